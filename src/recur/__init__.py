@@ -1,0 +1,56 @@
+"""recur: recurrent networks as equations, carried along sequences, with their gradients in view.
+
+    recur.Recurrent    a network of any cell, deep and in both directions
+    recur.nn           RNN, GRU and LSTM as torch.nn has them
+    recur.Cell         write your own; recur.make_cell finds one by name or file
+    recur.scan         carry a cell along a sequence: from recur.scan import scan
+    recur.bptt         what crosses time on the way back
+    recur.reference    the textbook in NumPy, gradients by hand
+
+Names are imported when they are first used: `import recur` alone does not import torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from recur import bptt as bptt
+    from recur import cells as cells
+    from recur import layers as layers
+    from recur import nn as nn
+    from recur import reference as reference
+    from recur import scan as scan
+    from recur.bptt import BPTT as BPTT
+    from recur.cells import Cell as Cell
+    from recur.cells import cell_names as cell_names
+    from recur.cells import make_cell as make_cell
+    from recur.errors import RecurError as RecurError
+    from recur.layers import Recurrent as Recurrent
+
+_NAMES = {
+    "BPTT": "recur.bptt",
+    "Cell": "recur.cells",
+    "RecurError": "recur.errors",
+    "Recurrent": "recur.layers",
+    "cell_names": "recur.cells",
+    "make_cell": "recur.cells",
+}
+_MODULES = ("bptt", "cells", "layers", "nn", "reference", "scan")
+
+__all__ = ["BPTT", "Cell", "RecurError", "Recurrent", "cell_names", "make_cell", *_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"recur.{name}")
+    if name in _NAMES:
+        return getattr(importlib.import_module(_NAMES[name]), name)
+    raise AttributeError(f"module 'recur' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,117 @@
+"""What crosses time on the way back.
+
+Backpropagation through time carries ∂L/∂s_t from step to step. One mechanism serves every mode: on its way from
+step t to the state before it, the carried gradient is multiplied by ξ_t,
+
+    ∂L/∂s_{t−1}  =  ∂L_{t−1}/∂s_{t−1}  +  ξ_t (∂s_t/∂s_{t−1})ᵀ ∂L/∂s_t
+
+    full            ξ_t = 1
+    truncated:τ     ξ_t = 0 where t is a multiple of τ: windows of τ steps, their states carried but detached
+    randomized:π    ξ_t = 1/π with probability π, else 0: E[ξ_t] = 1, so the gradient stays unbiased
+                    (Tallec and Ollivier, Unbiasing truncated backpropagation through time, 2017)
+
+Steps count from 0 in the order in which the scan takes them. ξ_0 is 1 in all three: the edge before the first
+step leads out of the sequence, to a learned or carried state, and is the caller's to cut.
+
+`clip` bounds what is carried: after ξ, each sequence's carried gradient, all states of a cell taken together, is
+scaled to norm θ at most, g ← min(1, θ/‖g‖) g. This is clipping inside the backward pass, step by step; clipping
+of the weights' gradient after it is `torch.nn.utils.clip_grad_norm_`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recur.errors import OptionError, ShapeError
+
+SPEC = "full, truncated:τ (whole, ≥ 1) or randomized:π (0 < π ≤ 1), and ,clip:θ (> 0) after it"
+
+
+@dataclass(frozen=True)
+class BPTT:
+    """A mode, at most one of `window` τ, `keep` π and `xi` itself, and a bound on what is carried."""
+
+    window: int | None = None
+    keep: float | None = None
+    xi: Tensor | None = None
+    clip: float | None = None
+    generator: torch.Generator | None = None
+
+    def __post_init__(self) -> None:
+        if sum(option is not None for option in (self.window, self.keep, self.xi)) > 1:
+            raise OptionError("bptt: window, keep and xi exclude each other; give one")
+        if self.window is not None and (not _whole(self.window) or self.window < 1):
+            raise OptionError(f"bptt: truncated needs τ, a whole number ≥ 1, got {self.window!r}")
+        if self.keep is not None and not (_number(self.keep) and 0 < self.keep <= 1):
+            raise OptionError(f"bptt: randomized needs π in (0, 1], got {self.keep!r}")
+        if self.clip is not None and not (_number(self.clip) and self.clip > 0):
+            raise OptionError(f"bptt: clip needs θ, a number above 0, got {self.clip!r}")
+
+    @staticmethod
+    def parse(spec: str | Tensor | BPTT) -> BPTT:
+        """From a line such as `full`, `truncated:20` or `randomized:0.9,clip:1`; from ξ; or a BPTT as it is."""
+        if isinstance(spec, BPTT):
+            return spec
+        if isinstance(spec, Tensor):
+            return BPTT(xi=spec)
+        refusal = OptionError(f"bptt {spec!r} is not of the form: {SPEC}; or a tensor ξ of (T,) or (B, T)")
+        if not isinstance(spec, str):
+            raise refusal
+        options: dict[str, Any] = {}
+        for part in spec.split(","):
+            mode, _, value = part.strip().partition(":")
+            try:
+                if mode == "truncated":
+                    options["window"] = int(value)
+                elif mode == "randomized":
+                    options["keep"] = float(value)
+                elif mode == "clip":
+                    options["clip"] = float(value)
+                elif part.strip() != "full":
+                    raise refusal
+            except ValueError:
+                raise refusal from None
+        return BPTT(**options)
+
+    def __str__(self) -> str:
+        mode = "full"
+        if self.window is not None:
+            mode = f"truncated:{self.window}"
+        elif self.keep is not None:
+            mode = f"randomized:{self.keep:g}"
+        elif self.xi is not None:
+            mode = "ξ given"
+        return mode if self.clip is None else f"{mode},clip:{self.clip:g}"
+
+    def draw(self, B: int, T: int) -> Tensor | None:
+        """ξ of (B, T) on the CPU, or None where it is 1 everywhere."""
+        if self.xi is not None:
+            if self.xi.shape not in ((T,), (B, T)):
+                raise ShapeError(f"bptt: ξ must be (T={T},) or (B={B}, T={T}), got {tuple(self.xi.shape)}")
+            if not bool(torch.isfinite(self.xi).all()):
+                raise OptionError("bptt: ξ must be finite")
+            return self.xi.detach().to("cpu", torch.float64).expand(B, T)
+        if self.window is not None and self.window < T:
+            xi = torch.ones(T, dtype=torch.float64)
+            xi[self.window :: self.window] = 0
+            return xi.expand(B, T)
+        if self.keep is not None and self.keep < 1:
+            # A draw for each sequence of the batch: rows are independent, which a shared draw would waste.
+            chance = torch.full((B, T), float(self.keep), dtype=torch.float64)
+            xi = torch.bernoulli(chance, generator=self.generator) / self.keep
+            xi[:, 0] = 1
+            return xi
+        return None
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

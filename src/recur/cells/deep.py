@@ -1,0 +1,60 @@
+"""A cell whose transition from state to state is deepened by layers of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, tanh
+from torch.nn.functional import linear
+
+from recur.cells.cell import Cell, Weights
+from recur.errors import CellError, OptionError
+
+
+@dataclass
+class DeepTransition(Cell):
+    """m = tanh(M_depth … tanh(M_1 h + k_1) … + k_depth)   (+ h, with skip)
+    the inner cell's step, with U m in place of U h
+
+    Pascanu, Gulcehre, Cho and Bengio, How to construct deep recurrent neural networks, ICLR 2014; Deep Learning,
+    section 10.5, figure 10.13 b, and 10.13 c with `skip`, which gives the gradient a way around the new layers.
+    It mixes units inside the step: not pointwise, so it runs on the loop.
+    """
+
+    cell: Cell
+    depth: int = 1
+    skip: bool = False
+
+    pointwise = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.depth, int) or self.depth < 1:
+            raise OptionError(f"DeepTransition: depth must be a whole number ≥ 1, got {self.depth!r}")
+        if isinstance(self.cell, DeepTransition):
+            raise OptionError(f"DeepTransition: the cell is deep already; ask for depth={self.depth + self.cell.depth}")
+        if not self.cell.recurrent_gates:
+            who = type(self.cell).__name__
+            raise CellError(f"{who} has no product with U, so there is no transition to deepen; use another cell")
+        self.gates, self.state_gates = self.cell.gates, self.cell.state_gates
+        self.states, self.keeps = self.cell.states, self.cell.keeps
+        own = {f"M_{k}": ("H", "H") for k in range(1, self.depth + 1)}
+        own_bias = {f"k_{k}": ("H",) for k in range(1, self.depth + 1)}
+        self.extras = {**self.cell.extras, **own, **own_bias}
+
+    def multiplied(self, s: Any, w: Any) -> Tensor:
+        h: Tensor = self.cell.multiplied(s, w)
+        m = h
+        for k in range(1, self.depth + 1):
+            m = tanh(linear(m, getattr(w, f"M_{k}"), getattr(w, f"k_{k}")))
+        return m + h if self.skip else m
+
+    def init_extras(self, weights: Weights) -> None:
+        self.cell.init_extras(weights)
+        for k in range(1, self.depth + 1):
+            torch.nn.init.xavier_uniform_(weights[f"M_{k}"])
+            torch.nn.init.zeros_(weights[f"k_{k}"])
+
+    def step(self, x: Any, h: Any, s: Any, w: Any) -> tuple[Tensor, ...]:
+        return tuple(self.cell.advance(x, h, s, w))

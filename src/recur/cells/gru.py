@@ -1,0 +1,31 @@
+"""The gated recurrent unit, its reset applied after the product."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, sigmoid, tanh
+
+from recur.cells.cell import Cell
+
+
+class GRU(Cell):
+    """r = σ(x_r + h_r)   z = σ(x_z + h_z)
+    n = tanh(x_n + r ⊙ h_n)
+    h' = (1 − z) ⊙ n + z ⊙ h
+
+    Cho et al., Learning phrase representations using RNN encoder–decoder, EMNLP 2014, in the form whose reset
+    acts after the product with U, which lets all three products be one. As torch.nn.GRU. The paper's own form is
+    `gru2014`. With r = 1 and z = 0 it is an Elman network: a unit with a short memory opens r, one with a long
+    memory opens z.
+    """
+
+    name = "gru"
+    gates = ("r", "z", "n")
+    keeps = "z"
+
+    def step(self, x: Any, h: Any, s: Any) -> tuple[Tensor, ...]:
+        r = sigmoid(x.r + h.r)
+        z = sigmoid(x.z + h.z)
+        n = tanh(x.n + r * h.n)
+        return ((1 - z) * n + z * s.h,)

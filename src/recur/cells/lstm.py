@@ -1,0 +1,33 @@
+"""Long short-term memory with its forget gate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, sigmoid, tanh
+
+from recur.cells.cell import Cell
+
+
+class LSTM(Cell):
+    """i = σ(x_i + h_i)   f = σ(x_f + h_f)   g = tanh(x_g + h_g)   o = σ(x_o + h_o)
+    c' = f ⊙ c + i ⊙ g
+    h' = o ⊙ tanh(c')
+
+    Hochreiter and Schmidhuber, Long short-term memory, Neural Computation 9 (1997), with the forget gate of
+    Gers, Schmidhuber and Cummins, Learning to forget, Neural Computation 12 (2000). As torch.nn.LSTM.
+    The memory c is multiplied by f alone on its way: with f near 1 its gradient neither shrinks nor grows.
+    """
+
+    name = "lstm"
+    gates = ("i", "f", "g", "o")
+    states = ("h", "c")
+    keeps = "f"
+
+    def step(self, x: Any, h: Any, s: Any) -> tuple[Tensor, ...]:
+        i = sigmoid(x.i + h.i)
+        f = sigmoid(x.f + h.f)
+        g = tanh(x.g + h.g)
+        o = sigmoid(x.o + h.o)
+        c = f * s.c + i * g
+        return o * tanh(c), c

@@ -1,0 +1,31 @@
+"""Long short-term memory as it was first published: nothing is ever forgotten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, sigmoid, tanh
+
+from recur.cells.cell import Cell
+
+
+class LSTM1997(Cell):
+    """i = σ(x_i + h_i)   g = tanh(x_g + h_g)   o = σ(x_o + h_o)
+    c' = c + i ⊙ g
+    h' = o ⊙ tanh(c')
+
+    Hochreiter and Schmidhuber, Long short-term memory, Neural Computation 9 (1997): the constant error carousel.
+    ∂c'/∂c along the memory is exactly 1, so this path never vanishes. The paper squashes with 4σ − 2 and 2σ − 1;
+    here both are tanh. torch.nn does not have it: it is torch.nn.LSTM with f = 1.
+    """
+
+    name = "lstm1997"
+    gates = ("i", "g", "o")
+    states = ("h", "c")
+
+    def step(self, x: Any, h: Any, s: Any) -> tuple[Tensor, ...]:
+        i = sigmoid(x.i + h.i)
+        g = tanh(x.g + h.g)
+        o = sigmoid(x.o + h.o)
+        c = s.c + i * g
+        return o * tanh(c), c

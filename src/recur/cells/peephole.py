@@ -1,0 +1,35 @@
+"""Long short-term memory whose gates also see the memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, sigmoid, tanh
+
+from recur.cells.cell import Cell
+
+
+class PeepholeLSTM(Cell):
+    """i = σ(x_i + h_i + p_i ⊙ c)   f = σ(x_f + h_f + p_f ⊙ c)   g = tanh(x_g + h_g)
+    c' = f ⊙ c + i ⊙ g
+    o = σ(x_o + h_o + p_o ⊙ c')
+    h' = o ⊙ tanh(c')
+
+    Gers, Schraudolph and Schmidhuber, Learning precise timing with LSTM recurrent networks, JMLR 3 (2002).
+    The peepholes p are vectors: a unit sees its own memory only. torch.nn does not have it; with p = 0 it is
+    torch.nn.LSTM.
+    """
+
+    name = "peephole"
+    gates = ("i", "f", "g", "o")
+    states = ("h", "c")
+    extras = {"p_i": ("H",), "p_f": ("H",), "p_o": ("H",)}
+    keeps = "f"
+
+    def step(self, x: Any, h: Any, s: Any, w: Any) -> tuple[Tensor, ...]:
+        i = sigmoid(x.i + h.i + w.p_i * s.c)
+        f = sigmoid(x.f + h.f + w.p_f * s.c)
+        g = tanh(x.g + h.g)
+        c = f * s.c + i * g
+        o = sigmoid(x.o + h.o + w.p_o * c)
+        return o * tanh(c), c

@@ -1,0 +1,110 @@
+"""Find a cell by name, by file, or as it is.
+
+make_cell("gru")                        a registered cell
+make_cell("elman:activation=relu")      with options
+make_cell("mine.py:LeakyGRU")           a class in a file of the user's; this runs the file
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from recur.cells.cell import Cell
+from recur.errors import CellError, RecurError, unknown
+
+VARIANTS = {"elman-relu": "elman:activation=relu", "elman-sigmoid": "elman:activation=sigmoid"}
+"""Short names for a registered cell with options."""
+
+
+@functools.cache
+def _registered() -> dict[str, type[Cell]]:
+    """Every file of this package is looked into, so that adding a cell is adding a file."""
+    package = importlib.import_module("recur.cells")
+    found: dict[str, type[Cell]] = {}
+    for module in pkgutil.iter_modules(package.__path__):
+        for value in vars(importlib.import_module(f"recur.cells.{module.name}")).values():
+            if isinstance(value, type) and issubclass(value, Cell) and value.name:
+                found[value.name] = value
+    return found
+
+
+def cell_names() -> list[str]:
+    """The names that `make_cell` knows."""
+    return sorted([*_registered(), *VARIANTS])
+
+
+def make_cell(spec: str | Cell | type[Cell], **options: Any) -> Cell:
+    """A cell from its name, `file.py:Class`, its class, or the cell itself; options as in its constructor."""
+    if isinstance(spec, Cell):
+        if options:
+            raise CellError(f"{spec!r} is made already; options {', '.join(options)} come too late")
+        return spec
+    if isinstance(spec, type) and issubclass(spec, Cell):
+        return _construct(spec, options)
+    if not isinstance(spec, str):
+        raise CellError(f"a cell is a name, file.py:Class, or a Cell; got {type(spec).__name__} {spec!r}")
+    return _construct(*_parse(VARIANTS.get(spec, spec), options))
+
+
+def _parse(spec: str, options: dict[str, Any]) -> tuple[type[Cell], dict[str, Any]]:
+    """`name`, `name:key=value,…`, `file.py:Class` or `file.py:Class:key=value,…`."""
+    path, dot_py, rest = spec.partition(".py:")
+    if dot_py:
+        name, _, written = rest.partition(":")
+        cls = _from_file(Path(path + ".py"), name)
+    else:
+        name, _, written = spec.partition(":")
+        if name not in _registered():
+            raise CellError(f"{unknown('cell', name, cell_names())}; or a cell of your own as file.py:Class")
+        cls = _registered()[name]
+    return cls, {**_written_options(written, spec), **options}
+
+
+def _written_options(written: str, spec: str) -> dict[str, Any]:
+    options = {}
+    for pair in filter(None, written.split(",")):
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise CellError(f"cell {spec!r}: options are key=value, separated by commas; got {pair!r}")
+        try:
+            options[key.strip()] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            options[key.strip()] = value  # a bare word is a string: activation=relu
+    return options
+
+
+def _construct(cls: type[Cell], options: dict[str, Any]) -> Cell:
+    try:
+        return cls(**options)
+    except TypeError as error:
+        known: list[str] = [f.name for f in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else []
+        raise CellError(f"{cls.__name__}: {error}; its options: {', '.join(known) or 'none'}") from error
+
+
+def _from_file(path: Path, name: str) -> type[Cell]:
+    if not path.is_file():
+        raise CellError(f"no cell file {str(path)!r}")
+    spec = importlib.util.spec_from_file_location(f"recur_user_cell_{path.stem}", path)
+    assert spec is not None  # it always has one for a .py file
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    except RecurError:
+        raise
+    except Exception as error:
+        raise CellError(f"cell file {str(path)!r} does not run: {type(error).__name__}: {error}") from error
+    cls = getattr(module, name, None)
+    if not (isinstance(cls, type) and issubclass(cls, Cell)):
+        mine = [v.__name__ for v in vars(module).values() if isinstance(v, type) and v.__module__ == spec.name]
+        raise CellError(f"{str(path)!r} has no Cell named {name!r}; its classes: {', '.join(mine) or 'none'}")
+    return cls

@@ -1,0 +1,53 @@
+"""What recur raises, and nothing else does.
+
+    RecurError
+    ├── ShapeError     (ValueError)  a tensor's rank, width or batch is not what the cell needs
+    ├── DtypeError     (TypeError)   tensors of different dtypes meet
+    ├── DeviceError    (ValueError)  tensors on different devices meet
+    ├── OptionError    (ValueError)  an option's value is out of its range or unknown
+    ├── CellError      (ValueError)  a cell breaks its contract, or is not known
+    └── BackendError   (ValueError)  a backend asked for by name cannot run this call
+
+Each message says what was expected, what came, and what to try.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RecurError(Exception):
+    """The root of every error that recur raises on purpose."""
+
+
+class ShapeError(RecurError, ValueError):
+    """A tensor's rank, width or batch is not what the cell needs."""
+
+
+class DtypeError(RecurError, TypeError):
+    """Tensors of different dtypes meet."""
+
+
+class DeviceError(RecurError, ValueError):
+    """Tensors on different devices meet."""
+
+
+class OptionError(RecurError, ValueError):
+    """An option's value is out of its range or unknown."""
+
+
+class CellError(RecurError, ValueError):
+    """A cell breaks its contract, or is not known."""
+
+
+class BackendError(RecurError, ValueError):
+    """A backend asked for by name cannot run this call."""
+
+
+def unknown(kind: str, name: object, known: Iterable[str]) -> str:
+    """The line for a name that is not among those known, with the nearest one offered."""
+    known = sorted(known)
+    near = difflib.get_close_matches(str(name), known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"unknown {kind} {name!r}; {hint}known: {', '.join(known)}"

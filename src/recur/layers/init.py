@@ -1,0 +1,101 @@
+"""How weights start.
+
+    torch           uniform ±1/√H, as torch.nn does, with the same draws for the same seed
+    glorot          Glorot and Bengio 2010: W and U uniform, scaled to their widths; biases zero
+    orthogonal      Saxe et al. 2014: U orthogonal, so its powers neither shrink nor grow; W Glorot; biases zero
+    identity        Le, Jaitly and Hinton 2015 (IRNN, with ReLU): U = I, W normal with 0.001; biases zero
+    identity:0.1    the same with U = 0.1 · I
+    normal:0.01     all of W and U normal with this deviation; biases zero
+
+Every block of a gate is filled on its own, as if it were a matrix by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from recur.cells.cell import Cell, Weights
+from recur.errors import OptionError, unknown
+
+SCHEMES = {"torch": None, "glorot": None, "orthogonal": None, "identity": 1.0, "normal": 0.01}
+"""The schemes, and the number each takes after a colon, if it takes one."""
+
+
+@torch.no_grad()
+def initialise(cell: Cell, weights: Weights, scheme: str = "torch", forget_bias: float | None = None) -> None:
+    """Fill one cell's weights in place. `forget_bias` goes to the gate that keeps the state (Jozefowicz 2015)."""
+    name, number = _parse(scheme)
+    if name == "torch":
+        bound = weights["weight_ih"].shape[0] // len(cell.gates)
+        for key in (k for k in weights if k not in cell.extras):
+            nn.init.uniform_(weights[key], -(bound**-0.5), bound**-0.5)
+    else:
+        fill_input, fill_recurrent = _fillers(name, number)
+        _each_block(weights["weight_ih"], cell.gates, fill_input)
+        if "weight_hh" in weights:
+            _each_block(weights["weight_hh"], cell.recurrent_gates, fill_recurrent)
+        for key in ("bias_ih", "bias_hh"):
+            if key in weights:
+                nn.init.zeros_(weights[key])
+    cell.init_extras(weights)
+    if name != "torch":
+        for key, shape in cell.extras.items():
+            if tuple(shape) == ("H", "H"):  # a recurrent matrix by another name
+                fill_recurrent(weights[key])
+    if forget_bias is not None:
+        _set_forget_bias(cell, weights, forget_bias)
+
+
+def check_scheme(scheme: str) -> None:
+    _parse(scheme)
+
+
+def _parse(scheme: str) -> tuple[str, float]:
+    name, colon, written = scheme.partition(":")
+    if name not in SCHEMES:
+        raise OptionError(unknown("initialisation", scheme, SCHEMES))
+    default = SCHEMES[name]
+    try:
+        if colon and default is None:
+            raise ValueError
+        return name, float(written) if colon else (default or 0.0)
+    except ValueError:
+        takes = "takes no number" if default is None else f"takes a number, as in {name}:{default}"
+        raise OptionError(f"initialisation {scheme!r}: {name} {takes}") from None
+
+
+Fill = Callable[[Tensor], object]
+
+
+def _fillers(name: str, number: float) -> tuple[Fill, Fill]:
+    """How W's and how U's blocks are filled."""
+
+    def scaled_identity(block: Tensor) -> None:
+        nn.init.eye_(block).mul_(number)
+
+    fillers: dict[str, tuple[Fill, Fill]] = {
+        "glorot": (nn.init.xavier_uniform_, nn.init.xavier_uniform_),
+        "orthogonal": (nn.init.xavier_uniform_, nn.init.orthogonal_),
+        "identity": (lambda block: nn.init.normal_(block, std=0.001), scaled_identity),
+        "normal": (lambda block: nn.init.normal_(block, std=number),) * 2,
+    }
+    return fillers[name]
+
+
+def _each_block(matrix: Tensor, gates: Sequence[str], fill: Fill) -> None:
+    for block in matrix.chunk(len(gates)):
+        fill(block)
+
+
+def _set_forget_bias(cell: Cell, weights: Weights, value: float) -> None:
+    who = type(cell).__name__
+    if cell.keeps is None:
+        raise OptionError(f"{who} has no gate that keeps its state, so forget_bias has nowhere to go")
+    if "bias_ih" not in weights:
+        raise OptionError(f"{who} was made without biases, so forget_bias has nowhere to go")
+    for key, gates, start in (("bias_ih", cell.gates, value), ("bias_hh", cell.recurrent_gates, 0.0)):
+        if cell.keeps in gates:
+            weights[key].chunk(len(gates))[gates.index(cell.keeps)].fill_(start)

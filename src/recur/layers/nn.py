@@ -1,0 +1,138 @@
+"""Drop-in for torch.nn's recurrent layers: the same constructor, the same call, the same weights.
+
+    from recur import nn          # in place of: from torch import nn
+    lstm = nn.LSTM(28, 128, num_layers=2, batch_first=True, bidirectional=True)
+    lstm.load_state_dict(theirs.state_dict())
+
+With the same seed the weights are drawn alike. `proj_size` is not supported, and refused by name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from recur import cells
+from recur.errors import OptionError, ShapeError
+from recur.layers.recurrent import Recurrent
+
+
+class _AsTorch(Recurrent):
+    """torch.nn's conventions around Recurrent: time-major by default, states (L, B, H), packed sequences."""
+
+    def __init__(
+        self,
+        cell: cells.Cell,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        if proj_size:
+            raise OptionError(f"proj_size={proj_size} is not supported; put a torch.nn.Linear behind the layer")
+        super().__init__(
+            cell,
+            input_size,
+            hidden_size,
+            layers=num_layers,
+            bias=bias,
+            dropout=dropout,
+            variational=False,
+            bidirectional=bidirectional,
+            device=device,
+            dtype=dtype,
+        )
+        self.num_layers, self.batch_first, self.proj_size = num_layers, batch_first, 0
+
+    def flatten_parameters(self) -> None:
+        """For code written for torch.nn; there is nothing to flatten."""
+
+    @property
+    def all_weights(self) -> list[list[Tensor]]:
+        return [list(self.weights(suffix).values()) for suffix in self._suffixes()]
+
+    def forward(self, input: Tensor | PackedSequence, hx: Any = None) -> Any:  # type: ignore[override]
+        """Outputs and the final state, in torch.nn's shapes."""
+        lengths = None
+        packed = input if isinstance(input, PackedSequence) else None
+        if isinstance(input, PackedSequence):
+            x, lengths = pad_packed_sequence(input, batch_first=True)
+            batched = True
+        else:
+            if input.dim() not in (2, 3):
+                raise ShapeError(f"{type(self).__name__}: input must be 2-D or 3-D, got {tuple(input.shape)}")
+            batched = input.dim() == 3
+            x = input if batched else input[None] if self.batch_first else input[:, None]
+            x = x if self.batch_first else x.transpose(0, 1)
+        outputs, state, _ = super().forward(x, self._from_torch(hx, len(x), batched), lengths=lengths)
+        final = [torch.stack(parts) for parts in zip(*state, strict=True)]
+        if packed is not None:
+            return _packed_like(packed, outputs, lengths), self._to_torch(final, batched)
+        outputs = outputs if self.batch_first else outputs.transpose(0, 1)
+        return outputs if batched else outputs.squeeze(0 if self.batch_first else 1), self._to_torch(final, batched)
+
+    def _from_torch(self, hx: Any, B: int, batched: bool) -> list[tuple[Tensor, ...]] | None:
+        """(L, B, H) for each state → a state for each layer."""
+        if hx is None:
+            return None
+        names = self.cell.states
+        parts = (hx,) if isinstance(hx, Tensor) else tuple(hx)
+        L = self.num_layers * (2 if self.bidirectional else 1)
+        expected = (L, B, self.hidden_size) if batched else (L, self.hidden_size)
+        got = [tuple(part.shape) for part in parts]
+        if got != [expected] * len(names):
+            raise ShapeError(f"{type(self).__name__}: hx must be {len(names)} of {expected}, got {got}")
+        rows = parts if batched else tuple(part.unsqueeze(1) for part in parts)
+        return list(zip(*(part.unbind(0) for part in rows), strict=True))
+
+    def _to_torch(self, final: list[Tensor], batched: bool) -> Any:
+        parts = tuple(final if batched else [part.squeeze(1) for part in final])
+        return parts if len(parts) > 1 else parts[0]
+
+
+def _packed_like(packed: PackedSequence, outputs: Tensor, lengths: Any) -> PackedSequence:
+    """Outputs (B, T, D) in the order of a packed input, whose rows may have been sorted by length."""
+    order = packed.sorted_indices
+    if order is not None:
+        outputs, lengths = outputs[order], lengths[order.cpu()]
+    data = pack_padded_sequence(outputs, lengths, batch_first=True).data
+    return PackedSequence(data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+
+
+class RNN(_AsTorch):
+    """torch.nn.RNN, for the cell `Elman`; nonlinearity is tanh, relu, or sigmoid, which torch does not have."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(cells.Elman(nonlinearity), input_size, hidden_size, num_layers, *args, **kwargs)
+        self.nonlinearity = nonlinearity
+
+
+class GRU(_AsTorch):
+    """torch.nn.GRU, for the cell `GRU`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(cells.GRU(), *args, **kwargs)
+
+
+class LSTM(_AsTorch):
+    """torch.nn.LSTM, for the cell `LSTM`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(cells.LSTM(), *args, **kwargs)

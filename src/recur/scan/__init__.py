@@ -1,0 +1,6 @@
+"""scan and its backends. `loop.py` is the definition; the others give the same numbers faster."""
+
+from recur.scan.scan import BACKENDS, Scanned, scan
+from recur.scan.trace import Trace
+
+__all__ = ["BACKENDS", "Scanned", "Trace", "scan"]

@@ -1,0 +1,99 @@
+"""One scan as a backend sees it: checked, packed, and with nothing left to decide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from recur.cells.cell import Cell, Weights
+from recur.scan.trace import Trace
+
+
+@dataclass
+class Call:
+    """N steps of S segments, in packed order: the rows of step k follow those of step k − 1."""
+
+    cell: Cell
+    weights: Weights
+    data: Tensor
+    """(N, D): the inputs."""
+    sizes: list[int]
+    """How many segments take step k; never rising. Their sum is N."""
+    state: tuple[Tensor, ...]
+    """(S, H) each: where the segments start, longest first."""
+    mask: Tensor | None
+    """(S, H): multiplies what U multiplies, the same at every step."""
+    xi: Tensor | None
+    """(N,), float64, on the CPU: what multiplies the carried gradient. None is 1 everywhere."""
+    clip: float | None
+    trace: Trace
+
+    def edges(self) -> list[float | Tensor]:
+        """ξ of every step: one number where all its segments share it, a column where they do not."""
+        if self.xi is None:
+            return [1.0] * len(self.sizes)
+        edges: list[float | Tensor] = []
+        for xi in self.xi.split(self.sizes):
+            alike = bool((xi == xi[0]).all())
+            edges.append(float(xi[0]) if alike else xi.to(self.data.device, self.data.dtype)[:, None])
+        return edges
+
+
+class Backend(Protocol):
+    """One way to run a scan. All give the same numbers and the same gradients."""
+
+    name: str
+
+    def refuses(self, call: Call) -> str | None:
+        """Why this backend cannot run the call, or None if it can."""
+
+    def run(self, call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The outputs (N, H) and the final states (S, H), in packed order."""
+
+
+class Finals:
+    """Collects the states of segments as they end; the shortest, which stand last, end first."""
+
+    def __init__(self) -> None:
+        self._ended: list[Sequence[Tensor]] = []
+
+    def end(self, state: Sequence[Tensor], still: int) -> Sequence[Tensor]:
+        """Put aside all but the first `still` segments, and go on with those."""
+        if still == state[0].shape[0]:
+            return state
+        self._ended.append([part[still:] for part in state])
+        return [part[:still] for part in state]
+
+    def all(self, state: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        if not self._ended:
+            return tuple(state)
+        return tuple(torch.cat(parts) for parts in zip(state, *reversed(self._ended), strict=True))
+
+
+class Carry(torch.autograd.Function):
+    """Nothing on the way forward; on the way back, g ← ξ g and then g ← min(1, θ/‖g‖) g for each sequence.
+
+    ‖g‖ is over all states of the cell together: the carried gradient is one vector, whatever its parts are named.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(xi: float | Tensor, clip: float | None, *states: Tensor) -> tuple[Tensor, ...]:
+        return tuple(state.view_as(state) for state in states)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.xi, ctx.clip = inputs[:2]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        carried = [grad * ctx.xi for grad in grads]
+        if ctx.clip is not None:
+            norm = torch.linalg.vector_norm(torch.cat(carried, dim=-1), dim=-1, keepdim=True)
+            carried = [grad * (ctx.clip / norm.clamp_min(ctx.clip)) for grad in carried]
+        return None, None, *carried

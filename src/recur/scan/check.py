@@ -1,0 +1,143 @@
+"""What is checked at the door of a scan, once, before any work: shapes, dtypes, devices, ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recur.cells.cell import Cell, Weights
+from recur.errors import CellError, DeviceError, DtypeError, OptionError, ShapeError
+
+
+def check_cell(cell: object) -> None:
+    if not isinstance(cell, Cell):
+        raise CellError(f"a scan carries a Cell, got {cell!r}; make one with make_cell('lstm')")
+    if not callable(getattr(cell, "step", None)):
+        raise CellError(f"{_who(cell)} has no step; write step(self, x, h, s) -> ({', '.join(cell.states)},)")
+    if not cell.gates:
+        raise CellError(f"{_who(cell)}.gates is empty; a step sees its input through at least one gate")
+
+
+def check_input(cell: Cell, x: object) -> tuple[int, int, int]:
+    """B, T and D of an input that is a batch of sequences of vectors."""
+    if not isinstance(x, Tensor):
+        raise ShapeError(f"{_who(cell)}: x must be a tensor (B, T, D), got {type(x).__name__}")
+    if x.dim() != 3:
+        hint = {1: "; add batch and time with x[None, None]", 2: "; add a time axis with x[:, None]"}.get(x.dim(), "")
+        raise ShapeError(f"{_who(cell)}: x must be (B, T, D), got {tuple(x.shape)}{hint}")
+    if not x.is_floating_point():
+        raise DtypeError(f"{_who(cell)}: x must hold real numbers, got {_dtype(x)}; use x.float() or an embedding")
+    B, T, D = x.shape
+    if B == 0 or T == 0:
+        raise ShapeError(f"{_who(cell)}: x needs at least one sequence and one step, got {tuple(x.shape)}")
+    return B, T, D
+
+
+def check_weights(cell: Cell, weights: Weights, x: Tensor) -> int:
+    """H, from weights that are whole and of one size."""
+    who, D = _who(cell), x.shape[-1]
+    W = weights.get("weight_ih")
+    if W is None or W.dim() != 2:
+        raise ShapeError(f"{who}: weights must hold weight_ih of (G·H, D), got {_shapes(weights)}")
+    H, rest = divmod(W.shape[0], len(cell.gates))
+    if rest or not H:
+        raise ShapeError(f"{who}: weight_ih must have H rows for each of {len(cell.gates)} gates, got {W.shape[0]}")
+    if W.shape[1] != D:
+        raise ShapeError(f"{who}: x must be (B, T, D={W.shape[1]}), got {tuple(x.shape)}")
+    expected = cell.shapes(D, H, bias="bias_ih" in weights or "bias_hh" in weights)
+    got = {name: tuple(value.shape) for name, value in weights.items()}
+    if got != expected:
+        wrong = [
+            f"{name} {got.get(name, 'missing')} for {expected.get(name, 'none')}"
+            for name in sorted({*expected, *got})
+            if got.get(name) != expected.get(name)
+        ]
+        raise ShapeError(f"{who}: weights for D={D}, H={H} do not fit: {'; '.join(wrong)}")
+    for name, value in weights.items():
+        check_like(cell, name, value, x)
+    return H
+
+
+def check_like(cell: Cell, name: str, value: Tensor, x: Tensor) -> None:
+    if value.dtype != x.dtype:
+        raise DtypeError(
+            f"{_who(cell)}: x is {_dtype(x)} and {name} {_dtype(value)}; "
+            f"convert x with x.to({value.dtype}) or the layer with layer.to({x.dtype})"
+        )
+    if value.device != x.device:
+        raise DeviceError(
+            f"{_who(cell)}: x is on {x.device} and {name} on {value.device}; "
+            f"move x with x.to('{value.device}') or the layer with layer.to('{x.device}')"
+        )
+
+
+def check_state(cell: Cell, what: str, state: Any, B: int, H: int, x: Tensor) -> tuple[Tensor, ...]:
+    """States as a tuple of (B, H) tensors; (H,) is one state for all rows, None is zero."""
+    if state is None:
+        return (x.new_zeros(B, H),) * len(cell.states)
+    parts: Sequence[Any] = (state,) if isinstance(state, Tensor) else state
+    form = f"({', '.join(cell.states)}), each (B={B}, H={H})"
+    if not isinstance(parts, tuple | list) or not all(isinstance(part, Tensor) for part in parts):
+        raise ShapeError(f"{_who(cell)}: {what} must be {form}, got {type(state).__name__}")
+    if len(parts) != len(cell.states):
+        raise ShapeError(f"{_who(cell)}: {what} must be {form}, got {len(parts)} tensors")
+    for name, part in zip(cell.states, parts, strict=True):
+        if part.shape not in ((B, H), (H,)):
+            raise ShapeError(f"{_who(cell)}: {what}.{name} must be (B={B}, H={H}) or (H,), got {tuple(part.shape)}")
+        check_like(cell, f"{what}.{name}", part, x)
+    return tuple(part.expand(B, H) for part in parts)
+
+
+def check_lengths(cell: Cell, lengths: Any, B: int, T: int) -> Tensor | None:
+    """Lengths on the CPU, one for each row, all in 1 … T."""
+    if lengths is None:
+        return None
+    try:
+        lengths = torch.as_tensor(lengths, device="cpu")
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise OptionError(f"{_who(cell)}: lengths must be {B} whole numbers, got {lengths!r}") from error
+    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
+        raise DtypeError(f"{_who(cell)}: lengths must be whole numbers, got {_dtype(lengths)}")
+    if lengths.shape != (B,):
+        raise ShapeError(f"{_who(cell)}: lengths must be one for each row, (B={B},), got {tuple(lengths.shape)}")
+    low, high = int(lengths.min()), int(lengths.max())
+    if low < 1 or high > T:
+        raise OptionError(f"{_who(cell)}: lengths must lie in 1 … T={T}, got {low if low < 1 else high}")
+    checked: Tensor = lengths.long()
+    return checked
+
+
+def check_reset(cell: Cell, reset: Any, B: int, T: int) -> Tensor | None:
+    if reset is None:
+        return None
+    if not isinstance(reset, Tensor) or reset.dtype != torch.bool:
+        got = _dtype(reset) if isinstance(reset, Tensor) else type(reset).__name__
+        raise DtypeError(f"{_who(cell)}: reset must be a bool tensor (B={B}, T={T}), got {got}")
+    if reset.shape != (B, T):
+        raise ShapeError(f"{_who(cell)}: reset must be (B={B}, T={T}), got {tuple(reset.shape)}")
+    return reset
+
+
+def check_mask(cell: Cell, mask: Tensor | None, B: int, H: int, x: Tensor) -> None:
+    if mask is None:
+        return
+    if not cell.recurrent_gates:
+        raise OptionError(f"{_who(cell)} has no product with U, so a mask on the recurrent state has nothing to act on")
+    if mask.shape != (B, H):
+        raise ShapeError(f"{_who(cell)}: mask must be (B={B}, H={H}), got {tuple(mask.shape)}")
+    check_like(cell, "mask", mask, x)
+
+
+def _who(cell: Cell) -> str:
+    return type(cell).__name__
+
+
+def _dtype(value: Tensor) -> str:
+    return str(value.dtype).removeprefix("torch.")
+
+
+def _shapes(weights: Weights) -> str:
+    return ", ".join(f"{name} {tuple(value.shape)}" for name, value in weights.items()) or "none"

@@ -1,0 +1,123 @@
+"""Lengths, resets and direction are one thing: which steps follow each other.
+
+A batch of rows is cut into *segments*, runs of steps without a restart. Segments are laid out as PyTorch lays out
+packed sequences: sorted by length, longest first, and step after step, so that step k is a block of the segments
+that have more than k steps. Backends see this order only. Padding is never computed, and a reset costs nothing:
+its two sides become two segments that run side by side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Packing:
+    """The order in which a batch of (B, T) steps is taken. N steps in all, S segments."""
+
+    B: int
+    T: int
+    sizes: list[int]
+    """How many segments take step k."""
+    flat: Tensor
+    """(N,): for every step taken, its place in the batch laid flat, row · T + t."""
+    taken: Tensor
+    """(N,): for every step taken, its place in the (B, T) table of ξ, which counts steps as the scan takes them."""
+    row: Tensor
+    """(S,): the row a segment comes from."""
+    fresh: Tensor
+    """(S,): whether a segment starts anew, not from the state given for its row."""
+    last: Tensor
+    """(B,): the segment that ends a row."""
+
+    @staticmethod
+    def of(B: int, T: int, lengths: Tensor | None, reset: Tensor | None, reverse: bool, device: Any) -> Packing:
+        length = np.full(B, T) if lengths is None else lengths.cpu().numpy()
+        starts = np.zeros((B, T), bool) if reset is None else reset.cpu().numpy().copy()
+        first_is_fresh = starts[:, 0].copy()
+        starts[:, 0] = True
+        starts &= np.arange(T) < length[:, None]
+
+        row, start = np.nonzero(starts)
+        ends_row = np.append(row[1:] != row[:-1], True)
+        steps = np.where(ends_row, length[row], np.append(start[1:], 0)) - start
+        begins_row = start == 0
+        if reverse:  # the last run of a row comes first, and is entered with the row's own state
+            begins_row, ends_row, fresh = ends_row, begins_row, ~ends_row
+        else:
+            fresh = ~begins_row | first_is_fresh[row]
+
+        order = np.argsort(-steps, kind="stable")
+        row, start, steps, fresh, ends_row = row[order], start[order], steps[order], fresh[order], ends_row[order]
+        k = np.arange(steps[0])[:, None]
+        takes = k < steps  # (longest, S)
+        time = start + (steps - 1 - k if reverse else k)
+        scan_step = length[row] - 1 - time if reverse else time
+        last = np.empty(B, np.int64)
+        last[row[ends_row]] = np.nonzero(ends_row)[0]
+
+        def tensor(array: Any) -> Tensor:
+            return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+
+        return Packing(
+            B=B,
+            T=T,
+            sizes=takes.sum(1).tolist(),
+            flat=tensor((row * T + time)[takes]),
+            taken=torch.from_numpy((row * T + scan_step)[takes]),  # ξ lives on the CPU
+            row=tensor(row),
+            fresh=tensor(fresh),
+            last=tensor(last),
+        )
+
+    def pack(self, x: Tensor) -> Tensor:
+        """(B, T, D) → (N, D)."""
+        packed: Tensor = _Gather.apply(x.reshape(self.B * self.T, -1), self.flat)
+        return packed
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        """(N, D) → (B, T, D), zero where no step was taken."""
+        padded: Tensor = _Scatter.apply(packed, self.flat, self.B * self.T)
+        return padded.view(self.B, self.T, -1)
+
+
+class _Gather(torch.autograd.Function):
+    """`rows[index]` for distinct indices. Its gradient is a copy, where index_select would add row by row."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(rows: Tensor, index: Tensor) -> Tensor:
+        return rows.index_select(0, index)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(inputs[1])
+        ctx.rows = inputs[0].shape[0]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return _Scatter.apply(grad, ctx.saved_tensors[0], ctx.rows), None
+
+
+class _Scatter(torch.autograd.Function):
+    """The transpose of `_Gather`: each its own place among zeros."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(packed: Tensor, index: Tensor, rows: int) -> Tensor:
+        return packed.new_zeros(rows, packed.shape[1]).index_copy(0, index, packed)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return _Gather.apply(grad, ctx.saved_tensors[0]), None, None

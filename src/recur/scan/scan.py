@@ -1,0 +1,111 @@
+"""scan: the one function that carries a cell along a sequence, forward and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from recur.bptt import BPTT
+from recur.cells.cell import Cell, Weights
+from recur.errors import BackendError, unknown
+from recur.scan import check, loop, torch_backend
+from recur.scan.call import Backend, Call
+from recur.scan.packing import Packing
+from recur.scan.trace import Trace
+
+BACKENDS: dict[str, Backend | ModuleType] = {"torch": torch_backend, "loop": loop}
+"""In the order in which `auto` tries them."""
+
+
+class Scanned(NamedTuple):
+    """What a scan returns."""
+
+    outputs: Tensor
+    """(B, T, H): the first state after every step; zero behind a row's length."""
+    state: Any
+    """The state after each row's last step, a named tuple of (B, H)."""
+    trace: Trace
+    """Which backend ran, and the gradients' norms once a backward pass has come through."""
+
+
+def scan(
+    cell: Cell,
+    weights: Weights,
+    x: Tensor,
+    state: Any = None,
+    *,
+    initial: Any = None,
+    lengths: Tensor | Sequence[int] | None = None,
+    reset: Tensor | None = None,
+    reverse: bool = False,
+    mask: Tensor | None = None,
+    bptt: str | Tensor | BPTT = "full",
+    trace: bool = False,
+    backend: str = "auto",
+) -> Scanned:
+    """Carry a cell along a batch of sequences.
+
+    x        (B, T, D)
+    weights  by torch's names without the layer: weight_ih (G·H, D), weight_hh (G·H, H), bias_ih, bias_hh (G·H,),
+             and the cell's own; `cell.shapes(D, H)` lists them
+    state    the states to start from, (B, H) each; `initial` if not given
+    initial  where a new sequence starts: (B, H) or (H,) each, zero if not given
+    lengths  (B,): row b ends after lengths[b] steps
+    reset    (B, T), bool: a new sequence starts at this step
+    reverse  take each sequence from its end; outputs stay where their inputs stand
+    mask     (B, H): multiplies what U multiplies, the same at every step (recurrent dropout)
+    bptt     what crosses time on the way back; see recur.bptt
+    trace    record ‖∂L/∂s_t‖ on the way back
+    backend  loop, torch, or auto: the first that can run the call. One asked for by name runs or raises.
+    """
+    check.check_cell(cell)
+    B, T, _ = check.check_input(cell, x)
+    H = check.check_weights(cell, weights, x)
+    check.check_mask(cell, mask, B, H, x)
+    lengths = check.check_lengths(cell, lengths, B, T)
+    reset = check.check_reset(cell, reset, B, T)
+    fresh = check.check_state(cell, "initial", initial, B, H, x)
+    start = fresh if state is None else check.check_state(cell, "state", state, B, H, x)
+    mode = BPTT.parse(bptt)
+    xi = mode.draw(B, T)
+
+    packing = None
+    if lengths is None and reset is None and not reverse:
+        data, sizes = x.transpose(0, 1).reshape(T * B, -1), [B] * T
+        xi = xi if xi is None else xi.t().reshape(-1)
+    else:
+        packing = Packing.of(B, T, lengths, reset, reverse, x.device)
+        data, sizes = packing.pack(x), packing.sizes
+        xi = xi if xi is None else xi.reshape(-1)[packing.taken]
+        start = tuple(
+            torch.where(packing.fresh[:, None], new[packing.row], old[packing.row])
+            for new, old in zip(fresh, start, strict=True)
+        )
+        mask = mask if mask is None else mask[packing.row]
+
+    record = Trace(cell.states if trace else (), data, (B, T), packing)
+    call = Call(cell, weights, data, sizes, start, mask, xi, mode.clip, record)
+    record.backend = _choose(call, backend)
+    outputs, final = BACKENDS[record.backend].run(call)
+
+    if packing is None:
+        outputs = outputs.view(T, B, H).transpose(0, 1)
+    else:
+        outputs = packing.unpack(outputs)
+        final = tuple(part[packing.last] for part in final)
+    return Scanned(outputs, cell.state(final), record)
+
+
+def _choose(call: Call, backend: str) -> str:
+    if backend == "auto":
+        return next(name for name, module in BACKENDS.items() if module.refuses(call) is None)
+    if backend not in BACKENDS:
+        raise BackendError(unknown("backend", backend, ["auto", *BACKENDS]))
+    reason = BACKENDS[backend].refuses(call)
+    if reason is not None:
+        raise BackendError(f"backend {backend!r} cannot run this: {reason}; take backend='auto' or 'loop'")
+    return backend

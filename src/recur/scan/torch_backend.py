@@ -1,0 +1,84 @@
+"""PyTorch's own recurrent layers (oneDNN on the CPU, cuDNN on the GPU), for the cells they know.
+
+What they cannot show or change from inside, the gradient on its way from step to step, is refused. Truncation is
+not inside: a window is a call of its own, entered with a detached state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import _VF, Tensor
+
+from recur.cells import GRU, LSTM, Cell, Elman
+from recur.scan.call import Call, Finals
+
+name = "torch"
+
+
+def _kernel(cell: Cell) -> Callable[..., Any] | None:
+    # The exact type: a subclass may have another step.
+    if type(cell) is LSTM:
+        return _VF.lstm
+    if type(cell) is GRU:
+        return _VF.gru
+    if type(cell) is Elman:
+        return {"tanh": _VF.rnn_tanh, "relu": _VF.rnn_relu}.get(cell.activation)
+    return None
+
+
+def refuses(call: Call) -> str | None:
+    if _kernel(call.cell) is None:
+        return f"torch.nn has no {call.cell!r}"
+    if call.trace.wanted:
+        return "torch.nn does not show the gradient of each step, which trace=True asks for"
+    if call.clip is not None:
+        return "torch.nn cannot clip the carried gradient inside its backward pass"
+    if call.mask is not None:
+        return "torch.nn has no dropout on the recurrent state"
+    if any(isinstance(xi, Tensor) or xi not in (0.0, 1.0) for xi in call.edges()):
+        return "torch.nn can cut the carried gradient at a step of all sequences, but not scale it or cut some"
+    return None
+
+
+def run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
+    kernel = _kernel(call.cell)
+    assert kernel is not None
+    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    weights = [call.weights[n] for n in names if n in call.weights]
+    cuts = [t for t, xi in enumerate(call.edges()) if xi == 0]
+    state: Sequence[Tensor] = call.state
+    finals = Finals()
+    outputs = []
+    done = 0
+    for begin, end in zip([0, *cuts], [*cuts, len(call.sizes)], strict=True):
+        if begin == end:  # a cut before the first step
+            continue
+        sizes = call.sizes[begin:end]
+        state = finals.end(state, still=sizes[0])
+        if begin in cuts:
+            state = [part.detach() for part in state]
+        data = call.data[done : done + sum(sizes)]
+        done += len(data)
+        out, state = _window(kernel, data, sizes, state, weights)
+        outputs.append(out)
+    return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)), finals.all(state)
+
+
+def _window(
+    kernel: Callable[..., Any], data: Tensor, sizes: list[int], state: Sequence[Tensor], weights: list[Tensor]
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """One call of a kernel: one layer, one direction, no dropout of its own."""
+    initial = [part.unsqueeze(0) for part in state]
+    hidden = initial if kernel is _VF.lstm else initial[0]
+    has_bias, train = len(weights) == 4, torch.is_grad_enabled()
+    options = (weights, has_bias, 1, 0.0, train, False)
+    if sizes[0] == sizes[-1]:
+        time_major = data.view(len(sizes), sizes[0], -1)
+        out, *final = kernel(time_major, hidden, *options, False)
+        out = out.reshape(len(data), -1)
+    else:
+        out, *final = kernel(data, torch.tensor(sizes), hidden, *options)
+    return out, tuple(part.squeeze(0) for part in final)

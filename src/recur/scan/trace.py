@@ -1,0 +1,67 @@
+"""What the backward pass saw: ‖∂L/∂s_t‖ for every step, recorded as it went by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recur.errors import OptionError
+from recur.scan.packing import Packing
+
+
+class Trace:
+    """Which backend ran and, once a backward pass has come through, the norms of the states' gradients.
+
+    ∂L/∂s_t is the whole gradient of the state after step t: from its own output and from all later steps.
+    """
+
+    def __init__(self, states: Sequence[str], data: Tensor, batch: tuple[int, int], packing: Packing | None) -> None:
+        self.backend = ""
+        self._seen = False
+        self._batch = batch
+        self._packing = packing
+        self._norms = {name: data.new_zeros(len(data)) for name in states}
+
+    @property
+    def norms(self) -> dict[str, Tensor]:
+        """For each state by name, ‖∂L/∂s_t‖ of every sequence and step, (B, T); zero where no gradient came."""
+        if not self._norms:
+            raise OptionError("no gradient norms were asked for; call with trace=True")
+        if not self._seen:
+            raise OptionError("no backward pass has come through yet; call .backward() on the loss first")
+        B, T = self._batch
+        if self._packing is None:
+            return {name: norms.view(T, B).t() for name, norms in self._norms.items()}
+        return {name: self._packing.unpack(norms[:, None])[..., 0] for name, norms in self._norms.items()}
+
+    @property
+    def total(self) -> Tensor:
+        """(T,): the norm over the whole batch and all states, step by step."""
+        return torch.stack(list(self.norms.values())).square().sum(dim=(0, 1)).sqrt()
+
+    # What the scan calls ---------------------------------------------------------------------------------
+
+    @property
+    def wanted(self) -> bool:
+        return bool(self._norms)
+
+    def watch(self, states: Sequence[Tensor], names: Sequence[str], first: int) -> list[Tensor]:
+        """Record the gradients of one step's states, whose rows stand from `first` on in packed order."""
+        watched = []
+        for name, state in zip(names, states, strict=True):
+            state = state.view_as(state)  # a node of its own, even if a step hands its argument back
+            if state.requires_grad:
+                state.register_hook(self._recorder(name, first))
+            watched.append(state)
+        return watched
+
+    def _recorder(self, name: str, first: int) -> Any:
+        def record(grad: Tensor) -> None:
+            norm = torch.linalg.vector_norm(grad.detach(), dim=-1)
+            self._norms[name][first : first + len(norm)] = norm
+            self._seen = True
+
+        return record
