@@ -63,6 +63,9 @@ class Cell:
         super().__init_subclass__(**kwargs)
         check_contract(cls)
 
+    def __repr__(self) -> str:  # a dataclass writes its own, with the options
+        return f"{type(self).__name__}()"
+
     # What a cell may override ----------------------------------------------------------------------------
 
     def multiplied(self, s: Any, w: Any) -> Tensor:

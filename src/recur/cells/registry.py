@@ -105,6 +105,6 @@ def _from_file(path: Path, name: str) -> type[Cell]:
         raise CellError(f"cell file {str(path)!r} does not run: {type(error).__name__}: {error}") from error
     cls = getattr(module, name, None)
     if not (isinstance(cls, type) and issubclass(cls, Cell)):
-        mine = [v.__name__ for v in vars(module).values() if isinstance(v, type) and v.__module__ == spec.name]
-        raise CellError(f"{str(path)!r} has no Cell named {name!r}; its classes: {', '.join(mine) or 'none'}")
+        mine = [k for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, Cell) and v is not Cell]
+        raise CellError(f"{str(path)!r} has no Cell named {name!r}; its cells: {', '.join(mine) or 'none'}")
     return cls

@@ -12,6 +12,7 @@ Every block of a gate is filled on its own, as if it were a matrix by itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -29,9 +30,10 @@ def initialise(cell: Cell, weights: Weights, scheme: str = "torch", forget_bias:
     """Fill one cell's weights in place. `forget_bias` goes to the gate that keeps the state (Jozefowicz 2015)."""
     name, number = _parse(scheme)
     if name == "torch":
-        bound = weights["weight_ih"].shape[0] // len(cell.gates)
+        H = weights["weight_ih"].shape[0] // len(cell.gates)
+        bound = 1 / math.sqrt(H)  # written as torch writes it, so that the draws agree to the last bit
         for key in (k for k in weights if k not in cell.extras):
-            nn.init.uniform_(weights[key], -(bound**-0.5), bound**-0.5)
+            nn.init.uniform_(weights[key], -bound, bound)
     else:
         fill_input, fill_recurrent = _fillers(name, number)
         _each_block(weights["weight_ih"], cell.gates, fill_input)

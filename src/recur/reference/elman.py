@@ -1,0 +1,57 @@
+"""One step of the simple recurrent network and its gradient, by hand.
+
+    a_t = b + W s_{t−1} + U x_t
+    s_t = φ(a_t)                     φ = tanh, unless another is asked for
+
+and back, with ds_t = ∂L/∂s_t, the whole gradient of s_t:
+
+    da_t     = φ'(a_t) ⊙ ds_t        for tanh: (1 − s_t²) ⊙ ds_t
+    dW       = da_t s_{t−1}ᵀ         ∇_W L, this step's part
+    dU       = da_t x_tᵀ             ∇_U L
+    db       = da_t                  ∇_b L
+    dx_t     = Uᵀ da_t
+    ds_prev  = Wᵀ da_t               what goes on to the step before
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from recur.reference.sequence import Array, Parameters, sum_over_batch
+
+STATES = ("s",)
+
+# φ, and φ' written with s = φ(a), as the notes write 1 − s².
+ACTIVATIONS: dict[str, tuple[Any, Any]] = {
+    "tanh": (np.tanh, lambda s: 1 - s**2),
+    "sigmoid": (lambda a: 1 / (1 + np.exp(-a)), lambda s: s * (1 - s)),
+    "relu": (lambda a: np.maximum(a, 0), lambda s: (s > 0).astype(s.dtype)),
+}
+
+
+def step_forward(
+    xt: Array, state: tuple[Array, ...], parameters: Parameters, activation: str = "tanh"
+) -> tuple[tuple[Array, ...], Any]:
+    """xt (n_x, m), state (s_prev (n_s, m),), parameters U (n_s, n_x), W (n_s, n_s), b (n_s, 1)."""
+    (s_prev,) = state
+    U, W, b = parameters["U"], parameters["W"], parameters["b"]
+    phi, _ = ACTIVATIONS[activation]
+    s_next = phi(b + W @ s_prev + U @ xt)
+    return (s_next,), (s_next, s_prev, xt, parameters, activation)
+
+
+def step_backward(dstate: tuple[Array, ...], cache: Any) -> dict[str, Any]:
+    """dstate (∂L/∂s_t (n_s, m),) → the gradients of everything the step read."""
+    (ds_next,) = dstate
+    s_next, s_prev, xt, parameters, activation = cache
+    _, phi_prime = ACTIVATIONS[activation]
+    da = phi_prime(s_next) * ds_next
+    return {
+        "dxt": parameters["U"].T @ da,
+        "dprev": (parameters["W"].T @ da,),
+        "dU": da @ xt.T,
+        "dW": da @ s_prev.T,
+        "db": sum_over_batch(da),
+    }

@@ -1,0 +1,55 @@
+"""One step of the GRU and its gradient, by hand. Reset acts after the product, so W has a bias of its own, bW.
+
+    x_r, x_z, x_n = blocks of  U x_t + b          h_r, h_z, h_n = blocks of  W s_{t−1} + bW
+    r = σ(x_r + h_r)   z = σ(x_z + h_z)
+    n = tanh(x_n + r ⊙ h_n)                       the candidate
+    s_t = (1 − z) ⊙ n + z ⊙ s_{t−1}
+
+and back, with ds = ∂L/∂s_t:
+
+    da_n     = ds ⊙ (1 − z) ⊙ (1 − n²)
+    da_z     = ds ⊙ (s_{t−1} − n) ⊙ z (1 − z)
+    da_r     = da_n ⊙ h_n ⊙ r (1 − r)
+    dx       = [da_r, da_z, da_n]                 what the input's share gets
+    dh       = [da_r, da_z, da_n ⊙ r]             what the state's share gets: its n passed through r
+    ds_prev  = Wᵀ dh + ds ⊙ z                     and a path straight through, open while z ≈ 1
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from recur.reference.sequence import Array, Parameters, sigmoid, sum_over_batch
+
+STATES = ("s",)
+
+
+def step_forward(xt: Array, state: tuple[Array, ...], parameters: Parameters) -> tuple[tuple[Array, ...], Any]:
+    """xt (n_x, m), state (s_prev (n_s, m),); U (3 n_s, n_x), W (3 n_s, n_s), b and bW (3 n_s, 1)."""
+    (s_prev,) = state
+    x_r, x_z, x_n = np.split(parameters["U"] @ xt + parameters["b"], 3)
+    h_r, h_z, h_n = np.split(parameters["W"] @ s_prev + parameters["bW"], 3)
+    r, z = sigmoid(x_r + h_r), sigmoid(x_z + h_z)
+    n = np.tanh(x_n + r * h_n)
+    s_next = (1 - z) * n + z * s_prev
+    return (s_next,), (r, z, n, h_n, s_prev, xt, parameters)
+
+
+def step_backward(dstate: tuple[Array, ...], cache: Any) -> dict[str, Any]:
+    (ds,) = dstate
+    r, z, n, h_n, s_prev, xt, parameters = cache
+    da_n = ds * (1 - z) * (1 - n**2)
+    da_z = ds * (s_prev - n) * z * (1 - z)
+    da_r = da_n * h_n * r * (1 - r)
+    dx_share = np.concatenate([da_r, da_z, da_n])
+    dh_share = np.concatenate([da_r, da_z, da_n * r])
+    return {
+        "dxt": parameters["U"].T @ dx_share,
+        "dprev": (parameters["W"].T @ dh_share + ds * z,),
+        "dU": dx_share @ xt.T,
+        "dW": dh_share @ s_prev.T,
+        "db": sum_over_batch(dx_share),
+        "dbW": sum_over_batch(dh_share),
+    }

@@ -1,0 +1,177 @@
+"""Every registered cell against its paper's equations, written again in NumPy, over two carried steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from recur.cells import DeepTransition, Leaky, make_cell
+from recur.scan import scan
+from tests.support import ALL_CELLS, Case, close, random_weights
+
+
+def sigma(a: Any) -> Any:
+    return 1 / (1 + np.exp(-a))
+
+
+def elman(phi: Callable[[Any], Any]) -> Callable[..., Any]:
+    def step(x: Any, p: Any, h: Any) -> Any:
+        return (phi(p["weight_ih"] @ x + p["bias_ih"] + p["weight_hh"] @ h + p["bias_hh"]),)
+
+    return step
+
+
+def blocks(n: int, x: Any, p: Any, h: Any) -> Any:
+    """The sums of both shares, block by block."""
+    return np.split(p["weight_ih"] @ x + p["bias_ih"] + p["weight_hh"] @ h + p["bias_hh"], n)
+
+
+def lstm(x: Any, p: Any, h: Any, c: Any) -> Any:
+    i, f, g, o = blocks(4, x, p, h)
+    c = sigma(f) * c + sigma(i) * np.tanh(g)
+    return sigma(o) * np.tanh(c), c
+
+
+def lstm1997(x: Any, p: Any, h: Any, c: Any) -> Any:
+    i, g, o = blocks(3, x, p, h)
+    c = c + sigma(i) * np.tanh(g)
+    return sigma(o) * np.tanh(c), c
+
+
+def peephole(x: Any, p: Any, h: Any, c: Any) -> Any:
+    i, f, g, o = blocks(4, x, p, h)
+    new = sigma(f + p["p_f"] * c) * c + sigma(i + p["p_i"] * c) * np.tanh(g)
+    return sigma(o + p["p_o"] * new) * np.tanh(new), new
+
+
+def gru(x: Any, p: Any, h: Any) -> Any:
+    W, U = np.split(p["weight_ih"], 3), np.split(p["weight_hh"], 3)
+    b, d = np.split(p["bias_ih"], 3), np.split(p["bias_hh"], 3)
+    r = sigma(W[0] @ x + b[0] + U[0] @ h + d[0])
+    z = sigma(W[1] @ x + b[1] + U[1] @ h + d[1])
+    n = np.tanh(W[2] @ x + b[2] + r * (U[2] @ h + d[2]))
+    return ((1 - z) * n + z * h,)
+
+
+def gru2014(x: Any, p: Any, h: Any) -> Any:
+    W, b = np.split(p["weight_ih"], 3), np.split(p["bias_ih"], 3)
+    U, d = np.split(p["weight_hh"], 2), np.split(p["bias_hh"], 2)
+    r = sigma(W[0] @ x + b[0] + U[0] @ h + d[0])
+    z = sigma(W[1] @ x + b[1] + U[1] @ h + d[1])
+    n = np.tanh(W[2] @ x + b[2] + p["U_n"] @ (r * h))
+    return ((1 - z) * n + z * h,)
+
+
+def leaky(x: Any, p: Any, h: Any) -> Any:
+    alpha = sigma(p["a"])
+    return (alpha * h + (1 - alpha) * elman(np.tanh)(x, p, h)[0],)
+
+
+def mgu(x: Any, p: Any, h: Any) -> Any:
+    W, U = np.split(p["weight_ih"], 2), np.split(p["weight_hh"], 2)
+    b, d = np.split(p["bias_ih"], 2), np.split(p["bias_hh"], 2)
+    f = sigma(W[0] @ x + b[0] + U[0] @ h + d[0])
+    n = np.tanh(W[1] @ x + b[1] + f * (U[1] @ h + d[1]))
+    return ((1 - f) * h + f * n,)
+
+
+def indrnn(x: Any, p: Any, h: Any) -> Any:
+    return (np.maximum(p["weight_ih"] @ x + p["bias_ih"] + p["u"] * h, 0),)
+
+
+def mingru(x: Any, p: Any, h: Any) -> Any:
+    z, n = np.split(p["weight_ih"] @ x + p["bias_ih"], 2)
+    return ((1 - sigma(z)) * h + sigma(z) * n,)
+
+
+PAPERS = {
+    "elman": elman(np.tanh),
+    "elman-relu": elman(lambda a: np.maximum(a, 0)),
+    "elman-sigmoid": elman(sigma),
+    "lstm": lstm,
+    "lstm1997": lstm1997,
+    "peephole": peephole,
+    "gru": gru,
+    "gru2014": gru2014,
+    "leaky": leaky,
+    "mgu": mgu,
+    "indrnn": indrnn,
+    "mingru": mingru,
+}
+
+
+def by_paper(step: Callable[..., Any], case: Case) -> Any:
+    p = {name: value.detach().numpy() for name, value in case.weights.items()}
+    rows = []
+    for b in range(case.x.shape[0]):
+        state = tuple(part[b].detach().numpy() for part in case.state)
+        for t in range(case.x.shape[1]):
+            state = step(case.x[b, t].detach().numpy(), p, *state)
+        rows.append(state)
+    return [np.stack(parts) for parts in zip(*rows, strict=True)]
+
+
+@pytest.mark.parametrize("name", ALL_CELLS)
+def test_two_carried_steps_follow_the_paper(name: str) -> None:
+    case = Case(name, T=2)
+    for got, expected, state in zip(case.scan().state, by_paper(PAPERS[name], case), case.cell.states, strict=True):
+        close(got, torch.from_numpy(expected), state)
+
+
+def test_leaky_with_a_fixed_rate() -> None:
+    cell = Leaky(alpha=0.25)
+    weights = random_weights(cell, 4, 3)
+    x, h = torch.randn(2, 1, 4, dtype=torch.float64), torch.randn(2, 3, dtype=torch.float64)
+    candidate = scan(make_cell("elman"), weights, x, h).state.h
+    close(scan(cell, weights, x, h).state.h, 0.25 * h + 0.75 * candidate)
+
+
+def test_leaky_units_start_with_spread_time_scales() -> None:
+    cell = Leaky()
+    a = torch.empty(5, dtype=torch.float64)
+    cell.init_extras({"a": a})
+    scales = 1 / (1 - torch.sigmoid(a))
+    close(scales, torch.logspace(np.log10(1.1), 2, 5, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("name", ["elman", "lstm", "peephole"])
+def test_deep_transition_puts_an_mlp_before_the_product(name: str, skip: bool) -> None:
+    inner = make_cell(name)
+    cell = DeepTransition(inner, depth=2, skip=skip)
+    weights = random_weights(cell, 4, 3)
+    x = torch.randn(2, 1, 4, dtype=torch.float64)
+    state = tuple(torch.randn(2, 3, dtype=torch.float64) for _ in cell.states)
+    h = state[0]
+    m = torch.tanh(h @ weights["M_1"].T + weights["k_1"])
+    m = torch.tanh(m @ weights["M_2"].T + weights["k_2"])
+    m = m + h if skip else m
+    # The inner cell multiplies the first state only: give it m there, and what the step itself reads stays as it was.
+    expected = scan(inner, {k: v for k, v in weights.items() if k[0] not in "Mk"}, x, (m, *state[1:])).state
+    got = scan(cell, weights, x, state).state
+    for a, b in zip(got, expected, strict=True):
+        close(a, b)
+
+
+@pytest.mark.parametrize("name", [n for n in ALL_CELLS if make_cell(n).pointwise])
+def test_a_pointwise_step_commutes_with_any_order_of_units(name: str) -> None:
+    cell = make_cell(name)
+    H = 5
+    order = torch.randperm(H)
+
+    def args(shuffle: bool) -> Any:
+        torch.manual_seed(3)
+        made = []
+        for role, fields in zip(
+            "xhsw", (cell.gates, cell.recurrent_gates, cell.states, tuple(cell.extras)), strict=True
+        ):
+            parts = [torch.randn(2, H, dtype=torch.float64) for _ in fields]
+            made.append(cell.tuple_of(role)._make(p[:, order] if shuffle else p for p in parts))
+        return made
+
+    for straight, shuffled in zip(cell.advance(*args(False)), cell.advance(*args(True)), strict=True):
+        close(shuffled, straight[:, order])

@@ -1,0 +1,16 @@
+"""The suite sets its own thread count and seeds, so that it runs alike everywhere."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import settings
+
+torch.set_num_threads(1)  # the tensors of tests are small: a second thread only waits
+settings.register_profile("recur", deadline=None, max_examples=30, derandomize=True)
+settings.load_profile("recur")
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)

@@ -1,0 +1,77 @@
+"""How weights start: each scheme by the property it is named for."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from recur.layers import Recurrent
+from tests.support import DOUBLE, close
+
+I = torch.eye(6, **DOUBLE)
+
+
+def test_orthogonal_blocks() -> None:
+    net = Recurrent("lstm", 4, 6, init="orthogonal", **DOUBLE)
+    for block in net.weight_hh_l0.chunk(4):
+        close(block @ block.T, I)
+    assert (net.bias_ih_l0 == 0).all()
+    # Its powers keep their size: the reason to want it.
+    block = net.weight_hh_l0.chunk(4)[0]
+    assert abs(torch.linalg.matrix_norm(torch.linalg.matrix_power(block, 500), 2).item() - 1) < 1e-9
+
+
+def test_a_recurrent_matrix_by_another_name_is_orthogonal_too() -> None:
+    net = Recurrent("gru2014", 4, 6, init="orthogonal", **DOUBLE)
+    close(net.U_n_l0 @ net.U_n_l0.T, I)
+
+
+@pytest.mark.parametrize(("scheme", "scale"), [("identity", 1.0), ("identity:0.1", 0.1)])
+def test_identity_blocks(scheme: str, scale: float) -> None:
+    net = Recurrent("elman-relu", 400, 6, init=scheme, **DOUBLE)
+    close(net.weight_hh_l0.detach(), scale * I)
+    assert abs(net.weight_ih_l0.std().item() - 0.001) < 1e-4
+    assert (net.bias_hh_l0 == 0).all()
+
+
+def test_an_irnn_carries_its_input_unchanged() -> None:
+    net = Recurrent("elman-relu", 1, 6, init="identity", **DOUBLE)
+    with torch.no_grad():
+        net.weight_ih_l0.fill_(0.5)
+    x = torch.zeros(1, 100, 1, **DOUBLE)
+    x[0, 0] = 1
+    close(net(x).outputs[0, -1], torch.full((6,), 0.5, **DOUBLE))
+
+
+def test_glorot_scales_to_the_widths_of_each_block() -> None:
+    net = Recurrent("lstm", 50, 100, init="glorot", **DOUBLE)
+    for matrix, width in ((net.weight_ih_l0, 50), (net.weight_hh_l0, 100)):
+        bound = (6 / (100 + width)) ** 0.5
+        assert matrix.abs().max() <= bound
+        assert matrix.abs().max() > 0.98 * bound
+        assert abs(matrix.std().item() - bound / 3**0.5) < 0.02 * bound
+
+
+def test_normal() -> None:
+    net = Recurrent("elman", 100, 100, init="normal:0.01", **DOUBLE)
+    assert abs(net.weight_hh_l0.std().item() - 0.01) < 5e-4
+    assert (net.bias_ih_l0 == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("cell", "gate", "gates"), [("lstm", 1, 4), ("peephole", 1, 4), ("gru", 1, 3), ("gru2014", 1, 3)]
+)
+def test_a_forget_bias_goes_to_the_gate_that_keeps(cell: str, gate: int, gates: int) -> None:
+    net = Recurrent(cell, 4, 6, init="glorot", forget_bias=1.5, bidirectional=True, **DOUBLE)
+    for suffix in ("_l0", "_l0_reverse"):
+        weights = net.weights(suffix)
+        for k, block in enumerate(weights["bias_ih"].chunk(gates)):
+            assert (block == (1.5 if k == gate else 0.0)).all()
+        assert (weights["bias_hh"] == 0).all()
+
+
+def test_a_forget_bias_over_torchs_own_start() -> None:
+    net = Recurrent("lstm", 4, 6, forget_bias=2.0, **DOUBLE)
+    total = (net.bias_ih_l0 + net.bias_hh_l0).chunk(4)
+    assert (total[1] == 2).all()
+    assert (total[0] != 0).all()

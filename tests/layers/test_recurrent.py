@@ -1,0 +1,272 @@
+"""Recurrent: depth, both directions and how they merge, dropout, skips, the three deepenings, initial states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from recur.cells import DeepTransition
+from recur.errors import CellError, OptionError, ShapeError
+from recur.layers import Recurrent
+from recur.scan import scan
+from tests.support import ALL_CELLS, DOUBLE, close
+
+B, T, D, H = 3, 6, 4, 5
+
+
+def inputs() -> Tensor:
+    return torch.randn(B, T, D, **DOUBLE)
+
+
+def layer(cell: Any = "lstm", **options: Any) -> Recurrent:
+    return Recurrent(cell, D, H, **{**DOUBLE, **options})
+
+
+@pytest.mark.parametrize("name", ALL_CELLS)
+def test_layers_are_scans_one_above_the_other(name: str) -> None:
+    net = layer(name, layers=3)
+    x = inputs()
+    expected, finals = x, []
+    for suffix in ("_l0", "_l1", "_l2"):
+        expected, final, _ = scan(net.cell, net.weights(suffix), expected)
+        finals.append(final)
+    outputs, state, traces = net(x)
+    close(outputs, expected)
+    for got, final in zip(state, finals, strict=True):
+        for a, b in zip(got, final, strict=True):
+            close(a, b)
+    assert len(traces) == 3
+
+
+@pytest.mark.parametrize(
+    ("merge", "how"),
+    [
+        ("concat", lambda a, b: torch.cat([a, b], -1)),
+        ("sum", lambda a, b: a + b),
+        ("mean", lambda a, b: (a + b) / 2),
+        ("product", lambda a, b: a * b),
+    ],
+)
+def test_the_two_halves_merge(merge: str, how: Any) -> None:
+    net = layer("gru", layers=2, bidirectional=True, merge=merge)
+    lengths = [6, 2, 4]
+    x = inputs()
+    expected = x
+    for k in (0, 1):
+        forward = scan(net.cell, net.weights(f"_l{k}"), expected, lengths=lengths).outputs
+        backward = scan(net.cell, net.weights(f"_l{k}_reverse"), expected, lengths=lengths, reverse=True).outputs
+        expected = how(forward, backward)
+    outputs = net(x, lengths=lengths).outputs
+    close(outputs, expected)
+    assert net.output_size == outputs.shape[-1] == (2 * H if merge == "concat" else H)
+
+
+def test_state_goes_in_as_it_came_out() -> None:
+    net = layer("lstm", layers=2, residual=True, skip=True)
+    x = inputs()
+    whole = net(x)
+    first = net(x[:, :2])
+    second = net(x[:, 2:], first.state)
+    close(torch.cat([first.outputs, second.outputs], 1), whole.outputs)
+    for got, expected in zip(second.state, whole.state, strict=True):
+        close(got.c, expected.c)
+
+
+def test_a_trace_for_every_layer_and_direction() -> None:
+    net = layer("gru", layers=2, bidirectional=True)
+    outputs, _, traces = net(inputs(), trace=True)
+    outputs[:, -1].sum().backward()
+    assert len(traces) == 4
+    # The last output reaches the whole first layer, and of the top layer's backward half only its first step.
+    assert (traces[0].norms["h"] > 0).all()
+    assert (traces[3].norms["h"] > 0).sum(1).tolist() == [1, 1, 1]
+    assert [trace.total.shape for trace in traces] == [(T,)] * 4
+
+
+def test_residual_adds_the_input_of_each_layer_above_the_first() -> None:
+    net = layer("gru", layers=3, residual=True)
+    x = inputs()
+    y = scan(net.cell, net.weights("_l0"), x).outputs
+    for suffix in ("_l1", "_l2"):
+        y = y + scan(net.cell, net.weights(suffix), y).outputs
+    close(net(x).outputs, y)
+
+
+def test_skip_joins_the_input_to_every_layer_and_every_layer_to_the_output() -> None:
+    net = layer("gru", layers=2, skip=True)
+    x = inputs()
+    first = scan(net.cell, net.weights("_l0"), x).outputs
+    second = scan(net.cell, net.weights("_l1"), torch.cat([first, x], -1)).outputs
+    close(net(x).outputs, torch.cat([first, second], -1))
+    assert net.output_size == 2 * H
+
+
+def test_the_three_deepenings() -> None:
+    net = layer("gru", layers=2, input_depth=2, transition_depth=1, output_depth=1)
+    x = inputs()
+    linears = [m for m in net.input_mlp if isinstance(m, nn.Linear)]
+    assert [(m.in_features, m.out_features) for m in linears] == [(D, H), (H, H)]
+    y = x
+    for m in linears:
+        y = torch.tanh(y @ m.weight.T + m.bias)
+    assert isinstance(net.cell, DeepTransition)
+    for suffix in ("_l0", "_l1"):
+        y = scan(net.cell, net.weights(suffix), y).outputs
+    (out,) = [m for m in net.output_mlp if isinstance(m, nn.Linear)]
+    close(net(x).outputs, torch.tanh(y @ out.weight.T + out.bias))
+    short = net(x, lengths=[6, 2, 4]).outputs
+    assert (short[1, 2:] == 0).all()
+    assert (short[1, :2] != 0).all()
+
+
+# Dropout --------------------------------------------------------------------------------------------------
+
+
+def test_dropout_is_off_outside_training() -> None:
+    wild = {"dropout": 0.5, "recurrent_dropout": 0.5, "weight_drop": 0.5, "initial": "random:1.0"}
+    net = layer("lstm", layers=2, **wild).eval()
+    plain = layer("lstm", layers=2)
+    plain.load_state_dict(net.state_dict())
+    x = inputs()
+    assert torch.equal(net(x).outputs, plain(x).outputs)
+    net.train()
+    assert not torch.equal(net(x).outputs, net(x).outputs)
+
+
+@pytest.mark.parametrize("variational", [True, False])
+def test_dropout_between_layers(variational: bool) -> None:
+    # A second layer that copies its input shows the mask: h' = ReLU(x) with weight_ih = I.
+    net = Recurrent("indrnn", H, H, layers=2, dropout=0.4, variational=variational, **DOUBLE)
+    with torch.no_grad():
+        for suffix in ("_l0", "_l1"):
+            weights = net.weights(suffix)
+            nn.init.eye_(weights["weight_ih"])
+            weights["bias_ih"].zero_()
+            weights["u"].zero_()
+    kept = net(torch.ones(200, T, H, **DOUBLE)).outputs
+    assert set(kept.unique().tolist()) == {0.0, 1 / 0.6}
+    assert abs((kept > 0).double().mean().item() - 0.6) < 0.05
+    same_at_every_step = bool((kept == kept[:, :1]).all())
+    assert same_at_every_step is variational
+
+
+def test_recurrent_dropout_is_one_mask_a_sequence() -> None:
+    # h' = x + m ⊙ h with U = I: h_1 = 1, and h_T counts the steps a unit remembers.
+    net = Recurrent("elman-relu", H, H, recurrent_dropout=0.5, bias=False, **DOUBLE)
+    with torch.no_grad():
+        nn.init.eye_(net.weight_ih_l0)
+        nn.init.eye_(net.weight_hh_l0)
+    outputs = net(torch.ones(100, 4, H, **DOUBLE)).outputs
+    dropped, kept = torch.ones(4, **DOUBLE), torch.tensor([1.0, 3, 7, 15], **DOUBLE)
+    paths = outputs.transpose(1, 2).reshape(-1, 4)
+    is_kept = (paths == kept).all(1)
+    assert (is_kept | (paths == dropped).all(1)).all()
+    assert abs(is_kept.double().mean().item() - 0.5) < 0.1
+
+
+def test_weight_drop_acts_on_entries_of_u() -> None:
+    net = Recurrent("elman-relu", 1, 40, weight_drop=0.25, bias=False, **DOUBLE)
+    with torch.no_grad():
+        net.weight_ih_l0.fill_(1)
+        nn.init.eye_(net.weight_hh_l0)
+    last = net(torch.ones(2, 2, 1, **DOUBLE)).outputs[:, 1]
+    assert set(last.unique().tolist()) == {1.0, 1 + 1 / 0.75}
+    assert torch.equal(last[0], last[1]), "one mask for the whole batch: it is the weights' own"
+    net(torch.ones(2, 2, 1, **DOUBLE)).outputs.sum().backward()
+    assert net.weight_hh_l0.grad is not None
+
+
+# Initial states -------------------------------------------------------------------------------------------
+
+
+def test_a_learned_initial_state_is_a_parameter_that_learns() -> None:
+    net = layer("lstm", layers=2, bidirectional=True, initial="learned")
+    names = {name for name, _ in net.named_parameters() if "0_l" in name}
+    assert names == {f"{s}0_l{k}{d}" for s in "hc" for k in (0, 1) for d in ("", "_reverse")}
+    net(inputs()).outputs.sum().backward()
+    assert all(getattr(net, name).grad.abs().sum() > 0 for name in names)
+
+
+def test_a_reset_returns_to_the_learned_state() -> None:
+    net = layer("gru", initial="learned")
+    with torch.no_grad():
+        net.h0_l0.normal_()
+    x = inputs()
+    reset = torch.zeros(B, T, dtype=torch.bool)
+    reset[:, 3] = True
+    carried = [torch.randn(B, H, **DOUBLE)]
+    close(net(x, [carried], reset=reset).outputs[:, 3:], net(x[:, 3:]).outputs)
+
+
+def test_a_random_initial_state_has_its_scale() -> None:
+    net = Recurrent("elman", 1, 400, initial="random:0.1", bias=False, **DOUBLE)
+    with torch.no_grad():
+        net.weight_ih_l0.zero_()
+        nn.init.eye_(net.weight_hh_l0)
+    h0 = torch.atanh(net(torch.zeros(20, 1, 1, **DOUBLE)).outputs)
+    assert abs(h0.std().item() - 0.1) < 0.005
+    assert abs(h0.mean().item()) < 0.01
+    assert (net.eval()(torch.zeros(20, 1, 1, **DOUBLE)).outputs == 0).all()
+
+
+# Refusals -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"layers": 0}, "layers must be a whole number ≥ 1, got 0"),
+        ({"layers": 1.5}, "layers must be a whole number"),
+        ({"layers": True}, "layers must be a whole number"),
+        ({"input_depth": -1}, "input_depth must be a whole number ≥ 0"),
+        ({"dropout": 1.0, "layers": 2}, r"dropout must lie in \[0, 1\), got 1.0"),
+        ({"recurrent_dropout": -0.1}, "recurrent_dropout must lie"),
+        ({"weight_drop": float("nan")}, "weight_drop must lie"),
+        ({"merge": "average"}, "unknown merge 'average'"),
+        ({"initial": "ones"}, "initial must be zero, learned, or random:σ"),
+        ({"initial": "random:x"}, "initial must be"),
+        ({"initial": "random:-1"}, "initial must be"),
+        ({"init": "xavier"}, "unknown initialisation 'xavier'"),
+        ({"init": "glorot:2"}, "glorot takes no number"),
+        ({"init": "identity:x"}, "identity takes a number"),
+        ({"bptt": "half"}, "bptt 'half'"),
+        ({"cell": "mingru", "weight_drop": 0.5}, "MinGRU has no product with U"),
+        ({"cell": "indrnn", "recurrent_dropout": 0.5}, "IndRNN has no product with U"),
+        ({"cell": "elman", "forget_bias": 1.0}, "Elman has no gate that keeps"),
+        ({"bias": False, "forget_bias": 1.0}, "without biases"),
+    ],
+)
+def test_an_option_out_of_range_is_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        layer(**options)
+
+
+def test_sizes_and_cells_are_refused_by_name() -> None:
+    with pytest.raises(OptionError, match="hidden_size must be a whole number"):
+        Recurrent("gru", 4, 0)
+    with pytest.raises(CellError, match="unknown cell 'gruu'"):
+        layer("gruu")
+    with pytest.raises(CellError, match="MinGRU has no product with U"):
+        layer("mingru", transition_depth=1)
+
+
+def test_wrong_calls_are_refused() -> None:
+    net = layer("gru", layers=2)
+    with pytest.raises(ShapeError, match=r"GRU: x must be \(B, T, D=4\), got \(3, 4\); add a time axis"):
+        net(torch.zeros(3, 4, **DOUBLE))
+    with pytest.raises(ShapeError, match=r"x must be \(B, T, D=4\), got \(3, 6, 5\)"):
+        net(torch.zeros(3, 6, 5, **DOUBLE))
+    with pytest.raises(ShapeError, match="one entry for each of 2 layers"):
+        net(inputs(), [torch.zeros(B, H, **DOUBLE)])
+
+
+def test_dropout_with_one_layer_is_said_to_have_nothing_to_do() -> None:
+    with pytest.warns(UserWarning, match="there is one layer"):
+        layer("gru", dropout=0.5)
+
+
+def test_its_repr_names_the_cell() -> None:
+    assert repr(layer("elman-relu", layers=2)).startswith("Recurrent(\n  Elman(activation='relu'), 4, 5, layers=2")

@@ -1,0 +1,85 @@
+"""What the tests share: one table of tolerances, random weights, and comparison of everything a scan gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recur.cells import Cell, cell_names, make_cell
+from recur.scan import Scanned, scan
+
+# The largest difference allowed, relative to the largest number compared (or to 1, if that is smaller).
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
+
+ALL_CELLS = cell_names()
+TORCH_CELLS = ["elman", "elman-relu", "gru", "lstm"]
+
+DOUBLE = {"dtype": torch.float64}
+
+
+def close(got: Any, expected: Any, what: str = "") -> None:
+    got, expected = torch.as_tensor(got), torch.as_tensor(expected)
+    assert got.shape == expected.shape, f"{what}: {tuple(got.shape)} is not {tuple(expected.shape)}"
+    assert got.dtype == expected.dtype, f"{what}: {got.dtype} is not {expected.dtype}"
+    off = (got - expected).abs().max().item()
+    bound = TOLERANCE[expected.dtype] * max(1.0, expected.abs().max().item())
+    assert off <= bound, f"{what}: off by {off:.3g}, more than {bound:.3g}"
+
+
+def random_weights(cell: Cell, D: int, H: int, *, bias: bool = True, dtype: Any = torch.float64) -> dict[str, Tensor]:
+    """Weights large enough for gates to move and for a dropped term to show."""
+    return {
+        name: (torch.randn(shape, dtype=dtype) * 0.5).requires_grad_()
+        for name, shape in cell.shapes(D, H, bias).items()
+    }
+
+
+def random_state(cell: Cell, B: int, H: int, dtype: Any = torch.float64) -> tuple[Tensor, ...]:
+    return tuple((torch.randn(B, H, dtype=dtype) * 0.5).requires_grad_() for _ in cell.states)
+
+
+class Case:
+    """One cell with inputs, weights and an initial state that all want gradients."""
+
+    def __init__(self, name: str, B: int = 3, T: int = 5, D: int = 4, H: int = 3, dtype: Any = torch.float64) -> None:
+        self.cell = make_cell(name)
+        self.weights = random_weights(self.cell, D, H, dtype=dtype)
+        self.x = torch.randn(B, T, D, dtype=dtype).requires_grad_()
+        self.state = random_state(self.cell, B, H, dtype)
+        # Fixed weights of the loss, so that every output and every final state counts differently.
+        self.on_outputs = torch.randn(B, T, H, dtype=dtype)
+        self.on_state = [torch.randn(B, H, dtype=dtype) for _ in self.cell.states]
+
+    @property
+    def leaves(self) -> dict[str, Tensor]:
+        states = {f"{name}0": part for name, part in zip(self.cell.states, self.state, strict=True)}
+        return {"x": self.x, **self.weights, **states}
+
+    def scan(self, **options: Any) -> Scanned:
+        return scan(self.cell, self.weights, self.x, self.state, **options)
+
+    def loss(self, result: Any) -> Tensor:
+        outputs, state = result[0], result[1]
+        value = (outputs * self.on_outputs).sum()
+        for part, weight in zip(state, self.on_state, strict=True):
+            value = value + (part * weight).sum()
+        return value
+
+    def everything(self, run: Callable[[], Any]) -> dict[str, Tensor]:
+        """Outputs, final state and the gradient of every leaf, by name."""
+        result = run()
+        grads = torch.autograd.grad(self.loss(result), list(self.leaves.values()), allow_unused=True)
+        found = {"outputs": result[0].detach()}
+        found |= {f"final {n}": p.detach() for n, p in zip(self.cell.states, result[1], strict=True)}
+        for (name, leaf), grad in zip(self.leaves.items(), grads, strict=True):
+            found[f"grad {name}"] = torch.zeros_like(leaf) if grad is None else grad
+        return found
+
+
+def all_close(got: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert got.keys() == expected.keys()
+    for name in expected:
+        close(got[name], expected[name], name)
