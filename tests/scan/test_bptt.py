@@ -190,7 +190,7 @@ def test_the_trace_is_the_gradient_of_each_state(name: str, options: dict[str, A
         order = list(reversed(range(n))) if options.get("reverse") else list(range(n))
         loss, kept = torch.zeros((), dtype=torch.float64), {}
         for t in order:
-            out, state, _ = scan(case.cell, case.weights, case.x[b : b + 1, t : t + 1], state)
+            _out, state, _ = scan(case.cell, case.weights, case.x[b : b + 1, t : t + 1], state)
             state = [part.clone() for part in state]
             kept[t] = state
             loss = loss + (state[0] * case.on_outputs[b, t]).sum()
@@ -269,8 +269,25 @@ def test_a_mode_is_read_and_written(spec: str, said: str) -> None:
 
 @pytest.mark.parametrize(
     "spec",
-    ["half", "truncated", "truncated:0", "truncated:-1", "truncated:2.5", "randomized", "randomized:0", "randomized:1.1", "randomized:nan", "clip:0", "clip:-1", "clip:nan", "clip:inf", "truncated:2,randomized:0.5"]
-    + ["", 3, None],
+    [
+        "half",
+        "truncated",
+        "truncated:0",
+        "truncated:-1",
+        "truncated:2.5",
+        "randomized",
+        "randomized:0",
+        "randomized:1.1",
+        "randomized:nan",
+        "clip:0",
+        "clip:-1",
+        "clip:nan",
+        "clip:inf",
+        "truncated:2,randomized:0.5",
+        "",
+        3,
+        None,
+    ],
 )
 def test_a_mode_out_of_range_is_refused(spec: Any) -> None:
     with pytest.raises(OptionError, match="bptt"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -63,7 +64,7 @@ def test_a_reset_equals_two_separate_sequences(name: str, backend: str) -> None:
         for b, cuts in enumerate([[0, 3, 7], [0, 1, 2, 7], [0, 7]]):
             state = [part[b : b + 1] for part in case.state]
             outputs = []
-            for begin, end in zip(cuts, cuts[1:], strict=False):
+            for begin, end in itertools.pairwise(cuts):
                 if begin:
                     state = [part[None] for part in fresh]
                 piece = scan(case.cell, case.weights, case.x[b : b + 1, begin:end], state, backend=backend)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -32,14 +33,17 @@ class Call:
     clip: float | None
     trace: Trace
 
-    def edges(self) -> list[float | Tensor]:
-        """ξ of every step: one number where all its segments share it, a column where they do not."""
+    @functools.cached_property
+    def edges(self) -> list[float | Tensor | None]:
+        """ξ of every step: None where it is 1, a number where all segments share it, a column where they do not."""
         if self.xi is None:
-            return [1.0] * len(self.sizes)
-        edges: list[float | Tensor] = []
+            return [None] * len(self.sizes)
+        edges: list[float | Tensor | None] = []
         for xi in self.xi.split(self.sizes):
-            alike = bool((xi == xi[0]).all())
-            edges.append(float(xi[0]) if alike else xi.to(self.data.device, self.data.dtype)[:, None])
+            first = float(xi[0])
+            alike = bool((xi == first).all())
+            column = xi.to(self.data.device, self.data.dtype)[:, None]
+            edges.append((None if first == 1 else first) if alike else column)
         return edges
 
 
@@ -83,7 +87,7 @@ class Carry(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(xi: float | Tensor, clip: float | None, *states: Tensor) -> tuple[Tensor, ...]:
+    def forward(xi: float | Tensor | None, clip: float | None, *states: Tensor) -> tuple[Tensor, ...]:
         return tuple(state.view_as(state) for state in states)
 
     @staticmethod
@@ -92,7 +96,7 @@ class Carry(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        carried = [grad * ctx.xi for grad in grads]
+        carried = list(grads) if ctx.xi is None else [grad * ctx.xi for grad in grads]
         if ctx.clip is not None:
             norm = torch.linalg.vector_norm(torch.cat(carried, dim=-1), dim=-1, keepdim=True)
             carried = [grad * (ctx.clip / norm.clamp_min(ctx.clip)) for grad in carried]

@@ -6,6 +6,7 @@ not inside: a window is a call of its own, entered with a detached state.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,7 +39,7 @@ def refuses(call: Call) -> str | None:
         return "torch.nn cannot clip the carried gradient inside its backward pass"
     if call.mask is not None:
         return "torch.nn has no dropout on the recurrent state"
-    if any(isinstance(xi, Tensor) or xi not in (0.0, 1.0) for xi in call.edges()):
+    if any(isinstance(xi, Tensor) or xi for xi in call.edges):
         return "torch.nn can cut the carried gradient at a step of all sequences, but not scale it or cut some"
     return None
 
@@ -48,23 +49,23 @@ def run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
     assert kernel is not None
     names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     weights = [call.weights[n] for n in names if n in call.weights]
-    cuts = [t for t, xi in enumerate(call.edges()) if xi == 0]
+    cuts = [t for t, xi in enumerate(call.edges) if xi == 0]
+    if not cuts:
+        return _window(kernel, call.data, call.sizes, call.state, weights)
+
+    edges = sorted({0, *cuts, len(call.sizes)})
+    windows = [call.sizes[begin:end] for begin, end in itertools.pairwise(edges)]
+    pieces = call.data.split([sum(sizes) for sizes in windows])
     state: Sequence[Tensor] = call.state
     finals = Finals()
     outputs = []
-    done = 0
-    for begin, end in zip([0, *cuts], [*cuts, len(call.sizes)], strict=True):
-        if begin == end:  # a cut before the first step
-            continue
-        sizes = call.sizes[begin:end]
+    for begin, sizes, data in zip(edges, windows, pieces, strict=False):
         state = finals.end(state, still=sizes[0])
         if begin in cuts:
             state = [part.detach() for part in state]
-        data = call.data[done : done + sum(sizes)]
-        done += len(data)
         out, state = _window(kernel, data, sizes, state, weights)
         outputs.append(out)
-    return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)), finals.all(state)
+    return torch.cat(outputs), finals.all(state)
 
 
 def _window(
