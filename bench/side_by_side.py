@@ -54,7 +54,8 @@ def compare(contest: Contest, threads: int, rounds: int) -> Result:
     for _ in range(3):
         contest.ours()
         contest.peer()
-    ours, peer = [], []
+    ours: list[float] = []
+    peer: list[float] = []
     for turn in range(rounds):
         pair = [(contest.ours, ours), (contest.peer, peer)]
         for run, times in pair if turn % 2 else reversed(pair):
@@ -94,7 +95,7 @@ def peak_bytes(run: Callable[[], Any]) -> int:
     """The most memory that tensors held at once during a run, beyond what was held before it."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         run()
-    kineto = seen.profiler.kineto_results  # type: ignore[union-attr]
+    kineto = seen.profiler.kineto_results
     events = sorted((e for e in kineto.events() if e.name() == "[memory]"), key=lambda e: e.start_ns())
     held = peak = 0
     for event in events:

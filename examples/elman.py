@@ -1,6 +1,6 @@
 """Train an Elman network to spell a sentence, then look at how far back its gradient reaches.
 
-    python examples/elman.py
+python examples/elman.py
 """
 
 from __future__ import annotations

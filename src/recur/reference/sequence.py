@@ -21,7 +21,7 @@ Parameters = Mapping[str, Array]
 
 
 def sigmoid(a: Array) -> Array:
-    return 1 / (1 + np.exp(-a))  # type: ignore[no-any-return]
+    return 1 / (1 + np.exp(-a))
 
 
 def sum_over_batch(da: Array) -> Array:

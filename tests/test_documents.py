@@ -1,0 +1,55 @@
+"""What the README and CONTRIBUTING show is run, so that it stays true."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recur.cells import Cell, cell_names
+from recur.layers import Recurrent
+
+ROOT = Path(__file__).parent.parent
+
+
+def blocks(document: str, language: str) -> list[str]:
+    text = (ROOT / document).read_text()
+    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```", text, flags=re.DOTALL | re.MULTILINE)
+    return ["\n".join(line.removeprefix(indent) for line in body.splitlines()) for indent, body in found]
+
+
+def test_the_python_of_the_readme_runs() -> None:
+    namespace: dict[str, Any] = {}
+    sources = blocks("README.md", "python")
+    assert len(sources) >= 3
+    for source in sources:
+        exec(source, namespace)
+    assert namespace["outputs"].shape == (8, 50, 256)
+
+
+def test_the_first_result_is_the_one_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / "elman.py"), run_name="__main__")
+    printed = capsys.readouterr().out
+    losses = [float(loss) for loss in re.findall(r"loss +([\d.]+)", printed)]
+    assert losses[0] > 2.5
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < 0.01
+    (shown,) = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("it spells")]
+    assert shown in printed
+
+
+def test_the_cells_of_the_readme_are_those_there_are() -> None:
+    listed = (ROOT / "README.md").read_text().partition("Known by name:")[2].partition("[CONTRIBUTING]")[0]
+    assert sorted(re.findall(r"`([\w-]+)`", listed)) == cell_names()
+
+
+def test_the_worked_example_of_contributing_is_a_cell() -> None:
+    (source,) = blocks("CONTRIBUTING.md", "python")
+    namespace: dict[str, Any] = {}
+    exec(source, namespace)
+    cell = namespace["UGRNN"]()
+    assert isinstance(cell, Cell)
+    Recurrent(cell, 3, 4, forget_bias=1.0)
