@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from bench import scan
-from bench.side_by_side import compare, report, table
+from bench.side_by_side import compare, header, report, row
 
 GRID = [(32, 35, 256)]
 WIDE = [(32, 35, 32), (32, 35, 128), (32, 35, 256), (20, 35, 650), (1, 100, 256)]
@@ -23,12 +23,11 @@ def main() -> None:
     options = parser.parse_args()
 
     results = []
+    print(header())
     for contest in scan.contests(WIDE if options.wide else GRID):
-        if options.match in contest.what:
-            results += [compare(contest, threads, options.rounds) for threads in options.threads]
-            print(table(results[-len(options.threads) :]).splitlines()[2], flush=True)
-    print()
-    print(table(results))
+        for threads in options.threads if options.match in contest.what else []:
+            results.append(compare(contest, threads, options.rounds))
+            print(row(results[-1]), flush=True)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(report(results), indent=1) + "\n")
     print(f"\nwritten to {options.out}")

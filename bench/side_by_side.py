@@ -6,17 +6,16 @@ paired ratios, with their quartiles beside it. What does not agree numerically i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # the profiler below is to measure, not to talk
 
 import torch
 from torch import Tensor
@@ -93,7 +92,7 @@ def seconds(run: Callable[[], Any]) -> float:
 
 def peak_bytes(run: Callable[[], Any]) -> int:
     """The most memory that tensors held at once during a run, beyond what was held before it."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+    with _silent_stderr(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         run()
     kineto = seen.profiler.kineto_results
     events = sorted((e for e in kineto.events() if e.name() == "[memory]"), key=lambda e: e.start_ns())
@@ -120,15 +119,28 @@ def report(results: list[Result]) -> dict[str, Any]:
     return {"machine": machine(), "results": [asdict(result) for result in results]}
 
 
-def table(results: list[Result]) -> str:
+def header() -> str:
     columns = "threads", "ours ms", "peer ms", "ratio", "quartiles", "ours MiB", "peer MiB"
-    head = f"{'ours / peer':<68}" + "".join(f"{column:>10}" for column in columns)
-    rows = [
-        f"{r.what:<68}{r.threads:>10}{r.ours_ms:>10.2f}{r.peer_ms:>10.2f}{r.ratio:>10.2f}"
-        f"{f'{r.quartiles[0]:.2f}–{r.quartiles[1]:.2f}':>10}{r.ours_mib:>10.1f}{r.peer_mib:>10.1f}"
-        for r in results
-    ]
-    return "\n".join([head, "-" * len(head), *rows])
+    return f"{'ours / peer':<68}" + "".join(f"{column:>10}" for column in columns)
+
+
+def row(r: Result) -> str:
+    times = f"{r.threads:>10}{r.ours_ms:>10.2f}{r.peer_ms:>10.2f}{r.ratio:>10.2f}"
+    quartiles = f"{r.quartiles[0]:.2f}–{r.quartiles[1]:.2f}"
+    return f"{r.what:<68}{times}{quartiles:>10}{r.ours_mib:>10.1f}{r.peer_mib:>10.1f}"
+
+
+@contextlib.contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """The profiler's library writes a line on every start and stop, past Python's own streams."""
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 def _processor() -> str:
