@@ -6,7 +6,8 @@
     ├── DeviceError    (ValueError)  tensors on different devices meet
     ├── OptionError    (ValueError)  an option's value is out of its range or unknown
     ├── CellError      (ValueError)  a cell breaks its contract, or is not known
-    └── BackendError   (ValueError)  a backend asked for by name cannot run this call
+    ├── BackendError   (ValueError)  a backend asked for by name cannot run this call
+    └── TextError      (ValueError)  a text, a vocabulary or a file of counts cannot be used as it is
 
 Each message says what was expected, what came, and what to try.
 """
@@ -43,6 +44,10 @@ class CellError(RecurError, ValueError):
 
 class BackendError(RecurError, ValueError):
     """A backend asked for by name cannot run this call."""
+
+
+class TextError(RecurError, ValueError):
+    """A text, a vocabulary or a file of counts cannot be used as it is."""
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> str:

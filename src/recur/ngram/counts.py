@@ -1,0 +1,109 @@
+"""Counting n-grams with sorted arrays.
+
+Level k holds every k-gram that was seen, once. A k-gram is written as a number: the place of its first k − 1 tokens in
+level k − 1, times V, plus its last token. So level k is one sorted array of keys; the k-grams of one context stand next
+to each other, the last tokens in order; and looking n-grams up is a binary search, for a whole text at once.
+
+Where lines are sequences of their own, a sequence is <bos> w₁ … w_m <eos>, and no n-gram reaches across its start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from recur.errors import OptionError, TextError
+from recur.text.tokens import BOS, EOS, Ids
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Ids laid end to end, each sequence led by <bos> where lines are sequences."""
+
+    ids: Ids
+    """(N,), int64."""
+    depth: Ids
+    """(N,): how many tokens of its own sequence stand before a token; <bos> has none."""
+
+    @staticmethod
+    def of(ids: Ids, by_line: bool) -> Sequences:
+        ids = np.asarray(ids, np.int64)
+        if not by_line:
+            return Sequences(ids, np.arange(len(ids)))
+        if len(ids) and ids[-1] != EOS:  # a last line without its end
+            ids = np.append(ids, EOS)
+        ends = np.nonzero(ids == EOS)[0]
+        starts = np.concatenate([[0], ends[:-1] + 1])
+        led = np.insert(ids, starts, BOS)
+        first = starts + np.arange(len(starts))
+        depth = np.arange(len(led)) - np.repeat(first, np.diff(np.append(first, len(led))))
+        return Sequences(led, depth)
+
+    @property
+    def predicted(self) -> Ids:
+        """(N,), bool: every token but <bos>, which is given."""
+        return self.ids != BOS
+
+
+@dataclass(frozen=True)
+class Level:
+    """All k-grams of one k."""
+
+    keys: Ids
+    """(n,), sorted: place of the context in the level below · V + last token."""
+    counts: Ids
+    suffix: Ids
+    """(n,): the place of the last k − 1 tokens in the level below."""
+    from_start: Ids
+    """(n,), bool: it begins with <bos>, so nothing can stand before it."""
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Levels 1 … n of a text, over a vocabulary of V tokens."""
+
+    order: int
+    V: int
+    predictable: Ids
+    """(V,), bool: what can come next at all."""
+    levels: list[Level] = field(repr=False)
+
+    @staticmethod
+    def of(sequences: Sequences, order: int, V: int, predictable: Ids) -> Counts:
+        if isinstance(order, bool) or not isinstance(order, int) or order < 1:
+            raise OptionError(f"order must be a whole number ≥ 1, got {order!r}")
+        ids, depth = sequences.ids, sequences.depth
+        if not len(ids):
+            raise TextError("there is no token to count")
+        one = np.arange(V)
+        levels = [Level(one, np.bincount(ids, minlength=V), np.zeros(V, np.int64), one == BOS)]
+        place = ids  # of the k-gram that ends at each token, in level k
+        for k in range(2, order + 1):
+            ends = np.nonzero(depth >= k - 1)[0]
+            keys, at, counts = _unique(place[ends - 1] * V + ids[ends])
+            suffix = np.empty(len(keys), np.int64)
+            suffix[at] = place[ends]
+            levels.append(Level(keys, counts, suffix, levels[-1].from_start[keys // V]))
+            place = np.full(len(ids), -1)
+            place[ends] = at
+        return Counts(order, V, predictable, levels)
+
+    @property
+    def m(self) -> int:
+        """How many different tokens can come next."""
+        return int(self.predictable.sum())
+
+
+def _unique(keys: Ids) -> tuple[Ids, Ids, Ids]:
+    """np.unique with inverse and counts, from one sort."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    first = np.append(True, ordered[1:] != ordered[:-1])
+    inverse = np.empty(len(keys), np.int64)
+    inverse[order] = np.cumsum(first) - 1
+    starts = np.nonzero(first)[0]
+    return ordered[starts], inverse, np.diff(np.append(starts, len(keys)))

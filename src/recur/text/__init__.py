@@ -1,0 +1,25 @@
+"""How a text flows: sources → Corpus → tokens → Vocab → ids → Stream. Nothing here needs torch."""
+
+from recur.text.corpus import Corpus
+from recur.text.encoded import encoded
+from recur.text.stream import Batch, Stream
+from recur.text.tokens import BOS, EOS, PAD, SPECIALS, UNK, Characters, Subwords, Tokenizer, Words, make_tokenizer
+from recur.text.vocab import Vocab
+
+__all__ = [
+    "BOS",
+    "EOS",
+    "PAD",
+    "SPECIALS",
+    "UNK",
+    "Batch",
+    "Characters",
+    "Corpus",
+    "Stream",
+    "Subwords",
+    "Tokenizer",
+    "Vocab",
+    "Words",
+    "encoded",
+    "make_tokenizer",
+]

@@ -1,0 +1,202 @@
+"""A corpus: any text, read in pieces, strict about its bytes, split before anything is counted.
+
+    Corpus.of("book.txt")                 a file; .gz is opened
+    Corpus.of("a.txt", "b.txt")           several, one after the other
+    Corpus.of("folder/")                  all text files in it, in the order of their paths
+    Corpus.of("-")                        standard input
+    Corpus.of("pydoc")                    the Python language reference, which every Python carries
+    Corpus.of("stdlib")                   the sources of the standard library, likewise
+
+Text is UTF-8. A byte-order mark is taken off, line ends become "\\n", and characters are composed (NFC); what was
+changed is counted in `notes`. Nothing is held but one piece at a time, so a corpus may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import codecs
+import functools
+import hashlib
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import BinaryIO
+
+from recur.errors import TextError
+from recur.text.sources import Source, find_sources
+
+PIECE = 1 << 22
+"""Bytes read at a time."""
+
+
+@dataclass
+class Notes:
+    """What reading changed."""
+
+    files: int = 0
+    skipped: int = 0
+    byte_order_marks: int = 0
+    line_ends: int = 0
+    composed: int = 0
+
+    def __str__(self) -> str:
+        said = [f"{self.files} file{'s' * (self.files != 1)}"]
+        said += [f"{self.skipped} skipped as not text"] * bool(self.skipped)
+        said += [f"{self.byte_order_marks} byte-order mark removed"] * bool(self.byte_order_marks)
+        said += [f"{self.line_ends:,} line ends made \\n"] * bool(self.line_ends)
+        said += [f"composed (NFC) in {self.composed:,} pieces"] * bool(self.composed)
+        return ", ".join(said)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A range of characters of some sources."""
+
+    sources: tuple[Source, ...]
+    begin: int = 0
+    end: int | None = None
+    skipped: int = 0
+    notes: Notes = field(default_factory=Notes, compare=False)
+
+    @staticmethod
+    def of(*names: str) -> Corpus:
+        sources, skipped = find_sources(names)
+        return Corpus(tuple(sources), skipped=skipped)
+
+    @property
+    def name(self) -> str:
+        first = self.sources[0].name
+        return first if len(self.sources) == 1 else f"{first} and {len(self.sources) - 1} more"
+
+    def pieces(self) -> Iterator[str]:
+        """The text, piece by piece; a piece ends behind a line where it can."""
+        at = 0
+        for piece in self._all_pieces():
+            if self.end is not None and at >= self.end:
+                return
+            low = max(self.begin - at, 0)
+            high = len(piece) if self.end is None else min(self.end - at, len(piece))
+            at += len(piece)
+            if low < high:
+                yield piece[low:high]
+
+    def _all_pieces(self) -> Iterator[str]:
+        notes = self.notes
+        notes.files, notes.skipped = len(self.sources), self.skipped
+        notes.byte_order_marks = notes.line_ends = notes.composed = 0
+        for k, source in enumerate(self.sources):
+            last = ""
+            with source.open() as stream:
+                for piece in _normalised(_decoded(stream, source.name), notes):
+                    last = piece or last
+                    yield piece
+            if k + 1 < len(self.sources) and last and not last.endswith("\n"):
+                yield "\n"  # one file's last line is not the next one's first
+
+    def text(self) -> str:
+        return "".join(self.pieces())
+
+    @functools.cached_property
+    def characters(self) -> int:
+        count = sum(map(len, self.pieces()))
+        if not count:
+            raise TextError(f"{self.name} is empty: there is no text to work on")
+        return count
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """A name for exactly this text."""
+        sha = hashlib.sha256()
+        for piece in self.pieces():
+            sha.update(piece.encode())
+        return sha.hexdigest()
+
+    def split(self, train: float = 0.9, valid: float = 0.05) -> tuple[Corpus, Corpus, Corpus]:
+        """Three parts by position, each ending behind a line where there is one."""
+        if not (0 < train <= 1 and 0 <= valid < 1 and train + valid <= 1 + 1e-12):
+            raise TextError(f"a split takes shares of at most 1 in all, got train {train} and valid {valid}")
+        N = self.characters
+        first, second = (self._line_end(round(N * share)) for share in (train, min(train + valid, 1.0)))
+        cuts = [self.begin, self.begin + first, self.begin + second, self.begin + N]
+        parts = [replace(self, begin=a, end=b, notes=Notes()) for a, b in zip(cuts, cuts[1:], strict=False)]
+        return parts[0], parts[1], parts[2]
+
+    def _line_end(self, position: int) -> int:
+        """The place behind the line that holds a position, if it ends within the piece; else the position."""
+        at = 0
+        for piece in self.pieces():
+            if at <= position <= at + len(piece):
+                newline = piece.find("\n", max(position - at - 1, 0))
+                return position if newline < 0 else at + newline + 1
+            at += len(piece)
+        return position
+
+
+def _decoded(stream: BinaryIO, name: str) -> Iterator[str]:
+    """Strict UTF-8, in pieces; the error says which byte of which file."""
+    pending, offset = b"", 0
+    while True:
+        read = _read(stream, name)
+        data = pending + read
+        try:
+            text, used = codecs.utf_8_decode(data, "strict", not read)
+        except UnicodeDecodeError as error:
+            raise TextError(_invalid(name, offset + error.start, data, error)) from None
+        pending = data[used:]
+        offset += used
+        if text:
+            yield text
+        if not read:
+            return
+
+
+def _read(stream: BinaryIO, name: str) -> bytes:
+    try:
+        return stream.read(PIECE)
+    except (OSError, EOFError) as error:
+        raise TextError(f"{name} cannot be read: {error}") from None
+
+
+def _invalid(name: str, offset: int, data: bytes, error: UnicodeDecodeError) -> str:
+    hint = "is it another encoding? iconv -f latin1 -t utf-8 makes it UTF-8"
+    if offset == 0 and data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        hint = "it looks like UTF-16: iconv -f utf-16 -t utf-8 makes it UTF-8"
+    return f"{name} is not UTF-8 at byte {offset} (0x{data[error.start]:02x}, {error.reason}); {hint}"
+
+
+def _normalised(texts: Iterator[str], notes: Notes) -> Iterator[str]:
+    """Without a byte-order mark, with \\n line ends, composed; cut only where composing cannot reach across."""
+    carry, first = "", True
+    for text in texts:
+        if first and text.startswith("\ufeff"):
+            text = text[1:]
+            notes.byte_order_marks += 1
+        first = False
+        text = carry + text
+        cut = _safe_cut(text)
+        carry = text[cut:]
+        yield _clean(text[:cut], notes)
+    if carry:
+        yield _clean(carry, notes)
+
+
+def _clean(text: str, notes: Notes) -> str:
+    if "\r" in text:
+        notes.line_ends += text.count("\r")
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if not unicodedata.is_normalized("NFC", text):
+        notes.composed += 1
+        text = unicodedata.normalize("NFC", text)
+    return text
+
+
+def _safe_cut(text: str) -> int:
+    """Where a text can be cut: behind its last line, else before the last character that starts anew."""
+    newline = text.rfind("\n")
+    if newline >= 0:
+        return newline + 1
+    for at in range(len(text) - 1, 0, -1):
+        c = text[at]
+        # Marks and the vowels and finals of Hangul may join what stands before them; \r may be half of \r\n.
+        if not unicodedata.category(c).startswith("M") and not "\u1160" <= c <= "\u11ff" and text[at - 1] != "\r":
+            return at
+    return 0

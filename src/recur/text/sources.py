@@ -1,0 +1,119 @@
+"""Where texts come from: files, folders, standard input, and two corpora that every Python carries."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import io
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from recur.errors import TextError
+
+
+@dataclass(frozen=True)
+class Source:
+    """One stream of bytes that can be opened again and again."""
+
+    name: str
+    open: Callable[[], BinaryIO]
+
+
+def find_sources(names: Sequence[str]) -> tuple[list[Source], int]:
+    """The sources behind what a user typed, and how many files were passed over as not text."""
+    if not names:
+        raise TextError("no text given; name a file, a folder, - for standard input, pydoc or stdlib")
+    found: list[Source] = []
+    skipped = 0
+    for name in map(str, names):
+        if name == "-":
+            found.append(_standard_input())
+        elif name in BUILT_IN and not Path(name).exists():
+            found += BUILT_IN[name]()
+        elif Path(name).is_dir():
+            texts, others = _folder(Path(name))
+            found += texts
+            skipped += others
+        else:
+            found.append(_file(Path(name)))
+    return found, skipped
+
+
+def _file(path: Path) -> Source:
+    if not path.exists():
+        raise TextError(f"no file {str(path)!r}; built-in corpora: {', '.join(BUILT_IN)}")
+    if not path.is_file():
+        raise TextError(f"{str(path)!r} is neither a file nor a folder")
+
+    def open_file() -> BinaryIO:
+        try:
+            return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
+        except OSError as error:
+            raise TextError(f"{path} cannot be opened: {error.strerror}") from None
+
+    return Source(str(path), open_file)
+
+
+def _folder(folder: Path) -> tuple[list[Source], int]:
+    files = [p for p in sorted(folder.rglob("*")) if p.is_file() and not p.name.startswith(".")]
+    texts = [p for p in files if p.suffix == ".gz" or _looks_like_text(p)]
+    if not texts:
+        raise TextError(f"folder {str(folder)!r} holds no text file")
+    return [_file(p) for p in texts], len(files) - len(texts)
+
+
+def _looks_like_text(path: Path) -> bool:
+    """Not empty, and without a zero byte, which pictures and archives have at once and text never."""
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(8192)
+    except OSError:
+        return False
+    return bool(start) and b"\0" not in start
+
+
+@functools.cache
+def _standard_input() -> Source:
+    """Spooled, since a corpus is read more than once; to disk if it is large."""
+    spool = tempfile.SpooledTemporaryFile(max_size=1 << 28)  # noqa: SIM115  it lives as long as the process
+    while data := sys.stdin.buffer.read(1 << 20):
+        spool.write(data)
+
+    class Again(io.BufferedIOBase):
+        """Reads the spool from its start; closing it keeps the spool."""
+
+        def __init__(self) -> None:
+            spool.seek(0)
+
+        def read(self, size: int | None = -1, /) -> bytes:
+            return spool.read(-1 if size is None else size)
+
+    return Source("standard input", lambda: cast(BinaryIO, Again()))
+
+
+def _pydoc() -> list[Source]:
+    def open_topics() -> BinaryIO:
+        from pydoc_data.topics import topics
+
+        return io.BytesIO("\n".join(topics[key] for key in sorted(topics)).encode())
+
+    return [Source("pydoc", open_topics)]
+
+
+def _stdlib() -> list[Source]:
+    """The library's modules, without their tests, which are no more prose than data is."""
+    root = Path(sysconfig.get_path("stdlib"))
+    leave_out = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "pydoc_data", "lib2to3"}
+
+    def wanted(paths: Iterable[Path]) -> list[Path]:
+        return [p for p in sorted(paths) if not leave_out & set(p.relative_to(root).parts)]
+
+    return [_file(path) for path in wanted(root.rglob("*.py"))]
+
+
+BUILT_IN: dict[str, Callable[[], list[Source]]] = {"pydoc": _pydoc, "stdlib": _stdlib}

@@ -1,0 +1,91 @@
+"""Batches of windows from one long run of ids: what training reads.
+
+sequential   B lanes side by side; window after window, each lane goes on where it stopped, so the state can be carried.
+             `fresh` is true in the first window, where state restarts.
+random       windows from a random offset, in random order; each starts with a fresh state.
+
+An epoch is drawn from (seed, epoch) alone: to go on in the middle of one, skip its first batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from recur.errors import OptionError, TextError, unknown
+from recur.text.tokens import Ids
+
+PARTITIONS = ("sequential", "random")
+
+
+class Batch(NamedTuple):
+    """One step of training: predict y from x."""
+
+    x: Ids
+    """(B, T), int64."""
+    y: Ids
+    """(B, T): x one token later."""
+    fresh: Ids
+    """(B,), bool: the lane does not continue the batch before."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Ids cut into batches of B lanes and windows of T steps."""
+
+    ids: Ids
+    batch: int
+    window: int
+    partition: str = "sequential"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.batch < 1 or self.window < 1:
+            raise OptionError(f"batch and window must be at least 1, got {self.batch} and {self.window}")
+        if self.partition not in PARTITIONS:
+            raise OptionError(unknown("partition", self.partition, PARTITIONS))
+        need = self.batch + 1 if self.partition == "sequential" else self.batch * self.window + 1
+        if len(self.ids) < need:
+            raise TextError(
+                f"the text has {len(self.ids)} tokens, and a batch of {self.batch} {self.partition} windows "
+                f"of {self.window} needs {need}; lower the batch or the window, or bring more text"
+            )
+
+    def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
+        """One epoch, without its first `skip` batches."""
+        if self.partition == "sequential":
+            return self._sequential(skip)
+        return self._random(epoch, skip)
+
+    def __len__(self) -> int:
+        """Batches in an epoch; of random windows, in the one with the latest start."""
+        if self.partition == "sequential":
+            return -(-self._lane() // self.window)
+        return (len(self.ids) - self.window) // (self.window * self.batch) or 1
+
+    def _lane(self) -> int:
+        """Predictions in a lane: all lanes are equally long, and at most B − 1 ids are left over."""
+        return (len(self.ids) - 1) // self.batch
+
+    def _sequential(self, skip: int) -> Iterator[Batch]:
+        lane = self._lane()
+        starts = np.arange(self.batch) * lane
+        for k in range(skip, len(self)):
+            begin, end = k * self.window, min((k + 1) * self.window, lane)
+            yield self._cut(starts + begin, end - begin, fresh=k == 0)
+
+    def _random(self, epoch: int, skip: int) -> Iterator[Batch]:
+        draw = np.random.default_rng((self.seed, epoch))
+        slack = len(self.ids) - 1 - self.batch * self.window
+        offset = int(draw.integers(min(self.window, slack + 1)))
+        windows = (len(self.ids) - 1 - offset) // self.window
+        starts = offset + draw.permutation(windows) * self.window
+        for k in range(skip, windows // self.batch):
+            yield self._cut(starts[k * self.batch : (k + 1) * self.batch], self.window, fresh=True)
+
+    def _cut(self, starts: Ids, steps: int, fresh: bool) -> Batch:
+        rows = np.stack([self.ids[start : start + steps + 1] for start in starts]).astype(np.int64)
+        return Batch(rows[:, :-1], rows[:, 1:], np.full(self.batch, fresh))

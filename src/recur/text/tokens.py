@@ -1,0 +1,243 @@
+"""From text to tokens and back.
+
+    char      every character (code point, composed): a CJK character is one, and no surrogate is ever cut
+    word      what stands between white space; the end of a line is <eos>
+              punctuation=True   punctuation marks are tokens too, and each Chinese or Japanese character is one
+              lower=True         case is dropped
+    subword   sentencepiece, trained on the text; any string can be written with its pieces
+
+Characters and subwords come back exactly; words come back with single spaces.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from recur.errors import OptionError, RecurError, TextError, unknown
+
+SPECIALS = ("<unk>", "<pad>", "<bos>", "<eos>")
+UNK, PAD, BOS, EOS = range(4)
+
+Ids = np.ndarray[Any, np.dtype[Any]]
+
+_CODE_POINTS = 0x110000
+
+
+@dataclass(frozen=True)
+class Characters:
+    """Every code point a token."""
+
+    kind: ClassVar[str] = "char"
+    lines: ClassVar[bool] = False
+    """Whether lines are sequences of their own, ended by <eos>."""
+
+    def split(self, text: str) -> list[str]:
+        return list(text)
+
+    def join(self, tokens: Iterable[str]) -> str:
+        return "".join(tokens)
+
+    def count(self, pieces: Iterable[str]) -> Counter[str]:
+        counts = np.zeros(_CODE_POINTS, np.int64)
+        for piece in pieces:
+            found = np.bincount(_code_points(piece))
+            counts[: len(found)] += found
+        return Counter({chr(c): int(counts[c]) for c in np.nonzero(counts)[0]})
+
+    def encoder(self, ids: dict[str, int]) -> Callable[[str], Ids]:
+        table = np.zeros(_CODE_POINTS, np.int32)
+        for token, k in ids.items():
+            if len(token) == 1:
+                table[ord(token)] = k
+        return lambda text: table[_code_points(text)]
+
+    def options(self) -> dict[str, Any]:
+        return {}
+
+
+def _code_points(text: str) -> Ids:
+    return np.frombuffer(text.encode("utf-32-le"), np.uint32)
+
+
+@dataclass(frozen=True)
+class Words:
+    """What stands between white space, and <eos> for the end of a line."""
+
+    punctuation: bool = False
+    lower: bool = False
+
+    kind: ClassVar[str] = "word"
+    lines: ClassVar[bool] = True
+
+    # A run of letters and digits, inner apostrophes and hyphens included; a Han or Kana character; another sign.
+    _HAN: ClassVar[str] = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+    _MARKED: ClassVar[re.Pattern[str]] = re.compile(
+        rf"\n|<(?:unk|pad|bos|eos)>|[{_HAN}]|[^\W{_HAN}]+(?:['’\-][^\W{_HAN}]+)*|[^\w\s]"
+    )
+    _PLAIN: ClassVar[re.Pattern[str]] = re.compile(r"\n|\S+")
+
+    def split(self, text: str) -> list[str]:
+        if self.lower:
+            text = text.lower()
+        found = (self._MARKED if self.punctuation else self._PLAIN).findall(text)
+        return ["<eos>" if token == "\n" else token for token in found]
+
+    def join(self, tokens: Iterable[str]) -> str:
+        text = " ".join("\n" if token == "<eos>" else token for token in tokens)
+        return text.replace(" \n ", "\n").replace("\n ", "\n").replace(" \n", "\n")
+
+    def count(self, pieces: Iterable[str]) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for piece in _whole_words(pieces):
+            counts.update(self.split(piece))
+        return counts
+
+    def encoder(self, ids: dict[str, int]) -> Callable[[str], Ids]:
+        get = ids.get
+
+        def encode(text: str) -> Ids:
+            tokens = self.split(text)
+            return np.fromiter(map(get, tokens, itertools.repeat(UNK)), np.int32, len(tokens))
+
+        return encode
+
+    def options(self) -> dict[str, Any]:
+        return {"punctuation": self.punctuation, "lower": self.lower}
+
+
+def _whole_words(pieces: Iterable[str]) -> Iterator[str]:
+    """The same text, cut behind white space only."""
+    carry = ""
+    for piece in pieces:
+        piece = carry + piece
+        cut = len(piece)
+        while cut and not piece[cut - 1].isspace():
+            cut -= 1
+        carry = piece[cut:]
+        if cut:
+            yield piece[:cut]
+    if carry:
+        yield carry
+
+
+@dataclass(frozen=True)
+class Subwords:
+    """Pieces of a sentencepiece model, kept as its bytes; lines end in <eos>."""
+
+    model: bytes
+
+    kind: ClassVar[str] = "subword"
+    lines: ClassVar[bool] = True
+
+    @staticmethod
+    def train(pieces: Iterable[str], size: int, model_type: str = "unigram") -> Subwords:
+        spm = _sentencepiece()
+        written = io.BytesIO()
+        lines = (line for piece in pieces for line in piece.split("\n") if line)
+        try:
+            spm.SentencePieceTrainer.train(
+                sentence_iterator=lines,
+                model_writer=written,
+                vocab_size=size,
+                model_type=model_type,
+                character_coverage=0.9999,
+                byte_fallback=True,  # any string can be written, so nothing is unknown
+                normalization_rule_name="identity",
+                add_dummy_prefix=False,
+                remove_extra_whitespaces=False,
+                hard_vocab_limit=False,
+                unk_id=UNK,
+                pad_id=PAD,
+                bos_id=BOS,
+                eos_id=EOS,
+                pad_piece="<pad>",
+                bos_piece="<bos>",
+                eos_piece="<eos>",
+                num_threads=1,  # more would make its result depend on the machine
+                minloglevel=2,
+            )
+        except (RuntimeError, OSError) as error:
+            raise TextError(f"sentencepiece cannot learn {size} pieces from this text: {_first_line(error)}") from None
+        return Subwords(written.getvalue())
+
+    def _processor(self) -> Any:
+        return _sentencepiece().SentencePieceProcessor(model_proto=self.model)
+
+    def pieces(self) -> list[str]:
+        processor = self._processor()
+        return [processor.id_to_piece(k) for k in range(processor.get_piece_size())]
+
+    def split(self, text: str) -> list[str]:
+        processor = self._processor()
+        lines = [processor.encode(line, out_type=str) for line in text.split("\n")]
+        return list(itertools.chain.from_iterable(_between(lines, ["<eos>"])))
+
+    def join(self, tokens: Iterable[str]) -> str:
+        processor = self._processor()
+        lines: list[list[str]] = [[]]
+        for token in tokens:
+            if token == "<eos>":
+                lines.append([])
+            else:
+                lines[-1].append(token)
+        return "\n".join(processor.decode(line) if line else "" for line in lines)
+
+    def count(self, pieces: Iterable[str]) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for piece in _whole_words(pieces):
+            counts.update(self.split(piece))
+        return counts
+
+    def encoder(self, ids: dict[str, int]) -> Callable[[str], Ids]:
+        processor = self._processor()
+
+        def encode(text: str) -> Ids:
+            lines = processor.encode(text.split("\n"))
+            return np.array(list(itertools.chain.from_iterable(_between(lines, [EOS]))), np.int32)
+
+        return encode
+
+    def options(self) -> dict[str, Any]:
+        return {"model": base64.b64encode(self.model).decode()}
+
+
+Tokenizer = Characters | Words | Subwords
+
+
+def make_tokenizer(kind: str, **options: Any) -> Tokenizer:
+    """From what `kind` and `options()` said; a subword tokenizer needs its model."""
+    if kind == "char":
+        return Characters()
+    if kind == "word":
+        return Words(**options)
+    if kind == "subword":
+        return Subwords(base64.b64decode(options["model"], validate=True))
+    raise OptionError(unknown("token", kind, ["char", "word", "subword"]))
+
+
+def _between(items: Sequence[Any], separator: Any) -> Iterator[Any]:
+    for k, item in enumerate(items):
+        if k:
+            yield separator
+        yield item
+
+
+def _sentencepiece() -> Any:
+    try:
+        import sentencepiece
+    except ImportError:
+        raise RecurError("subwords need sentencepiece: pip install 'recur[subword]'") from None
+    return sentencepiece
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,139 @@
+"""The vocabulary: tokens by frequency, each with its number.
+
+Fitted on the training part only. <unk>, <pad>, <bos> and <eos> are always 0, 1, 2 and 3; the rest follow by frequency,
+the most frequent first, equal ones in the order of their characters, so that the same text gives the same numbers.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recur.errors import OptionError, TextError
+from recur.text.corpus import Corpus
+from recur.text.tokens import EOS, SPECIALS, UNK, Characters, Ids, Subwords, Tokenizer, _whole_words, make_tokenizer
+
+
+@dataclass(frozen=True)
+class Vocab:
+    """Tokens in the order of their ids, how often each was seen in training, and the tokenizer that made them."""
+
+    tokens: tuple[str, ...]
+    counts: tuple[int, ...]
+    tokenizer: Tokenizer
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @staticmethod
+    def fit(corpus: Corpus, tokenizer: Tokenizer, min_freq: int = 1, max_size: int | None = None) -> Vocab:
+        """Count a corpus. `max_size` counts the four special tokens too; what falls out is <unk>."""
+        if min_freq < 1:
+            raise OptionError(f"min_freq must be a whole number ≥ 1, got {min_freq}")
+        if max_size is not None and max_size <= len(SPECIALS):
+            raise OptionError(f"max_size must be above {len(SPECIALS)}, the special tokens, got {max_size}")
+        counts = tokenizer.count(corpus.pieces())
+        if not counts:
+            raise TextError(f"{corpus.name} holds no token of kind {tokenizer.kind}")
+        if isinstance(tokenizer, Subwords):
+            pieces = tokenizer.pieces()
+            return Vocab(tuple(pieces), tuple(counts[piece] for piece in pieces), tokenizer)
+        return Vocab.from_counts(counts, tokenizer, min_freq, max_size)
+
+    @staticmethod
+    def from_counts(
+        counts: Counter[str], tokenizer: Tokenizer, min_freq: int = 1, max_size: int | None = None
+    ) -> Vocab:
+        kept = [(token, n) for token, n in counts.items() if n >= min_freq and token not in SPECIALS]
+        kept.sort(key=lambda item: (-item[1], item[0]))
+        kept = kept[: None if max_size is None else max_size - len(SPECIALS)]
+        left_out = counts.total() - sum(n for _, n in kept) - sum(counts[special] for special in SPECIALS)
+        special = [counts[token] + (left_out if token == "<unk>" else 0) for token in SPECIALS]
+        return Vocab((*SPECIALS, *(t for t, _ in kept)), (*special, *(n for _, n in kept)), tokenizer)
+
+    @functools.cached_property
+    def ids(self) -> dict[str, int]:
+        return {token: k for k, token in enumerate(self.tokens)}
+
+    # Encoding -------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _encoder(self) -> Callable[[str], Ids]:
+        return self.tokenizer.encoder(self.ids)
+
+    def encode(self, text: str) -> Ids:
+        """Ids of a text, int32; what is not in the vocabulary is <unk>."""
+        return self._encoder(text)
+
+    def encode_pieces(self, pieces: Iterable[str]) -> Iterator[Ids]:
+        """Ids of a text that comes in pieces, piece by piece; no word is cut."""
+        return map(self._encoder, pieces if isinstance(self.tokenizer, Characters) else _whole_words(pieces))
+
+    def encode_corpus(self, corpus: Corpus) -> Ids:
+        found = list(self.encode_pieces(corpus.pieces()))
+        return np.concatenate(found) if found else np.empty(0, np.int32)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        tokens = self.tokens
+        return self.tokenizer.join(tokens[k] for k in ids)
+
+    def unknown_tokens(self, text: str) -> Counter[str]:
+        """Which tokens of a text are not in the vocabulary, and how often they stand there."""
+        return Counter(token for token in self.tokenizer.split(text) if token not in self.ids)
+
+    # Sequences ------------------------------------------------------------------------------------------
+
+    @property
+    def line_end(self) -> int | None:
+        """The id that ends a sequence, if lines are sequences of their own."""
+        return EOS if self.tokenizer.lines else None
+
+    def predictable(self) -> Ids:
+        """Which ids can come next: all that were seen, and <unk> for what was not. (V,), bool."""
+        seen = np.array(self.counts) > 0
+        seen[UNK] = True
+        return seen
+
+    # Files ----------------------------------------------------------------------------------------------
+
+    def to_json(self) -> str:
+        content: dict[str, Any] = {"tokenizer": {"kind": self.tokenizer.kind, **self.tokenizer.options()}}
+        content |= {"tokens": self.tokens, "counts": self.counts}
+        return json.dumps(content, ensure_ascii=False)
+
+    @staticmethod
+    def from_json(text: str, name: str = "vocabulary") -> Vocab:
+        try:
+            content = json.loads(text)
+            tokenizer = make_tokenizer(**content["tokenizer"])
+            vocab = Vocab(tuple(content["tokens"]), tuple(content["counts"]), tokenizer)
+        except (ValueError, KeyError, TypeError) as error:
+            raise TextError(f"{name} is not a vocabulary of recur: {type(error).__name__}: {error}") from None
+        whole = all(isinstance(t, str) for t in vocab.tokens) and all(isinstance(n, int) for n in vocab.counts)
+        if not whole or vocab.tokens[:4] != SPECIALS or len(vocab.tokens) != len(vocab.counts):
+            raise TextError(f"{name} is not a vocabulary of recur: its tokens and counts do not fit")
+        if len(vocab.ids) != len(vocab.tokens):
+            raise TextError(f"{name} is not a vocabulary of recur: a token stands in it twice")
+        return vocab
+
+    def save(self, path: Path) -> None:
+        path.write_text(self.to_json(), encoding="utf-8")
+
+    @staticmethod
+    def load(path: Path) -> Vocab:
+        try:
+            return Vocab.from_json(path.read_text(encoding="utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise TextError(f"{path} cannot be read: {error}") from None
+
+    @functools.cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
