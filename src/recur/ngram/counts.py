@@ -9,6 +9,7 @@ Where lines are sequences of their own, a sequence is <bos> w₁ … w_m <eos>, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,12 +26,14 @@ class Sequences:
     """(N,), int64."""
     depth: Ids
     """(N,): how many tokens of its own sequence stand before a token; <bos> has none."""
+    led: bool
+    """Whether sequences are led by <bos>."""
 
     @staticmethod
     def of(ids: Ids, by_line: bool) -> Sequences:
         ids = np.asarray(ids, np.int64)
         if not by_line:
-            return Sequences(ids, np.arange(len(ids)))
+            return Sequences(ids, np.arange(len(ids)), led=False)
         if len(ids) and ids[-1] != EOS:  # a last line without its end
             ids = np.append(ids, EOS)
         ends = np.nonzero(ids == EOS)[0]
@@ -38,7 +41,11 @@ class Sequences:
         led = np.insert(ids, starts, BOS)
         first = starts + np.arange(len(starts))
         depth = np.arange(len(led)) - np.repeat(first, np.diff(np.append(first, len(led))))
-        return Sequences(led, depth)
+        return Sequences(led, depth, led=True)
+
+    def inside(self, k: int) -> Ids:
+        """(N,), bool: the k-gram that ends here lies within its sequence, <bos> not being part of it."""
+        return self.depth >= k - 1 + self.led
 
     @property
     def predicted(self) -> Ids:
@@ -96,6 +103,29 @@ class Counts:
     def m(self) -> int:
         """How many different tokens can come next."""
         return int(self.predictable.sum())
+
+
+def places(keys: Sequence[Ids], V: int, sequences: Sequences) -> Iterator[tuple[Ids, Ids]]:
+    """For k = 1, 2, …: where the context before each token stands in level k − 1, and the k-gram that ends there in
+    level k; −1 for what is not there. `keys` are those of the levels."""
+    ids, depth = sequences.ids, sequences.depth
+    place = ids
+    yield np.full(len(ids), -1), place
+    for k, level in enumerate(keys[1:], start=2):
+        before = np.append(-1, place[:-1])
+        before[depth < k - 1] = -1
+        known = before >= 0
+        place = np.full(len(ids), -1)
+        place[known] = find(level, before[known] * V + ids[known])
+        yield before, place
+
+
+def find(keys: Ids, wanted: Ids) -> Ids:
+    """The place of each wanted key among sorted ones, or −1."""
+    if not len(keys):
+        return np.full(len(wanted), -1)
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[at] == wanted, at, -1)
 
 
 def _unique(keys: Ids) -> tuple[Ids, Ids, Ids]:

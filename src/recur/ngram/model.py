@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recur.errors import OptionError, TextError
-from recur.ngram.counts import Sequences
+from recur.ngram.counts import Sequences, find, places
 from recur.text.corpus import Corpus
 from recur.text.tokens import BOS, UNK, Ids
 from recur.text.vocab import Vocab
@@ -67,18 +67,10 @@ class NGram:
         return self._score(Sequences.of(ids, self.vocab.tokenizer.lines))
 
     def _score(self, sequences: Sequences) -> Floats:
-        ids, depth = sequences.ids, sequences.depth
-        V = len(self.vocab)
-        logp = self.levels[0].logp[ids]
-        place = ids  # of the (k − 1)-gram that ends at each token; −1 if it was never seen
-        for k in range(2, self.order + 1):
-            level, below = self.levels[k - 1], self.levels[k - 2]
-            before = np.append(-1, place[:-1])
-            before[depth < k - 1] = -1
-            known = before >= 0
-            logp = logp + np.where(known, below.backoff[before], 0.0)
-            place = np.full(len(ids), -1)
-            place[known] = _find(level.keys, before[known] * V + ids[known])
+        walk = places([level.keys for level in self.levels], len(self.vocab), sequences)
+        logp = self.levels[0].logp[next(walk)[1]]
+        for (before, place), level, below in zip(walk, self.levels[1:], self.levels, strict=False):
+            logp = logp + np.where(before >= 0, below.backoff[before], 0.0)
             seen = place >= 0
             logp[seen] = level.logp[place[seen]]
         return logp[sequences.predicted]
@@ -133,7 +125,7 @@ class NGram:
     def _place(self, gram: list[int]) -> int:
         place = gram[0]
         for k, token in enumerate(gram[1:], start=1):
-            place = int(_find(self.levels[k].keys, np.array([place * len(self.vocab) + token]))[0])
+            place = int(find(self.levels[k].keys, np.array([place * len(self.vocab) + token]))[0])
             if place < 0:
                 break
         return place
@@ -158,11 +150,3 @@ class NGram:
             written.append(token)
             context = lead.copy() if token == self.vocab.line_end else [*context, token][-self.order :]
         return self.vocab.decode(written)
-
-
-def _find(keys: Ids, wanted: Ids) -> Ids:
-    """The place of each wanted key, or −1."""
-    if not len(keys):
-        return np.full(len(wanted), -1)
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[at] == wanted, at, -1)

@@ -1,0 +1,205 @@
+"""ARPA files: the format in which n-gram models have been exchanged since the 1990s.
+
+    \\data\\
+    ngram 1=…
+    \\1-grams:
+    log10 p <tab> tokens <tab> log10 back-off
+    …
+    \\end\\
+
+<bos> and <eos> are written <s> and </s>. Tokens that are or hold white space, as characters can, are escaped as Python
+would: \\x20, \\n, \\u3000.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+
+from recur.errors import TextError
+from recur.ngram.model import Floats, Level, NGram
+from recur.text.tokens import BOS, SPECIALS, Ids, Tokenizer, Words
+from recur.text.vocab import Vocab
+
+_TO_ARPA = {"<bos>": "<s>", "<eos>": "</s>"}
+_FROM_ARPA = {arpa: ours for ours, arpa in _TO_ARPA.items()}
+NEVER = -99.0
+"""What stands for log10 0, by custom."""
+
+
+def write_arpa(model: NGram, path: Path | str) -> None:
+    tokens = [_escape(_TO_ARPA.get(token, token)) for token in model.vocab.tokens]
+    with Path(path).open("w", encoding="utf-8") as out:
+        written = [_rows(model, k) for k in range(model.order)]
+        out.write("\\data\\\n")
+        for k, rows in enumerate(written, start=1):
+            out.write(f"ngram {k}={len(rows)}\n")
+        names = np.array(tokens, dtype=object)
+        for k, rows in enumerate(written):
+            _write_level(out, model, k, rows, names)
+        out.write("\n\\end\\\n")
+
+
+def _rows(model: NGram, k: int) -> Ids:
+    """Which n-grams are written: of single tokens, those that can come next, and <bos>, which is a context."""
+    if k:
+        return np.arange(len(model.levels[k].keys))
+    can = np.isfinite(model.levels[0].logp)
+    if model.vocab.tokenizer.lines:
+        can[BOS] = True
+    return np.nonzero(can)[0]
+
+
+def _write_level(out: TextIO, model: NGram, k: int, rows: Ids, names: Ids) -> None:
+    out.write(f"\n\\{k + 1}-grams:\n")
+    level = model.levels[k]
+    logp, backoff = _log10(level.logp[rows]), _log10(level.backoff[rows])
+    columns = []
+    place = rows
+    for below in range(k, 0, -1):  # from the last token to the first
+        keys = model.levels[below].keys[place]
+        columns.append(names[keys % len(model.vocab)])
+        place = keys // len(model.vocab)
+    columns.append(names[place])
+    last = k + 1 == model.order
+    for row in zip(logp.tolist(), backoff.tolist(), *columns[::-1], strict=True):
+        end = "" if last or row[1] == 0 else f"\t{row[1]:.7g}"
+        out.write(f"{row[0]:.7g}\t{' '.join(row[2:])}{end}\n")
+
+
+def _log10(natural: Floats) -> Floats:
+    return np.maximum(natural / np.log(10), NEVER)
+
+
+def read_arpa(path: Path | str, tokenizer: Tokenizer | None = None) -> NGram:
+    """A model from any implementation's file. Words unless another tokenizer is named."""
+    try:
+        with Path(path).open(encoding="utf-8") as stream:
+            return _parse(_lines(stream), str(path), tokenizer or Words())
+    except (OSError, UnicodeDecodeError) as error:
+        raise TextError(f"{path} cannot be read: {error}") from None
+
+
+def _lines(stream: TextIO) -> Iterator[str]:
+    for line in stream:
+        if stripped := line.strip("\r\n"):
+            yield stripped
+    # What follows the end is the end of the file.
+
+
+def _parse(lines: Iterator[str], name: str, tokenizer: Tokenizer) -> NGram:
+    sizes = _header(lines, name)
+    tables = [_section(lines, name, k, size) for k, size in enumerate(sizes, start=1)]
+    if next(lines, "") != "\\end\\":
+        raise TextError(f"{name} is cut off: it does not end in \\end\\")
+
+    singles = [_FROM_ARPA.get(t, t) for t in map(_unescape, tables[0][1])]
+    others = [t for t in singles if t not in SPECIALS]
+    vocab = Vocab((*SPECIALS, *others), (1,) * (len(others) + 4), tokenizer)
+    V, ids = len(vocab), {written: vocab.ids[t] for written, t in zip(tables[0][1], singles, strict=True)}
+    if len(set(singles)) != len(singles):
+        raise TextError(f"{name}: a token stands twice in \\1-grams:")
+
+    levels: list[Level] = []
+    for k, (logp, grams, backoff) in enumerate(tables, start=1):
+        try:
+            tokens = np.array([[ids[t] for t in gram.split(" ")] for gram in grams], np.int64).reshape(-1, k)
+        except KeyError as error:
+            raise TextError(f"{name}: {error} stands in \\{k}-grams but not in \\1-grams") from None
+        except ValueError:
+            raise TextError(f"{name}: not every row of \\{k}-grams has {k} tokens") from None
+        levels.append(_level(tokens, logp, backoff, levels, V, name))
+    return NGram(vocab, levels, "arpa")
+
+
+def _header(lines: Iterator[str], name: str) -> list[int]:
+    if next((line for line in lines if line == "\\data\\"), None) is None:
+        raise TextError(f"{name} is not an ARPA file: it has no \\data\\")
+    sizes = []
+    for line in lines:
+        if line == "\\1-grams:":
+            break
+        found = re.fullmatch(r"ngram (\d+) *= *(\d+)", line.strip())
+        if not found or int(found[1]) != len(sizes) + 1:
+            raise TextError(f"{name}: expected 'ngram {len(sizes) + 1}=count' in \\data\\, got {line!r}")
+        sizes.append(int(found[2]))
+    else:
+        raise TextError(f"{name} is cut off: it ends inside \\data\\")
+    if not sizes:
+        raise TextError(f"{name}: \\data\\ names no n-grams")
+    return sizes
+
+
+def _section(lines: Iterator[str], name: str, k: int, size: int) -> tuple[Floats, list[str], Floats]:
+    if k > 1 and (title := next(lines, "the end of the file")) != f"\\{k}-grams:":
+        raise TextError(f"{name}: expected \\{k}-grams: and got {title!r}")
+    logp, backoff = np.empty(size), np.zeros(size)
+    grams = []
+    for row in range(size):
+        line = next(lines, None)
+        if line is None or line.startswith("\\"):
+            raise TextError(f"{name} is cut off: \\{k}-grams: has {row} of {size} rows")
+        fields = line.split("\t") if "\t" in line else _spaced(line, k)
+        try:
+            logp[row] = float(fields[0])
+            backoff[row] = float(fields[2]) if len(fields) > 2 else 0.0
+            grams.append(fields[1])
+        except (ValueError, IndexError):
+            raise TextError(
+                f"{name}: row {row + 1} of \\{k}-grams: is not 'log10 p, tokens, back-off': {line!r}"
+            ) from None
+    natural = np.where(logp <= NEVER, -np.inf, logp * np.log(10))
+    return natural, grams, backoff * np.log(10)
+
+
+def _spaced(line: str, k: int) -> list[str]:
+    """Some files separate all fields by spaces."""
+    fields = line.split()
+    return [fields[0], " ".join(fields[1 : k + 1]), *fields[k + 1 :]]
+
+
+def _level(tokens: Ids, logp: Floats, backoff: Floats, below: list[Level], V: int, name: str) -> Level:
+    k = tokens.shape[1]
+    if k == 1:
+        all_logp, all_backoff = np.full(V, -np.inf), np.zeros(V)
+        all_logp[tokens[:, 0]], all_backoff[tokens[:, 0]] = logp, backoff
+        all_logp[BOS] = -np.inf  # it is given, never predicted
+        return Level(np.arange(V), all_logp, all_backoff)
+    place = tokens[:, 0]
+    for at in range(1, k):
+        keys = place * V + tokens[:, at]
+        if at + 1 == k:
+            break
+        place = np.searchsorted(below[at].keys, keys)
+        known = below[at].keys[np.minimum(place, len(below[at].keys) - 1)] == keys if len(below[at].keys) else keys < 0
+        if not known.all():
+            raise TextError(f"{name}: a context of \\{k}-grams: is missing from \\{at + 1}-grams:")
+    order = np.argsort(keys, kind="stable")
+    if len(keys) and (np.diff(keys[order]) == 0).any():
+        raise TextError(f"{name}: an n-gram stands twice in \\{k}-grams:")
+    return Level(keys[order], logp[order], backoff[order])
+
+
+def _escape(token: str) -> str:
+    odd = [c.isspace() or not c.isprintable() for c in token]
+    if not any(odd) and _unescape(token) == token:
+        return token  # a backslash that escapes nothing is left alone: other implementations know no escapes
+    written = []
+    for c, is_odd in zip(token, odd, strict=True):
+        escaped = c.encode("unicode_escape").decode() if is_odd or c == "\\" else c
+        written.append("\\x20" if c == " " else escaped)
+    return "".join(written)
+
+
+def _unescape(token: str) -> str:
+    if "\\" not in token:
+        return token
+    return re.sub(
+        r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[nrt\\])",
+        lambda found: found[0].encode().decode("unicode_escape"),
+        token,
+    )
