@@ -72,7 +72,8 @@ def _write_level(out: TextIO, model: NGram, k: int, rows: Ids, names: Ids) -> No
 
 
 def _log10(natural: Floats) -> Floats:
-    return np.maximum(natural / np.log(10), NEVER)
+    decimal: Floats = np.maximum(natural / np.log(10), NEVER)
+    return decimal
 
 
 def read_arpa(path: Path | str, tokenizer: Tokenizer | None = None) -> NGram:
@@ -119,7 +120,7 @@ def _parse(lines: Iterator[str], name: str, tokenizer: Tokenizer) -> NGram:
 def _header(lines: Iterator[str], name: str) -> list[int]:
     if next((line for line in lines if line == "\\data\\"), None) is None:
         raise TextError(f"{name} is not an ARPA file: it has no \\data\\")
-    sizes = []
+    sizes: list[int] = []
     for line in lines:
         if line == "\\1-grams:":
             break

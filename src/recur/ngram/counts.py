@@ -45,12 +45,14 @@ class Sequences:
 
     def inside(self, k: int) -> Ids:
         """(N,), bool: the k-gram that ends here lies within its sequence, <bos> not being part of it."""
-        return self.depth >= k - 1 + self.led
+        inside: Ids = self.depth >= k - 1 + self.led
+        return inside
 
     @property
     def predicted(self) -> Ids:
         """(N,), bool: every token but <bos>, which is given."""
-        return self.ids != BOS
+        predicted: Ids = self.ids != BOS
+        return predicted
 
 
 @dataclass(frozen=True)

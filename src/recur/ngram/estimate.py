@@ -6,7 +6,7 @@ laplace      P(w)     = (n(w) + ε₁/m) / (n + ε₁)
              P(w | c) = (n(c, w) + ε_k P(w | c⁻)) / (n(c) + ε_k)          the recursion of D2L, section 9.3
              (The notes write P̂(x) in the second line's numerator; only P̂(x') makes it sum to one.)
 add-k        P(w | c) = (n(c, w) + k) / (n(c) + k m)
-kneser-ney   P(w | c) = (a(c, w) − D(a)) / a(c) + γ(c) P(w | c⁻)          interpolated and modified, Chen and Goodman 1999
+kneser-ney   P(w | c) = (a(c, w) − D(a)) / a(c) + γ(c) P(w | c⁻)          modified, Chen and Goodman 1999
              a is n for the highest order and for what begins a sequence; below, in how many different contexts the
              n-gram was seen. D has three values for each order, for a = 1, 2 and more:
              Y = t₁/(t₁ + 2 t₂),  D_j = j − (j + 1) Y t_{j+1}/t_j,  where t_j is how many n-grams have a = j.
@@ -71,7 +71,8 @@ def _epsilons(epsilon: float | Sequence[float], order: int) -> list[float]:
 
 
 def _by_context(values: Ids | Floats, context: Ids, contexts: int) -> Floats:
-    return np.bincount(context, weights=values, minlength=contexts)
+    summed: Floats = np.bincount(context, weights=values, minlength=contexts).astype(np.float64)
+    return summed
 
 
 def _log(p: Floats) -> Floats:

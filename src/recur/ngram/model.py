@@ -63,7 +63,7 @@ class NGram:
     # Scoring --------------------------------------------------------------------------------------------
 
     def logprobs(self, ids: Ids) -> Floats:
-        """log P of every token given all before it in its sequence; (len(ids),) and one more if a line end was missing."""
+        """log P of every token given those before it in its sequence; one more if a last line end is missing."""
         return self._score(Sequences.of(ids, self.vocab.tokenizer.lines))
 
     def _score(self, sequences: Sequences) -> Floats:

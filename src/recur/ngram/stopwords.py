@@ -10,8 +10,8 @@ while who whom why will with would you your yours yourself yourselves
 """
 
 CHINESE = """
-的 了 和 是 在 有 我 他 她 它 你 们 我们 你们 他们 这 那 这个 那个 不 也 都 就 与 及 或 而 但 但是 因为 所以 如果 一 一个 之 其
-于 以 为 被 把 对 从 到 由 向 并 很 更 最 又 再 还 着 过 吗 呢 吧 啊 上 下 中 里 个 地 得
+的 了 和 是 在 有 我 他 她 它 你 们 我们 你们 他们 这 那 这个 那个 不 也 都 就 与 及 或 而 但 但是 因为 所以 如果 一
+一个 之 其 于 以 为 被 把 对 从 到 由 向 并 很 更 最 又 再 还 着 过 吗 呢 吧 啊 上 下 中 里 个 地 得
 """
 
 STOP_WORDS = frozenset((ENGLISH + CHINESE).split())

@@ -16,8 +16,9 @@ from __future__ import annotations
 import codecs
 import functools
 import hashlib
+import itertools
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
@@ -56,6 +57,8 @@ class Corpus:
     end: int | None = None
     skipped: int = 0
     notes: Notes = field(default_factory=Notes, compare=False)
+    heard: Callable[[int], object] | None = field(default=None, compare=False)
+    """Called with the number of characters of each piece that was read, for a progress bar."""
 
     @staticmethod
     def of(*names: str) -> Corpus:
@@ -78,6 +81,8 @@ class Corpus:
             at += len(piece)
             if low < high:
                 yield piece[low:high]
+                if self.heard is not None:
+                    self.heard(high - low)
 
     def _all_pieces(self) -> Iterator[str]:
         notes = self.notes
@@ -117,7 +122,7 @@ class Corpus:
         N = self.characters
         first, second = (self._line_end(round(N * share)) for share in (train, min(train + valid, 1.0)))
         cuts = [self.begin, self.begin + first, self.begin + second, self.begin + N]
-        parts = [replace(self, begin=a, end=b, notes=Notes()) for a, b in zip(cuts, cuts[1:], strict=False)]
+        parts = [replace(self, begin=a, end=b, notes=Notes()) for a, b in itertools.pairwise(cuts)]
         return parts[0], parts[1], parts[2]
 
     def _line_end(self, position: int) -> int:

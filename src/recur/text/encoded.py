@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +26,8 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recur"
 
 
-def encoded(
-    corpus: Corpus, vocab: Vocab, folder: Path | None = None, progress: Callable[[int], object] | None = None
-) -> Ids:
-    """The ids of a corpus as a read-only memory map; `progress` hears how many characters were encoded."""
+def encoded(corpus: Corpus, vocab: Vocab, folder: Path | None = None) -> Ids:
+    """The ids of a corpus as a read-only memory map."""
     folder = folder or cache_folder()
     key = hashlib.sha256(f"1 {corpus.digest} {vocab.digest}".encode()).hexdigest()[:32]
     data, about = folder / f"{key}.ids", folder / f"{key}.json"
@@ -38,7 +35,7 @@ def encoded(
     count = _whole(data, about, dtype)
     if count is None:
         folder.mkdir(parents=True, exist_ok=True)
-        count = _write(corpus, vocab, data, dtype, progress)
+        count = _write(corpus, vocab, data, dtype)
         _atomically(about, json.dumps({"tokens": count, "dtype": dtype.str, "text": corpus.name}).encode())
     if not count:
         return np.empty(0, dtype)
@@ -54,14 +51,12 @@ def _whole(data: Path, about: Path, dtype: np.dtype[np.generic]) -> int | None:
         return None
 
 
-def _write(
-    corpus: Corpus, vocab: Vocab, data: Path, dtype: np.dtype[np.generic], progress: Callable[[int], object] | None
-) -> int:
+def _write(corpus: Corpus, vocab: Vocab, data: Path, dtype: np.dtype[np.generic]) -> int:
     part = data.with_suffix(f".{os.getpid()}.part")
     count = 0
     try:
         with part.open("wb") as out:
-            for ids in vocab.encode_pieces(_heard(corpus, progress)):
+            for ids in vocab.encode_pieces(corpus.pieces()):
                 out.write(ids.astype(dtype).tobytes())
                 count += len(ids)
             out.flush()
@@ -70,15 +65,6 @@ def _write(
     finally:
         part.unlink(missing_ok=True)
     return count
-
-
-def _heard(corpus: Corpus, progress: Callable[[int], object] | None) -> Iterator[str]:
-    done = 0
-    for piece in corpus.pieces():
-        yield piece
-        done += len(piece)
-        if progress is not None:
-            progress(done)
 
 
 def _atomically(path: Path, content: bytes) -> None:

@@ -1,0 +1,58 @@
+"""`recur`: the verbs, and what becomes of an error."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from recur import __version__
+from recur.errors import RecurError
+
+app = App(
+    name="recur",
+    version=__version__,
+    help="Recurrent networks as equations, and the n-gram models worth beating.",
+    help_epilogue="Each verb has examples: recur ngram --help. Shell completion: recur --install-completion.",
+    help_format="plaintext",
+)
+app.register_install_completion_command()
+
+# A verb is named here by where it lives, and imported when it is called.
+app.command("recur.cli.ngram:ngram", name="ngram", help="Count n-grams, smooth them, and measure perplexity.")
+app.command("recur.cli.stats:stats", name="stats", help="Frequencies, stop words, Zipf's law, coverage, novelty.")
+app.command("recur.cli.doctor:doctor", name="doctor", help="What this machine has, and which backends work on it.")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run, and leave: 0 done, 2 a user's mistake in one line, 130 interrupted."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    try:
+        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        return _fail(f"{error} See recur --help.")
+    except RecurError as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        _say("stopped")
+        return 130
+    except BrokenPipeError:  # the reader of our output left, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:  # no space left, no permission: the user's machine, not our bug
+        return _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
+    return 0
+
+
+def _fail(message: str) -> int:
+    _say(" ".join(message.split()))
+    return 2
+
+
+def _say(message: str) -> None:
+    print(f"recur: {message}", file=sys.stderr)

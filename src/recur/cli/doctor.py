@@ -1,0 +1,133 @@
+"""recur doctor: what this machine has, and which backends work on it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import statistics
+import time
+from typing import Any
+
+from recur.cli.options import Common
+from recur.cli.screen import Screen, table
+
+PACKAGES = {
+    "torch": "the networks",
+    "numpy": "counting and text",
+    "sentencepiece": "subwords: pip install 'recur[subword]'",
+    "matplotlib": "figures: pip install 'recur[plot]'",
+}
+
+
+def doctor(common: Common = Common()) -> None:  # noqa: B008  frozen
+    """Versions, cores, threads measured, which backends work here and why not.
+
+    Examples:
+
+      recur doctor
+      recur doctor --json
+    """
+    screen = Screen(common)
+    content = {
+        "recur": importlib.metadata.version("recur"),
+        "python": platform.python_version(),
+        "system": platform.platform(terse=True),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "cores": _cores(),
+        "threads": _threads(),
+        "backends": _backends(),
+        "gpu": _gpu(),
+    }
+    _show(screen, content)
+    screen.result(content)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _threads() -> dict[str, Any]:
+    """The rate of a large product at each thread count: what more threads bring on this machine, now."""
+    import torch
+
+    was = torch.get_num_threads()
+    a = torch.randn(768, 768)
+    rates: dict[int, float] = {}
+    try:
+        for threads in sorted({1, 2, was, _cores()}):
+            if threads > _cores():
+                continue
+            torch.set_num_threads(threads)
+            a @ a
+            times = []
+            for _ in range(15):
+                begun = time.perf_counter()
+                a @ a
+                times.append(time.perf_counter() - begun)
+            rates[threads] = round(2 * 768**3 / statistics.median(times) / 1e9, 1)
+    finally:
+        torch.set_num_threads(was)
+    return {"torch_uses": was, "gflops": rates, "fastest": max(rates, key=lambda threads: rates[threads])}
+
+
+def _backends() -> dict[str, str]:
+    """Each backend runs a small scan and is compared with the loop; what it says if it cannot."""
+    import torch
+
+    from recur.cells import make_cell
+    from recur.errors import RecurError
+    from recur.scan import BACKENDS, scan
+
+    cell = make_cell("lstm")
+    generator = torch.Generator().manual_seed(0)
+    weights = {name: torch.randn(shape, generator=generator) for name, shape in cell.shapes(4, 5).items()}
+    x = torch.randn(2, 3, 4, generator=generator)
+    expected = scan(cell, weights, x, backend="loop").outputs
+    found = {}
+    for name in BACKENDS:
+        try:
+            agrees = torch.allclose(scan(cell, weights, x, backend=name).outputs, expected, atol=1e-5)
+            found[name] = "works" if agrees else "gives wrong numbers"
+        except (RecurError, RuntimeError) as error:
+            found[name] = f"does not work: {error}"
+    return found
+
+
+def _gpu() -> str:
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    built = torch.version.cuda or getattr(torch.version, "hip", None)
+    return "none seen by torch" if built else "none: this torch is built for the CPU alone"
+
+
+def _show(screen: Screen, content: dict[str, Any]) -> None:
+    versions = table("", "what", "version")
+    for name in ("recur", "python", "system"):
+        versions.add_row(name, content[name])
+    for name, version in content["packages"].items():
+        versions.add_row(name, version or f"missing; for {PACKAGES[name]}")
+    screen.show(versions, "")
+
+    threads = content["threads"]
+    rates = table(
+        f"{content['cores']} cores; torch uses {threads['torch_uses']} threads", "threads", "GFLOP/s measured"
+    )
+    for count, rate in threads["gflops"].items():
+        rates.add_row(str(count), f"{rate:.0f}")
+    screen.show(rates, "")
+
+    backends = table("backends", "name", "here")
+    for name, verdict in content["backends"].items():
+        backends.add_row(name, verdict)
+    backends.add_row("GPU", content["gpu"])
+    screen.show(backends)

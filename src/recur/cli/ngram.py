@@ -1,0 +1,169 @@
+"""recur ngram: an n-gram model from a text, and how well it predicts another."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from recur.cli.options import Common, TextOptions
+from recur.cli.screen import Screen, table
+from recur.errors import OptionError
+
+if TYPE_CHECKING:
+    from recur.ngram import NGram
+    from recur.text import Corpus
+
+
+def ngram(
+    sources: list[str] | None = None,
+    /,
+    *,
+    order: int = 5,
+    smoothing: Literal["kneser-ney", "laplace", "add-k"] = "kneser-ney",
+    epsilon: str = "1",
+    k: Annotated[float, Parameter(name="--k")] = 1.0,
+    eval: list[str] | None = None,
+    sample: int = 0,
+    prompt: str = "",
+    temperature: float = 1.0,
+    save: Path | None = None,
+    load: Path | None = None,
+    text: TextOptions = TextOptions(),  # noqa: B008  frozen
+    common: Common = Common(),  # noqa: B008
+) -> None:
+    """Count n-grams, smooth them, and measure perplexity.
+
+    Without --eval the text is split by position, 90/5/5: the model sees the first part and is measured on the second.
+
+    Examples:
+
+      recur ngram                                             the language reference, characters
+      recur ngram train.txt --token word --order 5 --eval test.txt --json
+      recur ngram train.txt --token word --order 3 --smoothing laplace --epsilon 1,0.5,0.1
+      recur ngram book.txt --order 8 --sample 300 --seed 1
+      cat *.txt | recur ngram - --token word --save model.arpa
+
+    Parameters
+    ----------
+    sources
+        Files, folders, - for standard input, pydoc (the default) or stdlib.
+    order
+        n: how many tokens an n-gram has.
+    smoothing
+        kneser-ney (interpolated, modified), laplace (the recursion with ε₁, ε₂, …) or add-k.
+    epsilon
+        For laplace: one number, or ε₁,ε₂,… one for each order.
+    k
+        For add-k: what is added to every count.
+    eval
+        Measure on this text instead of a part held out.
+    sample
+        Write this many tokens.
+    prompt
+        What a sample goes on from.
+    temperature
+        Below 1 samples are safer, above 1 wilder.
+    save
+        Write the model as an ARPA file.
+    load
+        Read the model from an ARPA file instead of counting.
+    """
+    from recur.text import Corpus
+
+    screen = Screen(common)
+    if sample < 0:
+        raise OptionError(f"--sample must not be negative, got {sample}")
+    begun = time.perf_counter()
+    if load is not None:
+        if sources:
+            raise OptionError("give texts to count or --load a model, not both")
+        model, trained_on = _loaded(load, text), str(load)
+        held = Corpus.of(*eval) if eval else None
+    else:
+        corpus = Corpus.of(*(sources or ["pydoc"]))
+        trained_on = corpus.name
+        train, held = (corpus, Corpus.of(*eval)) if eval else corpus.split()[:2]
+        model = _fitted(screen, train, text, order, smoothing, _numbers(epsilon), k)
+    content: dict[str, Any] = {
+        "trained_on": trained_on,
+        "order": model.order,
+        "smoothing": model.smoothing,
+        "vocabulary": len(model.vocab),
+        "ngrams": len(model),
+        "notes": list(model.notes),
+    }
+    for remark in model.notes:
+        screen.note(remark)
+    if held is not None:
+        content |= _measured(screen, model, held)
+    if save is not None:
+        from recur.ngram import write_arpa
+
+        write_arpa(model, save)
+        screen.note(f"written to {save}")
+    if sample:
+        content["sample"] = model.sample(sample, common.seed, prompt, temperature)
+    content["seconds"] = round(time.perf_counter() - begun, 3)
+    _show(screen, content)
+    screen.result(content)
+
+
+def _loaded(path: Path, text: TextOptions) -> NGram:
+    from recur.ngram import read_arpa
+    from recur.text import Characters, Words
+
+    if text.token == "subword":
+        raise OptionError("an ARPA file does not hold the pieces of subwords; load one of char or word")
+    words = Words(punctuation=text.punctuation, lower=text.lower)
+    return read_arpa(path, Characters() if text.token == "char" else words)
+
+
+def _fitted(
+    screen: Screen, train: Corpus, text: TextOptions, order: int, smoothing: str, epsilon: list[float], k: float
+) -> NGram:
+    from recur.ngram import fit
+
+    with screen.reading(train, "reading", train.characters) as heard:
+        vocab = text.vocab(heard)
+    screen.note(f"{train.name}: {train.characters:,} characters ({train.notes})")
+    with screen.reading(train, "counting", train.characters) as heard:
+        return fit(heard, vocab, order, smoothing, epsilon, k)
+
+
+def _measured(screen: Screen, model: NGram, held: Corpus) -> dict[str, Any]:
+    with screen.reading(held, "measuring", held.characters) as heard:
+        found = model.evaluate(heard)
+    content: dict[str, Any] = {"evaluated_on": held.name, **found._asdict()}
+    if found.oov:
+        unknown = model.vocab.unknown_tokens(held.text())
+        content["unknown"] = [token for token, _ in unknown.most_common(10)]
+    return content
+
+
+def _numbers(written: str) -> list[float]:
+    try:
+        return [float(number) for number in written.split(",")]
+    except ValueError:
+        raise OptionError(f"--epsilon must be a number or several with commas between, got {written!r}") from None
+
+
+def _show(screen: Screen, content: dict[str, Any]) -> None:
+    model = f"{content['order']}-gram, {content['smoothing']}"
+    shown = table("", "model", "n-grams", "vocabulary")
+    row = [model, f"{content['ngrams']:,}", f"{content['vocabulary']:,}"]
+    if "perplexity" in content:
+        for name in ("perplexity", "bits/char", "tokens", "unknown", "seconds"):
+            shown.add_column(name, justify="right")
+        row += [f"{content['perplexity']:,.2f}", f"{content['bits_per_character']:.3f}", f"{content['tokens']:,}"]
+        row += [f"{content['oov']:,}", f"{content['seconds']:.2f}"]
+    shown.add_row(*row)
+    screen.show(shown)
+    if content.get("impossible"):
+        screen.show(f"perplexity is infinite because of {content['impossible']}: it has probability 0")
+    if content.get("unknown"):
+        screen.show(f"unknown, first of all: {' '.join(map(repr, content['unknown']))}")
+    if "sample" in content:
+        screen.show("", content["sample"])

@@ -1,0 +1,64 @@
+"""Options that verbs share. Each group is one dataclass: its fields are the flags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from recur.text import Corpus, Tokenizer, Vocab
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Common:
+    """What every verb takes."""
+
+    json: Annotated[bool, Parameter(negative="")] = False
+    """Print exactly one JSON object on standard output."""
+
+    seed: int = 0
+    """Where random numbers start; the same seed gives the same numbers."""
+
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False
+    """Print the result only: no notes, no progress."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """How a text becomes tokens."""
+
+    token: Literal["char", "word", "subword"] = "char"
+    """What a token is."""
+
+    punctuation: bool = False
+    """Words: punctuation marks are tokens too, and each Chinese character is one."""
+
+    lower: bool = False
+    """Words: drop case."""
+
+    min_freq: int = 1
+    """Tokens seen less often in training are unknown."""
+
+    max_size: int | None = None
+    """Keep this many tokens at most, the four special ones included."""
+
+    pieces: int = 2000
+    """Subwords: how many pieces sentencepiece learns."""
+
+    def tokenizer(self, train: Corpus) -> Tokenizer:
+        from recur.text import Characters, Subwords, Words
+
+        if self.token == "char":
+            return Characters()
+        if self.token == "word":
+            return Words(punctuation=self.punctuation, lower=self.lower)
+        return Subwords.train(train.pieces(), self.pieces)
+
+    def vocab(self, train: Corpus) -> Vocab:
+        from recur.text import Vocab
+
+        return Vocab.fit(train, self.tokenizer(train), self.min_freq, self.max_size)

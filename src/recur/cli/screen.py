@@ -1,0 +1,86 @@
+"""What a person sees: notes and progress on standard error, results on standard output, colours on a terminal only."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from recur.cli.options import Common
+
+if TYPE_CHECKING:
+    from recur.text import Corpus
+
+PATIENCE = 1.0
+"""Seconds before a progress bar is worth its place."""
+
+
+class Screen:
+    def __init__(self, common: Common) -> None:
+        self.json, self.quiet = common.json, common.quiet or common.json
+        self.out = Console(highlight=False, soft_wrap=True)
+        self.err = Console(highlight=False, soft_wrap=True, stderr=True)
+
+    def note(self, text: str) -> None:
+        """Something worth knowing that is not the result."""
+        if not self.quiet:
+            self.err.print(text, style="dim", markup=False)
+
+    def show(self, *things: Any) -> None:
+        """A part of the result, for a person to read."""
+        if not self.json:
+            for thing in things:
+                self.out.print(thing, **({"markup": False} if isinstance(thing, str) else {}))
+
+    def result(self, content: dict[str, Any]) -> None:
+        """The result, for a machine to read."""
+        if self.json:
+            sys.stdout.write(json.dumps(_plain(content), ensure_ascii=False, allow_nan=False) + "\n")
+
+    @contextmanager
+    def reading(self, corpus: Corpus, what: str, total: int | None = None) -> Iterator[Corpus]:
+        """The same corpus, with a progress bar that appears if reading it takes more than a second."""
+        if self.quiet or not self.err.is_terminal:
+            yield corpus
+            return
+        from rich.progress import Progress
+
+        begun, done = time.monotonic(), 0
+        with Progress(console=self.err, transient=True, disable=False, auto_refresh=False) as bar:
+            task = bar.add_task(what, total=total, visible=False)
+
+            def heard(characters: int) -> None:
+                nonlocal done
+                done += characters
+                late = time.monotonic() - begun > PATIENCE
+                bar.update(task, completed=done, visible=late, refresh=late)
+
+            yield dataclasses.replace(corpus, heard=heard)
+
+
+def table(title: str, *columns: str) -> Table:
+    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for k, column in enumerate(columns):
+        made.add_column(column, justify="left" if k == 0 else "right")
+    return made
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold: NumPy's numbers as Python's; null for what is infinite or not a number."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
