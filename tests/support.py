@@ -61,6 +61,9 @@ class Case:
     def scan(self, **options: Any) -> Scanned:
         return scan(self.cell, self.weights, self.x, self.state, **options)
 
+    def scan_of(self, steps: slice, state: Any, **options: Any) -> Scanned:
+        return scan(self.cell, self.weights, self.x[:, steps], state, **options)
+
     def loss(self, result: Any) -> Tensor:
         outputs, state = result[0], result[1]
         value = (outputs * self.on_outputs).sum()

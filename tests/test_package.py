@@ -22,6 +22,9 @@ MAY_IMPORT = {
     "scan": {"errors", "cells", "bptt"},
     "layers": {"errors", "cells", "bptt", "scan"},
     "nn": {"layers"},
+    "text": {"errors"},
+    "ngram": {"errors", "text"},
+    "cli": {"errors", "cells", "scan", "text", "ngram", "__version__"},
 }
 
 

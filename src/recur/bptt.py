@@ -10,8 +10,9 @@ step t to the state before it, the carried gradient is multiplied by ξ_t,
     randomized:π    ξ_t = 1/π with probability π, else 0: E[ξ_t] = 1, so the gradient stays unbiased
                     (Tallec and Ollivier, Unbiasing truncated backpropagation through time, 2017)
 
-Steps count from 0 in the order in which the scan takes them. ξ_0 is 1 in all three: the edge before the first
-step leads out of the sequence, to a learned or carried state, and is the caller's to cut.
+Steps count from 0 in the order in which the scan takes them; windows count from the start of each sequence, so that
+a reset inside a row is what two separate sequences would be. ξ is 1 before the first step of a sequence in all three:
+that edge leads out of it, to a learned or carried state, and is the caller's to cut.
 
 `clip` bounds what is carried: after ξ, each sequence's carried gradient, all states of a cell taken together, is
 scaled to norm θ at most, g ← min(1, θ/‖g‖) g. This is clipping inside the backward pass, step by step; clipping
@@ -21,8 +22,8 @@ of the weights' gradient after it is `torch.nn.utils.clip_grad_norm_`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+import re
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -38,13 +39,15 @@ class BPTT:
 
     window: int | None = None
     keep: float | None = None
-    xi: Tensor | None = None
+    xi: Tensor | None = field(default=None, compare=False)
     clip: float | None = None
     generator: torch.Generator | None = None
 
     def __post_init__(self) -> None:
         if sum(option is not None for option in (self.window, self.keep, self.xi)) > 1:
             raise OptionError("bptt: window, keep and xi exclude each other; give one")
+        if self.xi is not None and not isinstance(self.xi, Tensor):
+            raise OptionError(f"bptt: ξ must be a tensor of (T,) or (B, T), got {type(self.xi).__name__}")
         if self.window is not None and (not _whole(self.window) or self.window < 1):
             raise OptionError(f"bptt: truncated needs τ, a whole number ≥ 1, got {self.window!r}")
         if self.keep is not None and not (_number(self.keep) and 0 < self.keep <= 1):
@@ -59,24 +62,19 @@ class BPTT:
             return spec
         if isinstance(spec, Tensor):
             return BPTT(xi=spec)
-        refusal = OptionError(f"bptt {spec!r} is not of the form: {SPEC}; or a tensor ξ of (T,) or (B, T)")
-        if not isinstance(spec, str):
-            raise refusal
-        options: dict[str, Any] = {}
-        for part in spec.split(","):
-            mode, _, value = part.strip().partition(":")
+        form = r"(?:full|(truncated|randomized):([^,]+))(?:,clip:([^,]+))?|clip:([^,]+)"
+        found = re.fullmatch(form, spec.replace(" ", "")) if isinstance(spec, str) else None
+        if found is not None:
+            mode, number, *clips = found.groups()
             try:
-                if mode == "truncated":
-                    options["window"] = int(value)
-                elif mode == "randomized":
-                    options["keep"] = float(value)
-                elif mode == "clip":
-                    options["clip"] = float(value)
-                elif part.strip() != "full":
-                    raise refusal
+                clip = next((float(clip) for clip in clips if clip), None)
+                window = int(number) if mode == "truncated" else None
+                keep = float(number) if mode == "randomized" else None
             except ValueError:
-                raise refusal from None
-        return BPTT(**options)
+                pass  # not a number: said below, with the whole line
+            else:
+                return BPTT(window, keep, clip=clip)
+        raise OptionError(f"bptt {spec!r} is not of the form: {SPEC}; or a tensor ξ of (T,) or (B, T)")
 
     def __str__(self) -> str:
         mode = "full"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,10 @@ def test_options_for_a_cell_that_is_made_come_too_late() -> None:
         ({"extras": {"weight_ih": ("H",)}}, "belongs to the gates"),
         ({"extras": {"p": ("H", "H")}}, "pointwise = False"),
         ({"extras": {"p": ("K",)}, "pointwise": False}, "made of 'H' and 'D'"),
+        ({"extras": {"h0": ("H",)}}, "belongs to the gates or to an initial state"),
+        ({"extras": ["p"]}, "must map names to shapes"),
+        ({"gates": (1, 2)}, "distinct Python names"),
+        ({"gates": ("i", "o"), "keeps": "f"}, "keeps must be one of its gates, i, o; got 'f'"),
     ],
 )
 def test_a_broken_contract_is_refused(attributes: dict[str, Any], says: str) -> None:
@@ -184,8 +189,59 @@ def test_a_cell_without_gates_or_step_is_refused() -> None:
     x = torch.randn(2, 5, 4)
     with pytest.raises(CellError, match="gates is empty"):
         scan(NoGates(), {}, x)
+
+    class NoW(Cell):
+        gates = ("g",)
+        extras = {"p": ("H",)}
+
+        def step(self, x: Any, h: Any, s: Any) -> Any:
+            return (s.h,)
+
+    with pytest.raises(CellError, match=r"NoW has extras, so its step takes \(self, x, h, s, w\)"):
+        run(NoW())
+    with pytest.raises(CellError, match="DeepTransition goes around a Cell, got 'gru'"):
+        DeepTransition("gru")  # type: ignore[arg-type]
     with pytest.raises(CellError, match="a scan carries a Cell"):
         scan("gru", {}, x)  # type: ignore[arg-type]
+
+
+def test_a_step_that_writes_into_its_states_is_refused() -> None:
+    class InPlace(Cell):
+        gates = ("g",)
+
+        def step(self, x: Any, h: Any, s: Any) -> Any:
+            return (s.h.add_(x.g),)
+
+    with torch.no_grad(), pytest.raises(CellError, match="changes the states it was given in place"):
+        run(InPlace())
+
+
+def test_gates_may_be_a_list_and_a_subclass_is_not_its_parent() -> None:
+    class Listed(Cell):
+        gates = ["a", "b"]  # type: ignore[assignment]
+
+        def step(self, x: Any, h: Any, s: Any) -> Any:
+            return (x.a + h.b,)
+
+    run(Listed())
+
+    class Mine(GRU):
+        pass
+
+    assert type(make_cell("gru")) is GRU
+
+
+def test_states_survive_a_pickle_and_files_of_one_name_do_not_meet(tmp_path: Path) -> None:
+    state = Recurrent("lstm", 4, 3)(torch.randn(2, 5, 4)).state[0]
+    again = pickle.loads(pickle.dumps(state))
+    assert torch.equal(again.c, state.c)
+    cells = []
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(MINE)
+        cells.append(make_cell(f"{tmp_path / folder / 'mine.py'}:LeakyGRU"))
+    assert type(cells[0]) is not type(cells[1])
+    assert pickle.loads(pickle.dumps(cells[0])) == cells[0]
 
 
 def test_what_has_no_product_cannot_be_deepened() -> None:

@@ -52,6 +52,15 @@ def test_glorot_scales_to_the_widths_of_each_block() -> None:
         assert abs(matrix.std().item() - bound / 3**0.5) < 0.02 * bound
 
 
+def test_the_cells_own_weights_start_as_the_cell_says() -> None:
+    u = Recurrent("indrnn", 4, 2000, **DOUBLE).u_l0
+    assert u.min() >= 0
+    assert u.max() <= 1
+    assert abs(u.mean().item() - 0.5) < 0.03
+    deep = Recurrent("leaky", 4, 6, transition_depth=1, **DOUBLE)
+    close(deep.a_l0.detach(), Recurrent("leaky", 4, 6, **DOUBLE).a_l0.detach())
+
+
 def test_normal() -> None:
     net = Recurrent("elman", 100, 100, init="normal:0.01", **DOUBLE)
     assert abs(net.weight_hh_l0.std().item() - 0.01) < 5e-4

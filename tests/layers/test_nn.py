@@ -111,14 +111,27 @@ def test_rnn_takes_its_nonlinearity_where_torch_does(nonlinearity: str) -> None:
     assert rnn.RNN(D, H, nonlinearity="sigmoid", **DOUBLE)(x)[0].min() > 0
 
 
-def test_dropout_keeps_and_scales_as_torch_does() -> None:
-    _, ours = pair("GRU", num_layers=2, dropout=0.5)
-    x = torch.randn(5, 2, D, **DOUBLE)
-    assert not torch.equal(ours(x)[0], ours(x)[0])
-    ours.eval()
-    assert torch.equal(ours(x)[0], ours(x)[0])
+def test_dropout_is_drawn_for_each_step_as_torch_does() -> None:
+    # A second layer that passes its input on shows what the first one's dropout did to it.
+    ours = rnn.RNN(H, H, 2, "relu", dropout=0.4, bias=False, **DOUBLE)
+    with torch.no_grad():
+        for p in ours.parameters():
+            p.zero_()
+        torch.nn.init.eye_(ours.weight_ih_l0)
+        torch.nn.init.eye_(ours.weight_ih_l1)
+    kept = ours(torch.ones(50, 20, H, **DOUBLE))[0]
+    assert set(kept.unique().tolist()) == {0.0, 1 / 0.6}
+    assert not torch.equal(kept[0], kept[1])
+    assert (ours.eval()(torch.ones(5, 2, H, **DOUBLE))[0] == 1).all()
     with pytest.warns(UserWarning, match="there is one layer"):
         rnn.GRU(D, H, dropout=0.5)
+
+
+def test_outputs_can_be_viewed_as_torchs_can() -> None:
+    theirs, ours = pair("LSTM", bidirectional=True)
+    x = torch.randn(5, 2, D, **DOUBLE)
+    assert ours(x)[0].view(10, -1).shape == theirs(x)[0].view(10, -1).shape
+    assert (ours.mode, pair("RNN")[1].mode) == ("LSTM", pair("RNN")[0].mode)
 
 
 def test_what_is_not_supported_is_refused_by_name() -> None:
@@ -130,7 +143,7 @@ def test_what_is_not_supported_is_refused_by_name() -> None:
         lstm(x, torch.zeros(1, 2, H, **DOUBLE))
     with pytest.raises(ShapeError, match=r"hx must be 2 of \(1, 2, 3\)"):
         lstm(x, (torch.zeros(1, 3, H, **DOUBLE), torch.zeros(1, 3, H, **DOUBLE)))
-    with pytest.raises(ShapeError, match="input must be 2-D or 3-D"):
+    with pytest.raises(ShapeError, match="input must be a tensor of 2-D or 3-D"):
         lstm(torch.zeros(4, **DOUBLE))
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from recur.cells import DeepTransition
-from recur.errors import CellError, OptionError, ShapeError
+from recur.cells import Cell, DeepTransition
+from recur.errors import BackendError, CellError, OptionError, ShapeError
 from recur.layers import Recurrent
 from recur.scan import scan
 from tests.support import ALL_CELLS, DOUBLE, close
@@ -201,15 +202,96 @@ def test_a_reset_returns_to_the_learned_state() -> None:
     close(net(x, [carried], reset=reset).outputs[:, 3:], net(x[:, 3:]).outputs)
 
 
-def test_a_random_initial_state_has_its_scale() -> None:
-    net = Recurrent("elman", 1, 400, initial="random:0.1", bias=False, **DOUBLE)
+# What is handed on to scan --------------------------------------------------------------------------------
+
+
+def test_bptt_and_reset_reach_every_layer_and_direction() -> None:
+    options: Any = {"layers": 2, "bidirectional": True, "merge": "sum"}
+    net = layer("gru", bptt="truncated:2", **options)
+    x = inputs().requires_grad_()
+    reset = torch.zeros(B, T, dtype=torch.bool)
+    reset[:, 3] = True
+
+    def by_hand() -> Tensor:
+        y = x
+        for k in (0, 1):
+            common: Any = {"reset": reset, "bptt": "truncated:2"}
+            forward = scan(net.cell, net.weights(f"_l{k}"), y, **common).outputs
+            y = forward + scan(net.cell, net.weights(f"_l{k}_reverse"), y, reverse=True, **common).outputs
+        return y
+
+    weight = torch.randn(B, T, H, **DOUBLE)
+    leaves = [x, *net.parameters()]
+    got = torch.autograd.grad((net(x, reset=reset).outputs * weight).sum(), leaves)
+    expected = torch.autograd.grad((by_hand() * weight).sum(), leaves)
+    for a, b in zip(got, expected, strict=True):
+        close(a, b)
+
+
+def test_gradients_pass_the_skip_and_residual_paths() -> None:
+    # With the top layer's input cut off, what is left of the gradient has come around it.
+    for option in ("skip", "residual"):
+        net = layer("gru", layers=2, **{option: True})
+        with torch.no_grad():
+            net.weight_ih_l1.zero_()
+            net.weight_hh_l1.zero_()
+        net(inputs()).outputs.sum().backward()
+        assert net.weight_ih_l0.grad.abs().max() > 0, option
+    net = layer("gru", layers=2, skip=True)
     with torch.no_grad():
         net.weight_ih_l0.zero_()
+        net.weight_ih_l1[:, :H] = 0
+    x = inputs().requires_grad_()
+    (grad,) = torch.autograd.grad(net(x).outputs[..., H:].sum(), x)
+    assert grad.abs().max() > 0, "the input reaches the second layer by itself"
+
+
+def test_what_stands_behind_a_length_reaches_no_gradient() -> None:
+    net = layer("gru", input_depth=1, output_depth=1)
+    x = inputs()
+    x[0, 2:] = float("nan")
+    net(x, lengths=[2, 6, 6]).outputs.sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in net.parameters())
+
+
+def test_dropout_masks_differ_between_rows_also_when_packed() -> None:
+    net = Recurrent("elman-relu", H, H, recurrent_dropout=0.5, bias=False, **DOUBLE)
+    with torch.no_grad():
+        nn.init.eye_(net.weight_ih_l0)
         nn.init.eye_(net.weight_hh_l0)
-    h0 = torch.atanh(net(torch.zeros(20, 1, 1, **DOUBLE)).outputs)
-    assert abs(h0.std().item() - 0.1) < 0.005
-    assert abs(h0.mean().item()) < 0.01
-    assert (net.eval()(torch.zeros(20, 1, 1, **DOUBLE)).outputs == 0).all()
+    outputs = net(torch.ones(50, 4, H, **DOUBLE), lengths=[2 + b % 3 for b in range(50)]).outputs
+    kept = outputs[:, 1] == 3  # 1 + 2 · 1 for a unit that remembers, 1 for one that does not
+    assert len(kept.unique(dim=0)) > 10, "rows have masks of their own"
+
+
+def test_a_random_start_has_the_scale_it_was_given() -> None:
+    for sigma in (0.02, 0.3):
+        net = Recurrent("elman", 1, 400, initial=f"random:{sigma}", bias=False, **DOUBLE)
+        with torch.no_grad():
+            net.weight_ih_l0.zero_()
+            nn.init.eye_(net.weight_hh_l0)
+        h0 = torch.atanh(net(torch.zeros(20, 1, 1, **DOUBLE)).outputs)
+        assert abs(h0.std().item() / sigma - 1) < 0.05
+        assert (net.eval()(torch.zeros(20, 1, 1, **DOUBLE)).outputs == 0).all()
+
+
+def test_a_learned_state_starts_at_zero() -> None:
+    net = layer("lstm", initial="learned")
+    assert (net.h0_l0 == 0).all()
+    assert (net.c0_l0 == 0).all()
+
+
+@pytest.mark.parametrize("backend", ["loop", "torch"])
+@pytest.mark.parametrize("name", ["elman", "gru", "lstm"])
+def test_autocast_runs_the_whole_scan_in_its_dtype(name: str, backend: str) -> None:
+    net = Recurrent(name, D, H, backend=backend, input_depth=1)
+    x = torch.randn(B, T, D)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = net(x).outputs
+    assert outputs.dtype == torch.bfloat16
+    outputs.sum().backward()
+    assert net.weight_hh_l0.grad.dtype == torch.float32
+    assert (outputs.float() - net(x).outputs).abs().max() < 0.05
 
 
 # Refusals -------------------------------------------------------------------------------------------------
@@ -222,7 +304,14 @@ def test_a_random_initial_state_has_its_scale() -> None:
         ({"layers": 1.5}, "layers must be a whole number"),
         ({"layers": True}, "layers must be a whole number"),
         ({"input_depth": -1}, "input_depth must be a whole number ≥ 0"),
-        ({"dropout": 1.0, "layers": 2}, r"dropout must lie in \[0, 1\), got 1.0"),
+        ({"dropout": 1.1, "layers": 2}, "dropout must lie in 0 … 1, got 1.1"),
+        ({"init": None}, "unknown initialisation None"),
+        ({"init": "normal:-1"}, "normal takes a number ≥ 0"),
+        ({"init": "identity:nan"}, "identity takes a number ≥ 0"),
+        ({"forget_bias": "1"}, "forget_bias must be a number"),
+        ({"forget_bias": float("nan")}, "forget_bias must be a number"),
+        ({"merge": ["sum"]}, "unknown merge"),
+        ({"cell": "gru2014", "recurrent_dropout": 0.5}, "multiplies its state inside the step"),
         ({"recurrent_dropout": -0.1}, "recurrent_dropout must lie"),
         ({"weight_drop": float("nan")}, "weight_drop must lie"),
         ({"merge": "average"}, "unknown merge 'average'"),
@@ -245,6 +334,7 @@ def test_an_option_out_of_range_is_refused(options: dict[str, Any], says: str) -
 
 
 def test_sizes_and_cells_are_refused_by_name() -> None:
+    Recurrent("gru", np.int64(4), np.int64(5))
     with pytest.raises(OptionError, match="hidden_size must be a whole number"):
         Recurrent("gru", 4, 0)
     with pytest.raises(CellError, match="unknown cell 'gruu'"):
@@ -261,6 +351,13 @@ def test_wrong_calls_are_refused() -> None:
         net(torch.zeros(3, 6, 5, **DOUBLE))
     with pytest.raises(ShapeError, match="one entry for each of 2 layers"):
         net(inputs(), [torch.zeros(B, H, **DOUBLE)])
+    for wrong in (torch.zeros(2, H, **DOUBLE), 3):
+        with pytest.raises(ShapeError, match=r"one entry for each of 2 layers and directions, got (Tensor|int)"):
+            net(inputs(), wrong)
+    with pytest.raises(BackendError, match="unknown backend 'tourch'"):
+        layer("gru", backend="tourch")
+    with pytest.raises(CellError, match="Cell has no step"):
+        layer(Cell)
 
 
 def test_dropout_with_one_layer_is_said_to_have_nothing_to_do() -> None:
@@ -269,4 +366,4 @@ def test_dropout_with_one_layer_is_said_to_have_nothing_to_do() -> None:
 
 
 def test_its_repr_names_the_cell() -> None:
-    assert repr(layer("elman-relu", layers=2)).startswith("Recurrent(\n  Elman(activation='relu'), 4, 5, layers=2")
+    assert repr(layer("elman-relu", layers=2)) == "Recurrent(Elman(activation='relu'), 4, 5, layers=2)"

@@ -45,8 +45,11 @@ BAD: list[tuple[dict[str, Any], type[RecurError], str]] = [
     ({"reset": torch.zeros(3, 4, dtype=torch.bool)}, ShapeError, r"reset must be \(B=3, T=5\), got \(3, 4\)"),
     ({"reset": torch.zeros(3, 5)}, DtypeError, "bool tensor .* got float32"),
     ({"reset": [True]}, DtypeError, "got list"),
+    ({"lengths": torch.tensor([5, 9, 3], dtype=torch.uint16)}, OptionError, "got 9"),
+    ({"mask": [1.0]}, ShapeError, "mask must be .* got list"),
     ({"mask": x(3, 4)}, ShapeError, r"mask must be \(B=3, H=3\), got \(3, 4\)"),
     # names
+    ({"backend": ["loop"]}, BackendError, "unknown backend"),
     ({"backend": "tourch"}, BackendError, "unknown backend 'tourch'; did you mean 'torch'"),
     ({"backend": "native2"}, BackendError, "known: auto, loop, torch"),
 ]
@@ -100,6 +103,18 @@ def test_a_backend_asked_for_by_name_runs_or_says_why_not(name: str, options: di
     assert case.scan(backend="auto", **options).trace.backend == "loop"
 
 
+@pytest.mark.parametrize("weights", [None, [], {"weight_ih": 3}])
+def test_weights_that_are_none(weights: Any) -> None:
+    with pytest.raises(ShapeError, match="LSTM: weights must map names to tensors"):
+        scan(Case("lstm").cell, weights, Case("lstm").x)
+
+
+def test_randomized_truncation_is_refused_whatever_it_draws() -> None:
+    for _ in range(20):
+        with pytest.raises(BackendError, match="not scale it"):
+            Case("lstm", T=2).scan(backend="torch", bptt="randomized:0.5")
+
+
 def test_a_subclass_with_another_step_is_not_taken_for_its_parent() -> None:
     from recur.cells import GRU
 
@@ -113,5 +128,7 @@ def test_a_subclass_with_another_step_is_not_taken_for_its_parent() -> None:
 
 
 def test_a_mask_where_there_is_no_product() -> None:
+    with pytest.raises(OptionError, match="GRU2014 multiplies its state inside the step"):
+        Case("gru2014").scan(mask=torch.ones(3, 3, dtype=torch.float64))
     with pytest.raises(OptionError, match="MinGRU has no product with U"):
         Case("mingru").scan(mask=torch.ones(3, 3, dtype=torch.float64))

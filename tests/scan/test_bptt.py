@@ -63,27 +63,28 @@ def test_a_window_as_long_as_the_sequence_cuts_nothing() -> None:
         all_close(case.everything(lambda mode=mode: case.scan(bptt=mode)), case.everything(case.scan))
 
 
-def test_truncation_with_resets_counts_the_steps_of_the_row() -> None:
-    # ξ is zero at step 3 and 6 of the row, wherever its sequences begin: the loop must handle rows that disagree.
+@pytest.mark.parametrize("backend", ["loop", "torch"])
+def test_truncation_counts_from_the_start_of_each_sequence(backend: str) -> None:
+    # A reset is what two separate sequences would be, windows and all; and the learned start keeps its gradient.
     case = Case("lstm", T=7)
+    fresh = [torch.randn(3, dtype=torch.float64, requires_grad=True) for _ in case.cell.states]
     reset = torch.zeros(3, 7, dtype=torch.bool)
-    reset[0, 2] = True
-    xi = torch.tensor([1, 1, 1, 0, 1, 1, 0.0], dtype=torch.float64)
+    reset[:, 3] = True
 
-    def by_hand() -> Any:
-        state: Any = case.state
-        outputs = []
-        for t in range(7):
-            if xi[t] == 0:
-                state = [part.detach() for part in state]
-            if t == 2:
-                keep = torch.tensor([[0.0], [1], [1]], dtype=torch.float64)
-                state = [part * keep for part in state]
-            out, state, _ = scan(case.cell, case.weights, case.x[:, t : t + 1], state)
-            outputs.append(out)
-        return torch.cat(outputs, dim=1), state
+    def apart() -> Any:
+        first = case.scan_of(slice(0, 3), case.state, bptt="truncated:3", backend=backend)
+        second = case.scan_of(slice(3, 7), fresh, bptt="truncated:3", backend=backend)
+        return torch.cat([first.outputs, second.outputs], dim=1), second.state
 
-    all_close(case.everything(lambda: case.scan(bptt="truncated:3", reset=reset)), case.everything(by_hand))
+    def together() -> Any:
+        return case.scan(bptt="truncated:3", reset=reset, initial=fresh, backend=backend)
+
+    all_close(case.everything(together), case.everything(apart))
+    for got, expected in zip(
+        torch.autograd.grad(case.loss(together()), fresh), torch.autograd.grad(case.loss(apart()), fresh), strict=True
+    ):
+        assert expected.abs().max() > 0
+        close(got, expected)
 
 
 @pytest.mark.parametrize("pi", [0.5, 0.8])
@@ -248,6 +249,14 @@ def test_a_trace_that_was_not_asked_for_or_not_filled_says_so() -> None:
     assert case.scan(trace=True).trace.backend == "loop"
 
 
+def test_a_second_pass_starts_from_nothing() -> None:
+    case = Case("gru")
+    result = case.scan(trace=True)
+    result.outputs.sum().backward(retain_graph=True)
+    result.outputs[:, 1].sum().backward()
+    assert (result.trace.norms["h"] > 0).tolist() == [[True, True, False, False, False]] * 3
+
+
 # Its names ------------------------------------------------------------------------------------------------
 
 
@@ -271,6 +280,9 @@ def test_a_mode_is_read_and_written(spec: str, said: str) -> None:
     "spec",
     [
         "half",
+        "full,truncated:2",
+        "truncated:2,truncated:3",
+        "fullclip:2",
         "truncated",
         "truncated:0",
         "truncated:-1",

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recur.bptt import BPTT
 from recur.scan import scan
 from recur.scan.packing import Packing
 from tests.support import ALL_CELLS, TORCH_CELLS, Case, all_close, close
@@ -60,6 +61,60 @@ def test_a_row_is_the_same_alone(batch: dict[str, Any], name: str) -> None:
         close(together.outputs[b : b + 1], alone.outputs)
         for got, expected in zip(together.state, alone.state, strict=True):
             close(got[b : b + 1], expected)
+
+
+@given(batch=batches(), name=st.sampled_from([n for n in ALL_CELLS if n != "gru2014"]), data=st.data())
+def test_every_option_at_once_against_one_step_at_a_time(batch: dict[str, Any], name: str, data: Any) -> None:
+    """An oracle that knows no packing: each row alone, a step at a time, what is carried scaled and clipped by hand."""
+    case = Case(name, **batch["sizes"])
+    B, T, H = case.on_outputs.shape
+    lengths, reset = batch["options"]["lengths"] or [T] * B, batch["options"]["reset"]
+    reverse = batch["options"]["reverse"]
+    xi = torch.rand(B, T, dtype=torch.float64) * 2
+    clip = data.draw(st.sampled_from([None, 0.5]))
+    mask = torch.rand(B, H, dtype=torch.float64, requires_grad=True) if case.cell.recurrent_gates else None
+    fresh = [torch.randn(H, dtype=torch.float64, requires_grad=True) for _ in case.cell.states]
+
+    def carried(state: Any, factor: float) -> Any:
+        """Identity forward; on the way back g ← min(1, θ/‖ξg‖) ξg, by a hook on one tensor that joins all states."""
+        joined = torch.cat([part.reshape(-1) for part in state]) * 1.0
+
+        def hook(grad: Any) -> Any:
+            grad = grad * factor
+            return grad if clip is None else grad * min(1.0, clip / max(grad.norm().item(), 1e-300))
+
+        joined.register_hook(hook)
+        return [part[None] for part in joined.split(H)]
+
+    def starts_anew(b: int, k: int, t: int) -> bool:
+        if reset is None or (reverse and k == 0):
+            return False
+        return bool(reset[b, t + 1] if reverse else reset[b, t])
+
+    def step_by_step() -> Any:
+        rows = []
+        for b in range(B):
+            state: Any = [part[b : b + 1] for part in case.state]
+            outputs: list[Any] = [torch.zeros(H, dtype=torch.float64)] * T
+            for k, t in enumerate(reversed(range(lengths[b])) if reverse else range(lengths[b])):
+                anew = starts_anew(b, k, t)
+                state = carried(fresh if anew else state, 1.0 if anew else float(xi[b, k]))
+                row_mask = None if mask is None else mask[b : b + 1]
+                state = scan(case.cell, case.weights, case.x[b : b + 1, t : t + 1], state, mask=row_mask).state
+                outputs[t] = state[0][0]
+            rows.append((torch.stack(outputs), *(part[0] for part in state)))
+        outputs, *final = (torch.stack(parts) for parts in zip(*rows, strict=True))
+        return outputs, final
+
+    options: Any = {"lengths": lengths, "reset": reset, "reverse": reverse, "initial": fresh, "mask": mask}
+    options["bptt"] = BPTT(xi=xi, clip=clip)
+    all_close(case.everything(lambda: case.scan(**options)), case.everything(step_by_step))
+    others = [*fresh, *([] if mask is None else [mask])]
+    got = torch.autograd.grad(case.loss(case.scan(**options)), others, allow_unused=True)
+    expected = torch.autograd.grad(case.loss(step_by_step()), others, allow_unused=True)
+    for a, b, leaf in zip(got, expected, others, strict=True):
+        nothing = torch.zeros_like(leaf)
+        close(nothing if a is None else a, nothing if b is None else b)
 
 
 @given(batch=batches())

@@ -17,6 +17,7 @@ A cell with options is a dataclass: `@dataclass class Elman(Cell): activation: s
 from __future__ import annotations
 
 import functools
+import inspect
 import keyword
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
@@ -55,6 +56,9 @@ class Cell:
 
     keeps: str | None = None
     """The gate that keeps the old state when it is near 1: where a forget bias goes."""
+
+    own_products: bool = False
+    """Whether the step multiplies a state by a matrix of its own, where a mask on the recurrent state cannot reach."""
 
     step: Callable[..., Sequence[Tensor]]
     """`step(self, x, h, s)`, or `step(self, x, h, s, w)` for a cell with extras."""
@@ -96,6 +100,12 @@ class Cell:
         sizes = {"H": H, "D": D}
         return shapes | {name: tuple(sizes[letter] for letter in shape) for name, shape in self.extras.items()}
 
+    @property
+    def recurrent_matrices(self) -> tuple[str, ...]:
+        """The weights that multiply a state: U, and matrices of the cell's own."""
+        square = tuple(name for name, shape in self.extras.items() if tuple(shape) == ("H", "H"))
+        return ("weight_hh", *square) if self.recurrent_gates else square
+
     def advance(self, x: Any, h: Any, s: Any, w: Any) -> Sequence[Tensor]:
         """One step, whether or not the cell has extras."""
         return self.step(x, h, s, w) if self.extras else self.step(x, h, s)
@@ -125,36 +135,84 @@ def _named_tuple(owner: str, role: str, fields: tuple[str, ...]) -> Any:
         raise _NoSuchNameError(f"{owner}.step asks for {role}.{name}; its {kind}: {', '.join(fields) or 'none'}")
 
     type.__setattr__(made, "__getattr__", missing)
+    type.__setattr__(made, "__reduce__", lambda self: (_rebuild, (owner, role, fields, tuple(self))))
     return made
+
+
+def _rebuild(owner: str, role: str, fields: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    """A named tuple from its pickle: its class is made, not imported."""
+    return _named_tuple(owner, role, fields)._make(values)
 
 
 def check_contract(cls: type[Cell]) -> None:
     """Refuse a class that cannot be carried along a sequence, when it is defined."""
-    who = cls.__name__
-    for what in ("gates", "states", "state_gates", "extras"):
-        names = getattr(cls, what)
-        if names is None:
-            continue
+    for what in ("gates", "states", "state_gates"):
+        names = vars(cls).get(what)
+        if isinstance(names, list):
+            setattr(cls, what, tuple(names))
+    check_names(cls)
+
+
+def check_names(cell: Cell | type[Cell]) -> None:
+    """The names a cell gives to its gates, states and weights."""
+    who = cell.__name__ if isinstance(cell, type) else type(cell).__name__
+    for what in ("gates", "states", "state_gates"):
+        names: Any = getattr(cell, what)
         if isinstance(names, str):
             raise CellError(f"{who}.{what} must be a tuple of names, got the string {names!r}; write ({names!r},)")
-        names = tuple(names)
-        bad = [n for n in names if not n.isidentifier() or keyword.iskeyword(n) or n.startswith("_")]
-        if bad or len(set(names)) < len(names):
-            raise CellError(f"{who}.{what} must be distinct Python names, got {names}")
-    if not cls.states:
+        if names is not None and not isinstance(names, property):
+            _check_distinct(f"{who}.{what}", names)
+    if cell.states == ():
         raise CellError(f"{who}.states is empty; a recurrence carries at least one state, such as ('h',)")
-    for name, shape in cls.extras.items():
-        if name in GATE_WEIGHTS:
-            raise CellError(f"{who}.extras takes the name {name!r}, which belongs to the gates")
+    given: Any = (cell.extras, cell.gates, cell.keeps)
+    if any(isinstance(value, property) for value in given):
+        return  # a class that computes them: its cells are checked when they are used
+    if not isinstance(cell.extras, Mapping):
+        raise CellError(f"{who}.extras must map names to shapes, such as {{'p': ('H',)}}, got {cell.extras!r}")
+    _check_distinct(f"{who}.extras", tuple(cell.extras))
+    for name, shape in cell.extras.items():
+        if name in GATE_WEIGHTS or name in [f"{state}0" for state in cell.states]:
+            raise CellError(f"{who}.extras takes the name {name!r}, which belongs to the gates or to an initial state")
         if not set(shape) <= {"H", "D"}:
             raise CellError(f"{who}.extras[{name!r}] must be a shape made of 'H' and 'D', got {shape}")
-        if cls.pointwise and tuple(shape) != ("H",):
+        if cell.pointwise and tuple(shape) != ("H",):
             raise CellError(f"{who}.extras[{name!r}] of shape {shape} mixes units; say pointwise = False")
+    if cell.gates and cell.keeps is not None and cell.keeps not in cell.gates:
+        raise CellError(f"{who}.keeps must be one of its gates, {', '.join(cell.gates)}; got {cell.keeps!r}")
 
 
-def check_step(cell: Cell, result: Any, before: Sequence[Tensor]) -> None:
-    """Refuse a step whose result is not the cell's states; called on the first step of a scan."""
+def _check_distinct(what: str, names: Any) -> None:
+    names = tuple(names) if isinstance(names, tuple | list) else (names,)
+    fit = all(isinstance(n, str) and n.isidentifier() and not keyword.iskeyword(n) and n[0] != "_" for n in names)
+    if not fit or len(set(names)) < len(names):
+        raise CellError(f"{what} must be distinct Python names, got {names}")
+
+
+def check_cell(cell: object) -> Cell:
+    """Refuse what is no whole cell: at the door of a scan, and when a layer is made of it."""
+    if not isinstance(cell, Cell):
+        raise CellError(f"a scan carries a Cell, got {cell!r}; make one with make_cell('lstm')")
+    who = type(cell).__name__
+    arguments = "x, h, s, w" if cell.extras else "x, h, s"
+    step = getattr(cell, "step", None)
+    if not callable(step):
+        raise CellError(f"{who} has no step; write step(self, {arguments}) -> ({', '.join(cell.states)},)")
+    if not cell.gates:
+        raise CellError(f"{who}.gates is empty; a step sees its input through at least one gate")
+    check_names(cell)
+    try:
+        inspect.signature(step).bind(*arguments.split(", "))
+    except TypeError:
+        has = "extras" if cell.extras else "no extras"
+        raise CellError(f"{who} has {has}, so its step takes (self, {arguments})") from None
+    return cell
+
+
+def check_step(cell: Cell, result: Any, before: Sequence[Tensor], versions: Sequence[int]) -> None:
+    """Refuse a step whose result is not the cell's states, or that writes into them; called on the first step."""
     who = f"{type(cell).__name__}.step must return ({', '.join(cell.states)},)"
+    if [part._version for part in before] != list(versions):
+        raise CellError(f"{who} as new tensors; it changes the states it was given in place")
     if not isinstance(result, tuple | list):
         raise CellError(f"{who}, got {_describe(result)}; one state still needs its comma: return (h,)")
     if len(result) != len(cell.states):

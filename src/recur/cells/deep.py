@@ -32,15 +32,19 @@ class DeepTransition(Cell):
     def __post_init__(self) -> None:
         if not isinstance(self.depth, int) or self.depth < 1:
             raise OptionError(f"DeepTransition: depth must be a whole number ≥ 1, got {self.depth!r}")
+        if not isinstance(self.cell, Cell):
+            raise CellError(f"DeepTransition goes around a Cell, got {self.cell!r}; make one with make_cell")
         if isinstance(self.cell, DeepTransition):
             raise OptionError(f"DeepTransition: the cell is deep already; ask for depth={self.depth + self.cell.depth}")
         if not self.cell.recurrent_gates:
             who = type(self.cell).__name__
             raise CellError(f"{who} has no product with U, so there is no transition to deepen; use another cell")
         self.gates, self.state_gates = self.cell.gates, self.cell.state_gates
-        self.states, self.keeps = self.cell.states, self.cell.keeps
+        self.states, self.keeps, self.own_products = self.cell.states, self.cell.keeps, self.cell.own_products
         own = {f"M_{k}": ("H", "H") for k in range(1, self.depth + 1)}
         own_bias = {f"k_{k}": ("H",) for k in range(1, self.depth + 1)}
+        if taken := self.cell.extras.keys() & {*own, *own_bias}:
+            raise CellError(f"{type(self.cell).__name__}.extras has {', '.join(taken)}, which DeepTransition needs")
         self.extras = {**self.cell.extras, **own, **own_bias}
 
     def multiplied(self, s: Any, w: Any) -> Tensor:

@@ -25,6 +25,7 @@ class GRU2014(Cell):
     state_gates = ("r", "z")
     extras = {"U_n": ("H", "H")}
     pointwise = False
+    own_products = True
     keeps = "z"
 
     def step(self, x: Any, h: Any, s: Any, w: Any) -> tuple[Tensor, ...]:

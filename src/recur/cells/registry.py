@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
+import hashlib
 import importlib
 import importlib.util
 import pkgutil
@@ -30,9 +31,18 @@ def _registered() -> dict[str, type[Cell]]:
     package = importlib.import_module("recur.cells")
     found: dict[str, type[Cell]] = {}
     for module in pkgutil.iter_modules(package.__path__):
-        for value in vars(importlib.import_module(f"recur.cells.{module.name}")).values():
-            if isinstance(value, type) and issubclass(value, Cell) and value.name:
-                found[value.name] = value
+        path = f"recur.cells.{module.name}"
+        for value in vars(importlib.import_module(path)).values():
+            if (
+                isinstance(value, type)
+                and issubclass(value, Cell)
+                and value.__module__ == path
+                and "name" in vars(value)
+            ):
+                if value.name in found:
+                    raise CellError(f"{value.__name__} and {found[value.name].__name__} are both named {value.name!r}")
+                if value.name:
+                    found[value.name] = value
     return found
 
 
@@ -92,7 +102,8 @@ def _construct(cls: type[Cell], options: dict[str, Any]) -> Cell:
 def _from_file(path: Path, name: str) -> type[Cell]:
     if not path.is_file():
         raise CellError(f"no cell file {str(path)!r}")
-    spec = importlib.util.spec_from_file_location(f"recur_user_cell_{path.stem}", path)
+    unique = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]  # files of one name may lie in two folders
+    spec = importlib.util.spec_from_file_location(f"recur_user_cell_{path.stem}_{unique}", path)
     assert spec is not None  # it always has one for a .py file
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""The command line: one verb a file. Modules here import torch and NumPy inside their functions, so that help is quick."""
+"""The command line: one verb a file. torch and NumPy are imported inside functions, so that help is quick."""
 
 from recur.cli.app import main
 

@@ -38,7 +38,7 @@ class Screen:
         """A part of the result, for a person to read."""
         if not self.json:
             for thing in things:
-                self.out.print(thing, **({"markup": False} if isinstance(thing, str) else {}))
+                self.out.print(thing, markup=False)
 
     def result(self, content: dict[str, Any]) -> None:
         """The result, for a machine to read."""

@@ -26,7 +26,7 @@ def stats(
 ) -> None:
     """Frequencies, stop words, Zipf's law, coverage, and how much of what comes is new.
 
-    The text is split by position, 90/5/5. Everything is counted on the first part; what is new is measured on the second.
+    The text is split by position, 90/5/5: all is counted on the first part, and what is new measured on the second.
 
     Examples:
 

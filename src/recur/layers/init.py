@@ -44,28 +44,39 @@ def initialise(cell: Cell, weights: Weights, scheme: str = "torch", forget_bias:
                 nn.init.zeros_(weights[key])
     cell.init_extras(weights)
     if name != "torch":
-        for key, shape in cell.extras.items():
-            if tuple(shape) == ("H", "H"):  # a recurrent matrix by another name
+        for key in cell.recurrent_matrices:
+            if key != "weight_hh":  # a recurrent matrix by another name
                 fill_recurrent(weights[key])
     if forget_bias is not None:
         _set_forget_bias(cell, weights, forget_bias)
 
 
-def check_scheme(scheme: str) -> None:
+def check_init(cell: Cell, scheme: str, forget_bias: float | None, bias: bool) -> None:
+    """Refuse what cannot be done, before any weight is made."""
     _parse(scheme)
+    if forget_bias is None:
+        return
+    who = type(cell).__name__
+    if isinstance(forget_bias, bool) or not isinstance(forget_bias, int | float) or not math.isfinite(forget_bias):
+        raise OptionError(f"forget_bias must be a number, got {forget_bias!r}")
+    if cell.keeps is None:
+        raise OptionError(f"{who} has no gate that keeps its state, so forget_bias has nowhere to go")
+    if not bias:
+        raise OptionError(f"{who} is made without biases, so forget_bias has nowhere to go")
 
 
 def _parse(scheme: str) -> tuple[str, float]:
-    name, colon, written = scheme.partition(":")
+    name, colon, written = scheme.partition(":") if isinstance(scheme, str) else ("", "", "")
     if name not in SCHEMES:
         raise OptionError(unknown("initialisation", scheme, SCHEMES))
     default = SCHEMES[name]
     try:
-        if colon and default is None:
+        number = float(written) if colon else (default or 0.0)
+        if (colon and default is None) or not 0 <= number < math.inf:
             raise ValueError
-        return name, float(written) if colon else (default or 0.0)
+        return name, number
     except ValueError:
-        takes = "takes no number" if default is None else f"takes a number, as in {name}:{default}"
+        takes = "takes no number" if default is None else f"takes a number ≥ 0, as in {name}:{default}"
         raise OptionError(f"initialisation {scheme!r}: {name} {takes}") from None
 
 
@@ -93,11 +104,6 @@ def _each_block(matrix: Tensor, gates: Sequence[str], fill: Fill) -> None:
 
 
 def _set_forget_bias(cell: Cell, weights: Weights, value: float) -> None:
-    who = type(cell).__name__
-    if cell.keeps is None:
-        raise OptionError(f"{who} has no gate that keeps its state, so forget_bias has nowhere to go")
-    if "bias_ih" not in weights:
-        raise OptionError(f"{who} was made without biases, so forget_bias has nowhere to go")
     for key, gates, start in (("bias_ih", cell.gates, value), ("bias_hh", cell.recurrent_gates, 0.0)):
         if cell.keeps in gates:
             weights[key].chunk(len(gates))[gates.index(cell.keeps)].fill_(start)

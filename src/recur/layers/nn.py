@@ -4,7 +4,8 @@
     lstm = nn.LSTM(28, 128, num_layers=2, batch_first=True, bidirectional=True)
     lstm.load_state_dict(theirs.state_dict())
 
-With the same seed the weights are drawn alike. `proj_size` is not supported, and refused by name.
+With the same seed the weights are drawn alike. Not supported: `proj_size`, which is refused by name, batches of no
+sequence, and `torch.jit.script`.
 """
 
 from __future__ import annotations
@@ -57,6 +58,11 @@ class _AsTorch(Recurrent):
         """For code written for torch.nn; there is nothing to flatten."""
 
     @property
+    def mode(self) -> str:
+        cell = self.cell
+        return f"RNN_{cell.activation.upper()}" if isinstance(cell, cells.Elman) else type(cell).__name__
+
+    @property
     def all_weights(self) -> list[list[Tensor]]:
         return [list(self.weights(suffix).values()) for suffix in self._suffixes()]
 
@@ -68,8 +74,9 @@ class _AsTorch(Recurrent):
             x, lengths = pad_packed_sequence(input, batch_first=True)
             batched = True
         else:
-            if input.dim() not in (2, 3):
-                raise ShapeError(f"{type(self).__name__}: input must be 2-D or 3-D, got {tuple(input.shape)}")
+            if not isinstance(input, Tensor) or input.dim() not in (2, 3):
+                got = tuple(input.shape) if isinstance(input, Tensor) else type(input).__name__
+                raise ShapeError(f"{type(self).__name__}: input must be a tensor of 2-D or 3-D, got {got}")
             batched = input.dim() == 3
             x = input if batched else input[None] if self.batch_first else input[:, None]
             x = x if self.batch_first else x.transpose(0, 1)
@@ -77,7 +84,7 @@ class _AsTorch(Recurrent):
         final = [torch.stack(parts) for parts in zip(*state, strict=True)]
         if packed is not None:
             return _packed_like(packed, outputs, lengths), self._to_torch(final, batched)
-        outputs = outputs if self.batch_first else outputs.transpose(0, 1)
+        outputs = outputs if self.batch_first else outputs.transpose(0, 1).contiguous()
         return outputs if batched else outputs.squeeze(0 if self.batch_first else 1), self._to_torch(final, batched)
 
     def _from_torch(self, hx: Any, B: int, batched: bool) -> list[tuple[Tensor, ...]] | None:
@@ -88,7 +95,7 @@ class _AsTorch(Recurrent):
         parts = (hx,) if isinstance(hx, Tensor) else tuple(hx)
         L = self.num_layers * (2 if self.bidirectional else 1)
         expected = (L, B, self.hidden_size) if batched else (L, self.hidden_size)
-        got = [tuple(part.shape) for part in parts]
+        got = [tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in parts]
         if got != [expected] * len(names):
             raise ShapeError(f"{type(self).__name__}: hx must be {len(names)} of {expected}, got {got}")
         rows = parts if batched else tuple(part.unsqueeze(1) for part in parts)

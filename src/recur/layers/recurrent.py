@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -12,9 +13,10 @@ from torch.nn.functional import dropout as drop
 
 from recur.bptt import BPTT
 from recur.cells import Cell, DeepTransition, make_cell
+from recur.cells.cell import check_cell
 from recur.errors import OptionError, ShapeError, unknown
-from recur.layers.init import check_scheme, initialise
-from recur.scan import Trace, scan
+from recur.layers.init import check_init, initialise
+from recur.scan import Trace, check_backend, scan
 
 MERGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "concat": lambda forward, backward: torch.cat([forward, backward], dim=-1),
@@ -41,8 +43,8 @@ class Recurrent(nn.Module):
                       concat, sum, mean or product
     dropout           between layers; `variational` keeps one mask for the whole sequence (Gal and Ghahramani 2016),
                       else a mask for each step, as torch.nn has it
-    recurrent_dropout on what U multiplies, one mask a sequence
-    weight_drop       on the entries of U themselves (Merity et al. 2018)
+    recurrent_dropout on what U multiplies, one mask for each row of a call
+    weight_drop       on the entries of U and of a cell's own recurrent matrices (Merity et al. 2018)
     residual          each layer above the first adds its input to its output
     skip              the input reaches every layer, and every layer reaches the output (Graves 2013)
     input_depth       layers of an MLP between input and hidden
@@ -83,27 +85,29 @@ class Recurrent(nn.Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        for name, value in {"input_size": input_size, "hidden_size": hidden_size, "layers": layers}.items():
-            _check_whole(name, value, least=1)
-        depths = {"input_depth": input_depth, "transition_depth": transition_depth, "output_depth": output_depth}
-        for name, value in depths.items():
-            _check_whole(name, value, least=0)
+        input_size, hidden_size = whole("input_size", input_size, 1), whole("hidden_size", hidden_size, 1)
+        layers = whole("layers", layers, 1)
+        input_depth, output_depth = whole("input_depth", input_depth, 0), whole("output_depth", output_depth, 0)
+        transition_depth = whole("transition_depth", transition_depth, 0)
         drops = {"dropout": dropout, "recurrent_dropout": recurrent_dropout, "weight_drop": weight_drop}
         for name, p in drops.items():
-            if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p < 1:
-                raise OptionError(f"{name} must lie in [0, 1), got {p!r}")
-        if merge not in MERGES:
+            if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 1:
+                raise OptionError(f"{name} must lie in 0 … 1, got {p!r}")
+        if not isinstance(merge, str) or merge not in MERGES:
             raise OptionError(unknown("merge", merge, MERGES))
         if dropout and layers == 1:
             warnings.warn("dropout acts between layers, and there is one layer", stacklevel=2)
-        check_scheme(init)
+        check_backend(backend)
 
-        self.cell = make_cell(cell)
+        self.cell = check_cell(make_cell(cell))
         if transition_depth:
             self.cell = DeepTransition(self.cell, transition_depth)
+        who = type(self.cell).__name__
         if (recurrent_dropout or weight_drop) and not self.cell.recurrent_gates:
-            who = type(self.cell).__name__
             raise OptionError(f"{who} has no product with U for recurrent_dropout or weight_drop to act on")
+        if recurrent_dropout and self.cell.own_products:
+            raise OptionError(f"{who} multiplies its state inside the step too, where recurrent_dropout does not reach")
+        check_init(self.cell, init, forget_bias, bias)
         self.input_size, self.hidden_size, self.layers = input_size, hidden_size, layers
         self.bidirectional, self.merge, self.bias = bidirectional, merge, bias
         self.dropout, self.variational = float(dropout), variational
@@ -137,7 +141,7 @@ class Recurrent(nn.Module):
                 for start in self._learned(suffix):
                     nn.init.zeros_(start)
         for mlp in (self.input_mlp, self.output_mlp):
-            for layer in mlp:
+            for layer in mlp or ():
                 if isinstance(layer, nn.Linear):
                     nn.init.xavier_uniform_(layer.weight)
                     nn.init.zeros_(layer.bias)
@@ -179,11 +183,16 @@ class Recurrent(nn.Module):
             got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
             hint = "; add a time axis with x[:, None]" if isinstance(x, Tensor) and x.dim() == 2 else ""
             raise ShapeError(f"{type(self.cell).__name__}: x must be (B, T, D={self.input_size}), got {got}{hint}")
-        if state is not None and len(state) != len(suffixes):
-            expected = f"one entry for each of {len(suffixes)} layers and directions"
-            raise ShapeError(f"{type(self.cell).__name__}: state must hold {expected}, got {len(state)}")
+        if state is not None and (not isinstance(state, tuple | list) or len(state) != len(suffixes)):
+            expected = f"a tuple with one entry for each of {len(suffixes)} layers and directions"
+            came = len(state) if isinstance(state, tuple | list) else type(state).__name__
+            raise ShapeError(f"{type(self.cell).__name__}: state must be {expected}, got {came}")
         states = dict(zip(suffixes, state, strict=True)) if state is not None else {}
-        bottom: Tensor = self.input_mlp(x)
+        behind = None  # which steps lie behind a row's length
+        if lengths is not None and (self.input_mlp or self.output_mlp):
+            ends = torch.as_tensor(lengths, device=x.device)
+            behind = (torch.arange(x.shape[1], device=x.device) >= ends[:, None])[..., None]
+        bottom = self._through(self.input_mlp, x, behind)
         finals, traces, every = [], [], []
         below = bottom
         for layer in range(self.layers):
@@ -215,12 +224,17 @@ class Recurrent(nn.Module):
             below = out + below if self.residual and layer else out
             every.append(below)
         outputs = torch.cat(every, dim=-1) if self.skip else below
-        if len(self.output_mlp):
-            outputs = self.output_mlp(outputs)
-            if lengths is not None:  # zero behind a row's length, as everywhere
-                lengths = torch.as_tensor(lengths, device=x.device)
-                outputs = outputs * (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[..., None]
+        outputs = self._through(self.output_mlp, outputs, behind)
         return Recurred(outputs, tuple(finals), tuple(traces))
+
+    @staticmethod
+    def _through(mlp: nn.Sequential | None, x: Tensor, behind: Tensor | None) -> Tensor:
+        """An MLP, if there is one; what lies behind a length neither enters it nor comes out."""
+        if mlp is None:
+            return x
+        if behind is None:
+            return mlp(x)  # type: ignore[no-any-return]
+        return mlp(x.masked_fill(behind, 0)).masked_fill(behind, 0)  # type: ignore[no-any-return]
 
     def _initial_state(self, suffix: str, like: Tensor) -> tuple[Tensor, ...] | None:
         if self.initial == "learned":
@@ -232,7 +246,8 @@ class Recurrent(nn.Module):
 
     def _dropped(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         if self.weight_drop and self.training:
-            weights["weight_hh"] = drop(weights["weight_hh"], self.weight_drop)
+            for name in self.cell.recurrent_matrices:
+                weights[name] = drop(weights[name], self.weight_drop)
         return weights
 
     def _mask(self, like: Tensor) -> Tensor | None:
@@ -254,7 +269,9 @@ class Recurrent(nn.Module):
         return ", ".join(said)
 
 
-def _mlp(width: int, out: int, depth: int, where: dict[str, Any]) -> nn.Sequential:
+def _mlp(width: int, out: int, depth: int, where: dict[str, Any]) -> nn.Sequential | None:
+    if not depth:
+        return None
     layers: list[nn.Module] = []
     for _ in range(depth):
         layers += [nn.Linear(width, out, **where), nn.Tanh()]
@@ -274,6 +291,8 @@ def _parse_initial(initial: str) -> tuple[str, float]:
     raise OptionError(f"initial must be zero, learned, or random:σ with σ > 0, got {initial!r}")
 
 
-def _check_whole(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise OptionError(f"{name} must be a whole number ≥ {least}, got {value!r}")
+def whole(name: str, value: Any, least: int) -> int:
+    """A whole number, of Python's or NumPy's, that is large enough."""
+    if not isinstance(value, bool) and hasattr(value, "__index__") and operator.index(value) >= least:
+        return operator.index(value)
+    raise OptionError(f"{name} must be a whole number ≥ {least}, got {value!r}")

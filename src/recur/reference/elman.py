@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from recur.reference.sequence import Array, Parameters, sum_over_batch
+from recur.reference.sequence import Array, Parameters, sigmoid, sum_over_batch
 
 STATES = ("s",)
 
 # φ, and φ' written with s = φ(a), as the notes write 1 − s².
 ACTIVATIONS: dict[str, tuple[Any, Any]] = {
     "tanh": (np.tanh, lambda s: 1 - s**2),
-    "sigmoid": (lambda a: 1 / (1 + np.exp(-a)), lambda s: s * (1 - s)),
+    "sigmoid": (sigmoid, lambda s: s * (1 - s)),
     "relu": (lambda a: np.maximum(a, 0), lambda s: (s > 0).astype(s.dtype)),
 }
 

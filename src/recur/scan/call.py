@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from recur.bptt import BPTT
 from recur.cells.cell import Cell, Weights
 from recur.scan.trace import Trace
 
@@ -30,7 +31,7 @@ class Call:
     """(S, H): multiplies what U multiplies, the same at every step."""
     xi: Tensor | None
     """(N,), float64, on the CPU: what multiplies the carried gradient. None is 1 everywhere."""
-    clip: float | None
+    bptt: BPTT
     trace: Trace
 
     @functools.cached_property

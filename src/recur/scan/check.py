@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from recur.cells.cell import Cell, Weights
-from recur.errors import CellError, DeviceError, DtypeError, OptionError, ShapeError
-
-
-def check_cell(cell: object) -> None:
-    if not isinstance(cell, Cell):
-        raise CellError(f"a scan carries a Cell, got {cell!r}; make one with make_cell('lstm')")
-    if not callable(getattr(cell, "step", None)):
-        raise CellError(f"{_who(cell)} has no step; write step(self, x, h, s) -> ({', '.join(cell.states)},)")
-    if not cell.gates:
-        raise CellError(f"{_who(cell)}.gates is empty; a step sees its input through at least one gate")
+from recur.errors import DeviceError, DtypeError, OptionError, ShapeError
 
 
 def check_input(cell: Cell, x: object) -> tuple[int, int, int]:
@@ -39,6 +30,8 @@ def check_input(cell: Cell, x: object) -> tuple[int, int, int]:
 def check_weights(cell: Cell, weights: Weights, x: Tensor) -> int:
     """H, from weights that are whole and of one size."""
     who, D = _who(cell), x.shape[-1]
+    if not isinstance(weights, Mapping) or not all(isinstance(value, Tensor) for value in weights.values()):
+        raise ShapeError(f"{who}: weights must map names to tensors, got {type(weights).__name__}; see cell.shapes")
     W = weights.get("weight_ih")
     if W is None or W.dim() != 2:
         raise ShapeError(f"{who}: weights must hold weight_ih of (G·H, D), got {_shapes(weights)}")
@@ -77,7 +70,7 @@ def check_like(cell: Cell, name: str, value: Tensor, x: Tensor) -> None:
 def check_state(cell: Cell, what: str, state: Any, B: int, H: int, x: Tensor) -> tuple[Tensor, ...]:
     """States as a tuple of (B, H) tensors; (H,) is one state for all rows, None is zero."""
     if state is None:
-        return (x.new_zeros(B, H),) * len(cell.states)
+        return tuple(x.new_zeros(B, H) for _ in cell.states)
     parts: Sequence[Any] = (state,) if isinstance(state, Tensor) else state
     form = f"({', '.join(cell.states)}), each (B={B}, H={H})"
     if not isinstance(parts, tuple | list) or not all(isinstance(part, Tensor) for part in parts):
@@ -103,10 +96,11 @@ def check_lengths(cell: Cell, lengths: Any, B: int, T: int) -> Tensor | None:
         raise DtypeError(f"{_who(cell)}: lengths must be whole numbers, got {_dtype(lengths)}")
     if lengths.shape != (B,):
         raise ShapeError(f"{_who(cell)}: lengths must be one for each row, (B={B},), got {tuple(lengths.shape)}")
+    lengths = lengths.long()
     low, high = int(lengths.min()), int(lengths.max())
     if low < 1 or high > T:
         raise OptionError(f"{_who(cell)}: lengths must lie in 1 … T={T}, got {low if low < 1 else high}")
-    checked: Tensor = lengths.long()
+    checked: Tensor = lengths
     return checked
 
 
@@ -126,8 +120,11 @@ def check_mask(cell: Cell, mask: Tensor | None, B: int, H: int, x: Tensor) -> No
         return
     if not cell.recurrent_gates:
         raise OptionError(f"{_who(cell)} has no product with U, so a mask on the recurrent state has nothing to act on")
-    if mask.shape != (B, H):
-        raise ShapeError(f"{_who(cell)}: mask must be (B={B}, H={H}), got {tuple(mask.shape)}")
+    if cell.own_products:
+        raise OptionError(f"{_who(cell)} multiplies its state inside the step too, where a mask does not reach")
+    if not isinstance(mask, Tensor) or mask.shape != (B, H):
+        got = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+        raise ShapeError(f"{_who(cell)}: mask must be (B={B}, H={H}), got {got}")
     check_like(cell, "mask", mask, x)
 
 

@@ -19,7 +19,7 @@ def refuses(call: Call) -> str | None:
 
 
 def run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
-    cell, weights, clip, mask = call.cell, call.weights, call.clip, call.mask
+    cell, weights, clip, mask = call.cell, call.weights, call.bptt.clip, call.mask
     x_of, h_of, s_of = (cell.tuple_of(role)._make for role in "xhs")
     own = cell.tuple_of("w")._make(weights[name] for name in cell.extras)
     G, R = len(cell.gates), len(cell.recurrent_gates)
@@ -45,9 +45,10 @@ def run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
             if mask is not None:
                 before = before * mask[:n]
             products = linear(before, U, b_h).chunk(R, dim=-1)
+        versions = None if outputs else [part._version for part in s]
         state = cell.advance(x_of(share.chunk(G, dim=-1)), h_of(products), s, own)
-        if not outputs:
-            check_step(cell, state, s)
+        if versions is not None:
+            check_step(cell, state, s, versions)
         if watch is not None:
             state = watch(state, cell.states, first=taken)
             taken += n

@@ -26,8 +26,10 @@ class Packing:
     """How many segments take step k."""
     flat: Tensor
     """(N,): for every step taken, its place in the batch laid flat, row · T + t."""
-    taken: Tensor
-    """(N,): for every step taken, its place in the (B, T) table of ξ, which counts steps as the scan takes them."""
+    in_row: Tensor
+    """(N,), on the CPU: its place in a (B, T) table that counts the row's steps in the order they are taken."""
+    in_sequence: Tensor
+    """(N,), on the CPU: how many steps its own segment took before it."""
     row: Tensor
     """(S,): the row a segment comes from."""
     fresh: Tensor
@@ -54,10 +56,11 @@ class Packing:
 
         order = np.argsort(-steps, kind="stable")
         row, start, steps, fresh, ends_row = row[order], start[order], steps[order], fresh[order], ends_row[order]
-        k = np.arange(steps[0])[:, None]
-        takes = k < steps  # (longest, S)
-        time = start + (steps - 1 - k if reverse else k)
-        scan_step = length[row] - 1 - time if reverse else time
+        sizes = len(steps) - np.searchsorted(steps[::-1], np.arange(steps[0]), side="right")
+        k = np.repeat(np.arange(len(sizes)), sizes)
+        segment = np.arange(len(k)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        time = start[segment] + (steps[segment] - 1 - k if reverse else k)
+        in_row = length[row[segment]] - 1 - time if reverse else time
         last = np.empty(B, np.int64)
         last[row[ends_row]] = np.nonzero(ends_row)[0]
 
@@ -67,13 +70,23 @@ class Packing:
         return Packing(
             B=B,
             T=T,
-            sizes=takes.sum(1).tolist(),
-            flat=tensor((row * T + time)[takes]),
-            taken=torch.from_numpy((row * T + scan_step)[takes]),  # ξ lives on the CPU
+            sizes=sizes.tolist(),
+            flat=tensor(row[segment] * T + time),
+            in_row=torch.from_numpy(row[segment] * T + in_row),
+            in_sequence=torch.from_numpy(k),
             row=tensor(row),
             fresh=tensor(fresh),
             last=tensor(last),
         )
+
+    def xi(self, table: Tensor, by_sequence: bool) -> Tensor:
+        """(B, T) → (N,): ξ of every step taken. Before a new sequence nothing is carried, so it is 1 there."""
+        if by_sequence:
+            return table[0][self.in_sequence]
+        packed = table.reshape(-1)[self.in_row]
+        first = packed[: self.sizes[0]]
+        first[self.fresh.cpu()] = 1
+        return packed
 
     def pack(self, x: Tensor) -> Tensor:
         """(B, T, D) → (N, D)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from recur.bptt import BPTT
-from recur.cells.cell import Cell, Weights
+from recur.cells.cell import Cell, Weights, check_cell
 from recur.errors import BackendError, unknown
 from recur.scan import check, loop, torch_backend
 from recur.scan.call import Backend, Call
@@ -62,8 +62,28 @@ def scan(
     trace    record ‖∂L/∂s_t‖ on the way back
     backend  loop, torch, or auto: the first that can run the call. One asked for by name runs or raises.
     """
-    check.check_cell(cell)
+    check_cell(cell)
     B, T, _ = check.check_input(cell, x)
+    kind = x.device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        # The whole scan in one dtype, as torch.nn casts its layers whole: a state keeps its dtype from step to step.
+        dtype = torch.get_autocast_dtype(kind)
+        weights, x, state, initial, mask = (_cast(value, dtype) for value in (weights, x, state, initial, mask))
+        with torch.autocast(kind, enabled=False):
+            return scan(
+                cell,
+                weights,
+                x,
+                state,
+                initial=initial,
+                lengths=lengths,
+                reset=reset,
+                reverse=reverse,
+                mask=mask,
+                bptt=bptt,
+                trace=trace,
+                backend=backend,
+            )
     H = check.check_weights(cell, weights, x)
     check.check_mask(cell, mask, B, H, x)
     lengths = check.check_lengths(cell, lengths, B, T)
@@ -80,7 +100,7 @@ def scan(
     else:
         packing = Packing.of(B, T, lengths, reset, reverse, x.device)
         data, sizes = packing.pack(x), packing.sizes
-        xi = xi if xi is None else xi.reshape(-1)[packing.taken]
+        xi = xi if xi is None else packing.xi(xi, by_sequence=mode.window is not None)
         start = tuple(
             torch.where(packing.fresh[:, None], new[packing.row], old[packing.row])
             for new, old in zip(fresh, start, strict=True)
@@ -88,7 +108,7 @@ def scan(
         mask = mask if mask is None else mask[packing.row]
 
     record = Trace(cell.states if trace else (), data, (B, T), packing)
-    call = Call(cell, weights, data, sizes, start, mask, xi, mode.clip, record)
+    call = Call(cell, weights, data, sizes, start, mask, xi, mode, record)
     record.backend = _choose(call, backend)
     outputs, final = BACKENDS[record.backend].run(call)
 
@@ -100,11 +120,23 @@ def scan(
     return Scanned(outputs, cell.state(final), record)
 
 
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, Tensor) and value.is_floating_point():
+        return value.to(dtype)
+    if isinstance(value, Mapping):
+        return {name: _cast(item, dtype) for name, item in value.items()}
+    return tuple(_cast(item, dtype) for item in value) if isinstance(value, tuple | list) else value
+
+
+def check_backend(backend: object) -> None:
+    if backend not in ("auto", *BACKENDS):
+        raise BackendError(unknown("backend", backend, ["auto", *BACKENDS]))
+
+
 def _choose(call: Call, backend: str) -> str:
     if backend == "auto":
         return next(name for name, module in BACKENDS.items() if module.refuses(call) is None)
-    if backend not in BACKENDS:
-        raise BackendError(unknown("backend", backend, ["auto", *BACKENDS]))
+    check_backend(backend)
     reason = BACKENDS[backend].refuses(call)
     if reason is not None:
         raise BackendError(f"backend {backend!r} cannot run this: {reason}; take backend='auto' or 'loop'")

@@ -35,11 +35,11 @@ def refuses(call: Call) -> str | None:
         return f"torch.nn has no {call.cell!r}"
     if call.trace.wanted:
         return "torch.nn does not show the gradient of each step, which trace=True asks for"
-    if call.clip is not None:
+    if call.bptt.clip is not None:
         return "torch.nn cannot clip the carried gradient inside its backward pass"
     if call.mask is not None:
         return "torch.nn has no dropout on the recurrent state"
-    if any(isinstance(xi, Tensor) or xi for xi in call.edges):
+    if call.bptt.keep is not None or any(isinstance(xi, Tensor) or xi for xi in call.edges):
         return "torch.nn can cut the carried gradient at a step of all sequences, but not scale it or cut some"
     return None
 
@@ -72,7 +72,7 @@ def _window(
     kernel: Callable[..., Any], data: Tensor, sizes: list[int], state: Sequence[Tensor], weights: list[Tensor]
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """One call of a kernel: one layer, one direction, no dropout of its own."""
-    initial = [part.unsqueeze(0) for part in state]
+    initial = [part.contiguous().unsqueeze(0) for part in state]  # cuDNN takes no expanded state
     hidden = initial if kernel is _VF.lstm else initial[0]
     has_bias, train = len(weights) == 4, torch.is_grad_enabled()
     options = (weights, has_bias, 1, 0.0, train, False)

@@ -13,14 +13,14 @@ from recur.scan.packing import Packing
 
 
 class Trace:
-    """Which backend ran and, once a backward pass has come through, the norms of the states' gradients.
+    """Which backend ran and, once a backward pass has come through, the norms of the states' gradients in the last one.
 
     ∂L/∂s_t is the whole gradient of the state after step t: from its own output and from all later steps.
     """
 
     def __init__(self, states: Sequence[str], data: Tensor, batch: tuple[int, int], packing: Packing | None) -> None:
         self.backend = ""
-        self._seen = False
+        self._pass: int | None = None
         self._batch = batch
         self._packing = packing
         self._norms = {name: data.new_zeros(len(data)) for name in states}
@@ -30,7 +30,7 @@ class Trace:
         """For each state by name, ‖∂L/∂s_t‖ of every sequence and step, (B, T); zero where no gradient came."""
         if not self._norms:
             raise OptionError("no gradient norms were asked for; call with trace=True")
-        if not self._seen:
+        if self._pass is None:
             raise OptionError("no backward pass has come through yet; call .backward() on the loss first")
         B, T = self._batch
         if self._packing is None:
@@ -58,10 +58,17 @@ class Trace:
             watched.append(state)
         return watched
 
+    def _begin(self, current: int) -> None:
+        """A new pass starts from nothing: it may not reach all that the one before it reached."""
+        if current != self._pass:
+            self._pass = current
+            for norms in self._norms.values():
+                norms.zero_()
+
     def _recorder(self, name: str, first: int) -> Any:
         def record(grad: Tensor) -> None:
+            self._begin(torch._C._current_graph_task_id())
             norm = torch.linalg.vector_norm(grad.detach(), dim=-1)
             self._norms[name][first : first + len(norm)] = norm
-            self._seen = True
 
         return record
