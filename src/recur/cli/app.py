@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 
 from recur import __version__
 from recur.errors import RecurError
@@ -17,13 +17,14 @@ app = App(
     help="Recurrent networks as equations, and the n-gram models worth beating.",
     help_epilogue="Each verb has examples: recur ngram --help. Shell completion: recur --install-completion.",
     help_format="plaintext",
+    default_parameter=Parameter(negative_iterable=()),
 )
 app.register_install_completion_command()
 
 # A verb is named here by where it lives, and imported when it is called.
-app.command("recur.cli.ngram:ngram", name="ngram", help="Count n-grams, smooth them, and measure perplexity.")
-app.command("recur.cli.stats:stats", name="stats", help="Frequencies, stop words, Zipf's law, coverage, novelty.")
-app.command("recur.cli.doctor:doctor", name="doctor", help="What this machine has, and which backends work on it.")
+app.command("recur.cli.ngram:verb", name="ngram", help="Count n-grams, smooth them, and measure perplexity.")
+app.command("recur.cli.stats:verb", name="stats", help="Frequencies, stop words, Zipf's law, coverage, novelty.")
+app.command("recur.cli.doctor:verb", name="doctor", help="What this machine has, and which backends work on it.")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
+    arguments = ["/dev/stdin" if argument == "-" else argument for argument in arguments]  # - is no option
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:

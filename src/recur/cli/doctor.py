@@ -9,8 +9,10 @@ import statistics
 import time
 from typing import Any
 
+from cyclopts import App
+
 from recur.cli.options import Common
-from recur.cli.screen import Screen, table
+from recur.cli.screen import Screen, facts
 
 PACKAGES = {
     "torch": "the networks",
@@ -20,14 +22,16 @@ PACKAGES = {
 }
 
 
+verb = App(
+    help_epilogue="""Examples:
+  recur doctor
+  recur doctor --json"""
+)
+
+
+@verb.default
 def doctor(common: Common = Common()) -> None:  # noqa: B008  frozen
-    """Versions, cores, threads measured, which backends work here and why not.
-
-    Examples:
-
-      recur doctor
-      recur doctor --json
-    """
+    """Versions, cores, threads measured, which backends work here and why not."""
     screen = Screen(common)
     content = {
         "recur": importlib.metadata.version("recur"),
@@ -111,23 +115,13 @@ def _gpu() -> str:
 
 
 def _show(screen: Screen, content: dict[str, Any]) -> None:
-    versions = table("", "what", "version")
-    for name in ("recur", "python", "system"):
-        versions.add_row(name, content[name])
+    versions = {name: content[name] for name in ("recur", "python", "system")}
     for name, version in content["packages"].items():
-        versions.add_row(name, version or f"missing; for {PACKAGES[name]}")
-    screen.show(versions, "")
+        versions[name] = version or f"missing; for {PACKAGES[name]}"
+    screen.show(facts("versions", versions), "")
 
     threads = content["threads"]
-    rates = table(
-        f"{content['cores']} cores; torch uses {threads['torch_uses']} threads", "threads", "GFLOP/s measured"
-    )
-    for count, rate in threads["gflops"].items():
-        rates.add_row(str(count), f"{rate:.0f}")
-    screen.show(rates, "")
-
-    backends = table("backends", "name", "here")
-    for name, verdict in content["backends"].items():
-        backends.add_row(name, verdict)
-    backends.add_row("GPU", content["gpu"])
-    screen.show(backends)
+    rates = {f"{count} thread{'s' * (count > 1)}": f"{rate:.0f} GFLOP/s" for count, rate in threads["gflops"].items()}
+    title = f"{content['cores']} cores, of which torch uses {threads['torch_uses']}; measured, a large product:"
+    screen.show(facts(title, rates), "")
+    screen.show(facts("backends", content["backends"] | {"GPU": content["gpu"]}))

@@ -6,17 +6,28 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 from recur.cli.options import Common, TextOptions
-from recur.cli.screen import Screen, table
-from recur.errors import OptionError
+from recur.cli.screen import Screen, facts
+from recur.errors import OptionError, TextError
 
 if TYPE_CHECKING:
     from recur.ngram import NGram
     from recur.text import Corpus
 
 
+verb = App(
+    help_epilogue="""Examples:
+  recur ngram                                       the language reference, its characters
+  recur ngram train.txt --token word --order 5 --eval test.txt --json
+  recur ngram train.txt --token word --order 3 --smoothing laplace --epsilon 1,0.5,0.1
+  recur ngram book.txt --order 8 --sample 300 --seed 1
+  cat *.txt | recur ngram - --token word --save model.arpa"""
+)
+
+
+@verb.default
 def ngram(
     sources: list[str] | None = None,
     /,
@@ -37,14 +48,6 @@ def ngram(
     """Count n-grams, smooth them, and measure perplexity.
 
     Without --eval the text is split by position, 90/5/5: the model sees the first part and is measured on the second.
-
-    Examples:
-
-      recur ngram                                             the language reference, characters
-      recur ngram train.txt --token word --order 5 --eval test.txt --json
-      recur ngram train.txt --token word --order 3 --smoothing laplace --epsilon 1,0.5,0.1
-      recur ngram book.txt --order 8 --sample 300 --seed 1
-      cat *.txt | recur ngram - --token word --save model.arpa
 
     Parameters
     ----------
@@ -134,6 +137,8 @@ def _fitted(
 
 
 def _measured(screen: Screen, model: NGram, held: Corpus) -> dict[str, Any]:
+    if not held.characters:
+        raise TextError(f"{held.name} is too short to measure on: give a longer text, or another one with --eval")
     with screen.reading(held, "measuring", held.characters) as heard:
         found = model.evaluate(heard)
     content: dict[str, Any] = {"evaluated_on": held.name, **found._asdict()}
@@ -151,19 +156,17 @@ def _numbers(written: str) -> list[float]:
 
 
 def _show(screen: Screen, content: dict[str, Any]) -> None:
-    model = f"{content['order']}-gram, {content['smoothing']}"
-    shown = table("", "model", "n-grams", "vocabulary")
-    row = [model, f"{content['ngrams']:,}", f"{content['vocabulary']:,}"]
+    said = {"model": f"{content['order']}-gram, {content['smoothing']}"}
+    said["size"] = f"{content['ngrams']:,} n-grams over {content['vocabulary']:,} tokens"
     if "perplexity" in content:
-        for name in ("perplexity", "bits/char", "tokens", "unknown", "seconds"):
-            shown.add_column(name, justify="right")
-        row += [f"{content['perplexity']:,.2f}", f"{content['bits_per_character']:.3f}", f"{content['tokens']:,}"]
-        row += [f"{content['oov']:,}", f"{content['seconds']:.2f}"]
-    shown.add_row(*row)
-    screen.show(shown)
+        said["measured on"] = f"{content['evaluated_on']}, {content['tokens']:,} tokens, {content['oov']:,} unknown"
+        said["perplexity"] = f"{content['perplexity']:,.2f}"
+        said["bits/char"] = f"{content['bits_per_character']:.3f}"
+    said["seconds"] = f"{content['seconds']:.2f}"
+    screen.show(facts("", said))
     if content.get("impossible"):
         screen.show(f"perplexity is infinite because of {content['impossible']}: it has probability 0")
     if content.get("unknown"):
-        screen.show(f"unknown, first of all: {' '.join(map(repr, content['unknown']))}")
+        screen.show(f"unknown, most frequent first: {' '.join(map(repr, content['unknown']))}")
     if "sample" in content:
         screen.show("", content["sample"])

@@ -67,9 +67,18 @@ class Screen:
 
 
 def table(title: str, *columns: str) -> Table:
+    """A first column of names, and numbers behind it."""
     made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for k, column in enumerate(columns):
         made.add_column(column, justify="left" if k == 0 else "right")
+    return made
+
+
+def facts(title: str, pairs: dict[str, str]) -> Table:
+    """Names and what is to be said of them, a line each."""
+    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, show_header=False)
+    for name, value in pairs.items():
+        made.add_row(name, value)
     return made
 
 

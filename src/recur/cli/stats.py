@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from cyclopts import App
+
 from recur.cli.options import Common, TextOptions
 from recur.cli.screen import Screen, table
 
@@ -12,6 +14,16 @@ if TYPE_CHECKING:
     from recur.ngram.statistics import Statistics
 
 
+verb = App(
+    help_epilogue="""Examples:
+  recur stats                                       the language reference
+  recur stats book.txt --no-stop-words --top 50
+  recur stats book.txt --figure zipf.png --figure zipf.svg
+  recur stats corpus/ --token char --json"""
+)
+
+
+@verb.default
 def stats(
     sources: list[str] | None = None,
     /,
@@ -27,13 +39,6 @@ def stats(
     """Frequencies, stop words, Zipf's law, coverage, and how much of what comes is new.
 
     The text is split by position, 90/5/5: all is counted on the first part, and what is new measured on the second.
-
-    Examples:
-
-      recur stats                                             the language reference
-      recur stats book.txt --no-stop-words --top 50
-      recur stats book.txt --figure zipf.png --figure zipf.svg
-      recur stats corpus/ --token char --json
 
     Parameters
     ----------
@@ -64,7 +69,7 @@ def stats(
         vocab = options.vocab(heard)
     screen.note(f"{corpus.name}: {corpus.characters:,} characters ({train.notes})")
     with screen.reading(train, "counting", train.characters) as heard:
-        found = describe(heard, held, vocab, top, stop_words)
+        found = describe(heard, held if held.characters else None, vocab, top, stop_words)
     for path in figure or []:
         draw(found, str(path), corpus.name)
         screen.note(f"drawn to {path}")

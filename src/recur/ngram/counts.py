@@ -134,7 +134,7 @@ def _unique(keys: Ids) -> tuple[Ids, Ids, Ids]:
     """np.unique with inverse and counts, from one sort."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
-    first = np.append(True, ordered[1:] != ordered[:-1])
+    first = np.append(np.ones(min(len(keys), 1), bool), ordered[1:] != ordered[:-1])
     inverse = np.empty(len(keys), np.int64)
     inverse[order] = np.cumsum(first) - 1
     starts = np.nonzero(first)[0]

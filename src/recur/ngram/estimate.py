@@ -182,7 +182,7 @@ def _adjusted(counts: Counts, at: int) -> Ids:
 def _discounts(a: Ids) -> tuple[Floats, bool]:
     """D for a = 0, 1, 2, and 3 or more; and whether the usual fall-back had to serve."""
     t = np.bincount(np.minimum(a, 5), minlength=6)[1:5].astype(float)
-    if (t > 0).all():
+    if (t[:3] > 0).all():
         Y = t[0] / (t[0] + 2 * t[1])
         D = np.array([0.0] + [j - (j + 1) * Y * t[j] / t[j - 1] for j in (1, 2, 3)])
         if all(0 <= D[j] <= j for j in (1, 2, 3)):

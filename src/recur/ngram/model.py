@@ -70,7 +70,8 @@ class NGram:
         walk = places([level.keys for level in self.levels], len(self.vocab), sequences)
         logp = self.levels[0].logp[next(walk)[1]]
         for (before, place), level, below in zip(walk, self.levels[1:], self.levels, strict=False):
-            logp = logp + np.where(before >= 0, below.backoff[before], 0.0)
+            known = before >= 0
+            logp[known] += below.backoff[before[known]]
             seen = place >= 0
             logp[seen] = level.logp[place[seen]]
         return logp[sequences.predicted]

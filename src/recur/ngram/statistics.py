@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recur.errors import TextError
+from recur.errors import OptionError, RecurError, TextError
 from recur.ngram.counts import Counts, Sequences, places
 from recur.ngram.stopwords import STOP_WORDS
 from recur.text.corpus import Corpus
@@ -137,7 +137,7 @@ def figure(statistics: Statistics, path: str, title: str) -> None:
         matplotlib.use("Agg")
         import matplotlib.pyplot as plt
     except ImportError:
-        raise TextError("a figure needs matplotlib: pip install 'recur[plot]'") from None
+        raise RecurError("a figure needs matplotlib: pip install 'recur[plot]'") from None
     fig, axes = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
     for zipf, name in zip(statistics.zipf, ("single", "pairs", "triples"), strict=True):
         ranks = np.arange(1, zipf.types + 1)
@@ -148,5 +148,9 @@ def figure(statistics: Statistics, path: str, title: str) -> None:
             axes.loglog(ends, np.exp(zipf.c) * ends**-zipf.alpha, "-", lw=0.8, color=line.get_color())
     axes.set(xlabel="rank", ylabel="count", title=title, ylim=(0.7, None))
     axes.legend()
-    fig.savefig(path, dpi=150)
-    plt.close(fig)
+    try:
+        fig.savefig(path, dpi=150)
+    except ValueError as error:  # a format it does not know
+        raise OptionError(f"{path}: {error}") from None
+    finally:
+        plt.close(fig)

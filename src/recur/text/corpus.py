@@ -102,10 +102,7 @@ class Corpus:
 
     @functools.cached_property
     def characters(self) -> int:
-        count = sum(map(len, self.pieces()))
-        if not count:
-            raise TextError(f"{self.name} is empty: there is no text to work on")
-        return count
+        return sum(map(len, self.pieces()))
 
     @functools.cached_property
     def digest(self) -> str:
@@ -120,6 +117,8 @@ class Corpus:
         if not (0 < train <= 1 and 0 <= valid < 1 and train + valid <= 1 + 1e-12):
             raise TextError(f"a split takes shares of at most 1 in all, got train {train} and valid {valid}")
         N = self.characters
+        if not N:
+            raise TextError(f"{self.name} is empty: there is no text to work on")
         first, second = (self._line_end(round(N * share)) for share in (train, min(train + valid, 1.0)))
         cuts = [self.begin, self.begin + first, self.begin + second, self.begin + N]
         parts = [replace(self, begin=a, end=b, notes=Notes()) for a, b in itertools.pairwise(cuts)]

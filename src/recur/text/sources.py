@@ -31,7 +31,7 @@ def find_sources(names: Sequence[str]) -> tuple[list[Source], int]:
     found: list[Source] = []
     skipped = 0
     for name in map(str, names):
-        if name == "-":
+        if name in ("-", "/dev/stdin"):
             found.append(_standard_input())
         elif name in BUILT_IN and not Path(name).exists():
             found += BUILT_IN[name]()

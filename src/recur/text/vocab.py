@@ -42,7 +42,7 @@ class Vocab:
             raise OptionError(f"max_size must be above {len(SPECIALS)}, the special tokens, got {max_size}")
         counts = tokenizer.count(corpus.pieces())
         if not counts:
-            raise TextError(f"{corpus.name} holds no token of kind {tokenizer.kind}")
+            raise TextError(f"{corpus.name} holds no {tokenizer.kind}: there is nothing to count")
         if isinstance(tokenizer, Subwords):
             pieces = tokenizer.pieces()
             return Vocab(tuple(pieces), tuple(counts[piece] for piece in pieces), tokenizer)

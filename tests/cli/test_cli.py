@@ -1,0 +1,207 @@
+"""The command line as a person uses it: results, JSON, mistakes, interruption."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recur.cli.app import app, run
+
+BOOK = "the network reads a word and the word is kept\na state is a word that the network keeps\n" * 30
+
+
+@pytest.fixture
+def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "book.txt").write_text(BOOK)
+    (tmp_path / "test.txt").write_text("the network keeps a zebra\n")
+    return "book.txt"
+
+
+def json_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert run([*arguments, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.count("\n") == 1, "exactly one line of JSON"
+    assert printed.err == ""
+    return json.loads(printed.out)
+
+
+# ngram ----------------------------------------------------------------------------------------------------
+
+
+def test_ngram_measures_another_text(book: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json_of(capsys, "ngram", book, "--token", "word", "--order", "3", "--eval", "test.txt")
+    assert {"perplexity", "tokens", "oov", "order", "smoothing", "seconds"} <= found.keys()
+    assert (found["tokens"], found["oov"], found["order"], found["smoothing"]) == (6, 1, 3, "kneser-ney")
+    assert found["unknown"] == ["zebra"]
+    assert found["perplexity"] > 1
+
+
+def test_ngram_holds_a_part_out_by_itself(book: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["ngram", book, "--order", "4"]) == 0
+    printed = capsys.readouterr()
+    assert "4-gram, kneser-ney" in printed.out
+    assert "perplexity" in printed.out
+    assert "2,640 characters" not in printed.out
+    assert "characters (1 file)" in printed.err, "notes go to standard error"
+    assert run(["ngram", book, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_ngram_saves_loads_and_samples(book: str, capsys: pytest.CaptureFixture[str]) -> None:
+    word = ["--token", "word"]
+    first = json_of(capsys, "ngram", book, *word, "--order", "3", "--save", "m.arpa", "--eval", "test.txt")
+    again = json_of(capsys, "ngram", "--load", "m.arpa", *word, "--eval", "test.txt")
+    assert again["perplexity"] == pytest.approx(first["perplexity"], rel=1e-4)
+    a, b, c = (json_of(capsys, "ngram", book, *word, "--sample", "20", "--seed", s)["sample"] for s in "112")
+    assert a == b != c
+
+
+def test_an_infinite_perplexity_says_why(book: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = [
+        "ngram",
+        book,
+        "--token",
+        "word",
+        "--order",
+        "2",
+        "--smoothing",
+        "add-k",
+        "--k",
+        "0",
+        "--eval",
+        "test.txt",
+    ]
+    found = json_of(capsys, *options)
+    assert found["perplexity"] is None
+    assert found["impossible"] == "'a', token 4 of 6"
+    assert run(options) == 0
+    assert "infinite because of" in capsys.readouterr().out
+
+
+def test_laplace_takes_an_epsilon_for_each_order(book: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["ngram", book, "--token", "word", "--order", "2", "--smoothing", "laplace", "--eval", "test.txt"]
+    one, same, other = (json_of(capsys, *options, "--epsilon", e)["perplexity"] for e in ("1", "1,1", "1,9"))
+    assert one == same != other
+
+
+# stats and doctor -----------------------------------------------------------------------------------------
+
+
+def test_stats(book: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json_of(capsys, "stats", book, "--figure", "zipf.png", "--figure", "zipf.svg", "--top", "2")
+    assert found["top"] == [{"token": "a", "count": 81}, {"token": "the", "count": 81}]
+    assert len(found["zipf"]) == 3
+    assert Path("zipf.png").exists()
+    assert Path("zipf.svg").exists()
+    assert run(["stats", book]) == 0
+    printed = capsys.readouterr().out
+    for title in ("most frequent", "Zipf", "coverage", "never seen in training"):
+        assert title in printed
+    assert "\x1b[" not in printed, "colours on a terminal only"
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json_of(capsys, "doctor")
+    assert found["backends"] == {"torch": "works", "loop": "works"}
+    assert found["cores"] >= 1
+    assert all(rate > 0 for rate in found["threads"]["gflops"].values())
+    assert run(["doctor"]) == 0
+    assert "GFLOP/s" in capsys.readouterr().out
+
+
+# Mistakes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("ngram absent.txt", "no file 'absent.txt'"),
+        ("ngram empty/", "holds no text file"),
+        ("ngram latin.txt", "latin.txt is not UTF-8 at byte 3"),
+        ("ngram nothing.txt", "nothing.txt is empty"),
+        ("ngram short.txt", "too short to measure on"),
+        ("ngram --order 0", "order must be a whole number ≥ 1"),
+        ("ngram --order three", "unable to convert"),
+        ("ngram --smoothing foo", "Choose from"),
+        ("ngram --epsilon a", "--epsilon must be a number"),
+        ("ngram --load cut.arpa", "cut.arpa is cut off"),
+        ("ngram book.txt --load cut.arpa", "not both"),
+        ("ngram --sample -1", "--sample must not be negative"),
+        ("ngram --max-size 4", "max_size must be above 4"),
+        ("ngram --unheard-of", "Unknown option"),
+        ("stats --figure zipf.xyz", "xyz"),
+        ("stats --figure absent/zipf.png", "No such file"),
+        ("ngrm", 'Did you mean "ngram"'),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(
+    arguments: str, says: str, book: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("empty").mkdir()
+    Path("latin.txt").write_bytes(b"caf\xe9")
+    Path("nothing.txt").write_text("")
+    Path("short.txt").write_text("a")
+    Path("cut.arpa").write_text("\\data\\\nngram 1=5\n\\1-grams:\n-1\ta\n")
+    assert run([*arguments.split(), "--quiet"] if "unheard" not in arguments else arguments.split()) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("recur: ")
+    assert printed.err.count("\n") == 1
+    assert says in printed.err
+
+
+def test_help_has_examples_for_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("ngram", "stats", "doctor"):
+        assert run([verb, "--help"]) == 0
+        printed = capsys.readouterr().out
+        assert "Examples:" in printed
+        assert f"recur {verb}" in printed
+    assert run(["--help"]) == 0
+    assert "doctor" in capsys.readouterr().out
+    assert run(["--version"]) == 0
+
+
+def test_help_imports_neither_torch_nor_numpy() -> None:
+    code = (
+        "import sys; from recur.cli.app import run; run(['--help']); sys.exit(len({'torch', 'numpy'} & {*sys.modules}))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_can_complete(shell: Any) -> None:
+    assert "ngram" in app.generate_completion(shell=shell)
+
+
+# As processes ---------------------------------------------------------------------------------------------
+
+RECUR = [sys.executable, "-c", "from recur.cli import main; main()"]
+
+
+def test_standard_input_and_a_reader_that_leaves(book: str) -> None:
+    done = subprocess.run(
+        [*RECUR, "ngram", "-", "--token", "word", "--json"], input=BOOK, capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["trained_on"] == "standard input"
+    piped = f"{' '.join(map(repr, RECUR))} stats {book} --quiet | head -1; exit ${{PIPESTATUS[0]}}"
+    left = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=False)
+    assert left.returncode in (0, 1, 141)
+    assert "Traceback" not in left.stderr
+
+
+def test_interrupted() -> None:
+    waiting = subprocess.Popen([*RECUR, "ngram", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(2.0)
+    os.kill(waiting.pid, signal.SIGINT)
+    _, errors = waiting.communicate(timeout=20)
+    assert waiting.returncode == 130
+    assert "Traceback" not in errors

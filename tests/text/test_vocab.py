@@ -1,0 +1,279 @@
+"""Tokens, vocabularies, encoded files and batches."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recur.errors import OptionError, TextError
+from recur.text import EOS, SPECIALS, UNK, Characters, Corpus, Stream, Subwords, Vocab, Words, encoded, make_tokenizer
+from recur.text.tokens import _whole_words
+
+anything = st.text(st.characters(codec="utf-8"), max_size=80)
+
+
+def vocab_of(text: str, tokenizer: Any) -> Vocab:
+    return Vocab.from_counts(tokenizer.count([text]), tokenizer)
+
+
+# Tokens ---------------------------------------------------------------------------------------------------
+
+
+@given(text=anything)
+def test_characters_come_back_exactly(text: str) -> None:
+    vocab = vocab_of(text, Characters())
+    ids = vocab.encode(text)
+    assert len(ids) == len(text)
+    assert UNK not in ids
+    assert vocab.decode(ids) == text
+
+
+@given(text=anything)
+def test_words_come_back_with_single_spaces(text: str) -> None:
+    vocab = vocab_of(text, Words())
+    lines = [" ".join(line.split()) for line in text.split("\n")]
+    assert vocab.decode(vocab.encode(text)) == "\n".join(lines)
+
+
+def test_words_and_their_options() -> None:
+    assert Words().split("It's a well-known fact, isn't it?\n\nYes") == (
+        ["It's", "a", "well-known", "fact,", "isn't", "it?", "<eos>", "<eos>", "Yes"]
+    )
+    marked = Words(punctuation=True, lower=True)
+    assert marked.split("It's a well-known fact, isn't it?") == (
+        ["it's", "a", "well-known", "fact", ",", "isn't", "it", "?"]
+    )
+    assert marked.split("<unk> 3.14 (a_b)") == ["<unk>", "3", ".", "14", "(", "a_b", ")"]
+
+
+def test_chinese_in_all_three() -> None:
+    text = "今天天气很好。\n我们去公园 玩吧！\n" * 20
+    assert Characters().split("今天 好") == ["今", "天", " ", "好"]
+    assert Words().split("今天 天气 很 好\n") == ["今天", "天气", "很", "好", "<eos>"]
+    assert Words(punctuation=True).split("今天，好abc") == ["今", "天", "，", "好", "abc"]
+    assert Words(punctuation=True).split("日本語のテキスト") == list("日本語のテキスト")
+    subwords = Subwords.train([text], 300)
+    vocab = Vocab(tuple(subwords.pieces()), (1,) * len(subwords.pieces()), subwords)
+    assert vocab.decode(vocab.encode(text)) == text
+    assert vocab.decode(vocab.encode("𠮷 is rare")) == "𠮷 is rare"
+    assert "𠮷" in Characters().split("a𠮷b")
+
+
+@given(text=st.text(st.sampled_from(" ab\n今🙂"), max_size=40))
+def test_subwords_come_back_exactly(text: str) -> None:
+    subwords = Subwords.train(["the cat sat on the mat\n" * 10], 290)
+    vocab = Vocab(tuple(subwords.pieces()), (1,) * len(subwords.pieces()), subwords)
+    assert vocab.decode(vocab.encode(text)) == text
+
+
+def test_subwords_that_cannot_be_learned() -> None:
+    with pytest.raises(TextError, match="cannot learn 5 pieces"):
+        Subwords.train(["a"], 5)
+
+
+@given(text=anything, cuts=st.lists(st.integers(0, 80), max_size=6))
+def test_no_word_is_cut_by_a_piece(text: str, cuts: list[int]) -> None:
+    edges = sorted({0, len(text), *(c for c in cuts if c < len(text))})
+    pieces = [text[a:b] for a, b in itertools.pairwise(edges)]
+    assert "".join(_whole_words(pieces)) == text
+    for tokenizer in (Words(), Words(punctuation=True), Characters()):
+        assert tokenizer.count(pieces) == Counter(tokenizer.split(text))
+        vocab = vocab_of(text, tokenizer)
+        got = list(vocab.encode_pieces(pieces))
+        assert np.array_equal(np.concatenate(got) if got else [], vocab.encode(text))
+
+
+# Vocab ----------------------------------------------------------------------------------------------------
+
+
+def test_ids_by_frequency_with_ties_in_order() -> None:
+    vocab = vocab_of("b a c a b d e", Words())
+    assert vocab.tokens == (*SPECIALS, "a", "b", "c", "d", "e")
+    assert vocab.counts == (0, 0, 0, 0, 2, 2, 1, 1, 1)
+    assert vocab.ids["<eos>"] == EOS
+
+
+def test_what_is_left_out_is_unknown() -> None:
+    counts = Words().count(["b a c a b d e <unk>\n"])
+    rare = Vocab.from_counts(counts, Words(), min_freq=2)
+    assert rare.tokens == (*SPECIALS, "a", "b")
+    assert rare.counts[UNK] == 4  # c, d, e, and the one that says so itself
+    assert Vocab.from_counts(counts, Words(), max_size=5).tokens == (*SPECIALS, "a")
+    assert rare.encode("a c").tolist() == [rare.ids["a"], UNK]
+    assert rare.unknown_tokens("a c d c") == {"c": 2, "d": 1}
+
+
+def test_fit_counts_the_training_part_only(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("a a a a a a a a\n" * 9 + "z\n")
+    train, _, _ = Corpus.of(str(tmp_path / "t.txt")).split(0.9, 0.05)
+    vocab = Vocab.fit(train, Words())
+    assert "z" not in vocab.ids
+    assert vocab.ids["a"] == 4
+
+
+@given(text=anything)
+def test_json_round_trip(text: str) -> None:
+    for tokenizer in (Characters(), Words(), Words(punctuation=True, lower=True)):
+        vocab = vocab_of(text, tokenizer)
+        assert Vocab.from_json(vocab.to_json()) == vocab
+
+
+def test_files_round_trip_subwords_too(tmp_path: Path) -> None:
+    subwords = Subwords.train(["the cat sat on the mat\n" * 10], 290)
+    vocab = Vocab(tuple(subwords.pieces()), (1,) * len(subwords.pieces()), subwords)
+    vocab.save(tmp_path / "vocab.json")
+    again = Vocab.load(tmp_path / "vocab.json")
+    assert again == vocab
+    assert again.digest == vocab.digest
+    assert again.encode("the mat").tolist() == vocab.encode("the mat").tolist()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "not json",
+        "{}",
+        '{"tokenizer": {"kind": "char"}, "tokens": ["a"], "counts": [1]}',
+        '{"tokenizer": {"kind": "bytes"}, "tokens": [], "counts": []}',
+        json.dumps({"tokenizer": {"kind": "char"}, "tokens": [*SPECIALS, "a"], "counts": [0, 0, 0, 0]}),
+        json.dumps({"tokenizer": {"kind": "char"}, "tokens": [*SPECIALS, "a", "a"], "counts": [0] * 6}),
+        json.dumps({"tokenizer": {"kind": "subword", "model": "?"}, "tokens": [*SPECIALS], "counts": [0] * 4}),
+    ],
+)
+def test_a_broken_vocabulary_is_refused(content: str) -> None:
+    with pytest.raises(TextError, match=r"vocab.json is not a vocabulary of recur"):
+        Vocab.from_json(content, "vocab.json")
+
+
+def test_options_out_of_range(tmp_path: Path) -> None:
+    for options, says in (({"min_freq": 0}, "min_freq"), ({"max_size": 4}, "max_size must be above 4")):
+        with pytest.raises(OptionError, match=says):
+            Vocab.fit(Corpus.of("pydoc"), Characters(), **options)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="unknown token 'byte'"):
+        make_tokenizer("byte")
+    (tmp_path / "blank.txt").write_text("   ")
+    with pytest.raises(TextError, match="holds no word"):
+        Vocab.fit(Corpus.of(str(tmp_path / "blank.txt")), Words())
+    with pytest.raises(TextError, match="cannot be read"):
+        Vocab.load(tmp_path / "absent.json")
+
+
+# Encoded files --------------------------------------------------------------------------------------------
+
+
+def test_encoded_once_and_found_again(tmp_path: Path) -> None:
+    corpus = Corpus.of("pydoc").split()[1]
+    vocab = Vocab.fit(corpus, Characters())
+    ids = encoded(corpus, vocab, tmp_path)
+    assert isinstance(ids, np.memmap)
+    assert ids.dtype == np.uint16
+    assert np.array_equal(ids, vocab.encode_corpus(corpus))
+    (data,) = tmp_path.glob("*.ids")
+    before = data.stat().st_mtime_ns
+    encoded(corpus, vocab, tmp_path)
+    assert data.stat().st_mtime_ns == before
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_torn_file_is_made_anew_and_another_text_is_another_file(tmp_path: Path) -> None:
+    corpus = Corpus.of("pydoc").split()[1]
+    vocab = Vocab.fit(corpus, Characters())
+    encoded(corpus, vocab, tmp_path)
+    (data,) = tmp_path.glob("*.ids")
+    data.write_bytes(data.read_bytes()[:100])
+    assert np.array_equal(encoded(corpus, vocab, tmp_path), vocab.encode_corpus(corpus))
+    encoded(Corpus.of("pydoc").split()[2], vocab, tmp_path)
+    assert len(list(tmp_path.glob("*.ids"))) == 2
+
+
+def test_the_cache_is_where_it_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECUR_CACHE", str(tmp_path / "here"))
+    corpus = Corpus.of("pydoc").split()[1]
+    encoded(corpus, Vocab.fit(corpus, Characters()))
+    assert list((tmp_path / "here").glob("*.ids"))
+
+
+def test_memory_stays_bounded_however_long_the_text(tmp_path: Path) -> None:
+    """64 MB of text are encoded and read through in a process that may not grow by half of that."""
+    import subprocess
+    import sys
+
+    big = tmp_path / "big.txt"
+    line = "the quick brown fox jumps over the lazy dog and the network reads on\n"
+    with big.open("w") as out:
+        for _ in range(64):
+            out.write(line * (1_000_000 // len(line)))
+    code = f"""
+import resource
+from pathlib import Path
+from recur.text import Characters, Corpus, Stream, Vocab, Words, encoded
+small = Corpus.of("pydoc")
+encoded(small, Vocab.fit(small, Words()), Path({str(tmp_path)!r}))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+corpus = Corpus.of({str(big)!r})
+ids = encoded(corpus, Vocab.fit(corpus, Words()), Path({str(tmp_path)!r}))
+batches = sum(1 for _ in Stream(ids, 64, 1000).batches())
+print(len(ids), batches, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    tokens, batches, grown = done.stdout.split()
+    assert int(tokens) > 10_000_000
+    assert int(batches) > 100
+    # A piece and its words take about 100 MB; ids mapped from the file count as resident while they are read.
+    assert float(grown) < 220, f"grew by {grown} MiB"
+
+
+# Batches --------------------------------------------------------------------------------------------------
+
+
+@given(n=st.integers(8, 400), batch=st.integers(1, 7), window=st.integers(1, 20))
+def test_sequential_lanes_go_on_where_they_stopped(n: int, batch: int, window: int) -> None:
+    ids = np.arange(n)
+    stream = Stream(ids, batch, window)
+    found = list(stream.batches())
+    assert len(found) == len(stream)
+    x = np.concatenate([b.x for b in found], axis=1)
+    y = np.concatenate([b.y for b in found], axis=1)
+    assert np.array_equal(y, x + 1)
+    assert np.array_equal(np.diff(x, axis=1), np.ones_like(x[:, 1:]))
+    assert n - 1 - x.size < batch, "at most a token a lane is left over"
+    assert [bool(b.fresh.all()) for b in found] == [True] + [False] * (len(found) - 1)
+    again = [b.x.tolist() for b in stream.batches(skip=1)]
+    assert again == [b.x.tolist() for b in found[1:]]
+
+
+@given(n=st.integers(150, 400), batch=st.integers(1, 7), window=st.integers(1, 20), epoch=st.integers(0, 3))
+def test_random_windows_are_apart_and_fresh(n: int, batch: int, window: int, epoch: int) -> None:
+    stream = Stream(np.arange(n), batch, window, "random", seed=5)
+    found = list(stream.batches(epoch))
+    assert len(found) >= len(stream) >= 1
+    x = np.concatenate([b.x for b in found])
+    assert x.shape[1] == window
+    assert len(np.unique(x)) == x.size, "no token is read twice in an epoch"
+    assert all(np.array_equal(b.y, b.x + 1) and b.fresh.all() for b in found)
+    assert [b.x.tolist() for b in stream.batches(epoch, skip=1)] == [b.x.tolist() for b in found[1:]]
+
+
+def test_epochs_start_at_different_offsets() -> None:
+    stream = Stream(np.arange(1000), 4, 35, "random")
+    offsets = {int(min(b.x.min() for b in stream.batches(epoch)) % 35) for epoch in range(20)}
+    assert len(offsets) > 5
+
+
+def test_a_text_too_short_for_a_batch() -> None:
+    with pytest.raises(TextError, match="the text has 10 tokens, and a batch of 32 sequential windows of 35 needs 33"):
+        Stream(np.arange(10), 32, 35)
+    with pytest.raises(TextError, match="needs 1121"):
+        Stream(np.arange(1000), 32, 35, "random")
+    with pytest.raises(OptionError, match="batch and window"):
+        Stream(np.arange(10), 0, 35)
+    with pytest.raises(OptionError, match="unknown partition"):
+        Stream(np.arange(10), 1, 1, "sorted")
