@@ -1,4 +1,8 @@
-"""python -m bench: a table of ratios against the peers, and the same as JSON."""
+"""python -m bench: tables against the peers, and the same as JSON.
+
+python -m bench                        the backends of scan beside PyTorch
+python -m bench counting TRAIN TEST    n-grams beside dictionaries, encoding, a corpus larger than memory should be
+"""
 
 from __future__ import annotations
 
@@ -6,31 +10,66 @@ import argparse
 import json
 from pathlib import Path
 
-from bench import scan
-from bench.side_by_side import compare, header, report, row
+from bench import counting, scan
+from bench.side_by_side import compare, header, machine, report, row
 
 GRID = [(32, 35, 256)]
 WIDE = [(32, 35, 32), (32, 35, 128), (32, 35, 256), (20, 35, 650), (1, 100, 256)]
+RESULTS = Path("bench/results")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=31, help="how often each side of a pair runs (31)")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="thread counts to time at (1 2)")
-    parser.add_argument("--wide", action="store_true", help="more sizes")
-    parser.add_argument("--match", default="", help="only rows whose name contains this")
-    parser.add_argument("--out", type=Path, default=Path("bench/results/scan.json"), help="where the JSON goes")
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure recur beside its peers.")
+    suites = parser.add_subparsers(dest="suite")
+    for made in (parser, suites.add_parser("scan", help="the backends of scan beside PyTorch (the default)")):
+        made.add_argument("--rounds", type=int, default=31, help="how often each side of a pair runs (31)")
+        made.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="thread counts to time at (1 2)")
+        made.add_argument("--wide", action="store_true", help="more sizes")
+        made.add_argument("--match", default="", help="only rows whose name contains this")
+        made.add_argument("--out", type=Path, default=RESULTS / "scan.json", help="where the JSON goes")
+    counted = suites.add_parser("counting", help="n-grams, encoding and streaming")
+    counted.add_argument("train", type=Path)
+    counted.add_argument("test", type=Path)
+    counted.add_argument("--rounds", type=int, default=3)
+    counted.add_argument("--gigabytes", type=float, default=2.0, help="size of the synthetic corpus (2)")
+    counted.add_argument("--out", type=Path, default=RESULTS / "counting.json")
     options = parser.parse_args()
+    run_counting(options) if options.suite == "counting" else run_scan(options)
+    print(f"written to {options.out}")
 
+
+def run_scan(options: argparse.Namespace) -> None:
     results = []
     print(header())
     for contest in scan.contests(WIDE if options.wide else GRID):
         for threads in options.threads if options.match in contest.what else []:
             results.append(compare(contest, threads, options.rounds))
             print(row(results[-1]), flush=True)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(report(results), indent=1) + "\n")
-    print(f"\nwritten to {options.out}")
+    _write(options.out, report(results))
+
+
+def run_counting(options: argparse.Namespace) -> None:
+    found = counting.kneser_ney(options.train, options.test, options.rounds)
+    print(
+        f"Kneser–Ney 5-gram, read to perplexity {found['perplexity']:.2f}: {found['seconds']['ours']:.2f} s, ", end=""
+    )
+    print(f"dictionaries {found['seconds']['dictionaries']:.2f} s: {found['ratio']:.1f} times as fast")
+    kenlm = found["kenlm_seconds"]
+    print("KenLM is not installed" if kenlm is None else f"KenLM, count and estimate only: {kenlm:.2f} s", flush=True)
+    rates = counting.encoding(options.rounds)
+    for kind, rate in rates.items():
+        print(f"encoding, {kind}: {rate:.0f} MB/s", flush=True)
+    streamed = counting.streaming(options.gigabytes)
+    print(f"{streamed['gigabytes']:.1f} GB, words: encoded in {streamed['encode_s']:.0f} s, ", end="")
+    print(
+        f"{streamed['tokens'] / 1e6:.0f} M tokens read in {streamed['read_s']:.1f} s, peak {streamed['peak_mib']:.0f} MiB"
+    )
+    _write(options.out, {"machine": machine(), "kneser_ney": found, "encoding_mb_s": rates, "streaming": streamed})
+
+
+def _write(path: Path, content: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":
