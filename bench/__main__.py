@@ -61,9 +61,8 @@ def run_counting(options: argparse.Namespace) -> None:
         print(f"encoding, {kind}: {rate:.0f} MB/s", flush=True)
     streamed = counting.streaming(options.gigabytes)
     print(f"{streamed['gigabytes']:.1f} GB, words: encoded in {streamed['encode_s']:.0f} s, ", end="")
-    print(
-        f"{streamed['tokens'] / 1e6:.0f} M tokens read in {streamed['read_s']:.1f} s, peak {streamed['peak_mib']:.0f} MiB"
-    )
+    print(f"{streamed['tokens'] / 1e6:.0f} M tokens read in {streamed['read_s']:.1f} s, ", end="")
+    print(f"peak memory {streamed['peak_mib']:.0f} MiB")
     _write(options.out, {"machine": machine(), "kneser_ney": found, "encoding_mb_s": rates, "streaming": streamed})
 
 

@@ -84,16 +84,24 @@ def streaming(gigabytes: float) -> dict[str, float]:
     import sys
 
     code = """
-import resource, sys, time
+import sys, threading, time
 from pathlib import Path
 from recur.text import Corpus, Stream, Vocab, Words, encoded
 text, cache = sys.argv[1:]
+peak = 0
+def watch():
+    global peak
+    while True:  # memory of the process's own; pages of mapped files are the system's to take back
+        own = Path("/proc/self/status").read_text().partition("RssAnon:")[2].split()[0]
+        peak = max(peak, int(own) / 1024)
+        time.sleep(0.02)
+threading.Thread(target=watch, daemon=True).start()
 begun = time.perf_counter()
 corpus = Corpus.of(text)
 ids = encoded(corpus, Vocab.fit(corpus, Words()), Path(cache))
 ready = time.perf_counter() - begun
 tokens = sum(batch.x.size for batch in Stream(ids, 64, 4000).batches())
-print(tokens, ready, time.perf_counter() - begun - ready, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+print(tokens, ready, time.perf_counter() - begun - ready, peak)
 """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "synthetic.txt"
