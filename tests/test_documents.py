@@ -37,8 +37,12 @@ def test_the_first_result_is_the_one_shown(capsys: pytest.CaptureFixture[str]) -
     assert losses[0] > 2.5
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < 0.01
-    (shown,) = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("it spells")]
-    assert shown in printed
+    # Line by line as the README shows it; numbers may move a little from processor to processor.
+    shown = (ROOT / "README.md").read_text().partition("prints\n\n```\n")[2].partition("```")[0]
+    for ours, theirs in zip(printed.splitlines(), shown.splitlines(), strict=True):
+        numbers = [[float(n) for n in re.findall(r"[\d.]+\d", line)] for line in (ours, theirs)]
+        assert numbers[0] == pytest.approx(numbers[1], rel=0.1, abs=0.02), (ours, theirs)
+        assert re.sub(r"[\d.█ ]", "", ours) == re.sub(r"[\d.█ ]", "", theirs)
 
 
 def test_the_cells_of_the_readme_are_those_there_are() -> None:

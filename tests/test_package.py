@@ -60,8 +60,8 @@ def test_files_stay_readable() -> None:
 
 def test_the_public_names() -> None:
     assert sorted(recur.__all__) == [
-        "BPTT", "Cell", "RecurError", "Recurrent", "bptt", "cell_names", "cells", "layers", "make_cell", "nn",
-        "reference", "scan",
+        "BPTT", "Cell", "RecurError", "Recurrent", "bptt", "cell_names", "cells", "layers", "make_cell", "ngram", "nn",
+        "reference", "scan", "text",
     ]  # fmt: skip
     for name in recur.__all__:
         assert getattr(recur, name) is not None

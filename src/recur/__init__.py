@@ -5,6 +5,8 @@
     recur.Cell         write your own; recur.make_cell finds one by name or file
     recur.scan         carry a cell along a sequence: from recur.scan import scan
     recur.bptt         what crosses time on the way back
+    recur.text         corpus, tokens, vocabulary, stream
+    recur.ngram        models that count
     recur.reference    the textbook in NumPy, gradients by hand
 
 Names are imported when they are first used: `import recur` alone does not import torch.
@@ -21,9 +23,11 @@ if TYPE_CHECKING:
     from recur import bptt as bptt
     from recur import cells as cells
     from recur import layers as layers
+    from recur import ngram as ngram
     from recur import nn as nn
     from recur import reference as reference
     from recur import scan as scan
+    from recur import text as text
     from recur.bptt import BPTT as BPTT
     from recur.cells import Cell as Cell
     from recur.cells import cell_names as cell_names
@@ -39,7 +43,7 @@ _NAMES = {
     "cell_names": "recur.cells",
     "make_cell": "recur.cells",
 }
-_MODULES = ("bptt", "cells", "layers", "nn", "reference", "scan")
+_MODULES = ("bptt", "cells", "layers", "ngram", "nn", "reference", "scan", "text")
 
 __all__ = ["BPTT", "Cell", "RecurError", "Recurrent", "cell_names", "make_cell", *_MODULES]
 

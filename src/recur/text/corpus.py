@@ -52,6 +52,8 @@ class Notes:
 class Corpus:
     """A range of characters of some sources."""
 
+    name: str
+    """What the user called it."""
     sources: tuple[Source, ...]
     begin: int = 0
     end: int | None = None
@@ -63,12 +65,9 @@ class Corpus:
     @staticmethod
     def of(*names: str) -> Corpus:
         sources, skipped = find_sources(names)
-        return Corpus(tuple(sources), skipped=skipped)
-
-    @property
-    def name(self) -> str:
-        first = self.sources[0].name
-        return first if len(self.sources) == 1 else f"{first} and {len(self.sources) - 1} more"
+        first = sources[0].name if len(sources) == 1 else str(names[0])
+        name = first if len(names) == 1 else f"{first} and {len(names) - 1} more"
+        return Corpus(name, tuple(sources), skipped=skipped)
 
     def pieces(self) -> Iterator[str]:
         """The text, piece by piece; a piece ends behind a line where it can."""
