@@ -7,7 +7,9 @@
     ├── OptionError    (ValueError)  an option's value is out of its range or unknown
     ├── CellError      (ValueError)  a cell breaks its contract, or is not known
     ├── BackendError   (ValueError)  a backend asked for by name cannot run this call
-    └── TextError      (ValueError)  a text, a vocabulary or a file of counts cannot be used as it is
+    ├── TextError      (ValueError)  a text, a vocabulary or a file of counts cannot be used as it is
+    ├── RunError       (ValueError)  a run folder is missing something, damaged or in the way
+    └── TrainingError  (ArithmeticError)  training cannot go on: its loss exploded or is not a number
 
 Each message says what was expected, what came, and what to try.
 """
@@ -48,6 +50,14 @@ class BackendError(RecurError, ValueError):
 
 class TextError(RecurError, ValueError):
     """A text, a vocabulary or a file of counts cannot be used as it is."""
+
+
+class RunError(RecurError, ValueError):
+    """A run folder is missing something, damaged or in the way."""
+
+
+class TrainingError(RecurError, ArithmeticError):
+    """Training cannot go on: its loss exploded or is not a number."""
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> str:

@@ -22,6 +22,10 @@ app = App(
 app.register_install_completion_command()
 
 # A verb is named here by where it lives, and imported when it is called.
+app.command("recur.cli.train:verb", name="train", help="Learn a language model from a text, with an n-gram to beat.")
+app.command("recur.cli.resume:verb", name="resume", help="Go on with a run exactly where it stopped.")
+app.command("recur.cli.sample:verb", name="sample", help="Write text with a trained model.")
+app.command("recur.cli.eval:verb", name="eval", help="Measure trained models, and n-grams, on a text.")
 app.command("recur.cli.ngram:verb", name="ngram", help="Count n-grams, smooth them, and measure perplexity.")
 app.command("recur.cli.stats:verb", name="stats", help="Frequencies, stop words, Zipf's law, coverage, novelty.")
 app.command("recur.cli.doctor:verb", name="doctor", help="What this machine has, and which backends work on it.")
@@ -35,6 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str]) -> int:
     arguments = ["/dev/stdin" if argument == "-" else argument for argument in arguments]  # - is no option
     try:
+        if "--config" in arguments:
+            from recur.cli.train import expand_config
+
+            arguments = expand_config(arguments)
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         return _fail(f"{error} See recur --help.")

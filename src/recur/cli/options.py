@@ -13,17 +13,23 @@ if TYPE_CHECKING:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Common:
+class Output:
     """What every verb takes."""
 
     json: Annotated[bool, Parameter(negative="")] = False
     """Print exactly one JSON object on standard output."""
 
-    seed: int = 0
-    """Where random numbers start; the same seed gives the same numbers."""
-
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False
     """Print the result only: no notes, no progress."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Common(Output):
+    """What every verb takes, but for those whose configuration has a seed of its own."""
+
+    seed: int = 0
+    """Where random numbers start; the same seed gives the same numbers."""
 
 
 @Parameter(name="*")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from recur.cli.options import Common
+from recur.cli.options import Output
 
 if TYPE_CHECKING:
     from recur.text import Corpus
@@ -24,7 +24,7 @@ PATIENCE = 1.0
 
 
 class Screen:
-    def __init__(self, common: Common) -> None:
+    def __init__(self, common: Output) -> None:
         self.json, self.quiet = common.json, common.quiet or common.json
         self.out = Console(highlight=False, soft_wrap=True)
         self.err = Console(highlight=False, soft_wrap=True, stderr=True)

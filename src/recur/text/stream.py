@@ -41,6 +41,8 @@ class Stream:
     window: int
     partition: str = "sequential"
     seed: int = 0
+    jitter: bool = False
+    """Let the length of sequential windows vary: mostly near `window`, now and then near half of it."""
 
     def __post_init__(self) -> None:
         if self.batch < 1 or self.window < 1:
@@ -57,11 +59,11 @@ class Stream:
     def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
         """One epoch, without its first `skip` batches."""
         if self.partition == "sequential":
-            return self._sequential(skip)
+            return self._sequential(epoch, skip)
         return self._random(epoch, skip)
 
     def __len__(self) -> int:
-        """Batches in an epoch; of random windows, in the one with the latest start."""
+        """Batches in an epoch; about so many, where windows are drawn at random."""
         if self.partition == "sequential":
             return -(-self._lane() // self.window)
         return (len(self.ids) - self.window) // (self.window * self.batch) or 1
@@ -70,12 +72,27 @@ class Stream:
         """Predictions in a lane: all lanes are equally long, and at most B − 1 ids are left over."""
         return (len(self.ids) - 1) // self.batch
 
-    def _sequential(self, skip: int) -> Iterator[Batch]:
+    def _sequential(self, epoch: int, skip: int) -> Iterator[Batch]:
         lane = self._lane()
         starts = np.arange(self.batch) * lane
-        for k in range(skip, len(self)):
-            begin, end = k * self.window, min((k + 1) * self.window, lane)
-            yield self._cut(starts + begin, end - begin, fresh=k == 0)
+        begin = 0
+        for k, length in enumerate(self._lengths(epoch)):
+            end = min(begin + length, lane)
+            if k >= skip:
+                yield self._cut(starts + begin, end - begin, fresh=k == 0)
+            begin = end
+            if begin == lane:
+                return
+
+    def _lengths(self, epoch: int) -> Iterator[int]:
+        """As Merity et al. 2018 draw them, so that no token always stands at the edge of a window."""
+        draw = np.random.default_rng((self.seed, epoch, 1))
+        while True:
+            if self.jitter:
+                around = self.window if draw.random() < 0.95 else self.window / 2
+                yield max(min(5, self.window), round(draw.normal(around, 5)))
+            else:
+                yield self.window
 
     def _random(self, epoch: int, skip: int) -> Iterator[Batch]:
         draw = np.random.default_rng((self.seed, epoch))

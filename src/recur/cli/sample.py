@@ -1,0 +1,122 @@
+"""recur sample: write text with a trained model."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from recur.cli.options import Output
+from recur.cli.screen import Screen
+from recur.errors import OptionError
+
+if TYPE_CHECKING:
+    from recur.use import Language
+
+verb = App(
+    help_epilogue="""Examples:
+  recur sample runs/book --prompt "The " --length 400 --temperature 0.8
+  recur sample runs/book --samples 5 --top-p 0.9 --seed 1 --json
+  recur sample runs/book --beam 8 --length 60
+  recur sample runs/book --interactive"""
+)
+
+
+@verb.default
+def sample(
+    run: Path,
+    /,
+    *,
+    prompt: str = "",
+    length: int = 200,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    beam: int = 0,
+    samples: int = 1,
+    stop: str = "",
+    interactive: Annotated[bool, Parameter(negative="")] = False,
+    seed: int | None = None,
+    device: str = "cpu",
+    output: Output = Output(),  # noqa: B008  frozen
+) -> None:
+    """Write text with a trained model, one step a token.
+
+    Parameters
+    ----------
+    run
+        The run's folder.
+    prompt
+        What to go on from.
+    length
+        How many tokens.
+    temperature
+        Below 1 it is safer, above 1 wilder.
+    top_k
+        Choose among the k likeliest tokens only; 0 is all, 1 always the likeliest.
+    top_p
+        Choose among the likeliest that together have this probability.
+    min_p
+        Choose among those with at least this share of the likeliest one's probability.
+    beam
+        Search for the likeliest text with a beam of this width instead of drawing one.
+    samples
+        How many texts, as one batch.
+    stop
+        End before this text comes up.
+    interactive
+        Ask for prompts, one after the other.
+    seed
+        The same seed, the same text; another each time, if not given.
+    device
+        cpu, cuda or auto.
+    """
+    from recur.use import load
+
+    screen = Screen(output)
+    if length < 0:
+        raise OptionError(f"--length must not be negative, got {length}")
+    model = load(run, device)
+    choice: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    if interactive:
+        _converse(screen, model, length, stop, seed, choice)
+        return
+    if beam or samples > 1 or screen.json:
+        texts = model.generate(prompt, length, samples=samples, stop=stop, seed=seed, width=beam, **choice)
+        for text in texts:
+            screen.show(prompt + text)
+        screen.result({"run": str(run), "prompt": prompt, "samples": texts})
+        return
+    _stream(model, prompt, length, stop, seed, choice)
+
+
+def _stream(model: Language, prompt: str, length: int, stop: str, seed: int | None, choice: dict[str, Any]) -> None:
+    pieces = model.stream(prompt, length, stop, seed, **choice)
+    first = next(pieces, "")  # a prompt that cannot be read is refused before anything is written
+    sys.stdout.write(prompt + first)
+    for piece in pieces:
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+
+
+def _converse(
+    screen: Screen, model: Language, length: int, stop: str, seed: int | None, choice: dict[str, Any]
+) -> None:
+    from recur.errors import RecurError
+
+    screen.note("write how it begins; an empty line ends")
+    while True:
+        try:
+            prompt = input("> ")
+        except EOFError:
+            return
+        if not prompt:
+            return
+        try:
+            _stream(model, prompt, length, stop, seed, choice)
+        except RecurError as error:
+            screen.note(str(error))

@@ -1,0 +1,171 @@
+"""recur train: one command from a text to a language model."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from recur.cli.options import Output
+from recur.cli.screen import Screen, facts
+from recur.train.config import Config
+
+if TYPE_CHECKING:
+    from recur.train import Data, Run, Trainer
+
+verb = App(
+    help_epilogue="""Examples:
+  recur train                                 the language reference, about a minute
+  recur train book.txt --cell gru --minutes 5 --out runs/book
+  recur train book.txt --token word --embedding 256 --hidden 512 --layers 2
+  recur train book.txt --cell mine.py:MyCell --bptt truncated:20
+  recur train --config recipes/zaremba-small.toml --device cuda"""
+)
+
+
+@verb.default
+def train(
+    config: Annotated[Config, Parameter(name="*")] = Config(),  # noqa: B008  frozen
+    *,
+    out: Path | None = None,
+    output: Output = Output(),  # noqa: B008
+) -> None:
+    """Learn a language model from a text.
+
+    The best n-gram is fitted first, to have something to beat. The run is a folder: stop it at any moment, with Ctrl-C or
+    worse, and `recur resume` goes on from there. Options may come from a TOML file, named with --config before them.
+
+    Parameters
+    ----------
+    out
+        The run's folder; runs/NAME-TIME, if not given.
+    """
+    from recur.train import Run, load_data
+
+    screen = Screen(output)
+    data = load_data(config)
+    out = out or Path("runs") / f"{Path(config.texts[0]).stem or 'text'}-{time.strftime('%Y%m%d-%H%M%S')}"
+    run = Run.create(out, config, data.vocab)
+    text = data.train_text
+    screen.note(f"{text.name}: {text.characters:,} characters to learn from ({text.notes}), {len(data.vocab):,} tokens")
+    baseline = find_baseline(screen, data) if config.baseline else None
+    carry_on(screen, run, data, baseline, resume=False)
+
+
+def find_baseline(screen: Screen, data: Data) -> float:
+    from recur.train.baseline import best_ngram
+
+    model, found = best_ngram(data.vocab, data.train_text, data.valid_text)
+    screen.note(f"the n-gram to beat: order {model.order}, Kneser–Ney, valid perplexity {found:.3f}")
+    return found
+
+
+def carry_on(screen: Screen, run: Run, data: Data, baseline: float | None, resume: bool) -> None:
+    """Train a run to its end, shown on the screen; Ctrl-C saves and says how to go on."""
+    from recur.cli.display import Display
+    from recur.train import Trainer
+
+    with Display(screen, baseline) as display:
+
+        def listen(event: dict[str, Any]) -> None:
+            if event["event"] == "measured" and display.live is not None:
+                display.sample = _sample(trainer)
+            display(event)
+
+        trainer = Trainer(run, data, listen)
+        if resume:
+            for complaint in trainer.restore():
+                screen.note(f"{complaint}; the checkpoint before it serves")
+        before = signal.signal(signal.SIGINT, lambda *_: setattr(trainer, "stopping", True))
+        try:
+            trainer.train()
+        finally:
+            signal.signal(signal.SIGINT, before)
+    _finish(screen, run, trainer, baseline)
+    if trainer.stopping:
+        raise KeyboardInterrupt
+
+
+def _sample(trainer: Trainer) -> str:
+    from recur.decode import Choice, generate
+    from recur.train.data import first_input
+
+    vocab = trainer.data.vocab
+    drawn = generate(trainer.model, [first_input(vocab)], 120, Choice(temperature=0.8), seed=0)
+    text = vocab.decode([tokens[0] for tokens in drawn])
+    trainer.model.train()
+    return text
+
+
+def _finish(screen: Screen, run: Run, trainer: Trainer, baseline: float | None) -> None:
+    from recur.train.measure import perplexity
+
+    best = perplexity(trainer.best)
+    content = {
+        "run": str(run.path),
+        "valid_perplexity": best,
+        "steps": trainer.step,
+        "epochs": trainer.epoch + trainer.index / len(trainer.stream),
+        "tokens_per_second": trainer.tokens / trainer.seconds if trainer.seconds else 0.0,
+        "seconds": trainer.seconds,
+        "parameters": trainer.model.size,
+        "backend": trainer.backend,
+        "baseline_perplexity": baseline,
+        "skipped": trainer.skipped,
+    }
+    said = {"run": str(run.path), "valid perplexity": f"{best:.3f}"}
+    if baseline is not None:
+        said["n-gram"] = f"{baseline:.3f}: " + ("passed" if best < baseline else "not passed yet; train longer")
+    said["steps"] = f"{trainer.step:,} in {trainer.seconds:.0f} s, {content['tokens_per_second']:,.0f} tokens/s"
+    said["model"] = f"{run.config.cell}, {trainer.model.size:,} weights, backend {trainer.backend}"
+    screen.show(facts("", said))
+    verb = "go on with" if trainer.stopping else "try"
+    command = f"recur resume {run.path}" if trainer.stopping else f"recur sample {run.path}"
+    screen.note(f"{verb}: {command}")
+    screen.result(content)
+
+
+def flags_of(path: Path) -> list[str]:
+    """A TOML file as flags."""
+    flags = []
+    for name, value in Config.read_toml(path).items():
+        flag = "--" + name.replace("_", "-")
+        if name == "texts":
+            flags += [value] if isinstance(value, str) else list(value)
+        elif isinstance(value, bool):
+            flags.append(flag if value else flag.replace("--", "--no-", 1))
+        else:
+            flags += [flag, str(value)]
+    return flags
+
+
+def expand_config(arguments: list[str]) -> list[str]:
+    """`--config file.toml` replaced by what the file says, save for what is said again behind it."""
+    if "--config" not in arguments:
+        return arguments
+    from recur.errors import OptionError
+
+    at = arguments.index("--config")
+    if at + 1 >= len(arguments):
+        raise OptionError("--config needs a TOML file behind it")
+    rest = [*arguments[:at], *arguments[at + 2 :]]
+    said = {argument.partition("=")[0].replace("--no-", "--", 1) for argument in rest if argument.startswith("--")}
+    names = {field.name for field in dataclasses.fields(Config)}
+    flags = flags_of(Path(arguments[at + 1]))
+    kept, k = [], 0
+    while k < len(flags):
+        flag = flags[k]
+        takes = 1 if flag.startswith("--") and k + 1 < len(flags) and not _is_switch(flag, names) else 0
+        if flag.replace("--no-", "--", 1) not in said:
+            kept += flags[k : k + 1 + takes]
+        k += 1 + takes
+    return [*rest[:1], *kept, *rest[1:]]
+
+
+def _is_switch(flag: str, names: set[str]) -> bool:
+    name = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
+    return any(field.name == name and isinstance(field.default, bool) for field in dataclasses.fields(Config))

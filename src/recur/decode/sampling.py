@@ -1,0 +1,136 @@
+"""Choosing the next token: temperature, top-k, top-p, min-p; and carrying a model on from a prompt, step by step.
+
+One step a token, in constant memory: the state is all that is kept of the past. Several samples run as one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recur.errors import OptionError, TextError
+from recur.models import LanguageModel
+from recur.text import PAD, UNK, Vocab
+
+NEVER_WRITTEN = (UNK, PAD)
+"""Tokens that stand for something else, or for nothing."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How the next token is drawn from the distribution."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    """Only among the k likeliest; 0 is all."""
+    top_p: float = 1.0
+    """Only among the likeliest that together have probability p."""
+    min_p: float = 0.0
+    """Only what has at least this share of the likeliest one's probability."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < float("inf"):
+            raise OptionError(
+                f"temperature must be above 0, got {self.temperature}; for the likeliest token take top_k=1"
+            )
+        if self.top_k < 0:
+            raise OptionError(f"top_k must not be negative, got {self.top_k}")
+        if not 0 < self.top_p <= 1:
+            raise OptionError(f"top_p must lie in (0, 1], got {self.top_p}")
+        if not 0 <= self.min_p <= 1:
+            raise OptionError(f"min_p must lie in 0 … 1, got {self.min_p}")
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """(…, V) → (…, V): what is not to be chosen has probability 0."""
+        logits = logits.double() / self.temperature
+        if self.top_k:
+            k = min(self.top_k, logits.shape[-1])
+            least = logits.topk(k).values[..., -1:]
+            logits = logits.masked_fill(logits < least, -torch.inf)
+        p = logits.softmax(-1)
+        if self.min_p:
+            p = p.masked_fill(p < self.min_p * p.amax(-1, keepdim=True), 0)
+        if self.top_p < 1:
+            ordered, order = p.sort(descending=True, stable=True)
+            before = ordered.cumsum(-1) - ordered
+            kept = (before < self.top_p * ordered.sum(-1, keepdim=True)).gather(-1, order.argsort(-1))
+            p = p.masked_fill(~kept, 0)
+        return p / p.sum(-1, keepdim=True)
+
+    def draw(self, logits: Tensor, generator: torch.Generator | None) -> Tensor:
+        p = self.probabilities(logits).cpu()
+        return torch.multinomial(p, 1, generator=generator)[..., 0]
+
+
+@torch.no_grad()
+def read(model: LanguageModel, ids: list[int], state: Any = None, rows: int = 1) -> tuple[Tensor, Any]:
+    """Logits (rows, V) after a prompt, and the state it leaves; all rows read the same."""
+    x = torch.tensor([ids], device=model.bias.device).expand(rows, -1)
+    predicted = model(x, state)
+    return predicted.logits[:, -1], predicted.state
+
+
+def encode_prompt(vocab: Vocab, prompt: str) -> list[int]:
+    """The ids of a prompt, all of them known."""
+    unknown = vocab.unknown_tokens(prompt)
+    if unknown and vocab.tokenizer.kind != "subword":
+        named = ", ".join(repr(token) for token in list(unknown)[:5])
+        raise TextError(f"the prompt has what the model never saw: {named}")
+    return [int(k) for k in vocab.encode(prompt)]
+
+
+@torch.no_grad()
+def generate(
+    model: LanguageModel,
+    lead: list[int],
+    length: int,
+    choice: Choice,
+    samples: int = 1,
+    seed: int | None = None,
+) -> Iterator[list[int]]:
+    """Token after token, one for each sample; `lead` is what the model reads first."""
+    if length < 0:
+        raise OptionError(f"length must not be negative, got {length}")
+    if samples < 1:
+        raise OptionError(f"samples must be at least 1, got {samples}")
+    model.eval()
+    generator = torch.Generator()
+    generator.manual_seed(seed) if seed is not None else generator.seed()
+    device = model.bias.device
+    logits, state = read(model, lead, rows=samples)
+    for left in range(length, 0, -1):
+        logits[:, list(NEVER_WRITTEN)] = -torch.inf
+        tokens = choice.draw(logits, generator)
+        yield tokens.tolist()
+        if left > 1:
+            predicted = model(tokens[:, None].to(device), state)
+            logits, state = predicted.logits[:, -1], predicted.state
+
+
+@torch.no_grad()
+def beam(model: LanguageModel, lead: list[int], length: int, width: int) -> list[tuple[list[int], float]]:
+    """The likeliest continuations that a beam of this width finds, best first, each with its log-probability."""
+    if width < 1:
+        raise OptionError(f"beam must be at least 1 wide, got {width}")
+    if length < 0:
+        raise OptionError(f"length must not be negative, got {length}")
+    model.eval()
+    logits, state = read(model, lead)
+    written: list[list[int]] = [[]]
+    scores = torch.zeros(1, dtype=torch.float64)
+    for _ in range(length):
+        logits[:, list(NEVER_WRITTEN)] = -torch.inf
+        total = scores[:, None] + logits.double().log_softmax(-1).cpu()
+        scores, flat = total.flatten().topk(min(width, int(torch.isfinite(total).sum())))
+        rows, tokens = flat // total.shape[1], flat % total.shape[1]
+        written = [[*written[row], token] for row, token in zip(rows.tolist(), tokens.tolist(), strict=True)]
+        device = model.bias.device
+        rows = rows.to(device)
+        state = tuple(model.recurrent.cell.state([part[rows] for part in layer]) for layer in state)
+        predicted = model(tokens[:, None].to(device), state)
+        logits, state = predicted.logits[:, -1], predicted.state
+    return [(ids, float(score)) for ids, score in zip(written, scores, strict=True)]

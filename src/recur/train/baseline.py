@@ -1,0 +1,26 @@
+"""The n-gram worth beating: Kneser–Ney, of the order that predicts the validation text best."""
+
+from __future__ import annotations
+
+from recur import ngram
+from recur.ngram import NGram
+from recur.text import Corpus, Vocab
+
+TOO_LONG = 20_000_000
+"""Texts of more tokens are counted up to order 5 only."""
+
+
+def best_ngram(vocab: Vocab, train: Corpus, valid: Corpus) -> tuple[NGram, float]:
+    """The model and its perplexity: the order rises until that brings nothing."""
+    orders = (3, 4, 5, 6) if vocab.tokenizer.lines else (4, 6, 8, 10, 12, 14)
+    if sum(vocab.counts) > TOO_LONG:
+        orders = orders[:2]
+    best: tuple[NGram, float] | None = None
+    for order in orders:
+        model = ngram.fit(train, vocab, order)
+        found = model.evaluate(valid).perplexity
+        if best is not None and found >= best[1]:
+            break
+        best = model, found
+    assert best is not None
+    return best

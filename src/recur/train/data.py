@@ -1,0 +1,68 @@
+"""From a configuration to ids: the text read, split, its vocabulary fitted on the training part, and encoded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from recur.errors import TextError
+from recur.text import BOS, EOS, Characters, Corpus, Subwords, Vocab, Words, encoded
+from recur.text.tokens import Ids
+from recur.train.config import Config
+
+IN_MEMORY = 50_000_000
+"""Texts of more characters are encoded to disk and mapped."""
+
+
+@dataclass(frozen=True)
+class Data:
+    vocab: Vocab
+    train: Ids
+    valid: Ids
+    train_text: Corpus
+    valid_text: Corpus
+
+
+def corpora(config: Config) -> tuple[Corpus, Corpus, Corpus]:
+    """The three parts; those given as files leave the rest to training."""
+    whole = Corpus.of(*config.texts)
+    if config.valid and config.test:
+        return whole, Corpus.of(config.valid), Corpus.of(config.test)
+    train, valid, test = whole.split(*((0.95, 0.05) if config.valid or config.test else (0.9, 0.05)))
+    if config.valid:
+        return train, Corpus.of(config.valid), valid
+    if config.test:
+        return train, valid, Corpus.of(config.test)
+    return train, valid, test
+
+
+def load_data(config: Config, vocab: Vocab | None = None) -> Data:
+    train, valid, _ = corpora(config)
+    if vocab is None:
+        vocab = fit_vocab(config, train)
+    data = Data(vocab, ids_of(train, vocab), ids_of(valid, vocab), train, valid)
+    if len(data.train) < 2:
+        raise TextError(f"{train.name} has {len(data.train)} tokens: too few to learn from")
+    if not len(data.valid):
+        raise TextError(f"{valid.name} is too short to hold a part out; give more text, or another with --valid")
+    return data
+
+
+def fit_vocab(config: Config, train: Corpus) -> Vocab:
+    if config.token == "char":
+        return Vocab.fit(train, Characters(), config.min_freq, config.max_size)
+    if config.token == "word":
+        return Vocab.fit(train, Words(config.punctuation, config.lower), config.min_freq, config.max_size)
+    return Vocab.fit(train, Subwords.train(train.pieces(), config.pieces), config.min_freq, config.max_size)
+
+
+def ids_of(corpus: Corpus, vocab: Vocab) -> Ids:
+    if corpus.characters > IN_MEMORY:
+        return encoded(corpus, vocab)
+    return vocab.encode_corpus(corpus).astype(np.int32)
+
+
+def first_input(vocab: Vocab) -> int:
+    """What stands before a text: the end of a line."""
+    return EOS if vocab.tokenizer.lines else vocab.ids.get("\n", BOS)

@@ -1,0 +1,302 @@
+"""The training loop, written so that stopping and going on leaves no trace.
+
+A checkpoint holds the weights, the optimiser's and the schedule's state, the random state, the place in the text and
+the hidden state. An epoch's batches are drawn from (seed, epoch), so the place is a number. What is measured or
+sampled on the way uses no random number of training's.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recur.errors import OptionError, TrainingError
+from recur.text.stream import Batch, Stream
+from recur.train.config import Config
+from recur.train.data import Data, first_input
+from recur.train.measure import mean_loss, perplexity
+from recur.train.optimise import Schedule, averages, clip_gradients, make_optimizer, start_averaging
+from recur.train.run import Run, fit
+
+Listener = Callable[[dict[str, Any]], object]
+
+REPORT = 0.5
+"""Seconds between reports of progress."""
+
+SKIP_AT_MOST = 20
+"""Bad batches in a row that `on_nan=skip` passes over."""
+
+MANY = 50_000
+"""Validation texts of more tokens are measured in ten lanes while training."""
+
+
+class Trainer:
+    """One run being trained. `train()` goes on from wherever it is until the budget is spent."""
+
+    def __init__(self, run: Run, data: Data, listener: Listener | None = None) -> None:
+        self.run, self.config, self.data = run, run.config, data
+        self.listener: Listener = listener or (lambda event: None)
+        self.stopping = False
+        """Set from outside to stop after the step in progress."""
+        config = self.config
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        self.device = pick_device(config.device)
+        torch.manual_seed(config.seed)
+        self.model = run.new_model().to(self.device)
+        self.parameters = list(self.model.parameters())
+        self.optimizer = make_optimizer(config, self.parameters)
+        self.schedule = Schedule(config.schedule, config.warmup)
+        self.stream = make_stream(config, data)
+        self.step = self.epoch = self.index = self.tokens = self.skipped = 0
+        self.seconds = 0.0
+        self.bad_in_a_row = 0
+        self.best, self.since_best = math.inf, 0
+        self.next_measure = self._measure_every()
+        self.state: Any = None
+        self.backend = ""
+        self._since_report: list[tuple[Tensor, Tensor, int]] = []
+
+    # Budget -----------------------------------------------------------------------------------------------
+
+    @property
+    def progress(self) -> float:
+        """How much of the budget is spent, 0 … 1."""
+        config, shares = self.config, []
+        if config.epochs is not None:
+            shares.append((self.epoch + self.index / len(self.stream)) / config.epochs)
+        if config.steps is not None:
+            shares.append(self.step / config.steps)
+        minutes = config.minutes
+        if minutes is None and not shares:
+            minutes = 1.0
+        if minutes is not None:
+            shares.append(self.seconds / 60 / minutes)
+        return max(shares)
+
+    def _measure_every(self) -> float:
+        """In epochs."""
+        if self.config.measure:
+            return self.config.measure
+        if self.config.epochs is not None:
+            return min(1.0, self.config.epochs / 10)
+        if self.config.steps is not None:
+            return min(1.0, self.config.steps / len(self.stream) / 10)
+        return 1.0
+
+    # The loop ---------------------------------------------------------------------------------------------
+
+    def train(self) -> None:
+        self.model.train()
+        last_checkpoint = last_report = time.monotonic()
+        begun, before = time.monotonic(), self.seconds
+        try:
+            while not self.stopping and self.progress < 1 and not self._out_of_patience():
+                for batch in self.stream.batches(self.epoch, skip=self.index):
+                    self._one(batch)
+                    now = time.monotonic()
+                    self.seconds = before + now - begun
+                    if now - last_report > REPORT:
+                        self._report()
+                        last_report = time.monotonic()
+                    if self._due():
+                        aside = time.monotonic()
+                        self._measure()
+                        begun += time.monotonic() - aside  # measuring is not training
+                        last_checkpoint = time.monotonic()
+                    elif now - last_checkpoint > self.config.checkpoint:
+                        self.checkpoint()
+                        last_checkpoint = time.monotonic()
+                    if self.stopping or self.progress >= 1 or self._out_of_patience():
+                        break
+                else:
+                    self.epoch, self.index, self.state = self.epoch + 1, 0, None
+        except TrainingError:
+            self.listener({"event": "exploded", "step": self.step})
+            raise
+        if self.stopping:
+            self.checkpoint()
+        elif not self.run.metrics() or self.run.metrics()[-1].get("step") != self.step:
+            self._measure()
+
+    def _one(self, batch: Batch) -> None:
+        """One batch: forward, backward and, every `accumulate` batches, a step."""
+        x, y = (torch.from_numpy(part).to(self.device, non_blocking=True) for part in (batch.x, batch.y))
+        start = None if batch.fresh.all() else self.state
+        predicted = self.model(x, start)
+        loss = self.model.loss(predicted, y)
+        seen = loss.detach()
+        self.backend = predicted.trace[0].backend
+        ((loss + predicted.penalty) / self.config.accumulate).backward()
+        self.state = self.model.detached(predicted.state) if self.config.partition == "sequential" else None
+        self.index += 1
+        self.tokens += y.numel()
+        if self.index % self.config.accumulate:
+            return
+        norm = clip_gradients(self.parameters, self.config.clip, self.config.clip_value)
+        self._since_report.append((seen, norm, y.numel()))
+        sound = True
+        if self.device.type == "cpu" or self.config.on_nan == "skip":
+            sound = self._sound(seen, norm)  # on a GPU this waits for it: there, when progress is reported
+        rate = self.config.rate * self.schedule(self.step, self.epoch, self.progress)
+        if self.config.jitter:
+            rate *= y.shape[1] / self.config.window  # a short window is a small sample
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        if sound:
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+
+    def _sound(self, loss: Tensor, norm: Tensor) -> bool:
+        """Whether a step may be taken; a batch that must not be is passed over, or ends training."""
+        limit = 10 * math.log(max(self.model.V, 3))
+        if bool(torch.isfinite(norm)) and float(loss) < limit:
+            self.bad_in_a_row = 0
+            return True
+        self.bad_in_a_row += 1
+        if self.config.on_nan == "skip" and self.bad_in_a_row <= SKIP_AT_MOST:
+            self.skipped += 1
+            self._since_report.pop()
+            self.state = None
+            return False
+        what = (
+            f"the loss is {float(loss):.3g}" if not float(loss) < limit else f"the gradient's norm is {float(norm):.3g}"
+        )
+        tries = f"clip the gradient (--clip {self.config.clip / 4 or 1:g}), lower the rate (--rate {self.config.rate / 4:g})"
+        raise TrainingError(
+            f"training came apart at step {self.step}: {what}. The best weights so far are kept in {self.run.path}; "
+            f"try to {tries}, or take another cell than {self.config.cell}; --on-nan skip passes over bad batches"
+        )
+
+    # Reports and measurements -----------------------------------------------------------------------------
+
+    def _report(self) -> dict[str, Any]:
+        seen, self._since_report = self._since_report, []
+        entry: dict[str, Any] = {"event": "progress", "step": self.step, "epoch": self.epoch, "tokens": self.tokens}
+        entry |= {"seconds": round(self.seconds, 3), "progress": min(self.progress, 1.0), "skipped": self.skipped}
+        entry["tokens_per_second"] = self.tokens / self.seconds if self.seconds else 0.0
+        if seen:
+            losses, norms = torch.stack([s[0] for s in seen]), torch.stack([s[1] for s in seen])
+            weights = torch.tensor([float(s[2]) for s in seen], device=losses.device)
+            loss = float((losses * weights).sum() / weights.sum())
+            if self.device.type != "cpu":
+                self._sound(losses[-1], norms[-1])
+            entry |= {"train_loss": loss, "train_perplexity": perplexity(loss), "grad_norm": float(norms.mean())}
+            entry["clipped"] = float((norms > self.config.clip).float().mean()) if self.config.clip else 0.0
+            entry["rate"] = self.optimizer.param_groups[0]["lr"]
+        self.listener(entry)
+        return entry
+
+    def _due(self) -> bool:
+        return self.epoch + self.index / len(self.stream) >= self.next_measure - 1e-9
+
+    def _measure(self) -> None:
+        entry = self._report()
+        lanes = 10 if len(self.data.valid) > MANY else 1
+        swapped = self._swap_averages()
+        loss = mean_loss(self.model, self.data.valid, first_input(self.data.vocab), lanes)
+        entry |= {"event": "measured", "valid_loss": loss, "valid_perplexity": perplexity(loss)}
+        if self.data.vocab.tokenizer.kind == "char":
+            entry["valid_bits_per_character"] = loss / math.log(2)
+        if loss < self.best:
+            self.best, self.since_best = loss, 0
+            self.run.save_model(self.model, step=self.step, valid_perplexity=perplexity(loss))
+        else:
+            self.since_best += 1
+        if swapped:
+            self._swap_averages()
+        if self.schedule.measured(loss) and self.config.optimizer == "asgd":
+            start_averaging(self.optimizer)
+        elif self.schedule.triggered and self.config.optimizer != "asgd" and self.schedule.factor == 1.0:
+            self.schedule.factor = 0.1
+        every = self._measure_every()
+        while self._due():
+            self.next_measure += every
+        self.run.log({key: value for key, value in entry.items() if key != "event"})
+        self.listener(entry)
+        self.checkpoint()
+
+    def _swap_averages(self) -> bool:
+        """Exchange the weights with their averages, if there are any yet."""
+        if not (self.config.optimizer == "asgd" and self.schedule.triggered):
+            return False
+        with torch.no_grad():
+            for p, average in averages(self.optimizer).items():
+                kept = p.clone()
+                p.copy_(average)
+                average.copy_(kept)
+        return True
+
+    def _out_of_patience(self) -> bool:
+        return bool(self.config.patience) and self.since_best >= self.config.patience
+
+    # Checkpoints ------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        state: dict[str, Any] = {
+            "step": self.step,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state(),
+            "random": torch.get_rng_state(),
+            "hidden": None if self.state is None else [list(layer) for layer in self.state],
+            "grads": [p.grad for p in self.parameters],  # between the steps of an accumulation
+        }
+        names = ("epoch", "index", "tokens", "skipped", "seconds", "best", "since_best", "next_measure")
+        state |= {name: getattr(self, name) for name in names}
+        if self.device.type == "cuda":
+            state["random_cuda"] = torch.cuda.get_rng_state()
+        self.run.save_checkpoint(state)
+
+    def restore(self) -> list[str]:
+        """Go back to the newest whole checkpoint; what was wrong with newer ones is returned."""
+        state, complaints = self.run.load_checkpoint()
+        fit(self.model, state["model"], f"{self.run.path}/resume", len(self.data.vocab))
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load(state["schedule"])
+        torch.set_rng_state(state["random"])
+        if "random_cuda" in state and self.device.type == "cuda":
+            torch.cuda.set_rng_state(state["random_cuda"])
+        for name in ("step", "epoch", "index", "tokens", "skipped", "seconds", "best", "since_best", "next_measure"):
+            setattr(self, name, state[name])
+        cell = self.model.recurrent.cell
+        hidden = state["hidden"]
+        self.state = None
+        if hidden is not None:
+            self.state = tuple(cell.state([part.to(self.device) for part in layer]) for layer in hidden)
+        for p, grad in zip(self.parameters, state["grads"], strict=True):
+            p.grad = None if grad is None else grad.to(self.device)
+        self.run.forget_metrics_after(self.step)
+        return complaints
+
+
+def make_stream(config: Config, data: Data) -> Stream:
+    """Batches of the training text; a text too short for them gets fewer lanes and a shorter window, unless strict."""
+    batch, window = config.batch, config.window
+    if not config.strict:
+        batch = max(1, min(batch, (len(data.train) - 1) // 2))
+        window = max(1, min(window, (len(data.train) - 1) // batch))
+    elif len(data.train) < config.batch * config.window + 1:
+        raise OptionError(
+            f"the text has {len(data.train)} tokens, and {config.batch} lanes of one window of {config.window} need "
+            f"{config.batch * config.window + 1}; lower --batch or --window, or leave --strict away"
+        )
+    return Stream(data.train, batch, window, config.partition, config.seed, config.jitter)
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise OptionError(f"device {name!r} was asked for, and torch sees no GPU; recur doctor says more")
+        return device
+    except RuntimeError:
+        raise OptionError(f"device must be cpu, cuda or auto, got {name!r}") from None

@@ -1,0 +1,94 @@
+"""How weights move: the optimiser, the rate over time, and clipping."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from recur.errors import OptionError
+from recur.train.config import Config
+
+
+def make_optimizer(config: Config, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    options: dict[str, Any] = {"lr": config.rate, "weight_decay": config.weight_decay}
+    if config.optimizer == "adam":
+        return torch.optim.Adam(parameters, betas=(0.9, 0.99), **options)
+    if config.optimizer == "adamw":
+        return torch.optim.AdamW(parameters, betas=(0.9, 0.99), **options)
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(parameters, momentum=config.momentum, **options)
+    # Plain SGD until `start_averaging`: with t0 out of reach the average is the weights themselves.
+    return torch.optim.ASGD(parameters, lambd=0.0, t0=1e15, **options)
+
+
+def start_averaging(optimizer: torch.optim.Optimizer) -> None:
+    """Average the weights from here on (Polyak; Merity et al. 2018)."""
+    for group in optimizer.param_groups:
+        steps = [float(optimizer.state[p]["step"]) for p in group["params"] if p in optimizer.state]
+        group["t0"] = max(steps, default=0.0)
+
+
+def averages(optimizer: torch.optim.Optimizer) -> dict[Tensor, Tensor]:
+    return {p: s["ax"] for p, s in optimizer.state.items() if "ax" in s}
+
+
+class Schedule:
+    """The factor on the rate: of progress (0 … 1), of epochs, and of what measurements said."""
+
+    def __init__(self, spec: str, warmup: int) -> None:
+        name, *numbers = spec.split(":")
+        try:
+            self.numbers = [float(number) for number in numbers]
+        except ValueError:
+            self.numbers = [math.nan]
+        takes = {"constant": 0, "cosine": 0, "step": 2, "plateau": 1, "nonmono": 1}
+        if len(self.numbers) != takes.get(name, -1) or not all(n > 0 for n in self.numbers):
+            raise OptionError(
+                f"schedule {spec!r} is not one of: constant, cosine, step:γ:after, plateau:γ, nonmono:n (numbers > 0)"
+            )
+        self.name, self.warmup = name, warmup
+        self.factor = 1.0
+        self.history: list[float] = []
+        self.triggered = False
+
+    def __call__(self, step: int, epoch: int, progress: float) -> float:
+        rise = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
+        if self.name == "cosine":
+            return rise * max(0.5 * (1 + math.cos(math.pi * min(progress, 1.0))), 1e-3)
+        if self.name == "step":
+            gamma, after = self.numbers
+            return float(rise * gamma ** max(0.0, epoch + 1 - after))
+        return float(rise * self.factor)
+
+    def measured(self, loss: float) -> bool:
+        """Hear a validation loss; true where weights are to be averaged from now on."""
+        earlier = self.history[: -int(self.numbers[0])] if self.name == "nonmono" else self.history
+        worse = bool(earlier) and loss > min(earlier)
+        self.history.append(loss)
+        if self.name == "plateau" and worse:
+            self.factor *= self.numbers[0]
+        if self.name == "nonmono" and worse and not self.triggered:
+            self.triggered = True
+            return True
+        return False
+
+    def state(self) -> dict[str, Any]:
+        return {"factor": self.factor, "history": list(self.history), "triggered": self.triggered}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.factor, self.history, self.triggered = state["factor"], list(state["history"]), state["triggered"]
+
+
+def clip_gradients(parameters: list[nn.Parameter], norm: float, value: float) -> Tensor:
+    """Clip in place: entries first, then the whole, g ← min(1, θ/‖g‖) g. The norm it had before is returned."""
+    if value:
+        before = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        torch.nn.utils.clip_grad_value_(parameters, value)
+        if norm:
+            torch.nn.utils.clip_grad_norm_(parameters, norm)
+        return before
+    return torch.nn.utils.clip_grad_norm_(parameters, norm or math.inf)
