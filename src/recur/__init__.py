@@ -1,5 +1,6 @@
 """recur: recurrent networks as equations, carried along sequences, with their gradients in view.
 
+    recur.fit          train a language model on a text; recur.load opens one that is trained
     recur.Recurrent    a network of any cell, deep and in both directions
     recur.nn           RNN, GRU and LSTM as torch.nn has them
     recur.Cell         write your own; recur.make_cell finds one by name or file
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from recur.cells import make_cell as make_cell
     from recur.errors import RecurError as RecurError
     from recur.layers import Recurrent as Recurrent
+    from recur.use import fit as fit
+    from recur.use import load as load
 
 _NAMES = {
     "BPTT": "recur.bptt",
@@ -41,11 +44,13 @@ _NAMES = {
     "RecurError": "recur.errors",
     "Recurrent": "recur.layers",
     "cell_names": "recur.cells",
+    "fit": "recur.use",
+    "load": "recur.use",
     "make_cell": "recur.cells",
 }
 _MODULES = ("bptt", "cells", "layers", "ngram", "nn", "reference", "scan", "text")
 
-__all__ = ["BPTT", "Cell", "RecurError", "Recurrent", "cell_names", "make_cell", *_MODULES]
+__all__ = ["BPTT", "Cell", "RecurError", "Recurrent", "cell_names", "fit", "load", "make_cell", *_MODULES]
 
 
 def __getattr__(name: str) -> Any:

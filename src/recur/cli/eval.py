@@ -15,7 +15,7 @@ from recur.errors import OptionError
 
 if TYPE_CHECKING:
     from recur.text import Corpus
-    from recur.train import Run
+    from recur.train.run import Run
 
 verb = App(
     help_epilogue="""Examples:
@@ -46,7 +46,7 @@ def eval(
         Fit the best n-gram on each run's training text and measure it too.
     """
     from recur.text import Corpus
-    from recur.train import Run
+    from recur.train.run import Run
 
     screen = Screen(output)
     runs = [Run.open(path) for path in models if (path / "config.toml").exists()]

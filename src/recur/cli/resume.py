@@ -44,7 +44,8 @@ def resume(
     minutes
         So many more minutes.
     """
-    from recur.train import Run, load_data
+    from recur.train.data import load_data
+    from recur.train.run import Run
     from recur.train.run import write_whole
 
     screen = Screen(output)

@@ -15,7 +15,9 @@ from recur.cli.screen import Screen, facts
 from recur.train.config import Config
 
 if TYPE_CHECKING:
-    from recur.train import Data, Run, Trainer
+    from recur.train.data import Data
+    from recur.train.loop import Trainer
+    from recur.train.run import Run
 
 verb = App(
     help_epilogue="""Examples:
@@ -36,15 +38,16 @@ def train(
 ) -> None:
     """Learn a language model from a text.
 
-    The best n-gram is fitted first, to have something to beat. The run is a folder: stop it at any moment, with Ctrl-C or
-    worse, and `recur resume` goes on from there. Options may come from a TOML file, named with --config before them.
+    The best n-gram is fitted first, to have something to beat. The run is a folder: stop it at any moment, with Ctrl-C
+    or worse, and `recur resume` goes on from there. Options may come from a TOML file: --config FILE.
 
     Parameters
     ----------
     out
         The run's folder; runs/NAME-TIME, if not given.
     """
-    from recur.train import Run, load_data
+    from recur.train.data import load_data
+    from recur.train.run import Run
 
     screen = Screen(output)
     data = load_data(config)
@@ -67,7 +70,7 @@ def find_baseline(screen: Screen, data: Data) -> float:
 def carry_on(screen: Screen, run: Run, data: Data, baseline: float | None, resume: bool) -> None:
     """Train a run to its end, shown on the screen; Ctrl-C saves and says how to go on."""
     from recur.cli.display import Display
-    from recur.train import Trainer
+    from recur.train.loop import Trainer
 
     with Display(screen, baseline) as display:
 

@@ -7,6 +7,7 @@ not inside: a window is a call of its own, entered with a detached state.
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,9 @@ from recur.cells import GRU, LSTM, Cell, Elman
 from recur.scan.call import Call, Finals
 
 name = "torch"
+
+# cuDNN likes its weights in one piece and says so on every call; ours are the user's own tensors, and copied.
+warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
 
 
 def _kernel(cell: Cell) -> Callable[..., Any] | None:

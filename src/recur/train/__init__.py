@@ -1,8 +1,1 @@
-"""Training: the configuration, the run folder, the loop."""
-
-from recur.train.config import Config
-from recur.train.data import Data, load_data
-from recur.train.loop import Trainer
-from recur.train.run import Run
-
-__all__ = ["Config", "Data", "Run", "Trainer", "load_data"]
+"""Training: config.py says what, data.py brings the text, loop.py trains, run.py keeps it, measure.py judges it."""

@@ -12,7 +12,7 @@ TOO_LONG = 20_000_000
 
 def best_ngram(vocab: Vocab, train: Corpus, valid: Corpus) -> tuple[NGram, float]:
     """The model and its perplexity: the order rises until that brings nothing."""
-    orders = (3, 4, 5, 6) if vocab.tokenizer.lines else (4, 6, 8, 10, 12, 14)
+    orders: tuple[int, ...] = (3, 4, 5, 6) if vocab.tokenizer.lines else (4, 6, 8, 10, 12, 14)
     if sum(vocab.counts) > TOO_LONG:
         orders = orders[:2]
     best: tuple[NGram, float] | None = None

@@ -168,7 +168,8 @@ class Trainer:
         what = (
             f"the loss is {float(loss):.3g}" if not float(loss) < limit else f"the gradient's norm is {float(norm):.3g}"
         )
-        tries = f"clip the gradient (--clip {self.config.clip / 4 or 1:g}), lower the rate (--rate {self.config.rate / 4:g})"
+        clip, rate = self.config.clip / 4 or 1, self.config.rate / 4
+        tries = f"clip the gradient (--clip {clip:g}), lower the rate (--rate {rate:g})"
         raise TrainingError(
             f"training came apart at step {self.step}: {what}. The best weights so far are kept in {self.run.path}; "
             f"try to {tries}, or take another cell than {self.config.cell}; --on-nan skip passes over bad batches"
