@@ -11,14 +11,12 @@ import torch
 
 from recur.decode import Choice, beam, encode_prompt, generate, read
 from recur.errors import OptionError, TextError
-from recur.text import Corpus, Vocab
+from recur.text import Corpus
 from recur.train.config import Config
-from recur.train.data import load_data
-from recur.train.loop import Trainer
-from recur.train.run import Run
-from recur.train.data import first_input
-from recur.train.loop import Listener, pick_device
+from recur.train.data import first_input, load_data
+from recur.train.loop import Listener, Trainer, pick_device
 from recur.train.measure import mean_loss, perplexity
+from recur.train.run import Run
 
 
 class Language:

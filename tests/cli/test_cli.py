@@ -93,6 +93,17 @@ def test_laplace_takes_an_epsilon_for_each_order(book: str, capsys: pytest.Captu
     assert one == same != other
 
 
+def test_what_a_model_writes_is_not_touched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "odd.txt"
+    path.write_text("a[:x:]\tb " * 50)
+    assert run(["ngram", str(path), "--order", "6", "--sample", "60", "--quiet"]) == 0
+    printed = capsys.readouterr().out
+    assert "[:x:]\tb" in printed, "neither an emoji nor spaces for a tab"
+    (tmp_path / "esc.txt").write_text("\x1b[31mred \x1b[31mred\n" * 9)
+    assert run(["stats", str(tmp_path / "esc.txt"), "--no-punctuation", "--quiet"]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
 # stats and doctor -----------------------------------------------------------------------------------------
 
 
@@ -136,6 +147,10 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
         ("ngram --load cut.arpa", "cut.arpa is cut off"),
         ("ngram book.txt --load cut.arpa", "not both"),
         ("ngram --sample -1", "--sample must not be negative"),
+        ("ngram --temperature 0", "--temperature must be above 0"),
+        ("ngram --sample 3 --seed -1", "seed must not be negative"),
+        ("ngram --sample 3 --prompt ☃", "never saw: '☃'"),
+        ("ngram --load words.arpa", "is a model of words, such as 'word'; read it with --token word"),
         ("ngram --max-size 4", "max_size must be above 4"),
         ("ngram --unheard-of", "Unknown option"),
         ("stats --figure zipf.xyz", "xyz"),
@@ -151,6 +166,7 @@ def test_a_mistake_is_one_line_and_exit_2(
     Path("nothing.txt").write_text("")
     Path("short.txt").write_text("a")
     Path("cut.arpa").write_text("\\data\\\nngram 1=5\n\\1-grams:\n-1\ta\n")
+    Path("words.arpa").write_text("\\data\\\nngram 1=2\n\\1-grams:\n-1\tword\n-1\t</s>\n\\end\\\n")
     assert run([*arguments.split(), "--quiet"] if "unheard" not in arguments else arguments.split()) == 2
     printed = capsys.readouterr()
     assert printed.out == ""

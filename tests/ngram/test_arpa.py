@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -47,21 +48,28 @@ def test_a_backslash_that_escapes_nothing_is_left_alone(tmp_path: Path) -> None:
 
 
 WHOLE = (HERE / "kenlm.arpa").read_text()
+N2 = int(re.findall(r"ngram 2=(\d+)", WHOLE)[0])
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (WHOLE[: len(WHOLE) // 2], r"is cut off: \\2-grams: has \d+ of 42 rows"),
+        (WHOLE[: len(WHOLE) // 2], r"is cut off: \\3-grams: has \d+ of 365 rows"),
         (WHOLE[: len(WHOLE) - 10], "is cut off"),
         ("\\data\\\nngram 1=18\n", r"is cut off: it ends inside \\data"),
         ("", r"is not an ARPA file: it has no \\data"),
         ("\\data\\\nngram 2=3\n", "expected 'ngram 1=count'"),
         (WHOLE.replace("\\3-grams:", "\\4-grams:"), "expected .3-grams: and got"),
-        (WHOLE.replace("\tword is\t", "\tword\t"), "not every row of .2-grams has 2 tokens"),
-        (WHOLE.replace("\tword is\t", "\tword zebra\t"), "'zebra' stands in .2-grams but not in .1-grams"),
-        (WHOLE.replace("\tword is\t", "\tis a\t"), "stands twice in .2-grams"),
-        (WHOLE.replace("-1.0", "x", 1), "is not 'log10 p, tokens, back-off'"),
+        (WHOLE.replace("\tthe network\t", "\tthe\t"), "not every row of .2-grams has 2 tokens"),
+        (WHOLE.replace("\tthe network\t", "\tthe zebra\t"), "'zebra' stands in .2-grams but not in .1-grams"),
+        (WHOLE.replace("\tthe network\t", "\tthe word\t"), "stands twice in .2-grams"),
+        (WHOLE.replace("-1.", "x", 1), "is not 'log10 p, tokens, back-off'"),
+        (WHOLE.replace("-1.", "nan ", 1), "is not 'log10 p, tokens, back-off'"),
+        (WHOLE.replace("\n-1.", "\n1.", 1), "is not 'log10 p, tokens, back-off'"),
+        (
+            re.sub(r"\n[^\n]*\t(the network)\t[^\n]*", "", WHOLE).replace(f"ngram 2={N2}", f"ngram 2={N2 - 1}"),
+            "is missing from",
+        ),
     ],
 )
 def test_a_broken_file_is_refused(text: str, says: str, tmp_path: Path) -> None:
@@ -69,6 +77,39 @@ def test_a_broken_file_is_refused(text: str, says: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(TextError, match=says):
         ngram.read_arpa(path)
+
+
+def test_other_programs_ways_of_writing() -> None:
+    plain = ngram.read_arpa(HERE / "kenlm.arpa")
+    spaced = re.sub(r"(?m)^(-?[\d.]+)\t", r"\1 ", WHOLE).replace("\t", " ")
+    capitals = "\ufeff\n" + WHOLE.replace("<unk>", "<UNK>").replace("<s>", "<S>").replace("\\data\\", "\\data\\ ")
+    for text in (spaced, capitals.replace("ngram 1=", "ngram  1 = ").replace("\n\n", " \n\n")):
+        again = _read(text)
+        a, b = plain.logprobs(plain.vocab.encode(HELD)), again.logprobs(again.vocab.encode(HELD))
+        np.testing.assert_allclose(a, b, atol=1e-9)
+
+
+def test_escapes_are_read_only_where_they_were_written() -> None:
+    theirs = _read("\\data\\\nngram 1=3\n\n\\1-grams:\n-1\t<unk>\n-1\t\\tau\n-1\t</s>\n\n\\end\\\n")
+    assert "\\tau" in theirs.vocab.tokens
+
+
+def test_words_that_look_like_our_ends_and_what_is_impossible_survive(tmp_path: Path) -> None:
+    text = "a <s> b </s>\n" * 3
+    model = ngram.fit(text, Vocab.from_counts(Words().count([text]), Words()), 2, "add-k", k=0.0)
+    ngram.write_arpa(model, tmp_path / "m.arpa")
+    again = ngram.read_arpa(tmp_path / "m.arpa")
+    assert again.perplexity(text) == pytest.approx(model.perplexity(text), rel=1e-5)
+    assert again.evaluate("b a\n").impossible == model.evaluate("b a\n").impossible == "'b', token 1 of 3"
+
+
+def _read(text: str) -> ngram.NGram:
+    import tempfile
+
+    with tempfile.NamedTemporaryFile("w", suffix=".arpa") as out:
+        out.write(text)
+        out.flush()
+        return ngram.read_arpa(out.name)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

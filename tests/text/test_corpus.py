@@ -93,6 +93,26 @@ def test_pieces_make_up_the_text_however_it_is_cut(text: str, size: int, cut: fl
         corpus_module.PIECE = whole
 
 
+def test_a_split_never_leaves_a_part_empty_and_cuts_no_word_if_it_can(tmp_path: Path) -> None:
+    for text in ("word " * 4000, "word " * 4000 + "\n", ("x" * 10_000 + "\n") * 3, "今" * 5000):
+        corpus = Corpus.of(write(tmp_path / "text.txt", text))
+        parts = [part.text() for part in corpus.split()]
+        assert "".join(parts) == text
+        assert all(parts)
+        if " " in text:
+            assert all(part.replace("word ", "").strip() == "" for part in parts)
+
+
+def test_a_folder_leaves_out_what_is_hidden_and_archives(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    write(tmp_path / ".git" / "HEAD", "ref\n")
+    (tmp_path / "archive.tar.gz").write_bytes(gzip.compress(b"name\0\0\0\0"))
+    write(tmp_path / "a.txt", "a\n")
+    corpus = Corpus.of(str(tmp_path))
+    assert corpus.text() == "a\n"
+    assert corpus.skipped == 1
+
+
 def test_a_split_ends_behind_a_line() -> None:
     train, valid, test = Corpus.of("pydoc").split(0.8, 0.1)
     assert train.text().endswith("\n")
@@ -135,6 +155,12 @@ def test_what_is_not_there_or_not_text(tmp_path: Path) -> None:
     torn.write_bytes(gzip.compress(b"hello" * 1000)[:30])
     with pytest.raises(TextError, match="torn.gz cannot be read"):
         Corpus.of(str(torn)).text()
+    bad = tmp_path / "bad.gz"
+    whole = bytearray(gzip.compress(bytes(range(256)) * 100))
+    whole[20] ^= 255
+    bad.write_bytes(whole)
+    with pytest.raises(TextError, match="bad.gz (cannot be read|is not UTF-8)"):
+        Corpus.of(str(bad)).text()
     not_gz = tmp_path / "not.gz"
     not_gz.write_text("plain")
     with pytest.raises(TextError, match="not.gz cannot be read"):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from recur.errors import OptionError, TextError
 from recur.text import EOS, SPECIALS, UNK, Characters, Corpus, Stream, Subwords, Vocab, Words, encoded, make_tokenizer
-from recur.text.tokens import _whole_words
+from recur.text.tokens import whole_words
 
 anything = st.text(st.characters(codec="utf-8"), max_size=80)
 
@@ -54,6 +54,13 @@ def test_words_and_their_options() -> None:
     assert marked.split("<unk> 3.14 (a_b)") == ["<unk>", "3", ".", "14", "(", "a_b", ")"]
 
 
+def test_words_keep_their_marks_in_every_script() -> None:
+    marked = Words(punctuation=True)
+    for word in ("हिन्दी", "ọ̀rọ̀", "שָׁלוֹם", "ไทยที่", "می\u200cخواهم", "n̩"):
+        assert marked.split(f"{word}, {word}!") == [word, ",", word, "!"], word
+    assert marked.split("👩\u200d🚀 ok") == ["👩\u200d🚀", "ok"]
+
+
 def test_chinese_in_all_three() -> None:
     text = "今天天气很好。\n我们去公园 玩吧！\n" * 20
     assert Characters().split("今天 好") == ["今", "天", " ", "好"]
@@ -83,7 +90,7 @@ def test_subwords_that_cannot_be_learned() -> None:
 def test_no_word_is_cut_by_a_piece(text: str, cuts: list[int]) -> None:
     edges = sorted({0, len(text), *(c for c in cuts if c < len(text))})
     pieces = [text[a:b] for a, b in itertools.pairwise(edges)]
-    assert "".join(_whole_words(pieces)) == text
+    assert "".join(whole_words(pieces)) == text
     for tokenizer in (Words(), Words(punctuation=True), Characters()):
         assert tokenizer.count(pieces) == Counter(tokenizer.split(text))
         vocab = vocab_of(text, tokenizer)
@@ -194,6 +201,30 @@ def test_a_torn_file_is_made_anew_and_another_text_is_another_file(tmp_path: Pat
     assert len(list(tmp_path.glob("*.ids"))) == 2
 
 
+def test_another_vocabulary_is_another_file_and_a_large_one_takes_wider_ids(tmp_path: Path) -> None:
+    corpus = Corpus.of("pydoc").split()[1]
+    small, other = Vocab.fit(corpus, Characters()), Vocab.fit(corpus, Characters(), max_size=20)
+    a, b = encoded(corpus, small, tmp_path), encoded(corpus, other, tmp_path)
+    assert not np.array_equal(a, b)
+    many = Counter({chr(0x4E00 + k % 20000) + str(k): 1 for k in range(70_000)})
+    wide = Vocab.from_counts(many, Words())
+    ids = encoded(corpus, wide, tmp_path)
+    assert ids.dtype == np.int32
+    assert np.array_equal(ids, wide.encode_corpus(corpus))
+
+
+def test_a_text_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("one text\n")
+    corpus = Corpus.of(str(path))
+    vocab = Vocab.fit(corpus, Characters())
+    assert corpus.digest
+    path.write_text("or other\n")
+    with pytest.raises(TextError, match="changed while it was being read"):
+        encoded(corpus, vocab, tmp_path)
+    assert not list(tmp_path.glob("*.ids"))
+
+
 def test_the_cache_is_where_it_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECUR_CACHE", str(tmp_path / "here"))
     corpus = Corpus.of("pydoc").split()[1]
@@ -260,6 +291,31 @@ def test_random_windows_are_apart_and_fresh(n: int, batch: int, window: int, epo
     assert len(np.unique(x)) == x.size, "no token is read twice in an epoch"
     assert all(np.array_equal(b.y, b.x + 1) and b.fresh.all() for b in found)
     assert [b.x.tolist() for b in stream.batches(epoch, skip=1)] == [b.x.tolist() for b in found[1:]]
+
+
+def test_random_windows_are_shuffled_by_their_seed() -> None:
+    def order(seed: int) -> list[int]:
+        return [int(row[0]) // 35 for b in Stream(np.arange(3000), 4, 35, "random", seed).batches() for row in b.x]
+
+    assert order(1) == order(1) != order(2)
+    assert order(1) != sorted(order(1))
+
+
+@given(n=st.integers(100, 400), batch=st.integers(1, 5), epoch=st.integers(0, 3))
+def test_jittered_windows_still_read_every_lane_whole(n: int, batch: int, epoch: int) -> None:
+    stream = Stream(np.arange(n), batch, 12, jitter=True)
+    found = list(stream.batches(epoch))
+    x = np.concatenate([b.x for b in found], axis=1)
+    assert np.array_equal(np.diff(x, axis=1), np.ones_like(x[:, 1:]))
+    assert n - 1 - x.size < batch
+    assert [b.x.tolist() for b in stream.batches(epoch, skip=2)] == [b.x.tolist() for b in found[2:]]
+
+
+def test_jitter_differs_from_epoch_to_epoch() -> None:
+    stream = Stream(np.arange(3000), 2, 30, jitter=True)
+    lengths = [[b.x.shape[1] for b in stream.batches(epoch)] for epoch in (0, 1)]
+    assert lengths[0] != lengths[1]
+    assert len(set(lengths[0])) > 3
 
 
 def test_epochs_start_at_different_offsets() -> None:

@@ -37,7 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    arguments = ["/dev/stdin" if argument == "-" else argument for argument in arguments]  # - is no option
+    arguments = [
+        "/dev/stdin" if argument == "-" and not before.startswith("--") else argument  # a text named -, not an option
+        for before, argument in zip(["", *arguments], arguments, strict=False)
+    ]
     try:
         if "--config" in arguments:
             from recur.cli.train import expand_config
@@ -54,6 +57,8 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader of our output left, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except UnicodeEncodeError:
+        return _fail("an argument is not UTF-8")
     except OSError as error:  # no space left, no permission: the user's machine, not our bug
         return _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
     return 0

@@ -79,6 +79,8 @@ def ngram(
     screen = Screen(common)
     if sample < 0:
         raise OptionError(f"--sample must not be negative, got {sample}")
+    if not 0 < temperature < float("inf"):
+        raise OptionError(f"--temperature must be above 0, got {temperature}")
     begun = time.perf_counter()
     if load is not None:
         if sources:
@@ -98,6 +100,8 @@ def ngram(
         "ngrams": len(model),
         "notes": list(model.notes),
     }
+    if load is None:
+        content["text"] = str(train.notes)
     for remark in model.notes:
         screen.note(remark)
     if held is not None:
@@ -105,7 +109,8 @@ def ngram(
     if save is not None:
         from recur.ngram import write_arpa
 
-        write_arpa(model, save)
+        with screen.busy("writing"):
+            write_arpa(model, save)
         screen.note(f"written to {save}")
     if sample:
         content["sample"] = model.sample(sample, common.seed, prompt, temperature)
@@ -120,8 +125,11 @@ def _loaded(path: Path, text: TextOptions) -> NGram:
 
     if text.token == "subword":
         raise OptionError("an ARPA file does not hold the pieces of subwords; load one of char or word")
-    words = Words(punctuation=text.punctuation, lower=text.lower)
-    return read_arpa(path, Characters() if text.token == "char" else words)
+    model = read_arpa(path, Characters() if text.token == "char" else Words(text.punctuation, text.lower))
+    long = next((t for t in model.vocab.tokens[4:] if len(t) > 1), None) if text.token == "char" else None
+    if long is not None:
+        raise OptionError(f"{path} is a model of words, such as {long!r}; read it with --token word")
+    return model
 
 
 def _fitted(
@@ -132,7 +140,7 @@ def _fitted(
     with screen.reading(train, "reading", train.characters) as heard:
         vocab = text.vocab(heard)
     screen.note(f"{train.name}: {train.characters:,} characters ({train.notes})")
-    with screen.reading(train, "counting", train.characters) as heard:
+    with screen.busy("counting and estimating"), screen.reading(train, "encoding", train.characters) as heard:
         return fit(heard, vocab, order, smoothing, epsilon, k)
 
 
@@ -141,7 +149,7 @@ def _measured(screen: Screen, model: NGram, held: Corpus) -> dict[str, Any]:
         raise TextError(f"{held.name} is too short to measure on: give a longer text, or another one with --eval")
     with screen.reading(held, "measuring", held.characters) as heard:
         found = model.evaluate(heard)
-    content: dict[str, Any] = {"evaluated_on": held.name, **found._asdict()}
+    content: dict[str, Any] = {"evaluated_on": held.name, "evaluated_text": str(held.notes), **found._asdict()}
     if found.oov:
         unknown = model.vocab.unknown_tokens(held.text())
         content["unknown"] = [token for token, _ in unknown.most_common(10)]
@@ -169,4 +177,4 @@ def _show(screen: Screen, content: dict[str, Any]) -> None:
     if content.get("unknown"):
         screen.show(f"unknown, most frequent first: {' '.join(map(repr, content['unknown']))}")
     if "sample" in content:
-        screen.show("", content["sample"])
+        screen.write("\n" + content["sample"])

@@ -45,8 +45,7 @@ def resume(
         So many more minutes.
     """
     from recur.train.data import load_data
-    from recur.train.run import Run
-    from recur.train.run import write_whole
+    from recur.train.run import Run, write_whole
 
     screen = Screen(output)
     opened = Run.open(run)

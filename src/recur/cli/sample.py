@@ -87,7 +87,7 @@ def sample(
     if beam or samples > 1 or screen.json:
         texts = model.generate(prompt, length, samples=samples, stop=stop, seed=seed, width=beam, **choice)
         for text in texts:
-            screen.show(prompt + text)
+            screen.write(prompt + text)
         screen.result({"run": str(run), "prompt": prompt, "samples": texts})
         return
     _stream(model, prompt, length, stop, seed, choice)

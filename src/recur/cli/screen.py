@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,8 +27,8 @@ PATIENCE = 1.0
 class Screen:
     def __init__(self, common: Output) -> None:
         self.json, self.quiet = common.json, common.quiet or common.json
-        self.out = Console(highlight=False, soft_wrap=True)
-        self.err = Console(highlight=False, soft_wrap=True, stderr=True)
+        self.out = Console(highlight=False, soft_wrap=True, emoji=False)
+        self.err = Console(highlight=False, soft_wrap=True, emoji=False, stderr=True)
 
     def note(self, text: str) -> None:
         """Something worth knowing that is not the result."""
@@ -43,7 +44,28 @@ class Screen:
     def result(self, content: dict[str, Any]) -> None:
         """The result, for a machine to read."""
         if self.json:
-            sys.stdout.write(json.dumps(_plain(content), ensure_ascii=False, allow_nan=False) + "\n")
+            line = json.dumps(_plain(content), ensure_ascii=False, allow_nan=False)
+            sys.stdout.write(line.encode("utf-8", "backslashreplace").decode() + "\n")  # a file's name may be any bytes
+
+    def write(self, text: str) -> None:
+        """Text of a model's or a user's, exactly as it is."""
+        if not self.json:
+            self.out.file.write(text + "\n")
+
+    @contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        """A sign of life for work whose end cannot be foreseen, if it takes more than a second."""
+        if self.quiet or not self.err.is_terminal:
+            yield
+            return
+        status = self.err.status(what)
+        timer = threading.Timer(PATIENCE, status.start)
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            status.stop()
 
     @contextmanager
     def reading(self, corpus: Corpus, what: str, total: int | None = None) -> Iterator[Corpus]:
@@ -72,6 +94,11 @@ def table(title: str, *columns: str) -> Table:
     for k, column in enumerate(columns):
         made.add_column(column, justify="left" if k == 0 else "right")
     return made
+
+
+def printable(token: str) -> str:
+    """A token that does not disturb a table: white space and control characters as Python writes them."""
+    return token if token.isprintable() and token.strip() else repr(token)
 
 
 def facts(title: str, pairs: dict[str, str]) -> Table:

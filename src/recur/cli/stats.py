@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cyclopts import App
 
 from recur.cli.options import Common, TextOptions
-from recur.cli.screen import Screen, table
+from recur.cli.screen import Screen, printable, table
 
 if TYPE_CHECKING:
     from recur.ngram.statistics import Statistics
@@ -67,14 +67,14 @@ def stats(
     options = TextOptions(token=token, punctuation=punctuation, lower=lower)
     with screen.reading(train, "reading", train.characters) as heard:
         vocab = options.vocab(heard)
-    screen.note(f"{corpus.name}: {corpus.characters:,} characters ({train.notes})")
-    with screen.reading(train, "counting", train.characters) as heard:
+    screen.note(f"{corpus.name}: {train.characters:,} of {corpus.characters:,} characters counted ({train.notes})")
+    with screen.busy("counting"), screen.reading(train, "reading again", train.characters) as heard:
         found = describe(heard, held if held.characters else None, vocab, top, stop_words)
     for path in figure or []:
         draw(found, str(path), corpus.name)
         screen.note(f"drawn to {path}")
     _show(screen, found)
-    screen.result(_content(corpus.name, found))
+    screen.result(_content(corpus.name, found) | {"notes": str(train.notes)})
 
 
 def _content(name: str, found: Statistics) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _show(screen: Screen, found: Statistics) -> None:
 
     most = table("most frequent", "token", "count", "share")
     for token, count in found.top:
-        most.add_row(token if token.strip() else repr(token), f"{count:,}", f"{count / found.tokens:.2%}")
+        most.add_row(printable(token), f"{count:,}", f"{count / found.tokens:.2%}")
     screen.show(most, "")
 
     zipf = table("Zipf: log n_i = c − α log i", "n-grams of", "α", "R²", "types", "seen once")

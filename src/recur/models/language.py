@@ -5,8 +5,8 @@
     P(token t + 1) = softmax(V h_t + c)            V may be the embedding itself (tied: Press and Wolf 2017)
 
 Dropout has all the places of AWD-LSTM (Merity, Keskar and Socher 2018): whole tokens of the embedding, the input,
-between layers, the output (each one mask a sequence), and the weights of U. So has its activation regularisation: α times the
-mean square of the outputs after dropout, β times that of their change from step to step, before it.
+between layers, the output (each one mask a sequence), and the weights of U. So has its activation regularisation:
+α times the mean square of the outputs after dropout, β times that of their change from step to step, before it.
 """
 
 from __future__ import annotations

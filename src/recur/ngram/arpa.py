@@ -8,11 +8,13 @@
     \\end\\
 
 <bos> and <eos> are written <s> and </s>. Tokens that are or hold white space, as characters can, are escaped as Python
-would: \\x20, \\n, \\u3000.
+would: \\x20, \\n, \\u3000. A file that has such tokens says so before \\data\\, where other programs do not look; only
+in such a file are escapes read.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,13 +29,17 @@ from recur.text.vocab import Vocab
 
 _TO_ARPA = {"<bos>": "<s>", "<eos>": "</s>"}
 _FROM_ARPA = {arpa: ours for ours, arpa in _TO_ARPA.items()}
+_END = "the end of the file"
+ESCAPED = "recur: tokens are escaped"
 NEVER = -99.0
 """What stands for log10 0, by custom."""
 
 
 def write_arpa(model: NGram, path: Path | str) -> None:
-    tokens = [_escape(_TO_ARPA.get(token, token)) for token in model.vocab.tokens]
+    tokens = [_TO_ARPA.get(token) or _escape(token) for token in model.vocab.tokens]
+    plain = all(_TO_ARPA.get(token, token) == name for token, name in zip(model.vocab.tokens, tokens, strict=True))
     with Path(path).open("w", encoding="utf-8") as out:
+        out.write("" if plain else f"{ESCAPED}\n\n")
         written = [_rows(model, k) for k in range(model.order)]
         out.write("\\data\\\n")
         for k, rows in enumerate(written, start=1):
@@ -79,7 +85,7 @@ def _log10(natural: Floats) -> Floats:
 def read_arpa(path: Path | str, tokenizer: Tokenizer | None = None) -> NGram:
     """A model from any implementation's file. Words unless another tokenizer is named."""
     try:
-        with Path(path).open(encoding="utf-8") as stream:
+        with Path(path).open(encoding="utf-8-sig") as stream:
             return _parse(_lines(stream), str(path), tokenizer or Words())
     except (OSError, UnicodeDecodeError) as error:
         raise TextError(f"{path} cannot be read: {error}") from None
@@ -87,18 +93,18 @@ def read_arpa(path: Path | str, tokenizer: Tokenizer | None = None) -> NGram:
 
 def _lines(stream: TextIO) -> Iterator[str]:
     for line in stream:
-        if stripped := line.strip("\r\n"):
+        if stripped := line.strip("\r\n\t "):
             yield stripped
     # What follows the end is the end of the file.
 
 
 def _parse(lines: Iterator[str], name: str, tokenizer: Tokenizer) -> NGram:
-    sizes = _header(lines, name)
+    sizes, escaped = _header(lines, name)
     tables = [_section(lines, name, k, size) for k, size in enumerate(sizes, start=1)]
     if next(lines, "") != "\\end\\":
         raise TextError(f"{name} is cut off: it does not end in \\end\\")
 
-    singles = [_FROM_ARPA.get(t, t) for t in map(_unescape, tables[0][1])]
+    singles = [_special(t) or (_unescape(t) if escaped else t) for t in tables[0][1]]
     others = [t for t in singles if t not in SPECIALS]
     vocab = Vocab((*SPECIALS, *others), (1,) * (len(others) + 4), tokenizer)
     V, ids = len(vocab), {written: vocab.ids[t] for written, t in zip(tables[0][1], singles, strict=True)}
@@ -117,14 +123,22 @@ def _parse(lines: Iterator[str], name: str, tokenizer: Tokenizer) -> NGram:
     return NGram(vocab, levels, "arpa")
 
 
-def _header(lines: Iterator[str], name: str) -> list[int]:
-    if next((line for line in lines if line == "\\data\\"), None) is None:
+def _special(token: str) -> str | None:
+    """Our name of a token that every implementation has; some write it in capitals."""
+    lowered = token.lower()
+    return _FROM_ARPA.get(lowered) or (lowered if lowered in SPECIALS else None)
+
+
+def _header(lines: Iterator[str], name: str) -> tuple[list[int], bool]:
+    """How many n-grams of each order follow, and whether tokens are escaped."""
+    before = list(itertools.takewhile(lambda line: line != "\\data\\", itertools.chain(lines, [_END])))
+    if before and before[-1] is _END:
         raise TextError(f"{name} is not an ARPA file: it has no \\data\\")
     sizes: list[int] = []
     for line in lines:
         if line == "\\1-grams:":
             break
-        found = re.fullmatch(r"ngram (\d+) *= *(\d+)", line.strip())
+        found = re.fullmatch(r"ngram\s+(\d+)\s*=\s*(\d{1,15})", line)
         if not found or int(found[1]) != len(sizes) + 1:
             raise TextError(f"{name}: expected 'ngram {len(sizes) + 1}=count' in \\data\\, got {line!r}")
         sizes.append(int(found[2]))
@@ -132,13 +146,14 @@ def _header(lines: Iterator[str], name: str) -> list[int]:
         raise TextError(f"{name} is cut off: it ends inside \\data\\")
     if not sizes:
         raise TextError(f"{name}: \\data\\ names no n-grams")
-    return sizes
+    return sizes, ESCAPED in before
 
 
 def _section(lines: Iterator[str], name: str, k: int, size: int) -> tuple[Floats, list[str], Floats]:
     if k > 1 and (title := next(lines, "the end of the file")) != f"\\{k}-grams:":
         raise TextError(f"{name}: expected \\{k}-grams: and got {title!r}")
-    logp, backoff = np.empty(size), np.zeros(size)
+    logps: list[float] = []
+    backoffs: list[float] = []
     grams = []
     for row in range(size):
         line = next(lines, None)
@@ -146,15 +161,22 @@ def _section(lines: Iterator[str], name: str, k: int, size: int) -> tuple[Floats
             raise TextError(f"{name} is cut off: \\{k}-grams: has {row} of {size} rows")
         fields = line.split("\t") if "\t" in line else _spaced(line, k)
         try:
-            logp[row] = float(fields[0])
-            backoff[row] = float(fields[2]) if len(fields) > 2 else 0.0
-            grams.append(fields[1])
+            logps.append(float(fields[0]))
+            backoffs.append(float(fields[2]) if len(fields) > 2 and fields[2].strip() else 0.0)
+            grams.append(fields[1].strip())
+            if not (logps[-1] < 1e-4 and abs(backoffs[-1]) < np.inf):  # not a number is not less, either
+                raise ValueError
         except (ValueError, IndexError):
             raise TextError(
                 f"{name}: row {row + 1} of \\{k}-grams: is not 'log10 p, tokens, back-off': {line!r}"
             ) from None
-    natural = np.where(logp <= NEVER, -np.inf, logp * np.log(10))
-    return natural, grams, backoff * np.log(10)
+    return _natural(logps), grams, _natural(backoffs)
+
+
+def _natural(decimal: list[float]) -> Floats:
+    values = np.array(decimal, np.float64)
+    natural: Floats = np.where(values <= NEVER, -np.inf, values * np.log(10))
+    return natural
 
 
 def _spaced(line: str, k: int) -> list[str]:
@@ -187,6 +209,8 @@ def _level(tokens: Ids, logp: Floats, backoff: Floats, below: list[Level], V: in
 
 def _escape(token: str) -> str:
     odd = [c.isspace() or not c.isprintable() for c in token]
+    if token.lower() in _FROM_ARPA:
+        return f"\\x3c{token[1:]}"  # a word of the text that looks like an end of ours
     if not any(odd) and _unescape(token) == token:
         return token  # a backslash that escapes nothing is left alone: other implementations know no escapes
     written = []

@@ -95,16 +95,14 @@ class NGram:
         impossible = None
         if np.isneginf(logp).any():
             at = int(np.argmax(np.isneginf(logp)))
-            token = int(sequences.ids[sequences.predicted][at])
-            impossible = f"{self.vocab.tokens[token]!r}, token {at + 1} of {tokens}"
+            words = [token for piece in self.vocab.whole(pieces) for token in self.vocab.tokenizer.split(piece)]
+            impossible = f"{words[at] if at < len(words) else '<eos>'!r}, token {at + 1} of {tokens}"
+        oov = 0
+        if (ids == UNK).any():  # texts such as the Penn Treebank say <unk> themselves; that token is known
+            oov = sum(sum(self.vocab.unknown_tokens(piece).values()) for piece in self.vocab.whole(pieces))
         mean = -float(logp.mean())
-        oov = int((ids == UNK).sum()) - sum(piece.split().count("<unk>") for piece in self._literal_unknown(pieces))
-        bits = mean / np.log(2)
+        bits = mean / float(np.log(2))
         return Evaluation(float(np.exp(mean)), tokens, oov, bits, bits * tokens / characters, impossible)
-
-    def _literal_unknown(self, pieces: list[str]) -> list[str]:
-        """Texts such as the Penn Treebank say <unk> themselves; that token is known."""
-        return pieces if self.vocab.tokenizer.kind == "word" else []
 
     # The whole distribution -----------------------------------------------------------------------------
 
@@ -135,19 +133,48 @@ class NGram:
         """Tokens drawn one after the other; where lines are sequences, a new one starts behind each end."""
         if length < 0:
             raise OptionError(f"length must not be negative, got {length}")
-        if not temperature > 0:
+        if not 0 < temperature < float("inf"):
             raise OptionError(f"temperature must be above 0, got {temperature}")
+        if seed < 0:
+            raise OptionError(f"seed must not be negative, got {seed}")
+        if unknown := self.vocab.unknown_tokens(prompt):
+            raise TextError(f"the prompt has what the model never saw: {', '.join(map(repr, list(unknown)[:5]))}")
         draw = np.random.default_rng(seed)
-        lead = [BOS] if self.vocab.tokenizer.lines else []
         written = [int(k) for k in self.vocab.encode(prompt)] if prompt else []
-        context = [*lead, *written]
-        if self.vocab.line_end in written:
-            context = [*lead, *written[len(written) - written[::-1].index(self.vocab.line_end or 0) :]]
+        context = self._opening(draw) if not written else self._open_line(written)
         for _ in range(length):
-            p = self.distribution(context)
-            p[UNK] = 0.0  # what it stands for cannot be written
-            p = p ** (1 / temperature)
-            token = int(draw.choice(len(p), p=p / p.sum()))
+            token = self._drawn(self.distribution(context), temperature, draw)
             written.append(token)
-            context = lead.copy() if token == self.vocab.line_end else [*context, token][-self.order :]
+            context = self._open_line([]) if token == self.vocab.line_end else [*context, token][-self.order :]
         return self.vocab.decode(written)
+
+    def _opening(self, draw: np.random.Generator) -> list[int]:
+        """Where a sample without a prompt starts: at a line's start, else somewhere in the text that was counted."""
+        if self.vocab.tokenizer.lines or self.order == 1:
+            return self._open_line([])
+        k = self.order - 2
+        place, gram = int(draw.integers(len(self.levels[k].keys) or 1)), []
+        for level in self.levels[k:0:-1]:
+            if not len(level.keys):
+                return []
+            place, token = divmod(int(level.keys[place]), len(self.vocab))
+            gram.append(token)
+        return [place, *gram[::-1]]
+
+    def _open_line(self, written: list[int]) -> list[int]:
+        """The context that ids leave: where lines are sequences, what stands behind the last line's end."""
+        end = self.vocab.line_end
+        if end is None:
+            return list(written)
+        since = written[::-1].index(end) if end in written else len(written)
+        return [BOS, *written[len(written) - since :]]
+
+    def _drawn(self, p: Floats, temperature: float, draw: np.random.Generator) -> int:
+        p[UNK] = 0.0  # what it stands for cannot be written
+        if not p.any():
+            p = self.vocab.predictable().astype(np.float64)
+            p[UNK] = 0.0
+        with np.errstate(divide="ignore"):
+            logits = np.log(p) / temperature
+        weights = np.exp(logits - logits.max())
+        return int(draw.choice(len(p), p=weights / weights.sum()))

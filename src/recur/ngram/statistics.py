@@ -11,7 +11,7 @@ from recur.errors import OptionError, RecurError, TextError
 from recur.ngram.counts import Counts, Sequences, places
 from recur.ngram.stopwords import STOP_WORDS
 from recur.text.corpus import Corpus
-from recur.text.tokens import SPECIALS, Ids
+from recur.text.tokens import SPECIALS, UNK, Ids
 from recur.text.vocab import Vocab
 
 COVERAGE = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -59,7 +59,8 @@ def describe(train: Corpus, held: Corpus | None, vocab: Vocab, top: int = 20, st
     counts = Counts.of(sequences, 5, V, np.ones(V, bool))
     singles = np.where(words, counts.levels[0].counts, 0)
     order = np.argsort(-singles, kind="stable")
-    is_stop = np.array([token.lower() in STOP_WORDS for token in vocab.tokens])
+    words_known = vocab.tokenizer.kind == "word"  # of characters none is a word
+    is_stop = np.array([words_known and token.lower() in STOP_WORDS for token in vocab.tokens])
     listed = [k for k in order if singles[k] and (stop_words or not is_stop[k])][:top]
     running = np.cumsum(singles[order])
     return Statistics(
@@ -123,7 +124,7 @@ def _novel(counts: Counts, sequences: Sequences, V: int) -> dict[int, float]:
     walk = places([level.keys for level in counts.levels], V, sequences)
     for k, (_, place) in enumerate(walk, start=1):
         found = place[sequences.inside(k)]
-        seen = counts.levels[0].counts[found] > 0 if k == 1 else found >= 0
+        seen = (counts.levels[0].counts[found] > 0) & (found != UNK) if k == 1 else found >= 0
         if len(found):
             novel[k] = float(1 - seen.mean())
     return novel
@@ -146,7 +147,8 @@ def figure(statistics: Statistics, path: str, title: str) -> None:
         if np.isfinite(zipf.alpha):
             ends = np.array([1, zipf.types])
             axes.loglog(ends, np.exp(zipf.c) * ends**-zipf.alpha, "-", lw=0.8, color=line.get_color())
-    axes.set(xlabel="rank", ylabel="count", title=title, ylim=(0.7, None))
+    axes.set(xlabel="rank", ylabel="count", ylim=(0.7, None))
+    axes.set_title(title if title.isascii() else "", parse_math=False)
     axes.legend()
     try:
         fig.savefig(path, dpi=150)

@@ -18,6 +18,7 @@ import functools
 import hashlib
 import itertools
 import unicodedata
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
@@ -112,26 +113,38 @@ class Corpus:
         return sha.hexdigest()
 
     def split(self, train: float = 0.9, valid: float = 0.05) -> tuple[Corpus, Corpus, Corpus]:
-        """Three parts by position, each ending behind a line where there is one."""
+        """Three parts by position, each ending behind a line or a word where one ends nearby."""
         if not (0 < train <= 1 and 0 <= valid < 1 and train + valid <= 1 + 1e-12):
             raise TextError(f"a split takes shares of at most 1 in all, got train {train} and valid {valid}")
         N = self.characters
         if not N:
             raise TextError(f"{self.name} is empty: there is no text to work on")
-        first, second = (self._line_end(round(N * share)) for share in (train, min(train + valid, 1.0)))
-        cuts = [self.begin, self.begin + first, self.begin + second, self.begin + N]
-        parts = [replace(self, begin=a, end=b, notes=Notes()) for a, b in itertools.pairwise(cuts)]
+        cuts = [0, round(N * train), round(N * min(train + valid, 1.0)), N]
+        better = [0, *(self._good_cut(cut, reach=max(N // 50, 100)) for cut in cuts[1:3]), N]
+        if all((a < b) == (c < d) for (a, b), (c, d) in zip(_pairs(cuts), _pairs(better), strict=True)):
+            cuts = better  # unless that would leave a part without text
+        parts = [replace(self, begin=self.begin + a, end=self.begin + b, notes=Notes()) for a, b in _pairs(cuts)]
         return parts[0], parts[1], parts[2]
 
-    def _line_end(self, position: int) -> int:
-        """The place behind the line that holds a position, if it ends within the piece; else the position."""
-        at = 0
+    def _good_cut(self, position: int, reach: int) -> int:
+        """A place near a position where a text can be cut: behind a line, else behind white space, else as it is."""
+        at, around, start = 0, "", 0
         for piece in self.pieces():
-            if at <= position <= at + len(piece):
-                newline = piece.find("\n", max(position - at - 1, 0))
-                return position if newline < 0 else at + newline + 1
+            if at + len(piece) > position - 1 and at < position + reach:
+                low = max(position - 1 - at, 0)
+                start = start or at + low
+                around += piece[low : position + reach - at]
             at += len(piece)
-        return position
+        if position <= 0 or not around:
+            return position
+        newline = around.find("\n")
+        if newline < 0:
+            newline = next((k for k, c in enumerate(around) if c.isspace()), -1)
+        return position if newline < 0 else start + newline + 1
+
+
+def _pairs(cuts: list[int]) -> list[tuple[int, int]]:
+    return list(itertools.pairwise(cuts))
 
 
 def _decoded(stream: BinaryIO, name: str) -> Iterator[str]:
@@ -155,7 +168,7 @@ def _decoded(stream: BinaryIO, name: str) -> Iterator[str]:
 def _read(stream: BinaryIO, name: str) -> bytes:
     try:
         return stream.read(PIECE)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise TextError(f"{name} cannot be read: {error}") from None
 
 

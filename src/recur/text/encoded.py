@@ -10,10 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
+from recur.errors import TextError
 from recur.text.corpus import Corpus
 from recur.text.tokens import Ids
 from recur.text.vocab import Vocab
@@ -36,7 +41,8 @@ def encoded(corpus: Corpus, vocab: Vocab, folder: Path | None = None) -> Ids:
     if count is None:
         folder.mkdir(parents=True, exist_ok=True)
         count = _write(corpus, vocab, data, dtype)
-        _atomically(about, json.dumps({"tokens": count, "dtype": dtype.str, "text": corpus.name}).encode())
+        with _placed(about) as out:
+            out.write(json.dumps({"tokens": count, "dtype": dtype.str, "text": corpus.name}).encode())
     if not count:
         return np.empty(0, dtype)
     return np.memmap(data, dtype, "r", shape=(count,))
@@ -52,25 +58,32 @@ def _whole(data: Path, about: Path, dtype: np.dtype[np.generic]) -> int | None:
 
 
 def _write(corpus: Corpus, vocab: Vocab, data: Path, dtype: np.dtype[np.generic]) -> int:
-    part = data.with_suffix(f".{os.getpid()}.part")
     count = 0
-    try:
-        with part.open("wb") as out:
-            for ids in vocab.encode_pieces(corpus.pieces()):
-                out.write(ids.astype(dtype).tobytes())
-                count += len(ids)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(part, data)
-    finally:
-        part.unlink(missing_ok=True)
+    sha = hashlib.sha256()
+
+    def hashed() -> Iterator[str]:
+        for piece in corpus.pieces():
+            sha.update(piece.encode())
+            yield piece
+
+    with _placed(data) as out:
+        for ids in vocab.encode_pieces(hashed()):
+            out.write(ids.astype(dtype).tobytes())
+            count += len(ids)
+        if sha.hexdigest() != corpus.digest:
+            raise TextError(f"{corpus.name} changed while it was being read")
     return count
 
 
-def _atomically(path: Path, content: bytes) -> None:
-    part = path.with_suffix(f".{os.getpid()}.part")
-    with part.open("wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(part, path)
+@contextmanager
+def _placed(path: Path) -> Iterator[BinaryIO]:
+    """A file written beside its place and moved there when it is whole and on disk."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)

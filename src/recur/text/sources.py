@@ -8,6 +8,7 @@ import io
 import sys
 import sysconfig
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,8 +48,8 @@ def find_sources(names: Sequence[str]) -> tuple[list[Source], int]:
 def _file(path: Path) -> Source:
     if not path.exists():
         raise TextError(f"no file {str(path)!r}; built-in corpora: {', '.join(BUILT_IN)}")
-    if not path.is_file():
-        raise TextError(f"{str(path)!r} is neither a file nor a folder")
+    if not path.is_file():  # a pipe, such as <(command): it can be read once only
+        return _spooled(str(path), path.open("rb"))
 
     def open_file() -> BinaryIO:
         try:
@@ -60,40 +61,51 @@ def _file(path: Path) -> Source:
 
 
 def _folder(folder: Path) -> tuple[list[Source], int]:
-    files = [p for p in sorted(folder.rglob("*")) if p.is_file() and not p.name.startswith(".")]
-    texts = [p for p in files if p.suffix == ".gz" or _looks_like_text(p)]
+    files = [p for p in sorted(folder.rglob("*")) if p.is_file() and not _hidden(p.relative_to(folder))]
+    texts = [p for p in files if _looks_like_text(p)]
     if not texts:
         raise TextError(f"folder {str(folder)!r} holds no text file")
     return [_file(p) for p in texts], len(files) - len(texts)
 
 
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
 def _looks_like_text(path: Path) -> bool:
     """Not empty, and without a zero byte, which pictures and archives have at once and text never."""
     try:
-        with path.open("rb") as stream:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
             start = stream.read(8192)
-    except OSError:
+    except (OSError, EOFError, zlib.error):
         return False
     return bool(start) and b"\0" not in start
 
 
 @functools.cache
 def _standard_input() -> Source:
-    """Spooled, since a corpus is read more than once; to disk if it is large."""
+    return _spooled("standard input", sys.stdin.buffer)
+
+
+def _spooled(name: str, stream: BinaryIO) -> Source:
+    """What can be read once, kept so that it can be read again; on disk if it is large."""
     spool = tempfile.SpooledTemporaryFile(max_size=1 << 28)  # noqa: SIM115  it lives as long as the process
-    while data := sys.stdin.buffer.read(1 << 20):
+    while data := stream.read(1 << 20):
         spool.write(data)
 
     class Again(io.BufferedIOBase):
-        """Reads the spool from its start; closing it keeps the spool."""
+        """Reads the spool from its start, each reader at its own pace; closing it keeps the spool."""
 
         def __init__(self) -> None:
-            spool.seek(0)
+            self.at = 0
 
         def read(self, size: int | None = -1, /) -> bytes:
-            return spool.read(-1 if size is None else size)
+            spool.seek(self.at)
+            data = spool.read(-1 if size is None else size)
+            self.at += len(data)
+            return data
 
-    return Source("standard input", lambda: cast(BinaryIO, Again()))
+    return Source(name, lambda: cast(BinaryIO, Again()))
 
 
 def _pydoc() -> list[Source]:

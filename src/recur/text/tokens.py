@@ -6,15 +6,18 @@
               lower=True         case is dropped
     subword   sentencepiece, trained on the text; any string can be written with its pieces
 
-Characters and subwords come back exactly; words come back with single spaces.
+Characters come back exactly, and so do subwords, but for U+2581, their own sign for a space; words come back with
+single spaces.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import io
 import itertools
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -78,18 +81,11 @@ class Words:
     kind: ClassVar[str] = "word"
     lines: ClassVar[bool] = True
 
-    # A run of letters and digits, inner apostrophes and hyphens included; a Han or Kana character; another sign.
-    _HAN: ClassVar[str] = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-    _MARKED: ClassVar[re.Pattern[str]] = re.compile(
-        rf"\n|<(?:unk|pad|bos|eos)>|[{_HAN}]|[^\W{_HAN}]+(?:['’\-][^\W{_HAN}]+)*|[^\w\s]"
-    )
-    _PLAIN: ClassVar[re.Pattern[str]] = re.compile(r"\n|\S+")
-
     def split(self, text: str) -> list[str]:
         if self.lower:
             text = text.lower()
-        found = (self._MARKED if self.punctuation else self._PLAIN).findall(text)
-        return ["<eos>" if token == "\n" else token for token in found]
+        found = (_marked() if self.punctuation else _PLAIN).findall(text)
+        return [_SPOKEN.get(token, token) for token in found]
 
     def join(self, tokens: Iterable[str]) -> str:
         text = " ".join("\n" if token == "<eos>" else token for token in tokens)
@@ -97,7 +93,7 @@ class Words:
 
     def count(self, pieces: Iterable[str]) -> Counter[str]:
         counts: Counter[str] = Counter()
-        for piece in _whole_words(pieces):
+        for piece in whole_words(pieces):
             counts.update(self.split(piece))
         return counts
 
@@ -114,19 +110,53 @@ class Words:
         return {"punctuation": self.punctuation, "lower": self.lower}
 
 
-def _whole_words(pieces: Iterable[str]) -> Iterator[str]:
+_PLAIN = re.compile(r"\n|\S+")
+# A line's end has its token; a text that says <bos> or <pad> itself means none of ours.
+_SPOKEN = {"\n": "<eos>", "<bos>": "<unk>", "<pad>": "<unk>"}
+
+
+@functools.cache
+def _marked() -> re.Pattern[str]:
+    """Words with their marks, inner apostrophes and hyphens; a Han or Kana character; any other sign with its marks."""
+    han = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+    # re knows no class of marks: Hindi's vowel signs, Hebrew's points, and what joins Persian letters and emoji.
+    marks = "".join(re.escape(chr(c)) for c in range(0x300, 0x20000) if unicodedata.category(chr(c))[0] == "M")
+    marks += "\u200c\u200d"
+    letter = rf"[^\W{han}{marks}][{marks}]*"
+    sign = rf"[^\w\s{marks}][{marks}]*"
+    return re.compile(
+        rf"\n|<(?:unk|pad|bos|eos)>|[{han}][{marks}]*|(?:{letter})+(?:['’\-](?:{letter})+)*"
+        rf"|{sign}(?:(?<=\u200d){sign})*|[{marks}]+"
+    )
+
+
+def whole_words(pieces: Iterable[str]) -> Iterator[str]:
     """The same text, cut behind white space only."""
-    carry = ""
+    held: list[str] = []
     for piece in pieces:
-        piece = carry + piece
         cut = len(piece)
         while cut and not piece[cut - 1].isspace():
             cut -= 1
-        carry = piece[cut:]
         if cut:
-            yield piece[:cut]
-    if carry:
-        yield carry
+            yield "".join([*held, piece[:cut]])
+            held = []
+        if cut < len(piece):
+            held.append(piece[cut:])
+    if held:
+        yield "".join(held)
+
+
+def _short_lines(pieces: Iterable[str], longest: int = 2000) -> Iterator[str]:
+    """Lines for sentencepiece, which passes over long ones in silence: those are cut, at white space if they can be."""
+    for piece in whole_words(pieces):
+        for line in piece.split("\n"):
+            while len(line) > longest:
+                cut = line.rfind(" ", 1, longest)
+                cut = cut if cut > 0 else longest
+                yield line[:cut]
+                line = line[cut:]
+            if line:
+                yield line
 
 
 @dataclass(frozen=True)
@@ -142,10 +172,10 @@ class Subwords:
     def train(pieces: Iterable[str], size: int, model_type: str = "unigram") -> Subwords:
         spm = _sentencepiece()
         written = io.BytesIO()
-        lines = (line for piece in pieces for line in piece.split("\n") if line)
         try:
             spm.SentencePieceTrainer.train(
-                sentence_iterator=lines,
+                sentence_iterator=_short_lines(pieces),
+                max_sentence_length=1 << 16,
                 model_writer=written,
                 vocab_size=size,
                 model_type=model_type,
@@ -193,7 +223,7 @@ class Subwords:
 
     def count(self, pieces: Iterable[str]) -> Counter[str]:
         counts: Counter[str] = Counter()
-        for piece in _whole_words(pieces):
+        for piece in whole_words(pieces):
             counts.update(self.split(piece))
         return counts
 

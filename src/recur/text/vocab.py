@@ -19,7 +19,19 @@ import numpy as np
 
 from recur.errors import OptionError, TextError
 from recur.text.corpus import Corpus
-from recur.text.tokens import EOS, SPECIALS, UNK, Characters, Ids, Subwords, Tokenizer, _whole_words, make_tokenizer
+from recur.text.tokens import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIALS,
+    UNK,
+    Characters,
+    Ids,
+    Subwords,
+    Tokenizer,
+    make_tokenizer,
+    whole_words,
+)
 
 
 @dataclass(frozen=True)
@@ -73,9 +85,13 @@ class Vocab:
         """Ids of a text, int32; what is not in the vocabulary is <unk>."""
         return self._encoder(text)
 
+    def whole(self, pieces: Iterable[str]) -> Iterable[str]:
+        """Pieces that cut no token."""
+        return pieces if isinstance(self.tokenizer, Characters) else whole_words(pieces)
+
     def encode_pieces(self, pieces: Iterable[str]) -> Iterator[Ids]:
         """Ids of a text that comes in pieces, piece by piece; no word is cut."""
-        return map(self._encoder, pieces if isinstance(self.tokenizer, Characters) else _whole_words(pieces))
+        return map(self._encoder, self.whole(pieces))
 
     def encode_corpus(self, corpus: Corpus) -> Ids:
         found = list(self.encode_pieces(corpus.pieces()))
@@ -97,10 +113,17 @@ class Vocab:
         return EOS if self.tokenizer.lines else None
 
     def predictable(self) -> Ids:
-        """Which ids can come next: all that were seen, and <unk> for what was not. (V,), bool."""
-        seen = np.array(self.counts) > 0
-        seen[UNK] = True
-        return seen
+        """Which ids can come next: all that were seen, <unk> for what was not, and the end of a line. (V,), bool.
+
+        Of subwords every piece can: with them any string can be written, whether or not training had the need.
+        """
+        can = np.array(self.counts) > 0
+        if isinstance(self.tokenizer, Subwords):
+            can[:] = True
+            can[[PAD, BOS]] = False
+        can[UNK] = True
+        can[EOS] |= self.tokenizer.lines
+        return can
 
     # Files ----------------------------------------------------------------------------------------------
 

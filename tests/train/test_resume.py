@@ -1,0 +1,228 @@
+"""A run that was stopped ends as one that was not: bit for bit, wherever it was stopped, and however."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from recur.cells import cell_names
+from recur.errors import RunError, TrainingError
+from recur.train.config import Config
+from recur.train.data import load_data
+from recur.train.loop import Trainer
+from recur.train.run import Run
+
+TEXT = "the network reads a word and the word is kept\na state is a word that the network keeps\n" * 40
+SMALL: dict[str, Any] = {"hidden": 8, "batch": 4, "window": 10, "threads": 1, "measure": 0.3, "baseline": False}
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> str:
+    (tmp_path / "book.txt").write_text(TEXT)
+    return str(tmp_path / "book.txt")
+
+
+def make(path: Path, book: str, **fields: Any) -> Trainer:
+    config = Config.of(texts=book, **{**SMALL, **fields})
+    data = load_data(config)
+    return Trainer(Run.create(path, config, data.vocab), data)
+
+
+def reopen(path: Path) -> Trainer:
+    run = Run.open(path)
+    trainer = Trainer(run, load_data(run.config, run.vocab))
+    trainer.restore()
+    return trainer
+
+
+def stop_after(trainer: Trainer, step: int) -> None:
+    """Stop as Ctrl-C does."""
+    ordinary = trainer._one
+
+    def watched(batch: Any) -> None:
+        ordinary(batch)
+        trainer.stopping = trainer.step >= step
+
+    trainer._one = watched  # type: ignore[method-assign]
+    trainer.train()
+
+
+def assert_same(a: Trainer, b: Trainer) -> None:
+    assert a.step == b.step
+    for (name, x), y in zip(a.model.state_dict().items(), b.model.state_dict().values(), strict=True):
+        assert torch.equal(x, y), name
+    assert torch.equal(a.run.load_model().bias, b.run.load_model().bias), "the best weights too"
+
+    def numbers(t: Trainer) -> list[Any]:
+        return [(m["step"], m["valid_loss"]) for m in t.run.metrics()]
+
+    assert numbers(a) == numbers(b)
+
+
+@pytest.mark.parametrize("cell", cell_names())
+def test_every_cell_goes_on_exactly(cell: str, book: str, tmp_path: Path) -> None:
+    straight = make(tmp_path / "a", book, cell=cell, steps=24)
+    straight.train()
+    stopped = make(tmp_path / "b", book, cell=cell, steps=24)
+    stop_after(stopped, 11)
+    torch.manual_seed(99)  # another process would have other random numbers
+    resumed = reopen(tmp_path / "b")
+    assert resumed.step == 11
+    resumed.train()
+    assert_same(straight, resumed)
+
+
+WILD: list[dict[str, Any]] = [
+    {"partition": "random"},
+    {"jitter": True, "optimizer": "sgd", "rate": 1.0, "schedule": "plateau:0.5"},
+    {"layers": 2, "embedding": 6, "dropout_embedding": 0.1, "dropout_input": 0.2, "dropout_hidden": 0.2,
+     "dropout_weight": 0.2, "dropout_output": 0.2, "alpha": 1.0, "beta": 1.0},
+    {"optimizer": "asgd", "rate": 2.0, "schedule": "nonmono:1", "warmup": 0},
+    {"accumulate": 3, "optimizer": "adamw", "weight_decay": 0.1, "schedule": "step:0.5:1"},
+    {"bptt": "randomized:0.7,clip:1", "initial": "random:0.1", "backend": "loop"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", WILD, ids=lambda fields: next(iter(fields)))
+@pytest.mark.parametrize("at", [1, 13, 29])
+def test_every_way_of_training_goes_on_exactly(fields: dict[str, Any], at: int, book: str, tmp_path: Path) -> None:
+    straight = make(tmp_path / "a", book, steps=40, **fields)
+    straight.train()
+    stopped = make(tmp_path / "b", book, steps=40, **fields)
+    stop_after(stopped, at)
+    resumed = reopen(tmp_path / "b")
+    stop_after(resumed, at + 5)  # and once more
+    resumed = reopen(tmp_path / "b")
+    resumed.train()
+    assert_same(straight, resumed)
+
+
+def test_two_runs_with_one_seed_are_equal_and_another_seed_is_not(book: str, tmp_path: Path) -> None:
+    a, b, c = (make(tmp_path / str(k), book, steps=10, dropout_output=0.2, seed=s) for k, s in enumerate((1, 1, 2)))
+    for trainer in (a, b, c):  # each draws from where its own seed left off
+        torch.manual_seed(trainer.config.seed)
+        trainer.train()
+    assert_same(a, b)
+    assert not torch.equal(a.model.bias, c.model.bias)
+
+
+def test_killed_at_any_moment_it_goes_on(book: str, tmp_path: Path) -> None:
+    """SIGKILL, at points drawn at random; what is left always opens, and ends where the undisturbed run ends."""
+    straight = make(tmp_path / "straight", book, steps=300)
+    straight.train()
+    code = f"""
+import sys
+from pathlib import Path
+from recur.train.config import Config
+from recur.train.data import load_data
+from recur.train.loop import Trainer
+from recur.train.run import Run
+path = Path({str(tmp_path / "killed")!r})
+if (path / "resume" / "latest.json").exists():
+    run = Run.open(path)
+    trainer = Trainer(run, load_data(run.config, run.vocab))
+    trainer.restore()
+else:
+    config = Config.of(texts={book!r}, steps=300, checkpoint=0.0, **{SMALL!r})
+    data = load_data(config)
+    run = Run.open(path) if (path / "config.toml").exists() else Run.create(path, config, data.vocab)
+    trainer = Trainer(run, data)
+trainer.train()
+"""
+    draw = torch.Generator().manual_seed(4)
+    for _ in range(6):
+        process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "OMP_NUM_THREADS": "1"})
+        time.sleep(1.6 + 1.2 * float(torch.rand((), generator=draw)))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert_same(straight, reopen(tmp_path / "killed"))
+
+
+# Damage ---------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(book: str, tmp_path: Path) -> None:
+    straight = make(tmp_path / "a", book, steps=24)
+    straight.train()
+    stopped = make(tmp_path / "b", book, steps=24, checkpoint=0.0)
+    stop_after(stopped, 15)
+    newest = json.loads((tmp_path / "b" / "resume" / "latest.json").read_text())[0]
+    path = tmp_path / "b" / "resume" / newest["file"]
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    run = Run.open(tmp_path / "b")
+    trainer = Trainer(run, load_data(run.config, run.vocab))
+    (complaint,) = trainer.restore()
+    assert newest["file"] in complaint
+    assert "damaged" in complaint
+    assert trainer.step < 15
+    trainer.train()
+    assert_same(straight, trainer)
+
+
+def test_what_a_run_lacks_is_said(book: str, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is not a run: it has no config.toml"):
+        Run.open(tmp_path)
+    trainer = make(tmp_path / "a", book, steps=4)
+    with pytest.raises(RunError, match="has no model.safetensors yet"):
+        trainer.run.load_model()
+    with pytest.raises(RunError, match="has no checkpoint to go on from"):
+        trainer.restore()
+    trainer.train()
+    with pytest.raises(RunError, match="holds a run already"):
+        make(tmp_path / "a", book, steps=4)
+    (tmp_path / "a" / "model.safetensors").write_bytes(b"torn")
+    with pytest.raises(RunError, match="model.safetensors is damaged"):
+        trainer.run.load_model()
+
+
+def test_a_vocabulary_that_does_not_fit_the_weights(book: str, tmp_path: Path) -> None:
+    trainer = make(tmp_path / "a", book, steps=4)
+    trainer.train()
+    content = json.loads((tmp_path / "a" / "vocab.json").read_text())
+    content["tokens"].append("☃")
+    content["counts"].append(1)
+    (tmp_path / "a" / "vocab.json").write_text(json.dumps(content))
+    with pytest.raises(RunError, match="does not fit config.toml and a vocabulary of"):
+        Run.open(tmp_path / "a").load_model()
+
+
+# What can go wrong while training -------------------------------------------------------------------------
+
+
+def test_an_exploding_loss_stops_with_advice_and_keeps_the_best(book: str, tmp_path: Path) -> None:
+    trainer = make(tmp_path / "a", book, cell="elman-relu", steps=300, rate=50.0, clip=0.0, warmup=0, optimizer="sgd")
+    with pytest.raises(TrainingError, match=r"training came apart at step \d+.*--clip.*--rate.*--on-nan skip"):
+        trainer.train()
+
+
+def test_bad_batches_can_be_passed_over(book: str, tmp_path: Path) -> None:
+    trainer = make(tmp_path / "a", book, steps=20, on_nan="skip")
+    ordinary, calls = trainer.model.loss, 0
+
+    def sometimes_nan(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return ordinary(*arguments) * (float("nan") if trainer.model.training and calls % 5 == 0 else 1.0)
+
+    trainer.model.loss = sometimes_nan  # type: ignore[method-assign]
+    trainer.train()
+    assert trainer.skipped > 0
+    assert all(torch.isfinite(p).all() for p in trainer.model.parameters())
+
+
+def test_patience_ends_a_run_early(book: str, tmp_path: Path) -> None:
+    trainer = make(tmp_path / "a", book, steps=5000, rate=1e-9, warmup=0, patience=2, schedule="constant")
+    trainer.train()
+    assert trainer.step < 1000
