@@ -24,7 +24,12 @@ MAY_IMPORT = {
     "nn": {"layers"},
     "text": {"errors"},
     "ngram": {"errors", "text"},
-    "cli": {"errors", "cells", "scan", "text", "ngram", "__version__"},
+    "models": {"errors", "layers", "scan"},
+    "decode": {"errors", "models", "text"},
+    "train": {"errors", "models", "text", "ngram"},
+    "use": {"errors", "decode", "text", "train"},
+    "cli": {"errors", "cells", "scan", "text", "ngram", "decode", "train", "use", "__version__"},
+    "__main__": {"cli"},
 }
 
 
@@ -60,8 +65,8 @@ def test_files_stay_readable() -> None:
 
 def test_the_public_names() -> None:
     assert sorted(recur.__all__) == [
-        "BPTT", "Cell", "RecurError", "Recurrent", "bptt", "cell_names", "cells", "layers", "make_cell", "ngram", "nn",
-        "reference", "scan", "text",
+        "BPTT", "Cell", "RecurError", "Recurrent", "bptt", "cell_names", "cells", "fit", "layers", "load", "make_cell",
+        "ngram", "nn", "reference", "scan", "text",
     ]  # fmt: skip
     for name in recur.__all__:
         assert getattr(recur, name) is not None

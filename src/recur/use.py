@@ -14,7 +14,8 @@ from recur.errors import OptionError, TextError
 from recur.text import Corpus
 from recur.train.config import Config
 from recur.train.data import first_input, load_data
-from recur.train.loop import Listener, Trainer, pick_device
+from recur.train.loop import Listener, Trainer
+from recur.train.machine import pick_device
 from recur.train.measure import mean_loss, perplexity
 from recur.train.run import Run
 

@@ -72,7 +72,7 @@ def eval(
 def _measure_run(screen: Screen, run: Run, given: Corpus | None, device: str, ngrams: bool) -> list[dict[str, Any]]:
     from recur.train.baseline import best_ngram
     from recur.train.data import corpora, first_input
-    from recur.train.loop import pick_device
+    from recur.train.machine import pick_device
     from recur.train.measure import mean_loss, perplexity
 
     train, valid, test = corpora(run.config)

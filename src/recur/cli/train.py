@@ -16,7 +16,7 @@ from recur.train.config import Config
 
 if TYPE_CHECKING:
     from recur.train.data import Data
-    from recur.train.loop import Trainer
+    from recur.train.loop import Listener, Trainer
     from recur.train.run import Run
 
 verb = App(
@@ -34,6 +34,7 @@ def train(
     config: Annotated[Config, Parameter(name="*")] = Config(),  # noqa: B008  frozen
     *,
     out: Path | None = None,
+    tensorboard: Annotated[bool, Parameter(negative="")] = False,
     output: Output = Output(),  # noqa: B008
 ) -> None:
     """Learn a language model from a text.
@@ -45,6 +46,8 @@ def train(
     ----------
     out
         The run's folder; runs/NAME-TIME, if not given.
+    tensorboard
+        Write the metrics for TensorBoard too, into the run's folder.
     """
     from recur.train.data import load_data
     from recur.train.run import Run
@@ -56,7 +59,7 @@ def train(
     text = data.train_text
     screen.note(f"{text.name}: {text.characters:,} characters to learn from ({text.notes}), {len(data.vocab):,} tokens")
     baseline = find_baseline(screen, data) if config.baseline else None
-    carry_on(screen, run, data, baseline, resume=False)
+    carry_on(screen, run, data, baseline, resume=False, also=_tensorboard(run) if tensorboard else None)
 
 
 def find_baseline(screen: Screen, data: Data) -> float:
@@ -67,7 +70,27 @@ def find_baseline(screen: Screen, data: Data) -> float:
     return found
 
 
-def carry_on(screen: Screen, run: Run, data: Data, baseline: float | None, resume: bool) -> None:
+def _tensorboard(run: Run) -> Listener:
+    from recur.errors import RecurError
+
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise RecurError("TensorBoard is not installed: pip install 'recur[tensorboard]'") from None
+    writer = SummaryWriter(str(run.path / "tensorboard"))
+
+    def listen(event: dict[str, Any]) -> None:
+        for name, value in event.items():
+            if isinstance(value, float):
+                writer.add_scalar(name, value, event["step"])
+        writer.flush()
+
+    return listen
+
+
+def carry_on(
+    screen: Screen, run: Run, data: Data, baseline: float | None, resume: bool, also: Listener | None = None
+) -> None:
     """Train a run to its end, shown on the screen; Ctrl-C saves and says how to go on."""
     from recur.cli.display import Display
     from recur.train.loop import Trainer
@@ -78,6 +101,8 @@ def carry_on(screen: Screen, run: Run, data: Data, baseline: float | None, resum
             if event["event"] == "measured" and display.live is not None:
                 display.sample = _sample(trainer)
             display(event)
+            if also is not None:
+                also(event)
 
         trainer = Trainer(run, data, listen)
         if resume:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from recur.errors import TextError
-from recur.text import BOS, EOS, Characters, Corpus, Subwords, Vocab, Words, encoded
+from recur.text import BOS, EOS, Characters, Corpus, Stream, Subwords, Vocab, Words, encoded
 from recur.text.tokens import Ids
 from recur.train.config import Config
 
@@ -66,3 +66,17 @@ def ids_of(corpus: Corpus, vocab: Vocab) -> Ids:
 def first_input(vocab: Vocab) -> int:
     """What stands before a text: the end of a line."""
     return EOS if vocab.tokenizer.lines else vocab.ids.get("\n", BOS)
+
+
+def make_stream(config: Config, data: Data) -> Stream:
+    """Batches of the training text; a text too short for them gets fewer lanes and a shorter window, unless strict."""
+    tokens, batch, window = len(data.train), config.batch, config.window
+    if not config.strict:
+        batch = max(1, min(batch, (tokens - 1) // 2))
+        window = max(1, min(window, (tokens - 1) // batch))
+    elif tokens < batch * window + 1:
+        raise TextError(
+            f"the text has {tokens} tokens, and {batch} lanes of one window of {window} need {batch * window + 1}; "
+            "lower --batch or --window, or leave --strict away"
+        )
+    return Stream(data.train, batch, window, config.partition, config.seed, config.jitter)

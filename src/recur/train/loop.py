@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recur.errors import OptionError, TrainingError
-from recur.text.stream import Batch, Stream
-from recur.train.config import Config
-from recur.train.data import Data, first_input
+from recur.errors import TrainingError
+from recur.text.stream import Batch
+from recur.train.data import Data, first_input, make_stream
+from recur.train.machine import pick_device, pick_threads
 from recur.train.measure import mean_loss, perplexity
 from recur.train.optimise import Schedule, averages, clip_gradients, make_optimizer, start_averaging
 from recur.train.run import Run, fit
@@ -35,6 +35,10 @@ MANY = 50_000
 """Validation texts of more tokens are measured in ten lanes while training."""
 
 
+KEPT = ("epoch", "index", "tokens", "skipped", "seconds", "best", "since_best", "next_measure", "threads")
+"""Numbers that a checkpoint keeps as they are."""
+
+
 class Trainer:
     """One run being trained. `train()` goes on from wherever it is until the budget is spent."""
 
@@ -44,9 +48,11 @@ class Trainer:
         self.stopping = False
         """Set from outside to stop after the step in progress."""
         config = self.config
-        if config.threads:
-            torch.set_num_threads(config.threads)
         self.device = pick_device(config.device)
+        self.threads = config.threads
+        if not self.threads and self.device.type == "cpu":
+            self.threads = pick_threads(config.batch, config.hidden)
+        self._use_threads()
         torch.manual_seed(config.seed)
         self.model = run.new_model().to(self.device)
         self.parameters = list(self.model.parameters())
@@ -61,6 +67,10 @@ class Trainer:
         self.state: Any = None
         self.backend = ""
         self._since_report: list[tuple[Tensor, Tensor, int]] = []
+
+    def _use_threads(self) -> None:
+        if self.threads:
+            torch.set_num_threads(self.threads)
 
     # Budget -----------------------------------------------------------------------------------------------
 
@@ -249,8 +259,7 @@ class Trainer:
             "hidden": None if self.state is None else [list(layer) for layer in self.state],
             "grads": [p.grad for p in self.parameters],  # between the steps of an accumulation
         }
-        names = ("epoch", "index", "tokens", "skipped", "seconds", "best", "since_best", "next_measure")
-        state |= {name: getattr(self, name) for name in names}
+        state |= {name: getattr(self, name) for name in KEPT}
         if self.device.type == "cuda":
             state["random_cuda"] = torch.cuda.get_rng_state()
         self.run.save_checkpoint(state)
@@ -264,8 +273,9 @@ class Trainer:
         torch.set_rng_state(state["random"])
         if "random_cuda" in state and self.device.type == "cuda":
             torch.cuda.set_rng_state(state["random_cuda"])
-        for name in ("step", "epoch", "index", "tokens", "skipped", "seconds", "best", "since_best", "next_measure"):
+        for name in ("step", *KEPT):
             setattr(self, name, state[name])
+        self._use_threads()  # sums of another number of threads round otherwise
         cell = self.model.recurrent.cell
         hidden = state["hidden"]
         self.state = None
@@ -275,29 +285,3 @@ class Trainer:
             p.grad = None if grad is None else grad.to(self.device)
         self.run.forget_metrics_after(self.step)
         return complaints
-
-
-def make_stream(config: Config, data: Data) -> Stream:
-    """Batches of the training text; a text too short for them gets fewer lanes and a shorter window, unless strict."""
-    batch, window = config.batch, config.window
-    if not config.strict:
-        batch = max(1, min(batch, (len(data.train) - 1) // 2))
-        window = max(1, min(window, (len(data.train) - 1) // batch))
-    elif len(data.train) < config.batch * config.window + 1:
-        raise OptionError(
-            f"the text has {len(data.train)} tokens, and {config.batch} lanes of one window of {config.window} need "
-            f"{config.batch * config.window + 1}; lower --batch or --window, or leave --strict away"
-        )
-    return Stream(data.train, batch, window, config.partition, config.seed, config.jitter)
-
-
-def pick_device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-        if device.type == "cuda" and not torch.cuda.is_available():
-            raise OptionError(f"device {name!r} was asked for, and torch sees no GPU; recur doctor says more")
-        return device
-    except RuntimeError:
-        raise OptionError(f"device must be cpu, cuda or auto, got {name!r}") from None

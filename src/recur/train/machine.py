@@ -1,0 +1,47 @@
+"""Where training runs: the device, and how many threads pay on this machine now."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+
+import torch
+
+from recur.errors import OptionError
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise OptionError(f"device must be cpu, cuda or auto, got {name!r}") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise OptionError(f"device {name!r} was asked for, and torch sees no GPU; recur doctor says more")
+    return device
+
+
+def pick_threads(rows: int, hidden: int) -> int:
+    """One thread or all cores, whichever multiplies matrices of a step's size faster: on a busy machine, where threads
+    wait for each other, one can be many times as fast as two."""
+    was = torch.get_num_threads()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    candidates = sorted({1, min(cores, was)})
+    if len(candidates) == 1:
+        return candidates[0]
+    a, b = torch.randn(max(rows, 1), hidden), torch.randn(hidden, 4 * hidden)
+    seconds = {}
+    for threads in candidates:
+        torch.set_num_threads(threads)
+        a @ b
+        times = []
+        for _ in range(15):
+            begun = time.perf_counter()
+            for _ in range(5):
+                a @ b
+            times.append(time.perf_counter() - begun)
+        seconds[threads] = statistics.fmean(times)  # the mean: it is the long waits that matter
+    torch.set_num_threads(was)
+    return min(seconds, key=lambda threads: seconds[threads])

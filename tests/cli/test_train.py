@@ -1,0 +1,234 @@
+"""train, resume, sample and eval as a person uses them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import recur
+from recur.cli.app import run
+from recur.cli.display import draw
+from recur.errors import OptionError, TextError
+
+BOOK = "the network reads a word and the word is kept\na state is a word that the network keeps\n" * 40
+SMALL = ["--hidden", "16", "--batch", "4", "--window", "20", "--threads", "1", "--rate", "0.02"]
+
+
+@pytest.fixture
+def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "book.txt").write_text(BOOK)
+    (tmp_path / "test.txt").write_text("the network keeps a word\n")
+    return "book.txt"
+
+
+def json_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert run([*arguments, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.count("\n") == 1
+    assert printed.err == ""
+    return json.loads(printed.out)
+
+
+@pytest.fixture
+def trained(book: str, capsys: pytest.CaptureFixture[str]) -> Any:
+    return json_of(capsys, "train", book, *SMALL, "--steps", "150", "--out", "runs/book")
+
+
+def test_train_ends_with_what_it_reached(trained: Any) -> None:
+    assert trained["run"] == "runs/book"
+    assert trained["steps"] == 150
+    assert trained["valid_perplexity"] < 6
+    assert trained["baseline_perplexity"] > 1
+    assert trained["backend"] == "torch"
+    assert trained["parameters"] > 1000
+    assert trained["tokens_per_second"] > 0
+    files = {path.name for path in Path("runs/book").iterdir()}
+    assert {"config.toml", "vocab.json", "model.safetensors", "metrics.jsonl", "resume"} <= files
+    entries = [json.loads(line) for line in Path("runs/book/metrics.jsonl").read_text().splitlines()]
+    assert len(entries) >= 10
+    wanted = {"step", "epoch", "train_loss", "valid_perplexity", "valid_bits_per_character", "grad_norm", "clipped"}
+    assert wanted <= set().union(*entries)
+
+
+def test_resume_goes_on_and_samples_and_evaluates(trained: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    more = json_of(capsys, "resume", "runs/book", "--steps", "50")
+    assert more["steps"] == 200
+    a, b, c = (
+        json_of(capsys, "sample", "runs/book", "--prompt", "the ", "--length", "40", "--seed", s)["samples"]
+        for s in ("1", "1", "2")
+    )
+    assert a == b != c
+    assert len(a[0]) == 40
+    several = json_of(capsys, "sample", "runs/book", "--samples", "3", "--length", "10")["samples"]
+    assert len(several) == 3
+    best = json_of(capsys, "sample", "runs/book", "--beam", "4", "--length", "10")["samples"]
+    assert len(best) == 4
+    found = json_of(capsys, "eval", "runs/book", "test.txt")["models"]
+    assert [row["tokens"] for row in found] == [25, 25]
+    assert "gram" in found[1]["model"]
+    assert {"perplexity", "bits_per_character", "oov", "tokens_per_second"} <= found[0].keys()
+    own = json_of(capsys, "eval", "runs/book", "--no-ngrams")["models"]
+    assert len(own) == 1
+
+
+def test_a_sample_streams_and_stops(trained: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = ["sample", "runs/book", "--prompt", "the ", "--length", "60", "--seed", "1", "--top-k", "3"]
+    assert run(whole) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("the ")
+    assert len(text) == 4 + 60 + 1
+    assert run([*whole, "--stop", " "]) == 0
+    assert capsys.readouterr().out == "the " + text[4:].partition(" ")[0] + "\n"
+
+
+def test_words_keep_their_spaces_in_samples(book: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = [*SMALL, "--token", "word", "--embedding", "8", "--tied", "--no-baseline", "--steps", "60"]
+    json_of(capsys, "train", book, *options, "--out", "runs/words")
+    (sample,) = json_of(capsys, "sample", "runs/words", "--prompt", "the network", "--length", "5")["samples"]
+    assert sample.startswith((" ", "\n"))
+
+
+def test_a_configuration_file_and_flags_that_override_it(book: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("c.toml").write_text(
+        'texts = ["book.txt"]\nhidden = 12\ncell = "gru"\nsteps = 30\nbatch = 4\nwindow = 20\nthreads = 1\n'
+        'baseline = false\ntied = false\n\n[about]\nfigure = "none"\n'
+    )
+    json_of(capsys, "train", "--config", "c.toml", "--out", "runs/c", "--hidden", "8")
+    config = Path("runs/c/config.toml").read_text()
+    assert 'cell = "gru"' in config
+    assert "hidden = 8" in config
+    Path("bad.toml").write_text("hiden = 3\n")
+    assert run(["train", "--config", "bad.toml"]) == 2
+    assert "bad.toml: unknown option 'hiden'; did you mean 'hidden'?" in capsys.readouterr().err
+
+
+def test_a_folder_with_a_run_is_not_written_over(trained: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "book.txt", *SMALL, "--steps", "1", "--out", "runs/book", "--quiet"]) == 2
+    assert "holds a run already" in capsys.readouterr().err
+
+
+def test_a_short_text_gets_a_shorter_window_unless_strict(book: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("short.txt").write_text("ab " * 30)
+    options = ["--no-baseline", "--steps", "3", "--threads", "1", "--hidden", "4"]
+    json_of(capsys, "train", "short.txt", *options, "--out", "runs/s")
+    assert run(["train", "short.txt", *options, "--strict", "--out", "runs/t", "--quiet"]) == 2
+    assert "need 2049; lower --batch or --window" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("train absent.txt", "no file 'absent.txt'"),
+        ("train book.txt --cell grv", "did you mean 'gru'"),
+        ("train book.txt --rate -1", "rate must be above 0"),
+        ("train book.txt --batch 0", "batch must be a whole number ≥ 1"),
+        ("train book.txt --schedule often", "schedule 'often' is not one of"),
+        ("train book.txt --bptt half", "bptt 'half'"),
+        ("train book.txt --tied", "tied weights need an embedding"),
+        ("train book.txt --device tpu", "device must be cpu, cuda or auto"),
+        ("train book.txt --jitter --partition random", "jitter is for the sequential partition"),
+        ("train --config absent.toml", "cannot be used as a configuration"),
+        ("resume book.txt", "is not a run"),
+        ("sample .", "is not a run"),
+        ("sample runs/book --temperature 0", "temperature must be above 0"),
+        ("sample runs/book --temperature -1", "temperature must be above 0"),
+        ("sample runs/book --length -1", "--length must not be negative"),
+        ("sample runs/book --prompt ☃", "never saw: '☃'"),
+        ("eval runs/book absent.txt", "no file 'absent.txt'"),
+        ("eval book.txt", "no run among book.txt"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(
+    arguments: str, says: str, trained: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    extra = ["--out", "runs/new"] if arguments.startswith("train") else []
+    assert run([*arguments.split(), *extra, "--quiet"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert says in printed.err
+
+
+def test_no_space_left_is_one_line(book: str) -> None:
+    """A folder of one page: the run cannot be written, and nothing is left half."""
+    code = f"""
+import resource, sys
+from recur.cli.app import run
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+options = "--steps 5 --hidden 32 --threads 1 --no-baseline --out runs/x -q".split()
+sys.exit(run(["train", {book!r}, *options]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "File too large" in done.stderr
+    assert not list(Path("runs/x").rglob("*.part"))
+
+
+def test_interrupted_it_saves_and_says_how_to_go_on(book: str) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "recur",
+        "train",
+        book,
+        *SMALL,
+        "--minutes",
+        "5",
+        "--no-baseline",
+        "--out",
+        "runs/i",
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not Path("runs/i/model.safetensors").exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    os.kill(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "recur resume runs/i" in errors
+    assert "Traceback" not in errors
+    assert list(Path("runs/i/resume").glob("*.pt"))
+
+
+def test_tensorboard(book: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = [*SMALL, "--steps", "20", "--no-baseline", "--tensorboard", "--out", "runs/tb"]
+    json_of(capsys, "train", book, *options)
+    assert list(Path("runs/tb/tensorboard").glob("events*"))
+
+
+def test_from_python(book: str) -> None:
+    model = recur.fit(book, cell="gru", hidden=12, batch=4, window=20, steps=60, threads=1, baseline=False)
+    assert model.perplexity("the network keeps a word\n") < 30
+    assert len(model.generate("the ", 20, seed=1)[0]) == 20
+    assert "".join(model.stream("the ", 20, seed=1)) == model.generate("the ", 20, seed=1)[0]
+    p, state = model.step("t")
+    assert abs(sum(p.values()) - 1) < 1e-5
+    q, _ = model.step("h", state)
+    assert p != q
+    again = recur.load(model.run.path)
+    assert again.generate("the ", 20, seed=1) == model.generate("the ", 20, seed=1)
+    with pytest.raises(OptionError, match="unknown option 'hiden'"):
+        recur.fit(book, hiden=3)
+    with pytest.raises(OptionError, match="not in the vocabulary"):
+        model.step("☃")
+    with pytest.raises(TextError, match="no token to measure"):
+        model.perplexity("")
+
+
+def test_the_curve_falls_and_meets_the_ngram() -> None:
+    drawn = draw([(1.0, 30.0), (2.0, 8.0), (3.0, 3.0)], baseline=4.0)
+    rows = [line.find("●") for line in drawn.splitlines()]
+    assert [r for r in rows if r >= 0] == sorted(r for r in rows if r >= 0), "later is further right and lower"
+    assert "n-gram 4.00" in drawn
+    assert drawn.count("●") == 3
