@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ def blocks(document: str, language: str) -> list[str]:
     return ["\n".join(line.removeprefix(indent) for line in body.splitlines()) for indent, body in found]
 
 
-def test_the_python_of_the_readme_runs() -> None:
+def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     namespace: dict[str, Any] = {}
     sources = blocks("README.md", "python")
     assert len(sources) >= 3

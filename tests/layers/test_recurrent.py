@@ -76,6 +76,31 @@ def test_state_goes_in_as_it_came_out() -> None:
         close(got.c, expected.c)
 
 
+@pytest.mark.parametrize("name", ALL_CELLS)
+def test_one_step_at_a_time_is_the_same_sequence(name: str) -> None:
+    options: Any = {
+        "layers": 2,
+        "initial": "learned",
+        "residual": True,
+        "skip": True,
+        "input_depth": 1,
+        "output_depth": 1,
+    }
+    net = layer(name, dropout=0.5, **options).eval()
+    with torch.no_grad():
+        net.h0_l0.normal_()
+    x = inputs()
+    whole = net(x)
+    state = None
+    for t in range(T):
+        out, state = net.step(x[:, t], state)
+        close(out, whole.outputs[:, t])
+    assert state is not None
+    close(state[1].h, whole.state[1].h)
+    with pytest.raises(OptionError, match="reads from both ends"):
+        layer(name, bidirectional=True).step(x[:, 0])
+
+
 def test_a_trace_for_every_layer_and_direction() -> None:
     net = layer("gru", layers=2, bidirectional=True)
     outputs, _, traces = net(inputs(), trace=True)

@@ -62,7 +62,8 @@ class Choice:
         return p / p.sum(-1, keepdim=True)
 
     def draw(self, logits: Tensor, generator: torch.Generator | None) -> Tensor:
-        p = self.probabilities(logits).cpu()
+        plain = self.temperature == 1 and not self.top_k and self.top_p == 1 and not self.min_p
+        p = (logits.softmax(-1) if plain else self.probabilities(logits)).cpu()
         return torch.multinomial(p, 1, generator=generator)[..., 0]
 
 
@@ -107,8 +108,7 @@ def generate(
         tokens = choice.draw(logits, generator)
         yield tokens.tolist()
         if left > 1:
-            predicted = model(tokens[:, None].to(device), state)
-            logits, state = predicted.logits[:, -1], predicted.state
+            logits, state = model.step(tokens.to(device), state)
 
 
 @torch.no_grad()
@@ -131,6 +131,5 @@ def beam(model: LanguageModel, lead: list[int], length: int, width: int) -> list
         device = model.bias.device
         rows = rows.to(device)
         state = tuple(model.recurrent.cell.state([part[rows] for part in layer]) for layer in state)
-        predicted = model(tokens[:, None].to(device), state)
-        logits, state = predicted.logits[:, -1], predicted.state
+        logits, state = model.step(tokens.to(device), state)
     return [(ids, float(score)) for ids, score in zip(written, scores, strict=True)]

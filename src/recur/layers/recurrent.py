@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +14,9 @@ from recur.bptt import BPTT
 from recur.cells import Cell, DeepTransition, make_cell
 from recur.cells.cell import check_cell
 from recur.errors import OptionError, ShapeError, unknown
+from recur.layers.checks import parse_initial, whole
 from recur.layers.init import check_init, initialise
+from recur.layers.streaming import one_step
 from recur.scan import Trace, check_backend, scan
 
 MERGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -113,10 +114,11 @@ class Recurrent(nn.Module):
         self.dropout, self.variational = float(dropout), variational
         self.recurrent_dropout, self.weight_drop = float(recurrent_dropout), float(weight_drop)
         self.residual, self.skip = residual, skip
-        self.initial, self._initial_scale = _parse_initial(initial)
+        self.initial, self._initial_scale = parse_initial(initial)
         self.init, self.forget_bias = init, forget_bias
         self.bptt, self.backend = BPTT.parse(bptt), backend
 
+        self._names = tuple(self.cell.shapes(1, 1, bias))
         where = {"device": device, "dtype": dtype}
         width = hidden_size * (2 if bidirectional and merge == "concat" else 1)
         self.output_size = width * layers if skip else width
@@ -157,8 +159,7 @@ class Recurrent(nn.Module):
 
     def weights(self, suffix: str = "_l0") -> dict[str, Tensor]:
         """One cell's weights, as scan takes them; suffix as in torch's names, such as `_l1_reverse`."""
-        names = self.cell.shapes(1, 1, self.bias)
-        return {name: getattr(self, name + suffix) for name in names}
+        return {name: getattr(self, name + suffix) for name in self._names}
 
     def _learned(self, suffix: str) -> tuple[Tensor, ...]:
         return tuple(getattr(self, f"{state}0{suffix}") for state in self.cell.states)
@@ -227,6 +228,10 @@ class Recurrent(nn.Module):
         outputs = self._through(self.output_mlp, outputs, behind)
         return Recurred(outputs, tuple(finals), tuple(traces))
 
+    def step(self, x: Tensor, state: Sequence[Any] | None = None) -> tuple[Tensor, tuple[Any, ...]]:
+        """One step for use, not for training: (B, D) in, (B, output_size) and the state out."""
+        return one_step(self, x, state)
+
     @staticmethod
     def _through(mlp: nn.Sequential | None, x: Tensor, behind: Tensor | None) -> Tensor:
         """An MLP, if there is one; what lies behind a length neither enters it nor comes out."""
@@ -277,22 +282,3 @@ def _mlp(width: int, out: int, depth: int, where: dict[str, Any]) -> nn.Sequenti
         layers += [nn.Linear(width, out, **where), nn.Tanh()]
         width = out
     return nn.Sequential(*layers)
-
-
-def _parse_initial(initial: str) -> tuple[str, float]:
-    kind, colon, scale = str(initial).partition(":")
-    if kind in ("zero", "learned") and not colon:
-        return kind, 0.0
-    try:
-        if kind == "random" and 0 < float(scale) < float("inf"):
-            return kind, float(scale)
-    except ValueError:
-        pass  # said below
-    raise OptionError(f"initial must be zero, learned, or random:σ with σ > 0, got {initial!r}")
-
-
-def whole(name: str, value: Any, least: int) -> int:
-    """A whole number, of Python's or NumPy's, that is large enough."""
-    if not isinstance(value, bool) and hasattr(value, "__index__") and operator.index(value) >= least:
-        return operator.index(value)
-    raise OptionError(f"{name} must be a whole number ≥ {least}, got {value!r}")

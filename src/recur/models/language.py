@@ -119,6 +119,15 @@ class LanguageModel(nn.Module):
         weight = self.embedding if self.output is None else self.output
         return Predicted(linear(top, weight, self.bias), state, traces, penalty)  # type: ignore[arg-type]
 
+    @torch.no_grad()
+    def step(self, ids: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        """One token of each row, (B,), for use: logits (B, V) of the next, and the state."""
+        x = one_hot(ids, self.V).to(self.bias.dtype) if self.embedding is None else embedding(ids, self.embedding)
+        out, state = self.recurrent.step(x, state)
+        top = out if self.narrow is None else self.narrow(out)
+        weight = self.embedding if self.output is None else self.output
+        return linear(top, weight, self.bias), state  # type: ignore[arg-type]
+
     def _input(self, ids: Tensor) -> Tensor:
         o = self.options
         if self.embedding is None:
