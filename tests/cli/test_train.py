@@ -121,7 +121,7 @@ def test_a_short_text_gets_a_shorter_window_unless_strict(book: str, capsys: pyt
     options = ["--no-baseline", "--steps", "3", "--threads", "1", "--hidden", "4"]
     json_of(capsys, "train", "short.txt", *options, "--out", "runs/s")
     assert run(["train", "short.txt", *options, "--strict", "--out", "runs/t", "--quiet"]) == 2
-    assert "need 2049; lower --batch or --window" in capsys.readouterr().err
+    assert "need 769; lower --batch or --window" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_short_text_gets_a_shorter_window_unless_strict(book: str, capsys: pyt
         ("train book.txt --batch 0", "batch must be a whole number ≥ 1"),
         ("train book.txt --schedule often", "schedule 'often' is not one of"),
         ("train book.txt --bptt half", "bptt 'half'"),
-        ("train book.txt --tied", "tied weights need an embedding"),
+        ("train book.txt --tied --embedding 0", "tied weights need an embedding"),
         ("train book.txt --device tpu", "device must be cpu, cuda or auto"),
         ("train book.txt --jitter --partition random", "jitter is for the sequential partition"),
         ("train --config absent.toml", "cannot be used as a configuration"),

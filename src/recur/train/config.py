@@ -58,7 +58,7 @@ class Config:
     layers: int = 1
     """How many recurrent layers."""
 
-    embedding: int = 0
+    embedding: int = 64
     """Width of the embedding; 0 is one-hot."""
 
     tied: bool = False
@@ -76,10 +76,10 @@ class Config:
     dropout_weight: float = 0.0
     """Drop entries of the recurrent matrix."""
 
-    dropout_output: float = 0.0
+    dropout_output: float = 0.3
     """Drop parts of the last layer's output."""
 
-    variational: bool = True
+    variational: bool = False
     """One dropout mask for a whole sequence; else one for each step."""
 
     residual: bool = False
@@ -108,10 +108,10 @@ class Config:
     partition: Literal["sequential", "random"] = "sequential"
     """Lanes that continue from batch to batch with their state, or windows with a fresh one."""
 
-    batch: int = 32
+    batch: int = 16
     """Lanes."""
 
-    window: int = 64
+    window: int = 48
     """Steps in a window."""
 
     jitter: bool = False

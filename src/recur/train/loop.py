@@ -51,7 +51,7 @@ class Trainer:
         self.device = pick_device(config.device)
         self.threads = config.threads
         if not self.threads and self.device.type == "cpu":
-            self.threads = pick_threads(config.batch, config.hidden)
+            self.threads = pick_threads(run.new_model(), config.batch, config.window)
         self._use_threads()
         torch.manual_seed(config.seed)
         self.model = run.new_model().to(self.device)

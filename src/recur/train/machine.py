@@ -9,6 +9,7 @@ import time
 import torch
 
 from recur.errors import OptionError
+from recur.models import LanguageModel
 
 
 def pick_device(name: str) -> torch.device:
@@ -23,25 +24,22 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def pick_threads(rows: int, hidden: int) -> int:
-    """One thread or all cores, whichever multiplies matrices of a step's size faster: on a busy machine, where threads
-    wait for each other, one can be many times as fast as two."""
+def pick_threads(model: LanguageModel, batch: int, window: int) -> int:
+    """One thread or all cores, whichever takes a training step faster now: on a busy machine, where threads wait for
+    each other, one can be many times as fast as two."""
     was = torch.get_num_threads()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     candidates = sorted({1, min(cores, was)})
     if len(candidates) == 1:
         return candidates[0]
-    a, b = torch.randn(max(rows, 1), hidden), torch.randn(hidden, 4 * hidden)
-    seconds = {}
-    for threads in candidates:
-        torch.set_num_threads(threads)
-        a @ b
-        times = []
-        for _ in range(15):
+    ids = torch.zeros(batch, window, dtype=torch.long)
+    seconds: dict[int, list[float]] = {threads: [] for threads in candidates}
+    for turn in range(5):
+        for threads, times in seconds.items():
+            torch.set_num_threads(threads)
             begun = time.perf_counter()
-            for _ in range(5):
-                a @ b
-            times.append(time.perf_counter() - begun)
-        seconds[threads] = statistics.fmean(times)  # the mean: it is the long waits that matter
+            model.loss(model(ids), ids).backward()
+            if turn:  # the first one warms up
+                times.append(time.perf_counter() - begun)
     torch.set_num_threads(was)
-    return min(seconds, key=lambda threads: seconds[threads])
+    return min(candidates, key=lambda threads: statistics.fmean(seconds[threads]))

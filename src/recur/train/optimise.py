@@ -16,9 +16,9 @@ from recur.train.config import Config
 def make_optimizer(config: Config, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     options: dict[str, Any] = {"lr": config.rate, "weight_decay": config.weight_decay}
     if config.optimizer == "adam":
-        return torch.optim.Adam(parameters, betas=(0.9, 0.99), **options)
+        return torch.optim.Adam(parameters, betas=(0.9, 0.99), fused=True, **options)
     if config.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, betas=(0.9, 0.99), **options)
+        return torch.optim.AdamW(parameters, betas=(0.9, 0.99), fused=True, **options)
     if config.optimizer == "sgd":
         return torch.optim.SGD(parameters, momentum=config.momentum, **options)
     # Plain SGD until `start_averaging`: with t0 out of reach the average is the weights themselves.
