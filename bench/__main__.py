@@ -1,6 +1,7 @@
 """python -m bench: tables against the peers, and the same as JSON.
 
 python -m bench                        the backends of scan beside PyTorch
+python -m bench training               the trainer's overhead, and sampling
 python -m bench counting TRAIN TEST    n-grams beside dictionaries, encoding, a corpus larger than memory should be
 """
 
@@ -10,7 +11,7 @@ import argparse
 import json
 from pathlib import Path
 
-from bench import counting, scan
+from bench import counting, scan, training
 from bench.side_by_side import compare, header, machine, report, row
 
 GRID = [(32, 35, 256)]
@@ -33,8 +34,10 @@ def main() -> None:
     counted.add_argument("--rounds", type=int, default=3)
     counted.add_argument("--gigabytes", type=float, default=2.0, help="size of the synthetic corpus (2)")
     counted.add_argument("--out", type=Path, default=RESULTS / "counting.json")
+    trained = suites.add_parser("training", help="what training costs outside the network; sampling")
+    trained.add_argument("--out", type=Path, default=RESULTS / "training.json")
     options = parser.parse_args()
-    run_counting(options) if options.suite == "counting" else run_scan(options)
+    {"counting": run_counting, "training": run_training}.get(options.suite, run_scan)(options)
     print(f"written to {options.out}")
 
 
@@ -64,6 +67,16 @@ def run_counting(options: argparse.Namespace) -> None:
     print(f"{streamed['tokens'] / 1e6:.0f} M tokens read in {streamed['read_s']:.1f} s, ", end="")
     print(f"peak memory {streamed['peak_mib']:.0f} MiB")
     _write(options.out, {"machine": machine(), "kneser_ney": found, "encoding_mb_s": rates, "streaming": streamed})
+
+
+def run_training(options: argparse.Namespace) -> None:
+    step = training.overhead()
+    times = f"{step['trainer_ms']:.2f} ms, the network alone {step['bare_ms']:.2f} ms"
+    print(f"a step, H 256: {times}: {step['ratio']:.3f} times")
+    stream = training.sampling()
+    rates = f"{stream['ours_per_s']:,.0f} tokens/s, by hand in PyTorch {stream['by_hand_per_s']:,.0f}"
+    print(f"sampling, H 256: {rates}: {stream['ratio']:.2f} times as fast")
+    _write(options.out, {"machine": machine(), "step": step, "sampling": stream})
 
 
 def _write(path: Path, content: object) -> None:

@@ -58,7 +58,7 @@ def sampling(hidden: int = 256, tokens: int = 2000) -> dict[str, float]:
     """Tokens a second, one stream, beside the same model as one writes it in PyTorch: nn.LSTM called step by step."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        config = Config.of(texts="pydoc", hidden=hidden, steps=1, threads=1, baseline=False)
+        config = Config.of(texts="pydoc", hidden=hidden, embedding=0, steps=1, threads=1, baseline=False)
         data = load_data(config)
         model = Run.create(Path(folder) / "run", config, data.vocab).new_model().eval()
     lstm = nn.LSTM(model.V, hidden, batch_first=True)

@@ -12,7 +12,7 @@ from recur.cells.cell import Cell
 class GRU(Cell):
     """r = σ(x_r + h_r)   z = σ(x_z + h_z)
     n = tanh(x_n + r ⊙ h_n)
-    h' = (1 − z) ⊙ n + z ⊙ h
+    h' = (1 − z) ⊙ n + z ⊙ h  =  n + z ⊙ (h − n)
 
     Cho et al., Learning phrase representations using RNN encoder–decoder, EMNLP 2014, in the form whose reset
     acts after the product with U, which lets all three products be one. As torch.nn.GRU. The paper's own form is
@@ -28,4 +28,4 @@ class GRU(Cell):
         r = sigmoid(x.r + h.r)
         z = sigmoid(x.z + h.z)
         n = tanh(x.n + r * h.n)
-        return ((1 - z) * n + z * s.h,)
+        return (n + z * (s.h - n),)  # one product less than as the paper writes it

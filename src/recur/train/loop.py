@@ -67,6 +67,7 @@ class Trainer:
         self.state: Any = None
         self.backend = ""
         self._since_report: list[tuple[Tensor, Tensor, int]] = []
+        self._since_measure: list[tuple[Tensor, Tensor, int]] = []
 
     def _use_threads(self) -> None:
         if self.threads:
@@ -188,7 +189,14 @@ class Trainer:
     # Reports and measurements -----------------------------------------------------------------------------
 
     def _report(self) -> dict[str, Any]:
+        """What happened since the last report; the measurement that follows an interval hears of all of it."""
         seen, self._since_report = self._since_report, []
+        self._since_measure += seen
+        entry = self._entry(seen)
+        self.listener(entry)
+        return entry
+
+    def _entry(self, seen: list[tuple[Tensor, Tensor, int]]) -> dict[str, Any]:
         entry: dict[str, Any] = {"event": "progress", "step": self.step, "epoch": self.epoch, "tokens": self.tokens}
         entry |= {"seconds": round(self.seconds, 3), "progress": min(self.progress, 1.0), "skipped": self.skipped}
         entry["tokens_per_second"] = self.tokens / self.seconds if self.seconds else 0.0
@@ -201,14 +209,15 @@ class Trainer:
             entry |= {"train_loss": loss, "train_perplexity": perplexity(loss), "grad_norm": float(norms.mean())}
             entry["clipped"] = float((norms > self.config.clip).float().mean()) if self.config.clip else 0.0
             entry["rate"] = self.optimizer.param_groups[0]["lr"]
-        self.listener(entry)
         return entry
 
     def _due(self) -> bool:
         return self.epoch + self.index / len(self.stream) >= self.next_measure - 1e-9
 
     def _measure(self) -> None:
-        entry = self._report()
+        self._report()
+        seen, self._since_measure = self._since_measure, []
+        entry = self._entry(seen)
         lanes = 10 if len(self.data.valid) > MANY else 1
         swapped = self._swap_averages()
         loss = mean_loss(self.model, self.data.valid, first_input(self.data.vocab), lanes)
