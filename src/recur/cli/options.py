@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
-    from recur.text import Corpus, Tokenizer, Vocab
+    from recur.text import Corpus, Vocab
 
 
 @Parameter(name="*")
@@ -55,16 +56,7 @@ class TextOptions:
     pieces: int = 2000
     """Subwords: how many pieces sentencepiece learns."""
 
-    def tokenizer(self, train: Corpus) -> Tokenizer:
-        from recur.text import Characters, Subwords, Words
-
-        if self.token == "char":
-            return Characters()
-        if self.token == "word":
-            return Words(punctuation=self.punctuation, lower=self.lower)
-        return Subwords.train(train.pieces(), self.pieces)
-
     def vocab(self, train: Corpus) -> Vocab:
-        from recur.text import Vocab
+        from recur.text import fit_vocab
 
-        return Vocab.fit(train, self.tokenizer(train), self.min_freq, self.max_size)
+        return fit_vocab(train, **dataclasses.asdict(self))

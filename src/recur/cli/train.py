@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import signal
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ from cyclopts import App, Parameter
 
 from recur.cli.options import Output
 from recur.cli.screen import Screen, facts
+from recur.errors import OptionError
 from recur.train.config import Config
 
 if TYPE_CHECKING:
@@ -157,43 +157,26 @@ def _finish(screen: Screen, run: Run, trainer: Trainer, baseline: float | None) 
     screen.result(content)
 
 
-def flags_of(path: Path) -> list[str]:
-    """A TOML file as flags."""
+def flags_of(path: Path) -> list[tuple[str, list[str]]]:
+    """A TOML file as flags, each with what stands on the command line for it."""
     flags = []
     for name, value in Config.read_toml(path).items():
         flag = "--" + name.replace("_", "-")
         if name == "texts":
-            flags += [value] if isinstance(value, str) else list(value)
+            flags.append((flag, [value] if isinstance(value, str) else list(value)))
         elif isinstance(value, bool):
-            flags.append(flag if value else flag.replace("--", "--no-", 1))
+            flags.append((flag, [flag if value else flag.replace("--", "--no-", 1)]))
         else:
-            flags += [flag, str(value)]
+            flags.append((flag, [flag, str(value)]))
     return flags
 
 
 def expand_config(arguments: list[str]) -> list[str]:
-    """`--config file.toml` replaced by what the file says, save for what is said again behind it."""
-    if "--config" not in arguments:
-        return arguments
-    from recur.errors import OptionError
-
+    """`--config file.toml` replaced by what the file says, save for what is said on the command line itself."""
     at = arguments.index("--config")
     if at + 1 >= len(arguments):
         raise OptionError("--config needs a TOML file behind it")
     rest = [*arguments[:at], *arguments[at + 2 :]]
     said = {argument.partition("=")[0].replace("--no-", "--", 1) for argument in rest if argument.startswith("--")}
-    names = {field.name for field in dataclasses.fields(Config)}
-    flags = flags_of(Path(arguments[at + 1]))
-    kept, k = [], 0
-    while k < len(flags):
-        flag = flags[k]
-        takes = 1 if flag.startswith("--") and k + 1 < len(flags) and not _is_switch(flag, names) else 0
-        if flag.replace("--no-", "--", 1) not in said:
-            kept += flags[k : k + 1 + takes]
-        k += 1 + takes
+    kept = [token for flag, tokens in flags_of(Path(arguments[at + 1])) if flag not in said for token in tokens]
     return [*rest[:1], *kept, *rest[1:]]
-
-
-def _is_switch(flag: str, names: set[str]) -> bool:
-    name = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
-    return any(field.name == name and isinstance(field.default, bool) for field in dataclasses.fields(Config))

@@ -4,7 +4,7 @@ from recur.text.corpus import Corpus
 from recur.text.encoded import encoded
 from recur.text.stream import Batch, Stream
 from recur.text.tokens import BOS, EOS, PAD, SPECIALS, UNK, Characters, Subwords, Tokenizer, Words, make_tokenizer
-from recur.text.vocab import Vocab
+from recur.text.vocab import Vocab, fit_vocab
 
 __all__ = [
     "BOS",
@@ -21,5 +21,6 @@ __all__ = [
     "Vocab",
     "Words",
     "encoded",
+    "fit_vocab",
     "make_tokenizer",
 ]

@@ -29,6 +29,7 @@ from recur.text.tokens import (
     Ids,
     Subwords,
     Tokenizer,
+    Words,
     make_tokenizer,
     whole_words,
 )
@@ -160,3 +161,24 @@ class Vocab:
     @functools.cached_property
     def digest(self) -> str:
         return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+
+def fit_vocab(
+    corpus: Corpus,
+    token: str = "char",
+    *,
+    punctuation: bool = False,
+    lower: bool = False,
+    min_freq: int = 1,
+    max_size: int | None = None,
+    pieces: int = 2000,
+) -> Vocab:
+    """A vocabulary of characters, words or subwords, from options as the command line and a configuration have them."""
+    tokenizer: Tokenizer
+    if token == "subword":
+        tokenizer = Subwords.train(corpus.pieces(), pieces)
+    elif token == "word":
+        tokenizer = Words(punctuation, lower)
+    else:
+        tokenizer = make_tokenizer(token)
+    return Vocab.fit(corpus, tokenizer, min_freq, max_size)

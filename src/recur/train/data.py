@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from recur.errors import TextError
-from recur.text import BOS, EOS, Characters, Corpus, Stream, Subwords, Vocab, Words, encoded
+from recur.text import BOS, EOS, Corpus, Stream, Vocab, encoded, fit_vocab
 from recur.text.tokens import Ids
 from recur.train.config import Config
 
@@ -40,21 +40,14 @@ def corpora(config: Config) -> tuple[Corpus, Corpus, Corpus]:
 def load_data(config: Config, vocab: Vocab | None = None) -> Data:
     train, valid, _ = corpora(config)
     if vocab is None:
-        vocab = fit_vocab(config, train)
+        names = ("token", "punctuation", "lower", "min_freq", "max_size", "pieces")
+        vocab = fit_vocab(train, **{name: getattr(config, name) for name in names})
     data = Data(vocab, ids_of(train, vocab), ids_of(valid, vocab), train, valid)
     if len(data.train) < 2:
         raise TextError(f"{train.name} has {len(data.train)} tokens: too few to learn from")
     if not len(data.valid):
         raise TextError(f"{valid.name} is too short to hold a part out; give more text, or another with --valid")
     return data
-
-
-def fit_vocab(config: Config, train: Corpus) -> Vocab:
-    if config.token == "char":
-        return Vocab.fit(train, Characters(), config.min_freq, config.max_size)
-    if config.token == "word":
-        return Vocab.fit(train, Words(config.punctuation, config.lower), config.min_freq, config.max_size)
-    return Vocab.fit(train, Subwords.train(train.pieces(), config.pieces), config.min_freq, config.max_size)
 
 
 def ids_of(corpus: Corpus, vocab: Vocab) -> Ids:
