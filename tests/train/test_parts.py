@@ -1,0 +1,129 @@
+"""The parts of training by their definitions: schedules, clipping, averaging, measuring, configurations."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from recur.errors import OptionError
+from recur.models import LanguageModel, LanguageOptions
+from recur.train.config import Config
+from recur.train.data import load_data
+from recur.train.measure import mean_loss, perplexity
+from recur.train.optimise import Schedule, averages, clip_gradients, make_optimizer, start_averaging
+
+
+def test_schedules_by_their_formulas() -> None:
+    assert [Schedule("constant", 4)(step, 0, 0.0) for step in (0, 1, 3, 9)] == [0.25, 0.5, 1.0, 1.0]
+    cosine = Schedule("cosine", 0)
+    assert cosine(0, 0, 0.0) == 1.0
+    assert cosine(0, 0, 0.5) == pytest.approx(0.5)
+    assert cosine(0, 0, 1.0) == pytest.approx(0.001)
+    step = Schedule("step:0.5:4", 0)
+    assert [step(0, epoch, 0.0) for epoch in range(7)] == [1, 1, 1, 1, 0.5, 0.25, 0.125]
+    plateau = Schedule("plateau:0.25", 0)
+    factors = []
+    for loss in (3.0, 2.0, 2.5, 1.9, 1.95):
+        plateau.measured(loss)
+        factors.append(plateau(0, 0, 0.0))
+    assert factors == [1, 1, 0.25, 0.25, 0.0625]
+    nonmono = Schedule("nonmono:2", 0)
+    assert [nonmono.measured(loss) for loss in (3.0, 2.0, 2.1, 2.2, 2.3)] == [False, False, False, True, False]
+    again = Schedule("nonmono:2", 0)
+    again.load(nonmono.state())
+    assert again.triggered
+
+
+@pytest.mark.parametrize("spec", ["often", "step", "step:0.5", "step:x:1", "plateau:0", "cosine:1", "nonmono:-1", ""])
+def test_a_schedule_out_of_range(spec: str) -> None:
+    with pytest.raises(OptionError, match="schedule"):
+        Schedule(spec, 0)
+
+
+def test_clipping_by_norm_and_by_value() -> None:
+    def clipped(norm: float, value: float) -> tuple[list[float], float]:
+        p = nn.Parameter(torch.zeros(2))
+        p.grad = torch.tensor([3.0, -4.0])
+        before = clip_gradients([p], norm, value)
+        return p.grad.tolist(), float(before)
+
+    assert clipped(0.0, 0.0) == ([3.0, -4.0], 5.0)
+    assert clipped(10.0, 0.0) == ([3.0, -4.0], 5.0)
+    grad, before = clipped(1.0, 0.0)
+    assert grad == pytest.approx([0.6, -0.8], abs=1e-5)
+    assert before == 5.0
+    assert clipped(0.0, 3.5) == ([3.0, -3.5], 5.0)
+
+
+def test_averaging_starts_where_it_is_told_to() -> None:
+    p = nn.Parameter(torch.zeros(1))
+    optimizer = make_optimizer(Config.of(optimizer="asgd", rate=1.0), [p])
+    seen = []
+    for k in range(6):
+        if k == 3:
+            start_averaging(optimizer)
+        p.grad = torch.tensor([-1.0])  # a step of one
+        optimizer.step()
+        seen.append(p.item())
+        if k < 3:
+            assert averages(optimizer)[p].item() == p.item()
+    assert seen == [1, 2, 3, 4, 5, 6]
+    assert averages(optimizer)[p].item() == pytest.approx(5.0)  # of 4, 5 and 6
+
+
+def test_every_token_is_measured_with_the_state_carried() -> None:
+    model = LanguageModel(9, LanguageOptions(cell="gru", hidden=6, dropout_output=0.5)).double()
+    ids = np.random.default_rng(0).integers(9, size=1200)
+    x = torch.from_numpy(np.concatenate([[3], ids[:-1]]))[None]
+    expected = cross_entropy(model.eval()(x).logits[0], torch.from_numpy(ids)).item()
+    model.train()
+    heard: list[int] = []
+    assert mean_loss(model, ids, first=3, heard=heard.append) == pytest.approx(expected, rel=1e-12)
+    assert sum(heard) == 1200
+    assert model.training, "it is left as it was"
+    heard.clear()
+    assert mean_loss(model, ids, first=3, lanes=7, heard=heard.append) == pytest.approx(expected, rel=1e-2)
+    assert sum(heard) == 1200
+    assert perplexity(1e9) == math.inf
+
+
+def test_a_configuration_survives_its_file(tmp_path: Path) -> None:
+    config = Config.of(
+        texts=['a "b".txt', "ü.txt"], valid=None, tied=True, epochs=2.5, forget_bias=1.0, bptt="truncated:5"
+    )
+    (tmp_path / "c.toml").write_text(config.to_toml(), encoding="utf-8")
+    assert Config.of(**Config.read_toml(tmp_path / "c.toml")) == config
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"rate": 0.0}, "rate must be above 0"),
+        ({"epochs": float("inf")}, "epochs must be above 0"),
+        ({"clip": -1.0}, "clip must not be negative"),
+        ({"batch": 2.5}, "batch must be a whole number"),
+        ({"hiden": 1}, "did you mean 'hidden'"),
+    ],
+)
+def test_a_configuration_out_of_range(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        Config.of(**fields)
+
+
+def test_files_given_for_validation_and_test_leave_the_rest_to_training(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(f"{name} {name}\n" * 50)
+    a, b, c = (str(tmp_path / name) for name in "abc")
+    whole = load_data(Config.of(texts=a, valid=b, test=c))
+    assert len(whole.train) == 200
+    assert whole.valid_text.text().startswith("b b")
+    part = load_data(Config.of(texts=a, valid=b))
+    assert 180 < len(part.train) < 200
+    assert "b" not in part.vocab.ids, "the vocabulary is the training text's"
