@@ -192,6 +192,8 @@ def check_cell(cell: object) -> Cell:
     """Refuse what is no whole cell: at the door of a scan, and when a layer is made of it."""
     if not isinstance(cell, Cell):
         raise CellError(f"a scan carries a Cell, got {cell!r}; make one with make_cell('lstm')")
+    if "_checked" in vars(cell):  # once is enough, and a scan of a few steps would feel it
+        return cell
     who = type(cell).__name__
     arguments = "x, h, s, w" if cell.extras else "x, h, s"
     step = getattr(cell, "step", None)
@@ -205,6 +207,7 @@ def check_cell(cell: object) -> Cell:
     except TypeError:
         has = "extras" if cell.extras else "no extras"
         raise CellError(f"{who} has {has}, so its step takes (self, {arguments})") from None
+    vars(cell)["_checked"] = True
     return cell
 
 
