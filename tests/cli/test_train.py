@@ -17,6 +17,7 @@ import recur
 from recur.cli.app import run
 from recur.cli.display import draw
 from recur.errors import OptionError, TextError
+from tests.cli.test_cli import json_of
 
 BOOK = "the network reads a word and the word is kept\na state is a word that the network keeps\n" * 40
 SMALL = ["--hidden", "16", "--batch", "4", "--window", "20", "--threads", "1", "--rate", "0.02"]
@@ -28,14 +29,6 @@ def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "book.txt").write_text(BOOK)
     (tmp_path / "test.txt").write_text("the network keeps a word\n")
     return "book.txt"
-
-
-def json_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    assert run([*arguments, "--json"]) == 0
-    printed = capsys.readouterr()
-    assert printed.out.count("\n") == 1
-    assert printed.err == ""
-    return json.loads(printed.out)
 
 
 @pytest.fixture

@@ -137,7 +137,8 @@ def _fitted(
 ) -> NGram:
     from recur.ngram import fit
 
-    with screen.reading(train, "reading", train.characters) as heard:
+    learning = "learning pieces" if text.token == "subword" else "counting tokens"
+    with screen.busy(learning), screen.reading(train, "reading", train.characters) as heard:
         vocab = text.vocab(heard)
     screen.note(f"{train.name}: {train.characters:,} characters ({train.notes})")
     with screen.busy("counting and estimating"), screen.reading(train, "encoding", train.characters) as heard:

@@ -25,7 +25,7 @@ verb = App(
   recur train book.txt --cell gru --minutes 5 --out runs/book
   recur train book.txt --token word --embedding 256 --hidden 512 --layers 2
   recur train book.txt --cell mine.py:MyCell --bptt truncated:20
-  recur train --config recipes/zaremba-small.toml --device cuda"""
+  recur train --config recipes/ptb-zaremba-small.toml --device cuda"""
 )
 
 
@@ -53,7 +53,8 @@ def train(
     from recur.train.run import Run
 
     screen = Screen(output)
-    data = load_data(config)
+    with screen.busy("reading the text"):
+        data = load_data(config)
     out = out or Path("runs") / f"{Path(config.texts[0]).stem or 'text'}-{time.strftime('%Y%m%d-%H%M%S')}"
     run = Run.create(out, config, data.vocab)
     text = data.train_text
@@ -65,7 +66,8 @@ def train(
 def find_baseline(screen: Screen, data: Data) -> float:
     from recur.train.baseline import best_ngram
 
-    model, found = best_ngram(data.vocab, data.train_text, data.valid_text)
+    with screen.busy("counting n-grams"):
+        model, found = best_ngram(data.vocab, data.train_text, data.valid_text)
     screen.note(f"the n-gram to beat: order {model.order}, Kneser–Ney, valid perplexity {found:.3f}")
     return found
 

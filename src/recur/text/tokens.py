@@ -92,10 +92,7 @@ class Words:
         return text.replace(" \n ", "\n").replace("\n ", "\n").replace(" \n", "\n")
 
     def count(self, pieces: Iterable[str]) -> Counter[str]:
-        counts: Counter[str] = Counter()
-        for piece in whole_words(pieces):
-            counts.update(self.split(piece))
-        return counts
+        return _counted(self.split, pieces)
 
     def encoder(self, ids: dict[str, int]) -> Callable[[str], Ids]:
         get = ids.get
@@ -144,6 +141,13 @@ def whole_words(pieces: Iterable[str]) -> Iterator[str]:
             held.append(piece[cut:])
     if held:
         yield "".join(held)
+
+
+def _counted(split: Callable[[str], list[str]], pieces: Iterable[str]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for piece in whole_words(pieces):
+        counts.update(split(piece))
+    return counts
 
 
 def _short_lines(pieces: Iterable[str], longest: int = 2000) -> Iterator[str]:
@@ -222,10 +226,7 @@ class Subwords:
         return "\n".join(processor.decode(line) if line else "" for line in lines)
 
     def count(self, pieces: Iterable[str]) -> Counter[str]:
-        counts: Counter[str] = Counter()
-        for piece in whole_words(pieces):
-            counts.update(self.split(piece))
-        return counts
+        return _counted(self.split, pieces)
 
     def encoder(self, ids: dict[str, int]) -> Callable[[str], Ids]:
         processor = self._processor()
