@@ -12,12 +12,16 @@ from torch import Tensor
 from recur.bptt import BPTT
 from recur.cells.cell import Cell, Weights, check_cell
 from recur.errors import BackendError, unknown
-from recur.scan import check, loop, torch_backend
+from recur.scan import check, loop, native_backend, torch_backend
 from recur.scan.call import Backend, Call
 from recur.scan.packing import Packing
 from recur.scan.trace import Trace
 
-BACKENDS: dict[str, Backend | ModuleType] = {"torch": torch_backend, "loop": loop}
+BACKENDS: dict[str, Backend | ModuleType] = {
+    "native": native_backend,
+    "torch": torch_backend,
+    "loop": loop,
+}
 """In the order in which `auto` tries them."""
 
 
@@ -60,7 +64,7 @@ def scan(
     mask     (B, H): multiplies what U multiplies, the same at every step (recurrent dropout)
     bptt     what crosses time on the way back; see recur.bptt
     trace    record ‖∂L/∂s_t‖ on the way back
-    backend  loop, torch, or auto: the first that can run the call. One asked for by name runs or raises.
+    backend  native, torch, loop, or auto: the first that can run the call. One asked for by name runs or raises.
     """
     check_cell(cell)
     B, T, _ = check.check_input(cell, x)

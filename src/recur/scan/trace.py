@@ -58,6 +58,12 @@ class Trace:
             watched.append(state)
         return watched
 
+    def keep(self, norms: Sequence[Tensor]) -> None:
+        """The norms of a whole pass at once, state by state, in packed order."""
+        self._begin(torch._C._current_graph_task_id())
+        for kept, found in zip(self._norms.values(), norms, strict=True):
+            kept.copy_(found)
+
     def _begin(self, current: int) -> None:
         """A new pass starts from nothing: it may not reach all that the one before it reached."""
         if current != self._pass:

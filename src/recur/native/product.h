@@ -1,0 +1,213 @@
+// Matrix products: C (M, N) = from + A (M, K) · B (K, N), with B packed.
+//
+// B is packed in panels of `width` columns, two vectors of them, k after k: panel p holds B[k][p·width …] at k · width.
+// A tile is up to `rows_per_tile` rows of A against one panel. Its sums stay in registers over the whole of K; every k
+// costs two loads from the panel and one number from each row of A.
+
+template <typename T> struct Tile {
+    static constexpr int lanes = Lanes<T>::count;
+    static constexpr int width = 2 * lanes;
+    static constexpr int rows = TILE_ROWS;
+};
+
+template <typename T> INLINE long whole_panels(long columns) {
+    constexpr int width = Tile<T>::width;
+    return (columns + width - 1) / width * width;
+}
+
+// What a product is added to: rows of C itself, one row for all (a bias), or nothing.
+template <typename T> struct From {
+    const T* base = nullptr;
+    long step = 0;
+    INLINE From at(long row, long column = 0) const {
+        return base ? From{base + row * step + column, step} : From{};
+    }
+};
+
+// K is taken `steps` at a time, each with sums of its own: a tile of few rows would otherwise wait for its own results.
+template <typename T, int M, int steps>
+INLINE void tile_sums(const T* a, long row_step, long k_step, const T* panel, From<T> from, T* c, long c_step, long K) {
+    constexpr int lanes = Tile<T>::lanes, width = Tile<T>::width;
+    Vector<T> sum[steps][M][2];
+    for (int s = 0; s < steps; ++s)
+        for (int i = 0; i < M; ++i) sum[s][i][0] = sum[s][i][1] = Vector<T>{};
+    long k = 0;
+    for (; k + steps <= K; k += steps)
+        for (int s = 0; s < steps; ++s) {
+            const Vector<T> left = load<T>(panel + (k + s) * width), right = load<T>(panel + (k + s) * width + lanes);
+            for (int i = 0; i < M; ++i) {
+                const T number = a[i * row_step + (k + s) * k_step];
+                sum[s][i][0] += number * left;
+                sum[s][i][1] += number * right;
+            }
+        }
+    for (; steps > 1 && k < K; ++k) {
+        const Vector<T> left = load<T>(panel + k * width), right = load<T>(panel + k * width + lanes);
+        for (int i = 0; i < M; ++i) {
+            const T number = a[i * row_step + k * k_step];
+            sum[0][i][0] += number * left;
+            sum[0][i][1] += number * right;
+        }
+    }
+    for (int i = 0; i < M; ++i) {
+        for (int s = 1; s < steps; ++s) {
+            sum[0][i][0] += sum[s][i][0];
+            sum[0][i][1] += sum[s][i][1];
+        }
+        T* to = c + i * c_step;
+        const T* onto = from.base + i * from.step;
+        store<T>(to, from.base ? load<T>(onto) + sum[0][i][0] : sum[0][i][0]);
+        store<T>(to + lanes, from.base ? load<T>(onto + lanes) + sum[0][i][1] : sum[0][i][1]);
+    }
+}
+
+template <typename T, int M>
+void tile(const T* a, long row_step, bool packed, const T* panel, From<T> from, T* c, long c_step, long K) {
+    constexpr int steps = M == 1 ? 4 : M <= 3 ? 2 : 1;
+    if (packed)
+        tile_sums<T, M, steps>(a, 1, M, panel, from, c, c_step, K);
+    else
+        tile_sums<T, M, steps>(a, row_step, 1, panel, from, c, c_step, K);
+}
+
+template <typename T> using TileOf = void (*)(const T*, long, bool, const T*, From<T>, T*, long, long);
+
+template <typename T, int... M> constexpr TileOf<T> tile_of_rows(int rows, std::integer_sequence<int, M...>) {
+    constexpr TileOf<T> tiles[] = {tile<T, M + 1>...};
+    return tiles[rows - 1];
+}
+
+template <typename T> INLINE TileOf<T> tile_of(int rows) {
+    return tile_of_rows<T>(rows, std::make_integer_sequence<int, TILE_ROWS>());
+}
+
+// How many rows the next tile takes: as even as they come, since a tile of one row is the slowest.
+template <typename T> INLINE int next_rows(long left) {
+    const long tiles = (left + Tile<T>::rows - 1) / Tile<T>::rows;
+    return int((left + tiles - 1) / tiles);
+}
+
+// A (rows, K), as it lies, against one panel.
+template <typename T>
+INLINE void rows_by_panel(const T* a, long a_step, long rows, const T* panel, From<T> from, T* c, long c_step, long K) {
+    for (long i = 0; i < rows;) {
+        const int M = next_rows<T>(rows - i);
+        tile_of<T>(M)(a + i * a_step, a_step, false, panel, from.at(i), c + i * c_step, c_step, K);
+        i += M;
+    }
+}
+
+// Where B stands: a matrix, a transposed one, or rows that lie here and there with a factor for each number.
+template <typename T> struct Source {
+    const T* base = nullptr;
+    long k_step = 0, n_step = 0;
+    const T* const* rows = nullptr;
+    const T* const* factors = nullptr;
+
+    INLINE const T* row(long k) const { return rows ? rows[k] : base + k * k_step; }
+};
+
+// B[k0 … k0 + K)[n … n + have) as one panel; columns that are not there are zero.
+template <typename T> void pack_panel(const Source<T>& b, long k0, long K, long n, long have, T* to) {
+    constexpr int width = Tile<T>::width;
+    if (have < width) std::memset(to, 0, sizeof(T) * K * width);
+    if (!b.rows && b.k_step == 1) {  // a transposed matrix: down its columns, a few at a time to stay in the cache
+        for (long from = 0; from < K; from += 16)
+            for (long j = 0; j < have; ++j) {
+                const T* column = b.base + (n + j) * b.n_step + k0;
+                for (long k = from; k < std::min(K, from + 16); ++k) to[k * width + j] = column[k];
+            }
+    } else if (b.factors) {
+        for (long k = 0; k < K; ++k)
+            for (long j = 0; j < have; ++j) to[k * width + j] = b.rows[k0 + k][n + j] * b.factors[k0 + k][n + j];
+    } else if (have == width) {
+        for (long k = 0; k < K; ++k) std::memcpy(to + k * width, b.row(k0 + k) + n, sizeof(T) * width);
+    } else {
+        for (long k = 0; k < K; ++k) std::memcpy(to + k * width, b.row(k0 + k) + n, sizeof(T) * have);
+    }
+}
+
+// One tile, whatever part of its panel is there.
+template <typename T>
+INLINE void tile_at_edge(int rows, const T* a, long a_step, bool packed, const T* panel, From<T> from, T* c, long c_step,
+                         long K, long have) {
+    constexpr int width = Tile<T>::width;
+    if (have >= width) {
+        tile_of<T>(rows)(a, a_step, packed, panel, from, c, c_step, K);
+        return;
+    }
+    alignas(64) T edge[TILE_ROWS * width];
+    tile_of<T>(rows)(a, a_step, packed, panel, {}, edge, width, K);
+    for (int i = 0; i < rows; ++i)
+        for (long j = 0; j < have; ++j)
+            c[i * c_step + j] = edge[i * width + j] + (from.base ? from.base[i * from.step + j] : T(0));
+}
+
+// Sizes that keep what is used again in the cache: K and rows of A in a block, columns of B.
+constexpr long DEEP = 384, WIDE = 512, TALL = 8 * TILE_ROWS;
+
+// C (M, N) = from + A (M, K) · B, with A as it lies and B packed whole, panel after panel.
+template <typename T>
+void by_panels(const T* a, long a_step, const T* panels, From<T> from, T* c, long c_step, long M, long N, long K) {
+    constexpr int width = Tile<T>::width;
+    for (long m0 = 0; m0 < M; m0 += TALL)
+        for (long k0 = 0; k0 < K; k0 += DEEP) {
+            const long m_end = std::min(M, m0 + TALL), k_here = std::min(DEEP, K - k0);
+            const From<T> onto = k0 ? From<T>{c, c_step} : from;
+            for (long n = 0; n < N; n += width)
+                for (long i = m0; i < m_end;) {
+                    const int rows = next_rows<T>(m_end - i);
+                    tile_at_edge<T>(rows, a + i * a_step + k0, a_step, false, panels + n * K + k0 * width, onto.at(i, n),
+                                    c + i * c_step + n, c_step, k_here, N - n);
+                    i += rows;
+                }
+        }
+}
+
+// Columns [m0, m0 + M) of A (K, …), transposed, as the tiles take them: k after k within a tile.
+template <typename T> void pack_columns(const T* a, long k_step, long M, long K, T* to) {
+    for (long k = 0; k < K; ++k) {
+        const T* row = a + k * k_step;
+        T* tile = to;
+        for (long i = 0; i < M;) {
+            const int rows = next_rows<T>(M - i);
+            if (rows == TILE_ROWS)
+                std::memcpy(tile + k * rows, row + i, sizeof(T) * TILE_ROWS);
+            else
+                for (int r = 0; r < rows; ++r) tile[k * rows + r] = row[i + r];
+            tile += rows * K;
+            i += rows;
+        }
+    }
+}
+
+// C (M, N) = Aᵀ · B for A (K, M): a sum over all steps, which is what the gradient of a weight is.
+template <typename T>
+void transposed_product(const T* a, long a_step, const Source<T>& b, T* c, long c_step, long M, long N, long K, Arena arena) {
+    constexpr int width = Tile<T>::width;
+    T* panels = arena.take<T>(DEEP * WIDE);
+    T* block = arena.take<T>(TALL * DEEP);
+    for (long n0 = 0; n0 < N; n0 += WIDE)
+        for (long k0 = 0; k0 < K; k0 += DEEP) {
+            const long n_here = std::min(WIDE, N - n0), k_here = std::min(DEEP, K - k0);
+            for (long n = 0; n < n_here; n += width)
+                pack_panel<T>(b, k0, k_here, n0 + n, std::min<long>(width, n_here - n), panels + n * k_here);
+            for (long m0 = 0; m0 < M; m0 += TALL) {
+                const long m_here = std::min(TALL, M - m0);
+                pack_columns<T>(a + k0 * a_step + m0, a_step, m_here, k_here, block);
+                for (long n = 0; n < n_here; n += width) {
+                    const T* tile = block;
+                    for (long i = 0; i < m_here;) {
+                        const int rows = next_rows<T>(m_here - i);
+                        T* to = c + (m0 + i) * c_step + n0 + n;
+                        tile_at_edge<T>(rows, tile, 0, true, panels + n * k_here, k0 ? From<T>{to, c_step} : From<T>{}, to,
+                                        c_step, k_here, n_here - n);
+                        tile += rows * k_here;
+                        i += rows;
+                    }
+                }
+            }
+        }
+}
+
+template <typename T> constexpr long transposed_product_bytes() { return (DEEP * WIDE + TALL * DEEP) * sizeof(T) + 256; }
