@@ -182,12 +182,19 @@ template <typename T> struct Backward : Frame<T> {
     void weight_gradients() const {
         const long GH = s.gates * H, D = s.D;
         if (s.d_data && !rides()) by_rows(s.N, [&](long from, long rows, Arena) { input_gradient(from, rows, 1); });
-        if (s.d_weight_ih)
-            by_rows(GH, [&](long from, long rows, Arena arena) {
-                const Source<T> x{as(s.data), D, 1};
-                transposed_product<T>(as(s.d_share) + from, GH, x, as(s.d_weight_ih) + from * D, D, rows, D, s.N, arena);
-            });
-        for (long r = 0; r < s.products && s.d_weight_hh;) {  // products whose gradients lie side by side together
+        bool alike = s.products == s.gates;  // each product's gradient is that of its gate
+        for (long r = 0; r < s.products; ++r) alike = alike && s.product_place[r] == r;
+        by_rows(GH, [&](long from, long rows, Arena arena) {
+            const T* d = as(s.d_share) + from;
+            const Target<T> W{Source<T>{as(s.data), D, 1}, as(s.d_weight_ih) + from * D, D};
+            if (!alike) {
+                transposed_product<T>(d, GH, {W}, rows, s.N, arena);
+                return;
+            }
+            const Target<T> U{states_before(arena), as(s.d_weight_hh) + from * H, H};
+            transposed_product<T>(d, GH, {W, U}, rows, s.N, arena);
+        });
+        for (long r = 0; r < s.products && !alike;) {  // products whose gradients lie side by side together
             long many = 1;
             while (r + many < s.products && s.product_place[r + many] == s.product_place[r] + many &&
                    (s.product_place[r] < s.gates) == (s.product_place[r + many] < s.gates))
@@ -195,8 +202,8 @@ template <typename T> struct Backward : Frame<T> {
             const long q = s.product_place[r], ld = (q < s.gates ? s.gates : s.own) * H;
             const T* d = q < s.gates ? as(s.d_share) + q * H : as(s.d_product) + (q - s.gates) * H;
             by_rows(many * H, [&](long from, long rows, Arena arena) {
-                const Source<T> h = states_before(arena);
-                transposed_product<T>(d + from, ld, h, as(s.d_weight_hh) + (r * H + from) * H, H, rows, H, s.N, arena);
+                const Target<T> U{states_before(arena), as(s.d_weight_hh) + (r * H + from) * H, H};
+                transposed_product<T>(d + from, ld, {U}, rows, s.N, arena);
             });
             r += many;
         }

@@ -65,7 +65,7 @@ struct Scan {
     const int32_t* product_place; // for each product: its gate, or gates + its place in d_product
     int64_t adds_to_first;        // whether the program itself passes something on to the first state
     void* d_data;                 // (N, D) or null
-    void* d_weight_ih;            // each of the following may be null
+    void* d_weight_ih;
     void* d_weight_hh;
     void* d_bias_ih;
     void* d_bias_hh;

@@ -150,9 +150,10 @@ constexpr long DEEP = 384, WIDE = 512, TALL = 8 * TILE_ROWS;
 template <typename T>
 void by_panels(const T* a, long a_step, const T* panels, From<T> from, T* c, long c_step, long M, long N, long K) {
     constexpr int width = Tile<T>::width;
+    const long deep = M > TILE_ROWS ? DEEP : K;  // a panel that is read once is best read from end to end
     for (long m0 = 0; m0 < M; m0 += TALL)
-        for (long k0 = 0; k0 < K; k0 += DEEP) {
-            const long m_end = std::min(M, m0 + TALL), k_here = std::min(DEEP, K - k0);
+        for (long k0 = 0; k0 < K; k0 += deep) {
+            const long m_end = std::min(M, m0 + TALL), k_here = std::min(deep, K - k0);
             const From<T> onto = k0 ? From<T>{c, c_step} : from;
             for (long n = 0; n < N; n += width)
                 for (long i = m0; i < m_end;) {
@@ -181,27 +182,51 @@ template <typename T> void pack_columns(const T* a, long k_step, long M, long K,
     }
 }
 
-// C (M, N) = Aᵀ · B for A (K, M): a sum over all steps, which is what the gradient of a weight is.
-template <typename T>
-void transposed_product(const T* a, long a_step, const Source<T>& b, T* c, long c_step, long M, long N, long K, Arena arena) {
+// One matrix that a transposed product multiplies, and where the result goes, row by row.
+template <typename T> struct Target {
+    Source<T> b;
+    T* c;
+    long N;
+};
+
+// C (M, N) = Aᵀ · B for A (K, M) and one or two B: a sum over all steps, which is what the gradient of a weight is.
+// Two share the work of packing A.
+template <typename T, int count>
+void transposed_product(const T* a, long a_step, const Target<T> (&targets)[count], long M, long K, Arena arena) {
     constexpr int width = Tile<T>::width;
+    constexpr long at_once = WIDE / width;
     T* panels = arena.take<T>(DEEP * WIDE);
     T* block = arena.take<T>(TALL * DEEP);
-    for (long n0 = 0; n0 < N; n0 += WIDE)
+    long total = 0;
+    for (const Target<T>& target : targets) total += whole_panels<T>(target.N) / width;
+    const auto find = [&](long p, long& n) -> const Target<T>& {  // the p-th panel of all: its matrix and first column
+        long before = 0;
+        for (int t = 0; t + 1 < count && p >= before + whole_panels<T>(targets[t].N) / width; ++t)
+            before += whole_panels<T>(targets[t].N) / width;
+        n = (p - before) * width;
+        return targets[before ? count - 1 : 0];
+    };
+    for (long p0 = 0; p0 < total; p0 += at_once)
         for (long k0 = 0; k0 < K; k0 += DEEP) {
-            const long n_here = std::min(WIDE, N - n0), k_here = std::min(DEEP, K - k0);
-            for (long n = 0; n < n_here; n += width)
-                pack_panel<T>(b, k0, k_here, n0 + n, std::min<long>(width, n_here - n), panels + n * k_here);
+            const long p_end = std::min(total, p0 + at_once), k_here = std::min(DEEP, K - k0);
+            for (long p = p0; p < p_end; ++p) {
+                long n;
+                const Target<T>& target = find(p, n);
+                pack_panel<T>(target.b, k0, k_here, n, std::min<long>(width, target.N - n), panels + (p - p0) * width * k_here);
+            }
             for (long m0 = 0; m0 < M; m0 += TALL) {
                 const long m_here = std::min(TALL, M - m0);
                 pack_columns<T>(a + k0 * a_step + m0, a_step, m_here, k_here, block);
-                for (long n = 0; n < n_here; n += width) {
+                for (long p = p0; p < p_end; ++p) {
+                    long n;
+                    const Target<T>& target = find(p, n);
                     const T* tile = block;
                     for (long i = 0; i < m_here;) {
                         const int rows = next_rows<T>(m_here - i);
-                        T* to = c + (m0 + i) * c_step + n0 + n;
-                        tile_at_edge<T>(rows, tile, 0, true, panels + n * k_here, k0 ? From<T>{to, c_step} : From<T>{}, to,
-                                        c_step, k_here, n_here - n);
+                        T* to = target.c + (m0 + i) * target.N + n;
+                        const From<T> onto = k0 ? From<T>{to, target.N} : From<T>{};
+                        tile_at_edge<T>(rows, tile, 0, true, panels + (p - p0) * width * k_here, onto, to, target.N, k_here,
+                                        target.N - n);
                         tile += rows * k_here;
                         i += rows;
                     }

@@ -41,16 +41,10 @@ def run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
     from recur.scan import native_op
 
     text, given, extras = operands(call.cell, call.weights)
-    state = list(call.state)
+    record = call.trace.keep if call.trace.wanted else None
     options = (call.mask, call.xi, call.sizes, call.bptt.clip or 0.0, text)
-    tensors = (call.data, *given, *extras, *state)
-    train = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    if call.trace.wanted and train:
-        counts = (len(given), len(extras), len(state))
-        results = native_op.Differentiable.apply(call.trace.keep, counts, options, *tensors)
-    else:
-        results = torch.ops.recur.scan(call.data, given, extras, state, *options, train)
-    return results[0], tuple(results[1 : 1 + len(state)])
+    results = native_op.scan_op(record, call.data, given, extras, list(call.state), *options)
+    return results[0], tuple(results[1 : 1 + len(call.state)])
 
 
 def operands(cell: Cell, weights: Weights) -> tuple[str, list[Tensor], list[Tensor]]:

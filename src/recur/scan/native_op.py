@@ -139,6 +139,11 @@ def _backward_shapes(
     return [d_data, *d_weights, *d_extras, *d_state, *traced]
 
 
+def plain(x: Tensor) -> bool:
+    """Whether this is a computation and no more: nobody traces, counts or compiles it, so it need not be an operator."""
+    return type(x) is Tensor and not torch._C._len_torch_dispatch_stack() and not torch.compiler.is_compiling()
+
+
 class Differentiable(torch.autograd.Function):
     """The operator with its derivative, for a call whose tensors autograd must see one by one."""
 
@@ -146,8 +151,8 @@ class Differentiable(torch.autograd.Function):
     def forward(ctx: Any, record: Any, counts: tuple[int, int, int], options: tuple[Any, ...], *tensors: Tensor) -> Any:
         data, weights, extras, state = _grouped(counts, tensors)
         mask, xi, sizes, clip, cell = options
-        with torch._C._AutoDispatchBelowAutograd():
-            results = torch.ops.recur.scan(data, weights, extras, state, mask, xi, sizes, clip, cell, True)
+        run = _forward if plain(data) else _below_autograd
+        results = run(data, weights, extras, state, mask, xi, sizes, clip, cell, True)
         ctx.record, ctx.counts, ctx.options = record, counts, (sizes, clip, cell)
         saved = results[1 + len(state) :]
         ctx.save_for_backward(mask, xi, results[0], *tensors, *saved)
@@ -161,7 +166,8 @@ class Differentiable(torch.autograd.Function):
         count = 1 + sum(ctx.counts)
         tensors, saved = rest[:count], rest[count:]
         data, weights, extras, state = _grouped(ctx.counts, tensors)
-        found = torch.ops.recur.scan_backward(
+        run = _backward if plain(data) and not torch.is_grad_enabled() else torch.ops.recur.scan_backward
+        found = run(
             gradients[: 1 + len(state)], data, weights, extras, state, mask, xi, outputs, saved, *ctx.options,
             ctx.needs_input_grad[3], ctx.record is not None,
         )  # fmt: skip
@@ -181,8 +187,12 @@ def _autograd(data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *
     tensors = (data, *weights, *extras, *state)
     if train and torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         return list(Differentiable.apply(None, (len(weights), len(extras), len(state)), tuple(options), *tensors))
+    return _below_autograd(data, weights, extras, state, *rest)
+
+
+def _below_autograd(*args: Any) -> Tensors:
     with torch._C._AutoDispatchBelowAutograd():
-        found: Tensors = torch.ops.recur.scan(data, weights, extras, state, *rest)
+        found: Tensors = torch.ops.recur.scan(*args)
     return found
 
 
@@ -206,6 +216,18 @@ def _backward_autograd(gradients: Any, *rest: Any) -> Tensors:
     if torch.is_grad_enabled() and inputs:
         found = list(_Once.apply(len(found), *found, *inputs))
     return found
+
+
+def scan_op(record: Any, data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *options: Any) -> Tensors:
+    """The operator, called the shortest way that will do. `record` receives the gradients' norms, if it is given."""
+    tensors = (data, *weights, *extras, *state)
+    train = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    if record is None and not plain(data):
+        found: Tensors = torch.ops.recur.scan(data, weights, extras, state, *options, train)
+        return found
+    if train:
+        return list(Differentiable.apply(record, (len(weights), len(extras), len(state)), options, *tensors))
+    return _forward(data, weights, extras, state, *options, False)
 
 
 LIBRARY.impl("scan", _forward, "CPU")
