@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ name = "native"
 
 
 def refuses(call: Call) -> str | None:
+    if call.mask is not None and call.mask.requires_grad and torch.is_grad_enabled():
+        return "it gives no gradient to the mask, which asks for one"
     return cannot(call.cell, call.data, "bias_ih" in call.weights)
 
 
@@ -59,7 +62,7 @@ def operands(cell: Cell, weights: Weights) -> tuple[str, list[Tensor], list[Tens
 
 def assembled(cell: Cell, biased: bool) -> tuple[Step, str] | str:
     """A cell's programs as text, made once; or why there are none."""
-    options = {key: value for key, value in vars(cell).items() if not key.startswith("_")}
+    options = {key: _as_it_is(value) for key, value in vars(cell).items() if not key.startswith("_")}
     kept: dict[bool, Any] = vars(cell).setdefault("_assembled", {})
     if biased not in kept or kept[biased][0] != options:
         made: tuple[Step, str] | str
@@ -71,3 +74,14 @@ def assembled(cell: Cell, biased: bool) -> tuple[Step, str] | str:
         kept[biased] = options, made
     found: tuple[Step, str] | str = kept[biased][1]
     return found
+
+
+def _as_it_is(option: Any) -> Any:
+    """Something that differs from what it was before, once an option was changed in place."""
+    if isinstance(option, Tensor):
+        return id(option), option._version
+    if isinstance(option, dict):
+        return {key: _as_it_is(value) for key, value in option.items()}
+    if isinstance(option, list | tuple):
+        return [_as_it_is(value) for value in option]
+    return option if isinstance(option, Hashable) else repr(option)
