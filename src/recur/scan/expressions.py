@@ -108,8 +108,7 @@ class Expressions:
             case "select" if args[1] == args[2]:
                 return args[1]
         if all(number is not None for number in numbers):
-            known = [torch.tensor(n, dtype=torch.float64, device="cpu") for n in numbers]
-            return self.number(OPERATIONS[op](*known).item())
+            return self.number(OPERATIONS[op](*(torch.tensor(n, dtype=torch.float64) for n in numbers)).item())
         if op in ("add", "mul", "equal", "minimum", "maximum"):  # the order does not matter: choose one
             args = tuple(sorted(args))
         return self._make(Node(op, args))

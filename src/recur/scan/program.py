@@ -52,7 +52,7 @@ def read_step(cell: Cell) -> Step:
         for role, names in roles.items():
             for k in range(len(names)):
                 shape = (3,) if role == "w" else (2, 3)
-                leaf = torch.empty(shape, dtype=torch.float64, device="cpu").uniform_(low, high, generator=numbers)
+                leaf = torch.empty(shape, dtype=torch.float64).uniform_(low, high, generator=numbers)
                 leaves[role, k] = leaf
         _compare(cell, copy.deepcopy(terms), states, leaves, numbers)
     return _prepare(terms, states)
@@ -62,7 +62,7 @@ def _compare(
     cell: Cell, terms: Expressions, states: list[int], leaves: dict[tuple[str, int], Tensor], numbers: torch.Generator
 ) -> None:
     """Refuse what was read if the step itself gives other values, or autograd other gradients."""
-    with torch.inference_mode(False), torch.enable_grad():
+    with torch.enable_grad():
         leaves = {key: leaf.clone().requires_grad_() for key, leaf in leaves.items()}
         x, h, s, w = (
             cell.tuple_of(role)._make(leaf.clone() for (other, _), leaf in leaves.items() if other == role)
