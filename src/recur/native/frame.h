@@ -54,17 +54,25 @@ template <typename T> struct Frame {
     // Input products ride along with the loop over time, some steps at a time, while what they touch is in the cache;
     // unless that would leave threads without work.
     bool rides() const { return parts() == s.threads; }
-    long riding_steps(long part) const { return std::max(1L, TALL / std::max(1L, rows_of(part, s.S))); }
+    long riding_steps(long part) const {
+        return s.batch_major ? long(TILE_ROWS) : std::max(1L, TALL / std::max(1L, rows_of(part, s.S)));
+    }
 
-    // Steps [from, to) of a part, as rows with one distance between them: all at once, or step by step.
+    // Where segment i takes step k, and how far apart the rows of two neighbours stand.
+    long row(long k, long i) const { return s.batch_major ? i * s.steps + k : offset[k] + i; }
+    long apart() const { return s.batch_major ? s.steps : 1; }
+
+    // Steps [from, to) of a part: the first row, and how the rows stand.
     template <typename F> void rows_of_steps(long part, long from, long to, F work) const {
-        const long rows = rows_of(part, s.sizes[from]);
-        if (s.sizes[from] == s.sizes[to - 1] && s.sizes[from] % parts() == 0) {
-            work(offset[from] + part, rows * (to - from));
-            return;
+        const long rows = rows_of(part, s.sizes[from]), P = parts();
+        if (s.batch_major) {
+            work(row(from, part), Grouped{to - from, 1, rows, P * s.steps});
+        } else if (s.sizes[from] == s.sizes[to - 1] && s.sizes[from] % P == 0) {
+            work(row(from, part), Grouped{rows * (to - from), P, 1, 0});
+        } else {
+            for (long k = from; k < to; ++k)
+                if (const long here = rows_of(part, s.sizes[k])) work(row(k, part), Grouped{here, P, 1, 0});
         }
-        for (long k = from; k < to; ++k)
-            if (const long here = rows_of(part, s.sizes[k])) work(offset[k] + part, here);
     }
 
     template <typename F> void parallel(long count, F work) const { run_parallel(s, count, work); }
