@@ -1,4 +1,4 @@
-"""One token at a time, batch 1: recur's stream, torch.nn.LSTM called a step at a time, and ONNX Runtime on the same cell."""
+"""One token at a time, batch 1: recur, torch.nn.LSTM called a step at a time, and ONNX Runtime on the same cell."""
 
 from __future__ import annotations
 
@@ -62,12 +62,14 @@ def _onnx(lstm: nn.LSTM, H: int, threads: int) -> Step | None:
     except ImportError:
         return None
 
-    def gates(weight: Tensor) -> Any:
-        i, f, g, o = weight.detach().chunk(4)
+    weights = lstm.state_dict()
+
+    def gates(name: str) -> Any:
+        i, f, g, o = weights[f"{name}_l0"].chunk(4)
         return torch.cat([i, o, f, g])[None].numpy()
 
-    both = np.concatenate([gates(lstm.bias_ih_l0), gates(lstm.bias_hh_l0)], axis=1)
-    constants = {"W": gates(lstm.weight_ih_l0), "R": gates(lstm.weight_hh_l0), "B": both}
+    both = np.concatenate([gates("bias_ih"), gates("bias_hh")], axis=1)
+    constants = {"W": gates("weight_ih"), "R": gates("weight_hh"), "B": both}
     node = onnx.helper.make_node("LSTM", ["X", "W", "R", "B", "", "h", "c"], ["", "h1", "c1"], hidden_size=H)
     graph = onnx.helper.make_graph(
         [node],

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from recur.layers import Recurrent
 from recur.scan import native_op
@@ -16,20 +17,17 @@ from tests.support import Case, all_close, needs_core
 pytestmark = needs_core
 
 
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
-    """What the operators were called with in the scans of a test, through PyTorch's dispatcher."""
-    found: dict[str, list[Any]] = {"scan": [], "scan_backward": []}
-    monkeypatch.setattr(native_op, "plain", lambda x: False)
+class Watch(TorchDispatchMode):
+    """What the operators are called with by PyTorch's dispatcher."""
 
-    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if op.namespace == "recur":
-                found[op._schema.name.split("::")[1]].append(args)
-            return op(*args, **(kwargs or {}))
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: dict[str, list[Any]] = {"scan": [], "scan_backward": []}
 
-    with Watch():
-        yield found
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if op.namespace == "recur":
+            self.calls[op._schema.name.split("::")[1]].append(args)
+        return op(*args, **(kwargs or {}))
 
 
 def copied(args: Any, differentiable: bool) -> Any:
@@ -41,16 +39,16 @@ def copied(args: Any, differentiable: bool) -> Any:
 
 @pytest.mark.parametrize("train", [True, False], ids=["for training", "for use"])
 @pytest.mark.parametrize("name", ["elman", "gru", "peephole"])
-def test_the_operators_keep_their_promises(name: str, train: bool, calls: dict[str, list[Any]]) -> None:
+def test_the_operators_keep_their_promises(name: str, train: bool) -> None:
     case = Case(name, B=2, T=3)
-    if not train:
-        with torch.no_grad():
-            case.scan(backend="native")
-    else:
-        case.loss(case.scan(backend="native", lengths=[3, 2], mask=torch.rand(2, 3, dtype=torch.float64))).backward()
-    assert [len(made) for made in calls.values()] == [1, int(train)]
-    for op, made in calls.items():
-        for args in list(made):
+    mask = torch.rand(2, 3, dtype=torch.float64)
+    with Watch() as watch, torch.set_grad_enabled(train):
+        result = case.scan(backend="native", lengths=[3, 2], mask=mask) if train else case.scan(backend="native")
+        if train:
+            case.loss(result).backward()
+    assert [len(made) for made in watch.calls.values()] == [1, int(train)]
+    for op, made in watch.calls.items():
+        for args in made:
             given = copied(args, differentiable=op == "scan")  # its derivative has none
             torch.library.opcheck(getattr(torch.ops.recur, op).default, given)
 

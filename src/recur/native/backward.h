@@ -1,10 +1,11 @@
 // The loop over time from its end, then the weights' gradients as large products.
 template <typename T> struct Backward : Frame<T> {
     using Base = Frame<T>;
-    using Base::as, Base::blocks, Base::chunk, Base::H, Base::offset, Base::padded, Base::panel, Base::parts, Base::rows_of;
+    using Base::as, Base::blocks, Base::chunk, Base::H, Base::apart, Base::row, Base::padded, Base::panel, Base::parts, Base::rows_of;
     using Base::s, Base::scratch, Base::width, Base::run_program, Base::pack_recurrent, Base::parallel, Base::by_rows;
     using Bound = typename Base::Bound;
-    using Base::input, Base::pack_all, Base::rides, Base::riding_steps, Base::rows_of_steps, Base::summed, Base::sums;
+    using In = typename Base::In;
+    using Base::after, Base::input, Base::pack_all, Base::rides, Base::riding_steps, Base::rows_of_steps, Base::summed, Base::sums;
 
     explicit Backward(const Scan& scan) : Base(scan, true) {}
 
@@ -20,7 +21,7 @@ template <typename T> struct Backward : Frame<T> {
     }
 
     void steps(long part, Arena arena) const {
-        const long P = parts(), GH = s.gates * H, KH = s.kept * H, OH = s.own * H, most = rows_of(part, s.S);
+        const long P = parts(), Q = P * apart(), GH = s.gates * H, KH = s.kept * H, OH = s.own * H, most = rows_of(part, s.S);
         const long riding = riding_steps(part);
         Bound bound(s, arena);
         T* total = arena.take<T>(chunk * width);
@@ -33,7 +34,7 @@ template <typename T> struct Backward : Frame<T> {
         T* sum = sums + part * summed * padded;
 
         for (long k = s.steps - 1, had = 0; k >= 0; --k) {
-            const long rows = rows_of(part, s.sizes[k]), first = offset[k] + part;
+            const long rows = rows_of(part, s.sizes[k]), first = row(k, part);
             for (long j = 0; j < s.states && had < rows; ++j)  // segments that end here
                 for (long i = had; i < rows; ++i)
                     if (s.d_final[j])
@@ -45,27 +46,29 @@ template <typename T> struct Backward : Frame<T> {
             if (s.norms) record_norms(carried, k, part, rows);
             for (long b = 0; b < blocks; ++b)
                 for (long from = 0; from < rows; from += chunk) {
-                    const long here = std::min<long>(chunk, rows - from), unit = b * width, row = first + from * P;
-                    if (s.d_outputs) add_outputs(total, carried[0] + from * H + unit, row, unit, here);
-                    run_program(bound, b, here, [&](const Place& place, bool& in_scratch) -> Operand<T> {
+                    const long here = std::min<long>(chunk, rows - from), unit = b * width, at = first + from * Q;
+                    if (s.d_outputs) add_outputs(total, carried[0] + from * H + unit, at, unit, here);
+                    run_program(bound, b, here, [&](const Place& place, In& in) -> Operand<T> {
                         const long q = place.index;
                         switch (Kind(place.kind)) {
-                            case Kind::share: return {as(s.share) + row * GH + q * H + unit, P * GH};
-                            case Kind::kept: return {as(s.tape) + row * KH + q * H + unit, P * KH};
+                            case Kind::share: return {as(s.share) + at * GH + q * H + unit, Q * GH};
+                            case Kind::kept: return {as(s.tape) + at * KH + q * H + unit, Q * KH};
                             case Kind::before: {
-                                const T* at = k ? as(s.state[q]) + (offset[k - 1] + part + from * P) * H
-                                                : as(s.initial[q]) + (part + from * P) * H;
-                                return {const_cast<T*>(at) + unit, P * H};
+                                const T* was = k ? as(s.state[q]) + (row(k - 1, part) + from * Q) * H
+                                                 : as(s.initial[q]) + (part + from * P) * H;
+                                return {const_cast<T*>(was) + unit, (k ? Q : P) * H};
                             }
-                            case Kind::after: return {as(s.state[q]) + row * H + unit, P * H};
+                            case Kind::after: return {as(s.state[q]) + at * H + unit, Q * H};
                             case Kind::d_after:
                                 if (q || !s.d_outputs) return {carried[q] + from * H + unit, H};
-                                in_scratch = true;
+                                in = In::scratch;
                                 return {total, width};
-                            case Kind::d_share: return {as(s.d_share) + row * GH + q * H + unit, P * GH};
-                            case Kind::d_product: return {as(s.d_product) + row * OH + q * H + unit, P * OH};
+                            case Kind::d_share:
+                                if (s.d_share == s.share) in = In::memory_afterwards;  // what is kept there is still read
+                                return {as(s.d_share) + at * GH + q * H + unit, Q * GH};
+                            case Kind::d_product: return {as(s.d_product) + at * OH + q * H + unit, Q * OH};
                             case Kind::d_before: return {passed[q] + from * H + unit, H};
-                            default: in_scratch = true; return {sum + q * padded + unit, 0};
+                            default: in = In::scratch; return {sum + q * padded + unit, 0};
                         }
                     });
                 }
@@ -74,24 +77,23 @@ template <typename T> struct Backward : Frame<T> {
             std::swap(carried, passed);
             if (s.d_data && rides() && k % riding == 0)
                 rows_of_steps(part, k, std::min(s.steps, k + riding),
-                              [&](long row, long count) { input_gradient(row, count, P); });
+                              [&](long at, const Grouped& which) { input_gradient(at, which); });
         }
         for (long j = 0; j < s.states; ++j)
             for (long i = 0; i < most; ++i)
                 std::memcpy(as(s.d_initial[j]) + (part + i * P) * H, carried[j] + i * H, sizeof(T) * H);
     }
 
-    // ∂L/∂x = d · W for rows of the packed order: the first, how many, the distance between them.
-    void input_gradient(long first, long rows, long distance) const {
+    // ∂L/∂x = d · W for rows that stand like this from the first on.
+    void input_gradient(long first, const Grouped& rows) const {
         const long GH = s.gates * H;
-        by_panels<T>(as(s.d_share) + first * GH, distance * GH, input, {}, as(s.d_data) + first * s.D, distance * s.D, rows,
-                     s.D, GH);
+        by_panels<T>(as(s.d_share) + first * GH, input, nullptr, as(s.d_data) + first * s.D, rows, s.D, GH);
     }
 
-    void add_outputs(T* total, const T* carried, long row, long unit, long rows) const {
+    void add_outputs(T* total, const T* carried, long first, long unit, long rows) const {
         const long have = std::min<long>(width, H - unit);
         for (long i = 0; i < rows; ++i) {
-            const T *out = as(s.d_outputs) + (row + i * parts()) * H + unit, *in = carried + i * H;
+            const T *out = as(s.d_outputs) + (first + i * parts() * apart()) * H + unit, *in = carried + i * H;
             if (have == width)
                 for (int v = 0; v < width; v += Tile<T>::lanes)
                     store<T>(total + i * width + v, load<T>(in + v) + load<T>(out + v));
@@ -102,7 +104,7 @@ template <typename T> struct Backward : Frame<T> {
 
     // ∂L/∂h_{t−1} through the products: Σ over them of d · U, and the mask on the way.
     void through_recurrent(T* passed, T* product, long part, long first, long rows) const {
-        const long P = parts();
+        const long P = parts(), Q = P * apart();
         for (long b = 0; b < blocks; ++b)
             for (long from = 0; from < rows; from += chunk) {
                 const long here = std::min<long>(chunk, rows - from), unit = b * width;
@@ -116,7 +118,7 @@ template <typename T> struct Backward : Frame<T> {
                     const long q = s.product_place[r], own = q - s.gates;
                     const T* d = q < s.gates ? as(s.d_share) + q * H : as(s.d_product) + own * H;
                     const long ld = (q < s.gates ? s.gates : s.own) * H;
-                    rows_by_panel<T>(d + (first + from * P) * ld, P * ld, here, panel(b, r), onto, to, step, H);
+                    rows_by_panel<T>(d + (first + from * Q) * ld, Q * ld, here, panel(b, r), onto, to, step, H);
                 }
                 if (direct) continue;
                 for (long i = 0; i < here; ++i)
@@ -131,7 +133,7 @@ template <typename T> struct Backward : Frame<T> {
     // g ← ξ g, then g ← min(1, θ/‖g‖) g for each row, ‖g‖ over all states.
     void bound_carried(const std::vector<T*>& passed, long first, long rows) const {
         for (long i = 0; i < rows; ++i) {
-            double scale = s.xi ? s.xi[first + i * parts()] : 1.0;
+            double scale = s.xi ? s.xi[first + i * parts() * apart()] : 1.0;
             const bool cut = scale == 0;  // whatever comes, even if it is no number
             if (s.clip > 0) {
                 double square = 0;
@@ -158,9 +160,9 @@ template <typename T> struct Backward : Frame<T> {
     void record_norms(const std::vector<T*>& carried, long k, long part, long rows) const {
         for (long j = 0; j < s.states; ++j)
             for (long i = 0; i < rows; ++i) {
-                const long row = offset[k] + part + i * parts();
-                const T* out = j == 0 && s.d_outputs ? as(s.d_outputs) + row * H : nullptr;
-                as(s.norms[j])[row] = T(std::sqrt(squares(carried[j] + i * H, out, H)));
+                const long at = row(k, part + i * parts());
+                const T* out = j == 0 && s.d_outputs ? as(s.d_outputs) + at * H : nullptr;
+                as(s.norms[j])[at] = T(std::sqrt(squares(carried[j] + i * H, out, H)));
             }
     }
 
@@ -182,10 +184,11 @@ template <typename T> struct Backward : Frame<T> {
     // What is left: large products over all steps.
     void weight_gradients() const {
         const long GH = s.gates * H, D = s.D;
-        if (s.d_data && !rides()) by_rows(s.N, [&](long from, long rows, Arena) { input_gradient(from, rows, 1); });
+        if (s.d_data && !rides()) by_rows(s.N, [&](long, long from, long rows) { input_gradient(from, {rows, 1, 1, 0}); });
         bool alike = s.products == s.gates;  // each product's gradient is that of its gate
         for (long r = 0; r < s.products; ++r) alike = alike && s.product_place[r] == r;
-        by_rows(GH, [&](long from, long rows, Arena arena) {
+        by_rows(GH, [&](long part, long from, long rows) {
+            Arena arena = after(part);
             const T* d = as(s.d_share) + from;
             const Target<T> W{Source<T>{as(s.data), D, 1}, as(s.d_weight_ih) + from * D, D};
             if (!alike) {
@@ -202,7 +205,8 @@ template <typename T> struct Backward : Frame<T> {
                 ++many;
             const long q = s.product_place[r], ld = (q < s.gates ? s.gates : s.own) * H;
             const T* d = q < s.gates ? as(s.d_share) + q * H : as(s.d_product) + (q - s.gates) * H;
-            by_rows(many * H, [&](long from, long rows, Arena arena) {
+            by_rows(many * H, [&](long part, long from, long rows) {
+                Arena arena = after(part);
                 const Target<T> U{states_before(arena), as(s.d_weight_hh) + (r * H + from) * H, H};
                 transposed_product<T>(d + from, ld, {U}, rows, s.N, arena);
             });
@@ -216,8 +220,8 @@ template <typename T> struct Backward : Frame<T> {
         const T** factors = s.mask ? arena.take<const T*>(s.N) : nullptr;
         for (long k = 0; k < s.steps; ++k)
             for (long i = 0; i < s.sizes[k]; ++i) {
-                rows[offset[k] + i] = k ? as(s.state[0]) + (offset[k - 1] + i) * H : as(s.initial[0]) + i * H;
-                if (s.mask) factors[offset[k] + i] = as(s.mask) + i * H;
+                rows[row(k, i)] = k ? as(s.state[0]) + row(k - 1, i) * H : as(s.initial[0]) + i * H;
+                if (s.mask) factors[row(k, i)] = as(s.mask) + i * H;
             }
         Source<T> source;
         source.rows = rows;

@@ -26,13 +26,15 @@ struct Program {
 typedef void (*Task)(void*);
 typedef void (*Parallel)(Task, void*, unsigned threads, unsigned flags);  // OpenMP's GOMP_parallel
 
-// A scan in packed order: N steps of S segments; step k is taken by the first sizes[k] of them. All matrices row-major.
+// A scan: N steps of S segments; step k is taken by the first sizes[k] of them. In packed order the rows of a step stand
+// side by side; batch-major, which needs all segments to be equally long, those of a segment. Matrices are row-major.
 struct Scan {
     int64_t D, H, gates, products, states, extras, constants;
     int64_t kept;      // values of the tape beyond the gates' own places
     int64_t own;       // gradients of products that are not those of the gate of the same name
     int64_t steps, N, S;
     const int64_t* sizes;
+    int64_t batch_major;
     int64_t biased;    // whether gates and products have biases
     int64_t threads;
     Parallel parallel; // torch's own pool, or null

@@ -40,6 +40,7 @@ class Scan(Structure):
         *((name, c_int64) for name in ("D", "H", "gates", "products", "states", "extras", "constants", "kept", "own")),
         *((name, c_int64) for name in ("steps", "N", "S")),
         ("sizes", c_void_p),
+        ("batch_major", c_int64),
         ("biased", c_int64),
         ("threads", c_int64),
         ("parallel", c_void_p),

@@ -146,23 +146,35 @@ INLINE void tile_at_edge(int rows, const T* a, long a_step, bool packed, const T
 // Sizes that keep what is used again in the cache: K and rows of A in a block, columns of B.
 constexpr long DEEP = 384, WIDE = 512, TALL = 8 * TILE_ROWS;
 
-// C (M, N) = from + A (M, K) · B, with A as it lies and B packed whole, panel after panel.
+// Rows of a matrix that stand in groups: `rows` of them `step` apart, and so again, `groups` times, `group` apart.
+struct Grouped {
+    long rows, step, groups, group;
+};
+
+// C = bias + A · B for these rows of A and C, with A as it lies (K wide) and B (K, N) packed whole, panel after panel.
 template <typename T>
-void by_panels(const T* a, long a_step, const T* panels, From<T> from, T* c, long c_step, long M, long N, long K) {
+void by_panels(const T* a, const T* panels, const T* bias, T* c, const Grouped& at, long N, long K) {
     constexpr int width = Tile<T>::width;
-    const long deep = M > TILE_ROWS ? DEEP : K;  // a panel that is read once is best read from end to end
-    for (long m0 = 0; m0 < M; m0 += TALL)
-        for (long k0 = 0; k0 < K; k0 += deep) {
-            const long m_end = std::min(M, m0 + TALL), k_here = std::min(deep, K - k0);
-            const From<T> onto = k0 ? From<T>{c, c_step} : from;
-            for (long n = 0; n < N; n += width)
-                for (long i = m0; i < m_end;) {
-                    const int rows = next_rows<T>(m_end - i);
-                    tile_at_edge<T>(rows, a + i * a_step + k0, a_step, false, panels + n * K + k0 * width, onto.at(i, n),
-                                    c + i * c_step + n, c_step, k_here, N - n);
-                    i += rows;
-                }
-        }
+    const long few = at.rows * at.groups;
+    const long deep = few > TILE_ROWS ? DEEP : K;  // a panel that is read once is best read from end to end
+    const long at_once = std::max(1L, TALL / at.rows);
+    for (long g0 = 0; g0 < at.groups; g0 += at_once)
+        for (long m0 = 0; m0 < at.rows; m0 += TALL)
+            for (long k0 = 0; k0 < K; k0 += deep) {
+                const long g_end = std::min(at.groups, g0 + at_once), m_end = std::min(at.rows, m0 + TALL);
+                const long k_here = std::min(deep, K - k0);
+                for (long n = 0; n < N; n += width)
+                    for (long g = g0; g < g_end; ++g)
+                        for (long i = m0; i < m_end;) {
+                            const int rows = next_rows<T>(m_end - i);
+                            const long row = i * at.step + g * at.group;
+                            T* to = c + row * N + n;
+                            const From<T> from = k0 ? From<T>{to, at.step * N} : bias ? From<T>{bias + n, 0} : From<T>{};
+                            tile_at_edge<T>(rows, a + row * K + k0, at.step * K, false, panels + n * K + k0 * width, from, to,
+                                            at.step * N, k_here, N - n);
+                            i += rows;
+                        }
+            }
 }
 
 // Columns [m0, m0 + M) of A (K, …), transposed, as the tiles take them: k after k within a tile.
@@ -195,10 +207,10 @@ template <typename T, int count>
 void transposed_product(const T* a, long a_step, const Target<T> (&targets)[count], long M, long K, Arena arena) {
     constexpr int width = Tile<T>::width;
     constexpr long at_once = WIDE / width;
-    T* panels = arena.take<T>(DEEP * WIDE);
-    T* block = arena.take<T>(TALL * DEEP);
     long total = 0;
     for (const Target<T>& target : targets) total += whole_panels<T>(target.N) / width;
+    T* panels = arena.take<T>(std::min(DEEP, K) * std::min(WIDE, total * width));
+    T* block = arena.take<T>(TALL * std::min(DEEP, K));
     const auto find = [&](long p, long& n) -> const Target<T>& {  // the p-th panel of all: its matrix and first column
         long before = 0;
         for (int t = 0; t + 1 < count && p >= before + whole_panels<T>(targets[t].N) / width; ++t)
@@ -235,4 +247,7 @@ void transposed_product(const T* a, long a_step, const Target<T> (&targets)[coun
         }
 }
 
-template <typename T> constexpr long transposed_product_bytes() { return (DEEP * WIDE + TALL * DEEP) * sizeof(T) + 256; }
+template <typename T> long transposed_product_bytes(long first, long second, long K) {
+    const long columns = std::min(WIDE, whole_panels<T>(first) + whole_panels<T>(second));
+    return std::min(DEEP, K) * (columns + TALL) * long(sizeof(T)) + 192;
+}

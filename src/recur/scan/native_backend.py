@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -25,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def refuses(call: Call) -> str | None:
     if call.mask is not None and call.mask.requires_grad and torch.is_grad_enabled():
         return "it gives no gradient to the mask, which asks for one"
-    return cannot(call.cell, call.data, "bias_ih" in call.weights)
+    return cannot(call.cell, call.x, "bias_ih" in call.weights)
 
 
 def cannot(cell: Cell, x: Tensor, biased: bool) -> str | None:
@@ -48,10 +49,17 @@ def run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
     from recur.scan import native_op
 
     text, given, extras = operands(call.cell, call.weights)
-    record = call.trace.keep if call.trace.wanted else None
-    options = (call.mask, call.xi, call.sizes, call.bptt.clip or 0.0, text)
-    results = native_op.scan_op(record, call.data, given, extras, list(call.state), *options)
-    return results[0], tuple(results[1 : 1 + len(call.state)])
+    batch_major = call.packing is None
+    data = call.x.reshape(-1, call.x.shape[-1]) if batch_major else call.data
+    xi = call.xi
+    if xi is not None and batch_major:
+        xi = xi.view(len(call.sizes), -1).t().contiguous()
+    record = functools.partial(call.trace.keep, batch_major=batch_major) if call.trace.wanted else None
+    options = (call.mask, xi, call.sizes, batch_major, call.bptt.clip or 0.0, text)
+    outputs, *rest = native_op.scan_op(record, data, given, extras, list(call.state), *options)
+    if batch_major:
+        outputs = outputs.view(*call.x.shape[:2], -1)
+    return outputs, tuple(rest[: len(call.state)])
 
 
 def operands(cell: Cell, weights: Weights) -> tuple[str, list[Tensor], list[Tensor]]:

@@ -67,6 +67,7 @@ class NativeCall:
         mask: Tensor | None,
         xi: Tensor | None,
         sizes: Sequence[int],
+        batch_major: bool,
         clip: float,
     ) -> None:
         core, a = library.core(), cell.assembly
@@ -81,6 +82,7 @@ class NativeCall:
         for count in ("gates", "products", "states", "extras", "kept", "own"):
             setattr(s, count, getattr(a, count))
         s.steps, s.sizes = len(sizes), self.hold((ctypes.c_int64 * len(sizes))(*sizes))
+        s.batch_major = int(batch_major)
         s.threads, s.parallel = torch.get_num_threads(), core.parallel
         s.biased = int(len(weights) > len(cell.weight_names(biased=False)))
         for name, weight in zip(cell.weight_names(bool(s.biased)), weights, strict=True):

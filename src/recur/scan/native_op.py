@@ -21,12 +21,12 @@ Tensors = list[Tensor]
 LIBRARY = torch.library.Library("recur", "DEF")
 LIBRARY.define(
     "scan(Tensor data, Tensor[] weights, Tensor[] extras, Tensor[] state, Tensor? mask, Tensor? xi, int[] sizes, "
-    "float clip, str cell, bool train) -> Tensor[]"
+    "bool batch_major, float clip, str cell, bool train) -> Tensor[]"
 )
 LIBRARY.define(
     "scan_backward(Tensor?[] gradients, Tensor data, Tensor[] weights, Tensor[] extras, Tensor[] state, Tensor? mask, "
-    "Tensor? xi, Tensor outputs, Tensor[] saved, int[] sizes, float clip, str cell, bool for_data, bool norms) "
-    "-> Tensor[]"
+    "Tensor? xi, Tensor outputs, Tensor[] saved, int[] sizes, bool batch_major, float clip, str cell, "
+    "bool for_data, bool norms) -> Tensor[]"
 )
 
 
@@ -53,6 +53,7 @@ def _forward(
     mask: Tensor | None,
     xi: Tensor | None,
     sizes: Sequence[int],
+    batch_major: bool,
     clip: float,
     cell: str,
     train: bool,
@@ -61,7 +62,7 @@ def _forward(
     data, weights, extras, state = data.contiguous(), _contiguous(weights), _contiguous(extras), _contiguous(state)
     mask = mask if mask is None else mask.contiguous()
     program = loaded.train if train else loaded.use
-    call = NativeCall(loaded, program, data, weights, extras, state, mask, None, sizes, 0.0)
+    call = NativeCall(loaded, program, data, weights, extras, state, mask, None, sizes, batch_major, 0.0)
     outputs, finals, share, tape, others = _empty_results(loaded.assembly, data, state, train)
     kept = share if share is not None else data.new_empty(data.shape[0], loaded.assembly.gates * outputs.shape[1])
     call.scan.share = kept.data_ptr()
@@ -89,28 +90,34 @@ def _backward(
     outputs: Tensor,
     saved: Tensors,
     sizes: Sequence[int],
+    batch_major: bool,
     clip: float,
     cell: str,
     for_data: bool,
     norms: bool,
+    spend_saved: bool = False,
 ) -> Tensors:
+    """`spend_saved` may write over what was saved: nobody will come this way again."""
     loaded = load(cell)
     a = loaded.assembly
     data, weights, extras, state = data.contiguous(), _contiguous(weights), _contiguous(extras), _contiguous(state)
     gradients = [g if g is None else g.contiguous() for g in gradients]
     mask = mask if mask is None else mask.contiguous()
-    call = NativeCall(loaded, loaded.back, data, weights, extras, state, mask, xi, sizes, clip)
+    call = NativeCall(loaded, loaded.back, data, weights, extras, state, mask, xi, sizes, batch_major, clip)
     s, rest = call.scan, list(saved)
+    N, H = outputs.shape
+    d_share = data.new_empty(0 if spend_saved and a.reads_share else N, a.gates * H)
+    d_product = data.new_empty(N, a.own * H)
+    s.d_share, s.d_product = d_share.data_ptr(), d_product.data_ptr()
     if a.reads_share:
         s.share = rest.pop(0).data_ptr()
+        if spend_saved:
+            s.d_share = s.share
     if a.kept:
         s.tape = rest.pop(0).data_ptr()
     s.state = call.hold(pointers([outputs, *rest]))
     s.d_outputs = None if gradients[0] is None else gradients[0].data_ptr()
     s.d_final = call.hold(pointers(gradients[1:]))
-    N, H = outputs.shape
-    d_share, d_product = data.new_empty(N, a.gates * H), data.new_empty(N, a.own * H)
-    s.d_share, s.d_product = d_share.data_ptr(), d_product.data_ptr()
     d_data, d_weights, d_extras, d_state, traced = _empty_gradients(data, weights, extras, state, for_data, norms)
     s.d_data = d_data.data_ptr() if for_data else None
     for name, weight in zip(loaded.weight_names(bool(s.biased)), d_weights, strict=True):
@@ -150,10 +157,10 @@ class Differentiable(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, record: Any, counts: tuple[int, int, int], options: tuple[Any, ...], *tensors: Tensor) -> Any:
         data, weights, extras, state = _grouped(counts, tensors)
-        mask, xi, sizes, clip, cell = options
-        run = _forward if plain(data) else _below_autograd
-        results = run(data, weights, extras, state, mask, xi, sizes, clip, cell, True)
-        ctx.record, ctx.counts, ctx.options = record, counts, (sizes, clip, cell)
+        mask, xi, *others = options
+        run: Any = _forward if plain(data) else _below_autograd
+        results = run(data, weights, extras, state, *options, True)
+        ctx.record, ctx.counts, ctx.options = record, counts, others
         saved = results[1 + len(state) :]
         ctx.save_for_backward(mask, xi, results[0], *tensors, *saved)
         ctx.mark_non_differentiable(*saved)
@@ -166,11 +173,25 @@ class Differentiable(torch.autograd.Function):
         count = 1 + sum(ctx.counts)
         tensors, saved = rest[:count], rest[count:]
         data, weights, extras, state = _grouped(ctx.counts, tensors)
-        run = _backward if plain(data) and not torch.is_grad_enabled() else torch.ops.recur.scan_backward
-        found = run(
-            gradients[: 1 + len(state)], data, weights, extras, state, mask, xi, outputs, saved, *ctx.options,
-            ctx.needs_input_grad[3], ctx.record is not None,
-        )  # fmt: skip
+        arguments: tuple[Any, ...] = (
+            gradients[: 1 + len(state)],
+            data,
+            weights,
+            extras,
+            state,
+            mask,
+            xi,
+            outputs,
+            saved,
+            *ctx.options,
+        )
+        arguments += (ctx.needs_input_grad[3], ctx.record is not None)
+        if plain(data) and not torch.is_grad_enabled():
+            spend = not torch._C._autograd._get_current_graph_task_keep_graph()
+            backward: Any = _backward
+            found = backward(*arguments, spend_saved=spend)
+        else:
+            found = torch.ops.recur.scan_backward(*arguments)
         if ctx.record is not None:
             ctx.record(found[count:])
         return None, None, None, *(found[k] if ctx.needs_input_grad[3 + k] else None for k in range(count))
@@ -227,7 +248,9 @@ def scan_op(record: Any, data: Tensor, weights: Tensors, extras: Tensors, state:
         return found
     if train:
         return list(Differentiable.apply(record, (len(weights), len(extras), len(state)), options, *tensors))
-    return _forward(data, weights, extras, state, *options, False)
+    forward: Any = _forward
+    results: Tensors = forward(data, weights, extras, state, *options, False)
+    return results
 
 
 LIBRARY.impl("scan", _forward, "CPU")

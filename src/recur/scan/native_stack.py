@@ -38,7 +38,7 @@ class NativeStack:
         H = W.shape[0] // len(self.cell.gates)
         x, share = W.new_zeros(self.rows, W.shape[1]), W.new_zeros(self.rows, W.shape[0])
         states = [W.new_zeros(self.rows, H) for _ in self.cell.states]
-        call = NativeCall(loaded, loaded.use, x, given, extras, states, None, None, [self.rows], 0.0)
+        call = NativeCall(loaded, loaded.use, x, given, extras, states, None, None, [self.rows], False, 0.0)
         spare = [torch.empty_like(state) for state in states]
         call.scan.threads = min(call.scan.threads, self.rows)
         before, after = pointers(states), pointers(spare)

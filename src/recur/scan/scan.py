@@ -99,11 +99,11 @@ def scan(
 
     packing = None
     if lengths is None and reset is None and not reverse:
-        data, sizes = x.transpose(0, 1).reshape(T * B, -1), [B] * T
+        sizes = [B] * T
         xi = xi if xi is None else xi.t().reshape(-1)
     else:
         packing = Packing.of(B, T, lengths, reset, reverse, x.device)
-        data, sizes = packing.pack(x), packing.sizes
+        sizes = packing.sizes
         xi = xi if xi is None else packing.xi(xi, by_sequence=mode.window is not None)
         start = tuple(
             torch.where(packing.fresh[:, None], new[packing.row], old[packing.row])
@@ -111,13 +111,13 @@ def scan(
         )
         mask = mask if mask is None else mask[packing.row]
 
-    record = Trace(cell.states if trace else (), data, (B, T), packing)
-    call = Call(cell, weights, data, sizes, start, mask, xi, mode, record)
+    record = Trace(cell.states if trace else (), x, sum(sizes), packing)
+    call = Call(cell, weights, x, packing, sizes, start, mask, xi, mode, record)
     record.backend = _choose(call, backend)
     outputs, final = BACKENDS[record.backend].run(call)
 
     if packing is None:
-        outputs = outputs.view(T, B, H).transpose(0, 1)
+        outputs = outputs if outputs.dim() == 3 else outputs.view(T, B, H).transpose(0, 1)
     else:
         outputs = packing.unpack(outputs)
         final = tuple(part[packing.last] for part in final)
