@@ -15,7 +15,6 @@ from recur.scan import scan
 from tests.support import HERE, RUNS, Case, all_close, close
 
 
-
 @pytest.mark.parametrize("lengths", [None, [7, 3, 5]], ids=["whole", "lengths"])
 @pytest.mark.parametrize(("name", "backend"), RUNS, ids=[f"{n} on {b}" for n, b in RUNS])
 def test_truncated_is_the_gradient_of_the_detached_computation(name: str, backend: str, lengths: Any) -> None:

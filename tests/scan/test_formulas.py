@@ -1,4 +1,4 @@
-"""Every function that a step may use, run by the C++ core, against PyTorch's: values, gradients, what holds at kinks."""
+"""Every function that a step may use, run by the C++ core, against PyTorch's: values, and gradients at kinks too."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -179,7 +180,9 @@ def test_as_pytorch_has_it(name: str, k: int, monkeypatch: pytest.MonkeyPatch) -
         torch.testing.assert_close(a, torch.zeros_like(a) if b is None else b, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("name", ["relu", "tanh", "sigmoid", "hardtanh", "relu6", "exp", "abs", "sign", "gelu", "softplus"])
+@pytest.mark.parametrize(
+    "name", ["relu", "tanh", "sigmoid", "hardtanh", "relu6", "exp", "abs", "sign", "gelu", "softplus"]
+)
 def test_what_is_no_number_stays_none(name: str) -> None:
     """Also not turned into a bound: a network whose numbers break must not look as if they did not."""
     way = WAYS[name][0]
@@ -196,8 +199,6 @@ def test_to_the_last_digits(name: str, dtype: torch.dtype) -> None:
     given = steps.to(dtype)
     got = torch.cat([run_by_the_core(WAYS[name][0], [part]) for part in given.split(600)])
     x = given.double().numpy().astype("longdouble")
-    import numpy as np
-
     exact = {"tanh": np.tanh(x), "sigmoid": 1 / (1 + np.exp(-x)), "exp": np.exp(x)}[name]
     off = np.abs(got.double().numpy() - exact) / np.abs(exact)
     assert float(off.max()) < 4 * torch.finfo(dtype).eps

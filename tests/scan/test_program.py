@@ -34,6 +34,10 @@ def case_of(cell: Cell, H: int = 3) -> Case:
     return case
 
 
+def by(case: Case, backend: str, **options: Any) -> dict[str, Tensor]:
+    return case.everything(lambda: case.scan(backend=backend, **options))
+
+
 # What the way back costs ----------------------------------------------------------------------------------
 
 
@@ -114,12 +118,8 @@ def test_a_step_that(what: str, bias: bool) -> None:
         case = case_of(ODD[what], H)
         if not bias:
             case.weights = {name: w for name, w in case.weights.items() if not name.startswith("bias")}
-        for options in ({}, {"lengths": [5, 1, 3]}):
-            ours, theirs = (
-                case.everything(lambda backend=backend, options=options: case.scan(backend=backend, **options))
-                for backend in ("native", "loop")
-            )
-            all_close(ours, theirs)
+        all_close(by(case, "native"), by(case, "loop"))
+        all_close(by(case, "native", lengths=[5, 1, 3]), by(case, "loop", lengths=[5, 1, 3]))
 
 
 def test_options_that_change_are_read_again() -> None:
@@ -136,9 +136,7 @@ def test_options_that_change_are_read_again() -> None:
     case = case_of(cell)
     for change in (lambda: None, lambda: cell.by.__setitem__(0, 0.25), lambda: setattr(cell, "by", (2.0,))):
         change()
-        all_close(
-            case.everything(lambda: case.scan(backend="native")), case.everything(lambda: case.scan(backend="loop"))
-        )
+        all_close(by(case, "native"), by(case, "loop"))
 
 
 def test_a_cell_is_read_alike_in_every_mode() -> None:
@@ -202,11 +200,15 @@ REFUSED: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("step", "reason"), REFUSED, ids=[f"{k} {reason[:40]}" for k, (_, reason) in enumerate(REFUSED)])
+@pytest.mark.parametrize(
+    ("step", "reason"), REFUSED, ids=[f"{k} {reason[:40]}" for k, (_, reason) in enumerate(REFUSED)]
+)
 def test_refused_by_name_with_the_reason(step: Any, reason: str) -> None:
     cell = cell_of(step)
     weights, x = random_weights(cell, 4, 3), torch.randn(2, 3, 4, dtype=torch.float64)
-    with pytest.raises(BackendError, match=rf"backend 'native' cannot run this: .*{reason}.*take backend='auto'") as caught:
+    with pytest.raises(
+        BackendError, match=rf"backend 'native' cannot run this: .*{reason}.*take backend='auto'"
+    ) as caught:
         scan(cell, weights, x, backend="native")
     assert "\n" not in str(caught.value)
     with torch.no_grad():  # where a step may change what it was given
