@@ -1,0 +1,221 @@
+"""The C++ core under the address, undefined-behaviour and thread sanitizers, on calls recorded from the operator."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import recur
+from recur.bptt import BPTT
+from recur.native import library
+from recur.scan.native_call import NativeCall
+from tests.support import Case, core, needs_core
+
+pytestmark = needs_core
+
+NATIVE = Path(recur.__file__).parent / "native"
+DRIVER = Path(__file__).parent / "driver.cpp"
+FLAGS = [
+    "-std=gnu++17",
+    "-O1",
+    "-g1",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-Wno-psabi",
+    "-fno-sanitize-recover=all",
+]
+SANITIZERS = {
+    "address": ["-fsanitize=address,undefined", "-fno-sanitize=vptr,object-size"],
+    "thread": ["-fsanitize=thread"],
+}
+READ, WRITTEN = 1, 2
+
+
+# Recording ------------------------------------------------------------------------------------------------
+
+
+def fields_of(call: NativeCall, backward: bool) -> dict[str, tuple[int, bytes | int]]:
+    """Every field of a call: what is done with it, and what it holds, or how many bytes it will."""
+    s = call.scan
+    real = 8 if call.double else 4
+    G, R, N, S, H, D = s.gates * s.H, s.products * s.H, s.N, s.S, s.H, s.D
+    found: dict[str, tuple[int, bytes | int]] = {}
+
+    def number(name: str, value: int) -> None:
+        found[name] = READ, int(value).to_bytes(8, "little", signed=True)
+
+    def array(name: str, pointer: int | None, count: int, kind: int = READ, size: int = real) -> None:
+        if pointer:
+            found[name] = kind, ctypes.string_at(pointer, count * size) if kind & READ else count * size
+
+    def arrays(name: str, pointer: int | None, many: int, count: int, kind: int = READ) -> None:
+        each = ctypes.cast(pointer, ctypes.POINTER(ctypes.c_void_p)) if pointer else None
+        for k in range(many if each else 0):
+            array(f"{name}{k}", each[k], count, kind)
+
+    for name, kind in library.Scan._fields_:
+        if kind is ctypes.c_int64:
+            number(name, getattr(s, name))
+    for name, value in (("backward", backward), ("is_double", call.double), ("isa", core.isa)):
+        number(name, value)
+    for name in ("length", "count", "temps"):
+        number(name, getattr(s.program, name))
+    found["clip"] = READ, bytes(ctypes.c_double(s.clip))
+    array("code", ctypes.addressof(s.program.code.contents), s.program.length, size=ctypes.sizeof(library.Instruction))
+    array("places", ctypes.addressof(s.program.places.contents), s.program.count, size=ctypes.sizeof(library.Place))
+    array("sizes", s.sizes, s.steps, size=8)
+    array("constant", s.constant, s.constants, size=8)
+    array("product_place", s.product_place, max(1, s.products), size=4)
+    weights = {"weight_ih": G * D, "weight_hh": R * H, "bias_ih": G, "bias_hh": R}
+    for name, count in weights.items():
+        array(name, getattr(s, name), count)
+    array("data", s.data, N * D)
+    array("mask", s.mask, S * H)
+    arrays("extra", s.extra, s.extras, H)
+    arrays("initial", s.initial, s.states, S * H)
+    spent = backward and s.d_share == s.share
+    array("share", s.share, N * G, READ | WRITTEN if spent else READ if backward else WRITTEN)
+    array("tape", s.tape, N * s.kept * H, READ if backward else WRITTEN)
+    arrays("state", s.state, s.states, N * H, READ if backward else WRITTEN)
+    if not backward:
+        arrays("final_state", s.final_state, s.states, S * H, WRITTEN)
+        return found
+    array("xi", s.xi, N, size=8)
+    array("d_outputs", s.d_outputs, N * H)
+    arrays("d_final", s.d_final, s.states, S * H)
+    array("d_share", None if spent else s.d_share, N * G, WRITTEN)
+    array("d_product", s.d_product, N * s.own * H, WRITTEN)
+    array("d_data", s.d_data, N * D, WRITTEN)
+    for name, count in weights.items():
+        array(f"d_{name}", getattr(s, f"d_{name}"), count, WRITTEN)
+    arrays("d_extra", s.d_extra, s.extras, H, WRITTEN)
+    arrays("d_initial", s.d_initial, s.states, S * H, WRITTEN)
+    arrays("norms", s.norms, s.states, N, WRITTEN)
+    return found
+
+
+class Recorded:
+    """Calls as files, and what the operator gave for each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.expected: dict[Path, tuple[torch.dtype, bytes]] = {}
+
+    def record(self, call: NativeCall, backward: bool) -> Any:
+        fields = fields_of(call, backward)
+        path = self.folder / f"{len(self.expected)}"
+        with path.open("wb") as file:
+            for name, (kind, held) in fields.items():
+                count = held if isinstance(held, int) else len(held)
+                file.write(name.encode().ljust(16, b"\0") + kind.to_bytes(8, "little") + count.to_bytes(8, "little"))
+                file.write(held if isinstance(held, bytes) else b"")
+        workspace = RUN(call, backward)
+        addresses = {name: where for name, where in pointers_of(call).items() if name in fields}
+        written = sorted(name for name, (kind, _) in fields.items() if kind & WRITTEN)  # as a std::map has them
+        sizes = {name: held if isinstance(held, int) else len(held) for name, (_, held) in fields.items()}
+        result = b"".join(ctypes.string_at(addresses[name], sizes[name]) for name in written)
+        self.expected[path] = (torch.float64 if call.double else torch.float32), result
+        return workspace
+
+
+RUN = NativeCall.run
+
+
+def pointers_of(call: NativeCall) -> dict[str, int]:
+    """Where each array of a call lies, those of several by name and number."""
+    s = call.scan
+    found = {name: getattr(s, name) for name, kind in library.Scan._fields_ if kind is ctypes.c_void_p}
+    for name in ("state", "final_state", "d_extra", "d_initial", "norms"):
+        if found[name]:
+            each = ctypes.cast(found[name], ctypes.POINTER(ctypes.c_void_p))
+            found |= {f"{name}{k}": each[k] for k in range(s.extras if name == "d_extra" else s.states)}
+    return found
+
+
+CASES: list[tuple[str, tuple[int, int, int, int], torch.dtype, dict[str, Any]]] = [
+    ("lstm", (7, 3, 5, 33), torch.float64, {}),
+    ("gru", (14, 3, 3, 17), torch.float32, {"lengths": [1 + b % 3 for b in range(14)]}),
+    ("peephole", (3, 4, 2, 9), torch.float64, {"reverse": True, "trace": True}),
+    ("leaky", (5, 2, 9, 32), torch.float64, {"bptt": BPTT(xi=torch.rand(5, 2), clip=0.1)}),
+    ("elman", (1, 1, 1, 1), torch.float64, {}),
+    ("lstm1997", (4, 3, 40, 31), torch.float64, {"mask": torch.full((4, 31), 0.5, dtype=torch.float64)}),
+    ("indrnn", (3, 5, 1, 65), torch.float32, {"reset": torch.tensor([[False, True, False, False, True]] * 3)}),
+]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    torch.manual_seed(0)
+    found = Recorded(tmp_path_factory.mktemp("calls"))
+    was = core.isa
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NativeCall, "run", lambda call, backward: found.record(call, backward))
+        for isa in sorted({0, core.best_isa}):
+            core.isa = isa
+            for name, sizes, dtype, options in CASES:
+                case = Case(name, *sizes, dtype=dtype)
+                for keep in (True, False):  # a walk that spends what was kept, and one that does not
+                    torch.autograd.grad(case.loss(case.scan(backend="native", **options)), case.x, retain_graph=keep)
+    core.isa = was
+    return found
+
+
+# Running --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=SANITIZERS)
+def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The driver with this sanitizer in it; compiled anew only when a source has changed."""
+    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    flags = [*FLAGS, *SANITIZERS[request.param]]
+    empty = tmp_path_factory.mktemp("sanitizer") / "empty.cpp"
+    empty.write_text("int main() {}")
+    tried = subprocess.run([compiler, *flags, str(empty), "-o", str(empty.with_suffix(""))], capture_output=True)
+    if tried.returncode or subprocess.run([str(empty.with_suffix(""))], capture_output=True).returncode:
+        pytest.skip(f"no {request.param} sanitizer here")
+    sources = sorted([*NATIVE.glob("*.cpp"), *NATIVE.glob("*.h"), DRIVER])
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=True).stdout
+    content = hashlib.sha256(b"".join([version, repr(flags).encode(), *(path.read_bytes() for path in sources)]))
+    assert request.config.cache is not None
+    folder = request.config.cache.mkdir("native-driver")
+    built = folder / f"{request.param}-{content.hexdigest()[:16]}"
+    if not built.exists():
+        for old in folder.glob(f"{request.param}-*"):
+            old.unlink()
+        units = [DRIVER, NATIVE / "core.cpp", NATIVE / "isa_portable.cpp"]
+        others = [isa for isa in library.ISAS[1:] if isa != library.ISAS[core.best_isa]]
+        units += [NATIVE / f"isa_{library.ISAS[core.best_isa]}.cpp"] if core.best_isa else []
+        absent = empty.with_name("absent.cpp")  # instruction sets that the test does without, to compile less
+        absent.write_text('#include <cstdlib>\n#include "table.h"\n' + "".join(ABSENT.format(isa) for isa in others))
+        command = [compiler, *flags, f"-I{NATIVE}", *map(str, units), str(absent), "-pthread", "-o", f"{built}.new"]
+        subprocess.run(command, check=True)
+        Path(f"{built}.new").rename(built)
+    return built
+
+
+ABSENT = "namespace {} {{ Table table() {{ std::abort(); }} }}\n"
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_no_step_over_an_edge_and_no_race(driver: Path, threads: int, recorded: Recorded) -> None:
+    paths = [str(path) for path in recorded.expected]
+    ran = subprocess.run([str(driver), str(threads), *paths], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert not ran.stderr
+    for path, (dtype, bytes_) in recorded.expected.items():
+        got = torch.frombuffer(bytearray(Path(f"{path}.out").read_bytes()), dtype=dtype)
+        expected = torch.frombuffer(bytearray(bytes_), dtype=dtype)
+        assert len(got) == len(expected)
+        assert got.isfinite().all(), "all of it was written"
+        off, bound = (got - expected).abs().max().item(), 2e-5 if dtype == torch.float32 else 1e-12
+        assert off <= bound * max(1.0, expected.abs().max().item()), path.name
