@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "decode": {"errors", "models", "text"},
     "train": {"errors", "models", "text", "ngram"},
     "use": {"errors", "decode", "text", "train"},
-    "cli": {"errors", "cells", "scan", "text", "ngram", "decode", "train", "use", "__version__"},
+    "cli": {"errors", "cells", "native", "scan", "text", "ngram", "decode", "train", "use", "__version__"},
     "__main__": {"cli"},
 }
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from recur.cli.app import app, run
+from recur.native import library
+from tests.support import HERE, ISAS, core, needs_core
 
 BOOK = "the network reads a word and the word is kept\na state is a word that the network keeps\n" * 30
 
@@ -122,11 +124,37 @@ def test_stats(book: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     found = json_of(capsys, "doctor")
-    assert found["backends"] == {"torch": "works", "loop": "works"}
+    assert {found["backends"][name] for name in HERE} == {"works"}
     assert found["cores"] >= 1
     assert all(rate > 0 for rate in found["threads"]["gflops"].values())
     assert run(["doctor"]) == 0
-    assert "GFLOP/s" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "GFLOP/s" in printed
+    assert "C++ core of the native backend" in printed
+
+
+@needs_core
+def test_doctor_knows_the_core(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = json_of(capsys, "doctor")["native"]
+    assert found["built"]
+    assert found["instructions"] in ISAS
+    assert found["best"] == ISAS[-1]
+    assert found["threads"] == "torch's own" or "no OpenMP" in found["threads"]
+    monkeypatch.setattr(core, "isa", 0)
+    assert run(["doctor"]) == 0
+    assert f"portable (best: {ISAS[-1]})" in capsys.readouterr().out or len(ISAS) == 1
+
+
+def test_doctor_says_what_the_core_lacks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "_load", lambda: "it was not built when recur was installed")
+    monkeypatch.setattr("recur.cli.doctor.shutil.which", lambda name: None)
+    found = json_of(capsys, "doctor")
+    assert found["native"]["missing"] == "it was not built when recur was installed"
+    assert "C++ compiler" in found["native"]["cure"]
+    assert "its C++ core is missing: it was not built" in found["backends"]["native"]
+    assert found["backends"]["torch"] == "works"
+    assert run(["doctor"]) == 0
+    assert "none found" in capsys.readouterr().out
 
 
 # Mistakes -------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import shutil
 import statistics
 import time
 from typing import Any
@@ -41,6 +42,7 @@ def doctor(common: Common = Common()) -> None:  # noqa: B008  frozen
         "cores": _cores(),
         "threads": _threads(),
         "backends": _backends(),
+        "native": _native(),
         "gpu": _gpu(),
     }
     _show(screen, content)
@@ -105,6 +107,20 @@ def _backends() -> dict[str, str]:
     return found
 
 
+def _native() -> dict[str, Any]:
+    """The C++ core of the native backend: what it runs on, or what it lacks."""
+    from recur.native import library
+
+    core, missing = library.core(), library.missing()
+    if core is None:
+        compiler = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+        cure = "install recur again" if compiler else "install a C++ compiler (g++ or clang++), then recur again"
+        return {"built": library.built() is not None, "missing": missing, "compiler": compiler, "cure": cure}
+    best = library.ISAS[core.best_isa]
+    pool = "torch's own" if core.parallel else "its own: no OpenMP of torch's was found to share"
+    return {"built": True, "instructions": library.ISAS[core.isa], "best": best, "threads": pool}
+
+
 def _gpu() -> str:
     import torch
 
@@ -124,4 +140,12 @@ def _show(screen: Screen, content: dict[str, Any]) -> None:
     rates = {f"{count} thread{'s' * (count > 1)}": f"{rate:.0f} GFLOP/s" for count, rate in threads["gflops"].items()}
     title = f"{content['cores']} cores, of which torch uses {threads['torch_uses']}; measured, a large product:"
     screen.show(facts(title, rates), "")
-    screen.show(facts("backends", content["backends"] | {"GPU": content["gpu"]}))
+    screen.show(facts("backends", content["backends"] | {"GPU": content["gpu"]}), "")
+
+    native = content["native"]
+    if "missing" in native:
+        told = {"missing": native["missing"], "compiler": native["compiler"] or "none found", "cure": native["cure"]}
+    else:
+        chosen = "the best of this machine" if native["instructions"] == native["best"] else f"best: {native['best']}"
+        told = {"instructions": f"{native['instructions']} ({chosen})", "threads": native["threads"]}
+    screen.show(facts("C++ core of the native backend", told))

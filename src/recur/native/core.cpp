@@ -30,6 +30,7 @@ Table table(int isa) {
 
 extern "C" {
 int recur_best_isa() { return best(); }
+int64_t recur_scan_bytes() { return sizeof(Scan); }
 const char* recur_operations() { return OPERATIONS(AS_TEXT); }
 const char* recur_places() { return PLACES(AS_TEXT); }
 

@@ -81,6 +81,7 @@ void recur_forward(const Scan*, int isa, int is_double);
 // One scan after another, each on what the one before it wrote: one step of a stack of layers.
 void recur_stack(const Scan* const*, int64_t count, int isa, int is_double);
 void recur_backward(const Scan*, int isa, int is_double);
+int64_t recur_scan_bytes();  // of the struct, which Python holds a copy of
 const char* recur_operations();
 const char* recur_places();
 int recur_best_isa();

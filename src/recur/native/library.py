@@ -63,6 +63,9 @@ class Core:
 
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
+        library.recur_scan_bytes.restype = c_int64
+        if library.recur_scan_bytes() != ctypes.sizeof(Scan):
+            raise OSError("it was built from other sources; build it again")
         library.recur_operations.restype = library.recur_places.restype = c_char_p
         self.bytes = library.recur_workspace_bytes
         self.bytes.restype = c_int64
@@ -116,11 +119,22 @@ def built() -> Path | None:
 
 
 @functools.cache
-def core() -> Core | None:
+def _load() -> Core | str:
     path = built()
     if path is None:
-        return None
+        return "it was not built when recur was installed"
     try:
         return Core(path)
-    except OSError:  # built for another machine
-        return None
+    except (OSError, AttributeError) as error:  # built for another machine, or from other sources
+        return f"{path.name} cannot be used: {error}"
+
+
+def core() -> Core | None:
+    found = _load()
+    return None if isinstance(found, str) else found
+
+
+def missing() -> str | None:
+    """Why there is no core, if there is none."""
+    found = _load()
+    return found if isinstance(found, str) else None

@@ -31,8 +31,8 @@ def refuses(call: Call) -> str | None:
 
 def cannot(cell: Cell, x: Tensor, biased: bool) -> str | None:
     """Why this backend cannot run a cell on inputs such as x, or None if it can."""
-    if _without_core():
-        return "its C++ core was not built when recur was installed (recur doctor says more)"
+    if missing := _missing():
+        return f"its C++ core is missing: {missing} (recur doctor says more)"
     if x.device.type != "cpu":
         return f"it runs on the CPU, and x is on {x.device}"
     if x.dtype not in (torch.float32, torch.float64):
@@ -82,8 +82,8 @@ def _decided_once(function: F) -> F:
 
 
 @_decided_once
-def _without_core() -> bool:
-    return library.core() is None
+def _missing() -> str | None:
+    return library.missing()
 
 
 @_decided_once
