@@ -26,8 +26,8 @@ MAY_IMPORT = {
     "ngram": {"errors", "text"},
     "models": {"errors", "layers", "scan"},
     "decode": {"errors", "models", "text"},
-    "train": {"errors", "models", "text", "ngram"},
-    "use": {"errors", "decode", "text", "train"},
+    "train": {"errors", "decode", "models", "text", "ngram"},
+    "use": {"train"},
     "cli": {"errors", "cells", "scan", "text", "ngram", "decode", "train", "use", "__version__"},
     "__main__": {"cli"},
 }

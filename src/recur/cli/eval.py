@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,31 +70,14 @@ def eval(
 
 def _measure_run(screen: Screen, run: Run, given: Corpus | None, device: str, ngrams: bool) -> list[dict[str, Any]]:
     from recur.train.baseline import best_ngram
-    from recur.train.data import corpora, first_input
-    from recur.train.machine import pick_device
-    from recur.train.measure import mean_loss, perplexity
+    from recur.train.data import corpora
+    from recur.train.tasks.language import Language
 
     train, valid, test = corpora(run.config)
     text = given or test
-    ids = run.vocab.encode_corpus(text)
-    if not len(ids):
-        raise OptionError(f"{text.name} has no token to measure on")
-    model = run.load_model(str(pick_device(device)))
-    begun = time.perf_counter()
-    with screen.reading(text, f"measuring {run.path}", len(ids)) as heard:
-        loss = mean_loss(model, ids, first_input(run.vocab), heard=heard.heard)
-    seconds = time.perf_counter() - begun
-    unknown = sum(sum(run.vocab.unknown_tokens(piece).values()) for piece in text.pieces())
-    bits = loss / math.log(2)
-    row = {
-        "model": str(run.path),
-        "perplexity": perplexity(loss),
-        "bits_per_token": bits,
-        "bits_per_character": bits * len(ids) / text.characters,
-        "tokens": len(ids),
-        "oov": unknown,
-        "tokens_per_second": len(ids) / seconds,
-    }
+    model = Language(run, device)
+    with screen.reading(text, f"measuring {run.path}", text.characters) as heard:
+        row = model.measure(text, heard.heard)
     if not ngrams:
         return [row]
     ngram, _ = best_ngram(run.vocab, train, valid)

@@ -13,7 +13,7 @@ from recur.cli.screen import Screen
 from recur.errors import OptionError
 
 if TYPE_CHECKING:
-    from recur.use import Language
+    from recur.train.tasks.language import Language
 
 verb = App(
     help_epilogue="""Examples:

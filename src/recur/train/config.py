@@ -11,6 +11,13 @@ from typing import Any, Literal
 
 from recur.errors import OptionError, unknown
 
+COMMON = frozenset({
+    "task", "texts", "valid", "test", "cell", "hidden", "layers", "init", "forget_bias", "backend", "batch",
+    "optimizer", "rate", "momentum", "weight_decay", "warmup", "schedule", "clip", "clip_value", "accumulate",
+    "epochs", "steps", "minutes", "patience", "measure", "checkpoint", "on_nan", "device", "threads", "seed",
+})  # fmt: skip
+"""The options that every task reads."""
+
 
 @dataclass(frozen=True)
 class Config:
@@ -22,6 +29,9 @@ class Config:
     """What to learn from: files, folders, pydoc or stdlib."""
 
     _: dataclasses.KW_ONLY
+
+    task: str = "language"
+    """What to train."""
 
     valid: str | None = None
     """Measure on this text; a part of `texts` held out, if not given."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import statistics
 import time
+from collections.abc import Callable
 
 import torch
 
 from recur.errors import OptionError
-from recur.models import LanguageModel
 
 
 def pick_device(name: str) -> torch.device:
@@ -24,7 +24,7 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def pick_threads(model: LanguageModel, batch: int, window: int) -> int:
+def pick_threads(step: Callable[[], object]) -> int:
     """One thread or all cores, whichever takes a training step faster now: on a busy machine, where threads wait for
     each other, one can be many times as fast as two."""
     was = torch.get_num_threads()
@@ -32,13 +32,12 @@ def pick_threads(model: LanguageModel, batch: int, window: int) -> int:
     candidates = sorted({1, min(cores, was)})
     if len(candidates) == 1:
         return candidates[0]
-    ids = torch.zeros(batch, window, dtype=torch.long)
     seconds: dict[int, list[float]] = {threads: [] for threads in candidates}
     for turn in range(5):
         for threads, times in seconds.items():
             torch.set_num_threads(threads)
             begun = time.perf_counter()
-            model.loss(model(ids), ids).backward()
+            step()
             if turn:  # the first one warms up
                 times.append(time.perf_counter() - begun)
     torch.set_num_threads(was)

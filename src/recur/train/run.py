@@ -1,7 +1,7 @@
 """A run: a folder that holds all there is of it.
 
     config.toml          what was asked for
-    vocab.json           tokens and their ids
+    vocab.json           tokens and their ids; a task with several vocabularies names each file after its own
     model.safetensors    the best weights so far
     metrics.jsonl        one JSON object a line: what was measured, and when
     resume/              what it takes to go on: two checkpoints, and latest.json with their checksums
@@ -23,27 +23,34 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from recur.errors import RunError
-from recur.models import LanguageModel, LanguageOptions
 from recur.text import Vocab
 from recur.train.config import Config
+from recur.train.tasks import Vocabs, task_of
 
 
 class Run:
     """One folder."""
 
-    def __init__(self, path: Path | str, config: Config, vocab: Vocab) -> None:
-        self.path, self.config, self.vocab = Path(path), config, vocab
+    def __init__(self, path: Path | str, config: Config, vocabs: Vocabs) -> None:
+        self.path, self.config, self.vocabs = Path(path), config, vocabs
+        self.task = task_of(config)
+
+    @property
+    def vocab(self) -> Vocab:
+        """The vocabulary of what the model writes or reads, where a task has but one."""
+        return self.vocabs["vocab"]
 
     @staticmethod
-    def create(path: Path | str, config: Config, vocab: Vocab) -> Run:
-        run = Run(path, config, vocab)
+    def create(path: Path | str, config: Config, vocabs: Vocab | Vocabs) -> Run:
+        run = Run(path, config, {"vocab": vocabs} if isinstance(vocabs, Vocab) else vocabs)
         if (run.path / "config.toml").exists():
             raise RunError(f"{run.path} holds a run already; go on with it (recur resume {run.path}) or name another")
         (run.path / "resume").mkdir(parents=True, exist_ok=True)
-        write_whole(run.path / "vocab.json", vocab.to_json().encode())
+        for name, vocab in run.vocabs.items():
+            write_whole(run.path / f"{name}.json", vocab.to_json().encode())
         write_whole(run.path / "config.toml", config.to_toml().encode())
         return run
 
@@ -53,18 +60,18 @@ class Run:
         if not (path / "config.toml").is_file():
             raise RunError(f"{path} is not a run: it has no config.toml")
         config = Config.of(**Config.read_toml(path / "config.toml"))
-        return Run(path, config, Vocab.load(path / "vocab.json"))
+        return Run(path, config, {name: Vocab.load(path / f"{name}.json") for name in task_of(config).vocab_names})
 
     # The model --------------------------------------------------------------------------------------------
 
-    def new_model(self) -> LanguageModel:
-        return LanguageModel(len(self.vocab), options_of(self.config))
+    def new_model(self) -> Any:
+        return self.task.new_model(self.vocabs)
 
-    def save_model(self, model: LanguageModel, **about: Any) -> None:
+    def save_model(self, model: nn.Module, **about: Any) -> None:
         weights = {name: value.detach().contiguous().cpu() for name, value in model.state_dict().items()}
         write_whole(self.path / "model.safetensors", save(weights, {k: json.dumps(v) for k, v in about.items()}))
 
-    def load_model(self, device: str = "cpu") -> LanguageModel:
+    def load_model(self, device: str = "cpu") -> Any:
         path = self.path / "model.safetensors"
         if not path.is_file():
             raise RunError(f"{self.path} has no model.safetensors yet: train it on (recur resume {self.path})")
@@ -74,8 +81,21 @@ class Run:
         except (SafetensorError, OSError) as error:
             raise RunError(f"{path} is damaged: {error}") from None
         model = self.new_model()
-        fit(model, weights, str(path), len(self.vocab))
+        self.fit(model, weights, str(path))
         return model.to(device).eval()
+
+    def fit(self, model: nn.Module, weights: dict[str, Tensor], name: str) -> None:
+        """Put weights into a model, or say what does not fit."""
+        expected = {key: tuple(value.shape) for key, value in model.state_dict().items()}
+        got = {key: tuple(value.shape) for key, value in weights.items()}
+        if expected != got:
+            first = next(k for k in sorted({*expected, *got}) if expected.get(k) != got.get(k))
+            sizes = " and ".join(f"a vocabulary of {len(vocab)}" for vocab in self.vocabs.values())
+            raise RunError(
+                f"{name} does not fit config.toml{' and ' if sizes else ''}{sizes}: "
+                f"{first} is {got.get(first, 'missing')} where {expected.get(first, 'nothing')} is expected"
+            )
+        model.load_state_dict(weights)
 
     # Metrics ----------------------------------------------------------------------------------------------
 
@@ -137,24 +157,6 @@ class Run:
                 continue
             return torch.load(io.BytesIO(content), weights_only=True), complaints
         raise RunError(f"{self.path} has no checkpoint to go on from" + "".join(f"; {c}" for c in complaints))
-
-
-def options_of(config: Config) -> LanguageOptions:
-    return LanguageOptions(**{name: getattr(config, name) for name in LanguageOptions.__dataclass_fields__})
-
-
-def fit(model: LanguageModel, weights: dict[str, Tensor], name: str, V: int) -> None:
-    """Put weights into a model, or say what does not fit."""
-    expected = {key: tuple(value.shape) for key, value in model.state_dict().items()}
-    got = {key: tuple(value.shape) for key, value in weights.items()}
-    if expected != got:
-        wrong = [k for k in sorted({*expected, *got}) if expected.get(k) != got.get(k)]
-        first = wrong[0]
-        raise RunError(
-            f"{name} does not fit config.toml and a vocabulary of {V}: "
-            f"{first} is {got.get(first, 'missing')} where {expected.get(first, 'nothing')} is expected"
-        )
-    model.load_state_dict(weights)
 
 
 def write_whole(path: Path, content: bytes) -> None:
