@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "ngram": {"errors", "text"},
     "models": {"errors", "layers", "scan"},
     "decode": {"errors", "models", "text"},
-    "train": {"errors", "decode", "models", "text", "ngram"},
+    "train": {"errors", "decode", "layers", "models", "text", "ngram"},
     "use": {"train"},
     "cli": {"errors", "cells", "scan", "text", "ngram", "decode", "train", "use", "__version__"},
     "__main__": {"cli"},

@@ -59,6 +59,11 @@ class Forest:
     def leaves(self) -> int:
         return len(self.leaf_order)
 
+    def to(self, device: Any) -> Forest:
+        levels = tuple(Level(level.leaves, level.order.to(device), level.owner.to(device)) for level in self.levels)
+        roots, leaf_order, node_order = (k.to(device) for k in (self.roots, self.leaf_order, self.node_order))
+        return Forest(levels, roots, leaf_order, node_order, self.arities)
+
     @staticmethod
     def of(shapes: Sequence[Shape], device: Any = None) -> Forest:
         if not shapes:
@@ -82,7 +87,7 @@ class Forest:
             rank = {k: place for place, k in enumerate(ends + inner)}
             owner = [place for place, k in enumerate(inner) for _ in children[k]]
             order = [rank[k] for k in level]
-            levels.append(Level(len(ends), torch.tensor(order, device=device), _longs(owner, device)))
+            levels.append(Level(len(ends), _longs(order, device), _longs(owner, device)))
             leaf_order.append([leaf[k] for k in ends])
             computed.append(level)
             level = [child for k in inner for child in children[k]]

@@ -2,8 +2,10 @@
 
 from recur.text.corpus import Corpus
 from recur.text.encoded import encoded
+from recur.text.lines import Labelled, Sentence, read_labelled, read_lines, read_tagged
 from recur.text.stream import Batch, Stream
 from recur.text.tokens import BOS, EOS, PAD, SPECIALS, UNK, Characters, Subwords, Tokenizer, Words, make_tokenizer
+from recur.text.trees import Tree, parse_tree, read_trees, restructured, structure_of
 from recur.text.vocab import Vocab, fit_vocab
 
 __all__ = [
@@ -15,12 +17,22 @@ __all__ = [
     "Batch",
     "Characters",
     "Corpus",
+    "Labelled",
+    "Sentence",
     "Stream",
     "Subwords",
     "Tokenizer",
+    "Tree",
     "Vocab",
     "Words",
     "encoded",
     "fit_vocab",
     "make_tokenizer",
+    "parse_tree",
+    "read_labelled",
+    "read_lines",
+    "read_tagged",
+    "read_trees",
+    "restructured",
+    "structure_of",
 ]

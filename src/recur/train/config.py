@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recur.errors import OptionError, unknown
+from recur.train.labelling import LabellingFields
 
 COMMON = frozenset({
     "task", "texts", "valid", "test", "cell", "hidden", "layers", "init", "forget_bias", "backend", "batch",
@@ -20,13 +21,16 @@ COMMON = frozenset({
 
 
 @dataclass(frozen=True)
-class Config:
+class Texts:
+    texts: tuple[str, ...] = ("pydoc",)
+    """What to learn from: files, folders, pydoc or stdlib."""
+
+
+@dataclass(frozen=True)
+class Config(LabellingFields, Texts):
     """All there is to say about a training run."""
 
     # The text ---------------------------------------------------------------------------------------------
-
-    texts: tuple[str, ...] = ("pydoc",)
-    """What to learn from: files, folders, pydoc or stdlib."""
 
     _: dataclasses.KW_ONLY
 
