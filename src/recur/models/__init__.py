@@ -1,5 +1,20 @@
 """Layers with an input and a head for one task."""
 
+from recur.models.decoder import Context, Decoder, DecoderOptions, Scores, Writing
+from recur.models.labelled import Labelled
 from recur.models.language import LanguageModel, LanguageOptions, Predicted
+from recur.models.seq2seq import Seq2Seq, Seq2SeqOptions
 
-__all__ = ["LanguageModel", "LanguageOptions", "Predicted"]
+__all__ = [
+    "Context",
+    "Decoder",
+    "DecoderOptions",
+    "Labelled",
+    "LanguageModel",
+    "LanguageOptions",
+    "Predicted",
+    "Scores",
+    "Seq2Seq",
+    "Seq2SeqOptions",
+    "Writing",
+]
