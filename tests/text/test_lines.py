@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recur.errors import TextError
-from recur.text import read_labelled, read_lines, read_tagged
+from recur.text import numbered_lines, read_labelled, read_tagged
 
 
 def written(folder: Path, text: str) -> str:
@@ -17,7 +17,7 @@ def written(folder: Path, text: str) -> str:
 
 def test_every_line_has_its_place(tmp_path: Path) -> None:
     name = written(tmp_path, "a\r\n\nb")
-    assert list(read_lines(name)) == [(f"{name}:1", "a"), (f"{name}:2", ""), (f"{name}:3", "b")]
+    assert list(numbered_lines(name)) == [(f"{name}:1", "a"), (f"{name}:2", ""), (f"{name}:3", "b")]
 
 
 def test_labelled_texts(tmp_path: Path) -> None:

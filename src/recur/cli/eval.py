@@ -1,15 +1,15 @@
-"""recur eval: trained models, and n-grams, measured on a text."""
+"""recur eval: trained models, and n-grams, measured on a text or a table."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from recur.cli.options import Output
-from recur.cli.screen import Screen, table
+from recur.cli.screen import Screen, facts, table
 from recur.errors import OptionError
 
 if TYPE_CHECKING:
@@ -20,7 +20,9 @@ verb = App(
     help_epilogue="""Examples:
   recur eval runs/book                        on the part of its text held out for testing
   recur eval runs/book runs/other test.txt --json
-  recur eval runs/book model.arpa test.txt    an n-gram beside it"""
+  recur eval runs/book model.arpa test.txt    an n-gram beside it
+  recur eval runs/g2p test.tsv --beam 5 --json
+  recur eval runs/g2p-1 runs/g2p-2 test.tsv --ensemble"""
 )
 
 
@@ -31,9 +33,13 @@ def eval(
     *,
     device: str = "cpu",
     ngrams: bool = True,
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    ensemble: Annotated[bool, Parameter(negative="")] = False,
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
-    """Measure trained models on a text, the state carried through all of it, every token counted.
+    """Measure trained models: language models on a text, the state carried through all of it and every token counted;
+    others on a table of what they learned from.
 
     Parameters
     ----------
@@ -42,15 +48,30 @@ def eval(
     device
         cpu, cuda or auto.
     ngrams
-        Fit the best n-gram on each run's training text and measure it too.
+        Language models: fit the best n-gram on each run's training text and measure it too.
+    beam
+        Models that write: width of the beam search; 1, if not given.
+    length_penalty
+        Models that write: rank by log P / ((5 + length) / 6)^this.
+    ensemble
+        Measure the runs as one model, by the mean of their probabilities.
     """
     from recur.text import Corpus
     from recur.train.run import Run
+    from recur.train.tasks.language import LanguageTask
 
     screen = Screen(output)
     runs = [Run.open(path) for path in models if (path / "config.toml").exists()]
     arpas = [path for path in models if path.suffix == ".arpa"]
     texts = [str(path) for path in models if not (path / "config.toml").exists() and path.suffix != ".arpa"]
+    asked = {"beam": beam, "length_penalty": length_penalty}
+    options = {name: value for name, value in asked.items() if value is not None}
+    tables = [run for run in runs if not isinstance(run.task, LanguageTask)]
+    if tables and (arpas or len(tables) < len(runs)):
+        raise OptionError(f"{tables[0].path} learned from a table and others from a text: measure them one by one")
+    if runs and (tables or ensemble or options):
+        _measure_tables(screen, [runs] if ensemble else [[run] for run in runs], texts or None, device, options)
+        return
     if not runs and not arpas:
         raise OptionError(f"no run among {', '.join(map(str, models))}: a run is a folder with a config.toml")
     if arpas and not texts:
@@ -66,6 +87,23 @@ def eval(
         shown.add_row(row["model"], f"{row['perplexity']:,.3f}", bits, f"{row['tokens']:,}", f"{row['oov']:,}", rate)
     screen.show(shown)
     screen.result({"models": rows})
+
+
+def _measure_tables(
+    screen: Screen, models: list[list[Run]], texts: list[str] | None, device: str, options: dict[str, Any]
+) -> None:
+    """Runs of tasks that learn from tables, each list of them as one model."""
+    rows = []
+    for runs in models:
+        opened = runs[0].task.open(runs[0], device, runs[1:])
+        with screen.busy(f"measuring {runs[0].path}"):
+            rows.append(opened.evaluate(texts, **options))
+        screen.show(facts("", {name.replace("_", " "): _said(value) for name, value in rows[-1].items()}))
+    screen.result({**(rows[0] if len(rows) == 1 else {}), "models": rows})
+
+
+def _said(value: Any) -> str:
+    return f"{value:,.3f}" if isinstance(value, float) else str(value)
 
 
 def _measure_run(screen: Screen, run: Run, given: Corpus | None, device: str, ngrams: bool) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""recur train: one command from a text to a language model."""
+"""recur train: one command from a text, or a table, to a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ verb = App(
   recur train book.txt --cell gru --minutes 5 --out runs/book
   recur train book.txt --token word --embedding 256 --hidden 512 --layers 2
   recur train book.txt --cell mine.py:MyCell --bptt truncated:20
-  recur train --config recipes/ptb-zaremba-small.toml --device cuda"""
+  recur train --config recipes/ptb-zaremba-small.toml --device cuda
+  recur train pairs.tsv --task seq2seq --source-token char --target-token space --stop eos
+  recur train lines.tsv --context label       a line of a given label"""
 )
 
 
@@ -37,10 +39,10 @@ def train(
     tensorboard: Annotated[bool, Parameter(negative="")] = False,
     output: Output = Output(),  # noqa: B008
 ) -> None:
-    """Learn a language model from a text.
+    """Learn a language model from a text, or what --task says.
 
-    The best n-gram is fitted first, to have something to beat. The run is a folder: stop it at any moment, with Ctrl-C
-    or worse, and `recur resume` goes on from there. Options may come from a TOML file: --config FILE.
+    Before a language model the best n-gram is fitted, to have something to beat. The run is a folder: stop it at any
+    moment, with Ctrl-C or worse, and `recur resume` goes on from there. Options may come from a TOML file: --config FILE.
 
     Parameters
     ----------

@@ -1,6 +1,28 @@
 """Layers with an input and a head for one task."""
 
+from recur.models.decoder import Context, Decoder, DecoderOptions, Scores, Writing
+from recur.models.labelled import Labelled
 from recur.models.language import LanguageModel, LanguageOptions, Predicted
+from recur.models.reader import Classifier, Reader, ReaderOptions, Tagger
+from recur.models.seq2seq import Seq2Seq, Seq2SeqOptions
 from recur.models.tree import TreeModel, TreeOptions
 
-__all__ = ["LanguageModel", "LanguageOptions", "Predicted", "TreeModel", "TreeOptions"]
+__all__ = [
+    "Classifier",
+    "Context",
+    "Decoder",
+    "DecoderOptions",
+    "Labelled",
+    "LanguageModel",
+    "LanguageOptions",
+    "Predicted",
+    "Reader",
+    "ReaderOptions",
+    "Scores",
+    "Seq2Seq",
+    "Seq2SeqOptions",
+    "Tagger",
+    "TreeModel",
+    "TreeOptions",
+    "Writing",
+]

@@ -14,7 +14,7 @@ from recur.text.corpus import Corpus
 from recur.text.sources import find_sources
 
 
-class Labelled(NamedTuple):
+class LabelledText(NamedTuple):
     text: str
     label: str
     where: str
@@ -27,7 +27,7 @@ class Sentence(NamedTuple):
     """Of its first line."""
 
 
-def read_lines(name: str) -> Iterator[tuple[str, str]]:
+def numbered_lines(name: str) -> Iterator[tuple[str, str]]:
     """The file and number of every line, and the line without its end. A folder's files come one after the other."""
     for source in find_sources([name])[0]:
         text = Corpus(source.name, (source,)).text()
@@ -35,15 +35,15 @@ def read_lines(name: str) -> Iterator[tuple[str, str]]:
             yield f"{source.name}:{number}", line
 
 
-def read_labelled(names: Sequence[str]) -> list[Labelled]:
+def read_labelled(names: Sequence[str]) -> list[LabelledText]:
     found = []
-    for where, line in (pair for name in names for pair in read_lines(name)):
+    for where, line in (pair for name in names for pair in numbered_lines(name)):
         if not line.strip():
             continue
         label, tab, text = line.partition("\t")
         if not tab or not label.strip() or not text.strip():
             raise TextError(f"{where}: a line is label TAB text, got {line[:40]!r}")
-        found.append(Labelled(text.strip(), label.strip(), where))
+        found.append(LabelledText(text.strip(), label.strip(), where))
     if not found:
         raise TextError(f"{', '.join(names)} holds no line; one is label TAB text")
     return found
@@ -56,7 +56,7 @@ def read_tagged(names: Sequence[str]) -> list[Sentence]:
         words: list[str] = []
         tags: list[str] = []
         first, width, widest = "", 0, ""
-        for where, line in (*read_lines(name), (name, "")):
+        for where, line in (*numbered_lines(name), (name, "")):
             if not line.strip():
                 if words:
                     found.append(Sentence(tuple(words), tuple(tags), first))

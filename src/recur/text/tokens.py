@@ -4,6 +4,8 @@
     word      what stands between white space; the end of a line is <eos>
               punctuation=True   punctuation marks are tokens too, and each Chinese or Japanese character is one
               lower=True         case is dropped
+    space     what stands between spaces, and nothing else: no end of a line, no case to drop
+    line      a whole line, such as a label
     subword   sentencepiece, trained on the text; any string can be written with its pieces
 
 Characters come back exactly, and so do subwords, but for U+2581, their own sign for a space; words come back with
@@ -241,7 +243,43 @@ class Subwords:
         return {"model": base64.b64encode(self.model).decode()}
 
 
-Tokenizer = Characters | Words | Subwords
+@dataclass(frozen=True)
+class Spaced:
+    """What stands between spaces: `p h o n e s`."""
+
+    kind: ClassVar[str] = "space"
+    lines: ClassVar[bool] = False
+
+    def split(self, text: str) -> list[str]:
+        return ["<unk>" if token in SPECIALS else token for token in text.split()]
+
+    def join(self, tokens: Iterable[str]) -> str:
+        return " ".join(tokens)
+
+    def count(self, pieces: Iterable[str]) -> Counter[str]:
+        return _counted(self.split, pieces)
+
+    def encoder(self, ids: dict[str, int]) -> Callable[[str], Ids]:
+        return lambda text: np.array([ids.get(token, UNK) for token in self.split(text)], np.int32)
+
+    def options(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Lines(Spaced):
+    """A line is one token."""
+
+    kind: ClassVar[str] = "line"
+
+    def split(self, text: str) -> list[str]:
+        return ["<unk>" if line in SPECIALS else line for line in text.split("\n")]
+
+    def join(self, tokens: Iterable[str]) -> str:
+        return "\n".join(tokens)
+
+
+Tokenizer = Characters | Words | Subwords | Spaced | Lines
 
 
 def make_tokenizer(kind: str, **options: Any) -> Tokenizer:
@@ -250,9 +288,11 @@ def make_tokenizer(kind: str, **options: Any) -> Tokenizer:
         return Characters()
     if kind == "word":
         return Words(**options)
+    if kind in ("space", "line"):
+        return Spaced() if kind == "space" else Lines()
     if kind == "subword":
         return Subwords(base64.b64decode(options["model"], validate=True))
-    raise OptionError(unknown("token", kind, ["char", "word", "subword"]))
+    raise OptionError(unknown("token", kind, ["char", "word", "subword", "space", "line"]))
 
 
 def _between(items: Sequence[Any], separator: Any) -> Iterator[Any]:

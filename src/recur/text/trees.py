@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from recur.errors import OptionError, TextError, unknown
-from recur.text.lines import read_lines
+from recur.text.lines import numbered_lines
 
 Children = tuple[tuple[int, ...], ...]
 
@@ -52,7 +52,7 @@ class Tree:
 
 
 def read_trees(names: Sequence[str]) -> list[Tree]:
-    found = [parse_tree(line, where) for name in names for where, line in read_lines(name) if line.strip()]
+    found = [parse_tree(line, where) for name in names for where, line in numbered_lines(name) if line.strip()]
     if not found:
         raise TextError(f"{', '.join(names)} holds no tree; one is (label (label word) (label word)), on a line")
     return found

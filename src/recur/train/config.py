@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recur.errors import OptionError, unknown
-from recur.train.labelling import LabellingFields
+from recur.train.fields import WritingFields
+from recur.train.more_fields import LabellingFields
 
 COMMON = frozenset({
     "task", "texts", "valid", "test", "cell", "hidden", "layers", "init", "forget_bias", "backend", "batch",
@@ -20,46 +21,9 @@ COMMON = frozenset({
 """The options that every task reads."""
 
 
-@dataclass(frozen=True)
-class Texts:
-    texts: tuple[str, ...] = ("pydoc",)
-    """What to learn from: files, folders, pydoc or stdlib."""
-
-
-@dataclass(frozen=True)
-class Config(LabellingFields, Texts):
-    """All there is to say about a training run."""
-
-    # The text ---------------------------------------------------------------------------------------------
-
-    _: dataclasses.KW_ONLY
-
-    task: str = "language"
-    """What to train."""
-
-    valid: str | None = None
-    """Measure on this text; a part of `texts` held out, if not given."""
-
-    test: str | None = None
-    """Measured once, by `recur eval`; a part of `texts` held out, if not given."""
-
-    token: Literal["char", "word", "subword"] = "char"
-    """What a token is."""
-
-    punctuation: bool = False
-    """Words: punctuation marks are tokens too, and each Chinese character is one."""
-
-    lower: bool = False
-    """Words: drop case."""
-
-    min_freq: int = 1
-    """Tokens seen less often in training are unknown."""
-
-    max_size: int | None = None
-    """Keep this many tokens at most, the four special ones included."""
-
-    pieces: int = 2000
-    """Subwords: how many pieces sentencepiece learns."""
+@dataclass(frozen=True, kw_only=True)
+class Config(LabellingFields, WritingFields):
+    """All there is to say about a training run: these fields, and those of fields.py and more_fields.py."""
 
     # The model --------------------------------------------------------------------------------------------
 
@@ -202,6 +166,7 @@ class Config(LabellingFields, Texts):
 
     def __post_init__(self) -> None:
         counts = {"batch": 1, "window": 1, "hidden": 1, "layers": 1, "accumulate": 1, "warmup": 0, "patience": 0}
+        counts |= {"encoder_layers": 1, "longest": 1}
         for name, least in counts.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -213,6 +178,8 @@ class Config(LabellingFields, Texts):
         for name in ("clip", "clip_value", "weight_decay", "momentum", "alpha", "beta", "measure", "checkpoint"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise OptionError(f"{name} must not be negative, got {getattr(self, name)!r}")
+        if not 0 <= self.smoothing < 1:
+            raise OptionError(f"smoothing must lie in 0 … 1, got {self.smoothing!r}")
         if self.jitter and self.partition == "random":
             raise OptionError("jitter is for the sequential partition; random windows start at a random offset anyway")
 

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from recur.errors import TextError
-from recur.text import SPECIALS, Characters, Vocab
+from recur.text import SPECIALS, Vocab
+from recur.text.tokens import Lines
 from recur.train.config import Config
 
 Item = TypeVar("Item")
@@ -39,7 +42,7 @@ def label_vocab(labels: Sequence[str]) -> Vocab:
     counts = dict.fromkeys(sorted(set(labels), key=_by_size), 0)
     for label in labels:
         counts[label] += 1
-    return Vocab((*SPECIALS, *counts), (0, 0, 0, 0, *counts.values()), Characters())
+    return Vocab((*SPECIALS, *counts), (0, 0, 0, 0, *counts.values()), Lines())
 
 
 def _by_size(label: str) -> tuple[float, str]:
@@ -48,6 +51,12 @@ def _by_size(label: str) -> tuple[float, str]:
 
 def classes_of(vocab: Vocab) -> tuple[str, ...]:
     return vocab.tokens[len(SPECIALS) :]
+
+
+def class_weights(vocab: Vocab) -> Tensor:
+    """N / (classes · n_k): every class weighs as much as any other, and all together as much as the examples do."""
+    counts = torch.tensor(vocab.counts[len(SPECIALS) :], dtype=torch.get_default_dtype())
+    return counts.sum() / (len(counts) * counts)
 
 
 def class_of(label: str, classes: dict[str, int], where: str) -> int:

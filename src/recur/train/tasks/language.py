@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,6 +35,14 @@ class LanguageTask(Task):
         {*LanguageOptions.__dataclass_fields__, *VOCAB_OPTIONS}
         | {"partition", "window", "jitter", "baseline", "strict"}
     )
+
+    @classmethod
+    def of(cls, config: Config) -> Task:
+        if config.context is None:
+            return cls(config)
+        from recur.train.tasks.labelled import LabelledTask
+
+        return LabelledTask(config)
 
     def read(self, vocabs: Vocabs | None = None) -> Data:
         return load_data(self.config, vocabs["vocab"] if vocabs else None)
@@ -85,7 +93,9 @@ class LanguageTask(Task):
         drawn = generate(model, [first_input(data.vocab)], 120, Choice(temperature=0.8), seed=0)
         return data.vocab.decode([tokens[0] for tokens in drawn])
 
-    def open(self, run: Run, device: str = "cpu") -> Language:
+    def open(self, run: Run, device: str = "cpu", also: Sequence[Run] = ()) -> Language:
+        if also:
+            raise OptionError("language models are measured one by one, not as one")
         return Language(run, device)
 
 

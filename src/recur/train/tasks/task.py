@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from torch import Tensor, nn
@@ -136,8 +136,8 @@ class Task(ABC):
         """How good the model is on the validation part. It is in evaluation mode, and no gradient is kept."""
 
     @abstractmethod
-    def open(self, run: Run, device: str = "cpu") -> Opened:
-        """The trained model for use."""
+    def open(self, run: Run, device: str = "cpu", also: Sequence[Run] = ()) -> Opened:
+        """The trained model for use; with others like it, as one."""
 
     def sample(self, model: Any, data: Any) -> str:
         """Something to watch while it trains."""

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,9 +67,7 @@ class TreeTask(Task):
     """Bracketed trees; the model classifies every node."""
 
     title = "the task tree"
-    reads = frozenset(
-        {*TreeOptions.__dataclass_fields__, "structure", "labels", "lower", "min_freq", "max_size", "class_weights"}
-    )
+    reads = frozenset({*TreeOptions.__dataclass_fields__, "structure", "labels", "lower", "min_freq", "max_size"})
     vocab_names = ("vocab", "labels")
     curve = "valid_error"
 
@@ -146,7 +144,9 @@ class TreeTask(Task):
         }
         return Measured(metrics["valid_error"], metrics, f"valid accuracy {found['accuracy']:6.2%}")
 
-    def open(self, run: Run, device: str = "cpu") -> Trees:
+    def open(self, run: Run, device: str = "cpu", also: Sequence[Run] = ()) -> Trees:
+        if also:
+            raise OptionError("tree classifiers do not classify as one; name one run")
         return Trees(run, device)
 
 
