@@ -42,7 +42,8 @@ def train(
     """Learn a language model from a text, or what --task says.
 
     Before a language model the best n-gram is fitted, to have something to beat. The run is a folder: stop it at any
-    moment, with Ctrl-C or worse, and `recur resume` goes on from there. Options may come from a TOML file: --config FILE.
+    moment, with Ctrl-C or worse, and `recur resume` goes on from there. Options may come from a TOML file:
+    --config FILE.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ def train(
     task = task_of(config)
     with screen.busy("reading"):
         data = task.read()
-    out = out or Path("runs") / f"{Path(config.texts[0]).stem or 'text'}-{time.strftime('%Y%m%d-%H%M%S')}"
+    out = out or Path("runs") / f"{task.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     run = Run.create(out, config, data.vocabs)
     screen.note(task.about(data))
     with screen.busy("counting n-grams"):

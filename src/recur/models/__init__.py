@@ -1,9 +1,11 @@
 """Layers with an input and a head for one task."""
 
 from recur.models.decoder import Context, Decoder, DecoderOptions, Scores, Writing
+from recur.models.forecast import Forecaster, ForecastOptions, parse_quantiles
 from recur.models.labelled import Labelled
 from recur.models.language import LanguageModel, LanguageOptions, Predicted
 from recur.models.reader import Classifier, Reader, ReaderOptions, Tagger
+from recur.models.regress import Regressor
 from recur.models.seq2seq import Seq2Seq, Seq2SeqOptions
 from recur.models.tree import TreeModel, TreeOptions
 
@@ -12,12 +14,15 @@ __all__ = [
     "Context",
     "Decoder",
     "DecoderOptions",
+    "ForecastOptions",
+    "Forecaster",
     "Labelled",
     "LanguageModel",
     "LanguageOptions",
     "Predicted",
     "Reader",
     "ReaderOptions",
+    "Regressor",
     "Scores",
     "Seq2Seq",
     "Seq2SeqOptions",
@@ -25,4 +30,5 @@ __all__ = [
     "TreeModel",
     "TreeOptions",
     "Writing",
+    "parse_quantiles",
 ]

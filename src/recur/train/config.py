@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from recur.errors import OptionError, unknown
 from recur.train.fields import WritingFields
-from recur.train.more_fields import LabellingFields
+from recur.train.more_fields import ForecastFields, LabellingFields
 
 COMMON = frozenset({
     "task", "texts", "valid", "test", "cell", "hidden", "layers", "init", "forget_bias", "backend", "batch",
@@ -22,7 +22,7 @@ COMMON = frozenset({
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(LabellingFields, WritingFields):
+class Config(ForecastFields, LabellingFields, WritingFields):
     """All there is to say about a training run: these fields, and those of fields.py and more_fields.py."""
 
     # The model --------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class Config(LabellingFields, WritingFields):
 
     def __post_init__(self) -> None:
         counts = {"batch": 1, "window": 1, "hidden": 1, "layers": 1, "accumulate": 1, "warmup": 0, "patience": 0}
-        counts |= {"encoder_layers": 1, "longest": 1}
+        counts |= {"encoder_layers": 1, "longest": 1, "horizon": 1, "season": 1, "holdout": 0, "lags": 0, "length": 1}
         for name, least in counts.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:

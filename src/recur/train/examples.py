@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -39,9 +40,12 @@ def split(config: Config, read: Callable[[Sequence[str]], list[Item]]) -> tuple[
 
 def label_vocab(labels: Sequence[str]) -> Vocab:
     """The labels in their order, numbers by size, behind the special tokens; class k is id 4 + k."""
-    counts = dict.fromkeys(sorted(set(labels), key=_by_size), 0)
-    for label in labels:
-        counts[label] += 1
+    counts = Counter(labels)
+    return names_vocab({label: counts[label] for label in sorted(counts, key=_by_size)})
+
+
+def names_vocab(counts: Mapping[str, int]) -> Vocab:
+    """Names as they stand, behind the special tokens, so that a run's folder keeps them."""
     return Vocab((*SPECIALS, *counts), (0, 0, 0, 0, *counts.values()), Lines())
 
 

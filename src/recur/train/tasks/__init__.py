@@ -29,7 +29,7 @@ from recur.errors import OptionError, unknown
 from recur.train.config import COMMON, Config
 from recur.train.tasks.task import Learned, Measured, Moment, Opened, Task, Vocabs
 
-TASKS = ("language", "seq2seq", "classify", "tag", "tree")
+TASKS = ("language", "seq2seq", "classify", "tag", "tree", "forecast", "adding", "copy")
 
 
 def task_of(config: Config) -> Task:

@@ -137,9 +137,7 @@ class TextClassifier(Opened):
         self.run = runs[0]
         for run in runs[1:]:
             if run.config.task != "classify" or run.vocabs != self.run.vocabs:
-                raise OptionError(
-                    f"{run.path} and {self.run.path} differ in labels or tokens; they are not one model"
-                )
+                raise OptionError(f"{run.path} and {self.run.path} differ in labels or tokens; they are not one model")
         self.models: list[Classifier] = [run.load_model(str(pick_device(device))) for run in runs]
         self.classes = classes_of(self.run.vocabs["labels"])
 

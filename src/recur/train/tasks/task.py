@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from torch import Tensor, nn
@@ -102,6 +103,11 @@ class Task(ABC):
     @classmethod
     def of(cls, config: Config) -> Task:
         return cls(config)
+
+    @property
+    def name(self) -> str:
+        """What a run of it is called, if its user does not say."""
+        return Path(self.config.texts[0]).stem or "text"
 
     @abstractmethod
     def read(self, vocabs: Vocabs | None = None) -> Any:
