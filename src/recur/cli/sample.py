@@ -93,7 +93,7 @@ def sample(
                 "lines of a label begin and end by themselves: no --prompt, --length, --stop, --interactive"
             )
         if label is None:
-            raise OptionError(f"which label? --label, one of: {', '.join(model.labels)}")
+            raise OptionError(f"which label? --label, one of: {', '.join(sorted(model.labels))}")
         texts = model.generate(label, samples=samples, seed=seed, width=beam, **choice)
         screen.write("\n".join(texts))
         screen.result({"run": str(run), "label": label, "samples": texts})

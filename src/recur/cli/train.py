@@ -42,8 +42,7 @@ def train(
     """Learn a language model from a text, or what --task says.
 
     Before a language model the best n-gram is fitted, to have something to beat. The run is a folder: stop it at any
-    moment, with Ctrl-C or worse, and `recur resume` goes on from there. Options may come from a TOML file:
-    --config FILE.
+    moment, with Ctrl-C or worse, and `recur resume` goes on from there. Options may also come from --config FILE.toml
 
     Parameters
     ----------

@@ -54,6 +54,20 @@ class DecoderOptions:
     forget_bias: float | None = None
     backend: str = "auto"
 
+    def __post_init__(self) -> None:
+        if self.stop not in STOPS:
+            raise OptionError(unknown("stop", self.stop, STOPS))
+        if self.condition == "aligned" and self.stop != "source":
+            raise OptionError(f"what is aligned with its source ends with it: take --stop source, got {self.stop!r}")
+        if self.condition == "none" and self.attention == "none":
+            raise OptionError("--condition none and --attention none leave nothing to know the source by")
+        for name in ("embedding", "longest"):
+            if getattr(self, name) < 1:
+                raise OptionError(f"{name} must be a whole number ≥ 1, got {getattr(self, name)}")
+        for name in ("dropout_input", "dropout_output"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise OptionError(f"{name} must lie in 0 … 1, got {getattr(self, name)}")
+
     def recurrent(self) -> dict[str, Any]:
         """What `Recurrent` is told beside its sizes."""
         return {
@@ -96,18 +110,6 @@ class Decoder(nn.Module):
         super().__init__()
         o = self.options = options
         self.V = V
-        if o.stop not in STOPS:
-            raise OptionError(unknown("stop", o.stop, STOPS))
-        if o.condition == "aligned" and o.stop != "source":
-            raise OptionError(f"what is aligned with its source ends with it: take --stop source, got {o.stop!r}")
-        if o.condition == "none" and o.attention == "none":
-            raise OptionError("--condition none and --attention none leave nothing to know the source by")
-        for name in ("embedding", "longest"):
-            if getattr(o, name) < 1:
-                raise OptionError(f"{name} must be a whole number ≥ 1, got {getattr(o, name)}")
-        for name in ("dropout_input", "dropout_output"):
-            if not 0 <= getattr(o, name) <= 1:
-                raise OptionError(f"{name} must lie in 0 … 1, got {getattr(o, name)}")
         self.embedding = nn.Embedding(V, o.embedding)
         self.count = nn.Embedding(o.longest + 1, COUNT_SIZE) if o.stop == "length" else None
         width = o.embedding + (COUNT_SIZE if self.count is not None else 0)
