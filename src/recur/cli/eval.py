@@ -22,7 +22,9 @@ verb = App(
   recur eval runs/book runs/other test.txt --json
   recur eval runs/book model.arpa test.txt    an n-gram beside it
   recur eval runs/g2p test.tsv --beam 5 --json
-  recur eval runs/g2p-1 runs/g2p-2 test.tsv --ensemble"""
+  recur eval runs/g2p-1 runs/g2p-2 test.tsv --ensemble
+  recur eval runs/names test.tsv              beside the most frequent class, and n-grams by class
+  recur eval runs/airline --figure airline.png"""
 )
 
 
@@ -36,6 +38,7 @@ def eval(
     beam: int | None = None,
     length_penalty: float | None = None,
     ensemble: Annotated[bool, Parameter(negative="")] = False,
+    figure: Path | None = None,
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
     """Measure trained models: language models on a text, the state carried through all of it and every token counted;
@@ -55,6 +58,8 @@ def eval(
         Models that write: rank by log P / ((5 + length) / 6)^this.
     ensemble
         Measure the runs as one model, by the mean of their probabilities.
+    figure
+        Forecasts: draw them with their bands to this file (.png, .svg or .pdf).
     """
     from recur.text import Corpus
     from recur.train.run import Run
@@ -64,7 +69,7 @@ def eval(
     runs = [Run.open(path) for path in models if (path / "config.toml").exists()]
     arpas = [path for path in models if path.suffix == ".arpa"]
     texts = [str(path) for path in models if not (path / "config.toml").exists() and path.suffix != ".arpa"]
-    asked = {"beam": beam, "length_penalty": length_penalty}
+    asked = {"beam": beam, "length_penalty": length_penalty, "figure": figure}
     options = {name: value for name, value in asked.items() if value is not None}
     tables = [run for run in runs if not isinstance(run.task, LanguageTask)]
     if tables and (arpas or len(tables) < len(runs)):
@@ -98,11 +103,31 @@ def _measure_tables(
         opened = runs[0].task.open(runs[0], device, runs[1:])
         with screen.busy(f"measuring {runs[0].path}"):
             rows.append(opened.evaluate(texts, **options))
-        screen.show(facts("", {name.replace("_", " "): _said(value) for name, value in rows[-1].items()}))
+        _show_table(screen, rows[-1])
     screen.result({**(rows[0] if len(rows) == 1 else {}), "models": rows})
 
 
+def _show_table(screen: Screen, row: dict[str, Any]) -> None:
+    """Figures, a line each; what stands beside them, and the confusion matrix, as tables."""
+    beside, confusion, classes = (row.get(name, []) for name in ("beside", "confusion", "classes"))
+    plain = {name: value for name, value in row.items() if name not in ("beside", "confusion", "classes")}
+    screen.show(facts("", {name.replace("_", " "): _said(value) for name, value in plain.items()}))
+    if beside:
+        columns = [name for name, value in beside[0].items() if isinstance(value, float)]
+        shown = table("", "beside others", *(name.replace("_", " ") for name in columns))
+        for entry in (row, *beside):
+            shown.add_row(entry["model"], *(_said(entry[name]) for name in columns))
+        screen.show("", shown)
+    if confusion:
+        shown = table("", "is, given as", *(name[:8] for name in classes))
+        for name, counts in zip(classes, confusion, strict=True):
+            shown.add_row(name, *(str(n) if n else "·" for n in counts))
+        screen.show("", shown)
+
+
 def _said(value: Any) -> str:
+    if isinstance(value, list):
+        return "  ".join(_said(item) for item in value)
     return f"{value:,.3f}" if isinstance(value, float) else str(value)
 
 

@@ -143,6 +143,7 @@ class TextClassifier(Opened):
 
     def evaluate(self, texts: list[str] | None = None, **options: Any) -> dict[str, Any]:
         """Accuracy, macro F1 and the confusion matrix, and beside them the most frequent class and n-grams by class."""
+        self.refuse(options)
         train, valid, test = split(self.run.config, read_labelled)
         wanted_texts = read_labelled(texts) if texts else test
         examples = encode(wanted_texts, self.run.vocabs)
@@ -168,6 +169,7 @@ class TextClassifier(Opened):
 
     def predict(self, lines: Iterable[str], **options: Any) -> Iterator[dict[str, Any]]:
         """The likeliest class of each line, and the probability of each."""
+        self.refuse(options)
         for number, line in enumerate(lines, start=1):
             ids = encode_text(self.run.vocab, line.strip(), f"line {number}")
             p = probabilities(self.models, [Example(ids, 0)])[0]

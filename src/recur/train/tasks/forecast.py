@@ -173,6 +173,8 @@ class SeriesForecaster(Opened):
 
     def evaluate(self, texts: list[str] | None = None, **options: Any) -> dict[str, Any]:
         """Rolling origin over the end of the series: MASE, sMAPE, pinball loss and coverage; others' beside them."""
+        figure = options.pop("figure", None)
+        self.refuse(options)
         c, task = self.run.config, self.task
         tables = [task.table(name) for name in texts or c.texts]
         results = []
@@ -189,12 +191,13 @@ class SeriesForecaster(Opened):
         if "coverage" in found:
             found["nominal_coverage"] = self.model.quantiles[-1] - self.model.quantiles[0]
         found["beside"] = [{"model": name, **together(rolled)} for name, rolled in others.items()]
-        if figure := options.get("figure"):
+        if figure is not None:
             draw(tables[0], results[0], str(figure))
         return found
 
     def predict(self, lines: Iterable[str], **options: Any) -> Iterator[dict[str, Any]]:
         """A CSV, line by line: the quantiles of the steps behind its last value."""
+        self.refuse(options)
         c = self.run.config
         table = parse_table(list(lines), "the table", c.target, c.covariates, c.date)
         check_columns(table, str(self.run.path), self.columns)

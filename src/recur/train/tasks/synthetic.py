@@ -101,6 +101,7 @@ class Solver(Opened):
         self.model: Any = run.load_model(str(pick_device(device)))
 
     def evaluate(self, texts: list[str] | None = None, **options: Any) -> dict[str, Any]:
+        self.refuse(options)
         task = self.run.task
         assert isinstance(task, SyntheticTask)
         if texts:

@@ -150,6 +150,7 @@ class TextTagger(Opened):
 
     def evaluate(self, texts: list[str] | None = None, **options: Any) -> dict[str, Any]:
         """Accuracy, macro F1 and the confusion matrix of all words, and beside them each word's most frequent tag."""
+        self.refuse(options)
         train, _, test = split(self.run.config, read_tagged)
         sentences = read_tagged(texts) if texts else test
         encoded = encode(sentences, self.run.vocabs)
@@ -173,6 +174,7 @@ class TextTagger(Opened):
 
     def predict(self, lines: Iterable[str], **options: Any) -> Iterator[dict[str, Any]]:
         """The tags of each line's words, which stand between spaces."""
+        self.refuse(options)
         for line in lines:
             words = line.split()
             ids, ends = spell(words, self.run.vocab)

@@ -75,6 +75,11 @@ class Opened(ABC):
     def evaluate(self, texts: list[str] | None = None, **options: Any) -> dict[str, Any]:
         """Its figures on files, or on the run's own test part: a JSON object."""
 
+    def refuse(self, options: dict[str, Any]) -> None:
+        """For options that this task's models have no use for."""
+        for name in options:
+            raise OptionError(f"--{name.replace('_', '-')} is not for the task {self.run.config.task!r}")
+
     def predict(self, lines: Iterable[str], **options: Any) -> Iterator[dict[str, Any]]:
         """What it makes of each line: JSON objects with at least `input` and `output`."""
         raise OptionError(f"{self.run.path} is a run of the task {self.run.config.task!r}, which predicts no lines")

@@ -190,6 +190,7 @@ class Trees(Opened):
 
     def evaluate(self, texts: list[str] | None = None, **options: Any) -> dict[str, Any]:
         """Accuracy, macro F1 and the confusion matrix at the roots, and the accuracy at all nodes."""
+        self.refuse(options)
         task = self.run.task
         assert isinstance(task, TreeTask)
         trees = read_trees(texts) if texts else split(self.run.config, read_trees)[2]
@@ -205,6 +206,7 @@ class Trees(Opened):
 
         A line is a tree, whose labels are not looked at; or words, if the structure is not the given one.
         """
+        self.refuse(options)
         structure, vocab = self.run.config.structure, self.run.vocab
         for number, line in enumerate(lines, start=1):
             if line.lstrip().startswith("(") or structure == "given":
