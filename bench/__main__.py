@@ -2,6 +2,7 @@
 
 python -m bench                        the backends of scan beside PyTorch
 python -m bench training               the trainer's overhead, and sampling
+python -m bench trees                  trees beside plain recursion, grids beside the double loop
 python -m bench counting TRAIN TEST    n-grams beside dictionaries, encoding, a corpus larger than memory should be
 """
 
@@ -9,10 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
-from bench import counting, scan, training
-from bench.side_by_side import compare, header, machine, report, row
+from bench import counting, scan, training, trees_and_grids
+from bench.side_by_side import Contest, compare, header, machine, report, row
 
 GRID = [(32, 35, 256)]
 WIDE = [(32, 35, 32), (32, 35, 128), (32, 35, 256), (20, 35, 650), (1, 100, 256)]
@@ -36,15 +38,28 @@ def main() -> None:
     counted.add_argument("--out", type=Path, default=RESULTS / "counting.json")
     trained = suites.add_parser("training", help="what training costs outside the network; sampling")
     trained.add_argument("--out", type=Path, default=RESULTS / "training.json")
+    shaped = suites.add_parser("trees", help="trees beside plain recursion, grids beside the double loop")
+    shaped.add_argument("--rounds", type=int, default=7)
+    shaped.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    shaped.add_argument("--match", default="", help="only rows whose name contains this")
+    shaped.add_argument("--out", type=Path, default=RESULTS / "trees.json")
     options = parser.parse_args()
-    {"counting": run_counting, "training": run_training}.get(options.suite, run_scan)(options)
+    {"counting": run_counting, "training": run_training, "trees": run_trees}.get(options.suite, run_scan)(options)
     print(f"written to {options.out}")
 
 
 def run_scan(options: argparse.Namespace) -> None:
+    _compare(scan.contests(WIDE if options.wide else GRID), options)
+
+
+def run_trees(options: argparse.Namespace) -> None:
+    _compare(trees_and_grids.contests(), options)
+
+
+def _compare(contests: Iterable[Contest], options: argparse.Namespace) -> None:
     results = []
     print(header())
-    for contest in scan.contests(WIDE if options.wide else GRID):
+    for contest in contests:
         for threads in options.threads if options.match in contest.what else []:
             results.append(compare(contest, threads, options.rounds))
             print(row(results[-1]), flush=True)

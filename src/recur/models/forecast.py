@@ -64,7 +64,7 @@ class Forecaster(nn.Module):
                 bptt=o.bptt,
                 backend=o.backend,
             )
-        self.output = nn.Linear(o.hidden + horizon * known, horizon * len(quantiles))
+        self.output = nn.Linear(o.hidden + (horizon + 1) * known, horizon * len(quantiles))
 
     @property
     def first(self) -> int:
@@ -94,8 +94,8 @@ class Forecaster(nn.Module):
             inputs = torch.cat([(values - before)[..., None], known[:, 1 : T + 1]], dim=-1)
             found: Recurred = self.recurrent(inputs, state)
             hidden, state, level, ahead = found.outputs, found.state, level[:, begin:], known
-        # Of step t: what is known of t + 1 … t + k, (B, T, k · C).
-        coming = ahead[:, 1:].unfold(1, k, 1)[:, : hidden.shape[1]].transpose(2, 3).flatten(2)
+        # Of step t: what is known of t, which forecasts are relative to, and of t + 1 … t + k, (B, T, (k + 1) · C).
+        coming = ahead.unfold(1, k + 1, 1)[:, : hidden.shape[1]].transpose(2, 3).flatten(2)
         hidden = dropout(hidden, o.dropout_output, self.training)
         offsets: Tensor = self.output(torch.cat([hidden, coming], dim=-1))
         return level[..., None, None] + offsets.unflatten(-1, (k, len(self.quantiles))), state

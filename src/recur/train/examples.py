@@ -30,7 +30,9 @@ def split(config: Config, read: Callable[[Sequence[str]], list[Item]]) -> tuple[
     order = [int(k) for k in np.random.default_rng(0).permutation(len(items))]
     held = len(items) // 20
     if not held and (valid is None or test is None):
-        raise TextError(f"{len(items)} examples are too few to hold some out; give --valid and --test")
+        raise TextError(
+            f"{', '.join(config.texts)}: {len(items)} examples are too few to hold some out; give --valid and --test"
+        )
     if valid is None:
         valid, order = [items[k] for k in order[:held]], order[held:]
     if test is None:
