@@ -2,6 +2,7 @@
 
 python -m bench                        the backends of scan beside PyTorch
 python -m bench training               the trainer's overhead, and sampling
+python -m bench writing                encoder and decoder: training, decoding, output recurrence
 python -m bench counting TRAIN TEST    n-grams beside dictionaries, encoding, a corpus larger than memory should be
 """
 
@@ -11,7 +12,7 @@ import argparse
 import json
 from pathlib import Path
 
-from bench import counting, scan, training
+from bench import counting, scan, training, writing
 from bench.side_by_side import compare, header, machine, report, row
 
 GRID = [(32, 35, 256)]
@@ -36,8 +37,13 @@ def main() -> None:
     counted.add_argument("--out", type=Path, default=RESULTS / "counting.json")
     trained = suites.add_parser("training", help="what training costs outside the network; sampling")
     trained.add_argument("--out", type=Path, default=RESULTS / "training.json")
+    written = suites.add_parser("writing", help="encoder and decoder: training, decoding, output recurrence")
+    written.add_argument("--rounds", type=int, default=21, help="how often each side of a pair runs (21)")
+    written.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="thread counts to time at (1 2)")
+    written.add_argument("--out", type=Path, default=RESULTS / "writing.json")
     options = parser.parse_args()
-    {"counting": run_counting, "training": run_training}.get(options.suite, run_scan)(options)
+    runs = {"counting": run_counting, "training": run_training, "writing": run_writing}
+    runs.get(options.suite, run_scan)(options)
     print(f"written to {options.out}")
 
 
@@ -77,6 +83,16 @@ def run_training(options: argparse.Namespace) -> None:
     rates = f"{stream['ours_per_s']:,.0f} tokens/s, by hand in PyTorch {stream['by_hand_per_s']:,.0f}"
     print(f"sampling, H 256: {rates}: {stream['ratio']:.2f} times as fast")
     _write(options.out, {"machine": machine(), "step": step, "sampling": stream})
+
+
+def run_writing(options: argparse.Namespace) -> None:
+    results = []
+    print(header())
+    for contest in writing.contests():
+        for threads in options.threads:
+            results.append(compare(contest, threads, options.rounds))
+            print(row(results[-1]), flush=True)
+    _write(options.out, report(results))
 
 
 def _write(path: Path, content: object) -> None:
