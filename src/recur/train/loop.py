@@ -284,7 +284,8 @@ class Trainer:
         if "random_cuda" in state and self.device.type == "cuda":
             torch.cuda.set_rng_state(state["random_cuda"])
         for name in ("step", *KEPT):
-            setattr(self, name, state[name])
+            if name in state:  # what an older version did not keep yet starts anew
+                setattr(self, name, state[name])
         self._use_threads()  # sums of another number of threads round otherwise
         self.state = each_tensor(state["hidden"], lambda part: part.to(self.device))
         for p, grad in zip(self.parameters, state["grads"], strict=True):

@@ -87,9 +87,11 @@ class LanguageTask(Task):
         metrics = {"valid_loss": loss, "valid_perplexity": perplexity(loss)}
         if not math.isnan(gap := free_running_gap(model, data.valid)):
             metrics["valid_gap"] = gap
+        said = f"valid perplexity {perplexity(loss):8.3f}"
         if data.vocab.tokenizer.kind == "char":
             metrics["valid_bits_per_character"] = loss / math.log(2)
-        return Measured(loss, metrics, f"valid perplexity {perplexity(loss):8.3f}")
+            said += f"  {loss / math.log(2):.3f} bits/char"
+        return Measured(loss, metrics, said)
 
     def sample(self, model: LanguageModel, data: Data) -> str:
         drawn = generate(model, [first_input(data.vocab)], 120, Choice(temperature=0.8), seed=0)
