@@ -3,6 +3,7 @@
 python -m bench                        the backends of scan beside PyTorch
 python -m bench training               the trainer's overhead, and sampling
 python -m bench trees                  trees beside plain recursion, grids beside the double loop
+python -m bench writing                encoder and decoder: training, decoding, output recurrence
 python -m bench counting TRAIN TEST    n-grams beside dictionaries, encoding, a corpus larger than memory should be
 """
 
@@ -13,7 +14,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench import counting, scan, training, trees_and_grids
+from bench import counting, scan, training, trees_and_grids, writing
 from bench.side_by_side import Contest, compare, header, machine, report, row
 
 GRID = [(32, 35, 256)]
@@ -43,8 +44,13 @@ def main() -> None:
     shaped.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     shaped.add_argument("--match", default="", help="only rows whose name contains this")
     shaped.add_argument("--out", type=Path, default=RESULTS / "trees.json")
+    written = suites.add_parser("writing", help="encoder and decoder: training, decoding, output recurrence")
+    written.add_argument("--rounds", type=int, default=21, help="how often each side of a pair runs (21)")
+    written.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="thread counts to time at (1 2)")
+    written.add_argument("--out", type=Path, default=RESULTS / "writing.json")
     options = parser.parse_args()
-    {"counting": run_counting, "training": run_training, "trees": run_trees}.get(options.suite, run_scan)(options)
+    runs = {"counting": run_counting, "training": run_training, "writing": run_writing, "trees": run_trees}
+    runs.get(options.suite, run_scan)(options)
     print(f"written to {options.out}")
 
 
@@ -92,6 +98,16 @@ def run_training(options: argparse.Namespace) -> None:
     rates = f"{stream['ours_per_s']:,.0f} tokens/s, by hand in PyTorch {stream['by_hand_per_s']:,.0f}"
     print(f"sampling, H 256: {rates}: {stream['ratio']:.2f} times as fast")
     _write(options.out, {"machine": machine(), "step": step, "sampling": stream})
+
+
+def run_writing(options: argparse.Namespace) -> None:
+    results = []
+    print(header())
+    for contest in writing.contests():
+        for threads in options.threads:
+            results.append(compare(contest, threads, options.rounds))
+            print(row(results[-1]), flush=True)
+    _write(options.out, report(results))
 
 
 def _write(path: Path, content: object) -> None:

@@ -1,4 +1,4 @@
-"""Scores by their definitions, forecasts to beat on series whose answer is known, and rolling origins counted by hand."""
+"""Scores by their definitions, forecasts to beat on series whose answer is known, rolling origins counted by hand."""
 
 from __future__ import annotations
 

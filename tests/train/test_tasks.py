@@ -126,3 +126,14 @@ def test_pairs_that_do_not_fit_the_options(fields: dict[str, Any], says: str, tm
 def test_a_label_has_no_length() -> None:
     with pytest.raises(OptionError, match="a label has no length"):
         task_of(Config.of(texts="x.tsv", context="label", stop="source")).read()
+
+
+def test_a_target_longer_than_what_is_written_can_still_be_measured(tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("".join(f"{word}\t{word}\n" for word in WORDS))
+    (tmp_path / "long.tsv").write_text("ba\tbadeki\n")
+    name = str(tmp_path / "pairs.tsv")
+    trainer = make(tmp_path / "a", name, task="seq2seq", steps=2, longest=5, valid=name, test=name)
+    trainer.train()
+    found = trainer.task.open(trainer.run).evaluate([str(tmp_path / "long.tsv")])
+    assert found["word_error_rate"] == 100
+    assert found["perplexity"] > 1

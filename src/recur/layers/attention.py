@@ -48,7 +48,8 @@ class Attention(nn.Module):
         if self.score is None:
             scores = self.query(query) @ keys.transpose(1, 2) / math.sqrt(self.size)
         else:
-            scores = self.score(torch.tanh(self.query(query)[:, :, None] + keys[:, None])).squeeze(-1)
+            # (B, T, S, A) is by far the largest tensor here: one of it is enough.
+            scores = self.score((self.query(query)[:, :, None] + keys[:, None]).tanh_()).squeeze(-1)
         if mask is not None:
             scores = scores.masked_fill(~mask[:, None], -torch.inf)
         weights = scores.softmax(-1)

@@ -1,6 +1,6 @@
 """Layers with an input and a head for one task."""
 
-from recur.models.decoder import Context, Decoder, DecoderOptions, Scores, Writing
+from recur.models.decoder import Context, Decoder, DecoderOptions, Scores
 from recur.models.forecast import Forecaster, ForecastOptions, parse_quantiles
 from recur.models.labelled import Labelled
 from recur.models.language import LanguageModel, LanguageOptions, Predicted
@@ -8,6 +8,7 @@ from recur.models.reader import Classifier, Reader, ReaderOptions, Tagger
 from recur.models.regress import Regressor
 from recur.models.seq2seq import Seq2Seq, Seq2SeqOptions
 from recur.models.tree import TreeModel, TreeOptions
+from recur.models.writing import Writing
 
 __all__ = [
     "Classifier",

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, logsigmoid, softplus
+from torch.nn.functional import cross_entropy, softplus
 
 from recur.errors import OptionError, unknown
 from recur.layers import Attention, Conditioned, drop_steps
@@ -137,8 +137,8 @@ class Decoder(nn.Module):
         if self.count is not None:
             left = (lengths[:, None] - torch.arange(before.shape[1], device=before.device)).clamp(min=0)
         if forced is None or not self.options.feedback or bool(forced.all()):
-            h, _, trace = self.network(self._inputs(before, left), self._told(context))
-            symbols, stop = self._outputs(h, context)
+            h, _, trace = self.network(self.inputs(before, left), self.told(context))
+            symbols, stop = self.outputs(h, context)
             backend = trace[0].backend
         else:
             symbols, stop, backend = self._step_by_step(context, before, left, forced)
@@ -154,15 +154,15 @@ class Decoder(nn.Module):
     def _step_by_step(
         self, context: Context, before: Tensor, left: Tensor | None, forced: Tensor
     ) -> tuple[Tensor, Tensor | None, str]:
-        told, state, backend = self._told(context), None, ""
+        told, state, backend = self.told(context), None, ""
         symbols, stops = [], []
         own = before[:, 0]
         for t in range(before.shape[1]):
             read = torch.where(forced[:, t], before[:, t], own) if t else own
             share = told[:, t : t + 1] if told.dim() == 3 else told
-            x = self._inputs(read[:, None], None if left is None else left[:, t : t + 1])
+            x = self.inputs(read[:, None], None if left is None else left[:, t : t + 1])
             h, state, trace = self.network(x, share, state)
-            logits, stop = self._outputs(h, context)
+            logits, stop = self.outputs(h, context)
             symbols.append(logits)
             stops.append(stop)
             own = self._likeliest(logits[:, 0].detach())
@@ -204,20 +204,20 @@ class Decoder(nn.Module):
 
     # Parts ----------------------------------------------------------------------------------------------
 
-    def _told(self, context: Context) -> Tensor:
+    def told(self, context: Context) -> Tensor:
         if self.options.condition != "aligned":
             return context.vector
         assert context.memory is not None
         return context.memory
 
-    def _inputs(self, tokens: Tensor, left: Tensor | None) -> Tensor:
+    def inputs(self, tokens: Tensor, left: Tensor | None) -> Tensor:
         o = self.options
         x: Tensor = self.embedding(tokens if o.feedback else torch.full_like(tokens, BOS))
         if self.count is not None:
             x = torch.cat([x, self.count(left)], dim=-1)
         return drop_steps(x, o.dropout_input, training=self.training, variational=False)
 
-    def _outputs(self, h: Tensor, context: Context, keys: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def outputs(self, h: Tensor, context: Context, keys: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Logits (B, T, V) and of stopping (B, T), of hidden states (B, T, H)."""
         o = self.options
         if self.attention is not None:
@@ -228,74 +228,3 @@ class Decoder(nn.Module):
             h = torch.tanh(self.combine(torch.cat([h, found], dim=-1)))
         h = drop_steps(h, o.dropout_output, training=self.training, variational=False)
         return self.symbols(h), None if self.stop is None else self.stop(h).squeeze(-1)
-
-
-class Carried(NamedTuple):
-    """What a hypothesis carries from step to step."""
-
-    state: tuple[Any, ...] | None
-    step: int
-    left: Tensor | None
-    """(N,): how many symbols are still to come, where that is known."""
-
-
-class Writing:
-    """A decoder about to write for a batch of contexts: what searches and samplers drive (recur.decode.search)."""
-
-    def __init__(self, decoder: Decoder, context: Context) -> None:
-        self.decoder, self.context = decoder, context
-        self.rows, self.V, self.device = len(context.vector), decoder.V, context.vector.device
-        self.longest = decoder.options.longest
-        if decoder.options.stop == "source":
-            assert context.lengths is not None
-            self.longest = int(context.lengths.max())
-        self.keys = None
-        if decoder.attention is not None:
-            assert context.memory is not None
-            self.keys = decoder.attention.keys(context.memory)
-
-    def lengths(self) -> Tensor | None:
-        """log P(τ), (B, longest + 1), where lengths are settled before writing."""
-        if self.decoder.length is not None:
-            found: Tensor = self.decoder.length(self.context.vector).log_softmax(-1)
-            found[:, 0] = -torch.inf  # nothing is no sequence
-            return found
-        if self.decoder.options.stop == "source":
-            assert self.context.lengths is not None
-            table = self.context.vector.new_full((self.rows, self.longest + 1), -torch.inf)
-            return table.scatter(1, self.context.lengths[:, None], 0.0)
-        return None
-
-    def begin(self, k: int, left: Tensor | None = None) -> Carried:
-        """k hypotheses for each row; `left` (B · k,) are their lengths."""
-        return Carried(None, 0, left)
-
-    def step(self, tokens: Tensor, carried: Carried) -> tuple[Tensor, Carried]:
-        """Tokens (B · k,) just written; log-probabilities (B · k, V) of what comes next, where <eos> is the end."""
-        d, k = self.decoder, len(tokens) // self.rows
-        told = d._told(self.context)
-        if told.dim() == 3:  # behind the longest source there is nothing, and nothing is written either
-            told = told[:, min(carried.step, told.shape[1] - 1)]
-        x = d._inputs(tokens, None if d.count is None else carried.left)
-        h, state = d.network.step(x, told.repeat_interleave(k, 0), carried.state)
-        symbols, stop = d._outputs(h.view(self.rows, k, -1), self.context, self.keys)
-        logp = symbols.view(len(tokens), -1).log_softmax(-1)
-        left = carried.left
-        if left is not None:
-            over = (left == 0)[:, None]
-            logp = logp.masked_fill(over, -torch.inf)
-            logp[:, EOS] = torch.where(over[:, 0], 0.0, -torch.inf)
-            left = (left - 1).clamp(min=0)
-        elif stop is not None:
-            ending = stop.reshape(-1)
-            logp = logp + logsigmoid(-ending)[:, None]
-            logp[:, EOS] = logsigmoid(ending)
-        return logp, Carried(state, carried.step + 1, left)
-
-    def pick(self, carried: Carried, index: Tensor) -> Carried:
-        """The hypotheses of these numbers (B · k,), in this order."""
-        state = carried.state
-        if state is not None:
-            make = self.decoder.network.recurrent.cell.state
-            state = tuple(make([part[index] for part in layer]) for layer in state)
-        return Carried(state, carried.step, None if carried.left is None else carried.left[index])

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from recur.models.decoder import Context, Decoder, DecoderOptions, Scores, Writing
+from recur.models.decoder import Context, Decoder, DecoderOptions, Scores
+from recur.models.writing import Writing
 
 
 class Labelled(nn.Module):

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from recur.layers import Recurrent, drop_steps
-from recur.models.decoder import Context, Decoder, DecoderOptions, Scores, Writing
+from recur.models.decoder import Context, Decoder, DecoderOptions, Scores
+from recur.models.writing import Writing
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import numpy as np
 
 from recur.errors import OptionError, TextError
 from recur.text.corpus import Corpus
+from recur.text.cutting import whole_words
 from recur.text.tokens import (
     BOS,
     EOS,
@@ -31,7 +32,6 @@ from recur.text.tokens import (
     Tokenizer,
     Words,
     make_tokenizer,
-    whole_words,
 )
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from recur.errors import TrainingError
-from recur.train.machine import pick_device, pick_threads
+from recur.train.machine import each_tensor, pick_device, pick_threads
 from recur.train.measure import perplexity
 from recur.train.optimise import Schedule, averages, clip_gradients, make_optimizer, start_averaging
 from recur.train.run import Run
@@ -266,7 +266,7 @@ class Trainer:
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state(),
             "random": torch.get_rng_state(),
-            "hidden": _each(self.state, lambda part: part),
+            "hidden": each_tensor(self.state, lambda part: part),
             "grads": [p.grad for p in self.parameters],  # between the steps of an accumulation
         }
         state |= {name: getattr(self, name) for name in KEPT}
@@ -284,17 +284,11 @@ class Trainer:
         if "random_cuda" in state and self.device.type == "cuda":
             torch.cuda.set_rng_state(state["random_cuda"])
         for name in ("step", *KEPT):
-            setattr(self, name, state[name])
+            if name in state:  # what an older version did not keep yet starts anew
+                setattr(self, name, state[name])
         self._use_threads()  # sums of another number of threads round otherwise
-        self.state = _each(state["hidden"], lambda part: part.to(self.device))
+        self.state = each_tensor(state["hidden"], lambda part: part.to(self.device))
         for p, grad in zip(self.parameters, state["grads"], strict=True):
             p.grad = None if grad is None else grad.to(self.device)
         self.run.forget_metrics_after(self.step)
         return complaints
-
-
-def _each(state: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The same nest of tuples, plain ones, so that a checkpoint names no class, with each tensor changed."""
-    if state is None:
-        return None
-    return change(state) if isinstance(state, Tensor) else tuple(_each(part, change) for part in state)

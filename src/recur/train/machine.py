@@ -6,8 +6,10 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from recur.errors import OptionError
 
@@ -42,3 +44,10 @@ def pick_threads(step: Callable[[], object]) -> int:
                 times.append(time.perf_counter() - begun)
     torch.set_num_threads(was)
     return min(candidates, key=lambda threads: statistics.fmean(seconds[threads]))
+
+
+def each_tensor(state: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same nest of tuples, plain ones, so that a checkpoint names no class, with each tensor changed."""
+    if state is None:
+        return None
+    return change(state) if isinstance(state, Tensor) else tuple(each_tensor(part, change) for part in state)

@@ -60,16 +60,18 @@ def split_pairs(config: Config) -> tuple[list[Pair], list[Pair], list[Pair]]:
     return [pairs[i] for i in sorted(order[len(missing) * held :])], parts["valid"], parts["test"]
 
 
-def encode_pairs(pairs: list[Pair], source: Vocab, target: Vocab, config: Config) -> list[tuple[Ids, Ids]]:
-    """Ids of pairs that can be learned from, or what is wrong with one."""
+def encode_pairs(
+    pairs: list[Pair], source: Vocab, target: Vocab, *, longest: int | None, equal: bool
+) -> list[tuple[Ids, Ids]]:
+    """Ids of pairs; `longest` bounds the target, `equal` wants it as long as its source."""
     found = []
     for pair in pairs:
         ids = source.encode(pair.source).astype(np.int64), target.encode(pair.target).astype(np.int64)
         if not len(ids[0]) or not len(ids[1]):
             raise TextError(f"{pair.where}: the {'target' if len(ids[0]) else 'source'} has no symbol")
-        if len(ids[1]) > config.longest:
-            raise TextError(f"{pair.where}: the target has {len(ids[1])} symbols, and --longest is {config.longest}")
-        if config.stop == "source" and len(ids[0]) != len(ids[1]):
+        if longest is not None and len(ids[1]) > longest:
+            raise TextError(f"{pair.where}: the target has {len(ids[1])} symbols, and --longest is {longest}")
+        if equal and len(ids[0]) != len(ids[1]):
             raise TextError(f"{pair.where}: {len(ids[1])} symbols from {len(ids[0])}; --stop source wants as many")
         found.append(ids)
     return found

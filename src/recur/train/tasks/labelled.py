@@ -16,7 +16,7 @@ from recur.text import SPECIALS, fit_lines, read_pairs
 from recur.train.data import VOCAB_OPTIONS
 from recur.train.machine import pick_device
 from recur.train.measure import perplexity
-from recur.train.pairs import PairBatch, PairData, encode_pairs, split_pairs
+from recur.train.pairs import PairBatch, PairData, split_pairs
 from recur.train.tasks.task import Measured, Opened, Vocabs
 from recur.train.tasks.writing import MANY, WritingTask
 
@@ -44,7 +44,7 @@ class LabelledTask(WritingTask):
                     (pair.target for pair in train), **{name: getattr(self.config, name) for name in VOCAB_OPTIONS}
                 ),
             }
-        ids = [encode_pairs(pairs, vocabs["labels"], vocabs["vocab"], self.config) for pairs in (train, valid)]
+        ids = [self.encode(pairs, vocabs["labels"], vocabs["vocab"], training=True) for pairs in (train, valid)]
         return PairData(vocabs, ids[0], ids[1], train, valid)
 
     def about(self, data: PairData) -> str:
@@ -111,9 +111,9 @@ class LabelledLanguage(Opened):
         for name in options:
             raise OptionError(f"--{name.replace('_', '-')} is not for language models")
         pairs = read_pairs(texts) if texts else split_pairs(self.run.config)[2]
-        encoded = encode_pairs(pairs, self.run.vocabs["labels"], self.vocab, self.run.config)
         task = self.run.task
         assert isinstance(task, LabelledTask)
+        encoded = task.encode(pairs, self.run.vocabs["labels"], self.vocab, training=False)
         found = task.losses(self.model, encoded)
         predictions = sum(len(line) + 1 for _, line in encoded)
         bits = found["loss"] / math.log(2) * predictions / sum(len(pair.target) for pair in pairs)

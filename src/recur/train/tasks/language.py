@@ -16,7 +16,7 @@ from recur.text import Batch, Corpus, Stream
 from recur.train.config import Config
 from recur.train.data import VOCAB_OPTIONS, Data, corpora, first_input, load_data, make_stream
 from recur.train.machine import pick_device
-from recur.train.measure import mean_loss, perplexity
+from recur.train.measure import free_running_gap, mean_loss, perplexity
 from recur.train.tasks.task import Learned, Measured, Moment, Opened, Task, Vocabs
 
 if TYPE_CHECKING:
@@ -85,9 +85,13 @@ class LanguageTask(Task):
         lanes = 10 if len(data.valid) > MANY else 1
         loss = mean_loss(model, data.valid, first_input(data.vocab), lanes)
         metrics = {"valid_loss": loss, "valid_perplexity": perplexity(loss)}
+        if not math.isnan(gap := free_running_gap(model, data.valid)):
+            metrics["valid_gap"] = gap
+        said = f"valid perplexity {perplexity(loss):8.3f}"
         if data.vocab.tokenizer.kind == "char":
             metrics["valid_bits_per_character"] = loss / math.log(2)
-        return Measured(loss, metrics, f"valid perplexity {perplexity(loss):8.3f}")
+            said += f"  {loss / math.log(2):.3f} bits/char"
+        return Measured(loss, metrics, said)
 
     def sample(self, model: LanguageModel, data: Data) -> str:
         drawn = generate(model, [first_input(data.vocab)], 120, Choice(temperature=0.8), seed=0)

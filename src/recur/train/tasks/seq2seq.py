@@ -17,7 +17,7 @@ from recur.text import UNK, Vocab, fit_lines, read_pairs
 from recur.text.tokens import Ids
 from recur.train.machine import pick_device
 from recur.train.measure import perplexity
-from recur.train.pairs import PairBatch, PairData, encode_pairs, padded, split_pairs
+from recur.train.pairs import PairBatch, PairData, padded, split_pairs
 from recur.train.scores import bleu, error_rates
 from recur.train.tasks.task import Measured, Opened, Vocabs
 from recur.train.tasks.writing import MANY, ROWS, WritingTask, batches_of
@@ -48,7 +48,7 @@ class Seq2SeqTask(WritingTask):
                 "source": fit_lines((pair.source for pair in train), c.source_token, **options),
                 "target": fit_lines((pair.target for pair in train), c.target_token, **options),
             }
-        ids = [encode_pairs(pairs, vocabs["source"], vocabs["target"], c) for pairs in (train, valid)]
+        ids = [self.encode(pairs, vocabs["source"], vocabs["target"], training=True) for pairs in (train, valid)]
         return PairData(vocabs, ids[0], ids[1], train, valid)
 
     def about(self, data: PairData) -> str:
@@ -144,6 +144,10 @@ class Transducer(Opened):
     ) -> list[list[Written]]:
         """All of them as one batch. A beam of 1 takes the likeliest symbol at each step."""
         writer = self._writer(*padded(sources))
+        if samples and (beam > 1 or nbest > 1):
+            raise OptionError("sequences are either drawn or searched for: samples, or beam and nbest")
+        if length_penalty and beam == 1:
+            raise OptionError("a length penalty ranks what a beam search finds: give a beam above 1")
         if samples:
             return sample(writer, Choice(**choice), samples, seed)
         if choice:
@@ -170,10 +174,12 @@ class Transducer(Opened):
     @torch.no_grad()
     def evaluate(self, texts: list[str] | None = None, **options: Any) -> dict[str, Any]:
         """Error rates in per cent of what it writes for each source, and the perplexity of what was wanted."""
+        task = self.run.task
+        assert isinstance(task, Seq2SeqTask)
         pairs = read_pairs(texts) if texts else split_pairs(self.run.config)[2]
         begun = time.perf_counter()
         written: list[Written] = []
-        encoded = encode_pairs(pairs, self.vocabs["source"], self.vocabs["target"], self.run.config)
+        encoded = task.encode(pairs, self.vocabs["source"], self.vocabs["target"], training=False)
         for at in range(0, len(pairs), ROWS):
             written += [found[0] for found in self._write([s for s, _ in encoded[at : at + ROWS]], **options)]
         seconds = time.perf_counter() - begun
@@ -184,8 +190,6 @@ class Transducer(Opened):
         if vocab.tokenizer.kind in ("word", "subword"):
             in_words = [[vocab.tokenizer.join(symbols).split() for symbols in side] for side in (wanted, made)]
             row["bleu"] = bleu(in_words[0], in_words[1])
-        task = self.run.task
-        assert isinstance(task, Seq2SeqTask)
         row |= task.losses(self.models[0], encoded) if len(self.models) == 1 else self._perplexity(encoded)
         unknown = sum(int((source == UNK).sum() + (target == UNK).sum()) for source, target in encoded)
         row |= {"sequences": len(pairs), "cut": sum(found.cut for found in written), "oov": unknown}

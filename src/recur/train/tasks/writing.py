@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,10 +11,11 @@ import torch
 from torch import Tensor
 
 from recur.models import Decoder, Scores
+from recur.text import Pair, Vocab
 from recur.text.tokens import Ids
 from recur.train.config import Config
 from recur.train.measure import perplexity
-from recur.train.pairs import PairBatch, PairBatches, PairData, batch_of
+from recur.train.pairs import PairBatch, PairBatches, PairData, batch_of, encode_pairs
 from recur.train.tasks.task import Learned, Moment, Task, Vocabs
 from recur.train.teacher import Teacher
 
@@ -33,15 +35,26 @@ class WritingTask(Task):
         super().__init__(config)
         self.teacher = Teacher.parse(config.teacher)
 
+    def encode(self, pairs: list[Pair], source: Vocab, target: Vocab, *, training: bool) -> list[tuple[Ids, Ids]]:
+        """Ids of pairs, or what is wrong with one. To be measured, a target may be longer than what is ever written."""
+        bounded = training or self.config.stop == "length"
+        return encode_pairs(
+            pairs,
+            source,
+            target,
+            longest=self.config.longest if bounded else None,
+            equal=self.config.stop == "source",
+        )
+
     def batches(self, data: PairData) -> PairBatches:
         return PairBatches(data.train, self.config.batch, self.config.seed)
 
     def limit(self, vocabs: Vocabs) -> float:
         return 10 * math.log(max(len(vocabs[self.target_name]), 3))
 
+    @abstractmethod
     def score(self, model: Any, batch: PairBatch, forced: Tensor | None = None) -> Scores:
         """The model's scores of a batch."""
-        raise NotImplementedError
 
     def learn(self, model: Any, batch: PairBatch, state: Any, moment: Moment) -> Learned:
         decoder: Decoder = model.decoder
