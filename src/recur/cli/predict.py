@@ -21,7 +21,9 @@ verb = App(
   recur predict runs/g2p words.txt --beam 5 --nbest 3
   echo abac | recur predict runs/g2p                  as lines come in
   recur predict runs/g2p-1 runs/g2p-2 words.txt       several models as one
-  recur predict runs/g2p words.txt --samples 3 --temperature 0.7 --seed 1 --json"""
+  recur predict runs/g2p words.txt --samples 3 --temperature 0.7 --seed 1 --json
+  recur predict runs/names surnames.txt --json        the probability of each class
+  recur predict runs/airline airline.csv              the steps behind the last value"""
 )
 
 

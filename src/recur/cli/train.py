@@ -27,7 +27,12 @@ verb = App(
   recur train book.txt --cell mine.py:MyCell --bptt truncated:20
   recur train --config recipes/ptb-zaremba-small.toml --device cuda
   recur train pairs.tsv --task seq2seq --source-token char --target-token space --stop eos
-  recur train lines.tsv --context label       a line of a given label"""
+  recur train lines.tsv --context label       a line of a given label
+  recur train names.tsv --task classify --token char --directions 2
+  recur train tagged.conll --task tag --token word --directions 2
+  recur train trees.txt --task tree --compose tree-lstm --structure given
+  recur train airline.csv --task forecast --target Passengers --horizon 12 --season 12
+  recur train --task adding --length 200 --cell gru"""
 )
 
 

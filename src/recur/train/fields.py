@@ -17,7 +17,7 @@ class TextFields:
     _: dataclasses.KW_ONLY
 
     task: str = "language"
-    """What to train: language (what comes next) or seq2seq (pairs)."""
+    """What to train: language (what comes next), seq2seq (pairs), classify, tag, tree, forecast, adding or copy."""
 
     valid: str | None = None
     """Measure on this text; a part of `texts` held out, if not given. Two files of pairs: with a comma between."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections import Counter
@@ -170,11 +171,12 @@ class TextClassifier(Opened):
     def predict(self, lines: Iterable[str], **options: Any) -> Iterator[dict[str, Any]]:
         """The likeliest class of each line, and the probability of each."""
         self.refuse(options)
-        for number, line in enumerate(lines, start=1):
-            ids = encode_text(self.run.vocab, line.strip(), f"line {number}")
-            p = probabilities(self.models, [Example(ids, 0)])[0]
-            chances = dict(zip(self.classes, p.tolist(), strict=True))
-            yield {"input": line, "output": self.classes[int(p.argmax())], "probabilities": chances}
+        numbered = enumerate(lines, start=1)
+        while some := list(itertools.islice(numbered, ROWS)):
+            ids = [encode_text(self.run.vocab, line.strip(), f"line {number}") for number, line in some]
+            for (_, line), p in zip(some, probabilities(self.models, [Example(row, 0) for row in ids]), strict=True):
+                chances = dict(zip(self.classes, p.tolist(), strict=True))
+                yield {"input": line, "output": self.classes[int(p.argmax())], "probabilities": chances}
 
     def stream(self, text: str) -> Iterator[dict[str, float]]:
         """The probability of each class after every token, in constant memory; for a network of one direction."""
