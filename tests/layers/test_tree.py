@@ -135,7 +135,7 @@ def test_the_equations_of_the_tree_lstm() -> None:
 def test_the_equations_of_the_child_sum_tree_lstm() -> None:
     net = network("child-sum")
     w, x = weights(net), np.random.default_rng(0).normal(size=(3, D))
-    gate = {name: slice(k * H, (k + 1) * H) for k, name in enumerate(("i", "o", "f", "g"))}
+    gate = {name: slice(k * H, (k + 1) * H) for k, name in enumerate(("i", "o", "g", "f"))}
     U, b = w["weight_h"], w["bias"]
     children = []
     for word in x:

@@ -63,7 +63,7 @@ class Composition(nn.Module):
         """W x + b, (n, G·H): the input's share, of as many nodes as there are, in one product."""
         return linear(x, self.weight_x, self.bias)
 
-    def forward(self, share: Tensor | None, before: States | None, owner: Tensor) -> States:
+    def forward(self, share: Tensor | None, before: States | None, owner: Tensor, n: int) -> States:
         """The states of n nodes, (n, H) each.
 
         share   (n, G·H) from `share`; None where nodes have no input of their own
@@ -129,28 +129,20 @@ class TreeLSTM(Composition):
 
 class ChildSum(Composition):
     arity = None
-    gates = ("i", "o", "f", "g")
+    gates = ("i", "o", "g", "f")  # what sees the sum of all children lies together
     states = ("h", "c")
 
-    def forward(self, share: Tensor | None, before: States | None, owner: Tensor) -> States:
+    def forward(self, share: Tensor | None, before: States | None, owner: Tensor, n: int) -> States:
         H = self.hidden_size
-        if before is None:
-            assert share is not None
-            return self._finish(share, 0.0)
-        a = self.bias[None] if share is None else share
-        n = int(owner[-1]) + 1 if share is None else len(share)
-        kept, written = [0, 1, 3], self.weight_h.view(4, H, H)
-        h, c = before
-        total = h.new_zeros(n, H).index_add(0, owner, h)
-        own = linear(total, written[kept].reshape(3 * H, H))
-        forget = a[:, 2 * H : 3 * H]
-        f = torch.sigmoid(linear(h, written[2]) + (forget[owner] if share is not None else forget))
-        memory = h.new_zeros(n, H).index_add(0, owner, f * c)
+        own, forget = (self.bias if share is None else share).split([3 * H, H], dim=-1)
+        memory: Tensor | float = 0.0
+        if before is not None:
+            h, c = before
+            of_sum, of_each = self.weight_h.split([3 * H, H])
+            own = own + linear(h.new_zeros(n, H).index_add(0, owner, h), of_sum)
+            f = torch.sigmoid(linear(h, of_each) + (forget if share is None else forget[owner]))
+            memory = h.new_zeros(n, H).index_add(0, owner, f * c)
         i, o, g = own.chunk(3, dim=-1)
-        return self._finish(a + torch.cat([i, o, torch.zeros_like(i), g], dim=-1), memory)
-
-    def _finish(self, a: Tensor, memory: Tensor | float) -> States:
-        i, o, _, g = a.chunk(4, dim=-1)
         c = torch.sigmoid(i) * torch.tanh(g) + memory
         return torch.sigmoid(o) * torch.tanh(c), c
 

@@ -94,6 +94,6 @@ def _point_by_point(compose: Any, x: Tensor) -> Tensor:
         left = zero
         for j in range(C):
             pairs = tuple(torch.stack(both, dim=1).view(-1, H) for both in zip(above[j], left, strict=True))
-            left = above[j] = compose(compose.share(x[:, i, j]), pairs, owner)
+            left = above[j] = compose(compose.share(x[:, i, j]), pairs, owner, B)
         rows.append(torch.stack([states[0] for states in above], dim=1))
     return torch.stack(rows, dim=1)

@@ -131,14 +131,14 @@ class Recursive(nn.Module):
         """
         self._check(x, forest.leaves)
         check_arity(self.compose, forest.arities, "the forest")
-        leaves = self.compose(self.compose.share(x)[forest.leaf_order], None, forest.leaf_order)
+        leaves = self.compose(self.compose.share(x)[forest.leaf_order], None, forest.leaf_order, forest.leaves)
         waiting = [part.split([level.leaves for level in reversed(forest.levels)]) for part in leaves]
         below: States | None = None
         computed: list[States] = []
         for k, level in enumerate(reversed(forest.levels)):
             here = tuple(part[k] for part in waiting)
             if len(level.owner):
-                inner = self.compose(None, below, level.owner)
+                inner = self.compose(None, below, level.owner, len(level.order) - level.leaves)
                 here = tuple(torch.cat(both)[level.order] for both in zip(here, inner, strict=True))
             below = here
             computed.append(here)
@@ -154,9 +154,9 @@ class Recursive(nn.Module):
             owner = torch.zeros(len(below), dtype=torch.long, device=x.device)
             if below:
                 before = tuple(torch.cat(parts) for parts in zip(*(states[k] for k in below), strict=True))
-                states.append(self.compose(None, before, owner))
+                states.append(self.compose(None, before, owner, 1))
             else:
-                states.append(self.compose(self.compose.share(next(words)[None]), None, owner))
+                states.append(self.compose(self.compose.share(next(words)[None]), None, owner, 1))
         return tuple(torch.cat(parts) for parts in zip(*states, strict=True))
 
     def _check(self, x: Tensor, leaves: int) -> None:
