@@ -13,6 +13,7 @@ import torch
 import recur
 from recur.errors import OptionError, TextError
 from recur.series import parse_table
+from recur.text import parse_tree
 from recur.train.classes import class_scores, confusion
 from recur.train.config import Config
 from recur.train.examples import Shuffled, class_weights, label_vocab
@@ -136,6 +137,15 @@ def test_a_words_tag_is_read_at_its_last_token() -> None:
     ids, ends = spell(["ab", "c", "abc"], vocab)
     assert vocab.decode(ids) == "ab c abc"
     assert ends == [1, 3, 7]
+
+
+def test_labels_of_all_nodes_or_of_the_root(files: Path) -> None:
+    for labels, expected in (("all", [0, 1, 0, 1, 1]), ("root", [-1, -1, -1, -1, 1])):
+        task = task_of(Config.of(task="tree", texts=str(files / "tree"), labels=labels))
+        data = task.read()
+        (tree,) = task.encode([parse_tree("(1 (0 b) (1 (1 a) (0 n)))")], data.vocabs)  # type: ignore[attr-defined]
+        assert tree.children == ((), (), (), (1, 2), (0, 3))
+        assert tree.classes == expected
 
 
 def test_several_classifiers_as_one_give_the_mean_of_their_probabilities(files: Path, tmp_path: Path) -> None:

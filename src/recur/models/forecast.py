@@ -64,6 +64,8 @@ class Forecaster(nn.Module):
                 bptt=o.bptt,
                 backend=o.backend,
             )
+        self.backend = "window"
+        """Which backend ran last."""
         self.output = nn.Linear(o.hidden + (horizon + 1) * known, horizon * len(quantiles))
 
     @property
@@ -93,6 +95,7 @@ class Forecaster(nn.Module):
             before = torch.cat([whole[:, :1], level], dim=1)[:, begin : begin + T]
             inputs = torch.cat([(values - before)[..., None], known[:, 1 : T + 1]], dim=-1)
             found: Recurred = self.recurrent(inputs, state)
+            self.backend = found.trace[0].backend
             hidden, state, level, ahead = found.outputs, found.state, level[:, begin:], known
         # Of step t: what is known of t, which forecasts are relative to, and of t + 1 … t + k, (B, T, (k + 1) · C).
         coming = ahead.unfold(1, k + 1, 1)[:, : hidden.shape[1]].transpose(2, 3).flatten(2)

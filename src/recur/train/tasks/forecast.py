@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from recur.train.run import Run
 
 
+EPOCH = 50
+"""Batches that an epoch has at least: it passes over a short series several times."""
+
+
 class Crop(NamedTuple):
     values: Tensor
     """(W + k,)"""
@@ -121,7 +125,8 @@ class ForecastTask(Task):
         return Forecaster(covariates + 2 * (self.config.season > 1), self.steps, self.quantiles, options)
 
     def batches(self, data: SeriesData) -> Shuffled[Crop]:
-        return Shuffled(data.train, self.config.batch, self.config.seed, batch_of)
+        passes = -(-EPOCH * self.config.batch // len(data.train))  # measuring takes longer than learning from few crops
+        return Shuffled(data.train * passes, self.config.batch, self.config.seed, batch_of)
 
     def learn(self, model: Forecaster, batch: CropBatch, state: Any, moment: Moment) -> Learned:
         device = model.output.bias.device
@@ -130,7 +135,7 @@ class ForecastTask(Task):
         wanted = values.unfold(1, k, 1)[:, model.first + 1 :]
         skip = 0 if self.config.lags else min(self.config.season - 1, wanted.shape[1] - 1)  # until a season is seen
         loss = model.loss(forecasts[:, skip:], wanted[:, skip:])
-        return Learned(loss, wanted[:, skip:].numel(), "window" if self.config.lags else self.config.backend)
+        return Learned(loss, wanted[:, skip:].numel(), model.backend)
 
     def measure(self, model: Forecaster, data: SeriesData) -> Measured:
         results = [self.rolled(model, replace(t, values=t.values[: len(t) - self.holdout])) for t in data.tables]
