@@ -81,6 +81,22 @@ def test_without_a_teacher_each_step_hears_the_likeliest_symbol_before() -> None
     close(got.detach(), model(source, s, heard, torch.full((3,), 4)).symbols[:, :3].detach())
 
 
+def test_edges_from_the_output_before_or_none() -> None:
+    """Aligned with a source of the same length: with feedback outputs depend on each other, without they do not."""
+    source, s, target, t = batch("source")
+    for feedback in (True, False):
+        model = make(attention="none", condition="aligned", stop="source", feedback=feedback)
+        other = target.clone()
+        other[:, 0] = torch.where(target[:, 0] == 4, 5, 4)
+        one, two = (model(source, s, each, t).symbols for each in (target, other))
+        assert torch.equal(one[:, 0], two[:, 0]), "the first step hears nothing yet"
+        assert torch.equal(one[0, 1:], two[0, 1:]) is not feedback
+        third = source.clone()
+        third[0, 2] = 4 if source[0, 2] != 4 else 5
+        changed = (model(third, s, target, t).symbols != one).any(-1)[0]
+        assert changed[2], "its own share of the source"
+
+
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_writing_has_the_probabilities_of_training(way: dict[str, Any]) -> None:
     model, (source, s, target, t) = make(**way), batch(way["stop"])

@@ -15,7 +15,6 @@ from recur.models import DecoderOptions, Labelled, Scores
 from recur.text import SPECIALS, fit_lines, read_pairs
 from recur.train.data import VOCAB_OPTIONS
 from recur.train.machine import pick_device
-from recur.train.measure import perplexity
 from recur.train.pairs import PairBatch, PairData, split_pairs
 from recur.train.tasks.task import Measured, Opened, Vocabs
 from recur.train.tasks.writing import MANY, WritingTask
@@ -117,5 +116,5 @@ class LabelledLanguage(Opened):
         found = task.losses(self.model, encoded)
         predictions = sum(len(line) + 1 for _, line in encoded)
         bits = found["loss"] / math.log(2) * predictions / sum(len(pair.target) for pair in pairs)
-        row = {"model": str(self.run.path), "perplexity": perplexity(found["loss"]), **found}
-        return row | {"bits_per_character": bits, "tokens": predictions, "sequences": len(pairs)}
+        counts = {"tokens": predictions, "sequences": len(pairs)}
+        return {"model": str(self.run.path), **found, "bits_per_character": bits, **counts}
