@@ -15,7 +15,7 @@ import numpy as np
 
 from recur import ngram
 from recur.ngram import NGram
-from recur.text import Tokenizer, Vocab, Words
+from recur.text import EOS, Tokenizer, Vocab, Words
 
 ORDERS = (1, 2, 3, 4, 5, 6)
 
@@ -42,11 +42,12 @@ class ClassNGrams:
         return " ".join("_" if token.isspace() else token for token in self.tokenizer.split(text))
 
     def classify(self, texts: Sequence[str]) -> list[int]:
+        vocab = next(iter(self.models.values())).vocab
+        ids = vocab.encode("".join(f"{self._line(text)}\n" for text in texts))
+        starts = np.concatenate([[0], np.flatnonzero(ids == EOS)[:-1] + 1])
         scores = np.full((len(texts), max(self.models) + 1), -np.inf)
-        lines = [self._line(text) for text in texts]
         for k, model in self.models.items():
-            for at, line in enumerate(lines):
-                scores[at, k] = self.prior[k] + model.logprob(line)
+            scores[:, k] = self.prior[k] + np.add.reduceat(model.logprobs(ids), starts)
         return [int(k) for k in scores.argmax(1)]
 
 
