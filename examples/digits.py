@@ -3,7 +3,7 @@
     python examples/digits.py            needs scikit-learn, for its digits; about ten minutes on one core
 
 A network of one dimension reads the points row by row as one long line, from both ends, or takes each row as one step.
-Of all, what is read out is the mean over their outputs. Epoch and learning rate are those that did best on the validation
+Of all, what is read out is the mean over their outputs. Epoch and rate are those that did best on the validation
 part; the test part is read once for each seed.
 """
 

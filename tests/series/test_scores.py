@@ -14,6 +14,7 @@ from recur.series import (
     linear_autoregression,
     mase_scale,
     naive,
+    parse_table,
     pinball,
     roll,
     seasonal_naive,
@@ -109,3 +110,11 @@ def test_the_phase_of_the_season_is_known_ahead() -> None:
     assert known.shape == (9, 2)
     assert known[0] == pytest.approx(known[8])
     assert known[1] == pytest.approx([1, 0])
+
+
+def test_files_that_begin_elsewhere_agree_on_the_phase() -> None:
+    months = [f"{1949 + k // 12}-{k % 12 + 1:02},{k}" for k in range(30)]
+    early, late = (parse_table(["Date,y", *months[begin:]], "x.csv") for begin in (0, 7))
+    assert known_ahead(early, 5, 12)[7:] == pytest.approx(known_ahead(late, 5, 12))
+    years = parse_table(["Date,y", "1701,1", "1703,2"], "x.csv")
+    assert years.start == 850

@@ -53,5 +53,5 @@ def known_ahead(table: SeriesTable, n: int, season: int, more: int = 0) -> Float
     known = np.concatenate([known, np.zeros((max(length - len(known), 0), known.shape[1]))])[:length]
     if season == 1:
         return known
-    angle = 2 * np.pi * np.arange(length) / season
+    angle = 2 * np.pi * (table.start % season + np.arange(length)) / season
     return np.column_stack([known, np.sin(angle), np.cos(angle)])

@@ -35,6 +35,8 @@ class SeriesTable:
     """(T + ahead, covariates): known ahead of their time."""
     dates: tuple[str, ...]
     """(T + ahead): of every row; empty without a column of dates."""
+    start: int = 0
+    """How many steps the first date lies behind a fixed one, so that files agree on the phase of a season."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -87,9 +89,8 @@ def parse_table(lines: Iterable[str], name: str, target: str = "", covariates: s
     values = np.array([[_number(name, n, row, column, places) for column in targets] for n, row in body[:past]])
     known = np.array([[_number(name, n, row, column, places) for column in extra] for n, row in body])
     dates = tuple(row[places[dated]].strip() for _, row in body) if dated else ()
-    if dates:
-        _check_steps(name, dated, dates, [number for number, _ in body])
-    return SeriesTable(name, targets, extra, values, known.reshape(len(body), len(extra)), dates)
+    start = _first_step(name, dated, dates, [number for number, _ in body]) if dates else 0
+    return SeriesTable(name, targets, extra, values, known.reshape(len(body), len(extra)), dates, start)
 
 
 def _names(columns: str) -> tuple[str, ...]:
@@ -113,8 +114,8 @@ _WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
 _MONTH = re.compile(r"(\d{4})-(\d{1,2})")
 
 
-def _check_steps(name: str, column: str, dates: Sequence[str], lines: Sequence[int]) -> None:
-    """All dates one step apart: a number, some months (days 1 … 28), or a span of time."""
+def _first_step(name: str, column: str, dates: Sequence[str], lines: Sequence[int]) -> int:
+    """All dates are one step apart, a number, some months or a span of time: the first one's place in steps."""
     places = [_place(name, column, date, line) for date, line in zip(dates, lines, strict=True)]
     kinds = {kind for kind, _ in places}
     if len(kinds) > 1:
@@ -123,7 +124,7 @@ def _check_steps(name: str, column: str, dates: Sequence[str], lines: Sequence[i
     for option in range(len(places[0][1])):  # by months, if that is even; else by seconds
         steps = [b[1][option] - a[1][option] for a, b in itertools.pairwise(places)]
         if not steps or (steps[0] > 0 and len(set(steps)) == 1):
-            return
+            return round(places[0][1][option] / (steps[0] if steps else 1))
     usual = max(set(steps), key=steps.count)
     odd = next(k for k, step in enumerate(steps) if step != usual or step <= 0)
     what = "a gap" if steps[odd] > usual > 0 else "the same date twice" if not steps[odd] else "an uneven step"

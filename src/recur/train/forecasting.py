@@ -19,10 +19,11 @@ PATHS = 200
 
 
 @torch.no_grad()
-def forecast(model: Forecaster, table: SeriesTable, end: int, scale: Scale, config: Config) -> Floats:
-    """Quantiles (horizon, series, Q) of what follows the first `end` values."""
+def forecast(model: Forecaster, table: SeriesTable, end: int, n: int, config: Config) -> Floats:
+    """Quantiles (horizon, series, Q) of what follows the first `end` values; all is scaled by the first n rows."""
     device, horizon = model.output.bias.device, config.horizon
-    known = torch.tensor(known_ahead(table, end, config.season, horizon)[: end + horizon]).float().to(device)
+    scale = Scale.of(table, n, config.transform)
+    known = torch.tensor(known_ahead(table, n, config.season, horizon)[: end + horizon]).float().to(device)
     values = torch.tensor(scale.forward(table.values[:end])).float().t().contiguous().to(device)
     series = len(values)
     if config.strategy == "direct":

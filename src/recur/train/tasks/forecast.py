@@ -15,7 +15,7 @@ from recur.series import Rolling, Scale, SeriesTable, known_ahead, parse_table, 
 from recur.series.figure import draw
 from recur.train.config import Config
 from recur.train.examples import Shuffled, names_vocab
-from recur.train.forecasting import Floats, forecast
+from recur.train.forecasting import forecast
 from recur.train.machine import pick_device
 from recur.train.tasks.task import Learned, Measured, Moment, Opened, Task, Vocabs
 
@@ -100,7 +100,7 @@ class ForecastTask(Task):
 
     def crops(self, table: SeriesTable, n: int) -> list[Crop]:
         """All windows of the first n values, each with the values that follow it."""
-        values = self.scale(table, n).forward(table.values)[:n]
+        values = Scale.of(table, n, self.config.transform).forward(table.values)[:n]
         known = known_ahead(table, n, self.config.season)
         W = min(max(self.config.window, self.config.lags, self.config.season), n - self.steps)
         found = []
@@ -109,9 +109,6 @@ class ForecastTask(Task):
                 part = slice(begin, begin + W + self.steps)
                 found.append(Crop(torch.tensor(series[part]).float(), torch.tensor(known[part]).float()))
         return found
-
-    def scale(self, table: SeriesTable, n: int) -> Scale:
-        return Scale.of(table, n, self.config.transform)
 
     def about(self, data: SeriesData) -> str:
         first = data.tables[0]
@@ -138,21 +135,18 @@ class ForecastTask(Task):
         return Learned(loss, wanted[:, skip:].numel(), model.backend)
 
     def measure(self, model: Forecaster, data: SeriesData) -> Measured:
-        results = [self.rolled(model, replace(t, values=t.values[: len(t) - self.holdout])) for t in data.tables]
+        seen = [replace(table, values=table.values[: len(table) - self.holdout]) for table in data.tables]
+        results = [self.rolled(model, table, len(table) - self.holdout) for table in seen]
         scores = together(results)
         named = ("mase", "smape", "pinball", "coverage")
         metrics = {f"valid_{name}": scores[name] for name in named if name in scores}
         return Measured(scores.get("pinball_scaled", scores["mase"]), metrics, f"valid MASE {scores['mase']:.3f}")
 
-    def rolled(self, model: Forecaster, table: SeriesTable) -> Rolling:
-        """Forecasts from every origin of the last `holdout` values of a table."""
-        n = len(table) - self.holdout
+    def rolled(self, model: Forecaster, table: SeriesTable, learned: int) -> Rolling:
+        """Forecasts from every origin of the last `holdout` values of a table, scaled by what was learned from."""
         c = self.config
-        return roll(table, n, c.horizon, c.season, self.quantiles, lambda end: self.forecast(model, table, end, n))
-
-    def forecast(self, model: Forecaster, table: SeriesTable, end: int, n: int) -> Floats:
-        """Quantiles (horizon, series, Q) of what follows the first `end` values, scaled by the first n."""
-        return forecast(model, table, end, self.scale(table, n), self.config)
+        n = len(table) - self.holdout
+        return roll(table, n, c.horizon, c.season, self.quantiles, lambda end: forecast(model, table, end, learned, c))
 
     def open(self, run: Run, device: str = "cpu", also: Sequence[Run] = ()) -> SeriesForecaster:
         if also:
@@ -189,7 +183,7 @@ class SeriesForecaster(Opened):
             n = len(table) - task.holdout
             if n <= max(c.lags, c.season):
                 raise OptionError(f"{table.name} has {len(table)} values, too few to hold out {task.holdout} of them")
-            results.append(task.rolled(self.model, table))
+            results.append(task.rolled(self.model, table, max(n - task.holdout, c.season + 1)))
             for name, rolled in to_beat(table, n, c.horizon, c.season, c.lags).items():
                 others.setdefault(name, []).append(rolled)
         found = {"model": str(self.run.path), **together(results), "origins": sum(len(r.wanted) for r in results)}
@@ -210,7 +204,7 @@ class SeriesForecaster(Opened):
             raise TextError(f"covariates are known {table.ahead} steps ahead, and --horizon is {c.horizon}; add rows")
         if len(table) <= max(c.lags, c.season):
             raise TextError(f"{len(table)} values are too few to forecast from; {max(c.lags, c.season) + 1} are needed")
-        found = self.task.forecast(self.model, table, len(table), len(table))
+        found = forecast(self.model, table, len(table), len(table), c)
         for step, row in enumerate(found, start=1):
             for column, quantiles in zip(table.targets, row, strict=True):
                 at = {f"{q:g}": float(x) for q, x in zip(self.model.quantiles, quantiles, strict=True)}
