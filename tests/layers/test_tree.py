@@ -109,7 +109,7 @@ def test_the_equations_of_the_net_and_the_tensor_net() -> None:
         a = w["weight_h"][:, :H] @ left + w["weight_h"][:, H:] @ right + w["bias"]
         if name == "rntn":
             pair = np.concatenate([left, right])
-            a = a + np.array([pair @ form @ pair for form in w["tensor"]])
+            a = a + np.array([pair @ form @ pair for form in w["tensor"]]) / (2 * H)
         close(net(torch.tensor(x), Forest.of([PAIR]))[0], torch.tensor(np.stack([left, right, np.tanh(a)])))
 
 

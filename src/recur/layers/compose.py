@@ -6,7 +6,7 @@ and to the left. Whatever they are called, they come as h_1 … h_K, and what di
     a = W x + b + Σ_k U_k h_k          x: a leaf's word or a grid's pixel; a node without one, and a missing h_k, add 0
 
     net         h = tanh(a)                                            the recursive net
-    rntn        h = tanh(a + [h_1; h_2]ᵀ V [h_1; h_2])                 a form of its own for every unit
+    rntn        h = tanh(a + [h_1; h_2]ᵀ V [h_1; h_2] / 2H)            a form of its own for every unit
     lstm        i, o, f_1 … f_K = σ(a_i, a_o, a_f1 … a_fK)   g = tanh(a_g)
                 c = i ⊙ g + Σ_k f_k ⊙ c_k                    h = o ⊙ tanh(c)
     child-sum   the same for any number of children in any order: h̃ = Σ_k h_k in place of the h_k for i, o and g;
@@ -101,15 +101,16 @@ class TensorNet(Composition):
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
-        bound = 1 / (4 * self.hidden_size)  # the square form of 2H units stays small beside the linear one
-        nn.init.uniform_(self.tensor, -bound, bound)
+        nn.init.uniform_(self.tensor, -0.5, 0.5)
 
     def step(self, a: Tensor, before: States | None) -> States:
         if before is not None:
             pair = before[0].flatten(1)
             H, W = self.hidden_size, pair.shape[1]
             halves = (pair @ self.tensor.permute(1, 0, 2).reshape(W, H * W)).view(-1, H, W)
-            a = a + (halves @ pair[:, :, None]).squeeze(-1)
+            # A sum of (2H)² terms moves 2H times as far as one of 2H when all its weights take a step alike, as they do
+            # under Adam: divided by 2H it keeps pace with the linear part.
+            a = a + (halves @ pair[:, :, None]).squeeze(-1) / W
         return (torch.tanh(a),)
 
 
