@@ -28,7 +28,8 @@ MAY_IMPORT = {
     "decode": {"errors", "models", "text"},
     "train": {"errors", "models", "text", "ngram"},
     "use": {"errors", "decode", "text", "train"},
-    "cli": {"errors", "cells", "scan", "text", "ngram", "decode", "train", "use", "__version__"},
+    "probes": {"errors", "cells", "bptt", "layers", "models", "text", "decode", "train", "use"},
+    "cli": {"errors", "cells", "scan", "text", "ngram", "decode", "train", "use", "probes", "__version__"},
     "__main__": {"cli"},
 }
 
@@ -66,7 +67,7 @@ def test_files_stay_readable() -> None:
 def test_the_public_names() -> None:
     assert sorted(recur.__all__) == [
         "BPTT", "Cell", "RecurError", "Recurrent", "bptt", "cell_names", "cells", "fit", "layers", "load", "make_cell",
-        "ngram", "nn", "reference", "scan", "text",
+        "ngram", "nn", "probes", "reference", "scan", "text", "xray",
     ]  # fmt: skip
     for name in recur.__all__:
         assert getattr(recur, name) is not None

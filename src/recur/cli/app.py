@@ -26,6 +26,7 @@ app.command("recur.cli.train:verb", name="train", help="Learn a language model f
 app.command("recur.cli.resume:verb", name="resume", help="Go on with a run exactly where it stopped.")
 app.command("recur.cli.sample:verb", name="sample", help="Write text with a trained model.")
 app.command("recur.cli.eval:verb", name="eval", help="Measure trained models, and n-grams, on a text.")
+app.command("recur.cli.xray:verb", name="xray", help="What a trained network does with a text, and what is wrong.")
 app.command("recur.cli.ngram:verb", name="ngram", help="Count n-grams, smooth them, and measure perplexity.")
 app.command("recur.cli.stats:verb", name="stats", help="Frequencies, stop words, Zipf's law, coverage, novelty.")
 app.command("recur.cli.doctor:verb", name="doctor", help="What this machine has, and which backends work on it.")
