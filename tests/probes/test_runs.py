@@ -67,15 +67,13 @@ def test_a_forget_gate_stuck_at_zero_is_named_first(healthy: Language) -> None:
 
 
 def test_dead_units_are_named_first(tmp_path: Path) -> None:
-    model = recur.fit(
-        "pydoc", tmp_path / "relu", **{**SMALL, "cell": "elman-relu", "init": "normal:0.05", "rate": 0.003}
-    )
+    model = recur.fit("pydoc", tmp_path / "relu", **{**SMALL, "cell": "elman-relu", "steps": 20, "rate": 0.001})
     with torch.no_grad():
         model.model.recurrent.bias_ih_l0[:40].fill_(-1000.0)
     found = first_of(model)
     assert found.probe == "dead units"
-    assert "40 of 64" in found.verdict
-    assert dead_units(Subject.of(model)).numbers["layer 1"]["dead"] == list(range(40))
+    assert "of 64 units of layer 1 never move" in found.verdict
+    assert set(range(40)) <= set(dead_units(Subject.of(model)).numbers["layer 1"]["dead"])
 
 
 def test_causes_come_before_what_they_cause() -> None:

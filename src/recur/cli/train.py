@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from pathlib import Path
@@ -50,7 +51,7 @@ def train(
         Write the metrics for TensorBoard too, into the run's folder.
     """
     from recur.train.data import load_data
-    from recur.train.run import Run
+    from recur.train.run import Run, write_whole
 
     screen = Screen(output)
     with screen.busy("reading the text"):
@@ -60,6 +61,8 @@ def train(
     text = data.train_text
     screen.note(f"{text.name}: {text.characters:,} characters to learn from ({text.notes}), {len(data.vocab):,} tokens")
     baseline = find_baseline(screen, data) if config.baseline else None
+    if baseline is not None:
+        write_whole(run.path / "baseline.json", json.dumps({"valid_perplexity": baseline}).encode())
     carry_on(screen, run, data, baseline, resume=False, also=_tensorboard(run) if tensorboard else None)
 
 
@@ -100,8 +103,9 @@ def carry_on(
     with Display(screen, baseline) as display:
 
         def listen(event: dict[str, Any]) -> None:
-            if event["event"] == "measured" and display.live is not None:
+            if event["event"] == "measured":
                 display.sample = _sample(trainer)
+                run.log({"step": event["step"], "text": display.sample}, "samples.jsonl")
             display(event)
             if also is not None:
                 also(event)
