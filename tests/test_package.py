@@ -29,7 +29,8 @@ MAY_IMPORT = {
     "train": {"errors", "models", "text", "ngram"},
     "use": {"errors", "decode", "text", "train"},
     "probes": {"errors", "cells", "bptt", "layers", "models", "text", "decode", "train", "use"},
-    "cli": {"errors", "cells", "scan", "text", "ngram", "decode", "train", "use", "probes", "__version__"},
+    "studio": {"errors", "bptt", "text", "decode", "train", "use", "probes"},
+    "cli": {"errors", "cells", "scan", "text", "ngram", "decode", "train", "use", "probes", "studio", "__version__"},
     "__main__": {"cli"},
 }
 

@@ -47,9 +47,9 @@ def vanishing(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
     kept = curves["LSTM, along c"][-1] / curves["LSTM, along c"][0]
     paragraph = (
         f"The gradient of one step's loss, followed back through {T} steps of random input. With σ, whose slope is at "
-        f"most 1/4, it is multiplied by {s['decay']:.2f} a step and 1 % is left after {s['memory']}; with tanh, slope "
-        f"at most 1, by {t['decay']:.2f}, and after {t['memory']}. Along the memory of an LSTM with forget bias 4 it is "
-        f"multiplied by the forget gate alone, {c['decay']:.3f} a step: {kept:.0%} is left after {T - 2}."
+        f"most 1/4, it is multiplied by {s['decay']:.2f} a step and 1 % is left after {s['memory']}; with tanh, "
+        f"slope at most 1, by {t['decay']:.2f}, and after {t['memory']}. Along the memory of an LSTM with forget bias "
+        f"4 it is multiplied by the forget gate alone, {c['decay']:.3f} a step: {kept:.0%} is left after {T - 2}."
     )
     return Experiment(figure, paragraph, dict(zip(curves, (s, t, c), strict=True)))
 
@@ -145,9 +145,9 @@ def truncation(seed: int = 0, lag: int = 10, steps: int = 150) -> Experiment:
     short = ", ".join(f"{numbers[name]:.0%} with {name}" for name in ("τ = 3", "τ = 5"))
     paragraph = (
         f"The first of {lag + 1} symbols has to be named at the end; chance is 50 %. After {steps} steps an LSTM is "
-        f"right {short}: no gradient crosses the window's edge, so nothing teaches it to keep the symbol. With τ = 20, wider "
-        f"than the lag, it is right {numbers['τ = 20']:.0%}, with full backpropagation {numbers['full']:.0%}. Cut at "
-        f"random and scaled by 1/π, the gradient is right on average, and noisier: {numbers['π = 0.9']:.0%}."
+        f"right {short}: no gradient crosses the window's edge, so nothing teaches it to keep the symbol. With τ = 20, "
+        f"wider than the lag, it is right {numbers['τ = 20']:.0%}, with full backpropagation {numbers['full']:.0%}. "
+        f"Cut at random and scaled by 1/π, the gradient is right on average, and noisier: {numbers['π = 0.9']:.0%}."
     )
     return Experiment(figure, paragraph, numbers)
 
@@ -167,8 +167,8 @@ def forget_gate(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
     said = "; ".join(f"{name}: × {found['decay']:.3f} a step" for name, found in numbers.items())
     paragraph = (
         f"∂c_t/∂c_{{t−1}} = f_t along the memory, so the forget gate is the gradient's rate. Seen over {T} steps: "
-        f"{said}. With f near 0 the past is cut off on purpose; with f near 1 it is as in the LSTM of 1997, which had no "
-        f"forget gate at all. This is why its bias is often started at 1 or more."
+        f"{said}. With f near 0 the past is cut off on purpose; with f near 1 it is as in the LSTM of 1997, which had "
+        f"no forget gate at all. This is why its bias is often started at 1 or more."
     )
     return Experiment(figure, paragraph, numbers)
 
@@ -213,8 +213,8 @@ def clipping(seed: int = 0, H: int = 16, T: int = 40, steps: int = 60) -> Experi
     numbers["clipped"] = share
     paragraph = (
         f"Plain gradient descent on an Elman network whose W has radius 1.3. Without clipping the gradient's norm "
-        f"reaches {free['norm']:.3g} and the loss {free['largest_loss']:.3g} (last ten steps: {free['last_loss']:.3g}). With "
-        f"g ← min(1, θ/‖g‖) g and θ = 1, {share:.0%} of the steps are shortened, none turned: the loss reaches "
+        f"reaches {free['norm']:.3g} and the loss {free['largest_loss']:.3g} (last ten: {free['last_loss']:.3g}). "
+        f"With g ← min(1, θ/‖g‖) g and θ = 1, {share:.0%} of the steps are shortened, none turned: the loss reaches "
         f"{bound['largest_loss']:.3g} at most, and {bound['last_loss']:.3g} in the end."
     )
     return Experiment(figure, paragraph, numbers)
