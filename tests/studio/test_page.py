@@ -135,7 +135,8 @@ def test_a_span_is_dragged_over_and_similar_places_are_found(visit: Visit) -> No
     page.mouse.down()
     page.mouse.move(last["x"] + 2, last["y"] + 8, steps=4)
     page.mouse.up()
-    page.wait_for_selector("#alike li")
+    page.wait_for_selector("#coloured .like")
+    assert page.locator("#alike li code").count() >= 1
     assert page.locator("#coloured .span").count() == 7
     assert page.locator("#coloured .like").count() >= 7
     page.screenshot(path=SCREENSHOTS / "see-span.png")
@@ -155,7 +156,7 @@ def test_the_keyboard_is_enough(visit: Visit) -> None:
     for _ in range(4):
         page.keyboard.press("Shift+ArrowRight")
     page.keyboard.press("Enter")
-    page.wait_for_selector("#alike li")
+    page.wait_for_selector("#coloured .like")
     assert page.locator("#coloured .span").count() == 5
     reached = set()
     page = visit.open("runs")
@@ -168,7 +169,8 @@ def test_the_keyboard_is_enough(visit: Visit) -> None:
 
 def test_the_truncation_slider_cuts_the_heat_map(visit: Visit) -> None:
     page = visit.open("gradients", "gru")
-    page.wait_for_selector(READY["gradients"])
+    page.locator("textarea").fill("the network keeps a word")
+    page.wait_for_function("document.querySelectorAll('#heat .cell').length === 24")
     cold = "[...document.querySelectorAll('#heat .cell')].filter((c) => c.style.background.includes('soft')).length"
     assert page.evaluate(cold) == 0
     page.locator("input[type=range]").first.fill("10")

@@ -198,9 +198,8 @@ def test_a_cell_from_a_file_is_not_run_unless_allowed(runs: Path, tmp_path: Path
     shutil.copytree(runs / "gru", tmp_path / "gru")
     config = tmp_path / "gru" / "config.toml"
     mark = tmp_path / "ran"
-    (tmp_path / "mine.py").write_text(
-        f"import pathlib\npathlib.Path({str(mark)!r}).touch()\nfrom recur.cells import GRU\nclass Mine(GRU): name = ''\n"
-    )
+    source = f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n"
+    (tmp_path / "mine.py").write_text(source + "from recur.cells import GRU\nclass Mine(GRU): name = ''\n")
     config.write_text(config.read_text().replace('cell = "gru"', f'cell = "{tmp_path}/mine.py:Mine"'))
     with client_of(make_app(tmp_path)) as client:
         answer = client.post("/api/runs/gru/next", json={"text": "a"})

@@ -119,7 +119,7 @@ class Folder:
         try:
             config = Config.of(**Config.read_toml(path / "config.toml"))
         except (RecurError, TypeError) as error:
-            return {"broken": str(error)}
+            return {"broken": str(error).replace(f"{path}/", "")}
         entries = read_lines(path / "metrics.jsonl")
         found: dict[str, Any] = {field: getattr(config, field) for field in SHOWN}
         valid = [e["valid_perplexity"] for e in entries if isinstance(e.get("valid_perplexity"), int | float)]

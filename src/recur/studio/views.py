@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -169,7 +170,7 @@ def unfold(opened: Opened, _: dict[str, Any]) -> dict[str, Any]:
     net, options = model.recurrent, model.options
     return {
         "cell": type(net.cell).__name__,
-        "equations": (type(net.cell).__doc__ or "").split("\n\n")[0],
+        "equations": (inspect.getdoc(type(net.cell)) or "").split("\n\n")[0],
         "states": list(net.cell.states),
         "gates": list(net.cell.gates),
         "layers": net.layers,

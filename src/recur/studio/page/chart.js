@@ -3,14 +3,15 @@
 import { svg, number } from "./dom.js";
 
 export const COLOURS = ["#2f6fde", "#d9622b", "#1f9d7a", "#a44fc4", "#b8860b", "#c2385a", "#3a9ad9", "#7a8798"];
-const W = 720, H = 300, LEFT = 56, RIGHT = 12, TOP = 10, BOTTOM = 34;
+const H = 300, LEFT = 56, RIGHT = 12, TOP = 10, BOTTOM = 34, DOTS = 40;
 
 function ticks(low, high, log) {
   if (log) {
     const found = [];
     for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); e++)
       for (const m of high / low > 300 ? [1] : [1, 2, 5]) found.push(m * 10 ** e);
-    return found.filter((v) => v >= low && v <= high);
+    const inside = found.filter((v) => v >= low && v <= high);
+    return inside.filter((_, k) => k % Math.ceil(inside.length / 8) === 0);
   }
   const raw = (high - low || 1) / 5, power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].find((m) => m * power >= raw) * power;
@@ -21,6 +22,7 @@ function ticks(low, high, log) {
 
 // series: [{ name, colour, points: [[x, y], …], dashed }]; lines: [{ y, colour }]
 export function chart(series, { log = false, label = "", x: xLabel = "", lines = [] } = {}) {
+  const W = innerWidth < 760 ? 400 : 720;  // drawn for its place, so that its words keep their size
   const kept = series.map((s) => ({ ...s, points: s.points.filter(([x, y]) => x !== null && y !== null && (!log || y > 0)) }));
   const points = kept.flatMap((s) => s.points);
   const picture = svg("svg", { class: "chart", viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": label });
@@ -37,13 +39,13 @@ export function chart(series, { log = false, label = "", x: xLabel = "", lines =
     svg("text", { x: LEFT - 8, y: py(v) + 4, "text-anchor": "end" }, number(v)));
   for (const v of ticks(x0, x1, false)) picture.append(
     svg("text", { x: px(v), y: H - BOTTOM + 16, "text-anchor": "middle" }, number(v)));
-  picture.append(svg("text", { x: W - RIGHT, y: H - 4, "text-anchor": "end" }, xLabel), svg("text", { x: 4, y: TOP + 2 }, ""));
+  picture.append(svg("text", { x: W - RIGHT, y: H - 4, "text-anchor": "end" }, xLabel));
   for (const line of lines) picture.append(svg("line", {
     x1: LEFT, x2: W - RIGHT, y1: py(line.y), y2: py(line.y), stroke: line.colour, "stroke-dasharray": "5 4", "stroke-width": 1.3 }));
   for (const s of kept) {
     const path = s.points.map(([x, y], k) => `${k ? "L" : "M"}${px(x).toFixed(1)} ${py(y).toFixed(1)}`).join("");
     picture.append(svg("path", { d: path, fill: "none", stroke: s.colour, "stroke-width": 2, "stroke-linejoin": "round" }));
-    for (const [x, y] of s.points.slice(-60)) picture.append(
+    if (s.points.length <= DOTS) for (const [x, y] of s.points) picture.append(
       svg("circle", { cx: px(x), cy: py(y), r: 3, fill: s.colour }, svg("title", {}, `${s.name}: ${number(y)} @ ${number(x)}`)));
   }
   return picture;

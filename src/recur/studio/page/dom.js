@@ -70,5 +70,6 @@ export function picker(label, options, value, onchange) {
 }
 
 export const number = (value) => value === null || value === undefined ? "–"
+  : value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(0)
   : Math.abs(value) >= 1000 ? Math.round(value).toLocaleString() : value.toPrecision(4).replace(/\.?0+$/, "");
 export const visible = (text) => text.replace(/\n/g, "⏎").replace(/ /g, "␣").replace(/\t/g, "⇥") || "∅";

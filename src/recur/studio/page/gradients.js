@@ -28,11 +28,12 @@ export function gradients(body, { name }) {
 
   function draw(found) {
     const top = Math.max(...found.rows.flatMap((row) => row.norms), 1e-30);
-    const shade = (v) => (v > 0 ? Math.max(0, 1 + Math.log10(v / top) / 4) : 0);  // four powers of ten
+    const shade = (v) => (v > 0 ? Math.max(0, 1 + Math.log10(v / top) / 6) : 0);  // six powers of ten
     heat.replaceChildren(...found.rows.map((row) => el("div", { class: "line" }, el("span", { class: "name" }, row.name),
       row.norms.map((v, k) => el("span", { class: "cell", title: `${visible(found.tokens[k])}  ${v.toExponential(2)}`,
-        style: { background: v > 0 ? `rgba(var(--warm), ${(0.06 + 0.94 * shade(v)).toFixed(3)})` : "var(--soft)" } })))),
+        style: { background: v > 0 ? `rgba(var(--warm), ${(0.05 + 0.95 * shade(v)).toFixed(3)})` : "var(--soft)" } })))),
     el("div", { class: "line", "aria-hidden": "true" }, el("span", { class: "name" }), found.tokens.map((token) => el("span", { class: "tok" }, visible(token)))));
+    heat.scrollLeft = heat.scrollWidth;  // the end, where the loss is
     curve.replaceChildren(chart(found.rows.map((row, k) => ({ name: row.name, colour: COLOURS[k], points: row.norms.map((v, i) => [row.norms.length - 1 - i, v]) })),
       { log: true, x: t("steps_back"), label: "‖∂L/∂s‖" }));
     legend.replaceChildren(...found.rows.map((row, k) => el("span", {}, el("span", { class: "dot", style: { background: COLOURS[k] } }), row.name)), `${t("predicts")} ${visible(found.target)}`);

@@ -40,7 +40,7 @@ export function see(body, { name }) {
     text.replaceChildren(...spans);
     follow.replaceChildren(...Object.entries(found.follow).map(([feature, { unit, r }]) =>
       el("button", { type: "button", onclick: () => { kept.unit = unit; units.replaceChildren(); look(); } }, `${t(feature)} → ${unit} (${r.toFixed(2)})`)));
-    places.replaceChildren();
+    places.replaceChildren(el("li", { class: "legend" }, t("drag_hint")));
   }
 
   function mark(begin, end) {
@@ -70,7 +70,7 @@ export function see(body, { name }) {
   });
   area.addEventListener("input", () => look());
   body.append(el("div", { class: "grid" },
-    el("div", { class: "stack" }, el("div", { class: "card" }, controls, units, text, el("p", { class: "legend" }, t("drag_hint"))), el("div", { class: "card" }, el("h2", {}, t("text")), area)),
+    el("div", { class: "stack" }, el("div", { class: "card" }, controls, units, text), el("div", { class: "card" }, el("h2", {}, t("text")), area)),
     el("div", { class: "stack" }, el("div", { class: "card" }, el("h2", {}, t("follows")), follow), el("div", { class: "card" }, el("h2", {}, t("similar")), places))));
   if (kept.text === null) example(name).then((text) => { area.value ||= text; look(); }, look);
   else look();

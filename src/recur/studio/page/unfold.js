@@ -31,8 +31,8 @@ function unrolled(model, pattern) {
   const layers = pattern === "deep" ? Math.max(2, model.layers) : model.layers;
   const both = pattern === "bidirectional", split = pattern === "encoder–decoder" ? 2 : null, last = pattern === "one output at the end", back = pattern === "output fed back";
   const rows = ["x", ...Array.from({ length: layers }, (_, k) => `h${k + 1}`), ...(both ? ["g"] : []), "o"];
-  const height = 90 * rows.length + 70, width = LEFT + GAP * STEPS + 40;
-  const px = (k) => LEFT + GAP * k + 60, py = (r) => height - 70 - 90 * r;
+  const height = 90 * rows.length + 4, width = LEFT + GAP * STEPS + 10;
+  const px = (k) => LEFT + GAP * k + 60, py = (r) => height - 46 - 90 * r;
   const picture = svg("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": t(pattern) },
     svg("defs", {}, ...["arrow", "arrow-time"].map((id) => svg("marker", { id, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto-start-reverse" }, svg("path", { d: "M0 0 8 4 0 8z", class: id })))));
   picture.style.minWidth = "560px";
@@ -47,8 +47,8 @@ function unrolled(model, pattern) {
       const input = row === "x", output = row === "o";
       if ((input && !hasInput(k)) || (output && !hasOutput(k))) continue;
       picture.append(svg("rect", { class: "box", x: px(k) - w / 2, y: py(r) - h / 2, width: w, height: h, rx: input || output ? 6 : 17 }));
-      const name = input ? "x" : output ? "softmax" : row === "g" ? "h←" : layers > 1 ? `h${row.slice(1)}` : "h";
-      label(px(k), py(r) + 5, `${name} ${sub(k)}`, "strong");
+      const name = input ? "x" : output ? "softmax" : row === "g" ? "h⃖" : layers > 1 ? `h${"⁰¹²³⁴⁵⁶⁷⁸⁹"[row.slice(1)] ?? row.slice(1)}` : "h";
+      picture.append(svg("text", { x: px(k), y: py(r) + 4, class: "strong", "text-anchor": "middle" }, name, svg("tspan", { dy: 5, "font-size": 10 }, sub(k))));
       const next = rows[r + 1];
       if (next && (next !== "o" || hasOutput(k))) edge(px(k), py(r) - h / 2, px(k), py(r + 1) + h / 2);
       const recurrent = !input && !output;
@@ -56,9 +56,8 @@ function unrolled(model, pattern) {
       if (back && output && k + 1 < STEPS) edge(px(k) + w / 2, py(r), px(k + 1) - w / 2, py(1), "time", 40);
       if (split !== null && output && k + 1 < STEPS) edge(px(k) + w / 2, py(r), px(k + 1) - w / 2, py(1), "edge", 40);
     }
-    const shape = row === "x" ? `(B, ${model.input})` : row === "o" ? `(B, ${model.vocabulary})` : model.states.map((s) => `${s} (B, ${model.hidden})`).join("  ");
-    label(4, py(r) + 4, row === "x" || row === "o" ? shape : "", "", "start");
-    if (row !== "x" && row !== "o") model.states.forEach((s, i) => label(4, py(r) + 4 + 14 * i, `${s} (B, ${model.hidden})`, "", "start"));
+    const shapes = row === "x" ? [`(B, ${model.input})`] : row === "o" ? [`(B, ${model.vocabulary})`] : model.states.map((s) => `${s} (B, ${model.hidden})`);
+    shapes.forEach((shape, i) => label(4, py(r) + 4 + 14 * i, shape, "", "start"));
   });
   const gates = model.gates.length * model.hidden;
   label(px(0) + GAP / 2, py(1) - 8 - (back ? 20 : 0), back ? "" : `U ${gates} × ${model.hidden}`);
