@@ -2,6 +2,7 @@
 
 python -m bench                        the backends of scan beside PyTorch
 python -m bench training               the trainer's overhead, and sampling
+python -m bench xray                   gradient flow, a report, the studio's first view and a keystroke
 python -m bench counting TRAIN TEST    n-grams beside dictionaries, encoding, a corpus larger than memory should be
 """
 
@@ -11,7 +12,7 @@ import argparse
 import json
 from pathlib import Path
 
-from bench import counting, scan, training
+from bench import counting, scan, training, xray
 from bench.side_by_side import compare, header, machine, report, row
 
 GRID = [(32, 35, 256)]
@@ -36,8 +37,10 @@ def main() -> None:
     counted.add_argument("--out", type=Path, default=RESULTS / "counting.json")
     trained = suites.add_parser("training", help="what training costs outside the network; sampling")
     trained.add_argument("--out", type=Path, default=RESULTS / "training.json")
+    looked = suites.add_parser("xray", help="how long it takes to look into a model")
+    looked.add_argument("--out", type=Path, default=RESULTS / "xray.json")
     options = parser.parse_args()
-    {"counting": run_counting, "training": run_training}.get(options.suite, run_scan)(options)
+    {"counting": run_counting, "training": run_training, "xray": run_xray}.get(options.suite, run_scan)(options)
     print(f"written to {options.out}")
 
 
@@ -77,6 +80,13 @@ def run_training(options: argparse.Namespace) -> None:
     rates = f"{stream['ours_per_s']:,.0f} tokens/s, by hand in PyTorch {stream['by_hand_per_s']:,.0f}"
     print(f"sampling, H 256: {rates}: {stream['ratio']:.2f} times as fast")
     _write(options.out, {"machine": machine(), "step": step, "sampling": stream})
+
+
+def run_xray(options: argparse.Namespace) -> None:
+    found = xray.measure()
+    for name, value in found.items():
+        print(f"{name}: {json.dumps(value)}")
+    _write(options.out, {"machine": machine(), **found})
 
 
 def _write(path: Path, content: object) -> None:

@@ -208,7 +208,7 @@ def test_a_run_that_trains_meanwhile_appears_live(visit: Visit, runs: Path) -> N
     page = visit.open("runs")
     page.wait_for_selector(READY["runs"])
     book = runs.parent / "book.txt"
-    command = [sys.executable, "-m", "recur", "train", str(book), *SMALL, "--minutes", "0.12", "--no-baseline"]
+    command = [sys.executable, "-m", "recur", "train", str(book), *SMALL, "--minutes", "0.06", "--no-baseline"]
     training = subprocess.Popen([*command, "--out", str(runs / "meanwhile")], stderr=subprocess.DEVNULL)
     try:
         page.wait_for_selector('tr[data-run="meanwhile"] .live', timeout=30_000)

@@ -27,6 +27,7 @@ export function gradients(body, { name }) {
   });
 
   function draw(found) {
+    for (const row of found.rows) row.name = row.name.replace("layer", t("layer"));
     const top = Math.max(...found.rows.flatMap((row) => row.norms), 1e-30);
     const shade = (v) => (v > 0 ? Math.max(0, 1 + Math.log10(v / top) / 6) : 0);  // six powers of ten
     heat.replaceChildren(...found.rows.map((row) => el("div", { class: "line" }, el("span", { class: "name" }, row.name),
