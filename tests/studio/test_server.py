@@ -5,6 +5,9 @@ from __future__ import annotations
 import concurrent.futures
 import json
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -226,6 +229,24 @@ def test_another_address_needs_a_token(runs: Path, capsys: pytest.CaptureFixture
         assert {"httponly", "samesite=strict"} <= set(welcome.headers["set-cookie"].lower().replace(" ", "").split(";"))
         kept = welcome.headers["set-cookie"].partition(";")[0]
         assert client.get("/api/runs", headers={"Cookie": kept}).status_code == 200, "the cookie is enough from now on"
+
+
+def test_the_command_serves_and_ends(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [sys.executable, "-m", "recur", "studio", str(runs), "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        address = json.loads(server.stdout.readline())["address"]
+        try:
+            assert address.startswith("http://127.0.0.1:")
+            assert len(httpx.get(f"{address}api/runs", timeout=20).json()["runs"]) == 3
+            taken = address.rstrip("/").rpartition(":")[2]
+            assert run(["studio", str(runs), "--port", taken]) == 2
+            assert capsys.readouterr().err.count("\n") == 1
+        finally:
+            server.send_signal(signal.SIGINT)
+        assert server.wait(20) in (0, 130)
+        assert server.stderr is not None
+        assert "Traceback" not in server.stderr.read()
 
 
 # Many at once --------------------------------------------------------------------------------------------

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
+import sys
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 from cyclopts import App, Parameter
 
@@ -57,15 +60,19 @@ def studio(
         import uvicorn
 
         from recur.studio.app import make_app
+        from recur.studio.guard import LOOPBACK
     except ImportError:
         raise RecurError("the studio needs starlette and uvicorn: pip install 'recur[studio]'") from None
-    server = uvicorn.Server(
-        uvicorn.Config(make_app(folder, token, own_cells=own_cells), host, port, log_level="warning")
-    )
-    address = f"http://{host}:{port}/" + (f"?token={token}" if token else "")
-    screen.show(f"{folder} is open at {address}; Ctrl-C ends")
-    screen.result({"address": address, "folder": str(folder)})
-    server.run()
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listening:  # a port that is taken is said in one line
+        app = make_app(folder, token, (*LOOPBACK, host), own_cells)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        name = f"[{host}]" if family == socket.AF_INET6 else host
+        address = f"http://{name}:{listening.getsockname()[1]}/" + (f"?token={quote(token)}" if token else "")
+        screen.show(f"{folder} is open at {address}; Ctrl-C ends")
+        screen.result({"address": address, "folder": str(folder)})
+        sys.stdout.flush()
+        server.run(sockets=[listening])
 
 
 def _own(host: str) -> bool:

@@ -48,8 +48,6 @@ def xray(
     device
         cpu, cuda or auto.
     """
-    import torch
-
     from recur.probes import xray as look
     from recur.text import Corpus
     from recur.train.run import write_whole
@@ -59,9 +57,8 @@ def xray(
     if tokens < 8:
         raise OptionError(f"--tokens must be at least 8, got {tokens}")
     model = load(run, device)
-    torch.manual_seed(common.seed)
     with screen.busy("looking"):
-        report = look(model, Corpus.of(file) if file else None, tokens=tokens)
+        report = look(model, Corpus.of(file) if file else None, tokens=tokens, seed=common.seed)
     if html is not None:
         with screen.busy("drawing"):
             written = report.html()

@@ -60,12 +60,12 @@ def copied(
     return Seen(Finding("copying", Level.SOUND, max(excess, worst), EXCESS, f"it writes of its own: {said}"), numbers)
 
 
-def copying(subject: Subject, *, samples: int = 8, length: int = 200, seed: int = 0) -> Seen:
+def copying(subject: Subject, *, samples: int = 8, length: int = 200) -> Seen:
     """Write, and look for what was written in the text it learnt from."""
     if subject.run is None or subject.vocab is None:
         raise OptionError("copying is looked for in the text of a run; load one with recur.load")
     train, valid, _ = corpora(subject.run.config)
-    columns = list(generate(subject.model, [subject.first], length, Choice(), samples, seed))  # type: ignore[arg-type]
+    columns = list(generate(subject.model, [subject.first], length, Choice(), samples, subject.seed))  # type: ignore[arg-type]
     written = [np.array([row[k] for row in columns]) for k in range(samples)]
     with torch.no_grad():
         held = subject.vocab.encode_corpus(valid)[: samples * length]

@@ -14,6 +14,7 @@ import math
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from recur.bptt import BPTT
@@ -65,8 +66,9 @@ def gradient_flow(subject: Subject, *, rows: int = 8, steps: int = 200) -> Seen:
     length = max(len(part["norms"]) for part in found.values())
     modes = {"full": found}
     short = max(2, min(length // 4, 20))
-    for spec in (f"truncated:{short}", "randomized:0.9"):
-        modes[spec] = flow(subject, rows=rows, steps=length - length % short, bptt=spec)
+    drawn = BPTT(keep=0.9, generator=torch.Generator().manual_seed(subject.seed))
+    for mode in (BPTT(window=short), drawn):
+        modes[str(mode)] = flow(subject, rows=rows, steps=length - length % short, bptt=mode)
     numbers = {"lags": length, "modes": modes}
     name, part = max(found.items(), key=lambda item: item[1]["memory"] or math.inf)  # the way that reaches furthest
     grew = {key: max(p["norms"]) / next((n for n in p["norms"] if n > 0), 1.0) for key, p in found.items()}

@@ -80,6 +80,7 @@ def xray(
     *,
     loss: Callable[[Any], Tensor] | None = None,
     tokens: int = TOKENS,
+    seed: int = 0,
     heard: Callable[[str], object] | None = None,
 ) -> Report:
     """Look into a model while it reads a text.
@@ -88,9 +89,11 @@ def xray(
     text    a str, a `Corpus` or ids; a tensor (B, T, D) for a network; the run's validation text, if not given
     loss    for a module of your own: from what it returns to a scalar of its last step
     tokens  how much of the text is looked at
+    seed    for what is drawn: samples, and the cuts of randomized truncation
     heard   called with each probe's name before it starts
     """
     subject = Subject.of(model, text, loss=loss, tokens=tokens)
+    subject.seed = seed
     probes = OF_A_NETWORK + (OF_A_LANGUAGE if subject.is_language else ()) + (OF_A_RUN if subject.run else ())
     seen = []
     with torch.enable_grad():

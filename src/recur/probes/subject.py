@@ -80,6 +80,8 @@ class Subject:
     loss: Callable[[Any], Tensor] | None = None
     first: int = 0
     """What stands before a text."""
+    seed: int = 0
+    """Where the random numbers of probes start; they take none of the caller's."""
     _layers: list[Layer] = field(default_factory=list, repr=False)
 
     @staticmethod
