@@ -1,7 +1,8 @@
 """python -m bench: tables against the peers, and the same as JSON.
 
 python -m bench                        the backends of scan beside PyTorch
-python -m bench training               the trainer's overhead, and sampling
+python -m bench streaming              one token at a time beside torch.nn and ONNX Runtime
+python -m bench training               the trainer's overhead, what the backend gains, and sampling
 python -m bench xray                   gradient flow, a report, the studio's first view and a keystroke
 python -m bench counting TRAIN TEST    n-grams beside dictionaries, encoding, a corpus larger than memory should be
 """
@@ -10,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import statistics
 from pathlib import Path
 
-from bench import counting, scan, training, xray
+from bench import counting, scan, streaming, training, xray
 from bench.side_by_side import compare, header, machine, report, row
 
-GRID = [(32, 35, 256)]
-WIDE = [(32, 35, 32), (32, 35, 128), (32, 35, 256), (20, 35, 650), (1, 100, 256)]
 RESULTS = Path("bench/results")
 
 
@@ -26,7 +27,6 @@ def main() -> None:
     for made in (parser, suites.add_parser("scan", help="the backends of scan beside PyTorch (the default)")):
         made.add_argument("--rounds", type=int, default=31, help="how often each side of a pair runs (31)")
         made.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="thread counts to time at (1 2)")
-        made.add_argument("--wide", action="store_true", help="more sizes")
         made.add_argument("--match", default="", help="only rows whose name contains this")
         made.add_argument("--out", type=Path, default=RESULTS / "scan.json", help="where the JSON goes")
     counted = suites.add_parser("counting", help="n-grams, encoding and streaming")
@@ -37,20 +37,31 @@ def main() -> None:
     counted.add_argument("--out", type=Path, default=RESULTS / "counting.json")
     trained = suites.add_parser("training", help="what training costs outside the network; sampling")
     trained.add_argument("--out", type=Path, default=RESULTS / "training.json")
+    streamed = suites.add_parser("streaming", help="one token at a time")
+    streamed.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    streamed.add_argument("--out", type=Path, default=RESULTS / "streaming.json")
     looked = suites.add_parser("xray", help="how long it takes to look into a model")
     looked.add_argument("--out", type=Path, default=RESULTS / "xray.json")
     options = parser.parse_args()
-    {"counting": run_counting, "training": run_training, "xray": run_xray}.get(options.suite, run_scan)(options)
+    chosen = {"counting": run_counting, "streaming": run_streaming, "training": run_training, "xray": run_xray}
+    chosen.get(options.suite, run_scan)(options)
     print(f"written to {options.out}")
 
 
 def run_scan(options: argparse.Namespace) -> None:
     results = []
     print(header())
-    for contest in scan.contests(WIDE if options.wide else GRID):
+    for contest in scan.contests():
         for threads in options.threads if options.match in contest.what else []:
             results.append(compare(contest, threads, options.rounds))
             print(row(results[-1]), flush=True)
+    for threads in options.threads:
+        ratios = [
+            r.ratio for r in results if r.threads == threads and " on native / nn." in r.what and "backw" in r.what
+        ]
+        if ratios:
+            times = math.exp(-statistics.fmean(map(math.log, ratios)))
+            print(f"native, forward + backward, {threads} threads: {times:.2f} times torch.nn's rate (geometric mean)")
     _write(options.out, report(results))
 
 
@@ -72,14 +83,28 @@ def run_counting(options: argparse.Namespace) -> None:
     _write(options.out, {"machine": machine(), "kneser_ney": found, "encoding_mb_s": rates, "streaming": streamed})
 
 
+def run_streaming(options: argparse.Namespace) -> None:
+    results = []
+    for threads in options.threads:
+        for hidden in (256, 512):
+            found = streaming.streaming(hidden, threads)
+            results.append({"hidden": hidden, "threads": threads, "microseconds": found})
+            said = ", ".join(f"{name} {us:.0f}" for name, us in found.items())
+            print(f"LSTM, H {hidden}, batch 1, {threads} threads, µs a token: {said}", flush=True)
+    _write(options.out, {"machine": machine(), "results": results})
+
+
 def run_training(options: argparse.Namespace) -> None:
     step = training.overhead()
     times = f"{step['trainer_ms']:.2f} ms, the network alone {step['bare_ms']:.2f} ms"
     print(f"a step, H 256: {times}: {step['ratio']:.3f} times")
+    gain = training.backends()
+    rates = f"{gain['native']:,.0f} tokens/s, on torch {gain['torch']:,.0f}"
+    print(f"training at the default size on native: {rates}: {gain['ratio']:.2f} times as fast")
     stream = training.sampling()
     rates = f"{stream['ours_per_s']:,.0f} tokens/s, by hand in PyTorch {stream['by_hand_per_s']:,.0f}"
     print(f"sampling, H 256: {rates}: {stream['ratio']:.2f} times as fast")
-    _write(options.out, {"machine": machine(), "step": step, "sampling": stream})
+    _write(options.out, {"machine": machine(), "step": step, "backends": gain, "sampling": stream})
 
 
 def run_xray(options: argparse.Namespace) -> None:

@@ -1,18 +1,21 @@
 """The backends of scan against what one would write, or call, without recur.
 
+native  against torch.nn.RNN, GRU or LSTM called directly, batch first; cells that torch.nn does not have, against
+        the one of its own that they are most like, on native too
+torch   against the same
 loop    against a loop over nn.RNNCell, nn.GRUCell or nn.LSTMCell, as PyTorch's own examples write it
-torch   against torch.nn.RNN, GRU or LSTM called directly, batch first
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bench.side_by_side import Contest, Tensors
+from recur.cells import GRU
 from recur.layers import Recurrent
 
 PEERS: dict[str, tuple[Any, Any]] = {
@@ -22,12 +25,47 @@ PEERS: dict[str, tuple[Any, Any]] = {
 }
 
 
-def contests(sizes: list[tuple[int, int, int]]) -> Iterator[Contest]:
-    for B, T, H in sizes:
+GRID = [(32, 35, 32), (32, 35, 128), (32, 35, 256), (20, 35, 650), (64, 100, 512), (1, 100, 256)]
+MIDDLE = (32, 35, 256)
+
+
+def contests() -> Iterator[Contest]:
+    for B, T, H in GRID:
         for name in PEERS:
             for backward in (False, True):
-                for backend in ("loop", "torch"):
+                for backend in ("native", "torch", "loop") if (B, T, H) == MIDDLE else ("native",):
                     yield contest(name, backend, B, T, H, backward)
+    for backward in (False, True):
+        yield own_cell("peephole", "lstm", *MIDDLE, backward)
+        yield own_cell(LeakyGRU(), "gru", *MIDDLE, backward)
+
+
+class LeakyGRU(GRU):
+    """A cell of a user's own: half of the old state stays, whatever the gates say."""
+
+    def step(self, x: Any, h: Any, s: Any) -> tuple[Tensor, ...]:
+        (new,) = super().step(x, h, s)
+        return (0.5 * s.h + 0.5 * new,)
+
+
+def own_cell(cell: Any, like: str, B: int, T: int, H: int, backward: bool) -> Contest:
+    """Ours and peer are different functions here, each checked elsewhere: it is their times that are compared."""
+    torch.manual_seed(0)
+    ours, peer = Recurrent(cell, H, H, backend="native"), Recurrent(like, H, H, backend="native")
+    x = torch.randn(B, T, H, requires_grad=backward)
+
+    def runner(module: Recurrent) -> Callable[[], Tensors]:
+        def run() -> Tensors:
+            with torch.set_grad_enabled(backward):
+                outputs = module(x).outputs
+                if backward:
+                    torch.autograd.grad(outputs.sum(), [x, *module.parameters()])
+            return {}
+
+        return run
+
+    direction = "forward + backward" if backward else "forward"
+    return Contest(f"{ours.cell!r} / {like} on native, B {B} T {T} H {H}, {direction}", runner(ours), runner(peer))
 
 
 def contest(name: str, backend: str, B: int, T: int, H: int, backward: bool) -> Contest:
@@ -62,7 +100,10 @@ def contest(name: str, backend: str, B: int, T: int, H: int, backward: bool) -> 
 
     direction = "forward + backward" if backward else "forward"
     peer_name = f"{single.__name__} loop" if backend == "loop" else f"nn.{whole.__name__}"
-    return Contest(f"{name} on {backend} / {peer_name}, B {B} T {T} H {H}, {direction}", run_ours, run_peer)
+    # One input and one recurrent product forward; back, one for each of x, W, U and h.
+    flops = 2 * B * T * H * H * len(ours.cell.gates) * (6 if backward else 2)
+    what = f"{name} on {backend} / {peer_name}, B {B} T {T} H {H}, {direction}"
+    return Contest(what, run_ours, run_peer, flops=flops)
 
 
 def by_hand(cell: nn.Module, x: Tensor, H: int) -> Tensor:

@@ -32,6 +32,8 @@ class Contest:
     ours: Callable[[], Tensors]
     peer: Callable[[], Tensors]
     tolerance: float = 1e-4
+    flops: float = 0.0
+    """Of all its matrix products, if its share of the machine's matmul rate is wanted."""
 
 
 @dataclass
@@ -45,6 +47,8 @@ class Result:
     quartiles: tuple[float, float]
     ours_mib: float
     peer_mib: float
+    matmul_share: float | None = None
+    """Rate of ours over that of a large matrix product, taken in turns with it."""
 
 
 def compare(contest: Contest, threads: int, rounds: int) -> Result:
@@ -55,7 +59,10 @@ def compare(contest: Contest, threads: int, rounds: int) -> Result:
         contest.peer()
     ours: list[float] = []
     peer: list[float] = []
+    matmul: list[float] = []
     for turn in range(rounds):
+        if contest.flops and turn % 4 == 0:
+            matmul.append(MATMUL_FLOPS / seconds(large_matmul))
         pair = [(contest.ours, ours), (contest.peer, peer)]
         for run, times in pair if turn % 2 else reversed(pair):
             times.append(seconds(run))
@@ -70,7 +77,18 @@ def compare(contest: Contest, threads: int, rounds: int) -> Result:
         quartiles=(low, high),
         ours_mib=peak_bytes(contest.ours) / 2**20,
         peer_mib=peak_bytes(contest.peer) / 2**20,
+        matmul_share=contest.flops / statistics.median(ours) / statistics.median(matmul) if matmul else None,
     )
+
+
+MATMUL_FLOPS = 2 * 1024**3
+
+
+def large_matmul() -> Tensor:
+    return torch.mm(_LEFT, _RIGHT)
+
+
+_LEFT, _RIGHT = torch.rand(1024, 1024), torch.rand(1024, 1024)
 
 
 def refuse_unequal(contest: Contest) -> None:
@@ -120,14 +138,15 @@ def report(results: list[Result]) -> dict[str, Any]:
 
 
 def header() -> str:
-    columns = "threads", "ours ms", "peer ms", "ratio", "quartiles", "ours MiB", "peer MiB"
+    columns = "threads", "ours ms", "peer ms", "ratio", "quartiles", "ours MiB", "peer MiB", "of matmul"
     return f"{'ours / peer':<68}" + "".join(f"{column:>10}" for column in columns)
 
 
 def row(r: Result) -> str:
     times = f"{r.threads:>10}{r.ours_ms:>10.2f}{r.peer_ms:>10.2f}{r.ratio:>10.2f}"
     quartiles = f"{r.quartiles[0]:.2f}–{r.quartiles[1]:.2f}"
-    return f"{r.what:<68}{times}{quartiles:>10}{r.ours_mib:>10.1f}{r.peer_mib:>10.1f}"
+    share = "" if r.matmul_share is None else f"{r.matmul_share:.0%}"
+    return f"{r.what:<68}{times}{quartiles:>10}{r.ours_mib:>10.1f}{r.peer_mib:>10.1f}{share:>10}"
 
 
 @contextlib.contextmanager

@@ -54,6 +54,28 @@ def overhead(hidden: int = 256, steps: int = 150) -> dict[str, float]:
     return {"bare_ms": bare_ms, "trainer_ms": ours_ms, "ratio": statistics.median(ratios)}
 
 
+def backends(steps: int = 60) -> dict[str, float]:
+    """Tokens a second of training at the default size, on the native backend and on torch, taking turns."""
+    with tempfile.TemporaryDirectory() as folder:
+        trainers = {}
+        for backend in ("native", "torch"):
+            config = Config.of(texts="pydoc", steps=10**6, threads=2, measure=1e6, baseline=False, backend=backend)
+            data = load_data(config)
+            trainer = Trainer(Run.create(Path(folder) / backend, config, data.vocab), data)
+            trainers[backend] = trainer, trainer.stream.batches()
+        times: dict[str, list[float]] = {name: [] for name in trainers}
+        tokens = 0
+        for _ in range(steps):
+            for name, (trainer, batches) in trainers.items():
+                batch = next(batches)
+                tokens = batch.y.size
+                begun = time.perf_counter()
+                trainer._one(batch)
+                times[name].append(time.perf_counter() - begun)
+    ratio = statistics.median(b / a for a, b in zip(times["native"], times["torch"], strict=True))
+    return {name: tokens / statistics.median(seen) for name, seen in times.items()} | {"ratio": ratio}
+
+
 def sampling(hidden: int = 256, tokens: int = 2000) -> dict[str, float]:
     """Tokens a second, one stream, beside the same model as one writes it in PyTorch: nn.LSTM called step by step."""
     torch.set_num_threads(1)

@@ -51,7 +51,7 @@ BAD: list[tuple[dict[str, Any], type[RecurError], str]] = [
     # names
     ({"backend": ["loop"]}, BackendError, "unknown backend"),
     ({"backend": "tourch"}, BackendError, "unknown backend 'tourch'; did you mean 'torch'"),
-    ({"backend": "native2"}, BackendError, "known: auto, loop, torch"),
+    ({"backend": "native2"}, BackendError, "known: auto, loop, native, torch"),
 ]
 
 
@@ -100,7 +100,7 @@ def test_a_backend_asked_for_by_name_runs_or_says_why_not(name: str, options: di
         BackendError, match=rf"backend 'torch' cannot run this: .*{says}.*; take backend='auto' or 'loop'"
     ):
         case.scan(backend="torch", **options)
-    assert case.scan(backend="auto", **options).trace.backend == "loop"
+    assert case.scan(backend="auto", **options).trace.backend != "torch"
 
 
 @pytest.mark.parametrize("weights", [None, [], {"weight_ih": 3}])
@@ -124,7 +124,7 @@ def test_a_subclass_with_another_step_is_not_taken_for_its_parent() -> None:
 
     case = Case("gru")
     case.cell = Mine()
-    assert case.scan().trace.backend == "loop"
+    assert case.scan().trace.backend != "torch"
 
 
 def test_a_mask_where_there_is_no_product() -> None:

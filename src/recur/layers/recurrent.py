@@ -16,7 +16,7 @@ from recur.cells.cell import check_cell
 from recur.errors import OptionError, ShapeError, unknown
 from recur.layers.checks import parse_initial, whole
 from recur.layers.init import check_init, initialise
-from recur.layers.streaming import one_step
+from recur.layers.streaming import Stream, one_step
 from recur.scan import Trace, check_backend, scan
 
 MERGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -232,6 +232,10 @@ class Recurrent(nn.Module):
     def step(self, x: Tensor, state: Sequence[Any] | None = None) -> tuple[Tensor, tuple[Any, ...]]:
         """One step for use, not for training: (B, D) in, (B, output_size) and the state out."""
         return one_step(self, x, state)
+
+    def stream(self, rows: int = 1, state: Sequence[Any] | None = None) -> Stream:
+        """The network as a stream for `rows` sequences side by side, which keeps its state between steps."""
+        return Stream(self, rows, state)
 
     @staticmethod
     def _through(mlp: nn.Sequential | None, x: Tensor, behind: Tensor | None) -> Tensor:

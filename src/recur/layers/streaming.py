@@ -1,19 +1,22 @@
 """One step of a network at a time, for use: sampling and serving call this once a token.
 
 The same numbers as `Recurrent.forward` in evaluation mode. Nothing is checked, recorded or kept for a way back, which
-is most of what a single step of a scan costs.
+is most of what a single step of a scan costs. Where the C++ core can run a plain stack of layers it does, on weights
+that it packed once and packs again when they change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from recur.errors import OptionError
+from recur.errors import OptionError, ShapeError
+from recur.scan import NativeStack, native_cannot
 
 if TYPE_CHECKING:
     from recur.layers.recurrent import Recurrent
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 def one_step(net: Recurrent, x: Tensor, state: Sequence[Any] | None) -> tuple[Tensor, tuple[Any, ...]]:
     if net.bidirectional:
         raise OptionError("a network that reads from both ends cannot take one step at a time")
+    stack = _stack(net, x)
+    if stack is not None:
+        return _native_step(net, stack, x, state)
     cell = net.cell
     x_of, h_of, s_of, w_of = (cell.tuple_of(role)._make for role in "xhsw")
     G, R = len(cell.gates), len(cell.recurrent_gates)
@@ -44,6 +50,82 @@ def one_step(net: Recurrent, x: Tensor, state: Sequence[Any] | None) -> tuple[Te
         finals.append(after)
     outputs = torch.cat(every, dim=-1) if net.skip else below
     return outputs if net.output_mlp is None else net.output_mlp(outputs), tuple(finals)
+
+
+class Stream:
+    """A network that reads one step after another and keeps its own state: nothing is allocated between two steps.
+
+    `step` returns a tensor of the stream's own, which the call after the next writes over.
+    """
+
+    def __init__(self, net: Recurrent, rows: int = 1, state: Sequence[Any] | None = None) -> None:
+        if net.bidirectional:
+            raise OptionError("a network that reads from both ends cannot take one step at a time")
+        self.net, self.rows = net, rows
+        weight = next(net.parameters())
+        self._like = weight.new_zeros(rows, net.input_size)
+        self._sides: list[list[Any]] = [[], []]
+        for side in self._sides:
+            for layer in range(net.layers):
+                started = _start(net, f"_l{layer}", self._like)
+                side.append(net.cell.state([part.detach().clone() for part in started]))
+        if state is not None:
+            self._go_on_from(state)
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """The state, layer by layer; give one to go on from it."""
+        return tuple(self.net.cell.state([part.clone() for part in layer]) for layer in self._sides[0])
+
+    @state.setter
+    def state(self, given: Sequence[Any]) -> None:
+        self._go_on_from(given)
+
+    def _go_on_from(self, given: Sequence[Any]) -> None:
+        for mine, theirs in zip(self._sides[0], given, strict=True):
+            for part, new in zip(mine, theirs, strict=True):
+                part.copy_(new)
+
+    @torch.no_grad()
+    def step(self, x: Tensor) -> Tensor:
+        """(rows, D) → (rows, output_size)."""
+        if x.shape != self._like.shape or x.dtype != self._like.dtype:
+            raise ShapeError(f"this stream reads {tuple(self._like.shape)} of {self._like.dtype}, got {tuple(x.shape)}")
+        stack = _stack(self.net, x)
+        if stack is None:
+            outputs, state = one_step(self.net, x, self._sides[0])
+            self._go_on_from(state)
+            return outputs
+        before, after = self._sides
+        stack.step(x.contiguous(), before, after)
+        self._sides.reverse()
+        written: Tensor = after[-1][0]
+        return written
+
+
+_STACKS: WeakKeyDictionary[Any, tuple[Any, NativeStack | None]] = WeakKeyDictionary()
+
+
+def _stack(net: Recurrent, x: Tensor) -> NativeStack | None:
+    """The network as the core runs it, if it can; packed anew when a weight has changed."""
+    # A tensor's version counts its changes in place; its address changes when it is replaced.
+    stamp = [len(x), net.backend, *((w._version, w.data_ptr()) for w in net.parameters())]
+    kept = _STACKS.get(net)
+    if kept is None or kept[0] != stamp:
+        plain = not (net.skip or net.residual or net.input_mlp or net.output_mlp)
+        able = plain and net.backend in ("auto", "native") and native_cannot(net.cell, x, net.bias) is None
+        layers = [net.weights(f"_l{layer}") for layer in range(net.layers)]
+        kept = _STACKS[net] = stamp, NativeStack(net.cell, layers, len(x)) if able else None
+    return kept[1]
+
+
+def _native_step(net: Recurrent, stack: NativeStack, x: Tensor, state: Any) -> tuple[Tensor, tuple[Any, ...]]:
+    after = [[x.new_empty(len(x), net.hidden_size) for _ in net.cell.states] for _ in range(net.layers)]
+    if state is None:
+        state = [_start(net, f"_l{layer}", x) for layer in range(net.layers)]
+    before = [[part.contiguous() for part in layer] for layer in state]
+    stack.step(x.contiguous(), before, after)
+    return after[-1][0], tuple(map(net.cell.state, after))
 
 
 def _start(net: Recurrent, suffix: str, x: Tensor) -> Any:

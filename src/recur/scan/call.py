@@ -12,6 +12,7 @@ from torch import Tensor
 
 from recur.bptt import BPTT
 from recur.cells.cell import Cell, Weights
+from recur.scan.packing import Packing
 from recur.scan.trace import Trace
 
 
@@ -21,8 +22,10 @@ class Call:
 
     cell: Cell
     weights: Weights
-    data: Tensor
-    """(N, D): the inputs."""
+    x: Tensor
+    """(B, T, D): the inputs as they came."""
+    packing: Packing | None
+    """The order in which they are taken, if that is not simply step after step, row after row."""
     sizes: list[int]
     """How many segments take step k; never rising. Their sum is N."""
     state: tuple[Tensor, ...]
@@ -35,6 +38,13 @@ class Call:
     trace: Trace
 
     @functools.cached_property
+    def data(self) -> Tensor:
+        """(N, D): the inputs in packed order."""
+        if self.packing is not None:
+            return self.packing.pack(self.x)
+        return self.x.transpose(0, 1).reshape(-1, self.x.shape[-1])
+
+    @functools.cached_property
     def edges(self) -> list[float | Tensor | None]:
         """ξ of every step: None where it is 1, a number where all segments share it, a column where they do not."""
         if self.xi is None:
@@ -43,7 +53,7 @@ class Call:
         for xi in self.xi.split(self.sizes):
             first = float(xi[0])
             alike = bool((xi == first).all())
-            column = xi.to(self.data.device, self.data.dtype)[:, None]
+            column = xi.to(self.x.device, self.x.dtype)[:, None]
             edges.append((None if first == 1 else first) if alike else column)
         return edges
 
@@ -57,7 +67,7 @@ class Backend(Protocol):
         """Why this backend cannot run the call, or None if it can."""
 
     def run(self, call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The outputs (N, H) and the final states (S, H), in packed order."""
+        """The outputs (N, H) and the final states (S, H), in packed order; without a packing also outputs (B, T, H)."""
 
 
 class Finals:

@@ -12,12 +12,16 @@ from torch import Tensor
 from recur.bptt import BPTT
 from recur.cells.cell import Cell, Weights, check_cell
 from recur.errors import BackendError, unknown
-from recur.scan import check, loop, torch_backend
+from recur.scan import check, loop, native_backend, torch_backend
 from recur.scan.call import Backend, Call
 from recur.scan.packing import Packing
 from recur.scan.trace import Trace
 
-BACKENDS: dict[str, Backend | ModuleType] = {"torch": torch_backend, "loop": loop}
+BACKENDS: dict[str, Backend | ModuleType] = {
+    "native": native_backend,
+    "torch": torch_backend,
+    "loop": loop,
+}
 """In the order in which `auto` tries them."""
 
 
@@ -60,7 +64,7 @@ def scan(
     mask     (B, H): multiplies what U multiplies, the same at every step (recurrent dropout)
     bptt     what crosses time on the way back; see recur.bptt
     trace    record ‖∂L/∂s_t‖ on the way back
-    backend  loop, torch, or auto: the first that can run the call. One asked for by name runs or raises.
+    backend  native, torch, loop, or auto: the first that can run the call. One asked for by name runs or raises.
     """
     check_cell(cell)
     B, T, _ = check.check_input(cell, x)
@@ -95,11 +99,11 @@ def scan(
 
     packing = None
     if lengths is None and reset is None and not reverse:
-        data, sizes = x.transpose(0, 1).reshape(T * B, -1), [B] * T
+        sizes = [B] * T
         xi = xi if xi is None else xi.t().reshape(-1)
     else:
         packing = Packing.of(B, T, lengths, reset, reverse, x.device)
-        data, sizes = packing.pack(x), packing.sizes
+        sizes = packing.sizes
         xi = xi if xi is None else packing.xi(xi, by_sequence=mode.window is not None)
         start = tuple(
             torch.where(packing.fresh[:, None], new[packing.row], old[packing.row])
@@ -107,13 +111,13 @@ def scan(
         )
         mask = mask if mask is None else mask[packing.row]
 
-    record = Trace(cell.states if trace else (), data, (B, T), packing)
-    call = Call(cell, weights, data, sizes, start, mask, xi, mode, record)
+    record = Trace(cell.states if trace else (), x, sum(sizes), packing)
+    call = Call(cell, weights, x, packing, sizes, start, mask, xi, mode, record)
     record.backend = _choose(call, backend)
     outputs, final = BACKENDS[record.backend].run(call)
 
     if packing is None:
-        outputs = outputs.view(T, B, H).transpose(0, 1)
+        outputs = outputs if outputs.dim() == 3 else outputs.view(T, B, H).transpose(0, 1)
     else:
         outputs = packing.unpack(outputs)
         final = tuple(part[packing.last] for part in final)

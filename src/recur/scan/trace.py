@@ -18,21 +18,21 @@ class Trace:
     ∂L/∂s_t is the whole gradient of the state after step t: from its own output and from all later steps.
     """
 
-    def __init__(self, states: Sequence[str], data: Tensor, batch: tuple[int, int], packing: Packing | None) -> None:
+    def __init__(self, states: Sequence[str], x: Tensor, steps: int, packing: Packing | None) -> None:
         self.backend = ""
         self._pass: int | None = None
-        self._batch = batch
+        self._batch = x.shape[:2]
         self._packing = packing
-        self._norms = {name: data.new_zeros(len(data)) for name in states}
-        self._data = data.detach() if states else None
+        self._norms = {name: x.new_zeros(steps) for name in states}
+        self._inputs = x.detach() if states else None
         self._states: dict[str, list[Tensor]] = {name: [] for name in states}
 
     @property
     def inputs(self) -> Tensor:
         """(B, T, D): what the cell was given."""
-        if self._data is None:
+        if self._inputs is None:
             raise OptionError("inputs were not kept; call with trace=True")
-        return self._spread(self._data)
+        return self._inputs
 
     @property
     def states(self) -> dict[str, Tensor]:
@@ -76,6 +76,12 @@ class Trace:
                 state.register_hook(self._recorder(name, first))
             watched.append(state)
         return watched
+
+    def keep(self, norms: Sequence[Tensor], batch_major: bool) -> None:
+        """The norms of a whole pass at once, state by state."""
+        self._begin(torch._C._current_graph_task_id())
+        for kept, found in zip(self._norms.values(), norms, strict=True):
+            kept.copy_(found.view(self._batch).t().reshape(-1) if batch_major else found)
 
     def _begin(self, current: int) -> None:
         """A new pass starts from nothing: it may not reach all that the one before it reached."""

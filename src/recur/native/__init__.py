@@ -1,0 +1,1 @@
+"""The C++ core of the `native` backend, and how it is called."""

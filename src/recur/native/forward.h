@@ -1,0 +1,93 @@
+// The loop over time; W x + b some steps ahead of it.
+template <typename T> struct Forward : Frame<T> {
+    using Base = Frame<T>;
+    using Base::as, Base::blocks, Base::chunk, Base::H, Base::apart, Base::row, Base::padded, Base::panel, Base::parts, Base::rows_of;
+    using Base::s, Base::scratch, Base::width, Base::run_program, Base::pack_recurrent, Base::parallel, Base::by_rows;
+    using Bound = typename Base::Bound;
+    using Base::bias, Base::input, Base::pack_all, Base::rides, Base::riding_steps, Base::rows_of_steps;
+
+    explicit Forward(const Scan& scan) : Base(scan, false) {}
+
+    void run() const {
+        prefer_large_pages(s.share, sizeof(T) * s.N * s.gates * H);
+        for (long j = 0; j < s.states; ++j) prefer_large_pages(s.state[j], sizeof(T) * s.N * H);
+        if (!s.packed) pack();
+        if (!rides()) by_rows(s.N, [&](long from, long rows, Arena) { input_product(from, {rows, 1, 1, 0}); });
+        parallel(parts(), [&](long part) { steps(part, scratch(part)); });
+    }
+
+    void pack() const {
+        pack_all(Source<T>{as(s.weight_ih), 1, s.D}, s.D, s.gates * H, input);
+        pack_recurrent(false);
+    }
+
+    // W x + b for rows that stand like this from the first on.
+    void input_product(long first, const Grouped& rows) const {
+        const long GH = s.gates * H;
+        by_panels<T>(as(s.data) + first * s.D, input, s.biased ? as(s.bias_ih) : nullptr, as(s.share) + first * GH, rows, GH,
+                     s.D);
+    }
+
+    void steps(long part, Arena arena) const {
+        const long P = parts(), Q = P * apart(), GH = s.gates * H, KH = s.kept * H, most = rows_of(part, s.S);
+        const long riding = riding_steps(part);
+        Bound bound(s, arena);
+        T* product = arena.take<T>(s.products * chunk * width);
+        T* masked = s.mask ? arena.take<T>(most * H) : nullptr;
+        T** rolling = arena.take<T*>(2 * s.states);  // for states whose steps are not kept
+        for (long j = 0; j < s.states; ++j)
+            if (!s.state[j])
+                for (int side = 0; side < 2; ++side) rolling[2 * j + side] = arena.take<T>(most * H);
+        Operand<T>*before = arena.take<Operand<T>>(s.states), *after = arena.take<Operand<T>>(s.states);
+        for (long j = 0; j < s.states; ++j) before[j] = {const_cast<T*>(as(s.initial[j])) + part * H, P * H};
+
+        for (long k = 0, was = most; k < s.steps; ++k) {
+            const long rows = rows_of(part, s.sizes[k]), first = row(k, part);
+            finish(part, before, rows, was);
+            if (!rows) return;
+            if (rides() && k % riding == 0)
+                rows_of_steps(part, k, std::min(s.steps, k + riding),
+                              [&](long at, const Grouped& which) { input_product(at, which); });
+            was = rows;
+            for (long j = 0; j < s.states; ++j)
+                after[j] = s.state[j] ? Operand<T>{as(s.state[j]) + first * H, Q * H}
+                                      : Operand<T>{rolling[2 * j + k % 2], H};
+            Operand<T> left = before[0];  // what U multiplies
+            if (s.mask) {
+                for (long i = 0; i < rows; ++i) {
+                    const T *h = left.base + i * left.step, *m = as(s.mask) + (part + i * P) * H;
+                    for (long u = 0; u < H; ++u) masked[i * H + u] = h[u] * m[u];
+                }
+                left = {masked, H};
+            }
+            for (long b = 0; b < blocks; ++b)
+                for (long from = 0; from < rows; from += chunk) {
+                    const long here = std::min<long>(chunk, rows - from), unit = b * width;
+                    for (long r = 0; r < s.products; ++r)
+                        rows_by_panel<T>(left.base + from * left.step, left.step, here, panel(b, r),
+                                         {s.biased ? bias + r * padded + unit : nullptr, 0}, product + r * chunk * width,
+                                         width, H);
+                    run_program(bound, b, here, [&](const Place& place, bool& in_scratch) -> Operand<T> {
+                        const long q = place.index, at = first + from * Q;
+                        switch (Kind(place.kind)) {
+                            case Kind::share: return {as(s.share) + at * GH + q * H + unit, Q * GH};
+                            case Kind::kept: return {as(s.tape) + at * KH + q * H + unit, Q * KH};
+                            case Kind::before: return {before[q].base + from * before[q].step + unit, before[q].step};
+                            case Kind::after: return {after[q].base + from * after[q].step + unit, after[q].step};
+                            default: in_scratch = true; return {product + q * chunk * width, width};
+                        }
+                    });
+                }
+            std::swap(before, after);
+        }
+        finish(part, before, 0, rows_of(part, s.sizes[s.steps - 1]));
+    }
+
+    // The states of the segments that ended, rows [still, was) of a part.
+    void finish(long part, const Operand<T>* last, long still, long was) const {
+        if (!s.final_state) return;
+        for (long j = 0; j < s.states; ++j)
+            for (long i = still; i < was; ++i)
+                std::memcpy(as(s.final_state[j]) + (part + i * parts()) * H, last[j].base + i * last[j].step, sizeof(T) * H);
+    }
+};

@@ -1,0 +1,177 @@
+// A scan, forward and back.
+//
+// Rows of a batch never meet inside a scan, so each thread takes every P-th segment through all of its steps and waits
+// for nobody: what a busy machine does to one thread does not stop the others at every step. Inside a step the units
+// are taken a block of `width` at a time: the recurrent product of the block's gates, then the cell's program on it
+// while it is in the nearest cache. All that sums over steps, the weights' gradients, is a product after the loop.
+
+// What both ways share: sizes, the packed recurrent matrix, scratch memory, and how a program meets its block.
+template <typename T> struct Frame {
+    static constexpr int width = Tile<T>::width;
+    static constexpr int chunk = 2 * TILE_ROWS;  // rows that the program takes at a time
+
+    const Scan& s;
+    const long H, blocks, padded;
+    long* offset;  // where the rows of each step begin
+    T *packed, *input, *bias, *extra, *sums = nullptr;  // U, W and the vectors as the loops read them; for all threads
+    long summed, used, scratch_size;
+    char* scratch_base;
+
+    Frame(const Scan& scan, bool backward)
+        : s(scan), H(s.H), blocks((H + width - 1) / width), padded(blocks * width) {
+        summed = s.extras + (s.biased ? s.gates + s.own : 0);
+        Arena arena(s.workspace);
+        packed = arena.take<T>(s.products * H * padded);
+        input = arena.take<T>(backward ? s.gates * H * whole_panels<T>(s.D) : s.D * whole_panels<T>(s.gates * H));
+        bias = arena.take<T>(s.products * padded);
+        extra = arena.take<T>(s.extras * padded);
+        if (backward) sums = arena.take<T>(parts() * summed * padded);
+        offset = arena.take<long>(s.steps + 1);
+        scratch_size = (scratch_bytes(backward) + 63) / 64 * 64;
+        scratch_base = arena.take<char>(scratch_size * s.threads);
+        used = arena.used();
+        if (!s.workspace) return;  // only asked how much it would be
+        offset[0] = 0;
+        for (long k = 0; k < s.steps; ++k) offset[k + 1] = offset[k] + s.sizes[k];
+    }
+
+    Arena scratch(long part) const { return Arena(scratch_base + part * scratch_size); }
+
+    // How many threads share the loop over time: never more than there are rows.
+    long parts() const { return std::max(1L, std::min<long>(s.threads, s.S)); }
+    long rows_of(long part, long n) const { return n > part ? (n - part + parts() - 1) / parts() : 0; }
+
+    long scratch_bytes(bool backward) const {
+        const long values = s.program.temps + s.products + s.states + 1 + s.program.count;
+        const long rows = rows_of(0, s.S);
+        const long kept = backward ? 2 * s.states * rows * H : (s.states * 2 + 1) * rows * H;
+        const long tables = sizeof(Operand<T>) * (2 * s.program.count + 4 * s.states) + 64 * (16 + 3 * s.states);
+        const long loop = sizeof(T) * (values * chunk * width + s.constants * width + kept) + tables;
+        const long gathered = 2 * sizeof(void*) * s.N + 128;
+        return backward ? std::max(loop, transposed_product_bytes<T>() + gathered) : loop;
+    }
+
+    // Input products ride along with the loop over time, some steps at a time, while what they touch is in the cache;
+    // unless that would leave threads without work.
+    bool rides() const { return parts() == s.threads; }
+    long riding_steps(long part) const {
+        return s.batch_major ? long(TILE_ROWS) : std::max(1L, TALL / std::max(1L, rows_of(part, s.S)));
+    }
+
+    // Where segment i takes step k, and how far apart the rows of two neighbours stand.
+    long row(long k, long i) const { return s.batch_major ? i * s.steps + k : offset[k] + i; }
+    long apart() const { return s.batch_major ? s.steps : 1; }
+
+    // Steps [from, to) of a part: the first row, and how the rows stand.
+    template <typename F> void rows_of_steps(long part, long from, long to, F work) const {
+        const long rows = rows_of(part, s.sizes[from]), P = parts();
+        if (s.batch_major) {
+            work(row(from, part), Grouped{to - from, 1, rows, P * s.steps});
+        } else if (s.sizes[from] == s.sizes[to - 1] && s.sizes[from] % P == 0) {
+            work(row(from, part), Grouped{rows * (to - from), P, 1, 0});
+        } else {
+            for (long k = from; k < to; ++k)
+                if (const long here = rows_of(part, s.sizes[k])) work(row(k, part), Grouped{here, P, 1, 0});
+        }
+    }
+
+    template <typename F> void parallel(long count, F work) const { run_parallel(s, count, work); }
+
+    static const T* as(const void* p) { return static_cast<const T*>(p); }
+    static T* as(void* p) { return static_cast<T*>(p); }
+
+    // Rows [from, to) of part p when M rows are shared out evenly among all threads.
+    template <typename F> void by_rows(long M, F work) const {
+        const long count = std::max(1L, std::min<long>(s.threads, M / TILE_ROWS));
+        parallel(count, [&](long p) {
+            const long from = M * p / count, to = M * (p + 1) / count;
+            work(from, to - from, scratch(p));
+        });
+    }
+
+    // B (K, N) as panels, by all threads.
+    void pack_all(const Source<T>& b, long K, long N, T* to) const {
+        const long panels = whole_panels<T>(N) / width, count = std::min<long>(s.threads, panels);
+        parallel(count, [&](long part) {
+            for (long p = part; p < panels; p += count)
+                pack_panel<T>(b, 0, K, p * width, std::min<long>(width, N - p * width), to + p * width * K);
+        });
+    }
+
+    // U once, as the loop will read it. Forward: block after block, its gates, their columns of Uᵀ. Back: block after
+    // block of the state's units, the columns of U, gate after gate.
+    void pack_recurrent(bool backward) const {
+        const long count = std::min<long>(s.threads, blocks);
+        parallel(count, [&](long part) {
+            for (long b = part; b < blocks; b += count)
+                for (long r = 0; r < s.products; ++r) {
+                    const T* U = as(s.weight_hh) + r * H * H;
+                    const Source<T> from = backward ? Source<T>{U, H, 1} : Source<T>{U, 1, H};
+                    pack_panel<T>(from, 0, H, b * width, std::min<long>(width, H - b * width), panel(b, r));
+                }
+        });
+        for (long r = 0; r < s.products && s.biased; ++r) pad(as(s.bias_hh) + r * H, bias + r * padded);
+        for (long e = 0; e < s.extras; ++e) pad(as(s.extra[e]), extra + e * padded);
+    }
+
+    T* panel(long block, long product) const { return packed + (block * s.products + product) * H * width; }
+
+    void pad(const T* from, T* to) const {
+        std::memset(to, 0, sizeof(T) * padded);
+        std::memcpy(to, from, sizeof(T) * H);
+    }
+
+    // The operands of a program for one block. `find` knows the places that depend on the step.
+    struct Bound {
+        Operand<T>*operand, *memory;
+        T *temps, *constants, *stage;
+
+        Bound(const Scan& s, Arena& arena) {
+            operand = arena.take<Operand<T>>(s.program.count);
+            memory = arena.take<Operand<T>>(s.program.count);
+            temps = arena.take<T>(s.program.temps * chunk * width);
+            constants = arena.take<T>(s.constants * width);
+            stage = arena.take<T>(s.program.count * chunk * width);
+            for (long c = 0; c < s.constants; ++c) std::fill_n(constants + c * width, width, T(s.constant[c]));
+        }
+    };
+
+    template <typename Find> void run_program(Bound& bound, long block, long rows, Find find) const {
+        const long have = std::min<long>(width, H - block * width);
+        const Program& program = s.program;
+        for (long q = 0; q < program.count; ++q) {
+            const Place& place = program.places[q];
+            Operand<T>& at = bound.operand[q];
+            switch (Kind(place.kind)) {
+                case Kind::temp: at = {bound.temps + place.index * chunk * width, width}; break;
+                case Kind::constant: at = {bound.constants + place.index * width, 0}; break;
+                case Kind::extra: at = {extra + place.index * padded + block * width, 0}; break;
+                default: {
+                    bool in_scratch = false;
+                    at = find(place, in_scratch);
+                    if (have < width && !in_scratch) {  // the block hangs over the edge of what is in memory
+                        bound.memory[q] = at;
+                        at = {bound.stage + q * chunk * width, width};
+                        for (long i = 0; i < rows; ++i) {
+                            T* row = at.base + i * width;
+                            std::memset(row, 0, sizeof(T) * width);
+                            if (place.read)
+                                std::memcpy(row, bound.memory[q].base + i * bound.memory[q].step, sizeof(T) * have);
+                        }
+                    } else {
+                        bound.memory[q] = {nullptr, 0};
+                    }
+                    continue;
+                }
+            }
+            bound.memory[q] = {nullptr, 0};
+        }
+        execute<T>(program.code, program.length, bound.operand, rows);
+        if (have == width) return;
+        for (long q = 0; q < program.count; ++q)
+            if (program.places[q].written && bound.memory[q].base)
+                for (long i = 0; i < rows; ++i)
+                    std::memcpy(bound.memory[q].base + i * bound.memory[q].step, bound.operand[q].base + i * width,
+                                sizeof(T) * have);
+    }
+};

@@ -1,0 +1,80 @@
+// A cell's program on a block: some rows of `width` units. Every operand is a block, with its own step between rows:
+// zero for what all rows share. The loop over the block is inside each operation, so reading the program costs little.
+
+enum class Op : int32_t { OPERATIONS(AS_NAME) };
+enum class Kind : int32_t { PLACES(AS_NAME) };
+
+template <typename T> struct Operand {
+    T* base;
+    long step;
+};
+
+template <typename T, typename F> INLINE void map_block(long rows, Operand<T> to, F f) {
+    constexpr int lanes = Tile<T>::lanes;
+    for (long i = 0; i < rows; ++i) {
+        T* p = to.base + i * to.step;
+        const Vector<T> left = f(i, 0), right = f(i, lanes);
+        store<T>(p, left);
+        store<T>(p + lanes, right);
+    }
+}
+
+template <typename T> void execute(const Instruction* code, long length, const Operand<T>* operands, long rows) {
+    constexpr int lanes = Tile<T>::lanes;
+    for (const Instruction* it = code; it != code + length; ++it) {
+        const Operand<T> to = operands[it->to], x = operands[it->a], y = operands[it->b], z = operands[it->c];
+#define FIRST load<T>(x.base + i * x.step + k)
+#define SECOND load<T>(y.base + i * y.step + k)
+#define THIRD load<T>(z.base + i * z.step + k)
+#define CASE(name, value) \
+    case Op::name: \
+        map_block<T>(rows, to, [&](long i, int k) __attribute__((always_inline)) -> Vector<T> { return value; }); \
+        break
+        switch (Op(it->op)) {
+            CASE(copy, FIRST);
+            CASE(neg, -FIRST);
+            CASE(add, FIRST + SECOND);
+            CASE(sub, FIRST - SECOND);
+            CASE(mul, FIRST * SECOND);
+            CASE(div, FIRST / SECOND);
+            CASE(multiply_add, FIRST * SECOND + THIRD);
+            CASE(multiply_sub, FIRST * SECOND - THIRD);
+            CASE(sub_multiply, THIRD - FIRST * SECOND);
+            CASE(relu, FIRST < T(0) ? all(T(0)) : FIRST);
+            CASE(sigmoid, sigmoid_of<T>(FIRST));
+            CASE(sigmoid_sum, sigmoid_of<T>(FIRST + SECOND));
+            CASE(tanh, tanh_of<T>(FIRST));
+            CASE(tanh_sum, tanh_of<T>(FIRST + SECOND));
+            CASE(d_sigmoid, FIRST * SECOND * (T(1) - SECOND));
+            CASE(d_tanh, FIRST * (T(1) - SECOND * SECOND));
+            CASE(exp, exp_of<T>(FIRST));
+            CASE(log, each<T>(FIRST, [](T v) { return std::log(v); }));
+            CASE(log1p, each<T>(FIRST, [](T v) { return std::log1p(v); }));
+            CASE(expm1, each<T>(FIRST, [](T v) { return std::expm1(v); }));
+            CASE(sqrt, each<T>(FIRST, [](T v) { return std::sqrt(v); }));
+            CASE(sin, each<T>(FIRST, [](T v) { return std::sin(v); }));
+            CASE(cos, each<T>(FIRST, [](T v) { return std::cos(v); }));
+            CASE(erf, each<T>(FIRST, [](T v) { return std::erf(v); }));
+            CASE(abs, FIRST < T(0) ? -FIRST : FIRST);
+            CASE(sign, FIRST > T(0) ? all(T(1)) : FIRST < T(0) ? all(T(-1)) : FIRST == FIRST ? all(T(0)) : FIRST);
+            CASE(less, FIRST < SECOND ? all(T(1)) : all(T(0)));
+            CASE(less_equal, FIRST <= SECOND ? all(T(1)) : all(T(0)));
+            CASE(equal, FIRST == SECOND ? all(T(1)) : all(T(0)));
+            CASE(select, FIRST != T(0) ? SECOND : THIRD);
+            CASE(minimum, FIRST != FIRST ? FIRST : SECOND != SECOND ? SECOND : FIRST < SECOND ? FIRST : SECOND);
+            CASE(maximum, FIRST != FIRST ? FIRST : SECOND != SECOND ? SECOND : FIRST > SECOND ? FIRST : SECOND);
+            case Op::sum: {  // onto one row: first the block's rows, then what came before, which loses fewer digits
+                Vector<T> total[2][2] = {};
+                for (long i = 0; i < rows; ++i)
+                    for (int half = 0, k = 0; half < 2; ++half, k += lanes) total[i % 2][half] += FIRST;
+                for (int half = 0, k = 0; half < 2; ++half, k += lanes)
+                    store<T>(to.base + k, load<T>(to.base + k) + (total[0][half] + total[1][half]));
+                break;
+            }
+        }
+#undef FIRST
+#undef SECOND
+#undef THIRD
+#undef CASE
+    }
+}

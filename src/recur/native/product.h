@@ -1,0 +1,250 @@
+// Matrix products: C (M, N) = from + A (M, K) · B (K, N), with B packed.
+//
+// B is packed in panels of `width` columns, two vectors of them, k after k: panel p holds B[k][p·width …] at k · width.
+// A tile is up to `rows_per_tile` rows of A against one panel. Its sums stay in registers over the whole of K; every k
+// costs two loads from the panel and one number from each row of A.
+
+template <typename T> struct Tile {
+    static constexpr int lanes = Lanes<T>::count;
+    static constexpr int width = 2 * lanes;
+    static constexpr int rows = TILE_ROWS;
+};
+
+template <typename T> INLINE long whole_panels(long columns) {
+    constexpr int width = Tile<T>::width;
+    return (columns + width - 1) / width * width;
+}
+
+// What a product is added to: rows of C itself, one row for all (a bias), or nothing.
+template <typename T> struct From {
+    const T* base = nullptr;
+    long step = 0;
+    INLINE From at(long row, long column = 0) const {
+        return base ? From{base + row * step + column, step} : From{};
+    }
+};
+
+// K is taken `steps` at a time, each with sums of its own: a tile of few rows would otherwise wait for its own results.
+template <typename T, int M, int steps>
+INLINE void tile_sums(const T* a, long row_step, long k_step, const T* panel, From<T> from, T* c, long c_step, long K) {
+    constexpr int lanes = Tile<T>::lanes, width = Tile<T>::width;
+    Vector<T> sum[steps][M][2];
+    for (int s = 0; s < steps; ++s)
+        for (int i = 0; i < M; ++i) sum[s][i][0] = sum[s][i][1] = Vector<T>{};
+    long k = 0;
+    for (; k + steps <= K; k += steps)
+        for (int s = 0; s < steps; ++s) {
+            const Vector<T> left = load<T>(panel + (k + s) * width), right = load<T>(panel + (k + s) * width + lanes);
+            for (int i = 0; i < M; ++i) {
+                const T number = a[i * row_step + (k + s) * k_step];
+                sum[s][i][0] += number * left;
+                sum[s][i][1] += number * right;
+            }
+        }
+    for (; steps > 1 && k < K; ++k) {
+        const Vector<T> left = load<T>(panel + k * width), right = load<T>(panel + k * width + lanes);
+        for (int i = 0; i < M; ++i) {
+            const T number = a[i * row_step + k * k_step];
+            sum[0][i][0] += number * left;
+            sum[0][i][1] += number * right;
+        }
+    }
+    for (int i = 0; i < M; ++i) {
+        for (int s = 1; s < steps; ++s) {
+            sum[0][i][0] += sum[s][i][0];
+            sum[0][i][1] += sum[s][i][1];
+        }
+        T* to = c + i * c_step;
+        const T* onto = from.base + i * from.step;
+        store<T>(to, from.base ? load<T>(onto) + sum[0][i][0] : sum[0][i][0]);
+        store<T>(to + lanes, from.base ? load<T>(onto + lanes) + sum[0][i][1] : sum[0][i][1]);
+    }
+}
+
+template <typename T, int M>
+void tile(const T* a, long row_step, bool packed, const T* panel, From<T> from, T* c, long c_step, long K) {
+    constexpr int steps = M == 1 ? 4 : M <= 3 ? 2 : 1;
+    if (packed)
+        tile_sums<T, M, steps>(a, 1, M, panel, from, c, c_step, K);
+    else
+        tile_sums<T, M, steps>(a, row_step, 1, panel, from, c, c_step, K);
+}
+
+template <typename T> using TileOf = void (*)(const T*, long, bool, const T*, From<T>, T*, long, long);
+
+template <typename T, int... M> constexpr TileOf<T> tile_of_rows(int rows, std::integer_sequence<int, M...>) {
+    constexpr TileOf<T> tiles[] = {tile<T, M + 1>...};
+    return tiles[rows - 1];
+}
+
+template <typename T> INLINE TileOf<T> tile_of(int rows) {
+    return tile_of_rows<T>(rows, std::make_integer_sequence<int, TILE_ROWS>());
+}
+
+// How many rows the next tile takes: as even as they come, since a tile of one row is the slowest.
+template <typename T> INLINE int next_rows(long left) {
+    const long tiles = (left + Tile<T>::rows - 1) / Tile<T>::rows;
+    return int((left + tiles - 1) / tiles);
+}
+
+// A (rows, K), as it lies, against one panel.
+template <typename T>
+INLINE void rows_by_panel(const T* a, long a_step, long rows, const T* panel, From<T> from, T* c, long c_step, long K) {
+    for (long i = 0; i < rows;) {
+        const int M = next_rows<T>(rows - i);
+        tile_of<T>(M)(a + i * a_step, a_step, false, panel, from.at(i), c + i * c_step, c_step, K);
+        i += M;
+    }
+}
+
+// Where B stands: a matrix, a transposed one, or rows that lie here and there with a factor for each number.
+template <typename T> struct Source {
+    const T* base = nullptr;
+    long k_step = 0, n_step = 0;
+    const T* const* rows = nullptr;
+    const T* const* factors = nullptr;
+
+    INLINE const T* row(long k) const { return rows ? rows[k] : base + k * k_step; }
+};
+
+// B[k0 … k0 + K)[n … n + have) as one panel; columns that are not there are zero.
+template <typename T> void pack_panel(const Source<T>& b, long k0, long K, long n, long have, T* to) {
+    constexpr int width = Tile<T>::width;
+    if (have < width) std::memset(to, 0, sizeof(T) * K * width);
+    if (!b.rows && b.k_step == 1) {  // a transposed matrix: down its columns, a few at a time to stay in the cache
+        for (long from = 0; from < K; from += 16)
+            for (long j = 0; j < have; ++j) {
+                const T* column = b.base + (n + j) * b.n_step + k0;
+                for (long k = from; k < std::min(K, from + 16); ++k) to[k * width + j] = column[k];
+            }
+    } else if (b.factors) {
+        for (long k = 0; k < K; ++k)
+            for (long j = 0; j < have; ++j) to[k * width + j] = b.rows[k0 + k][n + j] * b.factors[k0 + k][n + j];
+    } else if (have == width) {
+        for (long k = 0; k < K; ++k) std::memcpy(to + k * width, b.row(k0 + k) + n, sizeof(T) * width);
+    } else {
+        for (long k = 0; k < K; ++k) std::memcpy(to + k * width, b.row(k0 + k) + n, sizeof(T) * have);
+    }
+}
+
+// One tile, whatever part of its panel is there.
+template <typename T>
+INLINE void tile_at_edge(int rows, const T* a, long a_step, bool packed, const T* panel, From<T> from, T* c, long c_step,
+                         long K, long have) {
+    constexpr int width = Tile<T>::width;
+    if (have >= width) {
+        tile_of<T>(rows)(a, a_step, packed, panel, from, c, c_step, K);
+        return;
+    }
+    alignas(64) T edge[TILE_ROWS * width];
+    tile_of<T>(rows)(a, a_step, packed, panel, {}, edge, width, K);
+    for (int i = 0; i < rows; ++i)
+        for (long j = 0; j < have; ++j)
+            c[i * c_step + j] = edge[i * width + j] + (from.base ? from.base[i * from.step + j] : T(0));
+}
+
+// Sizes that keep what is used again in the cache: K and rows of A in a block, columns of B.
+constexpr long DEEP = 384, WIDE = 512, TALL = 8 * TILE_ROWS;
+
+// Rows of a matrix that stand in groups: `rows` of them `step` apart, and so again, `groups` times, `group` apart.
+struct Grouped {
+    long rows, step, groups, group;
+};
+
+// C = bias + A · B for these rows of A and C, with A as it lies (K wide) and B (K, N) packed whole, panel after panel.
+template <typename T>
+void by_panels(const T* a, const T* panels, const T* bias, T* c, const Grouped& at, long N, long K) {
+    constexpr int width = Tile<T>::width;
+    const long few = at.rows * at.groups;
+    const long deep = few > TILE_ROWS ? DEEP : K;  // a panel that is read once is best read from end to end
+    const long at_once = std::max(1L, TALL / at.rows);
+    for (long g0 = 0; g0 < at.groups; g0 += at_once)
+        for (long m0 = 0; m0 < at.rows; m0 += TALL)
+            for (long k0 = 0; k0 < K; k0 += deep) {
+                const long g_end = std::min(at.groups, g0 + at_once), m_end = std::min(at.rows, m0 + TALL);
+                const long k_here = std::min(deep, K - k0);
+                for (long n = 0; n < N; n += width)
+                    for (long g = g0; g < g_end; ++g)
+                        for (long i = m0; i < m_end;) {
+                            const int rows = next_rows<T>(m_end - i);
+                            const long row = i * at.step + g * at.group;
+                            T* to = c + row * N + n;
+                            const From<T> from = k0 ? From<T>{to, at.step * N} : bias ? From<T>{bias + n, 0} : From<T>{};
+                            tile_at_edge<T>(rows, a + row * K + k0, at.step * K, false, panels + n * K + k0 * width, from, to,
+                                            at.step * N, k_here, N - n);
+                            i += rows;
+                        }
+            }
+}
+
+// Columns [m0, m0 + M) of A (K, …), transposed, as the tiles take them: k after k within a tile.
+template <typename T> void pack_columns(const T* a, long k_step, long M, long K, T* to) {
+    for (long k = 0; k < K; ++k) {
+        const T* row = a + k * k_step;
+        T* tile = to;
+        for (long i = 0; i < M;) {
+            const int rows = next_rows<T>(M - i);
+            if (rows == TILE_ROWS)
+                std::memcpy(tile + k * rows, row + i, sizeof(T) * TILE_ROWS);
+            else
+                for (int r = 0; r < rows; ++r) tile[k * rows + r] = row[i + r];
+            tile += rows * K;
+            i += rows;
+        }
+    }
+}
+
+// One matrix that a transposed product multiplies, and where the result goes, row by row.
+template <typename T> struct Target {
+    Source<T> b;
+    T* c;
+    long N;
+};
+
+// C (M, N) = Aᵀ · B for A (K, M) and one or two B: a sum over all steps, which is what the gradient of a weight is.
+// Two share the work of packing A.
+template <typename T, int count>
+void transposed_product(const T* a, long a_step, const Target<T> (&targets)[count], long M, long K, Arena arena) {
+    constexpr int width = Tile<T>::width;
+    constexpr long at_once = WIDE / width;
+    T* panels = arena.take<T>(DEEP * WIDE);
+    T* block = arena.take<T>(TALL * DEEP);
+    long total = 0;
+    for (const Target<T>& target : targets) total += whole_panels<T>(target.N) / width;
+    const auto find = [&](long p, long& n) -> const Target<T>& {  // the p-th panel of all: its matrix and first column
+        long before = 0;
+        for (int t = 0; t + 1 < count && p >= before + whole_panels<T>(targets[t].N) / width; ++t)
+            before += whole_panels<T>(targets[t].N) / width;
+        n = (p - before) * width;
+        return targets[before ? count - 1 : 0];
+    };
+    for (long p0 = 0; p0 < total; p0 += at_once)
+        for (long k0 = 0; k0 < K; k0 += DEEP) {
+            const long p_end = std::min(total, p0 + at_once), k_here = std::min(DEEP, K - k0);
+            for (long p = p0; p < p_end; ++p) {
+                long n;
+                const Target<T>& target = find(p, n);
+                pack_panel<T>(target.b, k0, k_here, n, std::min<long>(width, target.N - n), panels + (p - p0) * width * k_here);
+            }
+            for (long m0 = 0; m0 < M; m0 += TALL) {
+                const long m_here = std::min(TALL, M - m0);
+                pack_columns<T>(a + k0 * a_step + m0, a_step, m_here, k_here, block);
+                for (long p = p0; p < p_end; ++p) {
+                    long n;
+                    const Target<T>& target = find(p, n);
+                    const T* tile = block;
+                    for (long i = 0; i < m_here;) {
+                        const int rows = next_rows<T>(m_here - i);
+                        T* to = target.c + (m0 + i) * target.N + n;
+                        const From<T> onto = k0 ? From<T>{to, target.N} : From<T>{};
+                        tile_at_edge<T>(rows, tile, 0, true, panels + (p - p0) * width * k_here, onto, to, target.N, k_here,
+                                        target.N - n);
+                        tile += rows * k_here;
+                        i += rows;
+                    }
+                }
+            }
+        }
+}
+
+template <typename T> constexpr long transposed_product_bytes() { return (DEEP * WIDE + TALL * DEEP) * sizeof(T) + 256; }

@@ -1,0 +1,140 @@
+"""Pointwise expressions: values made of values, each written once.
+
+A value is an index. Leaves are what a step is given (`x.i`, `h.i`, `s.c`, `w.p`), numbers, and, on the way back, the
+gradients of the next states. The same operation on the same values is the same value, so common terms are shared by
+construction, forward and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+LEAVES = ("x", "h", "s", "w", "g", "number")
+
+OPERATIONS: dict[str, Callable[..., Tensor]] = {
+    "neg": torch.neg,
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "relu": torch.relu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "d_sigmoid": lambda g, y: g * y * (1 - y),
+    "d_tanh": lambda g, y: g * (1 - y * y),
+    "exp": torch.exp,
+    "log": torch.log,
+    "log1p": torch.log1p,
+    "expm1": torch.expm1,
+    "sqrt": torch.sqrt,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "erf": torch.erf,
+    "abs": torch.abs,
+    "sign": torch.sign,
+    "less": lambda a, b: (a < b).to(a.dtype),
+    "less_equal": lambda a, b: (a <= b).to(a.dtype),
+    "equal": lambda a, b: (a == b).to(a.dtype),
+    "select": lambda which, a, b: torch.where(which != 0, a, b),
+    "minimum": torch.minimum,
+    "maximum": torch.maximum,
+}
+"""What a program may do, and what it means. Comparisons give 1 and 0."""
+
+COSTLY = {"sigmoid", "tanh", "exp", "log", "log1p", "expm1", "sqrt", "sin", "cos", "erf", "div"}
+"""Worth keeping for the way back rather than computing twice."""
+
+
+class Node(NamedTuple):
+    op: str
+    args: tuple[int, ...] = ()
+    leaf: float = 0
+    """Which one, for a leaf; the number itself for a number."""
+
+
+class Expressions:
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self._index: dict[Node, int] = {}
+
+    def __getitem__(self, value: int) -> Node:
+        return self.nodes[value]
+
+    def _make(self, node: Node) -> int:
+        if node not in self._index:
+            self._index[node] = len(self.nodes)
+            self.nodes.append(node)
+        return self._index[node]
+
+    def leaf(self, role: str, index: int) -> int:
+        return self._make(Node(role, (), index))
+
+    def number(self, value: float) -> int:
+        return self._make(Node("number", (), float(value)))
+
+    def number_of(self, value: int) -> float | None:
+        node = self.nodes[value]
+        return node.leaf if node.op == "number" else None
+
+    def __call__(self, op: str, *args: int) -> int:
+        """An operation, unless a value it could be stands there already."""
+        numbers = [self.number_of(arg) for arg in args]
+        first, last = numbers[0], numbers[-1]
+        match op:
+            case "add" if first == 0:
+                return args[1]
+            case "add" | "sub" if last == 0:
+                return args[0]
+            case "sub" if first == 0:
+                return self("neg", args[1])
+            case "mul" if first == 0 or last == 0:
+                return self.number(0)
+            case "mul" if first == 1:
+                return args[1]
+            case "mul" | "div" if last == 1:
+                return args[0]
+            case "add" if self.nodes[args[1]].op == "neg":
+                return self("sub", args[0], self.nodes[args[1]].args[0])
+            case "add" if self.nodes[args[0]].op == "neg":
+                return self("sub", args[1], self.nodes[args[0]].args[0])
+            case "neg" if self.nodes[args[0]].op == "neg":
+                return self.nodes[args[0]].args[0]
+            case "d_sigmoid" | "d_tanh" | "div" if first == 0:
+                return self.number(0)
+            case "select" if args[1] == args[2]:
+                return args[1]
+        if all(number is not None for number in numbers):
+            return self.number(OPERATIONS[op](*(torch.tensor(n, dtype=torch.float64) for n in numbers)).item())
+        if op in ("add", "mul", "equal", "minimum", "maximum"):  # the order does not matter: choose one
+            args = tuple(sorted(args))
+        return self._make(Node(op, args))
+
+    def reached_from(self, values: Iterable[int]) -> list[int]:
+        """All values that these are made of, themselves included, in the order they were made."""
+        seen: set[int] = set()
+        todo = list(values)
+        while todo:
+            value = todo.pop()
+            if value not in seen:
+                seen.add(value)
+                todo += self.nodes[value].args
+        return sorted(seen)
+
+    def evaluate(self, values: Iterable[int], leaves: Mapping[tuple[str, int], Any]) -> list[Tensor]:
+        """These values in PyTorch, for leaves given as tensors."""
+        values = list(values)
+        like = next(iter(leaves.values()))
+        known: dict[int, Any] = {}
+        for value in self.reached_from(values):
+            op, args, leaf = self.nodes[value]
+            if op == "number":
+                known[value] = torch.tensor(leaf, dtype=like.dtype, device=like.device)
+            elif op in LEAVES:
+                known[value] = leaves[op, int(leaf)]
+            else:
+                known[value] = OPERATIONS[op](*(known[arg] for arg in args))
+        return [known[value] for value in values]

@@ -1,0 +1,242 @@
+"""The scan as one PyTorch operator on plain tensors, `recur::scan`, with its derivative `recur::scan_backward`.
+
+Autograd, torch.compile and torch.export see an operator like any other; what it does is in recur/native. A cell comes
+as the text of its assembled programs, so that a graph which holds the operator holds the cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recur.errors import BackendError
+from recur.scan.assembly import Assembly
+from recur.scan.native_call import NativeCall, load, pointers
+
+Tensors = list[Tensor]
+
+LIBRARY = torch.library.Library("recur", "DEF")
+LIBRARY.define(
+    "scan(Tensor data, Tensor[] weights, Tensor[] extras, Tensor[] state, Tensor? mask, Tensor? xi, int[] sizes, "
+    "bool batch_major, float clip, str cell, bool train) -> Tensor[]"
+)
+LIBRARY.define(
+    "scan_backward(Tensor?[] gradients, Tensor data, Tensor[] weights, Tensor[] extras, Tensor[] state, Tensor? mask, "
+    "Tensor? xi, Tensor outputs, Tensor[] saved, int[] sizes, bool batch_major, float clip, str cell, "
+    "bool for_data, bool norms) -> Tensor[]"
+)
+
+
+def _contiguous(tensors: Sequence[Tensor]) -> Tensors:
+    return [t.contiguous() for t in tensors]
+
+
+def _empty_results(
+    cell: Assembly, data: Tensor, state: Tensors, train: bool
+) -> tuple[Tensor, Tensors, Tensor | None, Tensor | None, Tensors]:
+    """Outputs, final states, and what is saved: the gates' places, further kept values, the other states' history."""
+    N, (S, H) = data.shape[0], state[0].shape
+    share = data.new_empty(N, cell.gates * H) if train and cell.reads_share else None
+    tape = data.new_empty(N, cell.kept * H) if train and cell.kept else None
+    others = [data.new_empty(N, H) for _ in state[1:]] if train else []
+    return data.new_empty(N, H), [data.new_empty(S, H) for _ in state], share, tape, others
+
+
+def _forward(
+    data: Tensor,
+    weights: Tensors,
+    extras: Tensors,
+    state: Tensors,
+    mask: Tensor | None,
+    xi: Tensor | None,
+    sizes: Sequence[int],
+    batch_major: bool,
+    clip: float,
+    cell: str,
+    train: bool,
+) -> Tensors:
+    loaded = load(cell)
+    data, weights, extras, state = data.contiguous(), _contiguous(weights), _contiguous(extras), _contiguous(state)
+    mask = mask if mask is None else mask.contiguous()
+    program = loaded.train if train else loaded.use
+    call = NativeCall(loaded, program, data, weights, extras, state, mask, None, sizes, batch_major, 0.0)
+    outputs, finals, share, tape, others = _empty_results(loaded.assembly, data, state, train)
+    kept = share if share is not None else data.new_empty(data.shape[0], loaded.assembly.gates * outputs.shape[1])
+    call.scan.share = kept.data_ptr()
+    call.scan.tape = None if tape is None else tape.data_ptr()
+    history = [outputs, *(others if train else [None] * (len(state) - 1))]
+    call.scan.state, call.scan.final_state = call.hold(pointers(history)), call.hold(pointers(finals))
+    call.run(backward=False)
+    return [outputs, *finals, *(part for part in (share, tape) if part is not None), *others]
+
+
+def _forward_shapes(data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *rest: Any) -> Tensors:
+    *_, cell, train = rest
+    outputs, finals, share, tape, others = _empty_results(load(cell).assembly, data, state, train)
+    return [outputs, *finals, *(part for part in (share, tape) if part is not None), *others]
+
+
+def _backward(
+    gradients: Sequence[Tensor | None],
+    data: Tensor,
+    weights: Tensors,
+    extras: Tensors,
+    state: Tensors,
+    mask: Tensor | None,
+    xi: Tensor | None,
+    outputs: Tensor,
+    saved: Tensors,
+    sizes: Sequence[int],
+    batch_major: bool,
+    clip: float,
+    cell: str,
+    for_data: bool,
+    norms: bool,
+) -> Tensors:
+    loaded = load(cell)
+    a = loaded.assembly
+    data, weights, extras, state = data.contiguous(), _contiguous(weights), _contiguous(extras), _contiguous(state)
+    gradients = [g if g is None else g.contiguous() for g in gradients]
+    mask = mask if mask is None else mask.contiguous()
+    call = NativeCall(loaded, loaded.back, data, weights, extras, state, mask, xi, sizes, batch_major, clip)
+    s, rest = call.scan, list(saved)
+    if a.reads_share:
+        s.share = rest.pop(0).data_ptr()
+    if a.kept:
+        s.tape = rest.pop(0).data_ptr()
+    s.state = call.hold(pointers([outputs, *rest]))
+    s.d_outputs = None if gradients[0] is None else gradients[0].data_ptr()
+    s.d_final = call.hold(pointers(gradients[1:]))
+    N, H = outputs.shape
+    d_share, d_product = data.new_empty(N, a.gates * H), data.new_empty(N, a.own * H)
+    s.d_share, s.d_product = d_share.data_ptr(), d_product.data_ptr()
+    d_data, d_weights, d_extras, d_state, traced = _empty_gradients(data, weights, extras, state, for_data, norms)
+    s.d_data = d_data.data_ptr() if for_data else None
+    for name, weight in zip(loaded.weight_names(bool(s.biased)), d_weights, strict=True):
+        setattr(s, f"d_{name}", weight.data_ptr())
+    s.d_extra, s.d_initial = call.hold(pointers(d_extras)), call.hold(pointers(d_state))
+    s.norms = call.hold(pointers(traced)) if norms else None
+    call.run(backward=True)
+    return [d_data, *d_weights, *d_extras, *d_state, *traced]
+
+
+def _empty_gradients(
+    data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, for_data: bool, norms: bool
+) -> tuple[Tensor, Tensors, Tensors, Tensors, Tensors]:
+    def like(tensors: Sequence[Tensor]) -> Tensors:
+        return [t.new_empty(t.shape) for t in tensors]
+
+    d_data = data.new_empty(data.shape if for_data else 0)
+    traced = [data.new_empty(data.shape[0]) for _ in state] if norms else []
+    return d_data, like(weights), like(extras), like(state), traced
+
+
+def _backward_shapes(
+    gradients: Any, data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *rest: Any
+) -> Tensors:
+    d_data, d_weights, d_extras, d_state, traced = _empty_gradients(data, weights, extras, state, *rest[-2:])
+    return [d_data, *d_weights, *d_extras, *d_state, *traced]
+
+
+def plain(x: Tensor) -> bool:
+    """Whether this is a computation and no more, which nobody traces, counts or compiles."""
+    return type(x) is Tensor and not torch._C._len_torch_dispatch_stack() and not torch.compiler.is_compiling()
+
+
+class Differentiable(torch.autograd.Function):
+    """The operator with its derivative, for a call whose tensors autograd must see one by one."""
+
+    @staticmethod
+    def forward(ctx: Any, record: Any, counts: tuple[int, int, int], options: tuple[Any, ...], *tensors: Tensor) -> Any:
+        data, weights, extras, state = _grouped(counts, tensors)
+        mask, xi, *others = options
+        run: Any = _forward if plain(data) else _below_autograd
+        results = run(data, weights, extras, state, *options, True)
+        ctx.record, ctx.counts, ctx.options = record, counts, others
+        saved = results[1 + len(state) :]
+        ctx.save_for_backward(mask, xi, results[0], *tensors, *saved)
+        ctx.mark_non_differentiable(*saved)
+        ctx.set_materialize_grads(False)
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        mask, xi, outputs, *rest = ctx.saved_tensors
+        count = 1 + sum(ctx.counts)
+        tensors, saved = rest[:count], rest[count:]
+        data, weights, extras, state = _grouped(ctx.counts, tensors)
+        run: Any = _backward if plain(data) and not torch.is_grad_enabled() else torch.ops.recur.scan_backward
+        found = run(
+            gradients[: 1 + len(state)], data, weights, extras, state, mask, xi, outputs, saved, *ctx.options,
+            ctx.needs_input_grad[3], ctx.record is not None,
+        )  # fmt: skip
+        if ctx.record is not None:
+            ctx.record(found[count:])
+        return None, None, None, *(found[k] if ctx.needs_input_grad[3 + k] else None for k in range(count))
+
+
+def _grouped(counts: tuple[int, int, int], tensors: Sequence[Tensor]) -> tuple[Tensor, Tensors, Tensors, Tensors]:
+    data, rest = tensors[0], list(tensors[1:])
+    w, e, _ = counts
+    return data, rest[:w], rest[w : w + e], rest[w + e :]
+
+
+def _autograd(data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *rest: Any) -> Tensors:
+    *options, train = rest
+    tensors = (data, *weights, *extras, *state)
+    if train and torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        return list(Differentiable.apply(None, (len(weights), len(extras), len(state)), tuple(options), *tensors))
+    return _below_autograd(data, weights, extras, state, *rest)
+
+
+def _below_autograd(*args: Any) -> Tensors:
+    with torch._C._AutoDispatchBelowAutograd():
+        found: Tensors = torch.ops.recur.scan(*args)
+    return found
+
+
+class _Once(torch.autograd.Function):
+    """Gradients as they are, and a clear word to who wants to differentiate them again."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: Tensor) -> Any:
+        return tuple(t.view_as(t) for t in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        raise BackendError("the native backend has no second derivatives; take backend='loop' for them")
+
+
+def _backward_autograd(gradients: Any, *rest: Any) -> Tensors:
+    with torch._C._AutoDispatchBelowAutograd():
+        found: Tensors = torch.ops.recur.scan_backward(gradients, *rest)
+    data, weights, extras, state = rest[:4]
+    inputs = [t for t in (*gradients, data, *weights, *extras, *state) if t is not None and t.requires_grad]
+    if torch.is_grad_enabled() and inputs:
+        found = list(_Once.apply(len(found), *found, *inputs))
+    return found
+
+
+def scan_op(record: Any, data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *options: Any) -> Tensors:
+    """The operator, called the shortest way that will do. `record` receives the gradients' norms, if it is given."""
+    tensors = (data, *weights, *extras, *state)
+    train = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    if record is None and not plain(data):
+        found: Tensors = torch.ops.recur.scan(data, weights, extras, state, *options, train)
+        return found
+    if train:
+        return list(Differentiable.apply(record, (len(weights), len(extras), len(state)), options, *tensors))
+    forward: Any = _forward
+    results: Tensors = forward(data, weights, extras, state, *options, False)
+    return results
+
+
+LIBRARY.impl("scan", _forward, "CPU")
+LIBRARY.impl("scan", _autograd, "Autograd")
+LIBRARY.impl("scan_backward", _backward, "CPU")
+LIBRARY.impl("scan_backward", _backward_autograd, "Autograd")
+torch.library.register_fake("recur::scan", _forward_shapes, lib=LIBRARY)
+torch.library.register_fake("recur::scan_backward", _backward_shapes, lib=LIBRARY)

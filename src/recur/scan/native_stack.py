@@ -1,0 +1,57 @@
+"""A stack of layers whose weights are packed once, for one step at a time: what sampling and serving call per token."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recur.cells.cell import Cell
+from recur.scan.native_backend import operands
+from recur.scan.native_call import NativeCall, load, pointers
+
+
+class NativeStack:
+    """Layers of one cell, each reading the first state of the one below. Nothing is allocated in a step."""
+
+    def __init__(self, cell: Cell, layers: Sequence[Mapping[str, Tensor]], rows: int) -> None:
+        self.cell, self.rows = cell, rows
+        self._layers: list[tuple[NativeCall, Any, Any]] = []
+        self._alive: list[object] = []
+        with torch.no_grad():
+            for weights in layers:
+                self._add(weights)
+        scans = (ctypes.c_void_p * len(layers))(*(ctypes.addressof(call.scan) for call, _, _ in self._layers))
+        self._alive.append(scans)
+        self._scans = ctypes.addressof(scans)
+
+    def _add(self, weights: Mapping[str, Tensor]) -> None:
+        text, given, extras = operands(self.cell, weights)
+        given, extras = [w.contiguous() for w in given], [e.contiguous() for e in extras]
+        loaded, W = load(text), given[0]
+        H = W.shape[0] // len(self.cell.gates)
+        x, share = W.new_zeros(self.rows, W.shape[1]), W.new_zeros(self.rows, W.shape[0])
+        states = [W.new_zeros(self.rows, H) for _ in self.cell.states]
+        call = NativeCall(loaded, loaded.use, x, given, extras, states, None, None, [self.rows], False, 0.0)
+        spare = [torch.empty_like(state) for state in states]
+        call.scan.threads = min(call.scan.threads, self.rows)
+        before, after = pointers(states), pointers(spare)
+        call.scan.share, call.scan.initial, call.scan.state = share.data_ptr(), call.hold(before), call.hold(after)
+        workspace = call.run(backward=False)  # packs the weights on its way
+        call.scan.packed = 1
+        self._layers.append((call, before, after))
+        self._alive += [workspace, share, given, extras]
+
+    def step(self, x: Tensor, before: Sequence[Sequence[Tensor]], after: Sequence[Sequence[Tensor]]) -> None:
+        """Read x (rows, D) and the states before, layer by layer; write the states after. All contiguous."""
+        pointer = x.data_ptr()
+        for (call, was, will), old, new in zip(self._layers, before, after, strict=True):
+            call.scan.data = pointer
+            for k, (part, into) in enumerate(zip(old, new, strict=True)):
+                was[k], will[k] = part.data_ptr(), into.data_ptr()
+            pointer = will[0]
+        core = call.core
+        core.stack(self._scans, len(self._layers), core.isa, call.double)

@@ -1,0 +1,210 @@
+"""A cell's step, read once: as expressions, and their derivative in reverse mode.
+
+The step is traced by torch.fx. What is pointwise, is written down (see formulas.py); what is not, or looks at the
+numbers to decide what to do, is refused by name. What was read is then compared with the step itself on other numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from recur.cells.cell import Cell, check_step
+from recur.errors import CellError
+from recur.scan.expressions import Expressions
+from recur.scan.formulas import FORMULAS
+
+
+class NotPointwiseError(CellError):
+    """A step that is no straight line of pointwise operations: what stands in the way."""
+
+
+@dataclass
+class Step:
+    """One step as expressions."""
+
+    terms: Expressions
+    states: list[int]
+    """The next states."""
+    weights: Expressions
+    prepared: list[int]
+    """What the step makes of the cell's own weights alone: vectors over units, computed once a scan, in PyTorch.
+    They are the leaves `w` of `terms`; a weight that is used as it is stands here as it is."""
+
+
+def read_step(cell: Cell) -> Step:
+    if not cell.pointwise:
+        raise NotPointwiseError(f"{type(cell).__name__} says that its step is not pointwise")
+    if type(cell).multiplied is not Cell.multiplied:
+        raise NotPointwiseError(f"{type(cell).__name__} multiplies something else than its first state")
+    roles = {"x": cell.gates, "h": cell.recurrent_gates, "s": cell.states, "w": tuple(cell.extras)}
+    terms, states = _trace(cell, roles)
+    numbers = torch.Generator().manual_seed(0)
+    leaves: dict[tuple[str, int], Tensor] = {}
+    for role, names in roles.items():
+        for k in range(len(names)):
+            shape = (3,) if role == "w" else (2, 3)
+            leaves[role, k] = torch.empty(shape, dtype=torch.float64).uniform_(0.1, 2, generator=numbers)
+    with torch.no_grad():
+        x, h, s, w = (cell.tuple_of(r)._make(leaves[r, k] for k in range(len(names))) for r, names in roles.items())
+        versions = [part._version for part in s]
+        result = cell.advance(x, h, s, w)
+        check_step(cell, result, s, versions)
+        for name, got, wanted in zip(cell.states, terms.evaluate(states, leaves), result, strict=True):
+            if not torch.allclose(got.expand_as(wanted), wanted, rtol=1e-9, atol=1e-9, equal_nan=True):
+                raise NotPointwiseError(f"{type(cell).__name__}.step gives {name} by another formula for other numbers")
+    return _prepare(terms, states)
+
+
+def _trace(cell: Cell, roles: dict[str, tuple[str, ...]]) -> tuple[Expressions, list[int]]:
+    tracer = fx.Tracer()
+    tracer.root = nn.Module()
+    tracer.graph = fx.Graph(tracer_cls=fx.Tracer)
+    terms = Expressions()
+    values: dict[fx.Node, int] = {}
+    arguments = []
+    for role, names in roles.items():
+        proxies = [tracer.create_proxy("placeholder", f"{role}_{name}", (), {}) for name in names]
+        values |= {proxy.node: terms.leaf(role, k) for k, proxy in enumerate(proxies)}
+        arguments.append(cell.tuple_of(role)._make(proxies))
+    try:
+        result = cell.advance(*arguments)
+    except (fx.proxy.TraceError, TypeError, NotImplementedError) as error:
+        raise NotPointwiseError(f"its step cannot be followed: {error}".splitlines()[0]) from error
+
+    def value_of(argument: Any) -> Any:
+        if isinstance(argument, fx.Node):
+            return values[argument]
+        if isinstance(argument, bool) or not isinstance(argument, int | float):
+            return argument
+        return terms.number(argument)
+
+    for node in tracer.graph.nodes:
+        if node.op == "get_attr":  # a tensor that the step found elsewhere
+            found = getattr(tracer.root, str(node.target))
+            if found.numel() != 1 or found.requires_grad:
+                raise NotPointwiseError("its step reads a tensor that is none of its arguments")
+            values[node] = terms.number(found.item())
+        elif node.op != "placeholder":
+            name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+            formula = FORMULAS.get(name)
+            if formula is None:
+                raise NotPointwiseError(f"its step uses {name}, which is not among the pointwise operations")
+            try:
+                values[node] = formula(
+                    terms, *map(value_of, node.args), **{key: value_of(given) for key, given in node.kwargs.items()}
+                )
+            except (TypeError, ValueError) as error:
+                raise NotPointwiseError(f"its step uses {name} in a way that is not known: {error}") from error
+    parts = result if isinstance(result, tuple | list) else ()
+    if len(parts) != len(cell.states) or not all(isinstance(part, fx.Proxy) for part in parts):
+        raise NotPointwiseError("its step does not return one tensor for each state")
+    return terms, [values[part.node] for part in parts]
+
+
+def _prepare(terms: Expressions, states: list[int]) -> Step:
+    """Rename to a leaf all that depends on the cell's own weights alone."""
+    uniform = set()
+    for value, node in enumerate(terms.nodes):
+        if node.op in ("w", "number") or (node.args and all(arg in uniform for arg in node.args)):
+            uniform.add(value)
+    made, renamed = Expressions(), dict[int, int]()
+    prepared: list[int] = []
+    for value in terms.reached_from(states):
+        op, args, leaf = terms[value]
+        if op == "number":
+            renamed[value] = made.number(leaf)
+        elif value in uniform:
+            continue
+        elif not args:
+            renamed[value] = made.leaf(op, int(leaf))
+        else:
+            for arg in args:
+                if arg in uniform and arg not in renamed:
+                    renamed[arg] = made.leaf("w", len(prepared))
+                    prepared.append(arg)
+            renamed[value] = made(op, *(renamed[arg] for arg in args))
+    for state in states:
+        if state not in renamed:
+            raise NotPointwiseError("a next state depends on nothing but the cell's own weights")
+    return Step(made, [renamed[state] for state in states], terms, prepared)
+
+
+def differentiate(step: Step, gradients: Sequence[int]) -> dict[tuple[str, int], int]:
+    """∂L/∂leaf for every leaf of a step, given ∂L/∂state as values: reverse mode, from the last value to the first."""
+    t = step.terms
+    adjoint: dict[int, int] = {}
+
+    def add(value: int, gradient: int) -> None:
+        adjoint[value] = t("add", adjoint[value], gradient) if value in adjoint else gradient
+
+    for state, gradient in zip(step.states, gradients, strict=True):
+        add(state, gradient)
+    found: dict[tuple[str, int], int] = {}
+    for value in reversed(t.reached_from(step.states)):
+        if value not in adjoint:
+            continue
+        op, args, leaf = t[value]
+        if op in ("x", "h", "s", "w"):
+            found[op, int(leaf)] = adjoint[value]
+        elif op != "number":
+            for arg, share in zip(args, _gradients(t, op, args, value, adjoint[value]), strict=True):
+                if share is not None and t[arg].op != "number":
+                    add(arg, share)
+    return found
+
+
+def _gradients(t: Expressions, op: str, args: tuple[int, ...], y: int, g: int) -> list[int | None]:
+    """The gradient of each argument of y = op(args), given that of y; at a kink, what PyTorch takes."""
+    a, b = args[0], args[-1]
+    half, one, two = t.number(0.5), t.number(1), t.number(2)
+    match op:
+        case "neg":
+            return [t("neg", g)]
+        case "add":
+            return [g, g]
+        case "sub":
+            return [g, t("neg", g)]
+        case "mul":
+            return [t("mul", g, b), t("mul", g, a)]
+        case "div":
+            share = t("div", g, b)
+            return [share, t("neg", t("mul", share, y))]
+        case "sigmoid" | "tanh":
+            return [t(f"d_{op}", g, y)]
+        case "relu":  # from its result, which is often a state and there anyway
+            return [t("select", t("less", t.number(0), y), g, t.number(0))]
+        case "exp":
+            return [t("mul", g, y)]
+        case "expm1":
+            return [t("mul", g, t("add", y, one))]
+        case "log":
+            return [t("div", g, a)]
+        case "log1p":
+            return [t("div", g, t("add", a, one))]
+        case "sqrt":
+            return [t("div", g, t("mul", two, y))]
+        case "sin":
+            return [t("mul", g, t("cos", a))]
+        case "cos":
+            return [t("neg", t("mul", g, t("sin", a)))]
+        case "erf":
+            bell = t("exp", t("neg", t("mul", a, a)))
+            return [t("mul", g, t("mul", t.number(2 / math.sqrt(math.pi)), bell))]
+        case "abs":
+            return [t("mul", g, t("sign", a))]
+        case "minimum" | "maximum":  # shared where both are equal
+            wins = t("less", a, b) if op == "minimum" else t("less", b, a)
+            share = t("add", wins, t("mul", half, t("equal", a, b)))
+            return [t("mul", g, share), t("mul", g, t("sub", one, share))]
+        case "select":
+            nothing = t.number(0)
+            return [None, t("select", a, g, nothing), t("select", a, nothing, g)]
+        case "sign" | "less" | "less_equal" | "equal":
+            return [None] * len(args)
+    raise AssertionError(op)
