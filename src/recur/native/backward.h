@@ -4,7 +4,8 @@ template <typename T> struct Backward : Frame<T> {
     using Base::as, Base::blocks, Base::chunk, Base::H, Base::apart, Base::row, Base::padded, Base::panel, Base::parts, Base::rows_of;
     using Base::s, Base::scratch, Base::width, Base::run_program, Base::pack_recurrent, Base::parallel, Base::by_rows;
     using Bound = typename Base::Bound;
-    using Base::input, Base::pack_all, Base::rides, Base::riding_steps, Base::rows_of_steps, Base::summed, Base::sums;
+    using In = typename Base::In;
+    using Base::after, Base::input, Base::pack_all, Base::rides, Base::riding_steps, Base::rows_of_steps, Base::summed, Base::sums;
 
     explicit Backward(const Scan& scan) : Base(scan, true) {}
 
@@ -47,7 +48,7 @@ template <typename T> struct Backward : Frame<T> {
                 for (long from = 0; from < rows; from += chunk) {
                     const long here = std::min<long>(chunk, rows - from), unit = b * width, at = first + from * Q;
                     if (s.d_outputs) add_outputs(total, carried[0] + from * H + unit, at, unit, here);
-                    run_program(bound, b, here, [&](const Place& place, bool& in_scratch) -> Operand<T> {
+                    run_program(bound, b, here, [&](const Place& place, In& in) -> Operand<T> {
                         const long q = place.index;
                         switch (Kind(place.kind)) {
                             case Kind::share: return {as(s.share) + at * GH + q * H + unit, Q * GH};
@@ -60,12 +61,14 @@ template <typename T> struct Backward : Frame<T> {
                             case Kind::after: return {as(s.state[q]) + at * H + unit, Q * H};
                             case Kind::d_after:
                                 if (q || !s.d_outputs) return {carried[q] + from * H + unit, H};
-                                in_scratch = true;
+                                in = In::scratch;
                                 return {total, width};
-                            case Kind::d_share: return {as(s.d_share) + at * GH + q * H + unit, Q * GH};
+                            case Kind::d_share:
+                                if (s.d_share == s.share) in = In::memory_afterwards;  // what is kept there is still read
+                                return {as(s.d_share) + at * GH + q * H + unit, Q * GH};
                             case Kind::d_product: return {as(s.d_product) + at * OH + q * H + unit, Q * OH};
                             case Kind::d_before: return {passed[q] + from * H + unit, H};
-                            default: in_scratch = true; return {sum + q * padded + unit, 0};
+                            default: in = In::scratch; return {sum + q * padded + unit, 0};
                         }
                     });
                 }
@@ -180,10 +183,11 @@ template <typename T> struct Backward : Frame<T> {
     // What is left: large products over all steps.
     void weight_gradients() const {
         const long GH = s.gates * H, D = s.D;
-        if (s.d_data && !rides()) by_rows(s.N, [&](long from, long rows, Arena) { input_gradient(from, {rows, 1, 1, 0}); });
+        if (s.d_data && !rides()) by_rows(s.N, [&](long, long from, long rows) { input_gradient(from, {rows, 1, 1, 0}); });
         bool alike = s.products == s.gates;  // each product's gradient is that of its gate
         for (long r = 0; r < s.products; ++r) alike = alike && s.product_place[r] == r;
-        by_rows(GH, [&](long from, long rows, Arena arena) {
+        by_rows(GH, [&](long part, long from, long rows) {
+            Arena arena = after(part);
             const T* d = as(s.d_share) + from;
             const Target<T> W{Source<T>{as(s.data), D, 1}, as(s.d_weight_ih) + from * D, D};
             if (!alike) {
@@ -200,7 +204,8 @@ template <typename T> struct Backward : Frame<T> {
                 ++many;
             const long q = s.product_place[r], ld = (q < s.gates ? s.gates : s.own) * H;
             const T* d = q < s.gates ? as(s.d_share) + q * H : as(s.d_product) + (q - s.gates) * H;
-            by_rows(many * H, [&](long from, long rows, Arena arena) {
+            by_rows(many * H, [&](long part, long from, long rows) {
+                Arena arena = after(part);
                 const Target<T> U{states_before(arena), as(s.d_weight_hh) + (r * H + from) * H, H};
                 transposed_product<T>(d + from, ld, {U}, rows, s.N, arena);
             });

@@ -4,6 +4,7 @@ template <typename T> struct Forward : Frame<T> {
     using Base::as, Base::blocks, Base::chunk, Base::H, Base::apart, Base::row, Base::padded, Base::panel, Base::parts, Base::rows_of;
     using Base::s, Base::scratch, Base::width, Base::run_program, Base::pack_recurrent, Base::parallel, Base::by_rows;
     using Bound = typename Base::Bound;
+    using In = typename Base::In;
     using Base::bias, Base::input, Base::pack_all, Base::rides, Base::riding_steps, Base::rows_of_steps;
 
     explicit Forward(const Scan& scan) : Base(scan, false) {}
@@ -12,7 +13,7 @@ template <typename T> struct Forward : Frame<T> {
         prefer_large_pages(s.share, sizeof(T) * s.N * s.gates * H);
         for (long j = 0; j < s.states; ++j) prefer_large_pages(s.state[j], sizeof(T) * s.N * H);
         if (!s.packed) pack();
-        if (!rides()) by_rows(s.N, [&](long from, long rows, Arena) { input_product(from, {rows, 1, 1, 0}); });
+        if (!rides()) by_rows(s.N, [&](long, long from, long rows) { input_product(from, {rows, 1, 1, 0}); });
         parallel(parts(), [&](long part) { steps(part, scratch(part)); });
     }
 
@@ -67,14 +68,14 @@ template <typename T> struct Forward : Frame<T> {
                         rows_by_panel<T>(left.base + from * left.step, left.step, here, panel(b, r),
                                          {s.biased ? bias + r * padded + unit : nullptr, 0}, product + r * chunk * width,
                                          width, H);
-                    run_program(bound, b, here, [&](const Place& place, bool& in_scratch) -> Operand<T> {
+                    run_program(bound, b, here, [&](const Place& place, In& in) -> Operand<T> {
                         const long q = place.index, at = first + from * Q;
                         switch (Kind(place.kind)) {
                             case Kind::share: return {as(s.share) + at * GH + q * H + unit, Q * GH};
                             case Kind::kept: return {as(s.tape) + at * KH + q * H + unit, Q * KH};
                             case Kind::before: return {before[q].base + from * before[q].step + unit, before[q].step};
                             case Kind::after: return {after[q].base + from * after[q].step + unit, after[q].step};
-                            default: in_scratch = true; return {product + q * chunk * width, width};
+                            default: in = In::scratch; return {product + q * chunk * width, width};
                         }
                     });
                 }

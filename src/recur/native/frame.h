@@ -15,25 +15,34 @@ template <typename T> struct Frame {
     long* offset;  // where the rows of each step begin
     T *packed, *input, *bias, *extra, *sums = nullptr;  // U, W and the vectors as the loops read them; for all threads
     long summed, used, scratch_size;
-    char* scratch_base;
+    char *scratch_base, *after_base;
 
     Frame(const Scan& scan, bool backward)
         : s(scan), H(s.H), blocks((H + width - 1) / width), padded(blocks * width) {
         summed = s.extras + (s.biased ? s.gates + s.own : 0);
         Arena arena(s.workspace);
+        offset = arena.take<long>(s.steps + 1);
+        after_base = arena.take<char>(0);
+        const long kept = arena.used();
         packed = arena.take<T>(s.products * H * padded);
         input = arena.take<T>(backward ? s.gates * H * whole_panels<T>(s.D) : s.D * whole_panels<T>(s.gates * H));
         bias = arena.take<T>(s.products * padded);
         extra = arena.take<T>(s.extras * padded);
         if (backward) sums = arena.take<T>(parts() * summed * padded);
-        offset = arena.take<long>(s.steps + 1);
         scratch_size = (scratch_bytes(backward) + 63) / 64 * 64;
         scratch_base = arena.take<char>(scratch_size * s.threads);
         used = arena.used();
+        if (backward) used = std::max(used, kept + s.threads * after_bytes());
         if (!s.workspace) return;  // only asked how much it would be
         offset[0] = 0;
         for (long k = 0; k < s.steps; ++k) offset[k + 1] = offset[k] + s.sizes[k];
     }
+
+    // The products over all steps begin when the loop is through: they take all of its memory.
+    long after_bytes() const {
+        return (transposed_product_bytes<T>(s.D, H, s.N) + 2 * long(sizeof(void*)) * s.N + 191) / 64 * 64;
+    }
+    Arena after(long part) const { return Arena(after_base + part * after_bytes()); }
 
     Arena scratch(long part) const { return Arena(scratch_base + part * scratch_size); }
 
@@ -47,8 +56,7 @@ template <typename T> struct Frame {
         const long kept = backward ? 2 * s.states * rows * H : (s.states * 2 + 1) * rows * H;
         const long tables = sizeof(Operand<T>) * (2 * s.program.count + 4 * s.states) + 64 * (16 + 3 * s.states);
         const long loop = sizeof(T) * (values * chunk * width + s.constants * width + kept) + tables;
-        const long gathered = 2 * sizeof(void*) * s.N + 128;
-        return backward ? std::max(loop, transposed_product_bytes<T>() + gathered) : loop;
+        return loop;
     }
 
     // Input products ride along with the loop over time, some steps at a time, while what they touch is in the cache;
@@ -85,7 +93,7 @@ template <typename T> struct Frame {
         const long count = std::max(1L, std::min<long>(s.threads, M / TILE_ROWS));
         parallel(count, [&](long p) {
             const long from = M * p / count, to = M * (p + 1) / count;
-            work(from, to - from, scratch(p));
+            work(p, from, to - from);
         });
     }
 
@@ -136,42 +144,43 @@ template <typename T> struct Frame {
         }
     };
 
+    // Where an operand lies: in memory; in scratch, which has room for a whole block; or in memory that must not be
+    // written before the program is through.
+    enum class In { memory, scratch, memory_afterwards };
+
     template <typename Find> void run_program(Bound& bound, long block, long rows, Find find) const {
         const long have = std::min<long>(width, H - block * width);
         const Program& program = s.program;
+        bool staged = false;
         for (long q = 0; q < program.count; ++q) {
             const Place& place = program.places[q];
-            Operand<T>& at = bound.operand[q];
+            Operand<T>&at = bound.operand[q], &memory = bound.memory[q];
+            memory = {nullptr, 0};
             switch (Kind(place.kind)) {
-                case Kind::temp: at = {bound.temps + place.index * chunk * width, width}; break;
-                case Kind::constant: at = {bound.constants + place.index * width, 0}; break;
-                case Kind::extra: at = {extra + place.index * padded + block * width, 0}; break;
-                default: {
-                    bool in_scratch = false;
-                    at = find(place, in_scratch);
-                    if (have < width && !in_scratch) {  // the block hangs over the edge of what is in memory
-                        bound.memory[q] = at;
-                        at = {bound.stage + q * chunk * width, width};
-                        for (long i = 0; i < rows; ++i) {
-                            T* row = at.base + i * width;
-                            std::memset(row, 0, sizeof(T) * width);
-                            if (place.read)
-                                std::memcpy(row, bound.memory[q].base + i * bound.memory[q].step, sizeof(T) * have);
-                        }
-                    } else {
-                        bound.memory[q] = {nullptr, 0};
-                    }
-                    continue;
-                }
+                case Kind::temp: at = {bound.temps + place.index * chunk * width, width}; continue;
+                case Kind::constant: at = {bound.constants + place.index * width, 0}; continue;
+                case Kind::extra: at = {extra + place.index * padded + block * width, 0}; continue;
+                default: break;
             }
-            bound.memory[q] = {nullptr, 0};
+            In in = In::memory;
+            at = find(place, in);
+            if (in == In::scratch || (in == In::memory && have == width)) continue;
+            staged = true;  // also where the block hangs over the edge of what is in memory
+            memory = at;
+            at = {bound.stage + q * chunk * width, width};
+            if (in == In::memory_afterwards) continue;
+            for (long i = 0; i < rows; ++i) {
+                T* row = at.base + i * width;
+                std::memset(row, 0, sizeof(T) * width);
+                if (place.read) std::memcpy(row, memory.base + i * memory.step, sizeof(T) * have);
+            }
         }
         execute<T>(program.code, program.length, bound.operand, rows);
-        if (have == width) return;
-        for (long q = 0; q < program.count; ++q)
-            if (program.places[q].written && bound.memory[q].base)
-                for (long i = 0; i < rows; ++i)
-                    std::memcpy(bound.memory[q].base + i * bound.memory[q].step, bound.operand[q].base + i * width,
-                                sizeof(T) * have);
+        for (long q = 0; q < program.count && staged; ++q) {
+            const Operand<T>&from = bound.operand[q], &to = bound.memory[q];
+            if (!program.places[q].written || !to.base) continue;
+            for (long i = 0; i < rows; ++i)
+                std::memcpy(to.base + i * to.step, from.base + i * width, sizeof(T) * have);
+        }
     }
 };

@@ -207,10 +207,10 @@ template <typename T, int count>
 void transposed_product(const T* a, long a_step, const Target<T> (&targets)[count], long M, long K, Arena arena) {
     constexpr int width = Tile<T>::width;
     constexpr long at_once = WIDE / width;
-    T* panels = arena.take<T>(DEEP * WIDE);
-    T* block = arena.take<T>(TALL * DEEP);
     long total = 0;
     for (const Target<T>& target : targets) total += whole_panels<T>(target.N) / width;
+    T* panels = arena.take<T>(std::min(DEEP, K) * std::min(WIDE, total * width));
+    T* block = arena.take<T>(TALL * std::min(DEEP, K));
     const auto find = [&](long p, long& n) -> const Target<T>& {  // the p-th panel of all: its matrix and first column
         long before = 0;
         for (int t = 0; t + 1 < count && p >= before + whole_panels<T>(targets[t].N) / width; ++t)
@@ -247,4 +247,7 @@ void transposed_product(const T* a, long a_step, const Target<T> (&targets)[coun
         }
 }
 
-template <typename T> constexpr long transposed_product_bytes() { return (DEEP * WIDE + TALL * DEEP) * sizeof(T) + 256; }
+template <typename T> long transposed_product_bytes(long first, long second, long K) {
+    const long columns = std::min(WIDE, whole_panels<T>(first) + whole_panels<T>(second));
+    return std::min(DEEP, K) * (columns + TALL) * long(sizeof(T)) + 192;
+}

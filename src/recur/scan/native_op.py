@@ -95,7 +95,9 @@ def _backward(
     cell: str,
     for_data: bool,
     norms: bool,
+    spend_saved: bool = False,
 ) -> Tensors:
+    """`spend_saved` may write over what was saved: nobody will come this way again."""
     loaded = load(cell)
     a = loaded.assembly
     data, weights, extras, state = data.contiguous(), _contiguous(weights), _contiguous(extras), _contiguous(state)
@@ -103,16 +105,19 @@ def _backward(
     mask = mask if mask is None else mask.contiguous()
     call = NativeCall(loaded, loaded.back, data, weights, extras, state, mask, xi, sizes, batch_major, clip)
     s, rest = call.scan, list(saved)
+    N, H = outputs.shape
+    d_share = data.new_empty(0 if spend_saved and a.reads_share else N, a.gates * H)
+    d_product = data.new_empty(N, a.own * H)
+    s.d_share, s.d_product = d_share.data_ptr(), d_product.data_ptr()
     if a.reads_share:
         s.share = rest.pop(0).data_ptr()
+        if spend_saved:
+            s.d_share = s.share
     if a.kept:
         s.tape = rest.pop(0).data_ptr()
     s.state = call.hold(pointers([outputs, *rest]))
     s.d_outputs = None if gradients[0] is None else gradients[0].data_ptr()
     s.d_final = call.hold(pointers(gradients[1:]))
-    N, H = outputs.shape
-    d_share, d_product = data.new_empty(N, a.gates * H), data.new_empty(N, a.own * H)
-    s.d_share, s.d_product = d_share.data_ptr(), d_product.data_ptr()
     d_data, d_weights, d_extras, d_state, traced = _empty_gradients(data, weights, extras, state, for_data, norms)
     s.d_data = d_data.data_ptr() if for_data else None
     for name, weight in zip(loaded.weight_names(bool(s.biased)), d_weights, strict=True):
@@ -168,11 +173,25 @@ class Differentiable(torch.autograd.Function):
         count = 1 + sum(ctx.counts)
         tensors, saved = rest[:count], rest[count:]
         data, weights, extras, state = _grouped(ctx.counts, tensors)
-        run: Any = _backward if plain(data) and not torch.is_grad_enabled() else torch.ops.recur.scan_backward
-        found = run(
-            gradients[: 1 + len(state)], data, weights, extras, state, mask, xi, outputs, saved, *ctx.options,
-            ctx.needs_input_grad[3], ctx.record is not None,
-        )  # fmt: skip
+        arguments: tuple[Any, ...] = (
+            gradients[: 1 + len(state)],
+            data,
+            weights,
+            extras,
+            state,
+            mask,
+            xi,
+            outputs,
+            saved,
+            *ctx.options,
+        )
+        arguments += (ctx.needs_input_grad[3], ctx.record is not None)
+        if plain(data) and not torch.is_grad_enabled():
+            spend = not torch._C._autograd._get_current_graph_task_keep_graph()
+            backward: Any = _backward
+            found = backward(*arguments, spend_saved=spend)
+        else:
+            found = torch.ops.recur.scan_backward(*arguments)
         if ctx.record is not None:
             ctx.record(found[count:])
         return None, None, None, *(found[k] if ctx.needs_input_grad[3 + k] else None for k in range(count))
