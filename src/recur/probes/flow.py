@@ -36,7 +36,6 @@ def flow(subject: Subject, *, rows: int = 8, steps: int = 200, bptt: str | BPTT 
     with subject.watched(bptt) as seen:
         value = loss(subject.model(x))
         value.backward()
-    subject.model.zero_grad(set_to_none=True)
     found: dict[str, Any] = {}
     for suffix, trace in zip(subject.net.suffixes(), seen[-1].trace, strict=True):
         for state, norms in trace.norms.items():

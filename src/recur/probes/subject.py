@@ -140,19 +140,31 @@ class Subject:
 
     @contextmanager
     def watched(self, bptt: str | BPTT = "full") -> Iterator[list[Recurred]]:
-        """Whatever calls the network inside goes step by step, traced, with this mode; what it gave is collected."""
+        """Whatever calls the network inside goes step by step, traced, with this mode; what it gave is collected.
+
+        Gradients go to the network's input and to no weight: summing up those over all steps would cost the most.
+        """
         seen: list[Recurred] = []
         net, was = self.net, (self.net.bptt, self.net.backend)
-        ask = net.register_forward_pre_hook(lambda _, args, kw: (args, {**kw, "trace": True}), with_kwargs=True)
+
+        def asked(_: nn.Module, args: Any, kw: Any) -> Any:
+            return (args[0].detach().requires_grad_(torch.is_grad_enabled()), *args[1:]), {**kw, "trace": True}
+
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        ask = net.register_forward_pre_hook(asked, with_kwargs=True)
         hear = net.register_forward_hook(lambda _, args, out: seen.append(out))
         training = self.model.training
         self.model.eval()
         net.bptt, net.backend = BPTT.parse(bptt), "loop"
+        for p in trained:
+            p.requires_grad_(False)
         try:
             yield seen
         finally:
             net.bptt, net.backend = was
             self.model.train(training)
+            for p in trained:
+                p.requires_grad_(True)
             ask.remove()
             hear.remove()
 

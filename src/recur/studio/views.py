@@ -143,7 +143,6 @@ def gradients(opened: Opened, asked: dict[str, Any]) -> dict[str, Any]:
     with subject.watched(mode) as seen:
         logits = subject.model(x).logits[0, -1]
         torch.nn.functional.cross_entropy(logits[None], y[:, -1]).backward()
-    subject.model.zero_grad(set_to_none=True)
     rows = []
     for layer, trace in enumerate(seen[-1].trace):
         for state, norms in trace.norms.items():
