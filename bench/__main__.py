@@ -15,7 +15,7 @@ import math
 import statistics
 from pathlib import Path
 
-from bench import counting, scan, streaming, training, xray
+from bench import counting, scan, streaming, training
 from bench.side_by_side import compare, header, machine, report, row
 
 RESULTS = Path("bench/results")
@@ -108,6 +108,8 @@ def run_training(options: argparse.Namespace) -> None:
 
 
 def run_xray(options: argparse.Namespace) -> None:
+    from bench import xray  # it needs the extras of the studio
+
     found = xray.measure()
     for name, value in found.items():
         print(f"{name}: {json.dumps(value)}")

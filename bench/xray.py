@@ -6,16 +6,19 @@ import json
 import shutil
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
+import uvicorn
 
 import recur
 from recur.layers import Recurrent
 from recur.probes import Subject, xray
 from recur.probes.flow import flow
+from recur.studio.app import make_app
 from recur.studio.folder import Folder, Opened
 from recur.studio.views import next_tokens
 from recur.train.config import Config
@@ -78,6 +81,52 @@ def keystroke(folder: Path, hidden: int = 512) -> float:
     return seconds(lambda: next_tokens(opened, {"text": TEXT[: next(typed)]}), 60)
 
 
+TYPING = """async () => {
+  const area = document.querySelector('textarea'), bars = document.getElementById('bars'), found = [];
+  for (const letter of 'The value of an expression is an object') {
+    const drawn = new Promise((done) => new MutationObserver((_, watching) => { watching.disconnect(); done(); })
+      .observe(bars, { childList: true }));
+    const begun = performance.now();
+    area.value += letter;
+    area.dispatchEvent(new Event('input'));
+    await drawn;
+    found.push((performance.now() - begun) / 1000);
+  }
+  return found;
+}"""
+
+
+def in_the_browser(folder: Path) -> dict[str, float] | None:
+    """The same two as a person meets them in Chromium: the list with its curves, and a letter to its bars."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        return None
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        return None
+    shutil.move(folder / "wide", folder / "runs" / "wide")
+    server = uvicorn.Server(uvicorn.Config(make_app(folder / "runs"), port=0, log_level="error"))
+    threading.Thread(target=server.run, daemon=True).start()
+    while not server.started:
+        time.sleep(0.02)
+    address = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(bypass_csp=True)
+        begun = time.perf_counter()
+        page.goto(f"{address}/#/runs/")
+        page.wait_for_selector("tr[data-run] >> nth=99", state="attached")
+        page.wait_for_selector("svg.chart path", state="attached")
+        first = time.perf_counter() - begun
+        page.goto(f"{address}/#/write/wide")
+        page.wait_for_selector("#bars button >> nth=3")
+        letters = page.evaluate(TYPING)
+        browser.close()
+    server.should_exit = True
+    return {"first_view": first, "keystroke": statistics.median(letters), "slowest_keystroke": max(letters)}
+
+
 def measure() -> dict[str, object]:
     torch.set_num_threads(1)  # one row at a time: a second thread would only wait
     folder = Path(tempfile.mkdtemp())
@@ -87,6 +136,7 @@ def measure() -> dict[str, object]:
             "report_s": report(folder),
             "list_100_runs_s": first_view(folder),
             "keystroke_s": keystroke(folder),
+            "in_the_browser_s": in_the_browser(folder),
         }
     finally:
         shutil.rmtree(folder)

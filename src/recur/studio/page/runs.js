@@ -15,7 +15,7 @@ export function runs(body, { runs: first }) {
     seen.chosen = new Set(newest.map((run) => run.name));
   }
   const colour = (name) => COLOURS[list.findIndex((run) => run.name === name) % COLOURS.length];
-  const table = el("div", { class: "card scroll" }), picture = el("div"), legend = el("div", { class: "legend" }), samples = el("div", { class: "card" });
+  const table = el("div", { class: "card scroll runs" }), picture = el("div"), legend = el("div", { class: "legend" }), samples = el("div", { class: "card" });
   const head = el("div", { class: "row" }, picker(t("curve"), Object.entries(CURVES).map(([value, label]) => ({ value, label: t(label) })), seen.curve,
     (value) => { seen.curve = value; refresh(); }));
   body.append(table, el("div", { class: "grid" }, el("div", { class: "card" }, head, picture, legend), samples));
