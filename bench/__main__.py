@@ -5,6 +5,7 @@ python -m bench streaming              one token at a time beside torch.nn and O
 python -m bench training               the trainer's overhead, what the backend gains, and sampling
 python -m bench trees                  trees beside plain recursion, grids beside the double loop
 python -m bench writing                encoder and decoder: training, decoding, output recurrence
+python -m bench xray                   gradient flow, a report, the studio's first view and a keystroke
 python -m bench counting TRAIN TEST    n-grams beside dictionaries, encoding, a corpus larger than memory should be
 """
 
@@ -51,9 +52,11 @@ def main() -> None:
     streamed = suites.add_parser("streaming", help="one token at a time")
     streamed.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     streamed.add_argument("--out", type=Path, default=RESULTS / "streaming.json")
+    looked = suites.add_parser("xray", help="how long it takes to look into a model")
+    looked.add_argument("--out", type=Path, default=RESULTS / "xray.json")
     options = parser.parse_args()
     runs = {"counting": run_counting, "streaming": run_streaming, "training": run_training}
-    runs |= {"trees": run_trees, "writing": run_writing}
+    runs |= {"trees": run_trees, "writing": run_writing, "xray": run_xray}
     runs.get(options.suite, run_scan)(options)
     print(f"written to {options.out}")
 
@@ -133,6 +136,15 @@ def run_writing(options: argparse.Namespace) -> None:
             results.append(compare(contest, threads, options.rounds))
             print(row(results[-1]), flush=True)
     _write(options.out, report(results))
+
+
+def run_xray(options: argparse.Namespace) -> None:
+    from bench import xray  # it needs the extras of the studio
+
+    found = xray.measure()
+    for name, value in found.items():
+        print(f"{name}: {json.dumps(value)}")
+    _write(options.out, {"machine": machine(), **found})
 
 
 def _write(path: Path, content: object) -> None:

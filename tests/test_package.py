@@ -30,7 +30,9 @@ MAY_IMPORT = {
     "decode": {"errors", "models", "text"},
     "train": {"errors", "decode", "layers", "models", "text", "ngram", "series"},
     "use": {"train"},
-    "cli": {"errors", "cells", "scan", "text", "ngram", "decode", "train", "use", "__version__"},
+    "probes": {"errors", "cells", "bptt", "layers", "models", "text", "decode", "train", "use"},
+    "studio": {"errors", "bptt", "text", "decode", "train", "use", "probes"},
+    "cli": {"errors", "cells", "scan", "text", "ngram", "decode", "train", "use", "probes", "studio", "__version__"},
     "__main__": {"cli"},
 }
 
@@ -68,7 +70,7 @@ def test_files_stay_readable() -> None:
 def test_the_public_names() -> None:
     assert sorted(recur.__all__) == [
         "BPTT", "Cell", "RecurError", "Recurrent", "bptt", "cell_names", "cells", "fit", "layers", "load", "make_cell",
-        "ngram", "nn", "reference", "scan", "text",
+        "ngram", "nn", "probes", "reference", "scan", "text", "xray",
     ]  # fmt: skip
     for name in recur.__all__:
         assert getattr(recur, name) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import signal
 import time
@@ -56,7 +57,7 @@ def train(
     tensorboard
         Write the metrics for TensorBoard too, into the run's folder.
     """
-    from recur.train.run import Run
+    from recur.train.run import Run, write_whole
     from recur.train.tasks import task_of
 
     screen = Screen(output)
@@ -70,6 +71,7 @@ def train(
         baseline = task.baseline(data)
     if baseline is not None:
         screen.note(baseline[1])
+        write_whole(run.path / "baseline.json", json.dumps({"valid_perplexity": baseline[0]}).encode())
     also = _tensorboard(run) if tensorboard else None
     carry_on(screen, run, data, baseline[0] if baseline else None, resume=False, also=also)
 
@@ -102,8 +104,9 @@ def carry_on(
     with Display(screen, run.task.curve, baseline) as display:
 
         def listen(event: dict[str, Any]) -> None:
-            if event["event"] == "measured" and display.live is not None:
+            if event["event"] == "measured":
                 display.sample = _sample(trainer)
+                run.log({"step": event["step"], "text": display.sample}, "samples.jsonl")
             display(event)
             if also is not None:
                 also(event)

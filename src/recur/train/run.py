@@ -4,6 +4,7 @@
     vocab.json           tokens and their ids; a task with several vocabularies names each file after its own
     model.safetensors    the best weights so far
     metrics.jsonl        one JSON object a line: what was measured, and when
+    samples.jsonl        what it wrote at each measurement, if `recur train` made it; baseline.json, the n-gram to beat
     resume/              what it takes to go on: two checkpoints, and latest.json with their checksums
 
 Every file is written beside its place, flushed to disk and moved there, so a process killed at any moment leaves the
@@ -99,20 +100,13 @@ class Run:
 
     # Metrics ----------------------------------------------------------------------------------------------
 
-    def log(self, entry: Mapping[str, Any]) -> None:
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as out:
+    def log(self, entry: Mapping[str, Any], file: str = "metrics.jsonl") -> None:
+        with (self.path / file).open("a", encoding="utf-8") as out:
             out.write(json.dumps(entry) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
         """All whole lines; one that a killed process left half-written is passed over."""
-        path = self.path / "metrics.jsonl"
-        found = []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-            try:
-                found.append(json.loads(line))
-            except ValueError:
-                continue
-        return found
+        return read_lines(self.path / "metrics.jsonl")
 
     def forget_metrics_after(self, step: int) -> None:
         """Drop what was measured behind the checkpoint that training goes on from: it will be measured again."""
@@ -157,6 +151,17 @@ class Run:
                 continue
             return torch.load(io.BytesIO(content), weights_only=True), complaints
         raise RunError(f"{self.path} has no checkpoint to go on from" + "".join(f"; {c}" for c in complaints))
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file of JSON lines; what is no whole object is passed over."""
+    found = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return [entry for entry in found if isinstance(entry, dict)]
 
 
 def write_whole(path: Path, content: bytes) -> None:
