@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import recur
-from recur.use import Language
+from recur.train.tasks.language import Language
 
 SMALL: dict[str, Any] = {"hidden": 64, "steps": 300, "window": 48, "threads": 1, "baseline": False}
 

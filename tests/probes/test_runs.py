@@ -22,7 +22,7 @@ from recur.probes.page import coloured
 from recur.probes.stationary import time_as_input
 from recur.probes.training import training
 from recur.probes.units import correlations, features, ranked, similar, values
-from recur.use import Language
+from recur.train.tasks.language import Language
 from tests.cli.test_cli import json_of
 from tests.probes.conftest import SMALL
 from tests.support import ALL_CELLS

@@ -108,7 +108,7 @@ class Config(ForecastFields, LabellingFields, WritingFields):
     """For sgd."""
 
     weight_decay: float | None = None
-    """Pull weights towards zero; unless said, 0.1 for adamw and 0 for the others."""
+    """Pull weights towards zero; unless said, 0.1 for a language model with adamw, else 0."""
 
     warmup: int = 50
     """Steps over which the rate rises from zero."""
