@@ -52,7 +52,7 @@ class Config:
     cell: str = "lstm"
     """A cell by name, or file.py:Class."""
 
-    hidden: int = 256
+    hidden: int = 320
     """Units in a layer."""
 
     layers: int = 1
@@ -67,7 +67,7 @@ class Config:
     dropout_embedding: float = 0.0
     """Drop whole tokens of the embedding."""
 
-    dropout_input: float = 0.0
+    dropout_input: float = 0.05
     """Drop parts of the input."""
 
     dropout_hidden: float = 0.0
@@ -76,7 +76,7 @@ class Config:
     dropout_weight: float = 0.0
     """Drop entries of the recurrent matrix."""
 
-    dropout_output: float = 0.3
+    dropout_output: float = 0.2
     """Drop parts of the last layer's output."""
 
     variational: bool = False
@@ -100,7 +100,7 @@ class Config:
     alpha: float = 0.0
     """Activation regularisation: weight of the outputs' mean square."""
 
-    beta: float = 0.0
+    beta: float = 0.5
     """Temporal activation regularisation: weight of their change's mean square."""
 
     # Training ---------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class Config:
     batch: int = 16
     """Lanes."""
 
-    window: int = 48
+    window: int = 24
     """Steps in a window."""
 
     jitter: bool = False
@@ -120,17 +120,17 @@ class Config:
     bptt: str = "full"
     """What crosses time inside a window: full, truncated:τ or randomized:π, and ,clip:θ at every step."""
 
-    optimizer: Literal["adam", "adamw", "sgd", "asgd"] = "adam"
+    optimizer: Literal["adam", "adamw", "sgd", "asgd"] = "adamw"
     """asgd is SGD whose average is taken once validation stops improving."""
 
-    rate: float = 0.01
+    rate: float = 0.012
     """Learning rate."""
 
     momentum: float = 0.0
     """For sgd."""
 
-    weight_decay: float = 0.0
-    """Pull weights towards zero."""
+    weight_decay: float | None = None
+    """Pull weights towards zero; unless said, 0.1 for adamw and 0 for the others."""
 
     warmup: int = 50
     """Steps over which the rate rises from zero."""
@@ -197,8 +197,9 @@ class Config:
             if value is not None and not 0 < value < float("inf"):
                 raise OptionError(f"{name} must be above 0, got {value!r}")
         for name in ("clip", "clip_value", "weight_decay", "momentum", "alpha", "beta", "measure", "checkpoint"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise OptionError(f"{name} must not be negative, got {getattr(self, name)!r}")
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < float("inf"):
+                raise OptionError(f"{name} must not be negative, got {value!r}")
         if self.jitter and self.partition == "random":
             raise OptionError("jitter is for the sequential partition; random windows start at a random offset anyway")
 
