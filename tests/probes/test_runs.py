@@ -104,6 +104,8 @@ def test_how_training_went_is_read_from_its_metrics(healthy: Language) -> None:
     assert "too high" in with_metrics(healthy, jumped).verdict
     by_heart = [*fell, *({"step": k, "valid_loss": 2.1 + 0.15 * (k - 4), "train_loss": 1.0} for k in range(5, 8))]
     assert "by heart" in with_metrics(healthy, by_heart).verdict
+    noisy = [*fell, {"step": 9, "valid_loss": 2.1, "train_loss": 2.6}]  # another part of the text, harder to learn
+    assert with_metrics(healthy, noisy).level is Level.SOUND
     assert "too few" in with_metrics(healthy, fell[:2]).verdict
 
 

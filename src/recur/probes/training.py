@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 from recur.probes.context import by_context
@@ -11,8 +10,8 @@ from recur.probes.subject import Subject
 
 WORSE = 0.1
 """Nats by which the loss may end above its best."""
-RISEN = 0.25
-"""Nats by which it may rise from one measurement to the next."""
+RISEN = 0.1
+"""Nats by which the loss may rise above its best so far, while the text learnt from is not predicted any better."""
 GROWN, USED = 20.0, 0.2
 """Recurrent weights that are so many times what they start as, in a model whose context is worth fewer nats than this,
 did not learn: they were thrown there."""
@@ -37,15 +36,15 @@ def training(subject: Subject) -> Seen:
     grown, gain = _growth(subject), _context_gain(subject)
     clipped = _mean(numbers["clipped"])
     norm = _mean(numbers["grad_norm"])
-    steepest = max((b - a for a, b in itertools.pairwise(losses)), default=0.0)
+    risen = _rise(losses, [_number(entry.get("train_loss"), math.inf) for entry in entries])
     trained = _number(entries[-1].get("train_loss"), last)
     said = (
         f"valid loss {losses[0]:.2f} → {last:.2f}, at best {best:.2f}; gradient norm {norm:.2g}, {clipped:.0%} clipped"
     )
     lower = f"a smaller rate (--rate {config.rate / 10:g}), and clipping (--clip {config.clip or 1:g})"
     thrown = grown > GROWN and gain < USED
-    if thrown or steepest > RISEN or not math.isfinite(last):
-        what = f"the loss jumped up by {steepest:.2f} nats"
+    if thrown or risen > RISEN or not math.isfinite(last):
+        what = f"the loss rose by {risen:.2f} nats while it learnt"
         if thrown:
             what = f"recurrent weights are × {grown:.0f} what they start as, and context is worth {gain:.2f} nats"
         verdict = f"the rate of {config.rate:g} is too high: {what} ({said})"
@@ -59,6 +58,12 @@ def training(subject: Subject) -> Seen:
     return Seen(
         Finding("training", Level.SOUND, last - best, WORSE, f"training went down and stayed there: {said}"), numbers
     )
+
+
+def _rise(losses: list[float], learnt: list[float]) -> float:
+    """The most by which the loss stood above its best so far, where that is not learning by heart."""
+    best = [min(losses[: k + 1]) for k in range(len(losses))]
+    return max((now - low for now, low, own in zip(losses, best, learnt, strict=True) if own >= low), default=0.0)
 
 
 def _growth(subject: Subject) -> float:
