@@ -174,14 +174,14 @@ def forget_gate(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
 
 
 def clipping(seed: int = 0, H: int = 16, T: int = 40, steps: int = 60) -> Experiment:
-    """Gradient descent beside the cliff: an Elman network of radius 1.3 on recall, with and without clipping."""
+    """Gradient descent beside the cliff: an Elman network of radius 1.6 on recall, with and without clipping."""
     curves, norms = {}, {}
     for theta in (0.0, 1.0):
         torch.manual_seed(seed)
         model = Recall("elman", H, init="orthogonal")
         with torch.no_grad():
-            model.net.weights()["weight_hh"].mul_(1.3)
-        optimizer = torch.optim.SGD(model.parameters(), 0.3)
+            model.net.weights()["weight_hh"].mul_(1.6)
+        optimizer = torch.optim.SGD(model.parameters(), 1.0)
         losses, sizes = [], []
         for _ in range(steps):
             x, y = recall_batch(64, T)
@@ -212,7 +212,7 @@ def clipping(seed: int = 0, H: int = 16, T: int = 40, steps: int = 60) -> Experi
     free, bound = numbers["no clipping"], numbers["θ = 1"]
     numbers["clipped"] = share
     paragraph = (
-        f"Plain gradient descent on an Elman network whose W has radius 1.3. Without clipping the gradient's norm "
+        f"Plain gradient descent on an Elman network whose W has radius 1.6. Without clipping the gradient's norm "
         f"reaches {free['norm']:.3g} and the loss {free['largest_loss']:.3g} (last ten: {free['last_loss']:.3g}). "
         f"With g ← min(1, θ/‖g‖) g and θ = 1, {share:.0%} of the steps are shortened, none turned: the loss reaches "
         f"{bound['largest_loss']:.3g} at most, and {bound['last_loss']:.3g} in the end."
