@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 from recur.cells import Cell, cell_names, make_cell
+from recur.native import library
 from recur.scan import Scanned, scan
 
 # The largest difference allowed, relative to the largest number compared (or to 1, if that is smaller).
@@ -16,6 +18,18 @@ TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
 
 ALL_CELLS = cell_names()
 TORCH_CELLS = ["elman", "elman-relu", "gru", "lstm"]
+NATIVE_CELLS = [name for name in ALL_CELLS if make_cell(name).pointwise]
+
+core = library.core()
+needs_core = pytest.mark.skipif(core is None, reason="the C++ core is not built")
+HERE = ["loop", "torch", *(["native"] if core else [])]
+"""The backends that run on this machine."""
+ISAS = library.ISAS[: core.best_isa + 1] if core else ()
+"""The instruction sets that the core can use here."""
+
+RUNS = [(name, "loop") for name in ALL_CELLS] + [(name, "torch") for name in TORCH_CELLS]
+RUNS += [(name, "native") for name in NATIVE_CELLS if core]
+"""Every cell on every backend that takes it."""
 
 DOUBLE = {"dtype": torch.float64}
 

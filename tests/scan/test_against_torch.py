@@ -1,4 +1,4 @@
-"""Both backends against torch.nn in double precision: outputs, final states and all gradients."""
+"""Every backend against torch.nn in double precision: outputs, final states and all gradients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from recur.layers import Recurrent
-from tests.support import DOUBLE, TORCH_CELLS, all_close
+from tests.support import DOUBLE, HERE, TORCH_CELLS, all_close
 
 THEIRS: dict[str, Any] = {
     "elman": nn.RNN,
@@ -64,7 +64,7 @@ def everything(run: Any, layer: nn.Module, states: int, lengths: list[int] | Non
     return found | {f"grad {name}": grad for name, grad in zip(named, grads, strict=True)}
 
 
-@pytest.mark.parametrize("backend", ["loop", "torch"])
+@pytest.mark.parametrize("backend", HERE)
 @pytest.mark.parametrize("lengths", [None, [3, 7, 1, 5]], ids=["whole", "lengths"])
 @pytest.mark.parametrize("both", [False, True], ids=["forward", "both ways"])
 @pytest.mark.parametrize("layers", [1, 3])
@@ -75,7 +75,7 @@ def test_everything_agrees(name: str, layers: int, both: bool, lengths: list[int
     all_close(everything(run_ours, ours, states, lengths), everything(run_theirs, theirs, states, lengths))
 
 
-@pytest.mark.parametrize("backend", ["loop", "torch"])
+@pytest.mark.parametrize("backend", HERE)
 @pytest.mark.parametrize("name", TORCH_CELLS)
 def test_without_biases(name: str, backend: str) -> None:
     theirs, ours = theirs_and_ours(name, 1, True, False, backend)

@@ -12,9 +12,7 @@ from recur.bptt import BPTT
 from recur.cells import make_cell
 from recur.errors import OptionError, ShapeError
 from recur.scan import scan
-from tests.support import ALL_CELLS, TORCH_CELLS, Case, all_close, close
-
-RUNS = [(name, "loop") for name in ALL_CELLS] + [(name, "torch") for name in TORCH_CELLS]
+from tests.support import HERE, RUNS, Case, all_close, close
 
 
 @pytest.mark.parametrize("lengths", [None, [7, 3, 5]], ids=["whole", "lengths"])
@@ -63,7 +61,7 @@ def test_a_window_as_long_as_the_sequence_cuts_nothing() -> None:
         all_close(case.everything(lambda mode=mode: case.scan(bptt=mode)), case.everything(case.scan))
 
 
-@pytest.mark.parametrize("backend", ["loop", "torch"])
+@pytest.mark.parametrize("backend", HERE)
 def test_truncation_counts_from_the_start_of_each_sequence(backend: str) -> None:
     # A reset is what two separate sequences would be, windows and all; and the learned start keeps its gradient.
     case = Case("lstm", T=7)
@@ -174,13 +172,13 @@ def test_a_bound_that_is_never_reached_changes_nothing() -> None:
 # The trace ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ALL_CELLS)
+@pytest.mark.parametrize(("name", "backend"), [run for run in RUNS if run[1] != "torch"])
 @pytest.mark.parametrize(
     "options", [{}, {"lengths": [5, 2, 4]}, {"reverse": True}], ids=["whole", "lengths", "reverse"]
 )
-def test_the_trace_is_the_gradient_of_each_state(name: str, options: dict[str, Any]) -> None:
+def test_the_trace_is_the_gradient_of_each_state(name: str, backend: str, options: dict[str, Any]) -> None:
     case = Case(name)
-    result = case.scan(trace=True, **options)
+    result = case.scan(trace=True, backend=backend, **options)
     case.loss(result).backward()
 
     # One step at a time, every state a tensor whose gradient autograd keeps.

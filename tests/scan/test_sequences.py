@@ -10,21 +10,20 @@ import torch
 
 from recur.cells import make_cell
 from recur.scan import scan
-from tests.support import ALL_CELLS, TORCH_CELLS, Case, all_close, close
+from tests.support import ALL_CELLS, RUNS, TORCH_CELLS, Case, all_close, close
 
-RUNS = [(name, "loop") for name in ALL_CELLS] + [(name, "torch") for name in TORCH_CELLS]
 each_run = pytest.mark.parametrize(("name", "backend"), RUNS, ids=[f"{n} on {b}" for n, b in RUNS])
 
 
-@pytest.mark.parametrize("name", ALL_CELLS)
-def test_gradcheck_of_inputs_weights_biases_and_initial_state(name: str) -> None:
+@each_run
+def test_gradcheck_of_inputs_weights_biases_and_initial_state(name: str, backend: str) -> None:
     case = Case(name, B=2, T=4, D=3, H=3)
 
     def run(*leaves: Any) -> Any:
         given = dict(zip(case.leaves, leaves, strict=True))
         weights = {key: given[key] for key in case.weights}
         state = [given[f"{key}0"] for key in case.cell.states]
-        outputs, final, _ = scan(case.cell, weights, given["x"], state, lengths=[4, 2], backend="loop")
+        outputs, final, _ = scan(case.cell, weights, given["x"], state, lengths=[4, 2], backend=backend)
         return outputs, *final
 
     assert torch.autograd.gradcheck(run, tuple(case.leaves.values()))

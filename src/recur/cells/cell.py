@@ -16,7 +16,6 @@ A cell with options is a dataclass: `@dataclass class Elman(Cell): activation: s
 
 from __future__ import annotations
 
-import functools
 import inspect
 import keyword
 from collections import namedtuple
@@ -112,7 +111,7 @@ class Cell:
 
     def state(self, parts: Sequence[Tensor]) -> Any:
         """The states as a named tuple: `.h`, and `.c` for a cell that has one."""
-        return self.tuple_of("s")._make(parts)
+        return self.tuple_of("s")(*parts)
 
     def tuple_of(self, role: str) -> Any:
         """The named tuple of one argument of `step`: x, h, s or w."""
@@ -124,8 +123,18 @@ class _NoSuchNameError(CellError, AttributeError):
     """A step that names what its cell does not have: ours by family, an AttributeError by protocol."""
 
 
-@functools.cache
+_NAMED_TUPLES: dict[tuple[str, str, tuple[str, ...]], Any] = {}
+"""All that were made: a plain dictionary, which torch.compile can look into."""
+
+
 def _named_tuple(owner: str, role: str, fields: tuple[str, ...]) -> Any:
+    key = owner, role, fields
+    if key not in _NAMED_TUPLES:
+        _NAMED_TUPLES[key] = _make_named_tuple(owner, role, fields)
+    return _NAMED_TUPLES[key]
+
+
+def _make_named_tuple(owner: str, role: str, fields: tuple[str, ...]) -> Any:
     made: Any = namedtuple(role, fields)  # type: ignore[misc]  # the fields are the cell's
     kind = {"x": "gates", "h": "gates with a state's share", "s": "states", "w": "extras"}[role]
 
@@ -207,6 +216,8 @@ def check_cell(cell: object) -> Cell:
     except TypeError:
         has = "extras" if cell.extras else "no extras"
         raise CellError(f"{who} has {has}, so its step takes (self, {arguments})") from None
+    for role in "xhsw":
+        cell.tuple_of(role)  # made now: torch.compile could not
     vars(cell)["_checked"] = True
     return cell
 

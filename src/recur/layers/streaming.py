@@ -1,8 +1,8 @@
 """One step of a network at a time, for use: sampling and serving call this once a token.
 
-The same numbers as `Recurrent.forward` in evaluation mode. Nothing is checked, recorded or kept for a way back, which
-is most of what a single step of a scan costs. Where the C++ core can run a plain stack of layers it does, on weights
-that it packed once and packs again when they change.
+The same numbers as `Recurrent.forward` in evaluation mode. Nothing is recorded or kept for a way back, which is most of
+what a single step of a scan costs. Where the C++ core can run a plain stack of layers it does, on weights that it
+packed once and packs again when they change.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from recur.errors import OptionError, ShapeError
-from recur.scan import NativeStack, native_cannot
+from recur.errors import DeviceError, DtypeError, OptionError, ShapeError
+from recur.scan import NativeStack, native_cannot, native_program
 
 if TYPE_CHECKING:
     from recur.layers.recurrent import Recurrent
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 def one_step(net: Recurrent, x: Tensor, state: Sequence[Any] | None) -> tuple[Tensor, tuple[Any, ...]]:
     if net.bidirectional:
         raise OptionError("a network that reads from both ends cannot take one step at a time")
+    _check(net, x, state)
     stack = _stack(net, x)
     if stack is not None:
         return _native_step(net, stack, x, state)
@@ -82,6 +83,7 @@ class Stream:
         self._go_on_from(given)
 
     def _go_on_from(self, given: Sequence[Any]) -> None:
+        _check_state(self.net, self._like, given)
         for mine, theirs in zip(self._sides[0], given, strict=True):
             for part, new in zip(mine, theirs, strict=True):
                 part.copy_(new)
@@ -89,8 +91,10 @@ class Stream:
     @torch.no_grad()
     def step(self, x: Tensor) -> Tensor:
         """(rows, D) → (rows, output_size)."""
-        if x.shape != self._like.shape or x.dtype != self._like.dtype:
-            raise ShapeError(f"this stream reads {tuple(self._like.shape)} of {self._like.dtype}, got {tuple(x.shape)}")
+        if x.shape != self._like.shape:
+            raise ShapeError(f"this stream reads {tuple(self._like.shape)}, got {tuple(x.shape)}")
+        if x.dtype != self._like.dtype:
+            raise DtypeError(f"this stream was begun in {self._like.dtype}, got x of {x.dtype}; begin another one")
         stack = _stack(self.net, x)
         if stack is None:
             outputs, state = one_step(self.net, x, self._sides[0])
@@ -103,17 +107,44 @@ class Stream:
         return written
 
 
+def _check(net: Recurrent, x: Tensor, state: Sequence[Any] | None) -> None:
+    who, weight = type(net.cell).__name__, next(net.parameters())
+    if x.dim() != 2 or x.shape[1] != net.input_size:
+        raise ShapeError(f"{who}: one step takes x of (B, D={net.input_size}), got {tuple(x.shape)}")
+    if x.dtype != weight.dtype:
+        raise DtypeError(f"{who}: x is {x.dtype} and the network {weight.dtype}; convert x with x.to({weight.dtype})")
+    if x.device != weight.device:
+        raise DeviceError(f"{who}: x is on {x.device} and the network on {weight.device}")
+    if state is not None:
+        _check_state(net, x, state)
+
+
+def _check_state(net: Recurrent, x: Tensor, state: Sequence[Any]) -> None:
+    form = (len(x), net.hidden_size), x.dtype
+    found = [[(tuple(part.shape), part.dtype) for part in parts] for parts in state]
+    if found != [[form] * len(net.cell.states)] * net.layers:
+        raise ShapeError(
+            f"{type(net.cell).__name__}: state must be ({', '.join(net.cell.states)}) for each of {net.layers} layers, "
+            f"each (B={len(x)}, H={net.hidden_size}) of {x.dtype}; got {found}"
+        )
+
+
 _STACKS: WeakKeyDictionary[Any, tuple[Any, NativeStack | None]] = WeakKeyDictionary()
 
 
 def _stack(net: Recurrent, x: Tensor) -> NativeStack | None:
     """The network as the core runs it, if it can; packed anew when a weight has changed."""
-    # A tensor's version counts its changes in place; its address changes when it is replaced.
-    stamp = [len(x), net.backend, *((w._version, w.data_ptr()) for w in net.parameters())]
+    if net.skip or net.residual or net.input_mlp or net.output_mlp or net.backend not in ("auto", "native"):
+        return None
+    # A tensor's version counts its changes in place; its address changes when it is replaced. Without modules inside,
+    # the network's own dictionary holds all weights, and reading it costs a fraction of what asking for them does.
+    weights = net.parameters() if net._modules else net._parameters.values()
+    stamps = [(weight._version, weight.data_ptr()) for weight in weights if weight is not None]
+    stamp = [len(x), x.dtype, native_program(net.cell, net.bias), torch.get_num_threads(), stamps]
     kept = _STACKS.get(net)
     if kept is None or kept[0] != stamp:
-        plain = not (net.skip or net.residual or net.input_mlp or net.output_mlp)
-        able = plain and net.backend in ("auto", "native") and native_cannot(net.cell, x, net.bias) is None
+        _check(net, x, None)
+        able = native_cannot(net.cell, x, net.bias) is None
         layers = [net.weights(f"_l{layer}") for layer in range(net.layers)]
         kept = _STACKS[net] = stamp, NativeStack(net.cell, layers, len(x)) if able else None
     return kept[1]

@@ -134,6 +134,7 @@ template <typename T> struct Backward : Frame<T> {
     void bound_carried(const std::vector<T*>& passed, long first, long rows) const {
         for (long i = 0; i < rows; ++i) {
             double scale = s.xi ? s.xi[first + i * parts() * apart()] : 1.0;
+            const bool cut = scale == 0;  // whatever comes, even if it is no number
             if (s.clip > 0) {
                 double square = 0;
                 for (T* g : passed) square += squares(g + i * H);
@@ -142,7 +143,7 @@ template <typename T> struct Backward : Frame<T> {
             }
             if (scale == 1.0) continue;
             for (T* g : passed)
-                for (long u = 0; u < H; ++u) g[i * H + u] = scale == 0 ? T(0) : T(g[i * H + u] * scale);
+                for (long u = 0; u < H; ++u) g[i * H + u] = cut ? T(0) : T(g[i * H + u] * scale);
         }
     }
 

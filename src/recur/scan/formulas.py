@@ -50,8 +50,7 @@ def _hardtanh(t: Expressions, a: int, low: int | None = None, high: int | None =
 
 def _clamp_strictly(t: Expressions, a: int, low: int, high: int) -> int:
     """At the bound itself the gradient is 0, as hardtanh and its kin have it."""
-    inside = t("mul", t("less", low, a), t("less", a, high))
-    return t("select", inside, a, t("select", t("less_equal", a, low), low, high))
+    return t("select", t("less_equal", a, low), low, t("select", t("less_equal", high, a), high, a))
 
 
 def _power(t: Expressions, a: int, exponent: int) -> int:
@@ -67,15 +66,17 @@ def _power(t: Expressions, a: int, exponent: int) -> int:
 
 def _softplus(t: Expressions, a: int, beta: int | None = None, threshold: int | None = None) -> int:
     scaled = a if beta is None else t("mul", beta, a)
-    smooth = t("log1p", t("exp", scaled))
+    straight = t("less", t.number(20) if threshold is None else threshold, scaled)
+    smooth = t("log1p", t("exp", t("select", straight, t.number(0), scaled)))  # bounded, so that no gradient is 0 · ∞
     smooth = smooth if beta is None else t("div", smooth, beta)
-    return t("select", t("less", t.number(20) if threshold is None else threshold, scaled), a, smooth)
+    return t("select", straight, a, smooth)
 
 
 def _log_sigmoid(t: Expressions, a: int) -> int:
-    """min(a, 0) − log(1 + e^−|a|)"""
-    below = t("select", t("less", a, t.number(0)), a, t.number(0))
-    return t("sub", below, t("log1p", t("exp", t("neg", t("abs", a)))))
+    """min(a, 0) − log(1 + e^−|a|), with choices whose gradients add up to ½ at 0."""
+    negative = t("less", a, t.number(0))
+    below = t("select", negative, a, t.number(0))
+    return t("sub", below, t("log1p", t("exp", t("select", negative, a, t("neg", a)))))
 
 
 def _elu(t: Expressions, a: int, alpha: int | None = None, inplace: bool = False, scale: float = 1.0) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,14 +19,18 @@ from recur.scan.program import NotPointwiseError, Step, read_step
 
 name = "native"
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 
 def refuses(call: Call) -> str | None:
+    if call.mask is not None and call.mask.requires_grad and torch.is_grad_enabled():
+        return "it gives no gradient to the mask, which asks for one"
     return cannot(call.cell, call.x, "bias_ih" in call.weights)
 
 
 def cannot(cell: Cell, x: Tensor, biased: bool) -> str | None:
     """Why this backend cannot run a cell on inputs such as x, or None if it can."""
-    if library.core() is None:
+    if _without_core():
         return "its C++ core was not built when recur was installed (recur doctor says more)"
     if x.device.type != "cpu":
         return f"it runs on the CPU, and x is on {x.device}"
@@ -32,7 +38,7 @@ def cannot(cell: Cell, x: Tensor, biased: bool) -> str | None:
         return f"it knows float32 and float64, and x is {str(x.dtype).removeprefix('torch.')}"
     if not x.shape[-1]:
         return "x has no features"
-    if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
+    if _transformed():
         return "transforms of torch.func and forward-mode derivatives need each operation in PyTorch"
     found = assembled(cell, biased)
     return found if isinstance(found, str) else None
@@ -57,25 +63,66 @@ def run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
 
 def operands(cell: Cell, weights: Weights) -> tuple[str, list[Tensor], list[Tensor]]:
     """The programs of a cell that can run here, its gates' weights, and what its step makes of its own weights."""
-    found = assembled(cell, "bias_ih" in weights)
-    assert not isinstance(found, str)
-    step, text = found
+    biased = "bias_ih" in weights
+    text = _text(cell, biased)
+    step: Step = vars(cell)["_assembled"][biased][1][0]  # by a way that torch.compile can follow
     own = {("w", k): weights[key] for k, key in enumerate(cell.extras)}
     extras = step.weights.evaluate(step.prepared, own) if step.prepared else []
     return text, [weights[key] for key in GATE_WEIGHTS if key in weights], extras
 
 
+def _decided_once(function: F) -> F:
+    """torch.compile calls this when it compiles, and takes what it returns for granted from then on.
+
+    As torch.compiler.assume_constant_result, which imports the whole compiler to say so.
+    """
+    vars(function)["_dynamo_marked_constant"] = True
+    return function
+
+
+@_decided_once
+def _without_core() -> bool:
+    return library.core() is None
+
+
+@_decided_once
+def _transformed() -> bool:
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
+@_decided_once
 def assembled(cell: Cell, biased: bool) -> tuple[Step, str] | str:
     """A cell's programs as text, made once; or why there are none."""
-    options = {key: value for key, value in vars(cell).items() if not key.startswith("_")}
+    options = {key: _as_it_is(value) for key, value in vars(cell).items() if not key.startswith("_")}
     kept: dict[bool, Any] = vars(cell).setdefault("_assembled", {})
     if biased not in kept or kept[biased][0] != options:
-        made: tuple[Step, str] | str
-        try:
-            step = read_step(cell)
-            made = step, assemble(cell, step, biased).dumps()
-        except NotPointwiseError as error:
-            made = str(error)
-        kept[biased] = options, made
+        with ThreadPoolExecutor(1) as alone:  # where no mode of the caller's reaches: compiling, exporting, inference
+            kept[biased] = options, alone.submit(_assemble, cell, biased).result()
     found: tuple[Step, str] | str = kept[biased][1]
     return found
+
+
+@_decided_once
+def _text(cell: Cell, biased: bool) -> str:
+    found = assembled(cell, biased)
+    assert not isinstance(found, str), found
+    return found[1]
+
+
+def _assemble(cell: Cell, biased: bool) -> tuple[Step, str] | str:
+    try:
+        step = read_step(cell)
+        return step, assemble(cell, step, biased).dumps()
+    except NotPointwiseError as error:
+        return str(error)
+
+
+def _as_it_is(option: Any) -> Any:
+    """Something that differs from what it was before, once an option was changed in place."""
+    if isinstance(option, Tensor):
+        return id(option), option._version
+    if isinstance(option, dict):
+        return {key: _as_it_is(value) for key, value in option.items()}
+    if isinstance(option, list | tuple):
+        return [_as_it_is(value) for value in option]
+    return option if isinstance(option, Hashable) else repr(option)

@@ -103,7 +103,7 @@ class NativeCall:
         """Do it. Returns the scratch memory, which holds the packed weights."""
         core, scan = self.core, ctypes.byref(self.scan)
         size = core.bytes(scan, core.isa, self.double, int(backward))
-        workspace = torch.empty(size, dtype=torch.uint8)
+        workspace = torch.empty(size, dtype=torch.uint8, device="cpu")
         self.scan.workspace = workspace.data_ptr()
         (core.backward if backward else core.forward)(scan, core.isa, self.double)
         return workspace

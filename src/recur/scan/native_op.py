@@ -148,7 +148,7 @@ def _backward_shapes(
 
 def plain(x: Tensor) -> bool:
     """Whether this is a computation and no more, which nobody traces, counts or compiles."""
-    return type(x) is Tensor and not torch._C._len_torch_dispatch_stack() and not torch.compiler.is_compiling()
+    return not torch.compiler.is_compiling() and type(x) is Tensor and not torch._C._len_torch_dispatch_stack()
 
 
 class Differentiable(torch.autograd.Function):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ class NativeStack:
 
     def __init__(self, cell: Cell, layers: Sequence[Mapping[str, Tensor]], rows: int) -> None:
         self.cell, self.rows = cell, rows
+        self._one_at_a_time = threading.Lock()  # the memory is the stack's own, and the core runs without the GIL
         self._layers: list[tuple[NativeCall, Any, Any]] = []
         self._alive: list[object] = []
         with torch.no_grad():
@@ -27,6 +29,7 @@ class NativeStack:
         scans = (ctypes.c_void_p * len(layers))(*(ctypes.addressof(call.scan) for call, _, _ in self._layers))
         self._alive.append(scans)
         self._scans = ctypes.addressof(scans)
+        self._isa = self._layers[0][0].core.isa  # the one that the weights were packed for
 
     def _add(self, weights: Mapping[str, Tensor]) -> None:
         text, given, extras = operands(self.cell, weights)
@@ -48,10 +51,10 @@ class NativeStack:
     def step(self, x: Tensor, before: Sequence[Sequence[Tensor]], after: Sequence[Sequence[Tensor]]) -> None:
         """Read x (rows, D) and the states before, layer by layer; write the states after. All contiguous."""
         pointer = x.data_ptr()
-        for (call, was, will), old, new in zip(self._layers, before, after, strict=True):
-            call.scan.data = pointer
-            for k, (part, into) in enumerate(zip(old, new, strict=True)):
-                was[k], will[k] = part.data_ptr(), into.data_ptr()
-            pointer = will[0]
-        core = call.core
-        core.stack(self._scans, len(self._layers), core.isa, call.double)
+        with self._one_at_a_time:
+            for (call, was, will), old, new in zip(self._layers, before, after, strict=True):
+                call.scan.data = pointer
+                for k, (part, into) in enumerate(zip(old, new, strict=True)):
+                    was[k], will[k] = part.data_ptr(), into.data_ptr()
+                pointer = will[0]
+            call.core.stack(self._scans, len(self._layers), self._isa, call.double)

@@ -1,11 +1,13 @@
 """A cell's step, read once: as expressions, and their derivative in reverse mode.
 
 The step is traced by torch.fx. What is pointwise, is written down (see formulas.py); what is not, or looks at the
-numbers to decide what to do, is refused by name. What was read is then compared with the step itself on other numbers.
+numbers to decide what to do, is refused by name. What was read is then compared with the step itself on other numbers,
+values and gradients: what a trace does not show, such as a derivative of the step's own, shows there.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from recur.cells.cell import Cell, check_step
-from recur.errors import CellError
+from recur.errors import CellError, RecurError
 from recur.scan.expressions import Expressions
 from recur.scan.formulas import FORMULAS
 
@@ -45,26 +47,71 @@ def read_step(cell: Cell) -> Step:
     roles = {"x": cell.gates, "h": cell.recurrent_gates, "s": cell.states, "w": tuple(cell.extras)}
     terms, states = _trace(cell, roles)
     numbers = torch.Generator().manual_seed(0)
-    leaves: dict[tuple[str, int], Tensor] = {}
-    for role, names in roles.items():
-        for k in range(len(names)):
-            shape = (3,) if role == "w" else (2, 3)
-            leaves[role, k] = torch.empty(shape, dtype=torch.float64).uniform_(0.1, 2, generator=numbers)
-    with torch.no_grad():
-        x, h, s, w = (cell.tuple_of(r)._make(leaves[r, k] for k in range(len(names))) for r, names in roles.items())
-        versions = [part._version for part in s]
-        result = cell.advance(x, h, s, w)
-        check_step(cell, result, s, versions)
-        for name, got, wanted in zip(cell.states, terms.evaluate(states, leaves), result, strict=True):
-            if not torch.allclose(got.expand_as(wanted), wanted, rtol=1e-9, atol=1e-9, equal_nan=True):
-                raise NotPointwiseError(f"{type(cell).__name__}.step gives {name} by another formula for other numbers")
+    for low, high in ((0.1, 2.0), (-6.0, 6.0)):  # where every function is defined, and where the odd ones are not
+        leaves: dict[tuple[str, int], Tensor] = {}
+        for role, names in roles.items():
+            for k in range(len(names)):
+                shape = (3,) if role == "w" else (2, 3)
+                leaf = torch.empty(shape, dtype=torch.float64).uniform_(low, high, generator=numbers)
+                leaves[role, k] = leaf
+        _compare(cell, copy.deepcopy(terms), states, leaves, numbers)
     return _prepare(terms, states)
 
 
+def _compare(
+    cell: Cell, terms: Expressions, states: list[int], leaves: dict[tuple[str, int], Tensor], numbers: torch.Generator
+) -> None:
+    """Refuse what was read if the step itself gives other values, or autograd other gradients."""
+    with torch.enable_grad():
+        leaves = {key: leaf.clone().requires_grad_() for key, leaf in leaves.items()}
+        x, h, s, w = (
+            cell.tuple_of(role)._make(leaf.clone() for (other, _), leaf in leaves.items() if other == role)
+            for role in "xhsw"
+        )
+        versions = [part._version for part in s]
+        result = cell.advance(x, h, s, w)
+        check_step(cell, result, s, versions)
+        arriving = [torch.empty_like(part).uniform_(-1, 1, generator=numbers) for part in result]
+        loss = sum((part * gradient).sum() for part, gradient in zip(result, arriving, strict=True))
+        wanted: Sequence[Tensor | None] = [None] * len(leaves)
+        if isinstance(loss, Tensor) and loss.requires_grad:
+            wanted = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+
+    with torch.no_grad():
+        step = Step(terms, states, Expressions(), [])
+        gradient = differentiate(step, [terms.leaf("g", j) for j in range(len(states))])
+        known = {**leaves, **{("g", j): arrived for j, arrived in enumerate(arriving)}}
+        for name, value, part in zip(cell.states, terms.evaluate(states, known), result, strict=True):
+            if not _equal(value.expand_as(part), part):
+                raise NotPointwiseError(f"{type(cell).__name__}.step gives {name} by another formula for other numbers")
+        found = dict(zip(gradient, terms.evaluate(gradient.values(), known), strict=True))
+        for (key, leaf), theirs in zip(leaves.items(), wanted, strict=True):
+            ours = found.get(key, torch.zeros_like(leaf))
+            ours = ours.expand_as(arriving[0]).sum(0) if key[0] == "w" else ours.expand_as(leaf)
+            if not _equal(ours, torch.zeros_like(leaf) if theirs is None else theirs):
+                raise NotPointwiseError(f"{type(cell).__name__}.step has a derivative that is not that of its formula")
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return torch.allclose(a, b, rtol=1e-9, atol=1e-9, equal_nan=True)
+
+
+class _Tracer(fx.Tracer):
+    """Follows a step that owns nothing: no module, no parameters, no tensors but its arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = nn.Module()
+        self.graph = fx.Graph(tracer_cls=type(self))
+
+    def create_arg(self, a: Any) -> Any:
+        if isinstance(a, Tensor):  # it could change behind our back
+            raise NotPointwiseError("its step reads a tensor that is none of its arguments")
+        return super().create_arg(a)
+
+
 def _trace(cell: Cell, roles: dict[str, tuple[str, ...]]) -> tuple[Expressions, list[int]]:
-    tracer = fx.Tracer()
-    tracer.root = nn.Module()
-    tracer.graph = fx.Graph(tracer_cls=fx.Tracer)
+    tracer = _Tracer()
     terms = Expressions()
     values: dict[fx.Node, int] = {}
     arguments = []
@@ -74,7 +121,9 @@ def _trace(cell: Cell, roles: dict[str, tuple[str, ...]]) -> tuple[Expressions, 
         arguments.append(cell.tuple_of(role)._make(proxies))
     try:
         result = cell.advance(*arguments)
-    except (fx.proxy.TraceError, TypeError, NotImplementedError) as error:
+    except RecurError:
+        raise
+    except Exception as error:  # whatever a step does with what is no tensor: PyTorch's own backends will tell
         raise NotPointwiseError(f"its step cannot be followed: {error}".splitlines()[0]) from error
 
     def value_of(argument: Any) -> Any:
@@ -85,12 +134,7 @@ def _trace(cell: Cell, roles: dict[str, tuple[str, ...]]) -> tuple[Expressions, 
         return terms.number(argument)
 
     for node in tracer.graph.nodes:
-        if node.op == "get_attr":  # a tensor that the step found elsewhere
-            found = getattr(tracer.root, str(node.target))
-            if found.numel() != 1 or found.requires_grad:
-                raise NotPointwiseError("its step reads a tensor that is none of its arguments")
-            values[node] = terms.number(found.item())
-        elif node.op != "placeholder":
+        if node.op != "placeholder":
             name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
             formula = FORMULAS.get(name)
             if formula is None:
