@@ -57,7 +57,7 @@ class Config(ForecastFields, LabellingFields, WritingFields):
     dropout_output: float = 0.2
     """Drop parts of the last layer's output."""
 
-    variational: bool = False
+    variational: bool = True
     """One dropout mask for a whole sequence; else one for each step."""
 
     residual: bool = False
