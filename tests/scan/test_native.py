@@ -242,3 +242,18 @@ def test_scans_side_by_side_do_not_meet(threads: Any) -> None:
         together = list(pool.map(lambda case: everything(case, "native"), cases))
     for got, expected in zip(together, alone, strict=True):
         agree(got, expected, bound=1e-13)
+
+
+# Memory ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NATIVE_CELLS)
+def test_a_graph_that_is_kept_can_be_walked_again(name: str) -> None:
+    """The last walk may write over what was kept, and no walk before it."""
+    for H in (5, 32, 33):
+        case = Case(name, 3, 4, 2, H)
+        loss, leaves = case.loss(case.scan(backend="native")), list(case.leaves.values())
+        expected = torch.autograd.grad(case.loss(case.scan(backend="loop")), leaves, allow_unused=True)
+        for keep in (True, True, False):
+            for ours, theirs in zip(torch.autograd.grad(loss, leaves, retain_graph=keep), expected, strict=True):
+                assert (ours - (0 if theirs is None else theirs)).abs().max() < 1e-11

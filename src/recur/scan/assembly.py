@@ -24,6 +24,9 @@ FUSED = {  # an outer operation, an inner one that nothing else needs and where 
     ("sub", "mul", 1): "sub_multiply",
 }
 
+GIVEN = ("s", "w", "number")
+"""What the way back has anyway, as the way forward had it."""
+
 
 @dataclass
 class Code:
@@ -93,7 +96,7 @@ def assemble(cell: Cell, step: Step, biased: bool) -> Assembly:
     slots = train.forward(step.states, kept, G)
 
     for j, state in reversed(list(enumerate(step.states))):
-        if t[state].args:
+        if t[state].op not in GIVEN:
             back.known[state] = back.place("after", j)
     for value, place in slots.items():
         back.known[value] = back.place(*place)
@@ -130,7 +133,7 @@ def _kept(t: Expressions, states: list[int], wanted: list[int], forward_only: in
     kept: list[int] = []
 
     def there(value: int) -> bool:
-        return value in kept or value in states or t[value].op in ("s", "w", "number")
+        return value in kept or value in states or t[value].op in GIVEN
 
     def follows(value: int) -> bool:
         """Cheaply, from what is there; one costly operation is allowed right on a state, which is half the memory."""

@@ -14,6 +14,8 @@ from recur.scan.expressions import OPERATIONS, Expressions
 
 Formula = Callable[..., int]
 
+COMPARISONS = ("less", "less_equal", "equal")
+
 
 def _plain(op: str) -> Formula:
     return lambda t, *values: t(op, *values)
@@ -33,6 +35,19 @@ def _sub(t: Expressions, a: int, b: int, *, alpha: int | None = None) -> int:
 
 def _unequal(t: Expressions, a: int, b: int) -> int:
     return t("sub", t.number(1), t("equal", a, b))
+
+
+def _truth(t: Expressions, a: int) -> int:
+    """1 for what is not 0."""
+    return a if t[a].op in COMPARISONS else _unequal(t, a, t.number(0))
+
+
+def _both(t: Expressions, a: int, b: int) -> int:
+    return t("mul", _truth(t, a), _truth(t, b))
+
+
+def _either(t: Expressions, a: int, b: int) -> int:
+    return t("maximum", _truth(t, a), _truth(t, b))
 
 
 def _clamp(t: Expressions, a: int, low: int | None = None, high: int | None = None, **bounds: int | None) -> int:
@@ -143,7 +158,7 @@ FORMULAS: dict[str, Formula] = {
     "negative": _plain("neg"),
     "absolute": _plain("abs"),
     "sgn": _plain("sign"),
-    "expit": _plain("sigmoid"),
+    "special_expit": _plain("sigmoid"),
     "relu": lambda t, a, inplace=False: t("relu", a),
     "reciprocal": lambda t, a: t("div", t.number(1), a),
     "rsqrt": lambda t, a: t("div", t.number(1), t("sqrt", a)),
@@ -157,10 +172,10 @@ FORMULAS: dict[str, Formula] = {
     "ne": _unequal,
     "logical_not": lambda t, a: t("equal", a, t.number(0)),
     "invert": lambda t, a: t("equal", a, t.number(0)),
-    "logical_and": _plain("mul"),
-    "and_": _plain("mul"),
-    "logical_or": _plain("maximum"),
-    "or_": _plain("maximum"),
+    "logical_and": _both,
+    "and_": _both,
+    "logical_or": _either,
+    "or_": _either,
     "where": _plain("select"),
     "clamp": _clamp,
     "clip": _clamp,
@@ -169,7 +184,6 @@ FORMULAS: dict[str, Formula] = {
     "hardtanh": _hardtanh,
     "relu6": lambda t, a, inplace=False: _clamp_strictly(t, a, t.number(0), t.number(6)),
     "softplus": _softplus,
-    "logsigmoid": _log_sigmoid,
     "log_sigmoid": _log_sigmoid,
     "elu": _elu,
     "selu": _selu,

@@ -18,6 +18,7 @@ from recur.scan.call import Call
 from recur.scan.program import NotPointwiseError, Step, read_step
 
 name = "native"
+KEPT_AS = "_assembled"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -65,7 +66,7 @@ def operands(cell: Cell, weights: Weights) -> tuple[str, list[Tensor], list[Tens
     """The programs of a cell that can run here, its gates' weights, and what its step makes of its own weights."""
     biased = "bias_ih" in weights
     text = _text(cell, biased)
-    step: Step = vars(cell)["_assembled"][biased][1][0]  # by a way that torch.compile can follow
+    step: Step = getattr(cell, KEPT_AS)[biased][1][0]  # by a way that torch.compile can follow
     own = {("w", k): weights[key] for k, key in enumerate(cell.extras)}
     extras = step.weights.evaluate(step.prepared, own) if step.prepared else []
     return text, [weights[key] for key in GATE_WEIGHTS if key in weights], extras
@@ -94,7 +95,7 @@ def _transformed() -> bool:
 def assembled(cell: Cell, biased: bool) -> tuple[Step, str] | str:
     """A cell's programs as text, made once; or why there are none."""
     options = {key: _as_it_is(value) for key, value in vars(cell).items() if not key.startswith("_")}
-    kept: dict[bool, Any] = vars(cell).setdefault("_assembled", {})
+    kept: dict[bool, Any] = vars(cell).setdefault(KEPT_AS, {})
     if biased not in kept or kept[biased][0] != options:
         with ThreadPoolExecutor(1) as alone:  # where no mode of the caller's reaches: compiling, exporting, inference
             kept[biased] = options, alone.submit(_assemble, cell, biased).result()

@@ -152,15 +152,20 @@ def plain(x: Tensor) -> bool:
 
 
 class Differentiable(torch.autograd.Function):
-    """The operator with its derivative, for a call whose tensors autograd must see one by one."""
+    """The operator with its derivative, for a call whose tensors autograd must see one by one.
+
+    `ours` says that what is saved was never handed out: the way back may write over it.
+    """
 
     @staticmethod
-    def forward(ctx: Any, record: Any, counts: tuple[int, int, int], options: tuple[Any, ...], *tensors: Tensor) -> Any:
+    def forward(
+        ctx: Any, record: Any, ours: bool, counts: tuple[int, int, int], options: tuple[Any, ...], *tensors: Tensor
+    ) -> Any:
         data, weights, extras, state = _grouped(counts, tensors)
         mask, xi, *others = options
         run: Any = _forward if plain(data) else _below_autograd
         results = run(data, weights, extras, state, *options, True)
-        ctx.record, ctx.counts, ctx.options = record, counts, others
+        ctx.record, ctx.ours, ctx.counts, ctx.options = record, ours, counts, others
         saved = results[1 + len(state) :]
         ctx.save_for_backward(mask, xi, results[0], *tensors, *saved)
         ctx.mark_non_differentiable(*saved)
@@ -185,16 +190,16 @@ class Differentiable(torch.autograd.Function):
             saved,
             *ctx.options,
         )
-        arguments += (ctx.needs_input_grad[3], ctx.record is not None)
+        arguments += (ctx.needs_input_grad[4], ctx.record is not None)
         if plain(data) and not torch.is_grad_enabled():
-            spend = not torch._C._autograd._get_current_graph_task_keep_graph()
+            spend = ctx.ours and not torch._C._autograd._get_current_graph_task_keep_graph()
             backward: Any = _backward
             found = backward(*arguments, spend_saved=spend)
         else:
             found = torch.ops.recur.scan_backward(*arguments)
         if ctx.record is not None:
             ctx.record(found[count:])
-        return None, None, None, *(found[k] if ctx.needs_input_grad[3 + k] else None for k in range(count))
+        return None, None, None, None, *(found[k] if ctx.needs_input_grad[4 + k] else None for k in range(count))
 
 
 def _grouped(counts: tuple[int, int, int], tensors: Sequence[Tensor]) -> tuple[Tensor, Tensors, Tensors, Tensors]:
@@ -207,7 +212,8 @@ def _autograd(data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *
     *options, train = rest
     tensors = (data, *weights, *extras, *state)
     if train and torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        return list(Differentiable.apply(None, (len(weights), len(extras), len(state)), tuple(options), *tensors))
+        counts = len(weights), len(extras), len(state)
+        return list(Differentiable.apply(None, False, counts, tuple(options), *tensors))
     return _below_autograd(data, weights, extras, state, *rest)
 
 
@@ -247,7 +253,7 @@ def scan_op(record: Any, data: Tensor, weights: Tensors, extras: Tensors, state:
         found: Tensors = torch.ops.recur.scan(data, weights, extras, state, *options, train)
         return found
     if train:
-        return list(Differentiable.apply(record, (len(weights), len(extras), len(state)), options, *tensors))
+        return list(Differentiable.apply(record, True, (len(weights), len(extras), len(state)), options, *tensors))
     forward: Any = _forward
     results: Tensors = forward(data, weights, extras, state, *options, False)
     return results

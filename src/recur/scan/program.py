@@ -174,8 +174,9 @@ def _prepare(terms: Expressions, states: list[int]) -> Step:
                     prepared.append(arg)
             renamed[value] = made(op, *(renamed[arg] for arg in args))
     for state in states:
-        if state not in renamed:
-            raise NotPointwiseError("a next state depends on nothing but the cell's own weights")
+        if state not in renamed:  # made of the cell's own weights alone
+            renamed[state] = made.leaf("w", len(prepared))
+            prepared.append(state)
     return Step(made, [renamed[state] for state in states], terms, prepared)
 
 
