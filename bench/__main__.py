@@ -3,6 +3,9 @@
 python -m bench                        the backends of scan beside PyTorch
 python -m bench streaming              one token at a time beside torch.nn and ONNX Runtime
 python -m bench training               the trainer's overhead, what the backend gains, and sampling
+python -m bench trees                  trees beside plain recursion, grids beside the double loop
+python -m bench writing                encoder and decoder: training, decoding, output recurrence
+python -m bench xray                   gradient flow, a report, the studio's first view and a keystroke
 python -m bench counting TRAIN TEST    n-grams beside dictionaries, encoding, a corpus larger than memory should be
 """
 
@@ -12,10 +15,11 @@ import argparse
 import json
 import math
 import statistics
+from collections.abc import Iterable
 from pathlib import Path
 
-from bench import counting, scan, streaming, training
-from bench.side_by_side import compare, header, machine, report, row
+from bench import counting, scan, streaming, training, trees_and_grids, writing
+from bench.side_by_side import Contest, compare, header, machine, report, row
 
 RESULTS = Path("bench/results")
 
@@ -36,20 +40,39 @@ def main() -> None:
     counted.add_argument("--out", type=Path, default=RESULTS / "counting.json")
     trained = suites.add_parser("training", help="what training costs outside the network; sampling")
     trained.add_argument("--out", type=Path, default=RESULTS / "training.json")
+    shaped = suites.add_parser("trees", help="trees beside plain recursion, grids beside the double loop")
+    shaped.add_argument("--rounds", type=int, default=7)
+    shaped.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    shaped.add_argument("--match", default="", help="only rows whose name contains this")
+    shaped.add_argument("--out", type=Path, default=RESULTS / "trees.json")
+    written = suites.add_parser("writing", help="encoder and decoder: training, decoding, output recurrence")
+    written.add_argument("--rounds", type=int, default=21, help="how often each side of a pair runs (21)")
+    written.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="thread counts to time at (1 2)")
+    written.add_argument("--out", type=Path, default=RESULTS / "writing.json")
     streamed = suites.add_parser("streaming", help="one token at a time")
     streamed.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     streamed.add_argument("--out", type=Path, default=RESULTS / "streaming.json")
+    looked = suites.add_parser("xray", help="how long it takes to look into a model")
+    looked.add_argument("--out", type=Path, default=RESULTS / "xray.json")
     options = parser.parse_args()
-    {"counting": run_counting, "streaming": run_streaming, "training": run_training}.get(options.suite, run_scan)(
-        options
-    )
+    runs = {"counting": run_counting, "streaming": run_streaming, "training": run_training}
+    runs |= {"trees": run_trees, "writing": run_writing, "xray": run_xray}
+    runs.get(options.suite, run_scan)(options)
     print(f"written to {options.out}")
 
 
 def run_scan(options: argparse.Namespace) -> None:
+    _compare(scan.contests(), options)
+
+
+def run_trees(options: argparse.Namespace) -> None:
+    _compare(trees_and_grids.contests(), options)
+
+
+def _compare(contests: Iterable[Contest], options: argparse.Namespace) -> None:
     results = []
     print(header())
-    for contest in scan.contests():
+    for contest in contests:
         for threads in options.threads if options.match in contest.what else []:
             results.append(compare(contest, threads, options.rounds))
             print(row(results[-1]), flush=True)
@@ -103,6 +126,25 @@ def run_training(options: argparse.Namespace) -> None:
     rates = f"{stream['ours_per_s']:,.0f} tokens/s, by hand in PyTorch {stream['by_hand_per_s']:,.0f}"
     print(f"sampling, H 256: {rates}: {stream['ratio']:.2f} times as fast")
     _write(options.out, {"machine": machine(), "step": step, "backends": gain, "sampling": stream})
+
+
+def run_writing(options: argparse.Namespace) -> None:
+    results = []
+    print(header())
+    for contest in writing.contests():
+        for threads in options.threads:
+            results.append(compare(contest, threads, options.rounds))
+            print(row(results[-1]), flush=True)
+    _write(options.out, report(results))
+
+
+def run_xray(options: argparse.Namespace) -> None:
+    from bench import xray  # it needs the extras of the studio
+
+    found = xray.measure()
+    for name, value in found.items():
+        print(f"{name}: {json.dumps(value)}")
+    _write(options.out, {"machine": machine(), **found})
 
 
 def _write(path: Path, content: object) -> None:

@@ -25,13 +25,18 @@ MAY_IMPORT = {
     "nn": {"layers"},
     "text": {"errors"},
     "ngram": {"errors", "text"},
+    "series": {"errors", "text"},
     "models": {"errors", "layers", "scan"},
     "decode": {"errors", "models", "text"},
-    "train": {"errors", "models", "text", "ngram"},
-    "use": {"errors", "decode", "text", "train"},
-    "cli": {"errors", "cells", "native", "scan", "text", "ngram", "decode", "train", "use", "__version__"},
+    "train": {"errors", "decode", "layers", "models", "text", "ngram", "series"},
+    "use": {"train"},
+    "probes": {"errors", "cells", "bptt", "layers", "models", "text", "decode", "train", "use"},
+    "studio": {"errors", "bptt", "text", "decode", "train", "use", "probes"},
+    "cli": {
+        "errors", "cells", "native", "scan", "text", "ngram", "decode", "train", "use", "probes", "studio", "__version__",
+    },
     "__main__": {"cli"},
-}
+}  # fmt: skip
 
 
 def part_of(path: Path) -> str:
@@ -67,7 +72,7 @@ def test_files_stay_readable() -> None:
 def test_the_public_names() -> None:
     assert sorted(recur.__all__) == [
         "BPTT", "Cell", "RecurError", "Recurrent", "bptt", "cell_names", "cells", "fit", "layers", "load", "make_cell",
-        "ngram", "nn", "reference", "scan", "text",
+        "ngram", "nn", "probes", "reference", "scan", "text", "xray",
     ]  # fmt: skip
     for name in recur.__all__:
         assert getattr(recur, name) is not None

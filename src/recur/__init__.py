@@ -1,6 +1,7 @@
 """recur: recurrent networks as equations, carried along sequences, with their gradients in view.
 
     recur.fit          train a language model on a text; recur.load opens one that is trained
+    recur.xray         look into a model while it reads a text; recur.probes has the probes one by one
     recur.Recurrent    a network of any cell, deep and in both directions
     recur.nn           RNN, GRU and LSTM as torch.nn has them
     recur.Cell         write your own; recur.make_cell finds one by name or file
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from recur import layers as layers
     from recur import ngram as ngram
     from recur import nn as nn
+    from recur import probes as probes
     from recur import reference as reference
     from recur import scan as scan
     from recur import text as text
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from recur.cells import make_cell as make_cell
     from recur.errors import RecurError as RecurError
     from recur.layers import Recurrent as Recurrent
+    from recur.probes import xray as xray
     from recur.use import fit as fit
     from recur.use import load as load
 
@@ -47,10 +50,11 @@ _NAMES = {
     "fit": "recur.use",
     "load": "recur.use",
     "make_cell": "recur.cells",
+    "xray": "recur.probes",
 }
-_MODULES = ("bptt", "cells", "layers", "ngram", "nn", "reference", "scan", "text")
+_MODULES = ("bptt", "cells", "layers", "ngram", "nn", "probes", "reference", "scan", "text")
 
-__all__ = ["BPTT", "Cell", "RecurError", "Recurrent", "cell_names", "fit", "load", "make_cell", *_MODULES]
+__all__ = ["BPTT", "Cell", "RecurError", "Recurrent", "cell_names", "fit", "load", "make_cell", "xray", *_MODULES]
 
 
 def __getattr__(name: str) -> Any:

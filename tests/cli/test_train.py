@@ -49,7 +49,16 @@ def test_train_ends_with_what_it_reached(trained: Any) -> None:
     assert {"config.toml", "vocab.json", "model.safetensors", "metrics.jsonl", "resume"} <= files
     entries = [json.loads(line) for line in Path("runs/book/metrics.jsonl").read_text().splitlines()]
     assert len(entries) >= 10
-    wanted = {"step", "epoch", "train_loss", "valid_perplexity", "valid_bits_per_character", "grad_norm", "clipped"}
+    wanted = {
+        "step",
+        "epoch",
+        "train_loss",
+        "valid_perplexity",
+        "valid_gap",
+        "valid_bits_per_character",
+        "grad_norm",
+        "clipped",
+    }
     assert all(wanted <= entry.keys() for entry in entries)
 
 

@@ -392,3 +392,18 @@ def test_dropout_with_one_layer_is_said_to_have_nothing_to_do() -> None:
 
 def test_its_repr_names_the_cell() -> None:
     assert repr(layer("elman-relu", layers=2)) == "Recurrent(Elman(activation='relu'), 4, 5, layers=2)"
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_step_notices_what_an_optimizer_changed(fused: bool) -> None:
+    net = Recurrent("gru", 3, 5)
+    optimizer = torch.optim.SGD(net.parameters(), 0.5, fused=fused)
+    x = torch.randn(2, 4, 3)
+    before, _ = net.step(x[:, 0])
+    net(x).outputs.sum().backward()
+    net.step(x[:, 0])
+    optimizer.step()
+    after, _ = net.step(x[:, 0])
+    with torch.no_grad():
+        torch.testing.assert_close(after, net(x[:, :1]).outputs[:, 0])
+    assert not torch.allclose(before, after)

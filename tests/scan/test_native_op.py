@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import recur.scan.native_op  # noqa: F401  registers the operators
 from recur.layers import Recurrent
-from recur.scan import native_op
 from recur.scan.native_backend import operands
 from tests.support import Case, all_close, needs_core
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from recur.errors import OptionError, TextError
 from recur.text import EOS, SPECIALS, UNK, Characters, Corpus, Stream, Subwords, Vocab, Words, encoded, make_tokenizer
-from recur.text.tokens import whole_words
+from recur.text.cutting import whole_words
 
 anything = st.text(st.characters(codec="utf-8"), max_size=80)
 

@@ -16,7 +16,7 @@ from recur.errors import OptionError
 from recur.models import LanguageModel, LanguageOptions
 from recur.train.config import Config
 from recur.train.data import load_data
-from recur.train.measure import mean_loss, perplexity
+from recur.train.measure import free_running_gap, mean_loss, perplexity
 from recur.train.optimise import Schedule, averages, clip_gradients, make_optimizer, start_averaging
 
 
@@ -92,6 +92,24 @@ def test_every_token_is_measured_with_the_state_carried() -> None:
     assert mean_loss(model, ids, first=3, lanes=7, heard=heard.append) == pytest.approx(expected, rel=1e-2)
     assert sum(heard) == 1200
     assert perplexity(1e9) == math.inf
+
+
+@torch.no_grad()
+def test_the_gap_between_hearing_the_text_and_hearing_itself() -> None:
+    model = LanguageModel(7, LanguageOptions(cell="lstm", hidden=6)).double()
+    ids = np.random.default_rng(0).integers(7, size=80)
+    got = free_running_gap(model, ids, lead=5, steps=3, rows=4)
+    model.eval()
+    free, told = [], []
+    for at in np.linspace(0, 80 - 9, 4).astype(int):
+        text = torch.from_numpy(ids[at : at + 9])
+        heard = text[:6].tolist()
+        for target in text[6:]:
+            free.append(cross_entropy(model(torch.tensor([heard])).logits[0, -1], target).item())
+            heard.append(int(model(torch.tensor([heard])).logits[0, -1].argmax()))
+        told += cross_entropy(model(text[None, :-1]).logits[0, 5:], text[6:], reduction="none").tolist()
+    assert got == pytest.approx(np.mean(free) - np.mean(told), rel=1e-9)
+    assert math.isnan(free_running_gap(model, ids[:20]))
 
 
 def test_a_configuration_survives_its_file(tmp_path: Path) -> None:

@@ -22,10 +22,16 @@ app = App(
 app.register_install_completion_command()
 
 # A verb is named here by where it lives, and imported when it is called.
-app.command("recur.cli.train:verb", name="train", help="Learn a language model from a text, with an n-gram to beat.")
+app.command("recur.cli.train:verb", name="train", help="Learn a model from a text or a table.")
 app.command("recur.cli.resume:verb", name="resume", help="Go on with a run exactly where it stopped.")
 app.command("recur.cli.sample:verb", name="sample", help="Write text with a trained model.")
-app.command("recur.cli.eval:verb", name="eval", help="Measure trained models, and n-grams, on a text.")
+app.command("recur.cli.predict:verb", name="predict", help="What a trained model makes of each line.")
+app.command("recur.cli.eval:verb", name="eval", help="Measure trained models, and n-grams, on a text or a table.")
+app.command("recur.cli.xray:verb", name="xray", help="What a trained network does with a text, and what is wrong.")
+app.command("recur.cli.lab:verb", name="lab", help="Short experiments: why gradients vanish, explode, and what helps.")
+app.command(
+    "recur.cli.studio:verb", name="studio", help="A local page over a folder of runs: compare, write, see, understand."
+)
 app.command("recur.cli.ngram:verb", name="ngram", help="Count n-grams, smooth them, and measure perplexity.")
 app.command("recur.cli.stats:verb", name="stats", help="Frequencies, stop words, Zipf's law, coverage, novelty.")
 app.command("recur.cli.doctor:verb", name="doctor", help="What this machine has, and which backends work on it.")

@@ -19,8 +19,8 @@ WIDTH, HEIGHT = 60, 8
 class Display:
     """Hears the trainer's events."""
 
-    def __init__(self, screen: Screen, baseline: float | None) -> None:
-        self.screen, self.baseline = screen, baseline
+    def __init__(self, screen: Screen, metric: str, baseline: float | None) -> None:
+        self.screen, self.metric, self.baseline = screen, metric, baseline
         self.live: Live | None = None
         self.bar = Progress(
             TextColumn("training"), BarColumn(40), TextColumn("{task.percentage:3.0f}%"), TimeElapsedColumn()
@@ -44,7 +44,7 @@ class Display:
     def __call__(self, event: dict[str, Any]) -> None:
         self.last |= event
         if event["event"] == "measured":
-            self.curve.append((event["seconds"], event["valid_perplexity"]))
+            self.curve.append((event["seconds"], event[self.metric]))
             if self.live is None:
                 self.screen.note(self._line())
         if self.live is not None:
@@ -53,23 +53,23 @@ class Display:
 
     def _line(self) -> str:
         e = self.last
-        said = f"step {e['step']:>6}  {e['seconds']:6.1f} s  valid perplexity {e['valid_perplexity']:8.3f}"
-        if "train_perplexity" in e:
-            said += f"  train {e['train_perplexity']:8.3f}  {e['tokens_per_second']:,.0f} tokens/s"
-        if self.baseline is not None and e["valid_perplexity"] < self.baseline:
+        said = f"step {e['step']:>6}  {e['seconds']:6.1f} s  {e['said']}"
+        if "train_loss" in e:
+            said += f"  train {e.get('train_perplexity', e['train_loss']):8.3f}  {e['tokens_per_second']:,.0f} tokens/s"
+        if self.baseline is not None and e[self.metric] < self.baseline:
             said += "  below the n-gram"
         return said
 
     def _screenful(self) -> Group:
         e = self.last
         numbers = {"step": f"{e.get('step', 0):,}, epoch {e.get('epoch', 0)}"}
-        if "train_perplexity" in e:
-            numbers["perplexity"] = f"{e['train_perplexity']:.3f} on what it learns from"
+        if "train_loss" in e:
+            train = "train_perplexity" if "train_perplexity" in e else "train_loss"
+            numbers[train.removeprefix("train_")] = f"{e[train]:.3f} on what it learns from"
             numbers["gradient"] = f"norm {e['grad_norm']:.3g} before clipping, {e['clipped']:.0%} of steps clipped"
             numbers["speed"] = f"{e['tokens_per_second']:,.0f} tokens/s"
-        if "valid_perplexity" in e:
-            bits = e.get("valid_bits_per_character")
-            numbers["valid"] = f"{e['valid_perplexity']:.3f}" + (f", {bits:.3f} bits/char" if bits else "")
+        if "said" in e:
+            numbers["valid"] = " ".join(e["said"].removeprefix("valid ").split())
         parts: list[Any] = [self.bar, facts("", numbers)]
         if self.curve:
             parts += [Text(), Text(draw(self.curve, self.baseline))]
@@ -79,8 +79,9 @@ class Display:
 
 
 def draw(curve: list[tuple[float, float]], baseline: float | None) -> str:
-    """Valid perplexity over seconds, on a logarithmic scale, and the n-gram's as a dotted line."""
-    values = [math.log(v) for _, v in curve if math.isfinite(v)]
+    """A metric over seconds, on a logarithmic scale, and the n-gram's as a dotted line."""
+    curve = [(seconds, v) for seconds, v in curve if 0 < v < math.inf]
+    values = [math.log(v) for _, v in curve]
     if not values:
         return ""
     marks = values + ([math.log(baseline)] if baseline else [])
@@ -93,7 +94,7 @@ def draw(curve: list[tuple[float, float]], baseline: float | None) -> str:
 
     if baseline:
         grid[row(math.log(baseline))] = list("·" * WIDTH)
-    for (seconds, _), value in zip(curve, values, strict=False):
+    for (seconds, _), value in zip(curve, values, strict=True):
         grid[row(value)][min(WIDTH - 1, int(seconds / last * (WIDTH - 1)))] = "●"
     labels = [f"{math.exp(high - k * span / (HEIGHT - 1)):9.2f} " for k in range(HEIGHT)]
     lines = [label + "".join(cells) for label, cells in zip(labels, grid, strict=True)]

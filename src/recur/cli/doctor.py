@@ -20,6 +20,7 @@ PACKAGES = {
     "numpy": "counting and text",
     "sentencepiece": "subwords: pip install 'recur[subword]'",
     "matplotlib": "figures: pip install 'recur[plot]'",
+    "starlette": "the studio: pip install 'recur[studio]'",
 }
 
 

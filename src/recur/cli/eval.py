@@ -1,16 +1,15 @@
-"""recur eval: trained models, and n-grams, measured on a text."""
+"""recur eval: trained models, and n-grams, measured on a text or a table."""
 
 from __future__ import annotations
 
-import math
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from recur.cli.options import Output
-from recur.cli.screen import Screen, table
+from recur.cli.screen import Screen, facts, table
 from recur.errors import OptionError
 
 if TYPE_CHECKING:
@@ -21,7 +20,11 @@ verb = App(
     help_epilogue="""Examples:
   recur eval runs/book                        on the part of its text held out for testing
   recur eval runs/book runs/other test.txt --json
-  recur eval runs/book model.arpa test.txt    an n-gram beside it"""
+  recur eval runs/book model.arpa test.txt    an n-gram beside it
+  recur eval runs/g2p test.tsv --beam 5 --json
+  recur eval runs/g2p-1 runs/g2p-2 test.tsv --ensemble
+  recur eval runs/names test.tsv              beside the most frequent class, and n-grams by class
+  recur eval runs/airline --figure airline.png"""
 )
 
 
@@ -32,9 +35,14 @@ def eval(
     *,
     device: str = "cpu",
     ngrams: bool = True,
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    ensemble: Annotated[bool, Parameter(negative="")] = False,
+    figure: Path | None = None,
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
-    """Measure trained models on a text, the state carried through all of it, every token counted.
+    """Measure trained models: language models on a text, the state carried through all of it and every token counted;
+    others on a table of what they learned from.
 
     Parameters
     ----------
@@ -43,15 +51,32 @@ def eval(
     device
         cpu, cuda or auto.
     ngrams
-        Fit the best n-gram on each run's training text and measure it too.
+        Language models: fit the best n-gram on each run's training text and measure it too.
+    beam
+        Models that write: width of the beam search; 1, if not given.
+    length_penalty
+        Models that write: rank by log P / ((5 + length) / 6)^this.
+    ensemble
+        Measure the runs as one model, by the mean of their probabilities.
+    figure
+        Forecasts: draw them with their bands to this file (.png, .svg or .pdf).
     """
     from recur.text import Corpus
     from recur.train.run import Run
+    from recur.train.tasks.language import LanguageTask
 
     screen = Screen(output)
     runs = [Run.open(path) for path in models if (path / "config.toml").exists()]
     arpas = [path for path in models if path.suffix == ".arpa"]
     texts = [str(path) for path in models if not (path / "config.toml").exists() and path.suffix != ".arpa"]
+    asked = {"beam": beam, "length_penalty": length_penalty, "figure": figure}
+    options = {name: value for name, value in asked.items() if value is not None}
+    tables = [run for run in runs if not isinstance(run.task, LanguageTask)]
+    if tables and (arpas or len(tables) < len(runs)):
+        raise OptionError(f"{tables[0].path} learned from a table and others from a text: measure them one by one")
+    if runs and (tables or ensemble or options):
+        _measure_tables(screen, [runs] if ensemble else [[run] for run in runs], texts or None, device, options)
+        return
     if not runs and not arpas:
         raise OptionError(f"no run among {', '.join(map(str, models))}: a run is a folder with a config.toml")
     if arpas and not texts:
@@ -69,33 +94,53 @@ def eval(
     screen.result({"models": rows})
 
 
+def _measure_tables(
+    screen: Screen, models: list[list[Run]], texts: list[str] | None, device: str, options: dict[str, Any]
+) -> None:
+    """Runs of tasks that learn from tables, each list of them as one model."""
+    rows = []
+    for runs in models:
+        opened = runs[0].task.open(runs[0], device, runs[1:])
+        with screen.busy(f"measuring {runs[0].path}"):
+            rows.append(opened.evaluate(texts, **options))
+        _show_table(screen, rows[-1])
+    screen.result({**(rows[0] if len(rows) == 1 else {}), "models": rows})
+
+
+def _show_table(screen: Screen, row: dict[str, Any]) -> None:
+    """Figures, a line each; what stands beside them, and the confusion matrix, as tables."""
+    beside, confusion, classes = (row.get(name, []) for name in ("beside", "confusion", "classes"))
+    plain = {name: value for name, value in row.items() if name not in ("beside", "confusion", "classes")}
+    screen.show(facts("", {name.replace("_", " "): _said(value) for name, value in plain.items()}))
+    if beside:
+        columns = [name for name, value in beside[0].items() if isinstance(value, float)]
+        shown = table("", "beside others", *(name.replace("_", " ") for name in columns))
+        for entry in (row, *beside):
+            shown.add_row(entry["model"], *(_said(entry[name]) for name in columns))
+        screen.show("", shown)
+    if confusion:
+        shown = table("", "is, given as", *(name[:8] for name in classes))
+        for name, counts in zip(classes, confusion, strict=True):
+            shown.add_row(name, *(str(n) if n else "·" for n in counts))
+        screen.show("", shown)
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, list):
+        return "  ".join(_said(item) for item in value)
+    return f"{value:,.3f}" if isinstance(value, float) else str(value)
+
+
 def _measure_run(screen: Screen, run: Run, given: Corpus | None, device: str, ngrams: bool) -> list[dict[str, Any]]:
     from recur.train.baseline import best_ngram
-    from recur.train.data import corpora, first_input
-    from recur.train.machine import pick_device
-    from recur.train.measure import mean_loss, perplexity
+    from recur.train.data import corpora
+    from recur.train.tasks.language import Language
 
     train, valid, test = corpora(run.config)
     text = given or test
-    ids = run.vocab.encode_corpus(text)
-    if not len(ids):
-        raise OptionError(f"{text.name} has no token to measure on")
-    model = run.load_model(str(pick_device(device)))
-    begun = time.perf_counter()
-    with screen.reading(text, f"measuring {run.path}", len(ids)) as heard:
-        loss = mean_loss(model, ids, first_input(run.vocab), heard=heard.heard)
-    seconds = time.perf_counter() - begun
-    unknown = sum(sum(run.vocab.unknown_tokens(piece).values()) for piece in text.pieces())
-    bits = loss / math.log(2)
-    row = {
-        "model": str(run.path),
-        "perplexity": perplexity(loss),
-        "bits_per_token": bits,
-        "bits_per_character": bits * len(ids) / text.characters,
-        "tokens": len(ids),
-        "oov": unknown,
-        "tokens_per_second": len(ids) / seconds,
-    }
+    model = Language(run, device)
+    with screen.reading(text, f"measuring {run.path}", text.characters) as heard:
+        row = model.measure(text, heard.heard)
     if not ngrams:
         return [row]
     ngram, _ = best_ngram(run.vocab, train, valid)

@@ -44,7 +44,6 @@ def resume(
     minutes
         So many more minutes.
     """
-    from recur.train.data import load_data
     from recur.train.run import Run, write_whole
 
     screen = Screen(output)
@@ -57,7 +56,7 @@ def resume(
             steps=steps and done["step"] + steps,
             minutes=minutes and done["seconds"] / 60 + minutes,
         )
-        opened.config = more
+        opened = Run(opened.path, more, opened.vocabs)
         write_whole(opened.path / "config.toml", more.to_toml().encode())
-    data = load_data(opened.config, opened.vocab)
+    data = opened.task.read(opened.vocabs)
     carry_on(screen, opened, data, baseline=None, resume=True)

@@ -13,14 +13,15 @@ from recur.cli.screen import Screen
 from recur.errors import OptionError
 
 if TYPE_CHECKING:
-    from recur.use import Language
+    from recur.train.tasks.language import Language
 
 verb = App(
     help_epilogue="""Examples:
   recur sample runs/book --prompt "The " --length 400 --temperature 0.8
   recur sample runs/book --samples 5 --top-p 0.9 --seed 1 --json
   recur sample runs/book --beam 8 --length 60
-  recur sample runs/book --interactive"""
+  recur sample runs/book --interactive
+  recur sample runs/names --label Greek --samples 10"""
 )
 
 
@@ -30,7 +31,8 @@ def sample(
     /,
     *,
     prompt: str = "",
-    length: int = 200,
+    label: str | None = None,
+    length: int | None = None,
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
@@ -51,8 +53,10 @@ def sample(
         The run's folder.
     prompt
         What to go on from.
+    label
+        Models of lines with labels: write one of this label.
     length
-        How many tokens.
+        How many tokens; 200, if not given. Lines end by themselves.
     temperature
         Below 1 it is safer, above 1 wilder.
     top_k
@@ -74,13 +78,31 @@ def sample(
     device
         cpu, cuda or auto.
     """
+    from recur.train.tasks.labelled import LabelledLanguage
+    from recur.train.tasks.language import Language
     from recur.use import load
 
     screen = Screen(output)
-    if length < 0:
+    if length is not None and length < 0:
         raise OptionError(f"--length must not be negative, got {length}")
     model = load(run, device)
     choice: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    if isinstance(model, LabelledLanguage):
+        if prompt or length is not None or stop or interactive:
+            raise OptionError(
+                "lines of a label begin and end by themselves: no --prompt, --length, --stop, --interactive"
+            )
+        if label is None:
+            raise OptionError(f"which label? --label, one of: {', '.join(sorted(model.labels))}")
+        texts = model.generate(label, samples=samples, seed=seed, width=beam, **choice)
+        screen.write("\n".join(texts))
+        screen.result({"run": str(run), "label": label, "samples": texts})
+        return
+    if not isinstance(model, Language):
+        raise OptionError(f"{run} is no language model: try recur predict {run}")
+    if label is not None:
+        raise OptionError(f"{run} was not trained with --context label, so --label has no use")
+    length = 200 if length is None else length
     if interactive:
         _converse(screen, model, length, stop, seed, choice)
         return

@@ -1,7 +1,9 @@
-"""recur train: one command from a text to a language model."""
+"""recur train: one command from a text, or a table, to a model."""
 
 from __future__ import annotations
 
+import json
+import math
 import signal
 import time
 from pathlib import Path
@@ -15,7 +17,6 @@ from recur.errors import OptionError
 from recur.train.config import Config
 
 if TYPE_CHECKING:
-    from recur.train.data import Data
     from recur.train.loop import Listener, Trainer
     from recur.train.run import Run
 
@@ -25,7 +26,14 @@ verb = App(
   recur train book.txt --cell gru --minutes 5 --out runs/book
   recur train book.txt --token word --embedding 256 --hidden 512 --layers 2
   recur train book.txt --cell mine.py:MyCell --bptt truncated:20
-  recur train --config recipes/ptb-zaremba-small.toml --device cuda"""
+  recur train --config recipes/ptb-zaremba-small.toml --device cuda
+  recur train pairs.tsv --task seq2seq --source-token char --target-token space --stop eos
+  recur train lines.tsv --context label       a line of a given label
+  recur train names.tsv --task classify --token char --directions 2
+  recur train tagged.conll --task tag --token word --directions 2
+  recur train trees.txt --task tree --compose tree-lstm --structure given
+  recur train airline.csv --task forecast --target Passengers --horizon 12 --season 12
+  recur train --task adding --length 200 --cell gru"""
 )
 
 
@@ -37,10 +45,10 @@ def train(
     tensorboard: Annotated[bool, Parameter(negative="")] = False,
     output: Output = Output(),  # noqa: B008
 ) -> None:
-    """Learn a language model from a text.
+    """Learn a language model from a text, or what --task says.
 
-    The best n-gram is fitted first, to have something to beat. The run is a folder: stop it at any moment, with Ctrl-C
-    or worse, and `recur resume` goes on from there. Options may come from a TOML file: --config FILE.
+    Before a language model the best n-gram is fitted, to have something to beat. The run is a folder: stop it at any
+    moment, with Ctrl-C or worse, and `recur resume` goes on from there. Options may also come from --config FILE.toml
 
     Parameters
     ----------
@@ -49,27 +57,23 @@ def train(
     tensorboard
         Write the metrics for TensorBoard too, into the run's folder.
     """
-    from recur.train.data import load_data
-    from recur.train.run import Run
+    from recur.train.run import Run, write_whole
+    from recur.train.tasks import task_of
 
     screen = Screen(output)
-    with screen.busy("reading the text"):
-        data = load_data(config)
-    out = out or Path("runs") / f"{Path(config.texts[0]).stem or 'text'}-{time.strftime('%Y%m%d-%H%M%S')}"
-    run = Run.create(out, config, data.vocab)
-    text = data.train_text
-    screen.note(f"{text.name}: {text.characters:,} characters to learn from ({text.notes}), {len(data.vocab):,} tokens")
-    baseline = find_baseline(screen, data) if config.baseline else None
-    carry_on(screen, run, data, baseline, resume=False, also=_tensorboard(run) if tensorboard else None)
-
-
-def find_baseline(screen: Screen, data: Data) -> float:
-    from recur.train.baseline import best_ngram
-
+    task = task_of(config)
+    with screen.busy("reading"):
+        data = task.read()
+    out = out or Path("runs") / f"{task.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    run = Run.create(out, config, data.vocabs)
+    screen.note(task.about(data))
     with screen.busy("counting n-grams"):
-        model, found = best_ngram(data.vocab, data.train_text, data.valid_text)
-    screen.note(f"the n-gram to beat: order {model.order}, Kneser–Ney, valid perplexity {found:.3f}")
-    return found
+        baseline = task.baseline(data)
+    if baseline is not None:
+        screen.note(baseline[1])
+        write_whole(run.path / "baseline.json", json.dumps({"valid_perplexity": baseline[0]}).encode())
+    also = _tensorboard(run) if tensorboard else None
+    carry_on(screen, run, data, baseline[0] if baseline else None, resume=False, also=also)
 
 
 def _tensorboard(run: Run) -> Listener:
@@ -91,17 +95,18 @@ def _tensorboard(run: Run) -> Listener:
 
 
 def carry_on(
-    screen: Screen, run: Run, data: Data, baseline: float | None, resume: bool, also: Listener | None = None
+    screen: Screen, run: Run, data: Any, baseline: float | None, resume: bool, also: Listener | None = None
 ) -> None:
     """Train a run to its end, shown on the screen; Ctrl-C saves and says how to go on."""
     from recur.cli.display import Display
     from recur.train.loop import Trainer
 
-    with Display(screen, baseline) as display:
+    with Display(screen, run.task.curve, baseline) as display:
 
         def listen(event: dict[str, Any]) -> None:
-            if event["event"] == "measured" and display.live is not None:
+            if event["event"] == "measured":
                 display.sample = _sample(trainer)
+                run.log({"step": event["step"], "text": display.sample}, "samples.jsonl")
             display(event)
             if also is not None:
                 also(event)
@@ -121,40 +126,38 @@ def carry_on(
 
 
 def _sample(trainer: Trainer) -> str:
-    from recur.decode import Choice, generate
-    from recur.train.data import first_input
+    import torch
 
-    vocab = trainer.data.vocab
-    drawn = generate(trainer.model, [first_input(vocab)], 120, Choice(temperature=0.8), seed=0)
-    text = vocab.decode([tokens[0] for tokens in drawn])
+    with torch.no_grad():
+        text = trainer.task.sample(trainer.model.eval(), trainer.data)
     trainer.model.train()
     return text
 
 
 def _finish(screen: Screen, run: Run, trainer: Trainer, baseline: float | None) -> None:
-    from recur.train.measure import perplexity
-
-    best = perplexity(trainer.best)
+    curve = run.task.curve
+    best = trainer.best_metrics.get(curve, math.inf)
+    size = sum(p.numel() for p in trainer.parameters)
     content = {
         "run": str(run.path),
-        "valid_perplexity": best,
+        **trainer.best_metrics,
         "steps": trainer.step,
         "epochs": trainer.epoch + trainer.index / len(trainer.stream),
         "tokens_per_second": trainer.tokens / trainer.seconds if trainer.seconds else 0.0,
         "seconds": trainer.seconds,
-        "parameters": trainer.model.size,
+        "parameters": size,
         "backend": trainer.backend,
         "baseline_perplexity": baseline,
         "skipped": trainer.skipped,
     }
-    said = {"run": str(run.path), "valid perplexity": f"{best:.3f}"}
+    said = {"run": str(run.path), curve.replace("_", " "): f"{best:.3f}"}
     if baseline is not None:
         said["n-gram"] = f"{baseline:.3f}: " + ("passed" if best < baseline else "not passed yet; train longer")
     said["steps"] = f"{trainer.step:,} in {trainer.seconds:.0f} s, {content['tokens_per_second']:,.0f} tokens/s"
-    said["model"] = f"{run.config.cell}, {trainer.model.size:,} weights, backend {trainer.backend}"
+    said["model"] = f"{run.config.cell}, {size:,} weights, backend {trainer.backend}"
     screen.show(facts("", said))
     verb = "go on with" if trainer.stopping else "try"
-    command = f"recur resume {run.path}" if trainer.stopping else f"recur sample {run.path}"
+    command = f"recur resume {run.path}" if trainer.stopping else f"recur {run.task.verb} {run.path}"
     screen.note(f"{verb}: {command}")
     screen.result(content)
 

@@ -64,7 +64,7 @@ class _AsTorch(Recurrent):
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
-        return [list(self.weights(suffix).values()) for suffix in self._suffixes()]
+        return [list(self.weights(suffix).values()) for suffix in self.suffixes()]
 
     def forward(self, input: Tensor | PackedSequence, hx: Any = None) -> Any:  # type: ignore[override]
         """Outputs and the final state, in torch.nn's shapes."""

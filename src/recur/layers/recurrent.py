@@ -137,7 +137,7 @@ class Recurrent(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw all weights of the cells anew."""
-        for suffix in self._suffixes():
+        for suffix in self.suffixes():
             initialise(self.cell, self.weights(suffix), self.init, self.forget_bias)
             if self.initial == "learned":
                 for start in self._learned(suffix):
@@ -153,7 +153,8 @@ class Recurrent(nn.Module):
     def _directions(self, layer: int) -> list[str]:
         return [f"_l{layer}", f"_l{layer}_reverse"] if self.bidirectional else [f"_l{layer}"]
 
-    def _suffixes(self) -> Iterator[str]:
+    def suffixes(self) -> Iterator[str]:
+        """What the names of weights end in, layer by layer, forward before backward."""
         for layer in range(self.layers):
             yield from self._directions(layer)
 
@@ -179,7 +180,7 @@ class Recurrent(nn.Module):
 
         `state` is what an earlier call returned; `lengths`, `reset` and `trace` are as in scan.
         """
-        suffixes = list(self._suffixes())
+        suffixes = list(self.suffixes())
         if not isinstance(x, Tensor) or x.dim() != 3 or x.shape[-1] != self.input_size:
             got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
             hint = "; add a time axis with x[:, None]" if isinstance(x, Tensor) and x.dim() == 2 else ""

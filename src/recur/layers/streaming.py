@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from recur.errors import DeviceError, DtypeError, OptionError, ShapeError
 from recur.scan import NativeStack, native_cannot, native_program
@@ -130,6 +131,17 @@ def _check_state(net: Recurrent, x: Tensor, state: Sequence[Any]) -> None:
 
 
 _STACKS: WeakKeyDictionary[Any, tuple[Any, NativeStack | None]] = WeakKeyDictionary()
+_optimised = 0
+"""How many steps optimizers have taken, all of them together."""
+
+
+def _after_a_step_of_any_optimizer(*_: Any) -> None:
+    """A fused optimizer changes weights without counting it among their versions."""
+    global _optimised
+    _optimised += 1
+
+
+register_optimizer_step_post_hook(_after_a_step_of_any_optimizer)
 
 
 def _stack(net: Recurrent, x: Tensor) -> NativeStack | None:
@@ -140,7 +152,7 @@ def _stack(net: Recurrent, x: Tensor) -> NativeStack | None:
     # the network's own dictionary holds all weights, and reading it costs a fraction of what asking for them does.
     weights = net.parameters() if net._modules else net._parameters.values()
     stamps = [(weight._version, weight.data_ptr()) for weight in weights if weight is not None]
-    stamp = [len(x), x.dtype, native_program(net.cell, net.bias), torch.get_num_threads(), stamps]
+    stamp = [_optimised, len(x), x.dtype, native_program(net.cell, net.bias), torch.get_num_threads(), stamps]
     kept = _STACKS.get(net)
     if kept is None or kept[0] != stamp:
         _check(net, x, None)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, dropout, embedding, linear, one_hot
 
 from recur.errors import OptionError
-from recur.layers import Recurrent
+from recur.layers import Recurrent, drop_steps
 from recur.scan import Trace
 
 
@@ -138,12 +138,7 @@ class LanguageModel(nn.Module):
         return self._locked(embedding(ids, weight), o.dropout_input)
 
     def _locked(self, x: Tensor, p: float) -> Tensor:
-        """Dropout with one mask for the whole sequence, or one for each step if the model is not variational."""
-        if not (self.training and p):
-            return x
-        if not self.options.variational:
-            return dropout(x, p)
-        return x * dropout(x.new_ones(x.shape[0], 1, x.shape[2]), p)
+        return drop_steps(x, p, training=self.training, variational=self.options.variational)
 
     def loss(self, predicted: Predicted, targets: Tensor) -> Tensor:
         """Mean negative log-likelihood of the targets (B, T)."""

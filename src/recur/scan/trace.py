@@ -1,4 +1,4 @@
-"""What the backward pass saw: ‖∂L/∂s_t‖ for every step, recorded as it went by."""
+"""What the backward pass saw: ‖∂L/∂s_t‖ for every step, recorded as it went by; and the states it went through."""
 
 from __future__ import annotations
 
@@ -24,6 +24,22 @@ class Trace:
         self._batch = x.shape[:2]
         self._packing = packing
         self._norms = {name: x.new_zeros(steps) for name in states}
+        self._inputs = x.detach() if states else None
+        self._states: dict[str, list[Tensor]] = {name: [] for name in states}
+
+    @property
+    def inputs(self) -> Tensor:
+        """(B, T, D): what the cell was given."""
+        if self._inputs is None:
+            raise OptionError("inputs were not kept; call with trace=True")
+        return self._inputs
+
+    @property
+    def states(self) -> dict[str, Tensor]:
+        """For each state by name, its values after every step, (B, T, H); recorded on the way forward by `loop`."""
+        if not all(self._states.values()) or not self._states:
+            raise OptionError("no states were kept; call with trace=True and backend='loop'")
+        return {name: self._spread(torch.cat(parts)) for name, parts in self._states.items()}
 
     @property
     def norms(self) -> dict[str, Tensor]:
@@ -32,15 +48,17 @@ class Trace:
             raise OptionError("no gradient norms were asked for; call with trace=True")
         if self._pass is None:
             raise OptionError("no backward pass has come through yet; call .backward() on the loss first")
-        B, T = self._batch
-        if self._packing is None:
-            return {name: norms.view(T, B).t() for name, norms in self._norms.items()}
-        return {name: self._packing.unpack(norms[:, None])[..., 0] for name, norms in self._norms.items()}
+        return {name: self._spread(norms[:, None])[..., 0] for name, norms in self._norms.items()}
 
     @property
     def total(self) -> Tensor:
         """(T,): the norm over the whole batch and all states, step by step."""
         return torch.stack(list(self.norms.values())).square().sum(dim=(0, 1)).sqrt()
+
+    def _spread(self, packed: Tensor) -> Tensor:
+        """(N, …) in packed order as (B, T, …)."""
+        B, T = self._batch
+        return packed.view(T, B, -1).transpose(0, 1) if self._packing is None else self._packing.unpack(packed)
 
     # What the scan calls ---------------------------------------------------------------------------------
 
@@ -52,6 +70,7 @@ class Trace:
         """Record the gradients of one step's states, whose rows stand from `first` on in packed order."""
         watched = []
         for name, state in zip(names, states, strict=True):
+            self._states[name].append(state.detach())
             state = state.view_as(state)  # a node of its own, even if a step hands its argument back
             if state.requires_grad:
                 state.register_hook(self._recorder(name, first))

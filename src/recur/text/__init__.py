@@ -2,9 +2,12 @@
 
 from recur.text.corpus import Corpus
 from recur.text.encoded import encoded
+from recur.text.lines import LabelledText, Sentence, numbered_lines, read_labelled, read_tagged
+from recur.text.pairs import Pair, read_pairs
 from recur.text.stream import Batch, Stream
 from recur.text.tokens import BOS, EOS, PAD, SPECIALS, UNK, Characters, Subwords, Tokenizer, Words, make_tokenizer
-from recur.text.vocab import Vocab, fit_vocab
+from recur.text.trees import Tree, parse_tree, read_trees, restructured, structure_of
+from recur.text.vocab import Vocab, fit_lines, fit_vocab
 
 __all__ = [
     "BOS",
@@ -15,12 +18,25 @@ __all__ = [
     "Batch",
     "Characters",
     "Corpus",
+    "LabelledText",
+    "Pair",
+    "Sentence",
     "Stream",
     "Subwords",
     "Tokenizer",
+    "Tree",
     "Vocab",
     "Words",
     "encoded",
+    "fit_lines",
     "fit_vocab",
     "make_tokenizer",
+    "numbered_lines",
+    "parse_tree",
+    "read_labelled",
+    "read_pairs",
+    "read_tagged",
+    "read_trees",
+    "restructured",
+    "structure_of",
 ]

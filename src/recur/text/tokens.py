@@ -4,6 +4,8 @@
     word      what stands between white space; the end of a line is <eos>
               punctuation=True   punctuation marks are tokens too, and each Chinese or Japanese character is one
               lower=True         case is dropped
+    space     what stands between spaces, and nothing else: no end of a line, no case to drop
+    line      a whole line, such as a label
     subword   sentencepiece, trained on the text; any string can be written with its pieces
 
 Characters come back exactly, and so do subwords, but for U+2581, their own sign for a space; words come back with
@@ -19,13 +21,14 @@ import itertools
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from recur.errors import OptionError, RecurError, TextError, unknown
+from recur.text.cutting import between, counted, short_lines
 
 SPECIALS = ("<unk>", "<pad>", "<bos>", "<eos>")
 UNK, PAD, BOS, EOS = range(4)
@@ -92,7 +95,7 @@ class Words:
         return text.replace(" \n ", "\n").replace("\n ", "\n").replace(" \n", "\n")
 
     def count(self, pieces: Iterable[str]) -> Counter[str]:
-        return _counted(self.split, pieces)
+        return counted(self.split, pieces)
 
     def encoder(self, ids: dict[str, int]) -> Callable[[str], Ids]:
         get = ids.get
@@ -127,42 +130,6 @@ def _marked() -> re.Pattern[str]:
     )
 
 
-def whole_words(pieces: Iterable[str]) -> Iterator[str]:
-    """The same text, cut behind white space only."""
-    held: list[str] = []
-    for piece in pieces:
-        cut = len(piece)
-        while cut and not piece[cut - 1].isspace():
-            cut -= 1
-        if cut:
-            yield "".join([*held, piece[:cut]])
-            held = []
-        if cut < len(piece):
-            held.append(piece[cut:])
-    if held:
-        yield "".join(held)
-
-
-def _counted(split: Callable[[str], list[str]], pieces: Iterable[str]) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for piece in whole_words(pieces):
-        counts.update(split(piece))
-    return counts
-
-
-def _short_lines(pieces: Iterable[str], longest: int = 2000) -> Iterator[str]:
-    """Lines for sentencepiece, which passes over long ones in silence: those are cut, at white space if they can be."""
-    for piece in whole_words(pieces):
-        for line in piece.split("\n"):
-            while len(line) > longest:
-                cut = line.rfind(" ", 1, longest)
-                cut = cut if cut > 0 else longest
-                yield line[:cut]
-                line = line[cut:]
-            if line:
-                yield line
-
-
 @dataclass(frozen=True)
 class Subwords:
     """Pieces of a sentencepiece model, kept as its bytes; lines end in <eos>."""
@@ -178,7 +145,7 @@ class Subwords:
         written = io.BytesIO()
         try:
             spm.SentencePieceTrainer.train(
-                sentence_iterator=_short_lines(pieces),
+                sentence_iterator=short_lines(pieces),
                 max_sentence_length=1 << 16,
                 model_writer=written,
                 vocab_size=size,
@@ -213,7 +180,7 @@ class Subwords:
     def split(self, text: str) -> list[str]:
         processor = self._processor()
         lines = [processor.encode(line, out_type=str) for line in text.split("\n")]
-        return list(itertools.chain.from_iterable(_between(lines, ["<eos>"])))
+        return list(itertools.chain.from_iterable(between(lines, ["<eos>"])))
 
     def join(self, tokens: Iterable[str]) -> str:
         processor = self._processor()
@@ -226,14 +193,14 @@ class Subwords:
         return "\n".join(processor.decode(line) if line else "" for line in lines)
 
     def count(self, pieces: Iterable[str]) -> Counter[str]:
-        return _counted(self.split, pieces)
+        return counted(self.split, pieces)
 
     def encoder(self, ids: dict[str, int]) -> Callable[[str], Ids]:
         processor = self._processor()
 
         def encode(text: str) -> Ids:
             lines = processor.encode(text.split("\n"))
-            return np.array(list(itertools.chain.from_iterable(_between(lines, [EOS]))), np.int32)
+            return np.array(list(itertools.chain.from_iterable(between(lines, [EOS]))), np.int32)
 
         return encode
 
@@ -241,7 +208,43 @@ class Subwords:
         return {"model": base64.b64encode(self.model).decode()}
 
 
-Tokenizer = Characters | Words | Subwords
+@dataclass(frozen=True)
+class Spaced:
+    """What stands between spaces: `p h o n e s`."""
+
+    kind: ClassVar[str] = "space"
+    lines: ClassVar[bool] = False
+
+    def split(self, text: str) -> list[str]:
+        return ["<unk>" if token in SPECIALS else token for token in text.split()]
+
+    def join(self, tokens: Iterable[str]) -> str:
+        return " ".join(tokens)
+
+    def count(self, pieces: Iterable[str]) -> Counter[str]:
+        return counted(self.split, pieces)
+
+    def encoder(self, ids: dict[str, int]) -> Callable[[str], Ids]:
+        return lambda text: np.array([ids.get(token, UNK) for token in self.split(text)], np.int32)
+
+    def options(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Lines(Spaced):
+    """A line is one token."""
+
+    kind: ClassVar[str] = "line"
+
+    def split(self, text: str) -> list[str]:
+        return ["<unk>" if line in SPECIALS else line for line in text.split("\n")]
+
+    def join(self, tokens: Iterable[str]) -> str:
+        return "\n".join(tokens)
+
+
+Tokenizer = Characters | Words | Subwords | Spaced | Lines
 
 
 def make_tokenizer(kind: str, **options: Any) -> Tokenizer:
@@ -250,16 +253,11 @@ def make_tokenizer(kind: str, **options: Any) -> Tokenizer:
         return Characters()
     if kind == "word":
         return Words(**options)
+    if kind in ("space", "line"):
+        return Spaced() if kind == "space" else Lines()
     if kind == "subword":
         return Subwords(base64.b64decode(options["model"], validate=True))
-    raise OptionError(unknown("token", kind, ["char", "word", "subword"]))
-
-
-def _between(items: Sequence[Any], separator: Any) -> Iterator[Any]:
-    for k, item in enumerate(items):
-        if k:
-            yield separator
-        yield item
+    raise OptionError(unknown("token", kind, ["char", "word", "subword", "space", "line"]))
 
 
 def _sentencepiece() -> Any:

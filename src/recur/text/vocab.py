@@ -19,6 +19,7 @@ import numpy as np
 
 from recur.errors import OptionError, TextError
 from recur.text.corpus import Corpus
+from recur.text.cutting import whole_words
 from recur.text.tokens import (
     BOS,
     EOS,
@@ -31,7 +32,6 @@ from recur.text.tokens import (
     Tokenizer,
     Words,
     make_tokenizer,
-    whole_words,
 )
 
 
@@ -57,9 +57,13 @@ class Vocab:
         if not counts:
             raise TextError(f"{corpus.name} holds no {tokenizer.kind}: there is nothing to count")
         if isinstance(tokenizer, Subwords):
-            pieces = tokenizer.pieces()
-            return Vocab(tuple(pieces), tuple(counts[piece] for piece in pieces), tokenizer)
+            return Vocab.of_pieces(tokenizer, counts)
         return Vocab.from_counts(counts, tokenizer, min_freq, max_size)
+
+    @staticmethod
+    def of_pieces(tokenizer: Subwords, counts: Counter[str]) -> Vocab:
+        pieces = tokenizer.pieces()
+        return Vocab(tuple(pieces), tuple(counts[piece] for piece in pieces), tokenizer)
 
     @staticmethod
     def from_counts(
@@ -174,11 +178,31 @@ def fit_vocab(
     pieces: int = 2000,
 ) -> Vocab:
     """A vocabulary of characters, words or subwords, from options as the command line and a configuration have them."""
-    tokenizer: Tokenizer
+    return Vocab.fit(corpus, _tokenizer(corpus.pieces(), token, punctuation, lower, pieces), min_freq, max_size)
+
+
+def fit_lines(
+    lines: Iterable[str],
+    token: str = "char",
+    *,
+    punctuation: bool = False,
+    lower: bool = False,
+    min_freq: int = 1,
+    max_size: int | None = None,
+    pieces: int = 2000,
+) -> Vocab:
+    """The same of lines that stand alone: what is between them is no token."""
+    lines = list(lines)
+    tokenizer = _tokenizer(lines, token, punctuation, lower, pieces)
+    counts = Counter(token for line in lines for token in tokenizer.split(line))
+    if isinstance(tokenizer, Subwords):
+        return Vocab.of_pieces(tokenizer, counts)
+    return Vocab.from_counts(counts, tokenizer, min_freq, max_size)
+
+
+def _tokenizer(texts: Iterable[str], token: str, punctuation: bool, lower: bool, pieces: int) -> Tokenizer:
     if token == "subword":
-        tokenizer = Subwords.train(corpus.pieces(), pieces)
-    elif token == "word":
-        tokenizer = Words(punctuation, lower)
-    else:
-        tokenizer = make_tokenizer(token)
-    return Vocab.fit(corpus, tokenizer, min_freq, max_size)
+        return Subwords.train(texts, pieces)
+    if token == "word":
+        return Words(punctuation, lower)
+    return make_tokenizer(token)

@@ -10,42 +10,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recur.errors import OptionError, unknown
+from recur.train.fields import WritingFields
+from recur.train.more_fields import ForecastFields, LabellingFields
+
+COMMON = frozenset({
+    "task", "texts", "valid", "test", "cell", "hidden", "layers", "init", "forget_bias", "backend", "batch",
+    "optimizer", "rate", "momentum", "weight_decay", "warmup", "schedule", "clip", "clip_value", "accumulate",
+    "epochs", "steps", "minutes", "patience", "measure", "checkpoint", "on_nan", "device", "threads", "seed",
+})  # fmt: skip
+"""The options that every task reads."""
 
 
-@dataclass(frozen=True)
-class Config:
-    """All there is to say about a training run."""
-
-    # The text ---------------------------------------------------------------------------------------------
-
-    texts: tuple[str, ...] = ("pydoc",)
-    """What to learn from: files, folders, pydoc or stdlib."""
-
-    _: dataclasses.KW_ONLY
-
-    valid: str | None = None
-    """Measure on this text; a part of `texts` held out, if not given."""
-
-    test: str | None = None
-    """Measured once, by `recur eval`; a part of `texts` held out, if not given."""
-
-    token: Literal["char", "word", "subword"] = "char"
-    """What a token is."""
-
-    punctuation: bool = False
-    """Words: punctuation marks are tokens too, and each Chinese character is one."""
-
-    lower: bool = False
-    """Words: drop case."""
-
-    min_freq: int = 1
-    """Tokens seen less often in training are unknown."""
-
-    max_size: int | None = None
-    """Keep this many tokens at most, the four special ones included."""
-
-    pieces: int = 2000
-    """Subwords: how many pieces sentencepiece learns."""
+@dataclass(frozen=True, kw_only=True)
+class Config(ForecastFields, LabellingFields, WritingFields):
+    """All there is to say about a training run: these fields, and those of fields.py and more_fields.py."""
 
     # The model --------------------------------------------------------------------------------------------
 
@@ -79,7 +57,7 @@ class Config:
     dropout_output: float = 0.2
     """Drop parts of the last layer's output."""
 
-    variational: bool = False
+    variational: bool = True
     """One dropout mask for a whole sequence; else one for each step."""
 
     residual: bool = False
@@ -130,7 +108,7 @@ class Config:
     """For sgd."""
 
     weight_decay: float | None = None
-    """Pull weights towards zero; unless said, 0.1 for adamw and 0 for the others."""
+    """Pull weights towards zero; unless said, 0.1 for a language model with adamw, else 0."""
 
     warmup: int = 50
     """Steps over which the rate rises from zero."""
@@ -188,6 +166,7 @@ class Config:
 
     def __post_init__(self) -> None:
         counts = {"batch": 1, "window": 1, "hidden": 1, "layers": 1, "accumulate": 1, "warmup": 0, "patience": 0}
+        counts |= {"encoder_layers": 1, "longest": 1, "horizon": 1, "season": 1, "holdout": 0, "lags": 0, "length": 1}
         for name, least in counts.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -200,6 +179,8 @@ class Config:
             value = getattr(self, name)
             if value is not None and not 0 <= value < float("inf"):
                 raise OptionError(f"{name} must not be negative, got {value!r}")
+        if not 0 <= self.smoothing < 1:
+            raise OptionError(f"smoothing must lie in 0 … 1, got {self.smoothing!r}")
         if self.jitter and self.partition == "random":
             raise OptionError("jitter is for the sequential partition; random windows start at a random offset anyway")
 

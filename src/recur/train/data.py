@@ -14,6 +14,9 @@ from recur.train.config import Config
 IN_MEMORY = 50_000_000
 """Texts of more characters are encoded to disk and mapped."""
 
+VOCAB_OPTIONS = ("token", "punctuation", "lower", "min_freq", "max_size", "pieces")
+"""What a configuration says about tokens."""
+
 
 @dataclass(frozen=True)
 class Data:
@@ -22,6 +25,10 @@ class Data:
     valid: Ids
     train_text: Corpus
     valid_text: Corpus
+
+    @property
+    def vocabs(self) -> dict[str, Vocab]:
+        return {"vocab": self.vocab}
 
 
 def corpora(config: Config) -> tuple[Corpus, Corpus, Corpus]:
@@ -40,8 +47,7 @@ def corpora(config: Config) -> tuple[Corpus, Corpus, Corpus]:
 def load_data(config: Config, vocab: Vocab | None = None) -> Data:
     train, valid, _ = corpora(config)
     if vocab is None:
-        names = ("token", "punctuation", "lower", "min_freq", "max_size", "pieces")
-        vocab = fit_vocab(train, **{name: getattr(config, name) for name in names})
+        vocab = fit_vocab(train, **{name: getattr(config, name) for name in VOCAB_OPTIONS})
     data = Data(vocab, ids_of(train, vocab), ids_of(valid, vocab), train, valid)
     if len(data.train) < 2:
         raise TextError(f"{train.name} has {len(data.train)} tokens: too few to learn from")

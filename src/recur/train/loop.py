@@ -1,8 +1,8 @@
 """The training loop, written so that stopping and going on leaves no trace.
 
-A checkpoint holds the weights, the optimiser's and the schedule's state, the random state, the place in the text and
-the hidden state. An epoch's batches are drawn from (seed, epoch), so the place is a number. What is measured or
-sampled on the way uses no random number of training's.
+What is trained is the run's task (recur.train.tasks). A checkpoint holds the weights, the optimiser's and the
+schedule's state, the random state, the place in the epoch and the hidden state. An epoch's batches are drawn from
+(seed, epoch), so the place is a number. What is measured or sampled on the way uses no random number of training's.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ import torch
 from torch import Tensor
 
 from recur.errors import TrainingError
-from recur.text.stream import Batch
-from recur.train.data import Data, first_input, make_stream
-from recur.train.machine import pick_device, pick_threads
-from recur.train.measure import mean_loss, perplexity
+from recur.train.machine import each_tensor, pick_device, pick_threads
+from recur.train.measure import perplexity
 from recur.train.optimise import Schedule, averages, clip_gradients, make_optimizer, start_averaging
-from recur.train.run import Run, fit
+from recur.train.run import Run
+from recur.train.tasks import Moment
 
 Listener = Callable[[dict[str, Any]], object]
 
@@ -31,43 +30,48 @@ REPORT = 0.5
 SKIP_AT_MOST = 20
 """Bad batches in a row that `on_nan=skip` passes over."""
 
-MANY = 50_000
-"""Validation texts of more tokens are measured in ten lanes while training."""
-
-
-KEPT = ("epoch", "index", "tokens", "skipped", "seconds", "best", "since_best", "next_measure", "threads")
+KEPT = (
+    *("epoch", "index", "tokens", "skipped", "seconds", "best", "best_metrics", "since_best", "next_measure"),
+    "threads",
+)
 """Numbers that a checkpoint keeps as they are."""
 
 
 class Trainer:
     """One run being trained. `train()` goes on from wherever it is until the budget is spent."""
 
-    def __init__(self, run: Run, data: Data, listener: Listener | None = None) -> None:
-        self.run, self.config, self.data = run, run.config, data
+    def __init__(self, run: Run, data: Any, listener: Listener | None = None) -> None:
+        self.run, self.task, self.config, self.data = run, run.task, run.config, data
         self.listener: Listener = listener or (lambda event: None)
         self.stopping = False
         """Set from outside to stop after the step in progress."""
         config = self.config
         self.device = pick_device(config.device)
+        self.stream = self.task.batches(data)
         self.threads = config.threads
         if not self.threads and self.device.type == "cpu":
-            self.threads = pick_threads(run.new_model(), config.batch, config.window)
+            self.threads = pick_threads(self._rehearsal())
         self._use_threads()
         torch.manual_seed(config.seed)
         self.model = run.new_model().to(self.device)
         self.parameters = list(self.model.parameters())
         self.optimizer = make_optimizer(config, self.parameters)
         self.schedule = Schedule(config.schedule, config.warmup)
-        self.stream = make_stream(config, data)
         self.step = self.epoch = self.index = self.tokens = self.skipped = 0
         self.seconds = 0.0
         self.bad_in_a_row = 0
         self.best, self.since_best = math.inf, 0
+        self.best_metrics: dict[str, float] = {}
         self.next_measure = self._measure_every()
         self.state: Any = None
         self.backend = ""
         self._since_report: list[tuple[Tensor, Tensor, int]] = []
         self._since_measure: list[tuple[Tensor, Tensor, int]] = []
+
+    def _rehearsal(self) -> Callable[[], object]:
+        """A step of training on the first batch, of weights that are thrown away."""
+        model, batch = self.run.new_model(), next(iter(self.stream.batches(0)))
+        return lambda: self.task.learn(model, batch, None, Moment(0, 0, 0.0)).loss.backward()
 
     def _use_threads(self) -> None:
         if self.threads:
@@ -135,28 +139,23 @@ class Trainer:
         elif not self.run.metrics() or self.run.metrics()[-1].get("step") != self.step:
             self._measure()
 
-    def _one(self, batch: Batch) -> None:
+    def _one(self, batch: Any) -> None:
         """One batch: forward, backward and, every `accumulate` batches, a step."""
-        x, y = (torch.from_numpy(part).to(self.device, non_blocking=True) for part in (batch.x, batch.y))
-        start = None if batch.fresh.all() else self.state
-        predicted = self.model(x, start)
-        loss = self.model.loss(predicted, y)
-        seen = loss.detach()
-        self.backend = predicted.trace[0].backend
-        ((loss + predicted.penalty) / self.config.accumulate).backward()
-        self.state = self.model.detached(predicted.state) if self.config.partition == "sequential" else None
+        learned = self.task.learn(self.model, batch, self.state, Moment(self.step, self.epoch, self.progress))
+        seen = learned.loss.detach()
+        self.backend = learned.backend
+        ((learned.loss + learned.penalty) / self.config.accumulate).backward()
+        self.state = learned.state
         self.index += 1
-        self.tokens += y.numel()
+        self.tokens += learned.predictions
         if self.index % self.config.accumulate:
             return
         norm = clip_gradients(self.parameters, self.config.clip, self.config.clip_value)
-        self._since_report.append((seen, norm, y.numel()))
+        self._since_report.append((seen, norm, learned.predictions))
         sound = True
         if self.device.type == "cpu" or self.config.on_nan == "skip":
             sound = self._sound(seen, norm)  # on a GPU this waits for it: there, when progress is reported
-        rate = self.config.rate * self.schedule(self.step, self.epoch, self.progress)
-        if self.config.jitter:
-            rate *= y.shape[1] / self.config.window  # a short window is a small sample
+        rate = self.config.rate * self.schedule(self.step, self.epoch, self.progress) * learned.rate
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         if sound:
@@ -166,7 +165,7 @@ class Trainer:
 
     def _sound(self, loss: Tensor, norm: Tensor) -> bool:
         """Whether a step may be taken; a batch that must not be is passed over, or ends training."""
-        limit = 10 * math.log(max(self.model.V, 3))
+        limit = self.task.limit(self.run.vocabs)
         if bool(torch.isfinite(norm)) and float(loss) < limit:
             self.bad_in_a_row = 0
             return True
@@ -206,7 +205,9 @@ class Trainer:
             loss = float((losses * weights).sum() / weights.sum())
             if self.device.type != "cpu":
                 self._sound(losses[-1], norms[-1])
-            entry |= {"train_loss": loss, "train_perplexity": perplexity(loss), "grad_norm": float(norms.mean())}
+            entry |= {"train_loss": loss, "grad_norm": float(norms.mean())}
+            if self.task.likelihood:
+                entry["train_perplexity"] = perplexity(loss)
             entry["clipped"] = float((norms > self.config.clip).float().mean()) if self.config.clip else 0.0
             entry["rate"] = self.optimizer.param_groups[0]["lr"]
         return entry
@@ -218,27 +219,27 @@ class Trainer:
         self._report()
         seen, self._since_measure = self._since_measure, []
         entry = self._entry(seen)
-        lanes = 10 if len(self.data.valid) > MANY else 1
         swapped = self._swap_averages()
-        loss = mean_loss(self.model, self.data.valid, first_input(self.data.vocab), lanes)
-        entry |= {"event": "measured", "valid_loss": loss, "valid_perplexity": perplexity(loss)}
-        if self.data.vocab.tokenizer.kind == "char":
-            entry["valid_bits_per_character"] = loss / math.log(2)
-        if loss < self.best:
-            self.best, self.since_best = loss, 0
-            self.run.save_model(self.model, step=self.step, valid_perplexity=perplexity(loss))
+        self.model.eval()
+        with torch.no_grad():
+            score, metrics, said = self.task.measure(self.model, self.data)
+        self.model.train()
+        entry |= {"event": "measured", "said": said, **metrics}
+        if score < self.best:
+            self.best, self.best_metrics, self.since_best = score, metrics, 0
+            self.run.save_model(self.model, step=self.step, **metrics)
         else:
             self.since_best += 1
         if swapped:
             self._swap_averages()
-        if self.schedule.measured(loss) and self.config.optimizer == "asgd":
+        if self.schedule.measured(score) and self.config.optimizer == "asgd":
             start_averaging(self.optimizer)
         elif self.schedule.triggered and self.config.optimizer != "asgd" and self.schedule.factor == 1.0:
             self.schedule.factor = 0.1
         every = self._measure_every()
         while self._due():
             self.next_measure += every
-        self.run.log({key: value for key, value in entry.items() if key != "event"})
+        self.run.log({key: value for key, value in entry.items() if key not in ("event", "said")})
         self.listener(entry)
         self.checkpoint()
 
@@ -265,7 +266,7 @@ class Trainer:
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state(),
             "random": torch.get_rng_state(),
-            "hidden": None if self.state is None else [list(layer) for layer in self.state],
+            "hidden": each_tensor(self.state, lambda part: part),
             "grads": [p.grad for p in self.parameters],  # between the steps of an accumulation
         }
         state |= {name: getattr(self, name) for name in KEPT}
@@ -276,20 +277,17 @@ class Trainer:
     def restore(self) -> list[str]:
         """Go back to the newest whole checkpoint; what was wrong with newer ones is returned."""
         state, complaints = self.run.load_checkpoint()
-        fit(self.model, state["model"], f"{self.run.path}/resume", len(self.data.vocab))
+        self.run.fit(self.model, state["model"], f"{self.run.path}/resume")
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load(state["schedule"])
         torch.set_rng_state(state["random"])
         if "random_cuda" in state and self.device.type == "cuda":
             torch.cuda.set_rng_state(state["random_cuda"])
         for name in ("step", *KEPT):
-            setattr(self, name, state[name])
+            if name in state:  # what an older version did not keep yet starts anew
+                setattr(self, name, state[name])
         self._use_threads()  # sums of another number of threads round otherwise
-        cell = self.model.recurrent.cell
-        hidden = state["hidden"]
-        self.state = None
-        if hidden is not None:
-            self.state = tuple(cell.state([part.to(self.device) for part in layer]) for layer in hidden)
+        self.state = each_tensor(state["hidden"], lambda part: part.to(self.device))
         for p, grad in zip(self.parameters, state["grads"], strict=True):
             p.grad = None if grad is None else grad.to(self.device)
         self.run.forget_metrics_after(self.step)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import statistics
 import time
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from recur.errors import OptionError
-from recur.models import LanguageModel
 
 
 def pick_device(name: str) -> torch.device:
@@ -24,7 +26,7 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def pick_threads(model: LanguageModel, batch: int, window: int) -> int:
+def pick_threads(step: Callable[[], object]) -> int:
     """One thread or all cores, whichever takes a training step faster now: on a busy machine, where threads wait for
     each other, one can be many times as fast as two."""
     was = torch.get_num_threads()
@@ -32,14 +34,20 @@ def pick_threads(model: LanguageModel, batch: int, window: int) -> int:
     candidates = sorted({1, min(cores, was)})
     if len(candidates) == 1:
         return candidates[0]
-    ids = torch.zeros(batch, window, dtype=torch.long)
     seconds: dict[int, list[float]] = {threads: [] for threads in candidates}
     for turn in range(5):
         for threads, times in seconds.items():
             torch.set_num_threads(threads)
             begun = time.perf_counter()
-            model.loss(model(ids), ids).backward()
+            step()
             if turn:  # the first one warms up
                 times.append(time.perf_counter() - begun)
     torch.set_num_threads(was)
     return min(candidates, key=lambda threads: statistics.fmean(seconds[threads]))
+
+
+def each_tensor(state: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same nest of tuples, plain ones, so that a checkpoint names no class, with each tensor changed."""
+    if state is None:
+        return None
+    return change(state) if isinstance(state, Tensor) else tuple(each_tensor(part, change) for part in state)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from torch.nn.functional import cross_entropy
 
 from recur.models import LanguageModel
 from recur.text.tokens import Ids
@@ -44,6 +45,30 @@ def mean_loss(
         total += float(torch.stack(losses).sum())
     model.train(was_training)
     return total / len(ids)
+
+
+@torch.no_grad()
+def free_running_gap(model: LanguageModel, ids: Ids, lead: int = 32, steps: int = 16, rows: int = 32) -> float:
+    """How much is lost when the model hears its own likeliest tokens instead of the text's: the mean loss of `steps`
+    tokens behind `lead` tokens of the text, without a teacher minus with one. Not a number for a text too short."""
+    rows = min(rows, len(ids) - lead - steps)
+    if rows < 1:
+        return math.nan
+    was_training = model.training
+    model.eval()
+    starts = np.linspace(0, len(ids) - lead - steps - 1, rows).astype(np.int64)
+    table = np.stack([np.asarray(ids[at : at + lead + steps + 1], np.int64) for at in starts])
+    text = torch.from_numpy(table).to(model.bias.device)
+    told = model(text[:, :-1]).logits[:, lead:]
+    predicted = model(text[:, : lead + 1])
+    logits, state, own = predicted.logits[:, -1], predicted.state, [predicted.logits[:, -1]]
+    for _ in range(steps - 1):
+        logits, state = model.step(logits.argmax(-1), state)
+        own.append(logits)
+    targets = text[:, lead + 1 :].flatten()
+    losses = [float(cross_entropy(each.flatten(0, 1), targets)) for each in (torch.stack(own, dim=1), told)]
+    model.train(was_training)
+    return losses[0] - losses[1]
 
 
 def perplexity(loss: float) -> float:

@@ -16,7 +16,7 @@ from recur.train.config import Config
 def make_optimizer(config: Config, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     decay = config.weight_decay
     if decay is None:  # what adamw takes from the weights themselves, the others would add to the gradient
-        decay = 0.1 if config.optimizer == "adamw" else 0.0
+        decay = 0.1 if config.optimizer == "adamw" and config.task == "language" else 0.0
     options: dict[str, Any] = {"lr": config.rate, "weight_decay": decay}
     if config.optimizer == "adam":
         return torch.optim.Adam(parameters, betas=(0.9, 0.99), fused=True, **options)

@@ -1,9 +1,10 @@
 """A run: a folder that holds all there is of it.
 
     config.toml          what was asked for
-    vocab.json           tokens and their ids
+    vocab.json           tokens and their ids; a task with several vocabularies names each file after its own
     model.safetensors    the best weights so far
     metrics.jsonl        one JSON object a line: what was measured, and when
+    samples.jsonl        what it wrote at each measurement, if `recur train` made it; baseline.json, the n-gram to beat
     resume/              what it takes to go on: two checkpoints, and latest.json with their checksums
 
 Every file is written beside its place, flushed to disk and moved there, so a process killed at any moment leaves the
@@ -23,27 +24,34 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from recur.errors import RunError
-from recur.models import LanguageModel, LanguageOptions
 from recur.text import Vocab
 from recur.train.config import Config
+from recur.train.tasks import Vocabs, task_of
 
 
 class Run:
     """One folder."""
 
-    def __init__(self, path: Path | str, config: Config, vocab: Vocab) -> None:
-        self.path, self.config, self.vocab = Path(path), config, vocab
+    def __init__(self, path: Path | str, config: Config, vocabs: Vocabs) -> None:
+        self.path, self.config, self.vocabs = Path(path), config, vocabs
+        self.task = task_of(config)
+
+    @property
+    def vocab(self) -> Vocab:
+        """The vocabulary of what the model writes or reads, where a task has but one."""
+        return self.vocabs["vocab"]
 
     @staticmethod
-    def create(path: Path | str, config: Config, vocab: Vocab) -> Run:
-        run = Run(path, config, vocab)
+    def create(path: Path | str, config: Config, vocabs: Vocab | Vocabs) -> Run:
+        run = Run(path, config, {"vocab": vocabs} if isinstance(vocabs, Vocab) else vocabs)
         if (run.path / "config.toml").exists():
             raise RunError(f"{run.path} holds a run already; go on with it (recur resume {run.path}) or name another")
         (run.path / "resume").mkdir(parents=True, exist_ok=True)
-        write_whole(run.path / "vocab.json", vocab.to_json().encode())
+        for name, vocab in run.vocabs.items():
+            write_whole(run.path / f"{name}.json", vocab.to_json().encode())
         write_whole(run.path / "config.toml", config.to_toml().encode())
         return run
 
@@ -53,18 +61,18 @@ class Run:
         if not (path / "config.toml").is_file():
             raise RunError(f"{path} is not a run: it has no config.toml")
         config = Config.of(**Config.read_toml(path / "config.toml"))
-        return Run(path, config, Vocab.load(path / "vocab.json"))
+        return Run(path, config, {name: Vocab.load(path / f"{name}.json") for name in task_of(config).vocab_names})
 
     # The model --------------------------------------------------------------------------------------------
 
-    def new_model(self) -> LanguageModel:
-        return LanguageModel(len(self.vocab), options_of(self.config))
+    def new_model(self) -> Any:
+        return self.task.new_model(self.vocabs)
 
-    def save_model(self, model: LanguageModel, **about: Any) -> None:
+    def save_model(self, model: nn.Module, **about: Any) -> None:
         weights = {name: value.detach().contiguous().cpu() for name, value in model.state_dict().items()}
         write_whole(self.path / "model.safetensors", save(weights, {k: json.dumps(v) for k, v in about.items()}))
 
-    def load_model(self, device: str = "cpu") -> LanguageModel:
+    def load_model(self, device: str = "cpu") -> Any:
         path = self.path / "model.safetensors"
         if not path.is_file():
             raise RunError(f"{self.path} has no model.safetensors yet: train it on (recur resume {self.path})")
@@ -74,25 +82,31 @@ class Run:
         except (SafetensorError, OSError) as error:
             raise RunError(f"{path} is damaged: {error}") from None
         model = self.new_model()
-        fit(model, weights, str(path), len(self.vocab))
+        self.fit(model, weights, str(path))
         return model.to(device).eval()
+
+    def fit(self, model: nn.Module, weights: dict[str, Tensor], name: str) -> None:
+        """Put weights into a model, or say what does not fit."""
+        expected = {key: tuple(value.shape) for key, value in model.state_dict().items()}
+        got = {key: tuple(value.shape) for key, value in weights.items()}
+        if expected != got:
+            first = next(k for k in sorted({*expected, *got}) if expected.get(k) != got.get(k))
+            sizes = " and ".join(f"a vocabulary of {len(vocab)}" for vocab in self.vocabs.values())
+            raise RunError(
+                f"{name} does not fit config.toml{' and ' if sizes else ''}{sizes}: "
+                f"{first} is {got.get(first, 'missing')} where {expected.get(first, 'nothing')} is expected"
+            )
+        model.load_state_dict(weights)
 
     # Metrics ----------------------------------------------------------------------------------------------
 
-    def log(self, entry: Mapping[str, Any]) -> None:
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as out:
+    def log(self, entry: Mapping[str, Any], file: str = "metrics.jsonl") -> None:
+        with (self.path / file).open("a", encoding="utf-8") as out:
             out.write(json.dumps(entry) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
         """All whole lines; one that a killed process left half-written is passed over."""
-        path = self.path / "metrics.jsonl"
-        found = []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-            try:
-                found.append(json.loads(line))
-            except ValueError:
-                continue
-        return found
+        return read_lines(self.path / "metrics.jsonl")
 
     def forget_metrics_after(self, step: int) -> None:
         """Drop what was measured behind the checkpoint that training goes on from: it will be measured again."""
@@ -139,22 +153,15 @@ class Run:
         raise RunError(f"{self.path} has no checkpoint to go on from" + "".join(f"; {c}" for c in complaints))
 
 
-def options_of(config: Config) -> LanguageOptions:
-    return LanguageOptions(**{name: getattr(config, name) for name in LanguageOptions.__dataclass_fields__})
-
-
-def fit(model: LanguageModel, weights: dict[str, Tensor], name: str, V: int) -> None:
-    """Put weights into a model, or say what does not fit."""
-    expected = {key: tuple(value.shape) for key, value in model.state_dict().items()}
-    got = {key: tuple(value.shape) for key, value in weights.items()}
-    if expected != got:
-        wrong = [k for k in sorted({*expected, *got}) if expected.get(k) != got.get(k)]
-        first = wrong[0]
-        raise RunError(
-            f"{name} does not fit config.toml and a vocabulary of {V}: "
-            f"{first} is {got.get(first, 'missing')} where {expected.get(first, 'nothing')} is expected"
-        )
-    model.load_state_dict(weights)
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file of JSON lines; what is no whole object is passed over."""
+    found = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return [entry for entry in found if isinstance(entry, dict)]
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -1,0 +1,82 @@
+"""Trees by levels against plain recursion, grids along diagonals against the double loop; forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bench.side_by_side import Contest, Tensors
+from recur.layers import Forest, Grid, Recursive
+from recur.layers.tree import Shape
+
+BATCH, WORDS, WIDTH = 64, 19, 150
+"""Trees as in the sentiment treebank, where a sentence has 19 words."""
+
+IMAGES, SIDE = 32, 28
+
+
+def contests() -> Iterator[Contest]:
+    for name in ("net", "rntn", "lstm", "child-sum"):
+        yield trees(name, WIDTH if name != "rntn" else 45)
+    for name in ("net", "lstm"):
+        for corners, width in ((1, 4), (4, 4), (4, 8), (4, 16)):
+            yield grids(name, corners, width)
+
+
+def trees(name: str, H: int) -> Contest:
+    torch.manual_seed(0)
+    random = np.random.default_rng(0)
+    shapes = [random_tree(random, int(random.integers(WORDS - 10, WORDS + 11))) for _ in range(BATCH)]
+    leaves = [sum(not below for below in shape) for shape in shapes]
+    net = Recursive(name, H, H)
+    x = torch.randn(sum(leaves), H, requires_grad=True)
+    weight = torch.randn(sum(map(len, shapes)), H)
+
+    def by_levels() -> Tensors:
+        return _everything(net, x, net(x, Forest.of(shapes))[0], weight)  # laying out the forest is part of the job
+
+    def recursion() -> Tensors:
+        parts = [net.plain(words, shape)[0] for words, shape in zip(x.split(leaves), shapes, strict=True)]
+        return _everything(net, x, torch.cat(parts), weight)
+
+    return Contest(f"{name} by levels / plain recursion, {BATCH} trees, H {H}", by_levels, recursion, tolerance=2e-4)
+
+
+def random_tree(random: np.random.Generator, leaves: int) -> Shape:
+    """Neighbours joined at random until one node is left: neither a chain nor balanced."""
+    children: list[tuple[int, ...]] = []
+
+    def grow(n: int) -> int:
+        below: tuple[int, ...] = ()
+        if n > 1:
+            left = int(random.integers(1, n))
+            below = (grow(left), grow(n - left))
+        children.append(below)
+        return len(children) - 1
+
+    grow(leaves)
+    return children
+
+
+def grids(name: str, corners: int, H: int) -> Contest:
+    torch.manual_seed(0)
+    net = Grid(name, 1, H, corners=corners)
+    x = torch.randn(IMAGES, SIDE, SIDE, 1, requires_grad=True)
+    weight = torch.randn(IMAGES, SIDE, SIDE, corners * H)
+    what = f"grid {name} by diagonals / double loop, {SIDE} × {SIDE}, B {IMAGES} H {H}, corners {corners}"
+    return Contest(
+        what,
+        lambda: _everything(net, x, net(x), weight),
+        lambda: _everything(net, x, net.plain(x), weight),
+        tolerance=1e-3,
+    )
+
+
+def _everything(net: nn.Module, x: Tensor, outputs: Tensor, weight: Tensor) -> Tensors:
+    names, leaves = zip(*[("x", x), *net.named_parameters()], strict=True)
+    grads = torch.autograd.grad((outputs * weight).sum(), leaves)
+    found = {f"grad {name}": grad for name, grad in zip(names, grads, strict=True)}
+    return {"outputs": outputs.detach()} | found

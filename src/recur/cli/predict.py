@@ -1,0 +1,143 @@
+"""recur predict: what a trained model makes of each line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cyclopts import App
+
+from recur.cli.options import Output
+from recur.cli.screen import Screen
+from recur.errors import OptionError, TextError
+
+if TYPE_CHECKING:
+    from recur.train.tasks import Opened
+
+verb = App(
+    help_epilogue="""Examples:
+  recur predict runs/g2p words.txt --beam 5 --nbest 3
+  echo abac | recur predict runs/g2p                  as lines come in
+  recur predict runs/g2p-1 runs/g2p-2 words.txt       several models as one
+  recur predict runs/g2p words.txt --samples 3 --temperature 0.7 --seed 1 --json
+  recur predict runs/names surnames.txt --json        the probability of each class
+  recur predict runs/airline airline.csv              the steps behind the last value"""
+)
+
+
+@verb.default
+def predict(
+    models: list[Path],
+    /,
+    *,
+    beam: int | None = None,
+    nbest: int | None = None,
+    length_penalty: float | None = None,
+    samples: int | None = None,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+    device: str = "cpu",
+    output: Output = Output(),  # noqa: B008  frozen
+) -> None:
+    """Write what a model makes of each line: `input TAB output`, and `TAB score` where there are several.
+
+    Parameters
+    ----------
+    models
+        Runs; several of one task and with the same vocabularies write as one, by the mean of their probabilities. What
+        is no run is a file of inputs, a line each; standard input, if there is none.
+    beam
+        Width of the beam search; 1, if not given: the likeliest symbol at each step.
+    nbest
+        So many of what the beam search finds, best first.
+    length_penalty
+        Rank by log P / ((5 + length) / 6)^this; 0, if not given.
+    samples
+        Draw so many instead of searching.
+    temperature
+        For drawn ones: below 1 safer, above 1 wilder.
+    top_k
+        For drawn ones: among the k likeliest symbols only.
+    top_p
+        For drawn ones: among the likeliest that together have this probability.
+    seed
+        For drawn ones: the same seed, the same output.
+    device
+        cpu, cuda or auto.
+    """
+    screen = Screen(output)
+    opened, files = open_runs(models, device)
+    asked = {"beam": beam, "nbest": nbest, "length_penalty": length_penalty, "samples": samples, "seed": seed}
+    asked |= {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    options = {name: value for name, value in asked.items() if value is not None}
+    if nbest is not None and beam is None:
+        options["beam"] = nbest
+    several = (nbest or samples or 1) > 1
+    found: list[dict[str, Any]] = []
+    cut, unknown = 0, set()
+    for lines in _arriving() if not files else map(_whole, files):
+        for row in opened.predict(lines, **options):
+            cut += bool(row.get("cut"))
+            unknown |= set(row.get("unknown", ()))
+            for made in row.get("nbest", [row]):
+                score = f"\t{made['score']:.4f}" if several else ""
+                screen.write(f"{row['input']}\t{made['output']}{score}")
+            if screen.json:
+                found.append(row if several else {name: value for name, value in row.items() if name != "nbest"})
+        sys.stdout.flush()
+    if cut:
+        screen.note(f"{cut} did not end by themselves and were cut; --longest of training is the bound")
+    if unknown:
+        screen.note(f"never seen in training: {', '.join(map(repr, sorted(unknown)[:10]))}")
+    screen.result({"run": [str(path) for path in models if _is_run(path)], "predictions": found})
+
+
+def open_runs(models: list[Path], device: str) -> tuple[Opened, list[str]]:
+    """The runs among what was named, as one model, and the rest."""
+    from recur.train.run import Run
+
+    runs = [Run.open(path) for path in models if _is_run(path)]
+    if not runs:
+        raise OptionError(f"no run among {', '.join(map(str, models))}: a run is a folder with a config.toml")
+    return runs[0].task.open(runs[0], device, runs[1:]), [str(path) for path in models if not _is_run(path)]
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "config.toml").exists()
+
+
+def _whole(name: str) -> Iterator[str]:
+    from recur.text.pairs import read_lines
+
+    for number, line in enumerate(read_lines(name), start=1):
+        if not line.strip():
+            raise TextError(f"{name}:{number}: the source is empty")
+        yield line
+
+
+def _arriving() -> Iterator[list[str]]:
+    """The lines of standard input, those that have arrived together, so that nobody waits for a batch to fill."""
+    import unicodedata
+
+    held, number = b"", 0
+    while True:
+        read = sys.stdin.buffer.read1(1 << 16)  # type: ignore[union-attr]
+        *lines, held = (held + read).split(b"\n") if read else (held, b"")
+        texts = []
+        for line in lines if read or lines[0] else []:
+            number += 1
+            try:
+                text = unicodedata.normalize("NFC", line.decode().rstrip("\r"))
+            except UnicodeDecodeError:
+                raise TextError(f"standard input:{number} is not UTF-8") from None
+            if not text.strip():
+                raise TextError(f"standard input:{number}: the source is empty")
+            texts.append(text)
+        if texts:
+            yield texts
+        if not read:
+            return

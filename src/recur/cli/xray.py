@@ -1,0 +1,83 @@
+"""recur xray: what a trained network does with a text, and what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cyclopts import App
+
+from recur.cli.options import Common
+from recur.cli.screen import Screen
+from recur.errors import OptionError
+
+if TYPE_CHECKING:
+    from recur.probes import Report
+
+verb = App(
+    help_epilogue="""Examples:
+  recur xray runs/book                        on its validation text
+  recur xray runs/book chapter.txt --html report.html
+  recur xray runs/book --json --tokens 1000"""
+)
+
+
+@verb.default
+def xray(
+    run: Path,
+    file: str | None = None,
+    /,
+    *,
+    html: Path | None = None,
+    tokens: int = 4000,
+    device: str = "cpu",
+    common: Common = Common(),  # noqa: B008  frozen
+) -> None:
+    """Look into a trained model while it reads a text: findings, worst first, each with what to try.
+
+    Parameters
+    ----------
+    run
+        The run's folder.
+    file
+        A text; the run's validation part, if not given.
+    html
+        Write a report with figures to this file; it opens offline.
+    tokens
+        How much of the text to look at.
+    device
+        cpu, cuda or auto.
+    """
+    from recur.probes import xray as look
+    from recur.text import Corpus
+    from recur.train.run import write_whole
+    from recur.use import load
+
+    screen = Screen(common)
+    if tokens < 8:
+        raise OptionError(f"--tokens must be at least 8, got {tokens}")
+    model = load(run, device)
+    with screen.busy("looking"):
+        report = look(model, Corpus.of(file) if file else None, tokens=tokens, seed=common.seed)
+    if html is not None:
+        with screen.busy("drawing"):
+            written = report.html()
+        write_whole(html, written.encode())
+        screen.note(f"written to {html}")
+    _show(screen, report)
+    screen.result(report.as_dict())
+
+
+def _show(screen: Screen, report: Report) -> None:
+    from rich.text import Text
+
+    from recur.probes import Level
+
+    looks = {Level.FAULT: "bold red", Level.CONCERN: "bold yellow"}
+    for finding in report.troubles:
+        screen.show(Text(finding.level.name.lower(), looks[finding.level]).append(f"  {finding.probe}", "bold"))
+        screen.show(f"  {finding.verdict}", f"  try: {finding.advice}", "")
+    sound = [finding for finding in report.findings if finding.level == Level.SOUND]
+    screen.show(Text("sound", "bold green") if report.troubles else Text("nothing to mend", "bold green"))
+    for finding in sound:
+        screen.show(f"  {finding.probe}: {finding.verdict}")

@@ -1,0 +1,151 @@
+"""Sequences from a network that writes: the likeliest symbol at each step, drawn ones, or those a beam search finds.
+
+All of them drive a `Writer` for all rows of a batch at once. Rows stop at different times; none writes more than
+`longest` symbols, and one that had to be cut says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from recur.decode.sampling import Choice
+from recur.decode.writer import Writer, Written
+from recur.errors import OptionError
+from recur.text import BOS, EOS, PAD, UNK
+
+NEVER_WRITTEN = [UNK, PAD, BOS]
+
+
+def greedy(writer: Writer) -> list[Written]:
+    """The likeliest symbol at every step, for each row."""
+    return [row[0] for row in _write(writer, 1, lambda logp: logp.argmax(-1))]
+
+
+def sample(writer: Writer, choice: Choice, samples: int = 1, seed: int | None = None) -> list[list[Written]]:
+    """So many drawn sequences for each row."""
+    if samples < 1:
+        raise OptionError(f"samples must be at least 1, got {samples}")
+    generator = torch.Generator()
+    generator.manual_seed(seed) if seed is not None else generator.seed()
+    return _write(writer, samples, lambda logp: choice.draw(logp, generator).to(logp.device))
+
+
+@torch.no_grad()
+def _write(writer: Writer, k: int, choose: Callable[[Tensor], Tensor]) -> list[list[Written]]:
+    N = writer.rows * k
+    scores = torch.zeros(N, dtype=torch.float64, device=writer.device)
+    left, lengths = None, writer.lengths()
+    if lengths is not None:
+        lengths = lengths.repeat_interleave(k, 0)
+        left = choose(lengths)
+        scores += lengths.gather(1, left[:, None])[:, 0]
+    tokens = torch.full((N,), BOS, device=writer.device)
+    alive = torch.ones(N, dtype=torch.bool, device=writer.device)
+    carried = writer.begin(k, left)
+    written = []
+    for _ in range(writer.longest + 1):  # the last step can only end what is written
+        logp, carried = writer.step(tokens, carried)
+        logp[:, NEVER_WRITTEN] = -torch.inf
+        tokens = choose(logp)
+        scores += logp.gather(1, tokens[:, None])[:, 0].masked_fill(~alive, 0)
+        alive = alive & (tokens != EOS)
+        written.append(tokens.masked_fill(~alive, PAD))
+        if not bool(alive.any()):
+            break
+    rows = torch.stack(written, dim=1)[:, : writer.longest].tolist()
+    made = [
+        Written(_without_padding(ids), score, cut)
+        for ids, score, cut in zip(rows, scores.tolist(), alive.tolist(), strict=True)
+    ]
+    return [made[at : at + k] for at in range(0, N, k)]
+
+
+@torch.no_grad()
+def search(writer: Writer, width: int, nbest: int = 1, penalty: float = 0.0) -> list[list[Written]]:
+    """The `nbest` best sequences that a beam of this width finds for each row, best first.
+
+    Sequences are ranked by log P / ((5 + |y|) / 6)^penalty (Wu et al. 2016), |y| counting the end; 0 is log P itself.
+    A row is done when nothing that is still being written can become better than what it has.
+    """
+    if width < 1:
+        raise OptionError(f"beam must be at least 1 wide, got {width}")
+    if not 1 <= nbest <= width:
+        raise OptionError(f"nbest must lie in 1 … {width}, the width of the beam, got {nbest}")
+    if not 0 <= penalty < float("inf"):
+        raise OptionError(f"length penalty must not be negative, got {penalty}")
+    B, k, longest, device = writer.rows, width, writer.longest, writer.device
+    scores, left = _start(writer, k)
+    carried = writer.begin(k, left)
+    tokens = torch.full((B * k,), BOS, device=device)
+    history = torch.empty(B, k, 0, dtype=torch.long, device=device)
+    rank, raw = torch.full_like(scores, -torch.inf), torch.full_like(scores, -torch.inf)
+    done = torch.full((B, k, longest), PAD, device=device)  # the best that ended, by rank
+    first = torch.arange(B, device=device)[:, None] * k
+    for t in range(1, longest + 2):
+        logp, carried = writer.step(tokens, carried)
+        logp[:, NEVER_WRITTEN] = -torch.inf
+        total = scores[:, :, None] + logp.double().view(B, k, -1)
+        ended = total[:, :, EOS]
+        rank, best = torch.cat([rank, ended / _length(t) ** penalty], dim=1).topk(k)
+        raw = torch.cat([raw, ended], dim=1).gather(1, best)
+        done = torch.cat([done, pad(history, (0, longest + 1 - t), value=PAD)], dim=1)
+        done = done.gather(1, best[:, :, None].expand(-1, -1, longest))
+        if t > longest:
+            break
+        total[:, :, EOS] = -torch.inf
+        scores, flat = total.flatten(1).topk(k)
+        rows, tokens = flat // writer.V, flat % writer.V
+        history = torch.cat([history.gather(1, rows[:, :, None].expand(-1, -1, t - 1)), tokens[:, :, None]], dim=2)
+        if bool((rank[:, nbest - 1] >= scores[:, 0] / _length(longest + 1) ** penalty).all()):
+            break
+        tokens, carried = tokens.flatten(), writer.pick(carried, (first + rows).flatten())
+    found = []
+    for sequences, totals in zip(done[:, :nbest].tolist(), raw[:, :nbest].tolist(), strict=True):
+        both = zip(sequences, totals, strict=True)
+        found.append([Written(_without_padding(ids), score, False) for ids, score in both if score > -torch.inf])
+    for row, cut, score in zip(found, history[:, 0].tolist(), scores[:, 0].tolist(), strict=True):
+        if not row:  # nothing ended: the best there is, cut
+            row.append(Written(cut, score, True))
+    return found
+
+
+def _length(t: int) -> float:
+    """By a power of this a sequence of t symbols is excused for its length."""
+    return (5 + t) / 6
+
+
+def _start(writer: Writer, k: int) -> tuple[Tensor, Tensor | None]:
+    """Scores (B, k) of the hypotheses to start with, and their lengths (B · k,), where those are settled first."""
+    scores = torch.full((writer.rows, k), -torch.inf, dtype=torch.float64, device=writer.device)
+    lengths = writer.lengths()
+    if lengths is None:
+        scores[:, 0] = 0.0
+        return scores, None
+    n = min(k, lengths.shape[1])
+    scores[:, :n], left = lengths.double().topk(n)
+    return scores, pad(left, (0, k - n)).flatten()
+
+
+def _without_padding(ids: list[int]) -> list[int]:
+    return [k for k in ids if k != PAD]
+
+
+@torch.no_grad()
+def likelihood(writer: Writer, targets: Tensor, lengths: Tensor) -> Tensor:
+    """log P of one given sequence for each row, (B,): targets (B, T), of which lengths (B,) count; the end included."""
+    scores = torch.zeros(writer.rows, dtype=torch.float64, device=writer.device)
+    table = writer.lengths()
+    if table is not None:
+        scores += table.gather(1, lengths[:, None])[:, 0]
+    carried = writer.begin(1, None if table is None else lengths)
+    tokens = torch.full((writer.rows,), BOS, device=writer.device)
+    for t in range(targets.shape[1] + 1):
+        logp, carried = writer.step(tokens, carried)
+        tokens = targets[:, t] if t < targets.shape[1] else torch.full_like(tokens, EOS)
+        tokens = tokens.masked_fill(lengths == t, EOS)
+        scores += logp.gather(1, tokens[:, None])[:, 0].masked_fill(lengths < t, 0)
+    return scores

@@ -1,0 +1,81 @@
+"""What can write a sequence, whichever way it ends, and what is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from recur.errors import OptionError
+
+
+class Writer(Protocol):
+    """About to write for each row of a batch: `recur.models.Writing`, or several of them as one."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def V(self) -> int: ...  # noqa: N802
+
+    @property
+    def longest(self) -> int:
+        """How many symbols it writes at most."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def lengths(self) -> Tensor | None:
+        """log P(τ), (B, longest + 1), where lengths are settled before writing."""
+
+    def begin(self, k: int, left: Tensor | None = None) -> Any:
+        """What k hypotheses for each row start with; `left` (B · k,) are their lengths."""
+
+    def step(self, tokens: Tensor, carried: Any) -> tuple[Tensor, Any]:
+        """Tokens (B · k,); log-probabilities (B · k, V) of what comes next, where <eos> is the end."""
+
+    def pick(self, carried: Any, index: Tensor) -> Any:
+        """The hypotheses of these numbers."""
+
+
+class Written(NamedTuple):
+    """One sequence."""
+
+    ids: list[int]
+    score: float
+    """Its log-probability, the end included."""
+    cut: bool
+    """Whether it had to be stopped."""
+
+
+class Ensemble:
+    """Several writers as one: the mean of their probabilities at every step."""
+
+    def __init__(self, writers: Sequence[Writer]) -> None:
+        self.writers = writers
+        first = writers[0]
+        self.rows, self.V, self.device = first.rows, first.V, first.device
+        self.longest = min(writer.longest for writer in writers)
+        if len({(writer.V, writer.lengths() is None) for writer in writers}) > 1:
+            raise OptionError("models that write as one need the same vocabulary and the same way of stopping")
+
+    def lengths(self) -> Tensor | None:
+        tables = [table for writer in self.writers if (table := writer.lengths()) is not None]
+        return _mean([table[:, : self.longest + 1] for table in tables]) if tables else None
+
+    def begin(self, k: int, left: Tensor | None = None) -> Any:
+        return [writer.begin(k, left) for writer in self.writers]
+
+    def step(self, tokens: Tensor, carried: Any) -> tuple[Tensor, Any]:
+        steps = [writer.step(tokens, own) for writer, own in zip(self.writers, carried, strict=True)]
+        return _mean([logp for logp, _ in steps]), [own for _, own in steps]
+
+    def pick(self, carried: Any, index: Tensor) -> Any:
+        return [writer.pick(own, index) for writer, own in zip(self.writers, carried, strict=True)]
+
+
+def _mean(tables: list[Tensor]) -> Tensor:
+    """log of the mean probability."""
+    return torch.stack(tables).exp().mean(0).log()

@@ -1,0 +1,56 @@
+"""Attention: what of a memory each query needs, as a weighted mean of it.
+
+    a_ts = softmax over s of score(q_t, m_s)        c_t = Σ_s a_ts m_s
+
+    additive   score(q, m) = v · tanh(W q + K m)    Bahdanau, Cho and Bengio 2015
+    dot        score(q, m) = (W q) · (K m) / √A     scaled dot product, Vaswani et al. 2017, with one head
+
+Places that a mask excludes have weight 0. W and K take queries (of width Q) and memory (of width M) to width A.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from recur.errors import OptionError, ShapeError, unknown
+
+KINDS = ("additive", "dot")
+
+
+class Attention(nn.Module):
+    """Queries (B, T, Q) over a memory (B, S, M) → contexts (B, T, M) and weights (B, T, S)."""
+
+    def __init__(self, kind: str, query_size: int, memory_size: int, size: int) -> None:
+        super().__init__()
+        if kind not in KINDS:
+            raise OptionError(unknown("attention", kind, KINDS))
+        self.kind, self.size = kind, size
+        self.query = nn.Linear(query_size, size, bias=kind == "additive")
+        self.key = nn.Linear(memory_size, size, bias=False)
+        self.score = nn.Linear(size, 1, bias=False) if kind == "additive" else None
+
+    def keys(self, memory: Tensor) -> Tensor:
+        """K m_s, (B, S, A): once for a memory, however often it is asked."""
+        keys: Tensor = self.key(memory)
+        return keys
+
+    def forward(
+        self, query: Tensor, memory: Tensor, mask: Tensor | None = None, keys: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """`mask` (B, S) is true where there is something to attend to; every row needs one such place."""
+        if query.dim() != 3 or memory.dim() != 3 or len(query) != len(memory):
+            shapes = f"{tuple(query.shape)} and {tuple(memory.shape)}"
+            raise ShapeError(f"Attention: query must be (B, T, Q) and memory (B, S, M), got {shapes}")
+        keys = self.keys(memory) if keys is None else keys
+        if self.score is None:
+            scores = self.query(query) @ keys.transpose(1, 2) / math.sqrt(self.size)
+        else:
+            # (B, T, S, A) is by far the largest tensor here: one of it is enough.
+            scores = self.score((self.query(query)[:, :, None] + keys[:, None]).tanh_()).squeeze(-1)
+        if mask is not None:
+            scores = scores.masked_fill(~mask[:, None], -torch.inf)
+        weights = scores.softmax(-1)
+        return weights @ memory, weights

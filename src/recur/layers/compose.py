@@ -1,0 +1,172 @@
+"""Compositions: the equations of one node, made of its input and of the nodes before it.
+
+A chain has one predecessor, the step before. A node of a tree has its children, a point of a grid the neighbours above
+and to the left. Whatever they are called, they come as h_1 … h_K, and what differs from a cell is one sum:
+
+    a = W x + b + Σ_k U_k h_k          x: a leaf's word or a grid's pixel; a node without one, and a missing h_k, add 0
+
+    net         h = tanh(a)                                            the recursive net
+    rntn        h = tanh(a + [h_1; h_2]ᵀ V [h_1; h_2] / 2H)            a form of its own for every unit
+    lstm        i, o, f_1 … f_K = σ(a_i, a_o, a_f1 … a_fK)   g = tanh(a_g)
+                c = i ⊙ g + Σ_k f_k ⊙ c_k                    h = o ⊙ tanh(c)
+    child-sum   the same for any number of children in any order: h̃ = Σ_k h_k in place of the h_k for i, o and g;
+                f_k = σ(W_f x + U_f h_k + b_f) sees its own child alone
+
+Goller and Küchler 1996 and Deep Learning, section 10.6 (net); Socher et al. 2013 (rntn); Tai, Socher and Manning 2015
+(both of lstm, on trees); Graves, Fernández and Schmidhuber 2007 (net and lstm, on grids).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from recur.errors import OptionError, unknown
+from recur.layers.checks import whole
+
+States = tuple[Tensor, ...]
+
+
+class Composition(nn.Module):
+    """n nodes at once. `arity` is how many predecessors a node has; None is any number."""
+
+    arity: ClassVar[int | None] = 2
+    states: ClassVar[tuple[str, ...]] = ("h",)
+    gates: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, input_size: int, hidden_size: int, *, device: Any = None, dtype: Any = None) -> None:
+        super().__init__()
+        D, H, G = whole("input_size", input_size, 1), whole("hidden_size", hidden_size, 1), len(self.gates)
+        self.input_size, self.hidden_size = D, H
+        where = {"device": device, "dtype": dtype}
+        self.weight_x = nn.Parameter(torch.empty(G * H, D, **where))
+        self.weight_h = nn.Parameter(torch.empty(G * H, (self.arity or 1) * H, **where))
+        self.bias = nn.Parameter(torch.empty(G * H, **where))
+        self._more(where)
+        self.reset_parameters()
+
+    def _more(self, where: dict[str, Any]) -> None:
+        """Weights of a composition's own."""
+
+    def reset_parameters(self) -> None:
+        """W and U as Glorot and Bengio draw them, gate by gate; biases zero."""
+        for weight in (self.weight_x, self.weight_h):
+            for block in weight.detach().chunk(len(self.gates)):
+                nn.init.xavier_uniform_(block)
+        nn.init.zeros_(self.bias)
+
+    def share(self, x: Tensor) -> Tensor:
+        """W x + b, (n, G·H): the input's share, of as many nodes as there are, in one product."""
+        return linear(x, self.weight_x, self.bias)
+
+    def forward(self, share: Tensor | None, before: States | None, owner: Tensor, n: int) -> States:
+        """The states of n nodes, (n, H) each.
+
+        share   (n, G·H) from `share`; None where nodes have no input of their own
+        before  the states of all their predecessors, one node's after another's, (m, H) each; None for none
+        owner   (m,): which of the n nodes a predecessor belongs to
+        """
+        if before is None:
+            assert share is not None
+            return self.step(share, None)
+        H = self.hidden_size
+        together = before[0].reshape(-1, self.weight_h.shape[1])
+        a = linear(together, self.weight_h, self.bias if share is None else None)
+        if share is not None:
+            a = a + share
+        return self.step(a, tuple(part.view(len(a), -1, H) for part in before))
+
+    def step(self, a: Tensor, before: States | None) -> States:
+        """From a (n, G·H) and the predecessors' states (n, K, H) to the node's own."""
+        raise NotImplementedError
+
+
+class RecursiveNet(Composition):
+    gates = ("h",)
+
+    def step(self, a: Tensor, before: States | None) -> States:
+        return (torch.tanh(a),)
+
+
+class TensorNet(Composition):
+    gates = ("h",)
+
+    def _more(self, where: dict[str, Any]) -> None:
+        H = self.hidden_size
+        self.tensor = nn.Parameter(torch.empty(H, 2 * H, 2 * H, **where))
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        nn.init.uniform_(self.tensor, -0.5, 0.5)
+
+    def step(self, a: Tensor, before: States | None) -> States:
+        if before is not None:
+            pair = before[0].flatten(1)
+            H, W = self.hidden_size, pair.shape[1]
+            halves = (pair @ self.tensor.permute(1, 0, 2).reshape(W, H * W)).view(-1, H, W)
+            # A sum of (2H)² terms moves 2H times as far as one of 2H when all its weights take a step alike, as they do
+            # under Adam: divided by 2H it keeps pace with the linear part.
+            a = a + (halves @ pair[:, :, None]).squeeze(-1) / W
+        return (torch.tanh(a),)
+
+
+class TreeLSTM(Composition):
+    gates = ("i", "o", "f1", "f2", "g")  # what goes through σ lies together
+    states = ("h", "c")
+
+    def step(self, a: Tensor, before: States | None) -> States:
+        H = self.hidden_size
+        gates, g = a.split([4 * H, H], dim=-1)  # split, not indexed: its gradient is put together once
+        i, o, f = torch.sigmoid(gates).split([H, H, 2 * H], dim=-1)
+        c = i * torch.tanh(g)
+        if before is not None:
+            c = c + (f.view(-1, 2, H) * before[1]).sum(1)
+        return o * torch.tanh(c), c
+
+
+class ChildSum(Composition):
+    arity = None
+    gates = ("i", "o", "g", "f")  # what sees the sum of all children lies together
+    states = ("h", "c")
+
+    def forward(self, share: Tensor | None, before: States | None, owner: Tensor, n: int) -> States:
+        H = self.hidden_size
+        own, forget = (self.bias if share is None else share).split([3 * H, H], dim=-1)
+        memory: Tensor | float = 0.0
+        if before is not None:
+            h, c = before
+            of_sum, of_each = self.weight_h.split([3 * H, H])
+            own = own + linear(h.new_zeros(n, H).index_add(0, owner, h), of_sum)
+            f = torch.sigmoid(linear(h, of_each) + (forget if share is None else forget[owner]))
+            memory = h.new_zeros(n, H).index_add(0, owner, f * c)
+        i, o, g = own.chunk(3, dim=-1)
+        c = torch.sigmoid(i) * torch.tanh(g) + memory
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+
+COMPOSITIONS: dict[str, type[Composition]] = {
+    "net": RecursiveNet,
+    "rntn": TensorNet,
+    "lstm": TreeLSTM,
+    "child-sum": ChildSum,
+}
+
+
+def make_composition(kind: str, input_size: int, hidden_size: int, **where: Any) -> Composition:
+    """By name; `tree-lstm` is lstm."""
+    name = "lstm" if kind == "tree-lstm" else kind
+    if name not in COMPOSITIONS:
+        raise OptionError(unknown("composition", kind, [*COMPOSITIONS, "tree-lstm"]))
+    return COMPOSITIONS[name](input_size, hidden_size, **where)
+
+
+def check_arity(composition: Composition, counts: Sequence[int], what: str) -> None:
+    """Refuse predecessors that a composition cannot take."""
+    K = composition.arity
+    wrong = [n for n in counts if n and K is not None and n != K]
+    if wrong:
+        raise OptionError(f"{type(composition).__name__} joins {K} nodes, {what} has one of {wrong[0]}; take child-sum")

@@ -1,0 +1,78 @@
+"""A recurrent network that knows something beside its inputs.
+
+Of a vector c (Deep Learning, section 10.2.4), which can reach the network in two ways, or in both:
+
+    input      h_t = f(W x_t + R c + U h_{t−1})      a bias of its own for every sequence
+    initial    h_0 = tanh(B c + b)                   for every layer, and for every state of the cell
+
+Of a sequence c_1 … c_T as long as the inputs, each step has its own share:
+
+    aligned    h_t = f(W x_t + R c_t + U h_{t−1})
+
+Where x_t is the output before, y_{t−1}, the outputs depend on each other; where it is a constant they are independent
+given c. W and R lie side by side in one matrix, the cell's weight_ih, so that one product takes both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from recur.errors import OptionError, ShapeError, unknown
+from recur.layers.recurrent import Recurred, Recurrent
+
+WAYS = ("none", "initial", "input", "both", "aligned")
+
+
+class Conditioned(nn.Module):
+    """`Recurrent` with a context of width C; options are its own."""
+
+    def __init__(
+        self, cell: Any, input_size: int, hidden_size: int, context_size: int, way: str = "both", **options: Any
+    ) -> None:
+        super().__init__()
+        if way not in WAYS:
+            raise OptionError(unknown("condition", way, WAYS))
+        if options.get("bidirectional"):
+            raise OptionError("a network with a context runs forward only: its start is the context's")
+        self.way, self.context_size = way, context_size
+        self.by_input, self.by_start = way in ("input", "both", "aligned"), way in ("initial", "both")
+        width = input_size + (context_size if self.by_input else 0)
+        self.recurrent = Recurrent(cell, width, hidden_size, **options)
+        parts = self.recurrent.layers * len(self.recurrent.cell.states)
+        self.bridge = nn.Linear(context_size, parts * hidden_size) if self.by_start else None
+
+    def start(self, context: Tensor) -> tuple[Any, ...] | None:
+        """The state before the first step, of a context (B, C): h_0 of every layer, or None, for zeros."""
+        if self.bridge is None:
+            return None
+        net = self.recurrent
+        parts = iter(torch.tanh(self.bridge(context)).chunk(net.layers * len(net.cell.states), dim=-1))
+        return tuple(net.cell.state([next(parts) for _ in net.cell.states]) for _ in range(net.layers))
+
+    def forward(self, x: Tensor, context: Tensor, state: Sequence[Any] | None = None) -> Recurred:
+        """Inputs (B, T, D) with a context (B, C), or (B, T, C) where `way` is aligned; from `state`, if it is given."""
+        if state is None and self.by_start:
+            state = self.start(context)
+        recurred: Recurred = self.recurrent(self._beside(x, context), state)
+        return recurred
+
+    def step(self, x: Tensor, context: Tensor, state: Sequence[Any] | None) -> tuple[Tensor, tuple[Any, ...]]:
+        """One step for use, not for training: (B, D) and the context of this step, (B, C)."""
+        if state is None and self.by_start:
+            state = self.start(context)
+        return self.recurrent.step(torch.cat([x, context], dim=-1) if self.by_input else x, state)
+
+    def _beside(self, x: Tensor, context: Tensor) -> Tensor:
+        if not self.by_input:
+            return x
+        if self.way != "aligned":
+            context = context[:, None].expand(-1, x.shape[1], -1)
+        if context.shape[:2] != x.shape[:2]:
+            raise ShapeError(
+                f"a context that is aligned has as many steps as the inputs, {x.shape[1]}; got {tuple(context.shape)}"
+            )
+        return torch.cat([x, context], dim=-1)

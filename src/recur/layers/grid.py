@@ -1,0 +1,99 @@
+"""Recurrence in two dimensions: a composition over grids, whose points see the neighbours that were read before them.
+
+    h_ij = compose(x_ij, h_{i−1,j}, h_{i,j−1})          reading from the top left corner
+
+The points of an anti-diagonal, i + j = d, see only those of the one before: a diagonal is one product, and a grid of
+R × C is R + C − 1 steps instead of R · C. What two directions are to a sequence, four corners are to a grid: with them
+the output at every point has seen all of the grid, in four parts that meet there (Graves, Fernández and Schmidhuber
+2007). So yes, the bidirectional network does extend to two dimensions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from recur.errors import OptionError, ShapeError, unknown
+from recur.layers.compose import COMPOSITIONS, Composition, RecursiveNet, States, TreeLSTM
+from recur.layers.diagonals import LSTM, Along, Net, Reordered
+
+CORNERS: dict[int, list[tuple[int, ...]]] = {1: [()], 2: [(), (1, 2)], 4: [(), (2,), (1,), (1, 2)]}
+"""Which axes of (B, R, C, D) are turned around for each corner; two are opposite ones."""
+
+COMPOSES: dict[type[Composition], Any] = {RecursiveNet: Net, TreeLSTM: LSTM}
+"""The compositions that run along diagonals, and what runs them."""
+
+
+class Grid(nn.Module):
+    """A composition over grids: (B, R, C, D) in, (B, R, C, corners · H) out.
+
+    compose   net, the two-dimensional RNN, or lstm, the two-dimensional LSTM; see recur.layers.compose
+    corners   1, 2 (top left and bottom right) or 4: where reading starts, each with weights of its own
+    """
+
+    def __init__(
+        self,
+        compose: str,
+        input_size: int,
+        hidden_size: int,
+        *,
+        corners: int = 1,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if corners not in CORNERS:
+            raise OptionError(f"a grid is read from 1, 2 or 4 corners, got {corners!r}")
+        known = [name for name, kind in COMPOSITIONS.items() if kind in COMPOSES]
+        if compose not in known:
+            raise OptionError(unknown("composition of a grid", compose, known))
+        self.turns = CORNERS[corners]
+        kind = COMPOSITIONS[compose]
+        self._step = COMPOSES[kind]
+        made = [kind(input_size, hidden_size, device=device, dtype=dtype) for _ in self.turns]
+        self.composes = nn.ModuleList(made)
+        self.input_size, self.output_size = input_size, corners * hidden_size
+
+    def forward(self, x: Tensor) -> Tensor:
+        self._check(x)
+        B, R, C, D = x.shape
+        rows = torch.arange(R, device=x.device)[:, None]
+        order = ((rows + torch.arange(C, device=x.device)) * R + rows).flatten().argsort()  # each from its top row down
+        back = order.argsort()
+        turned = torch.stack([x.flip(turn) for turn in self.turns])
+        points = turned.permute(0, 4, 2, 3, 1).reshape(-1, D, R * C, B)
+        W, U, b = (torch.stack([getattr(c, name) for c in self.composes]) for name in ("weight_x", "weight_h", "bias"))
+        share = torch.baddbmm(b[:, :, None], W, Reordered.apply(points, order, back).flatten(2))
+        h: Tensor = Along.apply(share, U, R, C, self._step)
+        outputs = Reordered.apply(h.unflatten(2, (R * C, B)), back, order).unflatten(2, (R, C)).permute(0, 4, 2, 3, 1)
+        return torch.cat([part.flip(turn) for part, turn in zip(outputs, self.turns, strict=True)], dim=-1)
+
+    def plain(self, x: Tensor) -> Tensor:
+        """The definition: corner by corner, row by row, point by point."""
+        self._check(x)
+        corners = zip(self.composes, self.turns, strict=True)
+        return torch.cat([_point_by_point(compose, x.flip(turn)).flip(turn) for compose, turn in corners], dim=-1)
+
+    def _check(self, x: Tensor) -> None:
+        if not isinstance(x, Tensor) or x.dim() != 4 or x.shape[-1] != self.input_size or 0 in x.shape:
+            got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            hint = "; add an axis with x[..., None]" if isinstance(x, Tensor) and x.dim() == 3 else ""
+            raise ShapeError(f"Grid: x must be (B, R, C, D={self.input_size}), got {got}{hint}")
+
+
+def _point_by_point(compose: Any, x: Tensor) -> Tensor:
+    B, R, C, _ = x.shape
+    H = compose.hidden_size
+    zero: States = tuple(x.new_zeros(B, H) for _ in compose.states)
+    owner = torch.arange(B, device=x.device).repeat_interleave(2)
+    above: list[States] = [zero] * C
+    rows = []
+    for i in range(R):
+        left = zero
+        for j in range(C):
+            pairs = tuple(torch.stack(both, dim=1).view(-1, H) for both in zip(above[j], left, strict=True))
+            left = above[j] = compose(compose.share(x[:, i, j]), pairs, owner, B)
+        rows.append(torch.stack([states[0] for states in above], dim=1))
+    return torch.stack(rows, dim=1)

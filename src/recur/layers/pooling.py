@@ -1,0 +1,75 @@
+"""Many states to one: what is kept of a sequence h_1 … h_τ.
+
+    last        h_τ; of two directions, each half where its own reading ended
+    mean        Σ_t h_t / τ
+    max         the largest value of each unit
+    attention   Σ_t α_t h_t,   α = softmax(v · tanh(A h_t))         (Yang et al. 2016)
+
+All four can be carried along a sequence in constant memory: see `begin` and `step`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from recur.errors import OptionError, ShapeError, unknown
+
+POOLS = ("last", "mean", "max", "attention")
+
+
+class Pooling(nn.Module):
+    """States (B, T, H) and lengths (B,) to (B, H)."""
+
+    def __init__(self, pool: str, width: int, *, bidirectional: bool = False) -> None:
+        super().__init__()
+        if pool not in POOLS:
+            raise OptionError(unknown("pooling", pool, POOLS))
+        self.pool, self.bidirectional = pool, bidirectional
+        self.key = nn.Linear(width, width) if pool == "attention" else None
+        self.query = nn.Linear(width, 1, bias=False) if pool == "attention" else None
+
+    def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
+        B, T, H = states.shape
+        if lengths.shape != (B,) or not bool(((lengths > 0) & (lengths <= T)).all()):
+            raise ShapeError(f"Pooling: lengths must be (B={B},), each in 1 … T={T}, got {lengths.tolist()[:8]}")
+        lengths = lengths.to(states.device)
+        if self.pool == "last":
+            last = states[torch.arange(B, device=states.device), lengths - 1]
+            if not self.bidirectional:
+                return last
+            return torch.cat([last[:, : H // 2], states[:, 0, H // 2 :]], dim=-1)
+        behind = (torch.arange(T, device=states.device) >= lengths[:, None])[..., None]
+        if self.pool == "mean":
+            return states.masked_fill(behind, 0).sum(1) / lengths[:, None]
+        if self.pool == "max":
+            return states.masked_fill(behind, -torch.inf).amax(1)
+        weights = self._scores(states).masked_fill(behind, -torch.inf).softmax(1)
+        return (weights * states).sum(1)
+
+    def _scores(self, states: Tensor) -> Tensor:
+        assert self.key is not None
+        assert self.query is not None
+        scores: Tensor = self.query(torch.tanh(self.key(states)))
+        return scores
+
+    def step(self, h: Tensor, carried: Any = None) -> tuple[Tensor, Any]:
+        """One state more, (B, H): the pool of all so far, and what to hand back in with the next; None at the start."""
+        if self.bidirectional:
+            raise OptionError("a pool over both directions needs the whole sequence; it cannot be carried along one")
+        if self.pool == "last":
+            return h, ()
+        if self.pool == "max":
+            most = h if carried is None else torch.maximum(carried, h)
+            return most, most
+        score = self._scores(h) if self.pool == "attention" else torch.zeros_like(h[:, :1])
+        if carried is None:
+            return h, (h, torch.ones_like(score), score)
+        total, weight, top = carried
+        # The largest score so far is taken out of every exponent, so that none overflows.
+        higher = torch.maximum(top, score)
+        kept, new = (top - higher).exp(), (score - higher).exp()
+        total, weight = total * kept + h * new, weight * kept + new
+        return total / weight, (total, weight, higher)

@@ -1,0 +1,166 @@
+"""Recursive networks: a composition over trees instead of a cell along a chain.
+
+A chain of τ steps is τ deep; a balanced tree of τ leaves ⌈log₂ τ⌉. A tree is given by its children: entry k of a shape
+holds the children of node k, in order, each before its parent and the root last; () is a leaf:
+
+    ((), (), (0, 1), (), (2, 3))        ((a b) c)
+
+A batch of different trees is a `Forest`. Levels are counted from the roots: the children of all nodes of one level are
+exactly the nodes of the next, siblings side by side, so a level is one product and nothing waits to be looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from recur.errors import ShapeError
+from recur.layers.compose import Composition, States, check_arity, make_composition
+
+Shape = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Level:
+    """The nodes of all trees at one distance from their roots."""
+
+    leaves: int
+    """How many of them are leaves."""
+    order: Tensor
+    """Leaves first, then the others: where in that order each node of the level stands."""
+    owner: Tensor
+    """For each node of the level below: which of this level's inner nodes is its parent."""
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Trees of any shapes, laid out for one pass. Nodes and leaves are numbered tree after tree."""
+
+    levels: tuple[Level, ...]
+    """From the roots down."""
+    roots: Tensor
+    """(B,): the node that is each tree's root."""
+    leaf_order: Tensor
+    """The leaves, from the deepest level up."""
+    node_order: Tensor
+    """Where in the order in which states are computed each node stands."""
+    arities: tuple[int, ...]
+    """All numbers of children that occur."""
+
+    @property
+    def nodes(self) -> int:
+        return len(self.node_order)
+
+    @property
+    def leaves(self) -> int:
+        return len(self.leaf_order)
+
+    def to(self, device: Any) -> Forest:
+        levels = tuple(Level(level.leaves, level.order.to(device), level.owner.to(device)) for level in self.levels)
+        roots, leaf_order, node_order = (k.to(device) for k in (self.roots, self.leaf_order, self.node_order))
+        return Forest(levels, roots, leaf_order, node_order, self.arities)
+
+    @staticmethod
+    def of(shapes: Sequence[Shape], device: Any = None) -> Forest:
+        if not shapes:
+            raise ShapeError("a forest has at least one tree, got none")
+        first, children, leaf = 0, [], []
+        roots, leaves = [], 0
+        for b, shape in enumerate(shapes):
+            _check_shape(shape, b)
+            for below in shape:
+                children.append([first + k for k in below])
+                leaf.append(leaves)
+                leaves += not below
+            first += len(shape)
+            roots.append(first - 1)
+        levels, level = [], roots
+        leaf_order: list[list[int]] = []
+        computed: list[list[int]] = []
+        while level:
+            inner = [k for k in level if children[k]]
+            ends = [k for k in level if not children[k]]
+            rank = {k: place for place, k in enumerate(ends + inner)}
+            owner = [place for place, k in enumerate(inner) for _ in children[k]]
+            order = [rank[k] for k in level]
+            levels.append(Level(len(ends), _longs(order, device), _longs(owner, device)))
+            leaf_order.append([leaf[k] for k in ends])
+            computed.append(level)
+            level = [child for k in inner for child in children[k]]
+        place = {k: at for at, k in enumerate(k for level in reversed(computed) for k in level)}
+        return Forest(
+            tuple(levels),
+            _longs(roots, device),
+            _longs([k for ends in reversed(leaf_order) for k in ends], device),
+            _longs([place[k] for k in range(first)], device),
+            tuple(sorted({len(below) for below in children})),
+        )
+
+
+def _longs(values: list[int], device: Any) -> Tensor:
+    return torch.tensor(values, dtype=torch.long, device=device)
+
+
+def _check_shape(shape: Shape, b: int) -> None:
+    """A tree: every node but the last is the child of exactly one that comes later."""
+    found = sorted(child for k, below in enumerate(shape) for child in below if 0 <= child < k)
+    if not shape or found != list(range(len(shape) - 1)) or sum(map(len, shape)) != len(found):
+        raise ShapeError(f"tree {b} is none: children come before their parent, each has one, and the root is last")
+
+
+class Recursive(nn.Module):
+    """A composition over trees: leaves (n, D) in, the states of all nodes out.
+
+    compose   net, rntn, lstm (tree-lstm) or child-sum; see recur.layers.compose
+    """
+
+    def __init__(
+        self, compose: str, input_size: int, hidden_size: int, *, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__()
+        self.compose: Composition = make_composition(compose, input_size, hidden_size, device=device, dtype=dtype)
+
+    def forward(self, x: Tensor, forest: Forest) -> States:
+        """States (nodes, H) each, the first of them the output, numbered as the forest numbers its nodes.
+
+        x   (leaves, D): the words of all trees, from left to right, one tree after the other
+        """
+        self._check(x, forest.leaves)
+        check_arity(self.compose, forest.arities, "the forest")
+        leaves = self.compose(self.compose.share(x)[forest.leaf_order], None, forest.leaf_order, forest.leaves)
+        waiting = [part.split([level.leaves for level in reversed(forest.levels)]) for part in leaves]
+        below: States | None = None
+        computed: list[States] = []
+        for k, level in enumerate(reversed(forest.levels)):
+            here = tuple(part[k] for part in waiting)
+            if len(level.owner):
+                inner = self.compose(None, below, level.owner, len(level.order) - level.leaves)
+                here = tuple(torch.cat(both)[level.order] for both in zip(here, inner, strict=True))
+            below = here
+            computed.append(here)
+        return tuple(torch.cat(parts)[forest.node_order] for parts in zip(*computed, strict=True))
+
+    def plain(self, x: Tensor, shape: Shape) -> States:
+        """The definition: one tree, node by node, children before their parent."""
+        self._check(x, sum(not below for below in shape))
+        check_arity(self.compose, [len(below) for below in shape], "the tree")
+        words = iter(x)
+        states: list[States] = []
+        for below in shape:
+            owner = torch.zeros(len(below), dtype=torch.long, device=x.device)
+            if below:
+                before = tuple(torch.cat(parts) for parts in zip(*(states[k] for k in below), strict=True))
+                states.append(self.compose(None, before, owner, 1))
+            else:
+                states.append(self.compose(self.compose.share(next(words)[None]), None, owner, 1))
+        return tuple(torch.cat(parts) for parts in zip(*states, strict=True))
+
+    def _check(self, x: Tensor, leaves: int) -> None:
+        D = self.compose.input_size
+        if not isinstance(x, Tensor) or tuple(x.shape) != (leaves, D):
+            got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            raise ShapeError(f"Recursive: x must be (leaves={leaves}, D={D}), got {got}")

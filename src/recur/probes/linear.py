@@ -1,0 +1,86 @@
+"""A layer's steps to first order, along the states it went through.
+
+    ds_t^a  =  Σ_b  E_t^{ab} ⊙ ds_{t−1}^b  +  Σ_g  D_t^{ag} ⊙ (U_g dh_{t−1})          a, b states, g gates
+
+Of a pointwise cell, E and D are numbers for every unit, found for all steps at once; a Jacobian is then never written
+down, only multiplied with. Of any other cell each step's Jacobian is.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from recur.probes.subject import Layer
+
+
+class Linearised:
+    """One row of a layer; steps count from 1, since the first has no state before it that was recorded."""
+
+    def __init__(self, layer: Layer, row: int = 0) -> None:
+        self.layer, self.row = layer, row
+        self.H = next(iter(layer.states.values())).shape[-1]
+        self.S = len(layer.states)
+        self.N = self.S * self.H
+        self.steps = layer.inputs.shape[1] - 1
+        self.U: Tensor | None = None
+        if layer.cell.pointwise:
+            self._slopes()
+
+    def _slopes(self) -> None:
+        layer = self.layer
+        x, h, s, w = layer.shares(layer.inputs[self.row, 1:], [part[self.row] for part in layer.before])
+        s = layer.cell.state([part.detach().clone().requires_grad_() for part in s])
+        h = type(h)._make(part.detach().clone().requires_grad_() for part in h)
+        with torch.enable_grad():
+            after = layer.cell.advance(x, h, s, w)
+        self.E, self.D = [], []
+        for part in after:
+            slopes: list[Tensor | None] = [None] * (len(s) + len(h))
+            if part.requires_grad:
+                slopes = list(torch.autograd.grad(part.sum(), (*s, *h), allow_unused=True, retain_graph=True))
+            filled = [torch.zeros_like(s[0]) if g is None else g for g in slopes]
+            self.E.append(torch.stack(filled[: len(s)], dim=1).double().detach())  # (T − 1, b, H)
+            self.D.append(torch.stack(filled[len(s) :], dim=1).double().detach() if len(h) else None)  # (T − 1, g, H)
+        if len(h):
+            self.U = layer.weights["weight_hh"].double()
+
+    def own_slope(self) -> Tensor:
+        """∂m_t/∂m_{t−1} of the last state, everything else held: (T − 1, H); of an LSTM, the forget gate."""
+        return self.E[-1][:, -1]
+
+    def push(self, t: int, V: Tensor) -> Tensor:
+        """J_t V; V is (N, M), float64, the states one below the other."""
+        if not self.layer.cell.pointwise:
+            return self._jacobian(t) @ V
+        parts = V.view(self.S, self.H, -1)
+        UV = None if self.U is None else (self.U @ parts[0]).view(-1, self.H, V.shape[1])
+        moved = []
+        for E, D in zip(self.E, self.D, strict=True):
+            out = torch.einsum("bh,bhm->hm", E[t - 1], parts)
+            if UV is not None and D is not None:
+                out = out + torch.einsum("gh,ghm->hm", D[t - 1], UV)
+            moved.append(out)
+        return torch.cat(moved)
+
+    def pull(self, t: int, g: Tensor) -> Tensor:
+        """J_tᵀ g; g is (N,)."""
+        if not self.layer.cell.pointwise:
+            return self._jacobian(t).t() @ g
+        parts = g.view(self.S, self.H)
+        back = torch.stack([E[t - 1] for E in self.E])  # (a, b, H)
+        out = torch.einsum("abh,ah->bh", back, parts)
+        if self.U is not None:
+            gates = torch.stack([D[t - 1] for D in self.D if D is not None])
+            out[0] += self.U.t() @ torch.einsum("agh,ah->gh", gates, parts).reshape(-1)
+        return out.reshape(-1)
+
+    def _jacobian(self, t: int) -> Tensor:
+        """J_t written down: row i is the gradient of output i, taken in row i of a batch of copies."""
+        before = [part[self.row, t - 1].repeat(self.N, 1).requires_grad_() for part in self.layer.states.values()]
+        x = self.layer.inputs[self.row, t].expand(self.N, -1)
+        with torch.enable_grad():
+            after = torch.cat(self.layer.advance(x, before), dim=-1)
+            rows = torch.autograd.grad(after.diagonal().sum(), before, allow_unused=True)
+        filled = [torch.zeros_like(part) if g is None else g for part, g in zip(before, rows, strict=True)]
+        return torch.cat(filled, dim=-1).double()

@@ -1,0 +1,116 @@
+"""The report as one page that holds all it shows: no script, no font, no picture from elsewhere."""
+
+from __future__ import annotations
+
+import html
+import io
+from typing import TYPE_CHECKING, Any
+
+from recur.probes.finding import Finding, Level
+from recur.probes.units import read_tokens, values
+
+if TYPE_CHECKING:
+    from recur.probes.report import Report
+
+WORDS = {Level.SOUND: "sound", Level.CONCERN: "concern", Level.FAULT: "fault"}
+COLOURED = 1500
+"""Tokens of the text that are shown coloured."""
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1c2430; --dim: #5d6877; --paper: #fbfbf9; --card: #fff; --line: #e3e5e8;
+  --fault: #b3261e; --concern: #9a6700; --sound: #1a7f4b; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ee; --dim: #9aa5b4; --paper: #14181e; --card: #1c222b;
+  --line: #2e3742; --fault: #ff8a80; --concern: #e3b341; --sound: #56d364; } }
+body { margin: 0 auto; max-width: 60rem; padding: 2rem 1rem; background: var(--paper); color: var(--ink);
+  font: 16px/1.55 system-ui, sans-serif; }
+h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.05rem; margin: 0; }
+p { margin: .4rem 0; } .dim { color: var(--dim); }
+section { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: 1rem 1.2rem;
+  margin: 1rem 0; }
+.level { float: right; padding: .1rem .5rem; border: 1px solid; border-radius: 1rem; font-weight: 600; }
+.fault { color: var(--fault); } .concern { color: var(--concern); } .sound { color: var(--sound); }
+figure { margin: .8rem 0 0; background: #fff; border-radius: .3rem; overflow-x: auto; }
+svg { max-width: 100%; height: auto; display: block; }
+.text { font: 14px/1.7 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere; margin: .6rem 0 0; }
+table { border-collapse: collapse; font-size: .9rem; } td, th { padding: .15rem .8rem .15rem 0; text-align: left; }
+"""
+
+
+def page(report: Report) -> str:
+    run, net = report.subject.run, report.subject.net
+    title = f"X-ray of {run.path.name}" if run is not None else f"X-ray of {type(report.subject.model).__name__}"
+    drawn = report.figures()
+    troubles = len(report.troubles)
+    summary = f"{troubles} finding{'s' * (troubles != 1)}, worst first" if troubles else "nothing to mend"
+    about = f"{net.cell!r}, {net.layers} × {net.hidden_size}"
+    parts = [
+        f"<h1>{html.escape(title)}</h1>",
+        f'<p class="dim">{html.escape(about)} · {summary}</p>',
+    ]
+    for finding in report.findings:
+        parts.append(_section(finding, drawn.get(finding.probe), _extra(report, finding)))
+    body = "\n".join(parts)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
+    )
+
+
+def _section(finding: Finding, figure: Any, extra: str) -> str:
+    level = WORDS[finding.level]
+    advice = f"<p><b>Try:</b> {html.escape(finding.advice)}</p>" if finding.advice else ""
+    drawing = f"<figure>{_svg(figure)}</figure>" if figure is not None else ""
+    return (
+        f'<section><span class="level {level}">{level}</span><h2>{html.escape(finding.probe)}</h2>'
+        f"<p>{html.escape(finding.verdict)}</p>{advice}{drawing}{extra}</section>"
+    )
+
+
+def _svg(figure: Any) -> str:
+    written = io.StringIO()
+    figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
+    svg = written.getvalue()
+    return svg[svg.index("<svg") :]
+
+
+def _extra(report: Report, finding: Finding) -> str:
+    numbers = report.numbers(finding.probe)
+    if finding.probe == "saliency" and numbers:
+        strongest = max(numbers["share"]) or 1.0
+        shown = zip(numbers["tokens"], (s / strongest for s in numbers["share"]), strict=True)
+        what = f"→ {numbers['predicted']!r} (p = {numbers['probability']:.2f})"
+        return f'<div class="text">{coloured(list(shown))} <b>{html.escape(what)}</b></div>'
+    if finding.probe == "units" and numbers.get("ranked"):
+        return _ranking(numbers["ranked"]) + _best_unit(report, numbers["ranked"])
+    return ""
+
+
+def _ranking(ranked: dict[str, Any]) -> str:
+    rows = "".join(
+        f"<tr><td>{html.escape(name)}</td><td>{row['unit']}</td><td>{row['state']}</td><td>{row['layer']}</td>"
+        f"<td>{row['r']:+.2f}</td></tr>"
+        for name, found in ranked.items()
+        for row in found[:2]
+    )
+    return f"<table><tr><th>follows</th><th>unit</th><th>state</th><th>layer</th><th>r</th></tr>{rows}</table>"
+
+
+def _best_unit(report: Report, ranked: dict[str, Any]) -> str:
+    name = max(ranked, key=lambda key: abs(ranked[key][0]["r"]))
+    best = ranked[name][0]
+    names = [layer.name for layer in report.subject.layers]
+    series = values(report.subject, names.index(best["layer"]), best["state"], best["unit"])[:COLOURED]
+    scale = float(series.abs().max()) or 1.0
+    pairs = list(zip(read_tokens(report.subject), (series / scale).tolist(), strict=False))
+    return f'<div class="text">{coloured(pairs)}</div>'
+
+
+def coloured(pairs: list[tuple[str, float]]) -> str:
+    """Tokens on a ground from blue (−1) over none (0) to orange (+1)."""
+    parts = []
+    for token, value in pairs:
+        rgb = "217,98,43" if value > 0 else "47,111,222"
+        shown = html.escape({"<eos>": "\n"}.get(token, token))
+        parts.append(f'<span style="background:rgba({rgb},{min(abs(value), 1) * 0.6:.2f})">{shown}</span>')
+    return "".join(parts)

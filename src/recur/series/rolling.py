@@ -1,0 +1,86 @@
+"""Rolling origin: forecast, move on by one step, forecast again; every forecast of a step is scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from recur.errors import OptionError
+from recur.series.naive import linear_autoregression, naive, seasonal_naive
+from recur.series.scores import coverage, mase_scale, pinball, smape
+from recur.series.table import SeriesTable
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+Guess = Callable[[int], Floats]
+"""From how many values are known to the quantiles (steps, series, Q) of those that follow."""
+
+
+@dataclass(frozen=True)
+class Rolling:
+    """What the forecasts from every origin were, and what came; steps beyond the end of a series are cut."""
+
+    first: int
+    """How many values were known at the first origin."""
+    wanted: list[Floats]
+    """From each origin: (steps, series)."""
+    given: list[Floats]
+    """From each origin: (steps, series, Q)."""
+    quantiles: tuple[float, ...]
+    scale: Floats
+    """(series,): what errors are measured by."""
+
+    def scores(self) -> dict[str, Any]:
+        """MASE, overall and by steps ahead, and sMAPE of the median; of all quantiles the pinball loss, in units of the
+        series and of its scale; coverage of the band between the outermost two."""
+        wanted, given = np.concatenate(self.wanted), np.concatenate(self.given)
+        median = self.quantiles.index(0.5)
+        errors = [np.abs(w - g[..., median]) / self.scale for w, g in zip(self.wanted, self.given, strict=True)]
+        ahead = max(map(len, errors))
+        found: dict[str, Any] = {
+            "mase": float(np.concatenate(errors).mean()),
+            "smape": smape(wanted, given[..., median]),
+            "mase_by_step": [float(np.mean([e[j] for e in errors if len(e) > j])) for j in range(ahead)],
+        }
+        if len(self.quantiles) > 1:
+            levels = list(enumerate(self.quantiles))
+            found["pinball"] = float(np.mean([pinball(wanted, given[..., k], q) for k, q in levels]))
+            scaled = [pinball(wanted / self.scale, given[..., k] / self.scale, q) for k, q in levels]
+            found["pinball_scaled"] = float(np.mean(scaled))
+            found["coverage"] = coverage(wanted, given[..., 0], given[..., -1])
+        return found
+
+
+def together(results: Sequence[Rolling]) -> dict[str, Any]:
+    """The scores of several tables, each counted alike."""
+    parts = [result.scores() for result in results]
+    return {name: np.mean([part[name] for part in parts], axis=0).tolist() for name in parts[0]}
+
+
+def roll(table: SeriesTable, n: int, horizon: int, season: int, quantiles: tuple[float, ...], guess: Guess) -> Rolling:
+    """From every origin: after n values, after n + 1, … until one is left to forecast."""
+    wanted, given = [], []
+    for end in range(n, len(table)):
+        steps = min(horizon, len(table) - end)
+        wanted.append(table.values[end : end + steps])
+        given.append(guess(end)[:steps])
+    return Rolling(n, wanted, given, quantiles, mase_scale(table.values[:n], season))
+
+
+def to_beat(table: SeriesTable, n: int, horizon: int, season: int, lags: int) -> dict[str, Rolling]:
+    """The naive forecasts and a linear autoregression, fitted to the first n values, on so many lags or on as many as a
+    season and one have."""
+    values = table.values
+    guesses: dict[str, Guess] = {"naive": lambda end: naive(values[:end], horizon)[..., None]}
+    if season > 1:
+        guesses["seasonal naive"] = lambda end: seasonal_naive(values[:end], horizon, season)[..., None]
+    lags = lags or season + 1
+    try:
+        linear = linear_autoregression(values[:n], lags)
+        guesses[f"linear autoregression on {lags}"] = lambda end: linear(values[:end], horizon)[..., None]
+    except OptionError:
+        pass  # too short a series to fit one: it is not in the table
+    return {name: roll(table, n, horizon, season, (0.5,), guess) for name, guess in guesses.items()}

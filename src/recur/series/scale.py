@@ -1,0 +1,57 @@
+"""What a model sees of a series: values scaled by the part before the first forecast, and what is known ahead.
+
+Nothing that is forecast is known before its time: means and deviations are those of the first n rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from recur.errors import TextError
+from recur.series.table import SeriesTable
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Per series: (f(y) − mean) / deviation, f the identity or the logarithm."""
+
+    mean: Floats
+    deviation: Floats
+    log: bool
+
+    @staticmethod
+    def of(table: SeriesTable, n: int, transform: str) -> Scale:
+        log = transform == "log"
+        if log and not (table.values > 0).all():
+            row, column = np.argwhere(table.values <= 0)[0]
+            where = f"{table.name}: row {row + 1}: {table.targets[column]} is {table.values[row, column]:g}"
+            raise TextError(f"{where}, which has no logarithm; leave --transform log away")
+        values = np.log(table.values[:n]) if log else table.values[:n]
+        spread = values.std(0)
+        return Scale(values.mean(0), np.where(spread > 0, spread, 1.0), log)
+
+    def forward(self, values: Floats) -> Floats:
+        return ((np.log(values) if self.log else values) - self.mean) / self.deviation
+
+    def back(self, scaled: Floats) -> Floats:
+        """Of (…, series)."""
+        values = scaled * self.deviation + self.mean
+        return np.exp(values) if self.log else values
+
+
+def known_ahead(table: SeriesTable, n: int, season: int, more: int = 0) -> Floats:
+    """(T + more, C): covariates scaled by their first n rows, and the season's phase; zeros beyond the last row."""
+    known = table.known
+    spread = known[:n].std(0)
+    known = (known - known[:n].mean(0)) / np.where(spread > 0, spread, 1.0)
+    length = len(table) + more
+    known = np.concatenate([known, np.zeros((max(length - len(known), 0), known.shape[1]))])[:length]
+    if season == 1:
+        return known
+    angle = 2 * np.pi * (table.start % season + np.arange(length)) / season
+    return np.column_stack([known, np.sin(angle), np.cos(angle)])

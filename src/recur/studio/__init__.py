@@ -1,0 +1,1 @@
+"""The studio: a local page over a folder of runs."""

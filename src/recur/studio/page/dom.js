@@ -1,0 +1,75 @@
+// Elements, requests and small helpers.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "style") Object.assign(node.style, value);
+    else if (name in node && !(node instanceof SVGElement) && typeof value !== "string") node[name] = value;
+    else node.setAttribute(name, value);
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+export const el = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
+export const svg = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+
+export function notice(message) {
+  const place = document.getElementById("notice");
+  place.textContent = message;
+  clearTimeout(notice.timer);
+  if (message) notice.timer = setTimeout(() => { place.textContent = ""; }, 6000);
+}
+
+export async function ask(path, body, signal) {
+  const options = body === undefined ? { signal } : {
+    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal,
+  };
+  const response = await fetch(path, options);
+  if (response.ok) return response;
+  const said = await response.json().catch(() => ({ error: response.statusText }));
+  throw new Error(said.error);
+}
+
+export const askJson = async (...request) => (await ask(...request)).json();
+export const runPath = (name, view = "") => `/api/runs/${encodeURIComponent(name)}${view ? `/${view}` : ""}`;
+
+// Something for a view to show before one has typed.
+export const example = async (name) => (await askJson(runPath(name, "example"), {})).text;
+
+// The newest call wins: answers that come late are dropped, and failures are shown.
+export function latest(work) {
+  let running = null;
+  return async (...given) => {
+    running?.abort();
+    const mine = (running = new AbortController());
+    try {
+      await work(mine.signal, ...given);
+      if (mine === running) notice("");
+    } catch (error) {
+      if (error.name !== "AbortError") notice(error.message);
+    }
+  };
+}
+
+export function slider(label, { min, max, step, value, show = String, oninput }) {
+  const shown = el("output", {}, show(value));
+  const input = el("input", { type: "range", min: String(min), max: String(max), step: String(step) });
+  input.value = value;
+  input.addEventListener("input", () => { shown.textContent = show(Number(input.value)); oninput(Number(input.value)); });
+  return el("label", { class: "slider" }, el("span", {}, label), input, shown);
+}
+
+export function picker(label, options, value, onchange) {
+  const select = el("select", { onchange: () => onchange(select.value) },
+    options.map((o) => el("option", { value: String(o.value ?? o), selected: String(o.value ?? o) === String(value) }, o.label ?? o)));
+  return el("label", {}, el("span", {}, label), select);
+}
+
+export const number = (value) => value === null || value === undefined ? "–"
+  : value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(0)
+  : Math.abs(value) >= 1000 ? Math.round(value).toLocaleString() : value.toPrecision(4).replace(/\.?0+$/, "");
+export const visible = (text) => text.replace(/\n/g, "⏎").replace(/ /g, "␣").replace(/\t/g, "⇥") || "∅";

@@ -1,0 +1,78 @@
+"""Files of lines: each line with the place it comes from, and two kinds of tables made of them.
+
+label TAB text            a text and its class
+word TAB … TAB tag        a token and its tag (CoNLL); an empty line ends a sentence
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from recur.errors import TextError
+from recur.text.corpus import Corpus
+from recur.text.sources import find_sources
+
+
+class LabelledText(NamedTuple):
+    text: str
+    label: str
+    where: str
+
+
+class Sentence(NamedTuple):
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    where: str
+    """Of its first line."""
+
+
+def numbered_lines(name: str) -> Iterator[tuple[str, str]]:
+    """The file and number of every line, and the line without its end. A folder's files come one after the other."""
+    for source in find_sources([name])[0]:
+        text = Corpus(source.name, (source,)).text()
+        for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
+            yield f"{source.name}:{number}", line
+
+
+def read_labelled(names: Sequence[str]) -> list[LabelledText]:
+    found = []
+    for where, line in (pair for name in names for pair in numbered_lines(name)):
+        if not line.strip():
+            continue
+        label, tab, text = line.partition("\t")
+        if not tab or not label.strip() or not text.strip():
+            raise TextError(f"{where}: a line is label TAB text, got {line[:40]!r}")
+        found.append(LabelledText(text.strip(), label.strip(), where))
+    if not found:
+        raise TextError(f"{', '.join(names)} holds no line; one is label TAB text")
+    return found
+
+
+def read_tagged(names: Sequence[str]) -> list[Sentence]:
+    """CoNLL columns, between tabs or spaces: the first is the word, the last its tag. Lines with # are comments."""
+    found: list[Sentence] = []
+    for name in names:
+        words: list[str] = []
+        tags: list[str] = []
+        first, width, widest = "", 0, ""
+        for where, line in (*numbered_lines(name), (name, "")):
+            if not line.strip():
+                if words:
+                    found.append(Sentence(tuple(words), tuple(tags), first))
+                words, tags = [], []
+                continue
+            if line.startswith("#") and not words:
+                continue
+            columns = line.split("\t") if "\t" in line else line.split()
+            if len(columns) < 2 or not columns[0].strip() or not columns[-1].strip():
+                raise TextError(f"{where}: a line is a word, its columns and its tag, got {line[:40]!r}")
+            if width and len(columns) != width:
+                raise TextError(f"{where}: {len(columns)} columns, where {widest} has {width}")
+            width, widest = width or len(columns), widest or where
+            first = first if words else where
+            words.append(columns[0])
+            tags.append(columns[-1])
+    if not found:
+        raise TextError(f"{', '.join(names)} holds no sentence; one is lines of word TAB tag, and an empty line")
+    return found

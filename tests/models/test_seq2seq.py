@@ -1,0 +1,177 @@
+"""Encoder and decoder: the same numbers however they are computed, and each way of stopping learns to stop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from recur.cells import cell_names
+from recur.decode import greedy, likelihood
+from recur.errors import OptionError
+from recur.models import DecoderOptions, Labelled, Seq2Seq, Seq2SeqOptions
+from tests.support import close
+
+V_IN, V_OUT = 9, 8
+SMALL: dict[str, Any] = {"hidden": 6, "embedding": 5, "longest": 12}
+
+WAYS: list[dict[str, Any]] = [
+    {"attention": "additive", "condition": "initial", "stop": "eos"},
+    {"attention": "dot", "condition": "both", "stop": "bernoulli", "layers": 2, "encoder_layers": 2},
+    {"attention": "none", "condition": "input", "stop": "length"},
+    {"attention": "additive", "condition": "none", "stop": "length", "bidirectional": False},
+    {"attention": "none", "condition": "aligned", "stop": "source"},
+    {"attention": "none", "condition": "aligned", "stop": "source", "feedback": False},
+]
+
+
+def make(**fields: Any) -> Seq2Seq:
+    return Seq2Seq(V_IN, V_OUT, Seq2SeqOptions(**SMALL | fields)).double().eval()
+
+
+def batch(stop: str = "eos") -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Rows of different lengths, padded with 1."""
+    lengths = torch.tensor([4, 1, 3])
+    source_lengths = lengths if stop == "source" else torch.tensor([2, 5, 3])
+    source = torch.randint(4, V_IN, (3, int(source_lengths.max())))
+    target = torch.randint(4, V_OUT, (3, 4))
+    for ids, ends in ((source, source_lengths), (target, lengths)):
+        ids[torch.arange(ids.shape[1]) >= ends[:, None]] = 1
+    return source, source_lengths, target, lengths
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_a_batch_is_its_rows(way: dict[str, Any]) -> None:
+    """What is padded counts for nothing: losses of a batch are those of its rows, each alone."""
+    model, (source, s, target, t) = make(**way), batch(way["stop"])
+    together = model.decoder.loss(model(source, s, target, t), target, t)
+    for b in range(3):
+        x, y = source[b : b + 1, : s[b]], target[b : b + 1, : t[b]]
+        alone = model.decoder.loss(model(x, s[b : b + 1], y, t[b : b + 1]), y, t[b : b + 1])
+        close(together[b].detach(), alone[0].detach())
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_step_by_step_with_a_teacher_is_all_at_once(way: dict[str, Any]) -> None:
+    model, (source, s, target, t) = make(**way), batch(way["stop"])
+    steps = target.shape[1] + 1
+    told = torch.ones(3, steps, dtype=torch.bool)
+    told[:, 0] = False  # the first step has nothing to be told: takes the loop, and the same path
+    grads = []
+    for forced in (None, told):
+        loss = model.decoder.loss(model(source, s, target, t, forced), target, t).sum()
+        grads.append((loss.detach(), *torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)))
+    for a, b in zip(*grads, strict=True):
+        if a is not None and b is not None:
+            close(a, b)
+
+
+def test_without_a_teacher_each_step_hears_the_likeliest_symbol_before() -> None:
+    model, (source, s, target, t) = make(), batch()
+    never = torch.zeros(3, 5, dtype=torch.bool)
+    free = model(source, s, target, t, never).symbols
+    heard = free[:, :-1, 4:].argmax(-1) + 4  # no special symbol is one
+    close(free.detach(), model(source, s, heard, torch.full((3,), 4)).symbols.detach())
+    mixed = never.clone()
+    mixed[:, 2] = True
+    heard[:, 1] = target[:, 1]
+    got = model(source, s, target, t, mixed).symbols[:, :3]
+    close(got.detach(), model(source, s, heard, torch.full((3,), 4)).symbols[:, :3].detach())
+
+
+def test_edges_from_the_output_before_or_none() -> None:
+    """Aligned with a source of the same length: with feedback outputs depend on each other, without they do not."""
+    source, s, target, t = batch("source")
+    for feedback in (True, False):
+        model = make(attention="none", condition="aligned", stop="source", feedback=feedback)
+        other = target.clone()
+        other[:, 0] = torch.where(target[:, 0] == 4, 5, 4)
+        one, two = (model(source, s, each, t).symbols for each in (target, other))
+        assert torch.equal(one[:, 0], two[:, 0]), "the first step hears nothing yet"
+        assert torch.equal(one[0, 1:], two[0, 1:]) is not feedback
+        third = source.clone()
+        third[0, 2] = 4 if source[0, 2] != 4 else 5
+        changed = (model(third, s, target, t).symbols != one).any(-1)[0]
+        assert changed[2], "its own share of the source"
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_writing_has_the_probabilities_of_training(way: dict[str, Any]) -> None:
+    model, (source, s, target, t) = make(**way), batch(way["stop"])
+    trained = -model.decoder.loss(model(source, s, target, t), target, t)
+    close(likelihood(model.writing(source, s), target, t), trained.detach())
+
+
+def test_the_three_losses_by_their_definitions() -> None:
+    source, s, target, t = batch()
+    for stop in ("eos", "bernoulli", "length"):
+        model = make(stop=stop)
+        scores = model(source, s, target, t)
+        row = model.decoder.loss(scores, target, t)[2]  # three symbols
+        p = scores.symbols[2].log_softmax(-1)
+        expected = -sum(p[k, target[2, k]] for k in range(3))
+        if stop == "eos":
+            expected = expected - p[3, 3]
+        elif stop == "bernoulli":
+            ending = torch.sigmoid(scores.stop[2])
+            expected = expected - (1 - ending[:3]).log().sum() - ending[3].log()
+        else:
+            expected = expected - scores.length[2].log_softmax(-1)[3]
+        close(row.detach(), expected.detach())
+
+
+@pytest.mark.parametrize("cell", cell_names())
+def test_any_cell(cell: str) -> None:
+    model, (source, s, target, t) = make(cell=cell), batch()
+    trained = -model.decoder.loss(model(source, s, target, t), target, t)
+    close(likelihood(model.writing(source, s), target, t), trained.detach())
+
+
+@pytest.mark.parametrize("way", [w for w in WAYS if w.get("feedback", True)], ids=str)
+def test_each_way_learns_to_copy_and_to_stop(way: dict[str, Any]) -> None:
+    """Rows of a batch that end at different times."""
+    torch.manual_seed(1)
+    fields = SMALL | way | {"hidden": 48, "embedding": 16, "layers": 1, "encoder_layers": 1}
+    model = Seq2Seq(V_OUT, V_OUT, Seq2SeqOptions(**fields))
+    lengths = torch.tensor([1, 2, 3, 4, 5] * 4)
+    source = torch.randint(4, V_OUT, (20, 5))
+    source[torch.arange(5) >= lengths[:, None]] = 1
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(200):
+        loss = model.decoder.loss(model(source, lengths, source, lengths), source, lengths).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    written = greedy(model.eval().writing(source, lengths))
+    assert [w.ids for w in written] == [row[:n].tolist() for row, n in zip(source, lengths, strict=True)]
+    assert not any(w.cut for w in written)
+
+
+def test_a_label_is_a_context() -> None:
+    options = DecoderOptions(**SMALL, attention="none", condition="both", stop="bernoulli")
+    model = Labelled(6, V_OUT, options).double().eval()
+    _, _, target, t = batch()
+    label = torch.tensor([4, 5, 4])
+    loss = model.decoder.loss(model(label, target, t), target, t)
+    close(likelihood(model.writing(label), target, t), -loss.detach())
+    other = model.decoder.loss(model(torch.tensor([5, 5, 4]), target, t), target, t)
+    assert other[0] != loss[0]
+    assert other[1] == loss[1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"stop": "never"}, "unknown stop 'never'"),
+        ({"condition": "aligned"}, "take --stop source, got 'eos'"),
+        ({"condition": "none", "attention": "none"}, "leave nothing to know the source by"),
+        ({"attention": "dto"}, "unknown attention 'dto'"),
+        ({"embedding": 0}, "embedding must be a whole number ≥ 1"),
+        ({"dropout_output": 2.0}, "dropout_output must lie in 0 … 1"),
+    ],
+)
+def test_what_cannot_be(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        make(**fields)

@@ -1,0 +1,251 @@
+"""Flow, Jacobians, spectrum and paths: against finite differences, closed forms, and what the textbook says of each."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from recur.cells import Cell
+from recur.errors import OptionError
+from recur.layers import Recurrent
+from recur.probes import Level, Subject, xray
+from recur.probes.flow import describe, flow, gradient_flow, window
+from recur.probes.gates import activations
+from recur.probes.jacobian import basis, jacobians, lyapunov, products
+from recur.probes.linear import Linearised
+from recur.probes.paths import along, memory_path
+from recur.probes.spectrum import describe as describe_matrix
+from recur.probes.spectrum import spectrum
+from recur.probes.subject import _along_a_direction
+from tests.support import ALL_CELLS, DOUBLE, close
+
+
+class LinearUnits(Cell):
+    """h' = x_h + h_h"""
+
+    gates = ("h",)
+
+    def step(self, x: Any, h: Any, s: Any) -> tuple[Tensor, ...]:
+        return (x.h + h.h,)
+
+
+def linear_network(W: Tensor) -> Recurrent:
+    net = Recurrent(LinearUnits(), 3, len(W), bias=False, **DOUBLE)
+    with torch.no_grad():
+        net.weight_hh_l0.copy_(W)
+    return net
+
+
+def rotated(eigenvalues: list[float]) -> Tensor:
+    """A normal matrix with these eigenvalues: its powers are known."""
+    Q = torch.linalg.qr(torch.randn(len(eigenvalues), len(eigenvalues), **DOUBLE)).Q
+    return Q @ torch.diag(torch.tensor(eigenvalues, **DOUBLE)) @ Q.t()
+
+
+def sequence(T: int = 60, B: int = 2, scale: float = 0.3) -> Tensor:
+    return torch.randn(B, T, 3, **DOUBLE) * scale
+
+
+# Against finite differences ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cell", ALL_CELLS)
+def test_flow_equals_finite_differences(cell: str) -> None:
+    """∂L_T/∂s_t by moving each unit of a state that was carried to step t, and reading on from there."""
+    net = Recurrent(cell, 3, 4, **DOUBLE)
+    x, lag, eps = sequence(T=9, B=1), 3, 1e-6
+    found = flow(Subject.of(net, x), rows=1, steps=9)
+    upto = x.shape[1] - lag
+    _, state, _ = net(x[:, :upto])
+    for k, name in enumerate(net.cell.states):
+        slopes = []
+        for unit in range(4):
+            losses = []
+            for sign in (1, -1):
+                moved = [part.detach().clone() for part in state[0]]
+                moved[k][0, unit] += sign * eps
+                losses.append(float(_along_a_direction(net(x[:, upto:], (net.cell.state(moved),))).detach()))
+            slopes.append((losses[0] - losses[1]) / (2 * eps))
+        expected = math.sqrt(sum(s * s for s in slopes))
+        assert found[f"layer 1, {name}"]["norms"][lag] == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("cell", ALL_CELLS)
+def test_a_linearised_step_is_its_jacobian(cell: str) -> None:
+    """Both ways of multiplying with J, against the step moved a little in every direction."""
+    subject = Subject.of(Recurrent(cell, 3, 4, **DOUBLE), sequence(T=6, B=1))
+    layer = subject.layers[0]
+    steps, t, eps = Linearised(layer), 3, 1e-6
+    before = torch.cat([part[0, t - 1] for part in layer.states.values()])
+
+    def after(s: Tensor) -> Tensor:
+        return torch.cat([p[0] for p in layer.advance(layer.inputs[:1, t], [part[None] for part in s.split(4)])])
+
+    J = torch.stack(
+        [(after(before + eps * e) - after(before - eps * e)) / (2 * eps) for e in torch.eye(steps.N, **DOUBLE)], 1
+    )
+    assert (steps.push(t, torch.eye(steps.N, **DOUBLE)) - J).abs().max() < 1e-8
+    g = torch.randn(steps.N, **DOUBLE)
+    assert (steps.pull(t, g) - J.t() @ g).abs().max() < 1e-8
+
+
+# Against closed forms ------------------------------------------------------------------------------------
+
+
+def test_a_linear_network_decays_as_its_eigenvalues_say() -> None:
+    eigenvalues = [0.9, 0.7, -0.5, 0.2]
+    W = rotated(eigenvalues)
+    subject = Subject.of(linear_network(W), sequence())
+    layer = subject.layers[0]
+    expected = sorted((math.log(abs(v)) for v in eigenvalues), reverse=True)
+    assert lyapunov(layer, count=4) == pytest.approx(expected, abs=1e-3)
+    for k, values in products(layer, [1, 5]).items():
+        close(values, torch.tensor(sorted((abs(v) ** k for v in eigenvalues), reverse=True), **DOUBLE))
+    norms = flow(subject, rows=1)["layer 1, h"]["norms"]
+    drawn = torch.randn(1, 4, generator=torch.Generator().manual_seed(0), **DOUBLE)
+    d = (drawn / drawn.norm())[0]
+    expected_norms = [float((torch.linalg.matrix_power(W.t(), k) @ d).norm()) for k in range(60)]
+    assert norms == pytest.approx(expected_norms, rel=1e-9)
+    assert gradient_flow(subject).numbers["modes"]["full"]["layer 1, h"]["decay"] == pytest.approx(0.9, rel=0.01)
+
+
+def test_decay_and_memory_of_a_curve_that_is_known() -> None:
+    assert describe(0.5 ** np.arange(30)) == {"decay": pytest.approx(0.5), "memory": 7}
+    late = np.concatenate([[0.0], 0.1 ** np.arange(5)])
+    assert describe(late)["memory"] == 3
+    assert describe(np.ones(9)) == {"decay": pytest.approx(1.0), "memory": None}
+    assert describe(np.zeros(4)) == {"decay": 0.0, "memory": 0}
+
+
+def test_powers_of_a_matrix_follow_its_spectrum() -> None:
+    found = describe_matrix(rotated([1.5, 0.5, -0.2]))
+    assert found["radius"] == pytest.approx(1.5)
+    assert found["powers"]["16"] == pytest.approx(1.5**16)
+    assert sorted(v[0] for v in found["eigenvalues"]) == pytest.approx([-0.2, 0.5, 1.5])
+    turning = describe_matrix(torch.tensor([[0.0, -1.0], [1.0, 0.0]]))
+    assert sorted(v[1] for v in turning["eigenvalues"]) == pytest.approx([-1, 1])
+
+
+def test_wide_states_are_carried_on_a_subspace() -> None:
+    assert torch.equal(basis(4, 9), torch.eye(4, dtype=torch.float64))
+    Q = basis(40, 6)
+    close(Q.t() @ Q, torch.eye(6, **DOUBLE))
+
+
+# What the textbook says of each --------------------------------------------------------------------------
+
+
+def test_a_sigmoid_network_vanishes() -> None:
+    subject = Subject.of(Recurrent("elman-sigmoid", 3, 16, **DOUBLE), sequence())
+    seen = gradient_flow(subject).finding
+    assert seen.level is Level.FAULT
+    assert "vanish" in seen.verdict
+    assert seen.value < seen.threshold
+    bound = spectrum(subject)
+    assert bound.finding.level is Level.CONCERN
+    assert "must vanish" in bound.finding.verdict
+    assert bound.numbers["slope"]["bound"] == 0.25
+    assert 0 < bound.numbers["slope"]["largest"] <= 0.25
+    assert jacobians(subject).finding.level is Level.CONCERN
+
+
+def test_linear_units_with_a_radius_above_one_explode() -> None:
+    subject = Subject.of(linear_network(rotated([1.5, 0.6, 0.3])), sequence())
+    seen = gradient_flow(subject).finding
+    assert seen.level is Level.FAULT
+    assert "explode" in seen.verdict
+    assert seen.value == pytest.approx(1.5, rel=0.01)
+    assert jacobians(subject).finding.value == pytest.approx(math.log(1.5), abs=1e-3)
+    assert "amplifies" in jacobians(subject).finding.verdict
+
+
+def test_an_orthogonal_matrix_holds() -> None:
+    W = torch.linalg.qr(torch.randn(6, 6, **DOUBLE)).Q
+    subject = Subject.of(linear_network(W), sequence())
+    seen = gradient_flow(subject).finding
+    assert seen.level is Level.SOUND
+    assert "hold" in seen.verdict
+    assert lyapunov(subject.layers[0], 3) == pytest.approx([0, 0, 0], abs=1e-9)
+    tanh = Recurrent("elman", 3, 16, init="orthogonal", **DOUBLE)
+    assert gradient_flow(Subject.of(tanh, sequence(scale=0.1))).finding.level is Level.SOUND
+
+
+def test_truncation_ends_the_flow_and_a_random_one_does_not() -> None:
+    found = gradient_flow(Subject.of(linear_network(rotated([0.95, 0.9])), sequence(T=40))).numbers["modes"]
+    full, cut = (np.array(found[mode]["layer 1, h"]["norms"]) for mode in ("full", "truncated:10"))
+    assert cut[:10] == pytest.approx(full[:10])
+    assert not cut[10:].any()
+    assert np.array(found["randomized:0.9"]["layer 1, h"]["norms"])[10:].any()
+
+
+def test_a_window_that_cuts_memory_off_is_named() -> None:
+    net = linear_network(rotated([0.95, 0.9]))
+    assert window(Subject.of(net, sequence())).finding.level is Level.SOUND
+    net.bptt = type(net.bptt).parse("truncated:2")
+    seen = window(Subject.of(net, sequence())).finding
+    assert seen.level is Level.FAULT
+    assert "window of 2" in seen.verdict
+    assert net.bptt.window == 2, "a probe leaves the network as it was"
+
+
+def test_the_cell_path_of_an_lstm_holds_where_the_others_fade() -> None:
+    """The notes' argument: with f near 1 the gradient along c alone neither shrinks nor grows."""
+    net = Recurrent("lstm", 3, 8, forget_bias=8.0, **DOUBLE)
+    with torch.no_grad():
+        net.weight_hh_l0.mul_(0.2)
+    seen = memory_path(Subject.of(net, sequence()))
+    part = seen.numbers["layer 1"]
+    assert part["decay"]["path"] == pytest.approx(1.0, abs=2e-3)
+    assert part["share"] > 0.9
+    assert "carries the gradient" in seen.finding.verdict
+    shut = Recurrent("lstm", 3, 8, forget_bias=-8.0, **DOUBLE)
+    assert memory_path(Subject.of(shut, sequence())).numbers["layer 1"]["share"] < 0.01
+
+
+def test_paths_add_up_to_what_backpropagation_finds() -> None:
+    """All paths together are the trace's norm of c; the path alone is the product of the forget gates."""
+    net = Recurrent("lstm", 3, 5, **DOUBLE)
+    subject = Subject.of(net, sequence(T=12, B=1))
+    norms = flow(subject, rows=1)["layer 1, c"]["norms"]
+    numbers = memory_path(subject, rows=1).numbers["layer 1"]
+    assert numbers["total"] == pytest.approx(norms, rel=1e-9)
+    layer = subject.layers[0]
+    f = activations(layer)["f"].values
+    start = torch.randn(5, **DOUBLE)
+    whole, path = along(layer, start)
+    close(path[4], whole[1] * f[-2] * f[-3] * f[-4])  # f[k] is the gate of step k + 1; c of T − 1 has gradient whole[1]
+
+
+# Other models, and mistakes ------------------------------------------------------------------------------
+
+
+def test_a_model_of_ones_own_joins_with_its_loss() -> None:
+    class Classifier(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = Recurrent("gru", 3, 6, layers=2, bidirectional=True)
+            self.head = nn.Linear(12, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.net(x).outputs[:, -1])
+
+    model = Classifier()
+    report = xray(model, sequence().float(), loss=lambda out: out[:, 0].sum())
+    flows = report.numbers("gradient flow")["modes"]["full"]
+    assert set(flows) == {"layer 1, h", "layer 1, backward, h", "layer 2, h", "layer 2, backward, h"}
+    assert all(p.grad is None for p in model.parameters())
+    assert report.as_dict()["run"] is None
+
+
+def test_what_cannot_be_looked_at_is_refused() -> None:
+    with pytest.raises(OptionError, match="no recur.Recurrent"):
+        Subject.of(nn.Linear(2, 2), torch.zeros(1, 2))
+    with pytest.raises(OptionError, match="reads a tensor, got str"):
+        Subject.of(Recurrent("gru", 3, 4), "text")
+    with pytest.raises(OptionError, match="takes a trained model"):
+        Subject.of("runs/book", "text")

@@ -1,0 +1,304 @@
+"""The server: what it answers, and what it refuses."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from recur.cli.app import run
+from recur.studio.app import BODY, make_app
+from recur.studio.folder import Folder, Opened
+from recur.studio.guard import Guard
+from recur.use import load
+from tests.studio.conftest import Served
+
+httpx = pytest.importorskip("httpx")
+
+TEXT = "the network keeps a word and the word is kept\n"
+
+
+@pytest.fixture
+def client(served: Served) -> Any:
+    with httpx.Client(base_url=served.address, timeout=60) as made:
+        yield made
+
+
+@contextmanager
+def client_of(app: object, **options: Any) -> Iterator[Any]:
+    server = Served(app)
+    with httpx.Client(base_url=server.address, timeout=60, **options) as made:
+        yield made
+    server.stop()
+
+
+def ask(client: Any, path: str, **body: Any) -> Any:
+    answer = client.post(f"/api/runs/{path}", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+# What it answers -----------------------------------------------------------------------------------------
+
+
+def test_runs_are_listed_with_the_ngram_to_beat(client: Any) -> None:
+    found = {entry["name"]: entry for entry in client.get("/api/runs").json()["runs"]}
+    assert set(found) == {"lstm", "gru", "damaged"}
+    assert "cannot be used" in found["damaged"]["broken"]
+    assert found["lstm"]["layers"] == 2
+    assert found["lstm"]["best"] > 1
+    assert found["lstm"]["baseline"] > 1
+    assert not found["lstm"]["live"], "it is finished"
+    curves = client.get("/api/runs/lstm").json()
+    assert curves["curves"]["step"][-1] == 120
+    assert curves["samples"][-1]["step"] == 120
+    assert len(curves["samples"][-1]["text"]) > 50
+
+
+def test_next_tokens_are_the_models(client: Any, runs: Path) -> None:
+    found = ask(client, "gru/next", text="the netw", temperature=1.0)
+    model = load(runs / "gru")
+    state: Any = None
+    for token in "\nthe netw":
+        chances, state = model.step(token, state)
+    best = max(chances, key=lambda token: chances[token])
+    assert found["bars"][0]["token"] == best == "o"
+    written = 1 - chances["<unk>"] - chances["<pad>"]  # what stands for something else is never offered
+    assert found["bars"][0]["p"] == pytest.approx(chances[best] / written, abs=1e-4)
+    assert ask(client, "gru/next", text="the netw", top_k=1)["bars"][0]["drawn"] == 1.0
+    assert [bar["drawn"] for bar in ask(client, "gru/next", text="the netw", top_k=1)["bars"][1:]] == [0.0] * 11
+
+
+def test_what_was_read_is_not_read_again_and_gives_the_same(runs: Path) -> None:
+    opened, fresh = Opened(runs / "gru"), Opened(runs / "gru")
+    ids = [int(k) for k in opened.language.vocab.encode(TEXT)]
+    for end in range(1, len(ids) + 1):
+        typed = opened.logits(ids[:end])
+    assert torch.allclose(typed, fresh.logits(ids), atol=1e-4)
+
+
+def test_text_streams_and_the_same_seed_gives_the_same(client: Any) -> None:
+    with client.stream("POST", "/api/runs/lstm/write", json={"text": "the ", "length": 60, "seed": 3}) as answer:
+        pieces = list(answer.iter_text())
+    assert len(pieces) > 5, "it comes in pieces"
+    again = client.post("/api/runs/lstm/write", json={"text": "the ", "length": 60, "seed": 3}).text
+    assert "".join(pieces) == again
+    assert len(again) == 60
+
+
+def test_views_look_into_the_model(client: Any) -> None:
+    seen = ask(client, "lstm/see", text=TEXT, layer=1, what="gate f", unit=3)
+    assert len(seen["values"]) == len(seen["tokens"]) == len(TEXT)
+    assert all(0 <= v <= 1 for v in seen["values"])
+    assert seen["what"] == ["state h", "state c", "gate i", "gate f", "gate g", "gate o"]
+    spans = ask(client, "lstm/alike", text=TEXT * 3, begin=47, end=55)["spans"]
+    assert spans[0]["likeness"] > 0.9
+    shape = ask(client, "lstm/unfold")
+    assert (shape["hidden"], shape["layers"], shape["states"]) == (24, 2, ["h", "c"])
+
+
+def test_truncation_cuts_the_heat_map_at_its_window(client: Any) -> None:
+    full = ask(client, "gru/gradients", text=TEXT)
+    cut = ask(client, "gru/gradients", text=TEXT, tau=7)
+    assert len(full["rows"]) == 1
+    assert all(v > 0 for v in full["rows"][0]["norms"][-30:])
+    norms = cut["rows"][0]["norms"]
+    assert norms[-7:] == pytest.approx(full["rows"][0]["norms"][-7:])
+    assert not any(norms[:-7])
+    assert full["clips"][-1]["norm"] > 0
+
+
+# What it refuses -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["..", "../secret", "..%2fsecret", "%2e%2e%2fsecret", "%2fetc%2fpasswd", "lstm%2f..%2f..%2fsecret", "none"]
+)
+def test_names_cannot_leave_the_folder(client: Any, name: str) -> None:
+    for answer in (client.get(f"/api/runs/{name}"), client.post(f"/api/runs/{name}/unfold", json={})):
+        assert answer.status_code in (404, 405)
+        assert "hidden" not in answer.text
+
+
+def test_a_link_out_of_the_folder_is_not_followed(runs: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (folder / "way-out").symlink_to(runs / "gru")
+    assert Folder(folder).names() == []
+
+
+@pytest.mark.parametrize("path", ["/page/../app.py", "/page/%2e%2e/app.py", "/page/..%2fguard.py"])
+def test_only_the_pages_files_are_served(client: Any, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 404
+    assert "import" not in answer.text
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "", "10.0.0.1"])
+def test_other_hosts_are_refused(client: Any, host: str) -> None:
+    assert client.get("/api/runs", headers={"Host": host}).status_code == 400
+    assert client.get("/api/runs", headers={"Host": "localhost:1"}).status_code == 200
+
+
+def test_pages_of_other_sites_are_refused(client: Any) -> None:
+    refused = client.post("/api/runs/gru/next", json={}, headers={"Origin": "http://evil.example"})
+    assert refused.status_code == 403
+    form = client.post("/api/runs/gru/next", content="{}", headers={"Content-Type": "text/plain"})
+    assert form.status_code == 400, "what a form of another site can send is not read"
+
+
+def test_large_and_odd_bodies_are_refused(client: Any) -> None:
+    headers = {"Content-Type": "application/json"}
+    assert client.post("/api/runs/gru/next", content=b"x" * (BODY + 1), headers=headers).status_code == 413
+    for body in (b"[1]", b"{", b"[" * 50_000, b"\xff"):
+        assert client.post("/api/runs/gru/next", content=body, headers=headers).status_code == 400
+    for asked in ({"text": "the " * 2000}, {"text": 3}, {"temperature": 0}, {"temperature": "hot"}, {"text": "龘"}):
+        answer = client.post("/api/runs/gru/next", json=asked)
+        assert answer.status_code == 400
+        assert answer.json()["error"]
+    assert client.post("/api/runs/gru/write", json={"length": 10**6}).status_code == 400
+    assert client.post("/api/runs/gru/see", json={"text": TEXT, "unit": 999}).status_code == 400
+    assert client.post("/api/runs/gru/nothing", json={}).status_code == 404
+
+
+def test_nothing_from_elsewhere_may_be_loaded(client: Any) -> None:
+    answer = client.get("/")
+    assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    page = Path(make_app.__code__.co_filename).parent / "page"
+    for file in page.iterdir():
+        content = file.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert "http://" not in content, file
+        assert "https://" not in content, file
+
+
+@pytest.mark.parametrize("damage", ["weights", "vocabulary", "metrics"])
+def test_a_damaged_run_is_said_and_the_others_go_on(runs: Path, tmp_path: Path, damage: str) -> None:
+    for name in ("gru", "lstm"):
+        shutil.copytree(runs / name, tmp_path / name)
+    file = {"weights": "model.safetensors", "vocabulary": "vocab.json", "metrics": "metrics.jsonl"}[damage]
+    (tmp_path / "gru" / file).write_bytes(b'\xff\x00{"step": ')
+    with client_of(make_app(tmp_path)) as client:
+        assert client.get("/api/runs").status_code == 200
+        answer = client.post("/api/runs/gru/next", json={"text": "the"})
+        assert answer.status_code == (200 if damage == "metrics" else 404 if damage == "weights" else 400)
+        assert client.post("/api/runs/lstm/next", json={"text": "the"}).status_code == 200
+
+
+def test_a_cell_from_a_file_is_not_run_unless_allowed(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "gru", tmp_path / "gru")
+    config = tmp_path / "gru" / "config.toml"
+    mark = tmp_path / "ran"
+    source = f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n"
+    (tmp_path / "mine.py").write_text(source + "from recur.cells import GRU\nclass Mine(GRU): name = ''\n")
+    config.write_text(config.read_text().replace('cell = "gru"', f'cell = "{tmp_path}/mine.py:Mine"'))
+    with client_of(make_app(tmp_path)) as client:
+        answer = client.post("/api/runs/gru/next", json={"text": "a"})
+    assert answer.status_code == 404
+    assert "--own-cells" in answer.json()["error"]
+    assert not mark.exists()
+    with client_of(make_app(tmp_path, own_cells=True)) as client:
+        assert client.post("/api/runs/gru/next", json={"text": "a"}).status_code == 200
+    assert mark.exists()
+
+
+def test_another_address_needs_a_token(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["studio", str(runs), "--host", "0.0.0.0"]) == 2
+    assert "--token" in capsys.readouterr().err
+    assert run(["studio", str(runs / "nowhere")]) == 2
+    app = make_app(runs, token="open sesame")
+    assert isinstance(app, Guard)
+    with client_of(app, headers={"Host": "studio.example"}) as client:
+        assert client.get("/api/runs").status_code == 401
+        assert client.get("/?token=wrong").status_code == 401
+        assert client.get("/api/runs", headers={"Authorization": "Bearer open sesame"}).status_code == 200
+        welcome = client.get("/?token=open%20sesame")
+        assert welcome.status_code == 303, "to the address without the token"
+        assert {"httponly", "samesite=strict"} <= set(welcome.headers["set-cookie"].lower().replace(" ", "").split(";"))
+        kept = welcome.headers["set-cookie"].partition(";")[0]
+        assert client.get("/api/runs", headers={"Cookie": kept}).status_code == 200, "the cookie is enough from now on"
+
+
+def test_the_command_serves_and_ends(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [sys.executable, "-m", "recur", "studio", str(runs), "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        address = json.loads(server.stdout.readline())["address"]
+        try:
+            assert address.startswith("http://127.0.0.1:")
+            assert len(httpx.get(f"{address}api/runs", timeout=20).json()["runs"]) == 3
+            taken = address.rstrip("/").rpartition(":")[2]
+            assert run(["studio", str(runs), "--port", taken]) == 2
+            assert capsys.readouterr().err.count("\n") == 1
+        finally:
+            server.send_signal(signal.SIGINT)
+        assert server.wait(20) in (0, 130)
+        assert server.stderr is not None
+        assert "Traceback" not in server.stderr.read()
+
+
+# Many at once --------------------------------------------------------------------------------------------
+
+
+def test_fifty_clients_stream_at_once(served: Served) -> None:
+    def stream(seed: int) -> str:
+        body = {"text": "the ", "length": 40, "seed": seed}
+        return str(httpx.post(f"{served.address}/api/runs/gru/write", json=body, timeout=120).text)
+
+    with concurrent.futures.ThreadPoolExecutor(50) as pool:
+        texts = list(pool.map(stream, range(50)))
+    assert all(len(text) >= 40 for text in texts)
+    assert len(set(texts)) > 10
+
+
+def test_one_run_does_not_block_another(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a look into one run takes its time, and more wait behind it, another run answers."""
+    from recur.studio import views
+
+    entered, release = threading.Event(), threading.Event()
+
+    def slow(opened: Any, asked: Any) -> Any:
+        if opened.language.run.path.name == "lstm":
+            entered.set()
+            release.wait(60)
+        return {"done": True}
+
+    monkeypatch.setitem(views.VIEWS, "see", slow)
+    with concurrent.futures.ThreadPoolExecutor(60) as pool:
+        url = f"{served.address}/api/runs"
+        waiting = [pool.submit(httpx.post, f"{url}/lstm/see", json={}, timeout=120) for _ in range(55)]
+        assert entered.wait(30)
+        begun = time.monotonic()
+        assert httpx.post(f"{url}/gru/see", json={}, timeout=20).json() == {"done": True}
+        assert httpx.post(f"{url}/gru/next", json={"text": "the"}, timeout=20).status_code == 200
+        assert time.monotonic() - begun < 15
+        assert not any(future.done() for future in waiting)
+        release.set()
+        assert all(future.result().json() == {"done": True} for future in waiting)
+
+
+def test_a_run_that_trains_appears_and_grows(runs: Path, tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    assert folder.list() == []
+    shutil.copytree(runs / "gru", tmp_path / "new")
+    lines = (tmp_path / "new" / "metrics.jsonl").read_text().splitlines()
+    (tmp_path / "new" / "metrics.jsonl").write_text(lines[0] + "\n")
+    (first,) = folder.list()
+    assert first["live"]
+    (tmp_path / "new" / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    (second,) = folder.list()
+    assert second["step"] > first["step"]
+    assert not second["live"], "its budget is spent"
+    assert json.loads(lines[0])["step"] == first["step"]

@@ -1,0 +1,120 @@
+"""Pairs: read, refused, split and batched; and how written ones are judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nltk.translate.bleu_score import corpus_bleu
+
+from recur.errors import TextError
+from recur.text import read_pairs
+from recur.train.config import Config
+from recur.train.pairs import PairBatches, batch_of, split_pairs
+from recur.train.scores import bleu, edit_distance, error_rates
+
+
+def write(folder: Path, name: str, text: str) -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def test_a_table_or_two_files(tmp_path: Path) -> None:
+    table = write(tmp_path, "a.tsv", "\ufeffab\tx y\r\nc\tz\r\n")
+    assert [pair[:2] for pair in read_pairs([table])] == [("ab", "x y"), ("c", "z")]
+    more = write(tmp_path, "b.tsv", "d\tw")
+    assert len(read_pairs([table, more])) == 3
+    sources, targets = write(tmp_path, "s.txt", "ab\nc\n"), write(tmp_path, "t.txt", "x y\nz\n")
+    assert [pair[:2] for pair in read_pairs([sources, targets])] == [("ab", "x y"), ("c", "z")]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a\tb\nab\n", r"p.tsv:2: a pair is source TAB target, 2 columns; this line has 1"),
+        ("a\tb\tc\n", r"p.tsv:1: a pair is source TAB target, 2 columns; this line has 3"),
+        ("a\tb\n\n\tb\n", r"p.tsv:3: the source is empty"),
+        ("a\tb\na\t \n", r"p.tsv:2: the target is empty"),
+        ("\n", r"p.tsv holds no pair"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_said_with_its_line(text: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(TextError, match=says):
+        read_pairs([write(tmp_path, "p.tsv", text)])
+
+
+def test_two_files_of_different_length(tmp_path: Path) -> None:
+    a, b = write(tmp_path, "a.txt", "a\nb\n"), write(tmp_path, "b.txt", "a\n")
+    with pytest.raises(TextError, match="a.txt has 2 lines and .*b.txt 1"):
+        read_pairs([a, b])
+    with pytest.raises(TextError, match="b.txt:1: the target is empty"):
+        read_pairs([write(tmp_path, "c.txt", "a\n"), write(tmp_path, "b.txt", "\n")])
+    with pytest.raises(TextError, match="tables .* or as two files"):
+        read_pairs([a, b, b])
+
+
+def test_parts_are_held_out_at_random_and_disjoint(tmp_path: Path) -> None:
+    table = write(tmp_path, "a.tsv", "".join(f"{k:03}\tx\n" for k in range(200)))
+    parts = split_pairs(Config.of(texts=table))
+    assert [len(part) for part in parts] == [180, 10, 10]
+    assert len({pair.source for part in parts for pair in part}) == 200
+    assert parts == split_pairs(Config.of(texts=table, seed=3)), "whatever the seed of training"
+    assert [pair.source for pair in parts[1]] != sorted(pair.source for pair in parts[1])
+    other = write(tmp_path, "b.tsv", "v\tx\n")
+    train, valid, test = split_pairs(Config.of(texts=table, valid=other))
+    assert (len(train), [pair.source for pair in valid], len(test)) == (190, ["v"], 10)
+    with pytest.raises(TextError, match="1 pairs are too few .* give --valid and --test"):
+        split_pairs(Config.of(texts=other))
+
+
+def test_an_epoch_has_every_pair_once_and_is_the_same_again() -> None:
+    draw = np.random.default_rng(0)
+    pairs = [(np.full(draw.integers(1, 9), k + 4), np.full(draw.integers(1, 9), k + 4)) for k in range(103)]
+    stream = PairBatches(pairs, 8, seed=2)
+    first, again, other = (list(stream.batches(epoch)) for epoch in (0, 0, 1))
+    assert len(first) == len(stream) == 13
+    assert sorted(int(k) - 4 for batch in first for k in batch.source[:, 0]) == list(range(103))
+    assert all(a.target.equal(b.target) for a, b in zip(first, again, strict=True))
+    assert not all(
+        a.target.equal(b.target) for a, b in zip(first, other, strict=True) if a.target.shape == b.target.shape
+    )
+    assert all(a.source.equal(b.source) for a, b in zip(stream.batches(0, skip=5), first[5:], strict=True))
+    batch = batch_of(pairs[:3])
+    assert [int((row != 1).sum()) for row in batch.target] == batch.lengths.tolist()
+
+
+# Judging ----------------------------------------------------------------------------------------------------
+
+
+def slow_distance(a: str, b: str) -> int:
+    if not a or not b:
+        return len(a) + len(b)
+    if a[0] == b[0]:
+        return slow_distance(a[1:], b[1:])
+    return 1 + min(slow_distance(a[1:], b), slow_distance(a, b[1:]), slow_distance(a[1:], b[1:]))
+
+
+@given(st.text("ab", max_size=5), st.text("abc", max_size=5))
+def test_distance_by_its_definition(a: str, b: str) -> None:
+    assert edit_distance(a, b) == slow_distance(a, b)
+
+
+def test_error_rates() -> None:
+    wanted, written = [["a", "b"], ["c"], ["d", "e", "f"]], [["a", "b"], [], ["d", "x", "f", "g"]]
+    found = error_rates(wanted, written)
+    assert found["word_error_rate"] == pytest.approx(100 * 2 / 3)
+    assert found["symbol_error_rate"] == pytest.approx(100 * 3 / 6)
+
+
+def test_bleu_is_what_nltk_has() -> None:
+    draw = np.random.default_rng(1)
+    wanted = [[str(k) for k in draw.integers(6, size=draw.integers(4, 12))] for _ in range(30)]
+    written = [[w if draw.random() < 0.8 else "9" for w in row[: draw.integers(4, len(row) + 1)]] for row in wanted]
+    expected = 100 * corpus_bleu([[row] for row in wanted], written)
+    assert bleu(wanted, written) == pytest.approx(expected, rel=1e-9)
+    assert 10 < expected < 90
+    assert bleu(wanted, wanted) == pytest.approx(100)
+    assert bleu([["a", "b"]], [["a", "b"]]) == 0.0, "no four words in a row"
