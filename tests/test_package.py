@@ -33,7 +33,8 @@ MAY_IMPORT = {
     "probes": {"errors", "cells", "bptt", "layers", "models", "text", "decode", "train", "use"},
     "studio": {"errors", "bptt", "text", "decode", "train", "use", "probes"},
     "cli": {
-        "errors", "cells", "native", "scan", "text", "ngram", "decode", "train", "use", "probes", "studio", "__version__",
+        "errors", "cells", "native", "scan", "text", "ngram", "decode", "train", "use", "probes", "studio",
+        "__version__",
     },
     "__main__": {"cli"},
 }  # fmt: skip
