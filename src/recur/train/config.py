@@ -57,7 +57,7 @@ class Config(ForecastFields, LabellingFields, WritingFields):
     dropout_output: float = 0.1
     """Drop parts of the last layer's output."""
 
-    variational: bool = True
+    variational: bool = False
     """One dropout mask for a whole sequence; else one for each step."""
 
     residual: bool = False
