@@ -54,10 +54,10 @@ class Config(ForecastFields, LabellingFields, WritingFields):
     dropout_weight: float = 0.0
     """Drop entries of the recurrent matrix."""
 
-    dropout_output: float = 0.2
+    dropout_output: float = 0.1
     """Drop parts of the last layer's output."""
 
-    variational: bool = True
+    variational: bool = False
     """One dropout mask for a whole sequence; else one for each step."""
 
     residual: bool = False
@@ -75,7 +75,7 @@ class Config(ForecastFields, LabellingFields, WritingFields):
     forget_bias: float | None = None
     """Bias of the gate that keeps the state."""
 
-    alpha: float = 0.0
+    alpha: float = 0.3
     """Activation regularisation: weight of the outputs' mean square."""
 
     beta: float = 0.5
