@@ -175,12 +175,12 @@ def test_nothing_is_recorded_for_a_way_back() -> None:
 
 def test_threads_may_share_a_network() -> None:
     net = network(layers=2)
-    inputs = [torch.randn(2, 30, D, **DOUBLE) for _ in range(4)]
+    inputs = [torch.randn(2, 300, D, **DOUBLE) for _ in range(8)]
     expected = [net(x).outputs.detach() for x in inputs]
 
     def walk(x: Tensor) -> Tensor:
         stream = net.stream(2)
-        return torch.stack([stream.step(x[:, t]).clone() for t in range(30)], dim=1)
+        return torch.stack([stream.step(x[:, t]).clone() for t in range(300)], dim=1)
 
     with ThreadPoolExecutor(4) as pool:
         for got, wanted in zip(pool.map(walk, inputs), expected, strict=True):
