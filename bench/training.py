@@ -34,7 +34,7 @@ def overhead(hidden: int = 256, steps: int = 150) -> dict[str, float]:
             nonlocal state
             predicted = trainer.model(x, state)
             state = trainer.model.detached(predicted.state)
-            trainer.model.loss(predicted, y).backward()
+            (trainer.model.loss(predicted, y) + predicted.penalty).backward()
             nn.utils.clip_grad_norm_(trainer.parameters, 1.0)
             trainer.optimizer.step()
             trainer.optimizer.zero_grad(set_to_none=True)
