@@ -3,6 +3,7 @@ template <typename T> struct Backward : Frame<T> {
     using Base = Frame<T>;
     using Base::as, Base::blocks, Base::chunk, Base::H, Base::apart, Base::row, Base::padded, Base::panel, Base::parts, Base::rows_of;
     using Base::s, Base::shared, Base::width, Base::run_program, Base::pack_recurrent, Base::by_rows, Base::each_part, Base::memory;
+    using Base::packing, Base::collide, Base::lined, Base::lined_step;
     using Bound = typename Base::Bound;
     using In = typename Base::In;
     using Base::after, Base::input, Base::pack_all, Base::rides, Base::riding_steps, Base::rows_of_steps, Base::summed, Base::sums;
@@ -10,7 +11,7 @@ template <typename T> struct Backward : Frame<T> {
     explicit Backward(const Scan& scan) : Base(scan, true) {}
 
     void run() const {
-        prefer_large_pages(s.d_share, sizeof(T) * s.N * s.gates * H);
+        prefer_large_pages(s.d_share, sizeof(T) * s.N * s.share_step);
         prefer_large_pages(s.d_data, sizeof(T) * s.N * s.D);
         if (s.d_data) pack_all(Source<T>{as(s.weight_ih), s.D, 1}, s.gates * H, s.D, input);
         pack_recurrent(true);
@@ -37,10 +38,9 @@ template <typename T> struct Backward : Frame<T> {
                     come_back(scratch, part, k, b * width);
                     if (s.xi && k + 1 < s.steps) bound_carried(part, k, b * width, std::min<long>(width, H - b * width));
                 }
-                if (k >= 0)
-                    step(scratch, part, k, b);
-                else
-                    start(part, b * width);
+                if (k < 0) return start(part, b * width);
+                step(scratch, part, k, b);
+                if (lines_up()) line_up(part, k, b * width);
             };
             if (!for_blocks(s.steps - 1 - k, block)) return;
             if (s.d_data && rides() && k >= 0 && k % riding == 0 && rows_of(part, s.sizes[k]))
@@ -63,7 +63,7 @@ template <typename T> struct Backward : Frame<T> {
     // ∂L/∂s_k for a block of units: over the products of the step behind, and from outside for segments that end here.
     void come_back(Scratch& scratch, long part, long k, long unit) const {
         const long had = rows_at(part, k + 1), rows = rows_at(part, k), size = sizeof(T) * std::min<long>(width, H - unit);
-        if (s.products && had) through_recurrent(carried(part, k, 0), scratch.product, part, row(k + 1, part), had, unit);
+        if (s.products && had) through_recurrent(carried(part, k, 0), scratch.product, part, k + 1, had, unit);
         for (long j = 0; j < s.states; ++j)
             for (long i = had; i < rows; ++i) {
                 T* to = carried(part, k, j) + i * H + unit;
@@ -75,7 +75,7 @@ template <typename T> struct Backward : Frame<T> {
     }
 
     void step(Scratch& scratch, long part, long k, long b) const {
-        const long P = parts(), Q = P * apart(), GH = s.gates * H, KH = s.kept * H, OH = s.own * H, unit = b * width;
+        const long P = parts(), Q = P * apart(), GS = s.share_step, KH = s.kept * H, OH = s.own * H, unit = b * width;
         const long rows = rows_at(part, k), first = row(k, part);
         T* sum = sums + part * summed * padded;
         for (long from = 0; from < rows; from += chunk) {
@@ -84,7 +84,7 @@ template <typename T> struct Backward : Frame<T> {
             run_program(scratch.bound, b, here, [&](const Place& place, In& in) -> Operand<T> {
                 const long q = place.index;
                 switch (Kind(place.kind)) {
-                    case Kind::share: return {as(s.share) + at * GH + q * H + unit, Q * GH};
+                    case Kind::share: return {as(s.share) + at * GS + q * H + unit, Q * GS};
                     case Kind::kept: return {as(s.tape) + at * KH + q * H + unit, Q * KH};
                     case Kind::before: {
                         const T* was = k ? as(s.state[q]) + (row(k - 1, part) + from * Q) * H
@@ -98,7 +98,7 @@ template <typename T> struct Backward : Frame<T> {
                         return {scratch.total, width};
                     case Kind::d_share:
                         if (s.d_share == s.share) in = In::memory_afterwards;  // what is kept there is still read
-                        return {as(s.d_share) + at * GH + q * H + unit, Q * GH};
+                        return {as(s.d_share) + at * GS + q * H + unit, Q * GS};
                     case Kind::d_product: return {as(s.d_product) + at * OH + q * H + unit, Q * OH};
                     case Kind::d_before: return {carried(part, k - 1, q) + from * H + unit, H};
                     default: in = In::scratch; return {sum + q * padded + unit, 0};
@@ -117,9 +117,8 @@ template <typename T> struct Backward : Frame<T> {
 
     // ∂L/∂x = d · W for rows that stand like this from the first on.
     void input_gradient(long first, const Grouped& rows) const {
-        const long GH = s.gates * H;
-        by_panels<T>(as(s.d_share) + first * GH, input, nullptr, as(s.d_data) + first * s.D, rows, s.D, GH, 0,
-                     s.D);
+        by_panels<T>(as(s.d_share) + first * s.share_step, s.share_step, input, nullptr, as(s.d_data) + first * s.D, s.D, rows,
+                     s.gates * H, 0, s.D);
     }
 
     void add_outputs(T* total, const T* carried, long first, long unit, long rows) const {
@@ -134,9 +133,30 @@ template <typename T> struct Backward : Frame<T> {
         }
     }
 
+    // The gradient of a gate, or of a product of its own, at step k.
+    Operand<T> gradient(long place, long part, long k) const {
+        if (lines_up()) return {lined(part, k & 1, true) + place * H, lined_step(true)};
+        const long Q = parts() * apart(), first = row(k, part);
+        if (place < s.gates) return {as(s.d_share) + first * s.share_step + place * H, Q * s.share_step};
+        return {as(s.d_product) + first * s.own * H + (place - s.gates) * H, Q * s.own * H};
+    }
+
+    bool lines_up() const { return s.products && collide(parts() * apart() * s.share_step); }
+
+    void line_up(long part, long k, long unit) const {
+        const long Q = parts() * apart(), rows = rows_at(part, k), size = sizeof(T) * std::min<long>(width, H - unit);
+        for (long i = 0; i < rows; ++i) {
+            T* to = lined(part, k & 1, true) + i * lined_step(true) + unit;
+            const long at = row(k, part) + i * Q;
+            for (long g = 0; g < s.gates; ++g) std::memcpy(to + g * H, as(s.d_share) + at * s.share_step + g * H + unit, size);
+            for (long o = 0; o < s.own; ++o)
+                std::memcpy(to + (s.gates + o) * H, as(s.d_product) + (at * s.own + o) * H + unit, size);
+        }
+    }
+
     // ∂L/∂h_{t−1} through the products, a block of it: Σ over them of d · U, and the mask on the way.
-    void through_recurrent(T* passed, T* product, long part, long first, long rows, long unit) const {
-        const long P = parts(), Q = P * apart(), have = std::min<long>(width, H - unit);
+    void through_recurrent(T* passed, T* product, long part, long k, long rows, long unit) const {
+        const long P = parts(), have = std::min<long>(width, H - unit);
         const bool direct = have == width && !s.mask;
         for (long from = 0; from < rows; from += chunk) {
             const long here = std::min<long>(chunk, rows - from);
@@ -145,10 +165,8 @@ template <typename T> struct Backward : Frame<T> {
             const long step = direct ? H : width;
             From<T> onto = direct && s.adds_to_first ? From<T>{at, H} : From<T>{};
             for (long r = 0; r < s.products; ++r, onto = {to, step}) {
-                const long q = s.product_place[r], own = q - s.gates;
-                const T* d = q < s.gates ? as(s.d_share) + q * H : as(s.d_product) + own * H;
-                const long ld = (q < s.gates ? s.gates : s.own) * H;
-                rows_by_panel<T>(d + (first + from * Q) * ld, Q * ld, here, panel(unit / width, r), onto, to, step, H);
+                const Operand<T> d = gradient(s.product_place[r], part, k);
+                rows_by_panel<T>(d.base + from * d.step, d.step, here, panel(unit / width, r), onto, to, step, H);
             }
             if (direct) continue;
             for (long i = 0; i < here; ++i)
@@ -214,7 +232,7 @@ template <typename T> struct Backward : Frame<T> {
 
     // What is left: large products over all steps.
     void weight_gradients() const {
-        const long GH = s.gates * H, D = s.D;
+        const long GH = s.gates * H, GS = s.share_step, D = s.D;
         if (s.d_data && !rides()) by_rows(s.N, [&](long, long from, long rows) { input_gradient(from, {rows, 1, 1, 0}); });
         bool alike = s.products == s.gates;  // each product's gradient is that of its gate
         for (long r = 0; r < s.products; ++r) alike = alike && s.product_place[r] == r;
@@ -223,23 +241,23 @@ template <typename T> struct Backward : Frame<T> {
             const T* d = as(s.d_share) + from;
             const Target<T> W{Source<T>{as(s.data), D, 1}, as(s.d_weight_ih) + from * D, D};
             if (!alike) {
-                transposed_product<T>(d, GH, {W}, rows, s.N, arena);
+                transposed_product<T>(d, GS, {W}, rows, s.N, packing(), arena);
                 return;
             }
             const Target<T> U{states_before(arena), as(s.d_weight_hh) + from * H, H};
-            transposed_product<T>(d, GH, {W, U}, rows, s.N, arena);
+            transposed_product<T>(d, GS, {W, U}, rows, s.N, packing(), arena);
         });
         for (long r = 0; r < s.products && !alike;) {  // products whose gradients lie side by side together
             long many = 1;
             while (r + many < s.products && s.product_place[r + many] == s.product_place[r] + many &&
                    (s.product_place[r] < s.gates) == (s.product_place[r + many] < s.gates))
                 ++many;
-            const long q = s.product_place[r], ld = (q < s.gates ? s.gates : s.own) * H;
+            const long q = s.product_place[r], ld = q < s.gates ? GS : s.own * H;
             const T* d = q < s.gates ? as(s.d_share) + q * H : as(s.d_product) + (q - s.gates) * H;
             by_rows(many * H, [&](long part, long from, long rows) {
                 Arena arena = after(part);
                 const Target<T> U{states_before(arena), as(s.d_weight_hh) + (r * H + from) * H, H};
-                transposed_product<T>(d + from, ld, {U}, rows, s.N, arena);
+                transposed_product<T>(d + from, ld, {U}, rows, s.N, packing(), arena);
             });
             r += many;
         }

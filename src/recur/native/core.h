@@ -54,6 +54,7 @@ struct Scan {
     double clip;                  // 0 for none
 
     void* share;                  // (N, gates · H): W x + b, and then what is kept of each step
+    int64_t share_step;           // from one of its rows to the next, and in d_share
     void* tape;                   // (N, kept · H)
     void* const* state;           // (N, H) each; null where no step's value is wanted but the last
     void* const* final_state;     // (S, H) each, or null
@@ -62,7 +63,7 @@ struct Scan {
     // The way back
     const void* d_outputs;        // (N, H) or null
     const void* const* d_final;   // (S, H) each, or null
-    void* d_share;                // (N, gates · H)
+    void* d_share;                // (N, gates · H), or share itself
     void* d_product;              // (N, own · H)
     const int32_t* product_place; // for each product: its gate, or gates + its place in d_product
     int64_t adds_to_first;        // whether the program itself passes something on to the first state

@@ -3,6 +3,7 @@ template <typename T> struct Forward : Frame<T> {
     using Base = Frame<T>;
     using Base::as, Base::blocks, Base::chunk, Base::H, Base::apart, Base::row, Base::padded, Base::panel, Base::parts, Base::rows_of;
     using Base::s, Base::shared, Base::width, Base::run_program, Base::pack_recurrent, Base::by_rows, Base::each_part, Base::memory;
+    using Base::collide, Base::lined, Base::lined_step;
     using Bound = typename Base::Bound;
     using In = typename Base::In;
     using Base::bias, Base::input, Base::pack_all, Base::rides, Base::riding_steps, Base::rows_of_steps;
@@ -10,7 +11,7 @@ template <typename T> struct Forward : Frame<T> {
     explicit Forward(const Scan& scan) : Base(scan, false) {}
 
     void run() const {
-        prefer_large_pages(s.share, sizeof(T) * s.N * s.gates * H);
+        prefer_large_pages(s.share, sizeof(T) * s.N * s.share_step);
         for (long j = 0; j < s.states; ++j) prefer_large_pages(s.state[j], sizeof(T) * s.N * H);
         if (!s.packed) pack();
         if (!rides() && !shared)
@@ -25,9 +26,8 @@ template <typename T> struct Forward : Frame<T> {
 
     // W x + b for rows that stand like this from the first on; some of its columns.
     void input_product(long first, const Grouped& rows, long begin, long end) const {
-        const long GH = s.gates * H;
-        by_panels<T>(as(s.data) + first * s.D, input, s.biased ? as(s.bias_ih) : nullptr, as(s.share) + first * GH, rows, GH,
-                     s.D, begin, end);
+        by_panels<T>(as(s.data) + first * s.D, s.D, input, s.biased ? as(s.bias_ih) : nullptr,
+                     as(s.share) + first * s.share_step, s.share_step, rows, s.D, begin, end);
     }
 
     template <typename ForBlocks> void steps(long part, Arena arena, ForBlocks&& for_blocks) const {
@@ -36,6 +36,7 @@ template <typename T> struct Forward : Frame<T> {
         Bound bound(s, arena);
         T* product = arena.take<T>(s.products * chunk * width);
         T* masked = s.mask ? arena.take<T>(most * H) : nullptr;
+        const bool lines_up = !s.mask && s.products && collide(Q * H);
         Operand<T>*before = arena.take<Operand<T>>(s.states), *after = arena.take<Operand<T>>(s.states);
         for (long j = 0; j < s.states; ++j) before[j] = {const_cast<T*>(as(s.initial[j])) + part * H, P * H};
 
@@ -62,6 +63,8 @@ template <typename T> struct Forward : Frame<T> {
                     for (long u = 0; u < H; ++u) masked[i * H + u] = h[u] * m[u];
                 }
                 left = {masked, H};
+            } else if (k && lines_up) {
+                left = {lined(part, k % 2, false), lined_step(false)};
             }
             const auto block = [&](long b) {
                 const long unit = b * width;
@@ -74,7 +77,7 @@ template <typename T> struct Forward : Frame<T> {
                     run_program(bound, b, here, [&](const Place& place, In& in) -> Operand<T> {
                         const long q = place.index, at = first + from * Q;
                         switch (Kind(place.kind)) {
-                            case Kind::share: return {as(s.share) + at * GH + q * H + unit, Q * GH};
+                            case Kind::share: return {as(s.share) + at * s.share_step + q * H + unit, Q * s.share_step};
                             case Kind::kept: return {as(s.tape) + at * KH + q * H + unit, Q * KH};
                             case Kind::before: return {before[q].base + from * before[q].step + unit, before[q].step};
                             case Kind::after: return {after[q].base + from * after[q].step + unit, after[q].step};
@@ -83,10 +86,17 @@ template <typename T> struct Forward : Frame<T> {
                     });
                 }
                 finish(part, after, unit, stay, rows);
+                if (lines_up) line_up(part, after[0], (k + 1) % 2, unit, stay);
             };
             if (!for_blocks(k + 1, block)) return;
             std::swap(before, after);
         }
+    }
+
+    void line_up(long part, const Operand<T>& state, long side, long unit, long rows) const {
+        T* to = lined(part, side, false) + unit;
+        for (long i = 0; i < rows; ++i)
+            std::memcpy(to + i * lined_step(false), state.base + i * state.step + unit, sizeof(T) * std::min<long>(width, H - unit));
     }
 
     // The states of the segments that end here, rows [from, to) of a part; a block of their units.

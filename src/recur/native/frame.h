@@ -24,7 +24,7 @@ template <typename T> struct Frame {
     const bool alone;   // whether the other threads are left out of it this time
     long* offset;  // where the rows of each step begin
     T *packed, *input, *bias, *extra, *sums = nullptr;  // U, W and the vectors as the loops read them; for all threads
-    long summed, used, scratch_size;
+    long summed, used, scratch_size, memory_each;
     char *scratch_base, *after_base;
     T* memory_base;
 
@@ -48,7 +48,8 @@ template <typename T> struct Frame {
         if (backward) sums = arena.take<T>(parts() * summed * padded);
         scratch_size = (scratch_bytes(backward) + 63) / 64 * 64;
         scratch_base = arena.take<char>(scratch_size * s.threads);
-        memory_base = arena.take<T>(parts() * memory_size());
+        memory_each = memory_size(backward);
+        memory_base = arena.take<T>(parts() * memory_each);
         used = arena.used();
         if (backward) used = std::max(used, kept + s.threads * after_bytes());
         if (!s.workspace) return;  // only asked how much it would be
@@ -65,8 +66,9 @@ template <typename T> struct Frame {
     // The products over all steps begin when the loop is through: they take all of its memory.
     long after_bytes() const {
         const long rows = s.gates * H / s.threads + 2 * TILE_ROWS;  // at most, when by_rows divides them
-        return (transposed_product_bytes<T>(s.D, H, rows, s.N) + 2 * long(sizeof(void*)) * s.N + 191) / 64 * 64;
+        return (transposed_product_bytes<T>(s.D, H, rows, packing()) + 2 * long(sizeof(void*)) * s.N + 191) / 64 * 64;
     }
+    Packing packing() const { return Packing(s.N, s.gates * H * s.N); }
     Arena after(long part) const { return Arena(after_base + part * after_bytes()); }
 
     Arena scratch(long part) const { return Arena(scratch_base + part * scratch_size); }
@@ -82,10 +84,23 @@ template <typename T> struct Frame {
     long parts() const { return shared ? 1 : std::max(1L, std::min<long>(s.threads, s.S)); }
     long rows_of(long part, long n) const { return n > part ? (n - part + parts() - 1) / parts() : 0; }
 
-    // States on their way from step to step, two of each: for all who work on a part.
-    long memory_size() const { return (2 * s.states * rows_of(0, s.S) * H + 15) / 16 * 16; }
+    // States on their way from step to step, two of each: for all who work on a part. And what the next product reads.
+    long memory_size(bool backward) const {
+        return (2 * rows_of(0, s.S) * (s.states * H + lined_step(backward)) + 15) / 16 * 16;
+    }
     T* memory(long part, long state, long side) const {
-        return memory_base + part * memory_size() + (2 * state + side) * rows_of(part, s.S) * H;
+        return memory_base + part * memory_each + (2 * state + side) * rows_of(0, s.S) * H;
+    }
+
+    // Rows that stand half a page apart fall on the same few places of the nearest cache and drive each other out: a product
+    // reads a copy of them that stands better.
+    static bool collide(long step) { return step * sizeof(T) % 2048 == 0; }
+    long lined_step(bool backward) const {
+        const long wide = backward ? (s.gates + s.own) * H : H;
+        return wide + (collide(wide) ? 64 / long(sizeof(T)) : 0);
+    }
+    T* lined(long part, long side, bool backward) const {
+        return memory(part, s.states, 0) + side * rows_of(0, s.S) * lined_step(backward);
     }
 
     // Calls work(part, scratch, blocks), where blocks(phase, f) does f(block) for all that are this thread's to do, and

@@ -143,18 +143,19 @@ INLINE void tile_at_edge(int rows, const T* a, long a_step, bool packed, const T
             c[i * c_step + j] = edge[i * width + j] + (from.base ? from.base[i * from.step + j] : T(0));
 }
 
-// Sizes that keep what is used again in the cache: K and rows of A in a block, columns of B.
-constexpr long DEEP = 256, WIDE = 256, TALL = 8 * TILE_ROWS;
+// Sizes that keep what is used again in the cache: K and rows of A in a block.
+constexpr long DEEP = 512, TALL = 8 * TILE_ROWS;
 
 // Rows of a matrix that stand in groups: `rows` of them `step` apart, and so again, `groups` times, `group` apart.
 struct Grouped {
     long rows, step, groups, group;
 };
 
-// C = bias + A · B for these rows of A and C, with A as it lies (K wide) and B (K, N) packed whole, panel after panel;
-// columns [begin, end) of it, of which the first begins a panel.
+// C = bias + A · B for these rows of A and C, with A as it lies and B (K, …) packed whole, panel after panel; columns
+// [begin, end) of it, of which the first begins a panel.
 template <typename T>
-void by_panels(const T* a, const T* panels, const T* bias, T* c, const Grouped& at, long N, long K, long begin, long end) {
+void by_panels(const T* a, long a_step, const T* panels, const T* bias, T* c, long c_step, const Grouped& at, long K, long begin,
+               long end) {
     constexpr int width = Tile<T>::width;
     const long few = at.rows * at.groups;
     const long deep = few > TILE_ROWS ? DEEP : K;  // a panel that is read once is best read from end to end
@@ -169,10 +170,10 @@ void by_panels(const T* a, const T* panels, const T* bias, T* c, const Grouped& 
                         for (long i = m0; i < m_end;) {
                             const int rows = next_rows<T>(m_end - i);
                             const long row = i * at.step + g * at.group;
-                            T* to = c + row * N + n;
-                            const From<T> from = k0 ? From<T>{to, at.step * N} : bias ? From<T>{bias + n, 0} : From<T>{};
-                            tile_at_edge<T>(rows, a + row * K + k0, at.step * K, false, panels + n * K + k0 * width, from, to,
-                                            at.step * N, k_here, N - n);
+                            T* to = c + row * c_step + n;
+                            const From<T> from = k0 ? From<T>{to, at.step * c_step} : bias ? From<T>{bias + n, 0} : From<T>{};
+                            tile_at_edge<T>(rows, a + row * a_step + k0, at.step * a_step, false, panels + n * K + k0 * width,
+                                            from, to, at.step * c_step, k_here, end - n);
                             i += rows;
                         }
             }
@@ -202,16 +203,30 @@ template <typename T> struct Target {
     long N;
 };
 
+// The same for a transposed product, which packs both sides; less where A is so small that this would count among the
+// memory. K is taken in equal parts, since every part reads and writes all of C.
+struct Packing {
+    long deep, wide;
+    Packing(long K, long A_size) {
+        const bool large = A_size >= 1 << 19;
+        const long parts = (K + (large ? 383 : 255)) / (large ? 384 : 256);
+        deep = (K + parts - 1) / parts;
+        wide = large ? 512 : 256;
+    }
+};
+
 // C (M, N) = Aᵀ · B for A (K, M) and one or two B: a sum over all steps, which is what the gradient of a weight is.
 // Two share the work of packing A.
 template <typename T, int count>
-void transposed_product(const T* a, long a_step, const Target<T> (&targets)[count], long M, long K, Arena arena) {
+void transposed_product(const T* a, long a_step, const Target<T> (&targets)[count], long M, long K, const Packing& packing,
+                        Arena arena) {
     constexpr int width = Tile<T>::width;
-    constexpr long at_once = WIDE / width;
+    const auto [deep, wide] = packing;
+    const long at_once = wide / width;
     long total = 0;
     for (const Target<T>& target : targets) total += whole_panels<T>(target.N) / width;
-    T* panels = arena.take<T>(std::min(DEEP, K) * std::min(WIDE, total * width));
-    T* block = arena.take<T>(std::min(TALL, M) * std::min(DEEP, K));
+    T* panels = arena.take<T>(deep * std::min(wide, total * width));
+    T* block = arena.take<T>(std::min(TALL, M) * deep);
     const auto find = [&](long p, long& n) -> const Target<T>& {  // the p-th panel of all: its matrix and first column
         long before = 0;
         for (int t = 0; t + 1 < count && p >= before + whole_panels<T>(targets[t].N) / width; ++t)
@@ -220,8 +235,8 @@ void transposed_product(const T* a, long a_step, const Target<T> (&targets)[coun
         return targets[before ? count - 1 : 0];
     };
     for (long p0 = 0; p0 < total; p0 += at_once)
-        for (long k0 = 0; k0 < K; k0 += DEEP) {
-            const long p_end = std::min(total, p0 + at_once), k_here = std::min(DEEP, K - k0);
+        for (long k0 = 0; k0 < K; k0 += deep) {
+            const long p_end = std::min(total, p0 + at_once), k_here = std::min(deep, K - k0);
             for (long p = p0; p < p_end; ++p) {
                 long n;
                 const Target<T>& target = find(p, n);
@@ -248,7 +263,8 @@ void transposed_product(const T* a, long a_step, const Target<T> (&targets)[coun
         }
 }
 
-template <typename T> long transposed_product_bytes(long first, long second, long M, long K) {
-    const long columns = std::min(WIDE, whole_panels<T>(first) + whole_panels<T>(second));
-    return std::min(DEEP, K) * (columns + std::min(TALL, M)) * long(sizeof(T)) + 192;
+template <typename T> long transposed_product_bytes(long first, long second, long M, const Packing& packing) {
+    const auto [deep, wide] = packing;
+    const long columns = std::min(wide, whole_panels<T>(first) + whole_panels<T>(second));
+    return deep * (columns + std::min(TALL, M)) * long(sizeof(T)) + 192;
 }

@@ -34,12 +34,18 @@ def _contiguous(tensors: Sequence[Tensor]) -> Tensors:
     return [t.contiguous() for t in tensors]
 
 
+def _empty_share(data: Tensor, columns: int) -> Tensor:
+    """A value of each gate and step. Rows half a page apart would drive each other out of the cache: these get more."""
+    crowded = columns * data.element_size() % 2048 == 0
+    return data.new_empty(data.shape[0], columns + (64 // data.element_size() if crowded else 0))
+
+
 def _empty_results(
     cell: Assembly, data: Tensor, state: Tensors, train: bool
 ) -> tuple[Tensor, Tensors, Tensor | None, Tensor | None, Tensors]:
     """Outputs, final states, and what is saved: the gates' places, further kept values, the other states' history."""
     N, (S, H) = data.shape[0], state[0].shape
-    share = data.new_empty(N, cell.gates * H) if train and cell.reads_share else None
+    share = _empty_share(data, cell.gates * H) if train and cell.reads_share else None
     tape = data.new_empty(N, cell.kept * H) if train and cell.kept else None
     others = [data.new_empty(N, H) for _ in state[1:]] if train else []
     return data.new_empty(N, H), [data.new_empty(S, H) for _ in state], share, tape, others
@@ -64,8 +70,8 @@ def _forward(
     program = loaded.train if train else loaded.use
     call = NativeCall(loaded, program, data, weights, extras, state, mask, None, sizes, batch_major, 0.0)
     outputs, finals, share, tape, others = _empty_results(loaded.assembly, data, state, train)
-    kept = share if share is not None else data.new_empty(data.shape[0], loaded.assembly.gates * outputs.shape[1])
-    call.scan.share = kept.data_ptr()
+    kept = share if share is not None else _empty_share(data, loaded.assembly.gates * outputs.shape[1])
+    call.scan.share, call.scan.share_step = kept.data_ptr(), kept.shape[1]
     call.scan.tape = None if tape is None else tape.data_ptr()
     history = [outputs, *(others if train else [None] * (len(state) - 1))]
     call.scan.state, call.scan.final_state = call.hold(pointers(history)), call.hold(pointers(finals))
@@ -106,13 +112,11 @@ def _backward(
     call = NativeCall(loaded, loaded.back, data, weights, extras, state, mask, xi, sizes, batch_major, clip)
     s, rest = call.scan, list(saved)
     N, H = outputs.shape
-    d_share = data.new_empty(0 if spend_saved and a.reads_share else N, a.gates * H)
+    share = rest.pop(0) if a.reads_share else None
+    d_share = share if share is not None and spend_saved else _empty_share(data, a.gates * H)
     d_product = data.new_empty(N, a.own * H)
-    s.d_share, s.d_product = d_share.data_ptr(), d_product.data_ptr()
-    if a.reads_share:
-        s.share = rest.pop(0).data_ptr()
-        if spend_saved:
-            s.d_share = s.share
+    s.d_share, s.d_product, s.share_step = d_share.data_ptr(), d_product.data_ptr(), d_share.shape[1]
+    s.share = None if share is None else share.data_ptr()
     if a.kept:
         s.tape = rest.pop(0).data_ptr()
     s.state = call.hold(pointers([outputs, *rest]))

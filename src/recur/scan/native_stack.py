@@ -42,6 +42,7 @@ class NativeStack:
         spare = [torch.empty_like(state) for state in states]
         before, after = pointers(states), pointers(spare)
         call.scan.share, call.scan.initial, call.scan.state = share.data_ptr(), call.hold(before), call.hold(after)
+        call.scan.share_step = share.shape[1]
         workspace = call.run(backward=False)  # packs the weights on its way
         call.scan.packed = 1
         self._layers.append((call, before, after))
