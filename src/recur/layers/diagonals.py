@@ -1,10 +1,9 @@
 """Grids along their anti-diagonals, forward and back, with gradients by hand.
 
-Corners come first, then units, and points last: (K, H, n · B). So a diagonal is one batched product for all corners,
-a gate is one piece of memory, and the neighbours of a diagonal's points are two runs of columns of the diagonal before,
-which has B columns of zeros on either side for what lies outside the grid. On the way back each diagonal hands its
-gradient to the one before, and its share of ∂V is taken while ∂a is in the cache: at these sizes memory costs as much as
-arithmetic, and the number of operators more than either.
+Corners come first, then units, and points last: (K, H, n, B). So a diagonal is one batched product for all corners,
+a gate is one piece of memory, and the neighbours of a diagonal's points are two slices of the diagonal before, which
+has a point of zeros at either end for what lies outside the grid. On the way back each diagonal hands its gradient to
+the one before, and its share of ∂V is taken while ∂a is in the cache.
 
     net    h = tanh(a)                          ∂a = (1 − h²) ∂h
     lstm   c = i ⊙ g + f_1 ⊙ c_1 + f_2 ⊙ c_2    ∂c = ∂c' + ∂h ⊙ o ⊙ (1 − tanh²(c))
