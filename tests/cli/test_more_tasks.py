@@ -10,6 +10,7 @@ from recur.cli.app import run
 from recur.cli.eval import _confusion
 from recur.cli.options import Output
 from recur.cli.screen import Screen
+from recur.train.run import Run
 from tests.cli.test_cli import json_of
 
 QUICK = ["--hidden", "8", "--threads", "1", "--steps", "3", "-q"]
@@ -53,6 +54,7 @@ def test_train_predict_and_eval(task: str, here: Path, capsys: pytest.CaptureFix
     if task in ("classify", "tag", "tree"):
         assert "is, given as" in shown
     if task in ("adding", "copy"):
+        assert Run.open("run").task.verb == "eval"  # what the user is told to try: there is nothing to predict
         return
     (here / "lines").write_text({"classify": "x1\n", "tag": "the w1\n", "tree": "(0 (0 a) (0 b))\n"}.get(task, ""))
     inputs = "airline.csv" if task == "forecast" else "lines"
