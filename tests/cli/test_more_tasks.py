@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,17 @@ def test_a_confusion_matrix_loses_no_number_on_a_narrow_screen(
     assert max(map(len, found.splitlines())) <= 80
     assert found.count("91") == (0 if classes == 60 else classes)
     assert ("234" in found) == (classes > 8)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [(f"{TRAIN['tree']} --compose net", "net, "), (f"{TRAIN['forecast']} --lags 12", "window of 12, ")],
+)
+def test_the_summary_names_what_was_trained(
+    flags: str, said: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["train", *flags.replace("--compose tree-lstm", "").split(), *QUICK, "--out", "run"]) == 0
+    assert re.search(rf"model +{said}[\d,]+ weights", capsys.readouterr().out)
 
 
 def test_runs_as_one_are_named_together(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,6 +72,10 @@ class ForecastTask(Task):
                     raise OptionError(f"--{name.replace('_', '-')} is for a state; --lags {config.lags} has none")
 
     @property
+    def architecture(self) -> str:
+        return f"window of {self.config.lags}" if self.config.lags else self.config.cell
+
+    @property
     def steps(self) -> int:
         """How many the model forecasts at once."""
         return self.config.horizon if self.config.strategy == "direct" else 1
