@@ -62,8 +62,8 @@ class Grid(nn.Module):
         one = torch.cat([x, x.new_ones(B, R, C, 1)], dim=-1)  # what the bias is multiplied with
         points = one.permute(3, 1, 2, 0).contiguous()
         turned = torch.stack([points.flip(turn) for turn in self.turns]).flatten(2, 3)
-        V = torch.stack([torch.cat([c.weight_h, c.weight_x, c.bias[:, None]], dim=1) for c in self.composes])
-        h: Tensor = Along.apply(turned, V, R, C, self._step)
+        U, W, b = (torch.stack([getattr(c, name) for c in self.composes]) for name in ("weight_h", "weight_x", "bias"))
+        h: Tensor = Along.apply(turned, torch.cat([U, W, b[:, :, None]], dim=2), R, C, self._step)
         corners = zip(h.unflatten(2, (R, C)), self.turns, strict=True)
         return torch.cat([part.flip(turn).permute(3, 1, 2, 0) for part, turn in corners], dim=-1)
 
