@@ -70,13 +70,14 @@ def test_every_batch(name: str, B: int) -> None:
 def test_every_instruction_set_and_number_of_threads() -> None:
     """Chosen anew under a network that runs already."""
     net, was = network(layers=2), core.isa
-    x = torch.randn(7, 3, D, **DOUBLE)
+    wide = Recurrent("lstm", D, 260, layers=2, **DOUBLE)  # for which threads share a step
     try:
         for isa in ISAS:
             core.use(isa)
             for threads in (1, 2, 4):
                 torch.set_num_threads(threads)
-                follow(net, x)
+                follow(net, torch.randn(7, 3, D, **DOUBLE))
+                follow(wide, torch.randn(1, 3, D, **DOUBLE))
     finally:
         core.isa = was
         torch.set_num_threads(1)

@@ -147,6 +147,9 @@ CASES: list[tuple[str, tuple[int, int, int, int], torch.dtype, dict[str, Any]]] 
     ("leaky", (5, 2, 9, 32), torch.float64, {"bptt": BPTT(xi=torch.rand(5, 2), clip=0.1)}),
     ("elman", (1, 1, 1, 1), torch.float64, {}),
     ("lstm1997", (4, 3, 40, 31), torch.float64, {"mask": torch.full((4, 31), 0.5, dtype=torch.float64)}),
+    ("lstm", (2, 3, 40, 131), torch.float32, {}),  # from here on threads share a step
+    ("gru", (3, 3, 9, 150), torch.float64, {"lengths": [3, 1, 2]}),
+    ("elman", (9, 2, 5, 128), torch.float32, {"mask": torch.full((9, 128), 0.5)}),
     ("indrnn", (3, 5, 1, 65), torch.float32, {"reset": torch.tensor([[False, True, False, False, True]] * 3)}),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -232,11 +233,28 @@ def test_any_number_of_threads(name: str, B: int, H: int, kind: str, pool: None,
             assert all(torch.equal(again[key], many[key]) for key in many)
 
 
+@pytest.mark.parametrize("name", NATIVE_CELLS)
+def test_threads_that_share_a_step(name: str, pool: None, threads: Any) -> None:
+    """Where rows are few, all threads take a step together: as the loop has it, and to the last bit run after run."""
+    case = Case(name, 3, 4, 9, 260)
+    ways: list[dict[str, Any]] = [{}, {"lengths": [2, 4, 1]}, {"bptt": torch.rand(3, 4) * 2}]
+    if case.cell.recurrent_gates:
+        ways.append({"mask": torch.rand(3, 260, dtype=torch.float64), "reverse": True})
+    for options in ways:
+        threads(1)
+        expected = case.everything(partial(case.scan, backend="loop", **options))
+        for count in (2, 3):
+            threads(count)
+            first, *others = (case.everything(partial(case.scan, backend="native", **options)) for _ in range(3))
+            agree(first, expected)
+            assert all(torch.equal(again[key], first[key]) for again in others for key in first)
+
+
 def test_scans_side_by_side_do_not_meet(threads: Any) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     threads(2)
-    cases = [Case("lstm", 5, 6, 7, 33) for _ in range(8)]
+    cases = [Case("lstm", 5, 6, 7, H) for H in (33, 200) for _ in range(4)]
     alone = [everything(case, "native") for case in cases]
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(lambda case: everything(case, "native"), cases))

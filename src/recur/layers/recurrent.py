@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import dropout as drop
 
 from recur.bptt import BPTT
 from recur.cells import Cell, DeepTransition, make_cell
 from recur.cells.cell import check_cell
 from recur.errors import OptionError, ShapeError, unknown
 from recur.layers.checks import parse_initial, whole
+from recur.layers.dropout import drop, drop_steps
 from recur.layers.init import check_init, initialise
 from recur.layers.streaming import Stream, one_step
 from recur.scan import Trace, check_backend, scan
@@ -200,7 +200,7 @@ class Recurrent(nn.Module):
         for layer in range(self.layers):
             inputs = below
             if layer:
-                inputs = self._drop_between(inputs)
+                inputs = drop_steps(inputs, self.dropout, training=self.training, variational=self.variational)
                 if self.skip:
                     inputs = torch.cat([inputs, bottom], dim=-1)
             halves = []
@@ -264,13 +264,6 @@ class Recurrent(nn.Module):
         if not (self.recurrent_dropout and self.training):
             return None
         return drop(like.new_ones(like.shape[0], self.hidden_size), self.recurrent_dropout)
-
-    def _drop_between(self, x: Tensor) -> Tensor:
-        if not (self.dropout and self.training):
-            return x
-        if self.variational:
-            return x * drop(x.new_ones(x.shape[0], 1, x.shape[2]), self.dropout)
-        return drop(x, self.dropout)
 
     def extra_repr(self) -> str:
         said = [f"{self.cell!r}", f"{self.input_size}", f"{self.hidden_size}"]

@@ -2,7 +2,7 @@
 template <typename T> struct Backward : Frame<T> {
     using Base = Frame<T>;
     using Base::as, Base::blocks, Base::chunk, Base::H, Base::apart, Base::row, Base::padded, Base::panel, Base::parts, Base::rows_of;
-    using Base::s, Base::scratch, Base::width, Base::run_program, Base::pack_recurrent, Base::parallel, Base::by_rows;
+    using Base::s, Base::shared, Base::width, Base::run_program, Base::pack_recurrent, Base::by_rows, Base::each_part, Base::memory;
     using Bound = typename Base::Bound;
     using In = typename Base::In;
     using Base::after, Base::input, Base::pack_all, Base::rides, Base::riding_steps, Base::rows_of_steps, Base::summed, Base::sums;
@@ -15,79 +15,111 @@ template <typename T> struct Backward : Frame<T> {
         if (s.d_data) pack_all(Source<T>{as(s.weight_ih), s.D, 1}, s.gates * H, s.D, input);
         pack_recurrent(true);
         if (summed) std::memset(sums, 0, sizeof(T) * parts() * summed * padded);
-        parallel(parts(), [&](long part) { steps(part, scratch(part)); });
+        each_part([&](long part, Arena arena, auto&& for_blocks) { steps(part, arena, for_blocks); });
         reduce_sums();
         weight_gradients();
     }
 
-    void steps(long part, Arena arena) const {
-        const long P = parts(), Q = P * apart(), GH = s.gates * H, KH = s.kept * H, OH = s.own * H, most = rows_of(part, s.S);
+    // A block of units takes what comes back to it from the step behind, and does its own step with it: both need no other
+    // block of the same step. Unless a row has to be seen whole in between.
+    template <typename ForBlocks> void steps(long part, Arena arena, ForBlocks&& for_blocks) const {
+        const bool whole_rows = s.norms || s.clip > 0;
         const long riding = riding_steps(part);
-        Bound bound(s, arena);
-        T* total = arena.take<T>(chunk * width);
-        T* product = arena.take<T>(chunk * width);
-        std::vector<T*> carried(s.states), passed(s.states);  // ∂L/∂s_t from later steps, and for the step before
-        for (long j = 0; j < s.states; ++j) {
-            carried[j] = arena.take<T>(most * H);
-            passed[j] = arena.take<T>(most * H);
-        }
-        T* sum = sums + part * summed * padded;
-
-        for (long k = s.steps - 1, had = 0; k >= 0; --k) {
-            const long rows = rows_of(part, s.sizes[k]), first = row(k, part);
-            for (long j = 0; j < s.states && had < rows; ++j)  // segments that end here
-                for (long i = had; i < rows; ++i)
-                    if (s.d_final[j])
-                        std::memcpy(carried[j] + i * H, as(s.d_final[j]) + (part + i * P) * H, sizeof(T) * H);
-                    else
-                        std::memset(carried[j] + i * H, 0, sizeof(T) * H);
-            had = rows;
-            if (!rows) continue;
-            if (s.norms) record_norms(carried, k, part, rows);
-            for (long b = 0; b < blocks; ++b)
-                for (long from = 0; from < rows; from += chunk) {
-                    const long here = std::min<long>(chunk, rows - from), unit = b * width, at = first + from * Q;
-                    if (s.d_outputs) add_outputs(total, carried[0] + from * H + unit, at, unit, here);
-                    run_program(bound, b, here, [&](const Place& place, In& in) -> Operand<T> {
-                        const long q = place.index;
-                        switch (Kind(place.kind)) {
-                            case Kind::share: return {as(s.share) + at * GH + q * H + unit, Q * GH};
-                            case Kind::kept: return {as(s.tape) + at * KH + q * H + unit, Q * KH};
-                            case Kind::before: {
-                                const T* was = k ? as(s.state[q]) + (row(k - 1, part) + from * Q) * H
-                                                 : as(s.initial[q]) + (part + from * P) * H;
-                                return {const_cast<T*>(was) + unit, (k ? Q : P) * H};
-                            }
-                            case Kind::after: return {as(s.state[q]) + at * H + unit, Q * H};
-                            case Kind::d_after:
-                                if (q || !s.d_outputs) return {carried[q] + from * H + unit, H};
-                                in = In::scratch;
-                                return {total, width};
-                            case Kind::d_share:
-                                if (s.d_share == s.share) in = In::memory_afterwards;  // what is kept there is still read
-                                return {as(s.d_share) + at * GH + q * H + unit, Q * GH};
-                            case Kind::d_product: return {as(s.d_product) + at * OH + q * H + unit, Q * OH};
-                            case Kind::d_before: return {passed[q] + from * H + unit, H};
-                            default: in = In::scratch; return {sum + q * padded + unit, 0};
-                        }
-                    });
+        Scratch scratch(s, arena);
+        for (long k = s.steps - 1; k >= -1; --k) {
+            if (whole_rows) {
+                for (long b = 0; b < blocks; ++b) come_back(scratch, part, k, b * width);
+                if (k + 1 < s.steps) bound_carried(part, k, 0, H);
+                if (s.norms && k >= 0) record_norms(part, k);
+            }
+            const auto block = [&](long b) {
+                if (!whole_rows) {
+                    come_back(scratch, part, k, b * width);
+                    if (s.xi && k + 1 < s.steps) bound_carried(part, k, b * width, std::min<long>(width, H - b * width));
                 }
-            if (s.products) through_recurrent(passed[0], product, part, first, rows);
-            if (s.xi || s.clip > 0) bound_carried(passed, first, rows);
-            std::swap(carried, passed);
-            if (s.d_data && rides() && k % riding == 0)
+                if (k >= 0)
+                    step(scratch, part, k, b);
+                else
+                    start(part, b * width);
+            };
+            if (!for_blocks(s.steps - 1 - k, block)) return;
+            if (s.d_data && rides() && k >= 0 && k % riding == 0 && rows_of(part, s.sizes[k]))
                 rows_of_steps(part, k, std::min(s.steps, k + riding),
                               [&](long at, const Grouped& which) { input_gradient(at, which); });
         }
+    }
+
+    struct Scratch {
+        Bound bound;
+        T *total, *product;
+        Scratch(const Scan& s, Arena& arena)
+            : bound(s, arena), total(arena.take<T>(chunk * width)), product(arena.take<T>(chunk * width)) {}
+    };
+
+    // ∂L/∂s_k as it comes from later steps.
+    T* carried(long part, long k, long state) const { return memory(part, state, k & 1); }
+    long rows_at(long part, long k) const { return k < s.steps ? rows_of(part, s.sizes[std::max(0L, k)]) : 0; }
+
+    // ∂L/∂s_k for a block of units: over the products of the step behind, and from outside for segments that end here.
+    void come_back(Scratch& scratch, long part, long k, long unit) const {
+        const long had = rows_at(part, k + 1), rows = rows_at(part, k), size = sizeof(T) * std::min<long>(width, H - unit);
+        if (s.products && had) through_recurrent(carried(part, k, 0), scratch.product, part, row(k + 1, part), had, unit);
         for (long j = 0; j < s.states; ++j)
-            for (long i = 0; i < most; ++i)
-                std::memcpy(as(s.d_initial[j]) + (part + i * P) * H, carried[j] + i * H, sizeof(T) * H);
+            for (long i = had; i < rows; ++i) {
+                T* to = carried(part, k, j) + i * H + unit;
+                if (s.d_final[j])
+                    std::memcpy(to, as(s.d_final[j]) + (part + i * parts()) * H + unit, size);
+                else
+                    std::memset(to, 0, size);
+            }
+    }
+
+    void step(Scratch& scratch, long part, long k, long b) const {
+        const long P = parts(), Q = P * apart(), GH = s.gates * H, KH = s.kept * H, OH = s.own * H, unit = b * width;
+        const long rows = rows_at(part, k), first = row(k, part);
+        T* sum = sums + part * summed * padded;
+        for (long from = 0; from < rows; from += chunk) {
+            const long here = std::min<long>(chunk, rows - from), at = first + from * Q;
+            if (s.d_outputs) add_outputs(scratch.total, carried(part, k, 0) + from * H + unit, at, unit, here);
+            run_program(scratch.bound, b, here, [&](const Place& place, In& in) -> Operand<T> {
+                const long q = place.index;
+                switch (Kind(place.kind)) {
+                    case Kind::share: return {as(s.share) + at * GH + q * H + unit, Q * GH};
+                    case Kind::kept: return {as(s.tape) + at * KH + q * H + unit, Q * KH};
+                    case Kind::before: {
+                        const T* was = k ? as(s.state[q]) + (row(k - 1, part) + from * Q) * H
+                                         : as(s.initial[q]) + (part + from * P) * H;
+                        return {const_cast<T*>(was) + unit, (k ? Q : P) * H};
+                    }
+                    case Kind::after: return {as(s.state[q]) + at * H + unit, Q * H};
+                    case Kind::d_after:
+                        if (q || !s.d_outputs) return {carried(part, k, q) + from * H + unit, H};
+                        in = In::scratch;
+                        return {scratch.total, width};
+                    case Kind::d_share:
+                        if (s.d_share == s.share) in = In::memory_afterwards;  // what is kept there is still read
+                        return {as(s.d_share) + at * GH + q * H + unit, Q * GH};
+                    case Kind::d_product: return {as(s.d_product) + at * OH + q * H + unit, Q * OH};
+                    case Kind::d_before: return {carried(part, k - 1, q) + from * H + unit, H};
+                    default: in = In::scratch; return {sum + q * padded + unit, 0};
+                }
+            });
+        }
+    }
+
+    // ∂L/∂s_0, for a block of units.
+    void start(long part, long unit) const {
+        for (long j = 0; j < s.states; ++j)
+            for (long i = 0; i < rows_of(part, s.S); ++i)
+                std::memcpy(as(s.d_initial[j]) + (part + i * parts()) * H + unit, carried(part, -1, j) + i * H + unit,
+                            sizeof(T) * std::min<long>(width, H - unit));
     }
 
     // ∂L/∂x = d · W for rows that stand like this from the first on.
     void input_gradient(long first, const Grouped& rows) const {
         const long GH = s.gates * H;
-        by_panels<T>(as(s.d_share) + first * GH, input, nullptr, as(s.d_data) + first * s.D, rows, s.D, GH);
+        by_panels<T>(as(s.d_share) + first * GH, input, nullptr, as(s.d_data) + first * s.D, rows, s.D, GH, 0,
+                     s.D);
     }
 
     void add_outputs(T* total, const T* carried, long first, long unit, long rows) const {
@@ -102,48 +134,48 @@ template <typename T> struct Backward : Frame<T> {
         }
     }
 
-    // ∂L/∂h_{t−1} through the products: Σ over them of d · U, and the mask on the way.
-    void through_recurrent(T* passed, T* product, long part, long first, long rows) const {
-        const long P = parts(), Q = P * apart();
-        for (long b = 0; b < blocks; ++b)
-            for (long from = 0; from < rows; from += chunk) {
-                const long here = std::min<long>(chunk, rows - from), unit = b * width;
-                const long have = std::min<long>(width, H - unit);
-                T* at = passed + from * H + unit;
-                const bool direct = have == width && !s.mask;
-                T* to = direct ? at : product;
-                const long step = direct ? H : width;
-                From<T> onto = direct && s.adds_to_first ? From<T>{at, H} : From<T>{};
-                for (long r = 0; r < s.products; ++r, onto = {to, step}) {
-                    const long q = s.product_place[r], own = q - s.gates;
-                    const T* d = q < s.gates ? as(s.d_share) + q * H : as(s.d_product) + own * H;
-                    const long ld = (q < s.gates ? s.gates : s.own) * H;
-                    rows_by_panel<T>(d + (first + from * Q) * ld, Q * ld, here, panel(b, r), onto, to, step, H);
-                }
-                if (direct) continue;
-                for (long i = 0; i < here; ++i)
-                    for (long v = 0; v < have; ++v) {
-                        const T m = s.mask ? as(s.mask)[(part + (from + i) * P) * H + unit + v] : T(1);
-                        const T old = s.adds_to_first ? at[i * H + v] : T(0);
-                        at[i * H + v] = old + m * product[i * width + v];
-                    }
+    // ∂L/∂h_{t−1} through the products, a block of it: Σ over them of d · U, and the mask on the way.
+    void through_recurrent(T* passed, T* product, long part, long first, long rows, long unit) const {
+        const long P = parts(), Q = P * apart(), have = std::min<long>(width, H - unit);
+        const bool direct = have == width && !s.mask;
+        for (long from = 0; from < rows; from += chunk) {
+            const long here = std::min<long>(chunk, rows - from);
+            T* at = passed + from * H + unit;
+            T* to = direct ? at : product;
+            const long step = direct ? H : width;
+            From<T> onto = direct && s.adds_to_first ? From<T>{at, H} : From<T>{};
+            for (long r = 0; r < s.products; ++r, onto = {to, step}) {
+                const long q = s.product_place[r], own = q - s.gates;
+                const T* d = q < s.gates ? as(s.d_share) + q * H : as(s.d_product) + own * H;
+                const long ld = (q < s.gates ? s.gates : s.own) * H;
+                rows_by_panel<T>(d + (first + from * Q) * ld, Q * ld, here, panel(unit / width, r), onto, to, step, H);
             }
+            if (direct) continue;
+            for (long i = 0; i < here; ++i)
+                for (long v = 0; v < have; ++v) {
+                    const T m = s.mask ? as(s.mask)[(part + (from + i) * P) * H + unit + v] : T(1);
+                    const T old = s.adds_to_first ? at[i * H + v] : T(0);
+                    at[i * H + v] = old + m * product[i * width + v];
+                }
+        }
     }
 
-    // g ← ξ g, then g ← min(1, θ/‖g‖) g for each row, ‖g‖ over all states.
-    void bound_carried(const std::vector<T*>& passed, long first, long rows) const {
-        for (long i = 0; i < rows; ++i) {
-            double scale = s.xi ? s.xi[first + i * parts() * apart()] : 1.0;
+    // g ← ξ g, then g ← min(1, θ/‖g‖) g for each row that step k + 1 sent back to k, ‖g‖ over all states; some units of it.
+    void bound_carried(long part, long k, long unit, long units) const {
+        for (long i = 0; i < rows_at(part, k + 1); ++i) {
+            double scale = s.xi ? s.xi[row(k + 1, part + i * parts())] : 1.0;
             const bool cut = scale == 0;  // whatever comes, even if it is no number
             if (s.clip > 0) {
                 double square = 0;
-                for (T* g : passed) square += squares(g + i * H);
+                for (long j = 0; j < s.states; ++j) square += squares(carried(part, k, j) + i * H, nullptr, H);
                 const double norm = std::sqrt(square) * std::abs(scale);
                 if (norm > s.clip) scale *= s.clip / norm;
             }
             if (scale == 1.0) continue;
-            for (T* g : passed)
-                for (long u = 0; u < H; ++u) g[i * H + u] = cut ? T(0) : T(g[i * H + u] * scale);
+            for (long j = 0; j < s.states; ++j) {
+                T* g = carried(part, k, j) + i * H + unit;
+                for (long u = 0; u < units; ++u) g[u] = cut ? T(0) : T(g[u] * scale);
+            }
         }
     }
 
@@ -155,14 +187,13 @@ template <typename T> struct Backward : Frame<T> {
         }
         return square;
     }
-    double squares(const T* g) const { return squares(g, nullptr, H); }
 
-    void record_norms(const std::vector<T*>& carried, long k, long part, long rows) const {
+    void record_norms(long part, long k) const {
         for (long j = 0; j < s.states; ++j)
-            for (long i = 0; i < rows; ++i) {
+            for (long i = 0; i < rows_at(part, k); ++i) {
                 const long at = row(k, part + i * parts());
                 const T* out = j == 0 && s.d_outputs ? as(s.d_outputs) + at * H : nullptr;
-                as(s.norms[j])[at] = T(std::sqrt(squares(carried[j] + i * H, out, H)));
+                as(s.norms[j])[at] = T(std::sqrt(squares(carried(part, k, j) + i * H, out, H)));
             }
     }
 

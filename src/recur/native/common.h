@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -55,35 +56,133 @@ inline void prefer_large_pages(void* memory, long bytes) {
 #endif
 }
 
+// Whether the cores have other things to do. Threads that wait for one which does not run lose more than they gain; so
+// after some calls with waits that work does not explain, the next ones are done by the calling thread alone, and then it
+// is tried again. What is computed, and in which order it is summed, stays the same.
+class Crowd {
+  public:
+    using Clock = std::chrono::steady_clock;
+
+    // Someone worked and then waited for others, who had about as much to do.
+    static bool shows(Clock::duration work, Clock::duration wait) {
+        return wait > work / 4 + std::chrono::milliseconds(1);
+    }
+    static void seen() { signs_.fetch_add(4, std::memory_order_relaxed); }
+
+    // Asked once a call: whether to do it alone.
+    static bool is_large() {
+        const long signs = signs_.load(std::memory_order_relaxed), alone = alone_.load(std::memory_order_relaxed);
+        if (alone > 0) {
+            alone_.store(alone - 1, std::memory_order_relaxed);
+        } else if (signs >= 12) {
+            signs_.store(8, std::memory_order_relaxed);  // one more, when it is tried again, is enough
+            alone_.store(20, std::memory_order_relaxed);
+        } else if (signs > 0) {
+            signs_.store(signs - 1, std::memory_order_relaxed);
+        }
+        return alone > 0;
+    }
+
+  private:
+    static inline std::atomic<long> signs_{0}, alone_{0};
+};
+
 // Parts of a job, each taken by whichever thread comes first: right for any number of threads that turn up.
 struct Parts {
     std::atomic<long> next{0};
     long count;
     void (*call)(void*, long);
     void* work;
+    std::thread::id caller = std::this_thread::get_id();
+    Crowd::Clock::duration busy{0};  // how long the caller itself worked
 
     static void take(void* self) {
         Parts& parts = *static_cast<Parts*>(self);
+        const auto begun = Crowd::Clock::now();
         for (long p; (p = parts.next.fetch_add(1)) < parts.count;) parts.call(parts.work, p);
+        if (std::this_thread::get_id() == parts.caller) parts.busy = Crowd::Clock::now() - begun;
     }
 };
 
 // On torch's own threads where they were found: a second pool on the same cores would fight with it.
 template <typename F> void run_parallel(const Scan& s, long count, F& work) {
-    if (count <= 1) {
-        for (long p = 0; p < count; ++p) work(p);
-        return;
-    }
     Parts parts;
     parts.count = count;
     parts.call = [](void* work, long p) { (*static_cast<F*>(work))(p); };
     parts.work = &work;
+    const auto begun = Crowd::Clock::now();
     if (s.parallel) {
         s.parallel(Parts::take, &parts, unsigned(count), 0);
-        return;
+    } else {
+        std::vector<std::thread> others;
+        for (long p = 1; p < count; ++p) others.emplace_back(Parts::take, &parts);
+        Parts::take(&parts);
+        for (std::thread& other : others) other.join();
     }
-    std::vector<std::thread> others;
-    for (long p = 1; p < count; ++p) others.emplace_back(Parts::take, &parts);
-    Parts::take(&parts);
-    for (std::thread& other : others) other.join();
+    if (Crowd::shows(parts.busy, Crowd::Clock::now() - begun - parts.busy)) Crowd::seen();
 }
+
+// Threads that go through phases together, each of them `tasks` pieces of work. A thread takes what is its own first, since
+// that lies in its core's cache, and then what others have not begun. The next phase begins when all of this one is
+// done: nobody waits for a thread that does not run, only for work that one has begun. Where even that takes long, who
+// waited goes on alone.
+class Team {
+  public:
+    static constexpr long most = 64;
+
+    Team(long members, long tasks) : members_(members), tasks_(tasks) {}
+
+    // False for who is not needed any more.
+    template <typename F> bool phase(long member, long index, const F& task) {
+        if (!index) shares_[member].begun = Crowd::Clock::now();
+        for (long turn = 0; turn < members_; ++turn) {
+            const long whose = (member + turn) % members_, first = tasks_ * whose / members_;
+            const long size = tasks_ * (whose + 1) / members_ - first, end = (index + 1) * size;
+            std::atomic<long>& next = shares_[whose].next;  // counts on from phase to phase
+            for (long t = next.load(std::memory_order_relaxed); t < end;) {
+                if (!stays(member)) return false;
+                if (next.compare_exchange_weak(t, t + 1, std::memory_order_relaxed)) {
+                    task(first + t - index * size);
+                    done_.fetch_add(1, std::memory_order_release);
+                    t = next.load(std::memory_order_relaxed);
+                }
+            }
+        }
+        const auto all_done = [&] { return done_.load(std::memory_order_acquire) >= (index + 1) * tasks_; };
+        for (long looks = 0; looks < patience && !all_done(); ++looks) pause();
+        if (all_done()) return stays(member);
+        Share& mine = shares_[member];
+        for (auto now = Crowd::Clock::now(), last = now; !all_done(); last = now) {
+            std::this_thread::yield();  // who has begun it may need this core
+            now = Crowd::Clock::now();
+            mine.waited += now - last;
+            if (!Crowd::shows(now - mine.begun - mine.waited, mine.waited)) continue;
+            long nobody = -1;
+            if (alone_.compare_exchange_strong(nobody, member, std::memory_order_relaxed)) Crowd::seen();
+        }
+        return stays(member);
+    }
+
+  private:
+    static constexpr long patience = 2000;
+
+    struct alignas(64) Share {
+        std::atomic<long> next{0};
+        Crowd::Clock::time_point begun;  // when its owner came, and how long it has waited since
+        Crowd::Clock::duration waited{0};
+    };
+    Share shares_[most];
+    alignas(64) std::atomic<long> done_{0};
+    std::atomic<long> alone_{-1};
+    const long members_, tasks_;
+
+    bool stays(long member) const {
+        const long alone = alone_.load(std::memory_order_relaxed);
+        return alone < 0 || alone == member;
+    }
+    static void pause() {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+    }
+};

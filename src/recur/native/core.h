@@ -69,6 +69,7 @@ struct Scan {
     void* d_data;                 // (N, D) or null
     void* d_weight_ih;
     void* d_weight_hh;
+    int64_t roomy;                // whether behind both there is room for rows of whole vectors: a multiple of 32 columns
     void* d_bias_ih;
     void* d_bias_hh;
     void* const* d_extra;

@@ -2,7 +2,7 @@
 template <typename T> struct Forward : Frame<T> {
     using Base = Frame<T>;
     using Base::as, Base::blocks, Base::chunk, Base::H, Base::apart, Base::row, Base::padded, Base::panel, Base::parts, Base::rows_of;
-    using Base::s, Base::scratch, Base::width, Base::run_program, Base::pack_recurrent, Base::parallel, Base::by_rows;
+    using Base::s, Base::shared, Base::width, Base::run_program, Base::pack_recurrent, Base::by_rows, Base::each_part, Base::memory;
     using Bound = typename Base::Bound;
     using In = typename Base::In;
     using Base::bias, Base::input, Base::pack_all, Base::rides, Base::riding_steps, Base::rows_of_steps;
@@ -13,8 +13,9 @@ template <typename T> struct Forward : Frame<T> {
         prefer_large_pages(s.share, sizeof(T) * s.N * s.gates * H);
         for (long j = 0; j < s.states; ++j) prefer_large_pages(s.state[j], sizeof(T) * s.N * H);
         if (!s.packed) pack();
-        if (!rides()) by_rows(s.N, [&](long, long from, long rows) { input_product(from, {rows, 1, 1, 0}); });
-        parallel(parts(), [&](long part) { steps(part, scratch(part)); });
+        if (!rides() && !shared)
+            by_rows(s.N, [&](long, long from, long rows) { input_product(from, {rows, 1, 1, 0}, 0, s.gates * H); });
+        each_part([&](long part, Arena arena, auto&& for_blocks) { steps(part, arena, for_blocks); });
     }
 
     void pack() const {
@@ -22,37 +23,38 @@ template <typename T> struct Forward : Frame<T> {
         pack_recurrent(false);
     }
 
-    // W x + b for rows that stand like this from the first on.
-    void input_product(long first, const Grouped& rows) const {
+    // W x + b for rows that stand like this from the first on; some of its columns.
+    void input_product(long first, const Grouped& rows, long begin, long end) const {
         const long GH = s.gates * H;
         by_panels<T>(as(s.data) + first * s.D, input, s.biased ? as(s.bias_ih) : nullptr, as(s.share) + first * GH, rows, GH,
-                     s.D);
+                     s.D, begin, end);
     }
 
-    void steps(long part, Arena arena) const {
+    template <typename ForBlocks> void steps(long part, Arena arena, ForBlocks&& for_blocks) const {
         const long P = parts(), Q = P * apart(), GH = s.gates * H, KH = s.kept * H, most = rows_of(part, s.S);
         const long riding = riding_steps(part);
         Bound bound(s, arena);
         T* product = arena.take<T>(s.products * chunk * width);
         T* masked = s.mask ? arena.take<T>(most * H) : nullptr;
-        T** rolling = arena.take<T*>(2 * s.states);  // for states whose steps are not kept
-        for (long j = 0; j < s.states; ++j)
-            if (!s.state[j])
-                for (int side = 0; side < 2; ++side) rolling[2 * j + side] = arena.take<T>(most * H);
         Operand<T>*before = arena.take<Operand<T>>(s.states), *after = arena.take<Operand<T>>(s.states);
         for (long j = 0; j < s.states; ++j) before[j] = {const_cast<T*>(as(s.initial[j])) + part * H, P * H};
 
-        for (long k = 0, was = most; k < s.steps; ++k) {
+        const auto input_share = [&](long b) {
+            const long panels = whole_panels<T>(GH) / width;
+            const long begin = panels * b / blocks * width, end = panels * (b + 1) / blocks * width;
+            input_product(0, {s.N, 1, 1, 0}, begin, std::min(end, GH));
+        };
+        if (shared && !for_blocks(0, input_share)) return;
+        for (long k = 0; k < s.steps; ++k) {
             const long rows = rows_of(part, s.sizes[k]), first = row(k, part);
-            finish(part, before, rows, was);
+            const long stay = k + 1 < s.steps ? rows_of(part, s.sizes[k + 1]) : 0;
             if (!rows) return;
             if (rides() && k % riding == 0)
                 rows_of_steps(part, k, std::min(s.steps, k + riding),
-                              [&](long at, const Grouped& which) { input_product(at, which); });
-            was = rows;
+                              [&](long at, const Grouped& which) { input_product(at, which, 0, GH); });
             for (long j = 0; j < s.states; ++j)
                 after[j] = s.state[j] ? Operand<T>{as(s.state[j]) + first * H, Q * H}
-                                      : Operand<T>{rolling[2 * j + k % 2], H};
+                                      : Operand<T>{memory(part, j, k % 2), H};  // its steps are not kept
             Operand<T> left = before[0];  // what U multiplies
             if (s.mask) {
                 for (long i = 0; i < rows; ++i) {
@@ -61,9 +63,10 @@ template <typename T> struct Forward : Frame<T> {
                 }
                 left = {masked, H};
             }
-            for (long b = 0; b < blocks; ++b)
+            const auto block = [&](long b) {
+                const long unit = b * width;
                 for (long from = 0; from < rows; from += chunk) {
-                    const long here = std::min<long>(chunk, rows - from), unit = b * width;
+                    const long here = std::min<long>(chunk, rows - from);
                     for (long r = 0; r < s.products; ++r)
                         rows_by_panel<T>(left.base + from * left.step, left.step, here, panel(b, r),
                                          {s.biased ? bias + r * padded + unit : nullptr, 0}, product + r * chunk * width,
@@ -79,16 +82,19 @@ template <typename T> struct Forward : Frame<T> {
                         }
                     });
                 }
+                finish(part, after, unit, stay, rows);
+            };
+            if (!for_blocks(k + 1, block)) return;
             std::swap(before, after);
         }
-        finish(part, before, 0, rows_of(part, s.sizes[s.steps - 1]));
     }
 
-    // The states of the segments that ended, rows [still, was) of a part.
-    void finish(long part, const Operand<T>* last, long still, long was) const {
+    // The states of the segments that end here, rows [from, to) of a part; a block of their units.
+    void finish(long part, const Operand<T>* last, long unit, long from, long to) const {
         if (!s.final_state) return;
+        const long size = sizeof(T) * std::min<long>(width, H - unit);
         for (long j = 0; j < s.states; ++j)
-            for (long i = still; i < was; ++i)
-                std::memcpy(as(s.final_state[j]) + (part + i * parts()) * H, last[j].base + i * last[j].step, sizeof(T) * H);
+            for (long i = from; i < to; ++i)
+                std::memcpy(as(s.final_state[j]) + (part + i * parts()) * H + unit, last[j].base + i * last[j].step + unit, size);
     }
 };

@@ -4,6 +4,14 @@
 // for nobody: what a busy machine does to one thread does not stop the others at every step. Inside a step the units
 // are taken a block of `width` at a time: the recurrent product of the block's gates, then the cell's program on it
 // while it is in the nearest cache. All that sums over steps, the weights' gradients, is a product after the loop.
+//
+// Where there are few rows, each thread would bring all of U from memory for a handful of them. There the threads share
+// a step instead, block by block, and wait for each other after each: each core keeps its part of U in its own cache.
+
+#ifndef FEW_ROWS
+#define FEW_ROWS 16
+#endif
+constexpr double WORTH_SHARING = 1 << 17;  // about a microsecond for each of two threads
 
 // What both ways share: sizes, the packed recurrent matrix, scratch memory, and how a program meets its block.
 template <typename T> struct Frame {
@@ -12,25 +20,35 @@ template <typename T> struct Frame {
 
     const Scan& s;
     const long H, blocks, padded;
+    const bool shared;  // whether all threads take a step together
+    const bool alone;   // whether the other threads are left out of it this time
     long* offset;  // where the rows of each step begin
     T *packed, *input, *bias, *extra, *sums = nullptr;  // U, W and the vectors as the loops read them; for all threads
     long summed, used, scratch_size;
     char *scratch_base, *after_base;
+    T* memory_base;
 
     Frame(const Scan& scan, bool backward)
-        : s(scan), H(s.H), blocks((H + width - 1) / width), padded(blocks * width) {
+        : s(scan), H(s.H), blocks((H + width - 1) / width), padded(blocks * width), shared(shares_steps(backward)),
+          alone(s.workspace && s.threads > 1 && Crowd::is_large()) {
         summed = s.extras + (s.biased ? s.gates + s.own : 0);
         Arena arena(s.workspace);
         offset = arena.take<long>(s.steps + 1);
         after_base = arena.take<char>(0);
         const long kept = arena.used();
-        packed = arena.take<T>(s.products * H * padded);
-        input = arena.take<T>(backward ? s.gates * H * whole_panels<T>(s.D) : s.D * whole_panels<T>(s.gates * H));
+        if (backward) {
+            packed = lent(s.d_weight_hh, s.products * H, H, arena);
+            input = lent(s.d_weight_ih, s.gates * H, s.D, arena);
+        } else {
+            packed = arena.take<T>(s.products * H * padded);
+            input = arena.take<T>(s.D * whole_panels<T>(s.gates * H));
+        }
         bias = arena.take<T>(s.products * padded);
         extra = arena.take<T>(s.extras * padded);
         if (backward) sums = arena.take<T>(parts() * summed * padded);
         scratch_size = (scratch_bytes(backward) + 63) / 64 * 64;
         scratch_base = arena.take<char>(scratch_size * s.threads);
+        memory_base = arena.take<T>(parts() * memory_size());
         used = arena.used();
         if (backward) used = std::max(used, kept + s.threads * after_bytes());
         if (!s.workspace) return;  // only asked how much it would be
@@ -38,30 +56,67 @@ template <typename T> struct Frame {
         for (long k = 0; k < s.steps; ++k) offset[k + 1] = offset[k] + s.sizes[k];
     }
 
+    // Packed weights are read until the loop is through, and their gradients written afterwards: into the same memory.
+    T* lent(void* gradient, long rows, long columns, Arena& arena) const {
+        if (gradient && (s.roomy || columns == whole_panels<T>(columns))) return as(gradient);
+        return arena.take<T>(rows * whole_panels<T>(columns));
+    }
+
     // The products over all steps begin when the loop is through: they take all of its memory.
     long after_bytes() const {
-        return (transposed_product_bytes<T>(s.D, H, s.N) + 2 * long(sizeof(void*)) * s.N + 191) / 64 * 64;
+        const long rows = s.gates * H / s.threads + 2 * TILE_ROWS;  // at most, when by_rows divides them
+        return (transposed_product_bytes<T>(s.D, H, rows, s.N) + 2 * long(sizeof(void*)) * s.N + 191) / 64 * 64;
     }
     Arena after(long part) const { return Arena(after_base + part * after_bytes()); }
 
     Arena scratch(long part) const { return Arena(scratch_base + part * scratch_size); }
 
-    // How many threads share the loop over time: never more than there are rows.
-    long parts() const { return std::max(1L, std::min<long>(s.threads, s.S)); }
+    // A step has work for all threads, and is worth waiting for; a row's norm is known only to who has all of it.
+    bool shares_steps(bool backward) const {
+        const double work = double(s.S) * H * H * s.products;  // multiplications in a step
+        if (s.threads < 2 || blocks < 2 || s.S > FEW_ROWS * s.threads || work < WORTH_SHARING) return false;
+        return !backward || !(s.clip > 0 || s.norms);
+    }
+
+    // Into how many parts the rows are divided: one for each thread, but never more than there are rows.
+    long parts() const { return shared ? 1 : std::max(1L, std::min<long>(s.threads, s.S)); }
     long rows_of(long part, long n) const { return n > part ? (n - part + parts() - 1) / parts() : 0; }
+
+    // States on their way from step to step, two of each: for all who work on a part.
+    long memory_size() const { return (2 * s.states * rows_of(0, s.S) * H + 15) / 16 * 16; }
+    T* memory(long part, long state, long side) const {
+        return memory_base + part * memory_size() + (2 * state + side) * rows_of(part, s.S) * H;
+    }
+
+    // Calls work(part, scratch, blocks), where blocks(phase, f) does f(block) for all that are this thread's to do, and
+    // says whether to go on.
+    template <typename F> void each_part(F work) const {
+        if (!shared) {
+            parallel(parts(), [&](long part) {
+                work(part, scratch(part), [&](long, auto&& block) {
+                    for (long b = 0; b < blocks; ++b) block(b);
+                    return true;
+                });
+            });
+            return;
+        }
+        const long members = alone ? 1 : std::min({long(s.threads), blocks, Team::most});
+        Team team(members, blocks);
+        parallel(members, [&](long member) {
+            work(0, scratch(member), [&](long phase, auto&& block) { return team.phase(member, phase, block); });
+        });
+    }
 
     long scratch_bytes(bool backward) const {
         const long values = s.program.temps + s.products + s.states + 1 + s.program.count;
-        const long rows = rows_of(0, s.S);
-        const long kept = backward ? 2 * s.states * rows * H : (s.states * 2 + 1) * rows * H;
+        const long masked = backward || !s.mask ? 0 : rows_of(0, s.S) * H;
         const long tables = sizeof(Operand<T>) * (2 * s.program.count + 4 * s.states) + 64 * (16 + 3 * s.states);
-        const long loop = sizeof(T) * (values * chunk * width + s.constants * width + kept) + tables;
-        return loop;
+        return sizeof(T) * (values * chunk * width + s.constants * width + masked) + tables;
     }
 
     // Input products ride along with the loop over time, some steps at a time, while what they touch is in the cache;
     // unless that would leave threads without work.
-    bool rides() const { return parts() == s.threads; }
+    bool rides() const { return !shared && parts() == s.threads; }
     long riding_steps(long part) const {
         return s.batch_major ? long(TILE_ROWS) : std::max(1L, TALL / std::max(1L, rows_of(part, s.S)));
     }
@@ -83,7 +138,10 @@ template <typename T> struct Frame {
         }
     }
 
-    template <typename F> void parallel(long count, F work) const { run_parallel(s, count, work); }
+    template <typename F> void parallel(long count, F work) const {
+        if (count > 1 && !alone) return run_parallel(s, count, work);
+        for (long p = 0; p < count; ++p) work(p);
+    }
 
     static const T* as(const void* p) { return static_cast<const T*>(p); }
     static T* as(void* p) { return static_cast<T*>(p); }

@@ -53,7 +53,9 @@ class Scan(Structure):
         ("program", Program),
         *((name, c_void_p) for name in ("d_outputs", "d_final", "d_share", "d_product", "product_place")),
         ("adds_to_first", c_int64),
-        *((name, c_void_p) for name in ("d_data", "d_weight_ih", "d_weight_hh", "d_bias_ih", "d_bias_hh")),
+        *((name, c_void_p) for name in ("d_data", "d_weight_ih", "d_weight_hh")),
+        ("roomy", c_int64),
+        *((name, c_void_p) for name in ("d_bias_ih", "d_bias_hh")),
         *((name, c_void_p) for name in ("d_extra", "d_initial", "norms")),
     ]
 

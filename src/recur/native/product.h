@@ -144,16 +144,17 @@ INLINE void tile_at_edge(int rows, const T* a, long a_step, bool packed, const T
 }
 
 // Sizes that keep what is used again in the cache: K and rows of A in a block, columns of B.
-constexpr long DEEP = 384, WIDE = 512, TALL = 8 * TILE_ROWS;
+constexpr long DEEP = 256, WIDE = 256, TALL = 8 * TILE_ROWS;
 
 // Rows of a matrix that stand in groups: `rows` of them `step` apart, and so again, `groups` times, `group` apart.
 struct Grouped {
     long rows, step, groups, group;
 };
 
-// C = bias + A · B for these rows of A and C, with A as it lies (K wide) and B (K, N) packed whole, panel after panel.
+// C = bias + A · B for these rows of A and C, with A as it lies (K wide) and B (K, N) packed whole, panel after panel;
+// columns [begin, end) of it, of which the first begins a panel.
 template <typename T>
-void by_panels(const T* a, const T* panels, const T* bias, T* c, const Grouped& at, long N, long K) {
+void by_panels(const T* a, const T* panels, const T* bias, T* c, const Grouped& at, long N, long K, long begin, long end) {
     constexpr int width = Tile<T>::width;
     const long few = at.rows * at.groups;
     const long deep = few > TILE_ROWS ? DEEP : K;  // a panel that is read once is best read from end to end
@@ -163,7 +164,7 @@ void by_panels(const T* a, const T* panels, const T* bias, T* c, const Grouped& 
             for (long k0 = 0; k0 < K; k0 += deep) {
                 const long g_end = std::min(at.groups, g0 + at_once), m_end = std::min(at.rows, m0 + TALL);
                 const long k_here = std::min(deep, K - k0);
-                for (long n = 0; n < N; n += width)
+                for (long n = begin; n < end; n += width)
                     for (long g = g0; g < g_end; ++g)
                         for (long i = m0; i < m_end;) {
                             const int rows = next_rows<T>(m_end - i);
@@ -210,7 +211,7 @@ void transposed_product(const T* a, long a_step, const Target<T> (&targets)[coun
     long total = 0;
     for (const Target<T>& target : targets) total += whole_panels<T>(target.N) / width;
     T* panels = arena.take<T>(std::min(DEEP, K) * std::min(WIDE, total * width));
-    T* block = arena.take<T>(TALL * std::min(DEEP, K));
+    T* block = arena.take<T>(std::min(TALL, M) * std::min(DEEP, K));
     const auto find = [&](long p, long& n) -> const Target<T>& {  // the p-th panel of all: its matrix and first column
         long before = 0;
         for (int t = 0; t + 1 < count && p >= before + whole_panels<T>(targets[t].N) / width; ++t)
@@ -247,7 +248,7 @@ void transposed_product(const T* a, long a_step, const Target<T> (&targets)[coun
         }
 }
 
-template <typename T> long transposed_product_bytes(long first, long second, long K) {
+template <typename T> long transposed_product_bytes(long first, long second, long M, long K) {
     const long columns = std::min(WIDE, whole_panels<T>(first) + whole_panels<T>(second));
-    return std::min(DEEP, K) * (columns + TALL) * long(sizeof(T)) + 192;
+    return std::min(DEEP, K) * (columns + std::min(TALL, M)) * long(sizeof(T)) + 192;
 }

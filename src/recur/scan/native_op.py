@@ -120,6 +120,7 @@ def _backward(
     s.d_final = call.hold(pointers(gradients[1:]))
     d_data, d_weights, d_extras, d_state, traced = _empty_gradients(data, weights, extras, state, for_data, norms)
     s.d_data = d_data.data_ptr() if for_data else None
+    s.roomy = 1
     for name, weight in zip(loaded.weight_names(bool(s.biased)), d_weights, strict=True):
         setattr(s, f"d_{name}", weight.data_ptr())
     s.d_extra, s.d_initial = call.hold(pointers(d_extras)), call.hold(pointers(d_state))
@@ -136,7 +137,15 @@ def _empty_gradients(
 
     d_data = data.new_empty(data.shape if for_data else 0)
     traced = [data.new_empty(data.shape[0]) for _ in state] if norms else []
-    return d_data, like(weights), like(extras), like(state), traced
+    return d_data, [_roomy(w) for w in weights], like(extras), like(state), traced
+
+
+def _roomy(weight: Tensor) -> Tensor:
+    """Memory for a weight's gradient, and room for rows of whole vectors: the core packs the weight there meanwhile."""
+    if weight.dim() < 2 or weight.shape[1] % 32 == 0:
+        return weight.new_empty(weight.shape)
+    rows, columns = weight.shape
+    return weight.new_empty(rows * (columns + -columns % 32))[: rows * columns].view(rows, columns)
 
 
 def _backward_shapes(

@@ -40,7 +40,6 @@ class NativeStack:
         states = [W.new_zeros(self.rows, H) for _ in self.cell.states]
         call = NativeCall(loaded, loaded.use, x, given, extras, states, None, None, [self.rows], False, 0.0)
         spare = [torch.empty_like(state) for state in states]
-        call.scan.threads = min(call.scan.threads, self.rows)
         before, after = pointers(states), pointers(spare)
         call.scan.share, call.scan.initial, call.scan.state = share.data_ptr(), call.hold(before), call.hold(after)
         workspace = call.run(backward=False)  # packs the weights on its way
