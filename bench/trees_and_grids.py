@@ -22,7 +22,7 @@ def contests() -> Iterator[Contest]:
     for name in ("net", "rntn", "lstm", "child-sum"):
         yield trees(name, WIDTH if name != "rntn" else 45)
     for name in ("net", "lstm"):
-        for corners, width in ((1, 4), (4, 4), (4, 8), (4, 16)):
+        for corners, width in ((1, 4), (1, 16), (4, 4), (4, 8), (4, 16)):
             yield grids(name, corners, width)
 
 

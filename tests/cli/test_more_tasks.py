@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from recur.cli.app import run
+from recur.cli.eval import _confusion
+from recur.cli.options import Output
+from recur.cli.screen import Screen
+from recur.train.run import Run
 from tests.cli.test_cli import json_of
 
 QUICK = ["--hidden", "8", "--threads", "1", "--steps", "3", "-q"]
@@ -50,12 +55,47 @@ def test_train_predict_and_eval(task: str, here: Path, capsys: pytest.CaptureFix
     if task in ("classify", "tag", "tree"):
         assert "is, given as" in shown
     if task in ("adding", "copy"):
+        assert Run.open("run").task.verb == "eval"  # what the user is told to try: there is nothing to predict
         return
     (here / "lines").write_text({"classify": "x1\n", "tag": "the w1\n", "tree": "(0 (0 a) (0 b))\n"}.get(task, ""))
     inputs = "airline.csv" if task == "forecast" else "lines"
     predictions = json_of(capsys, "predict", "run", inputs)["predictions"]
     assert len(predictions) == (12 if task == "forecast" else 1)
     assert set(predictions[0]) >= {"input", "output"}
+
+
+@pytest.mark.parametrize(("classes", "shown"), [(3, "class 0"), (18, "1 class 0"), (60, "class 7, class 8")])
+def test_a_confusion_matrix_loses_no_number_on_a_narrow_screen(
+    classes: int, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    counts = [[91 if i == j else 234 * (i == 7 and j == 8) for j in range(classes)] for i in range(classes)]
+    screen = Screen(Output())
+    screen.show(_confusion(screen, [f"class {k}" for k in range(classes)], counts))
+    found = capsys.readouterr().out
+    assert shown in found
+    assert "…" not in found
+    assert max(map(len, found.splitlines())) <= 80
+    assert found.count("91") == (0 if classes == 60 else classes)
+    assert ("234" in found) == (classes > 8)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [(f"{TRAIN['tree']} --compose net", "net, "), (f"{TRAIN['forecast']} --lags 12", "window of 12, ")],
+)
+def test_the_summary_names_what_was_trained(
+    flags: str, said: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["train", *flags.replace("--compose tree-lstm", "").split(), *QUICK, "--out", "run"]) == 0
+    assert re.search(rf"model +{said}[\d,]+ weights", capsys.readouterr().out)
+
+
+def test_runs_as_one_are_named_together(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in "01":
+        assert run(["train", *TRAIN["classify"].split(), *QUICK, "--seed", seed, "--out", seed]) == 0
+    capsys.readouterr()
+    assert json_of(capsys, "eval", "0", "1", "--ensemble")["model"] == "0 + 1"
 
 
 def test_a_figure_of_forecasts(here: Path) -> None:
@@ -72,6 +112,10 @@ def test_a_figure_of_forecasts(here: Path) -> None:
         ("train airline.csv --task forecast --target Note", "airline.csv:2: Note is 'low', which is not a number"),
         ("train airline.csv --task forecast --target Passengers --horizon 200", "lower --horizon or --holdout"),
         ("train airline.csv short.csv --task forecast --target Passengers", "short.csv: unknown column 'Passengers'"),
+        (
+            "train airline.csv bare.csv --task forecast --target Passengers",
+            "airline.csv has a column of dates, and",
+        ),
         ("train gap.csv --task forecast", "gap.csv:4: a gap in t, from 2 to 4"),
         ("train hole.csv --task forecast", "hole.csv:3: y is missing"),
         ("train airline.csv --task forecast --target Passengers --quantiles 0.9", "quantiles must rise"),
@@ -91,6 +135,7 @@ def test_a_mistake_is_one_line(command: str, said: str, here: Path, capsys: pyte
     (here / "range.txt").write_text("(9 (1 a) (0 b))\n")
     (here / "short.csv").write_text("t,y\n1,2\n")
     (here / "other.csv").write_text("t,y\n1,2\n")
+    (here / "bare.csv").write_text("Passengers\n" + "".join(f"{k}\n" for k in range(96)))
     (here / "gap.csv").write_text("t,y\n1,2\n2,3\n4,5\n5,6\n6,7\n")
     (here / "hole.csv").write_text("t,y\n1,2\n2,\n3,5\n")
     (here / "notabs.txt").write_text("English Goodman\n")

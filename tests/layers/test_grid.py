@@ -25,7 +25,11 @@ def images(B: int, R: int, C: int) -> Tensor:
     return torch.randn(B, R, C, D, dtype=torch.float64, requires_grad=True)
 
 
-@pytest.mark.parametrize("size", [(2, 4, 4), (1, 1, 1), (3, 1, 5), (2, 5, 1), (2, 3, 6), (1, 6, 3), (2, 2, 2)])
+LARGE = (400, 3, 4)
+"""Diagonals of more than 4096 numbers, of which tanh is taken in another way."""
+
+
+@pytest.mark.parametrize("size", [(2, 4, 4), (1, 1, 1), (3, 1, 5), (2, 5, 1), (2, 3, 6), (1, 6, 3), (2, 2, 2), LARGE])
 @pytest.mark.parametrize("corners", [1, 2, 4])
 @pytest.mark.parametrize("name", ["net", "lstm"])
 def test_diagonals_are_the_plain_double_loop_in_value_and_gradient(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +14,8 @@ from recur.cli.screen import Screen, facts, table
 from recur.errors import OptionError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from recur.text import Corpus
     from recur.train.run import Run
 
@@ -97,12 +100,12 @@ def eval(
 def _measure_tables(
     screen: Screen, models: list[list[Run]], texts: list[str] | None, device: str, options: dict[str, Any]
 ) -> None:
-    """Runs of tasks that learn from tables, each list of them as one model."""
+    """Runs of tasks that learn from tables, each list of them as one model, under the names of all."""
     rows = []
     for runs in models:
         opened = runs[0].task.open(runs[0], device, runs[1:])
         with screen.busy(f"measuring {runs[0].path}"):
-            rows.append(opened.evaluate(texts, **options))
+            rows.append({**opened.evaluate(texts, **options), "model": " + ".join(str(run.path) for run in runs)})
         _show_table(screen, rows[-1])
     screen.result({**(rows[0] if len(rows) == 1 else {}), "models": rows})
 
@@ -119,10 +122,26 @@ def _show_table(screen: Screen, row: dict[str, Any]) -> None:
             shown.add_row(entry["model"], *(_said(entry[name]) for name in columns))
         screen.show("", shown)
     if confusion:
-        shown = table("", "is, given as", *(name[:8] for name in classes))
-        for name, counts in zip(classes, confusion, strict=True):
-            shown.add_row(name, *(str(n) if n else "·" for n in counts))
-        screen.show("", shown)
+        screen.show("", _confusion(screen, classes, confusion))
+
+
+def _confusion(screen: Screen, classes: list[str], counts: list[list[int]]) -> Table:
+    """The matrix, its columns by name or else by number; where neither fits the screen, the largest of its mistakes."""
+    numbers = [str(k) for k in range(1, len(classes) + 1)]
+    numbered = [f"{k} {name}" for k, name in zip(numbers, classes, strict=True)]
+    for rows, columns, gap in ((classes, [name[:8] for name in classes], 2), (numbered, numbers, 1)):
+        shown = table("", "is, given as", *columns)
+        shown.padding = (0, 0, 0, gap)
+        for name, row in zip(rows, counts, strict=True):
+            shown.add_row(name, *(str(n) if n else "·" for n in row))
+        unbounded = screen.out.options.update(width=sys.maxsize)
+        if screen.out.measure(shown, options=unbounded).maximum <= screen.out.width:
+            return shown
+    mistakes = [(n, i, j) for i, row in enumerate(counts) for j, n in enumerate(row) if n and i != j]
+    shown = table("", "is, given as (all of it: --json)", "")
+    for n, i, j in sorted(mistakes, key=lambda mistake: -mistake[0])[:20]:
+        shown.add_row(f"{classes[i]}, {classes[j]}", str(n))
+    return shown
 
 
 def _said(value: Any) -> str:

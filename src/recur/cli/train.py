@@ -154,7 +154,7 @@ def _finish(screen: Screen, run: Run, trainer: Trainer, baseline: float | None) 
     if baseline is not None:
         said["n-gram"] = f"{baseline:.3f}: " + ("passed" if best < baseline else "not passed yet; train longer")
     said["steps"] = f"{trainer.step:,} in {trainer.seconds:.0f} s, {content['tokens_per_second']:,.0f} tokens/s"
-    said["model"] = f"{run.config.cell}, {size:,} weights, backend {trainer.backend}"
+    said["model"] = f"{run.task.architecture}, {size:,} weights, backend {trainer.backend}"
     screen.show(facts("", said))
     verb = "go on with" if trainer.stopping else "try"
     command = f"recur resume {run.path}" if trainer.stopping else f"recur {run.task.verb} {run.path}"

@@ -1,14 +1,15 @@
 """Grids along their anti-diagonals, forward and back, with gradients by hand.
 
-Corners come first, then units, and points last: (K, H, n · B). So a diagonal is one batched product for all corners,
-a gate is one piece of memory, and a diagonal's neighbours are runs of columns. On the way back each diagonal hands its
-gradient to the one before.
+Corners come first, then units, and points last: (K, H, n, B). So a diagonal is one batched product for all corners,
+a gate is one piece of memory, and the neighbours of a diagonal's points are two slices of the diagonal before, which
+has a point of zeros at either end for what lies outside the grid. On the way back each diagonal hands its gradient to
+the one before, and its share of ∂V is taken while ∂a is in the cache.
 
     net    h = tanh(a)                          ∂a = (1 − h²) ∂h
     lstm   c = i ⊙ g + f_1 ⊙ c_1 + f_2 ⊙ c_2    ∂c = ∂c' + ∂h ⊙ o ⊙ (1 − tanh²(c))
            h = o ⊙ tanh(c)                      ∂i = ∂c ⊙ g   ∂o = ∂h ⊙ tanh(c)   ∂f_k = ∂c ⊙ c_k   ∂g = ∂c ⊙ i
                                                 ∂c_k = ∂c ⊙ f_k         (∂c': what the next diagonals handed back)
-    both   a = share + U [h_1; h_2]             ∂[h_1; h_2] = Uᵀ ∂a     ∂U = Σ ∂a [h_1; h_2]ᵀ
+    both   a = V [h_1; h_2; x]                  ∂[h_1; h_2; x] = Vᵀ ∂a     ∂V = Σ ∂a [h_1; h_2; x]ᵀ
 """
 
 from __future__ import annotations
@@ -24,140 +25,125 @@ _tanh_back: Any = torch.ops.aten.tanh_backward
 
 
 class Diagonal(NamedTuple):
-    """Runs of columns of a diagonal, and of the one before it, that are neighbours on the grid."""
-
-    columns: int
-    below: slice
-    """The points that have a neighbour above …"""
-    above: slice
-    """… and that neighbour."""
-    right: slice
-    """The points that have a neighbour to the left …"""
-    left: slice
-    """… and that neighbour."""
+    points: slice
+    """Of all R · C, row by row: from one to the next it is a row down and a column back."""
+    n: int
+    above: int
+    """Where the neighbours above begin in the padded diagonal before; those to the left begin one later."""
 
 
-def diagonals(R: int, C: int, B: int) -> list[Diagonal]:
+def diagonals(R: int, C: int) -> list[Diagonal]:
     found = []
     top_before = 0
     for d in range(R + C - 1):
         top, bottom = max(0, d - C + 1), min(R - 1, d)
-        n = bottom - top + 1
-        first, last = int(top == 0), int(bottom == d)  # in row 0 there is none above, in column 0 none to the left
-        left = top - top_before
-        above = left + first - 1
-        spans = (first, n), (above, above + n - first), (0, n - last), (left, left + n - last)
-        found.append(Diagonal(n * B, *(slice(a * B, b * B) for a, b in spans)))
+        first, n, stride = top * C + d - top, bottom - top + 1, max(C - 1, 1)
+        found.append(Diagonal(slice(first, first + (n - 1) * stride + 1, stride), n, top - top_before))
         top_before = top
     return found
 
 
 class Net:
-    """The pointwise part: a (K, H, N) to the states (1, K, H, N), and back."""
+    """The pointwise part: a (K, H, n, B) to the states (1, K, H, n, B), and back."""
 
     states = 1
 
     @staticmethod
-    def forward(a: Tensor, states: Tensor, memories: Tensor) -> None:
-        torch.tanh(a, out=states[0])
+    def forward(a: Tensor, states: Tensor, above: Tensor, left: Tensor) -> None:
+        _tanh(a, out=states[0])
 
     @staticmethod
-    def backward(d_states: Tensor, a: Tensor, states: Tensor, memories: Tensor, da: Tensor) -> None:
+    def backward(da: Tensor, d_states: Tensor, a: Tensor, states: Tensor, above: Tensor, left: Tensor) -> None:
         _tanh_back(d_states[0], states[0], grad_input=da)
 
 
 class LSTM:
-    """The pointwise part: a (K, 5H, N), of i, o, f_1, f_2 and g, and c_1, c_2 to h and c (2, K, H, N), and back."""
+    """The pointwise part: a (K, 5H, n, B), of i, o, f_1, f_2 and g, to h and c (2, K, H, n, B), and back."""
 
     states = 2
 
     @staticmethod
-    def forward(a: Tensor, states: Tensor, memories: Tensor) -> None:
+    def forward(a: Tensor, states: Tensor, above: Tensor, left: Tensor) -> None:
         """σ and tanh of a in place."""
-        H = states.shape[2]
+        (h, c), H = states, states.shape[2]
         a[:, : 4 * H].sigmoid_()
-        a[:, 4 * H :].tanh_()
-        i, o, f, g = a.split([H, H, 2 * H, H], dim=1)
-        c = torch.mul(i, g, out=states[1])
-        c += (f * memories).unflatten(1, (2, H)).sum(1)
-        torch.mul(o, torch.tanh(c), out=states[0])
+        i, o, f_1, f_2, g = a.split(H, dim=1)
+        _tanh(g, out=g)
+        torch.mul(i, g, out=c).addcmul_(f_1, above[1]).addcmul_(f_2, left[1])
+        torch.mul(o, _tanh(c), out=h)
 
     @staticmethod
-    def backward(d_states: Tensor, a: Tensor, states: Tensor, memories: Tensor, da: Tensor) -> None:
+    def backward(da: Tensor, d_states: Tensor, a: Tensor, states: Tensor, above: Tensor, left: Tensor) -> None:
         """∂a into `da`; ∂c into `d_states`, where the neighbours find it."""
         H = states.shape[2]
-        i, o, _, g = a.split([H, H, 2 * H, H], dim=1)
-        di, do, df, dg = da.split([H, H, 2 * H, H], dim=1)
-        dh, t = d_states[0], torch.tanh(states[1])
-        dc = d_states[1].add_(_tanh_back(dh * o, t))
+        (i, o, _, _, g), (di, do, df_1, df_2, dg) = a.split(H, dim=1), da.split(H, dim=1)
+        (dh, dc), t = d_states, _tanh(states[1])
+        dc += _tanh_back(dh * o, t)
         torch.mul(dc, g, out=di)
         torch.mul(dh, t, out=do)
-        torch.mul(torch.cat([dc, dc], dim=1), memories, out=df)
+        torch.mul(dc, above[1], out=df_1)
+        torch.mul(dc, left[1], out=df_2)
         torch.mul(dc, i, out=dg)
-        through = slice(4 * H)
-        _sigmoid_back(da[:, through], a[:, through], grad_input=da[:, through])
+        through, gates = da[:, : 4 * H], a[:, : 4 * H]
+        _sigmoid_back(through, gates, grad_input=through)
         _tanh_back(dg, g, grad_input=dg)
 
 
-class Reordered(torch.autograd.Function):
-    """Axis 2 in another order, and on the way back in the old one: a permutation needs no sums of gradients."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, order: Tensor, back: Tensor) -> Tensor:
-        ctx.back = back
-        return x.index_select(2, order)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return grads[0].index_select(2, ctx.back), None, None
+def _tanh(a: Tensor, out: Tensor | None = None) -> Tensor:
+    """As 2 σ(2a) − 1 where there are many: PyTorch's tanh takes five times as long as its σ."""
+    if a.numel() < 4096:
+        return torch.tanh(a, out=out)
+    return torch.mul(a, 2, out=out).sigmoid_().mul_(2).sub_(1)
 
 
 class Along(torch.autograd.Function):
-    """share (K, G·H, R·C·B), diagonal by diagonal, and U (K, G·H, 2H) to the states h (K, H, R·C·B) of all points."""
+    """x (K, D, R·C, B), point by point, and V (K, G·H, 2H + D) to the states h (K, H, R·C, B) of all points."""
 
     @staticmethod
-    def forward(ctx: Any, share: Tensor, U: Tensor, R: int, C: int, step: type[Net] | type[LSTM]) -> Tensor:
-        K, H, N = len(U), U.shape[2] // 2, share.shape[2]
-        path = diagonals(R, C, N // (R * C))
-        a, states = torch.empty_like(share), share.new_empty(step.states, K, H, N)
-        before = share.new_empty(step.states, K, 2 * H, N)  # the neighbours above, then those to the left
-        ctx.sizes = [at.columns for at in path]
-        pieces = (share, a, states, before)
-        last: Tensor | None = None
-        for at, x, here, now, around in zip(path, *(p.split(ctx.sizes, dim=-1) for p in pieces), strict=True):
-            around[:, :, :H, : at.below.start] = 0  # outside the grid
-            around[:, :, H:, at.right.stop :] = 0
-            if last is not None:
-                around[:, :, :H, at.below] = last[..., at.above]
-                around[:, :, H:, at.right] = last[..., at.left]
-            torch.baddbmm(x, U, around[0], out=here)
-            step.forward(here, now, around[-1])
-            last = now
-        ctx.save_for_backward(U, a, states, before)
+    def forward(ctx: Any, x: Tensor, V: Tensor, R: int, C: int, step: type[Net] | type[LSTM]) -> Tensor:
+        K, D, N, B = x.shape
+        H = (V.shape[2] - D) // 2
+        path = diagonals(R, C)
+        h = x.new_empty(K, H, N, B)
+        last = x.new_zeros(step.states, K, H, 2, B)
+        kept = [last]
+        for at in path:
+            above, left = last.narrow(3, at.above, at.n), last.narrow(3, at.above + 1, at.n)
+            seen = torch.cat([above[0], left[0], x[:, :, at.points]], dim=1)
+            a = torch.bmm(V, seen.flatten(2)).unflatten(2, (at.n, B))
+            last = x.new_zeros(step.states, K, H, at.n + 2, B)
+            now = last.narrow(3, 1, at.n)
+            step.forward(a, now, above, left)
+            h[:, :, at.points] = now[0]
+            kept += seen, a, last
+        ctx.save_for_backward(V, *kept)
         ctx.path, ctx.step = path, step
-        return states[0].clone()
+        return h
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        U, a, states, before = ctx.saved_tensors
-        H = states.shape[2]
-        d_states, da = torch.zeros_like(states), torch.empty_like(a)
-        d_states[0] = grads[0]
-        pieces = [p.split(ctx.sizes, dim=-1) for p in (d_states, a, states, before, da)]
-        turned = U.transpose(1, 2)
-        for k in reversed(range(len(ctx.path))):
-            at = ctx.path[k]
-            d_now, here, now, around, slopes = (piece[k] for piece in pieces)
-            ctx.step.backward(d_now, here, now, around[-1], slopes)
-            if not k:
-                break
-            d_around, d_last = turned @ slopes, pieces[0][k - 1]
-            d_last[0][..., at.above] += d_around[:, :H, at.below]
-            d_last[0][..., at.left] += d_around[:, H:, at.right]
-            if ctx.step is LSTM:
-                dc, f = d_now[1], here[:, 2 * H : 4 * H]
-                d_last[1][..., at.above].addcmul_(dc[..., at.below], f[:, :H, at.below])
-                d_last[1][..., at.left].addcmul_(dc[..., at.right], f[:, H:, at.right])
-        return da, da @ before[0].transpose(1, 2), None, None, None
+        V, *kept = ctx.saved_tensors
+        (K, H, N, B), step, turned = grads[0].shape, ctx.step, V.transpose(1, 2)
+        D = V.shape[2] - 2 * H
+        dx, dV = V.new_empty(K, D, N, B), torch.zeros_like(V)
+        states = kept.pop()
+        d_states = torch.zeros_like(states)
+        for at in reversed(ctx.path):
+            a, seen, last = kept.pop(), kept.pop(), kept.pop()
+            above, left = last.narrow(3, at.above, at.n), last.narrow(3, at.above + 1, at.n)
+            d_now, da = d_states.narrow(3, 1, at.n), torch.empty_like(a)
+            d_now[0].add_(grads[0][:, :, at.points])
+            step.backward(da, d_now, a, states.narrow(3, 1, at.n), above, left)
+            slopes = da.flatten(2)
+            dV.baddbmm_(slopes, seen.flatten(2).transpose(1, 2))
+            d_seen = torch.bmm(turned, slopes).unflatten(2, (at.n, B))
+            states, d_states = last, torch.zeros_like(last)
+            d_above, d_left = d_states.narrow(3, at.above, at.n), d_states.narrow(3, at.above + 1, at.n)
+            d_above[0].add_(d_seen.narrow(1, 0, H))
+            d_left[0].add_(d_seen.narrow(1, H, H))
+            dx[:, :, at.points] = d_seen.narrow(1, 2 * H, D)
+            if step is LSTM:
+                d_above[1].addcmul_(d_now[1], a.narrow(1, 2 * H, H))
+                d_left[1].addcmul_(d_now[1], a.narrow(1, 3 * H, H))
+        return dx, dV, None, None, None

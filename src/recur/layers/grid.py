@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from recur.errors import OptionError, ShapeError, unknown
 from recur.layers.compose import COMPOSITIONS, Composition, RecursiveNet, States, TreeLSTM
-from recur.layers.diagonals import LSTM, Along, Net, Reordered
+from recur.layers.diagonals import LSTM, Along, Net
 
 CORNERS: dict[int, list[tuple[int, ...]]] = {1: [()], 2: [(), (1, 2)], 4: [(), (2,), (1,), (1, 2)]}
-"""Which axes of (B, R, C, D) are turned around for each corner; two are opposite ones."""
+"""Which axes of (·, R, C, ·) are turned around for each corner; two are opposite ones."""
 
 COMPOSES: dict[type[Composition], Any] = {RecursiveNet: Net, TreeLSTM: LSTM}
 """The compositions that run along diagonals, and what runs them."""
@@ -58,17 +58,14 @@ class Grid(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         self._check(x)
-        B, R, C, D = x.shape
-        rows = torch.arange(R, device=x.device)[:, None]
-        order = ((rows + torch.arange(C, device=x.device)) * R + rows).flatten().argsort()  # each from its top row down
-        back = order.argsort()
-        turned = torch.stack([x.flip(turn) for turn in self.turns])
-        points = turned.permute(0, 4, 2, 3, 1).reshape(-1, D, R * C, B)
-        W, U, b = (torch.stack([getattr(c, name) for c in self.composes]) for name in ("weight_x", "weight_h", "bias"))
-        share = torch.baddbmm(b[:, :, None], W, Reordered.apply(points, order, back).flatten(2))
-        h: Tensor = Along.apply(share, U, R, C, self._step)
-        outputs = Reordered.apply(h.unflatten(2, (R * C, B)), back, order).unflatten(2, (R, C)).permute(0, 4, 2, 3, 1)
-        return torch.cat([part.flip(turn) for part, turn in zip(outputs, self.turns, strict=True)], dim=-1)
+        B, R, C, _ = x.shape
+        one = torch.cat([x, x.new_ones(B, R, C, 1)], dim=-1)  # what the bias is multiplied with
+        points = one.permute(3, 1, 2, 0).contiguous()
+        turned = torch.stack([points.flip(turn) for turn in self.turns]).flatten(2, 3)
+        U, W, b = (torch.stack([getattr(c, name) for c in self.composes]) for name in ("weight_h", "weight_x", "bias"))
+        h: Tensor = Along.apply(turned, torch.cat([U, W, b[:, :, None]], dim=2), R, C, self._step)
+        corners = zip(h.unflatten(2, (R, C)), self.turns, strict=True)
+        return torch.cat([part.flip(turn).permute(3, 1, 2, 0) for part, turn in corners], dim=-1)
 
     def plain(self, x: Tensor) -> Tensor:
         """The definition: corner by corner, row by row, point by point."""

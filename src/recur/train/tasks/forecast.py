@@ -72,6 +72,10 @@ class ForecastTask(Task):
                     raise OptionError(f"--{name.replace('_', '-')} is for a state; --lags {config.lags} has none")
 
     @property
+    def architecture(self) -> str:
+        return f"window of {self.config.lags}" if self.config.lags else self.config.cell
+
+    @property
     def steps(self) -> int:
         """How many the model forecasts at once."""
         return self.config.horizon if self.config.strategy == "direct" else 1
@@ -81,6 +85,9 @@ class ForecastTask(Task):
         tables = [self.table(name) for name in c.texts]
         for table in tables[1:]:
             check_columns(table, tables[0].name, (*tables[0].targets, *tables[0].covariates))
+            if bool(table.dates) != bool(tables[0].dates):
+                dated, other = (table, tables[0]) if table.dates else (tables[0], table)
+                raise TextError(f"{dated.name} has a column of dates, and {other.name} has none")
         vocabs = vocabs or {"columns": names_vocab(dict.fromkeys((*tables[0].targets, *tables[0].covariates), 1))}
         crops = []
         for table in tables:

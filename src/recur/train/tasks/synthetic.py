@@ -53,6 +53,7 @@ class Generated:
 
 class SyntheticTask(Task):
     vocab_names = ()
+    verb = "eval"
     network: ClassVar[tuple[str, ...]] = ("cell", "hidden", "layers", "init", "forget_bias", "bptt", "backend")
     """The options that the network reads."""
 

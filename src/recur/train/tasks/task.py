@@ -114,6 +114,11 @@ class Task(ABC):
         """What a run of it is called, if its user does not say."""
         return Path(self.config.texts[0]).stem or "text"
 
+    @property
+    def architecture(self) -> str:
+        """What is trained, in a word."""
+        return self.config.cell
+
     @abstractmethod
     def read(self, vocabs: Vocabs | None = None) -> Any:
         """The data, with its `vocabs`: those given, or fitted on the training part."""

@@ -77,6 +77,10 @@ class TreeTask(Task):
             if getattr(config, name) != getattr(Config, name):
                 raise OptionError(f"--{name.replace('_', '-')} is for chains; a tree has --compose and --structure")
 
+    @property
+    def architecture(self) -> str:
+        return self.config.compose
+
     def read(self, vocabs: Vocabs | None = None) -> TreeData:
         train, valid, _ = split(self.config, read_trees)
         if vocabs is None:
