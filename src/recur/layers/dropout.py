@@ -10,7 +10,7 @@ from torch.nn.functional import dropout
 def drop(x: Tensor, p: float) -> Tensor:
     """x with each entry dropped with probability p, and what stays divided by 1 − p.
 
-    On the CPU from 16 random bits an entry: whole words are drawn several times as fast as torch throws its coins, which
+    On the CPU from 16 random bits an entry: whole words are drawn faster than torch throws its coins, which
     would be a tenth of a small network's training. An entry goes with p to the nearest 65536th.
     """
     dropped = round(p * 65536)
