@@ -123,10 +123,10 @@ void run(const char* path, int64_t threads) {
     call.write(std::string(path) + ".out");
     if (backward && s.d_share == s.share) return;  // what it read is spent
     const std::string together = call.forget();
-    while (!Crowd::is_large()) Crowd::seen();
+    while (!Crowd::leaves_us_alone()) Crowd::seen();
     s.packed = 0;
     (backward ? recur_backward : recur_forward)(&s, isa, is_double);
-    while (Crowd::is_large()) {}
+    while (Crowd::leaves_us_alone()) {}
     if (call.forget() != together) std::fprintf(stderr, "%s: not the same when done alone\n", path);
 }
 }  // namespace

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import recur
 from recur.bptt import BPTT
+from recur.cells import Cell
 from recur.native import library
 from recur.scan.native_call import NativeCall
 from tests.support import Case, core, needs_core
@@ -141,7 +143,20 @@ def pointers_of(call: NativeCall) -> dict[str, int]:
     return found
 
 
-CASES: list[tuple[str, tuple[int, int, int, int], torch.dtype, dict[str, Any]]] = [
+class Products(Cell):
+    """More products with the state than gates, each with a gradient of its own."""
+
+    gates = ("a",)
+    state_gates = ("p", "q", "r")
+    states = ("h",)
+
+    def step(self, x: Any, h: Any, s: Any) -> tuple[Tensor]:
+        return (torch.tanh(x.a + h.p * h.q + h.p * h.r),)
+
+
+CASES: list[tuple[str | Cell, tuple[int, int, int, int], torch.dtype, dict[str, Any]]] = [
+    (Products(), (130, 2, 9, 64), torch.float64, {}),
+    (Products(), (3, 3, 9, 48), torch.float64, {"lengths": [3, 1, 2]}),
     ("lstm", (7, 3, 5, 33), torch.float64, {}),
     ("gru", (14, 3, 3, 17), torch.float32, {"lengths": [1 + b % 3 for b in range(14)]}),
     ("peephole", (3, 4, 2, 9), torch.float64, {"reverse": True, "trace": True}),

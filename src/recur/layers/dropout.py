@@ -14,9 +14,10 @@ def drop(x: Tensor, p: float) -> Tensor:
     would be a tenth of a small network's training. An entry goes with p to the nearest 65536th.
     """
     dropped = round(p * 65536)
-    if x.device.type != "cpu" or torch.compiler.is_compiling() or dropped in (0, 65536):
+    transformed = torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
+    if x.device.type != "cpu" or transformed or dropped in (0, 65536):
         return dropout(x, p)
-    words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+    words = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device="cpu").random_(-(2**63), None)
     bits = words.view(torch.int16)[: x.numel()].view(x.shape)
     return x * (bits >= dropped - 32768).to(x.dtype).div_(1 - p)
 

@@ -2,7 +2,7 @@
 template <typename T> struct Backward : Frame<T> {
     using Base = Frame<T>;
     using Base::as, Base::blocks, Base::chunk, Base::H, Base::apart, Base::row, Base::padded, Base::panel, Base::parts, Base::rows_of;
-    using Base::s, Base::shared, Base::width, Base::run_program, Base::pack_recurrent, Base::by_rows, Base::each_part, Base::memory;
+    using Base::s, Base::width, Base::run_program, Base::pack_recurrent, Base::by_rows, Base::each_part, Base::memory;
     using Base::packing, Base::collide, Base::lined, Base::lined_step;
     using Bound = typename Base::Bound;
     using In = typename Base::In;

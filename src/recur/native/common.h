@@ -69,8 +69,8 @@ class Crowd {
     }
     static void seen() { signs_.fetch_add(4, std::memory_order_relaxed); }
 
-    // Asked once a call: whether to do it alone.
-    static bool is_large() {
+    // Asked, and counted, once a call: whether to do it alone.
+    static bool leaves_us_alone() {
         const long signs = signs_.load(std::memory_order_relaxed), alone = alone_.load(std::memory_order_relaxed);
         if (alone > 0) {
             alone_.store(alone - 1, std::memory_order_relaxed);
@@ -105,7 +105,8 @@ struct Parts {
 };
 
 // On torch's own threads where they were found: a second pool on the same cores would fight with it.
-template <typename F> void run_parallel(const Scan& s, long count, F& work) {
+// Where all parts are `even`, the wait for the last says something about the machine.
+template <typename F> void run_parallel(const Scan& s, long count, F& work, bool even) {
     Parts parts;
     parts.count = count;
     parts.call = [](void* work, long p) { (*static_cast<F*>(work))(p); };
@@ -119,7 +120,7 @@ template <typename F> void run_parallel(const Scan& s, long count, F& work) {
         Parts::take(&parts);
         for (std::thread& other : others) other.join();
     }
-    if (Crowd::shows(parts.busy, Crowd::Clock::now() - begun - parts.busy)) Crowd::seen();
+    if (even && Crowd::shows(parts.busy, Crowd::Clock::now() - begun - parts.busy)) Crowd::seen();
 }
 
 // Threads that go through phases together, each of them `tasks` pieces of work. A thread takes what is its own first, since
@@ -134,7 +135,9 @@ class Team {
 
     // False for who is not needed any more.
     template <typename F> bool phase(long member, long index, const F& task) {
-        if (!index) shares_[member].begun = Crowd::Clock::now();
+        Share& mine = shares_[member];
+        const auto entered = Crowd::Clock::now();
+        if (!index) mine.begun = entered;
         for (long turn = 0; turn < members_; ++turn) {
             const long whose = (member + turn) % members_, first = tasks_ * whose / members_;
             const long size = tasks_ * (whose + 1) / members_ - first, end = (index + 1) * size;
@@ -151,11 +154,13 @@ class Team {
         const auto all_done = [&] { return done_.load(std::memory_order_acquire) >= (index + 1) * tasks_; };
         for (long looks = 0; looks < patience && !all_done(); ++looks) pause();
         if (all_done()) return stays(member);
-        Share& mine = shares_[member];
-        for (auto now = Crowd::Clock::now(), last = now; !all_done(); last = now) {
+        const auto through = Crowd::Clock::now();
+        for (auto now = through, last = through + (through - entered); !all_done();) {  // others may have a task more to do
             std::this_thread::yield();  // who has begun it may need this core
             now = Crowd::Clock::now();
+            if (now < last) continue;
             mine.waited += now - last;
+            last = now;
             if (!Crowd::shows(now - mine.begun - mine.waited, mine.waited)) continue;
             long nobody = -1;
             if (alone_.compare_exchange_strong(nobody, member, std::memory_order_relaxed)) Crowd::seen();
@@ -173,7 +178,7 @@ class Team {
     };
     Share shares_[most];
     alignas(64) std::atomic<long> done_{0};
-    std::atomic<long> alone_{-1};
+    alignas(64) std::atomic<long> alone_{-1};
     const long members_, tasks_;
 
     bool stays(long member) const {

@@ -56,7 +56,7 @@ struct Scan {
     void* share;                  // (N, gates · H): W x + b, and then what is kept of each step
     int64_t share_step;           // from one of its rows to the next, and in d_share
     void* tape;                   // (N, kept · H)
-    void* const* state;           // (N, H) each; null where no step's value is wanted but the last
+    void* const* state;           // (N, H) each; null where no step's value is wanted but the last, never the first's
     void* const* final_state;     // (S, H) each, or null
     Program program;
 
@@ -70,7 +70,7 @@ struct Scan {
     void* d_data;                 // (N, D) or null
     void* d_weight_ih;
     void* d_weight_hh;
-    int64_t roomy;                // whether behind both there is room for rows of whole vectors: a multiple of 32 columns
+    int64_t roomy;                // 1, 2: there is room behind the first, the second, for rows of a multiple of 32 columns
     void* d_bias_ih;
     void* d_bias_hh;
     void* const* d_extra;

@@ -8,9 +8,7 @@
 // Where there are few rows, each thread would bring all of U from memory for a handful of them. There the threads share
 // a step instead, block by block, and wait for each other after each: each core keeps its part of U in its own cache.
 
-#ifndef FEW_ROWS
-#define FEW_ROWS 16
-#endif
+constexpr long FEW_ROWS = 16;              // for a thread
 constexpr double WORTH_SHARING = 1 << 17;  // about a microsecond for each of two threads
 
 // What both ways share: sizes, the packed recurrent matrix, scratch memory, and how a program meets its block.
@@ -30,15 +28,15 @@ template <typename T> struct Frame {
 
     Frame(const Scan& scan, bool backward)
         : s(scan), H(s.H), blocks((H + width - 1) / width), padded(blocks * width), shared(shares_steps(backward)),
-          alone(s.workspace && s.threads > 1 && Crowd::is_large()) {
+          alone(s.workspace && (shared || parts() > 1) && Crowd::leaves_us_alone()) {
         summed = s.extras + (s.biased ? s.gates + s.own : 0);
         Arena arena(s.workspace);
         offset = arena.take<long>(s.steps + 1);
         after_base = arena.take<char>(0);
         const long kept = arena.used();
         if (backward) {
-            packed = lent(s.d_weight_hh, s.products * H, H, arena);
-            input = lent(s.d_weight_ih, s.gates * H, s.D, arena);
+            packed = lent(s.d_weight_hh, s.roomy & 2, s.products * H, H, arena);
+            input = lent(s.d_weight_ih, s.roomy & 1, s.gates * H, s.D, arena);
         } else {
             packed = arena.take<T>(s.products * H * padded);
             input = arena.take<T>(s.D * whole_panels<T>(s.gates * H));
@@ -58,14 +56,14 @@ template <typename T> struct Frame {
     }
 
     // Packed weights are read until the loop is through, and their gradients written afterwards: into the same memory.
-    T* lent(void* gradient, long rows, long columns, Arena& arena) const {
-        if (gradient && (s.roomy || columns == whole_panels<T>(columns))) return as(gradient);
+    T* lent(void* gradient, bool roomy, long rows, long columns, Arena& arena) const {
+        if (gradient && (roomy || columns == whole_panels<T>(columns))) return as(gradient);
         return arena.take<T>(rows * whole_panels<T>(columns));
     }
 
     // The products over all steps begin when the loop is through: they take all of its memory.
     long after_bytes() const {
-        const long rows = s.gates * H / s.threads + 2 * TILE_ROWS;  // at most, when by_rows divides them
+        const long rows = std::max(s.gates, s.products) * H / s.threads + 2 * TILE_ROWS;  // at most, as by_rows divides them
         return (transposed_product_bytes<T>(s.D, H, rows, packing()) + 2 * long(sizeof(void*)) * s.N + 191) / 64 * 64;
     }
     Packing packing() const { return Packing(s.N, s.gates * H * s.N); }
@@ -107,23 +105,24 @@ template <typename T> struct Frame {
     // says whether to go on.
     template <typename F> void each_part(F work) const {
         if (!shared) {
-            parallel(parts(), [&](long part) {
+            const auto whole_part = [&](long part) {
                 work(part, scratch(part), [&](long, auto&& block) {
                     for (long b = 0; b < blocks; ++b) block(b);
                     return true;
                 });
-            });
-            return;
+            };
+            return parallel(parts(), whole_part, s.S % parts() == 0 && s.sizes[s.steps - 1] == s.S);
         }
         const long members = alone ? 1 : std::min({long(s.threads), blocks, Team::most});
         Team team(members, blocks);
-        parallel(members, [&](long member) {
+        const auto join = [&](long member) {
             work(0, scratch(member), [&](long phase, auto&& block) { return team.phase(member, phase, block); });
-        });
+        };
+        parallel(members, join, false);  // a team judges for itself
     }
 
     long scratch_bytes(bool backward) const {
-        const long values = s.program.temps + s.products + s.states + 1 + s.program.count;
+        const long values = s.program.temps + s.products + 2 + s.program.count;
         const long masked = backward || !s.mask ? 0 : rows_of(0, s.S) * H;
         const long tables = sizeof(Operand<T>) * (2 * s.program.count + 4 * s.states) + 64 * (16 + 3 * s.states);
         return sizeof(T) * (values * chunk * width + s.constants * width + masked) + tables;
@@ -153,8 +152,8 @@ template <typename T> struct Frame {
         }
     }
 
-    template <typename F> void parallel(long count, F work) const {
-        if (count > 1 && !alone) return run_parallel(s, count, work);
+    template <typename F> void parallel(long count, F work, bool even = true) const {
+        if (count > 1 && !alone) return run_parallel(s, count, work, even);
         for (long p = 0; p < count; ++p) work(p);
     }
 

@@ -72,6 +72,8 @@ def _forward(
     outputs, finals, share, tape, others = _empty_results(loaded.assembly, data, state, train)
     kept = share if share is not None else _empty_share(data, loaded.assembly.gates * outputs.shape[1])
     call.scan.share, call.scan.share_step = kept.data_ptr(), kept.shape[1]
+    if train:
+        kept[:, loaded.assembly.gates * outputs.shape[1] :].zero_()  # what is returned is written, all of it
     call.scan.tape = None if tape is None else tape.data_ptr()
     history = [outputs, *(others if train else [None] * (len(state) - 1))]
     call.scan.state, call.scan.final_state = call.hold(pointers(history)), call.hold(pointers(finals))
@@ -124,7 +126,7 @@ def _backward(
     s.d_final = call.hold(pointers(gradients[1:]))
     d_data, d_weights, d_extras, d_state, traced = _empty_gradients(data, weights, extras, state, for_data, norms)
     s.d_data = d_data.data_ptr() if for_data else None
-    s.roomy = 1
+    s.roomy = sum(2**k for k, weight in enumerate(weights[:2]) if _wants_room(weight))
     for name, weight in zip(loaded.weight_names(bool(s.biased)), d_weights, strict=True):
         setattr(s, f"d_{name}", weight.data_ptr())
     s.d_extra, s.d_initial = call.hold(pointers(d_extras)), call.hold(pointers(d_state))
@@ -144,9 +146,14 @@ def _empty_gradients(
     return d_data, [_roomy(w) for w in weights], like(extras), like(state), traced
 
 
+def _wants_room(weight: Tensor) -> bool:
+    """Whether a few columns more would make its rows whole vectors, of which the widest are 32 numbers."""
+    return weight.dim() == 2 and weight.shape[1] % 32 != 0 and weight.shape[1] >= 256
+
+
 def _roomy(weight: Tensor) -> Tensor:
     """Memory for a weight's gradient, and room for rows of whole vectors: the core packs the weight there meanwhile."""
-    if weight.dim() < 2 or weight.shape[1] % 32 == 0:
+    if not _wants_room(weight):
         return weight.new_empty(weight.shape)
     rows, columns = weight.shape
     return weight.new_empty(rows * (columns + -columns % 32))[: rows * columns].view(rows, columns)
