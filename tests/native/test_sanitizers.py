@@ -151,11 +151,11 @@ class Products(Cell):
     states = ("h",)
 
     def step(self, x: Any, h: Any, s: Any) -> tuple[Tensor]:
-        return (torch.tanh(x.a + h.p * h.q + h.p * h.r),)
+        return (torch.tanh(x.a + h.p * h.q + h.p * h.r) / 10,)
 
 
 CASES: list[tuple[str | Cell, tuple[int, int, int, int], torch.dtype, dict[str, Any]]] = [
-    (Products(), (130, 2, 9, 64), torch.float64, {}),
+    (Products(), (1, 256, 9, 64), torch.float64, {}),
     (Products(), (3, 3, 9, 48), torch.float64, {"lengths": [3, 1, 2]}),
     ("lstm", (7, 3, 5, 33), torch.float64, {}),
     ("gru", (14, 3, 3, 17), torch.float32, {"lengths": [1 + b % 3 for b in range(14)]}),
