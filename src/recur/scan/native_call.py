@@ -18,14 +18,28 @@ class Loaded:
     """A cell's programs as the core reads them."""
 
     def __init__(self, text: str) -> None:
-        self.assembly = Assembly.loads(text)
-        self.use, self.train, self.back = map(_encoded, (self.assembly.use, self.assembly.train, self.assembly.back))
-        self.product_places = (ctypes.c_int32 * max(1, self.assembly.products))(*self.assembly.product_places)
+        a = self.assembly = Assembly.loads(text)
+        self.product_places = (ctypes.c_int32 * max(1, a.products))(*a.product_places)
+        sides = ("ih", "hh") if a.products else ("ih",)
+        plain = tuple(f"weight_{side}" for side in sides)
+        self.weight_names = {False: plain, True: (*plain, *(f"bias_{side}" for side in sides))}
+        """torch's names, in the order in which the operator takes the weights, without biases and with them."""
+        self.use, self.train, self.back = (Encoded(self, code) for code in (a.use, a.train, a.back))
 
-    def weight_names(self, biased: bool) -> list[str]:
-        """torch's names, in the order in which the operator takes the weights."""
-        kinds = ("weight", "bias") if biased else ("weight",)
-        return [f"{kind}_{side}" for kind in kinds for side in (("ih", "hh") if self.assembly.products else ("ih",))]
+
+class Encoded:
+    """One program, and the struct of a scan as far as a cell and its program fill it: without biases and with them."""
+
+    def __init__(self, cell: Loaded, code: Code) -> None:
+        self._program, self._numbers = _encoded(code)
+        self.scans: list[library.Scan] = []
+        for biased in (0, 1):
+            s = library.Scan(program=self._program, biased=biased, adds_to_first=int(cell.assembly.adds_to_first))
+            s.constant, s.constants = ctypes.addressof(self._numbers), len(self._numbers)
+            s.product_place = ctypes.addressof(cell.product_places)
+            for count in ("gates", "products", "states", "extras", "kept", "own"):
+                setattr(s, count, getattr(cell.assembly, count))
+            self.scans.append(s)
 
 
 def _encoded(code: Code) -> tuple[library.Program, Any]:
@@ -49,6 +63,11 @@ def load(text: str) -> Loaded:
     return Loaded(text)
 
 
+@functools.lru_cache(maxsize=64)
+def _as_array(numbers: tuple[int, ...]) -> Any:
+    return (ctypes.c_int64 * len(numbers))(*numbers)
+
+
 def pointers(tensors: Sequence[Tensor | None]) -> Any:
     return (ctypes.c_void_p * max(1, len(tensors)))(*(None if t is None else t.data_ptr() for t in tensors))
 
@@ -59,7 +78,7 @@ class NativeCall:
     def __init__(
         self,
         cell: Loaded,
-        program: tuple[library.Program, Any],
+        program: Encoded,
         data: Tensor,
         weights: Sequence[Tensor],
         extras: Sequence[Tensor],
@@ -70,30 +89,24 @@ class NativeCall:
         batch_major: bool,
         clip: float,
     ) -> None:
-        core, a = library.core(), cell.assembly
+        core = library.core()
         assert core is not None
         self.core = core
         self.double = int(data.dtype == torch.float64)
         self._alive: list[Any] = [program, cell]
-        s = self.scan = library.Scan()
-        s.program, numbers = program
-        s.constant, s.constants = ctypes.addressof(numbers), len(numbers)
+        names = cell.weight_names[len(weights) > len(cell.weight_names[False])]
+        s = self.scan = library.Scan.from_buffer_copy(program.scans[names is cell.weight_names[True]])
         (s.N, s.D), (s.S, s.H) = data.shape, state[0].shape
-        for count in ("gates", "products", "states", "extras", "kept", "own"):
-            setattr(s, count, getattr(a, count))
-        s.steps, s.sizes = len(sizes), self.hold((ctypes.c_int64 * len(sizes))(*sizes))
+        s.steps, s.sizes = len(sizes), self.hold(_as_array(tuple(sizes)))
         s.batch_major = int(batch_major)
         s.threads, s.parallel = torch.get_num_threads(), core.parallel
-        s.biased = int(len(weights) > len(cell.weight_names(biased=False)))
-        for name, weight in zip(cell.weight_names(bool(s.biased)), weights, strict=True):
+        for name, weight in zip(names, weights, strict=True):
             setattr(s, name, weight.data_ptr())
         s.data = data.data_ptr()
         s.extra, s.initial = self.hold(pointers(extras)), self.hold(pointers(state))
         s.mask = None if mask is None else mask.data_ptr()
         s.xi = None if xi is None else xi.data_ptr()
         s.clip = clip
-        s.adds_to_first = int(a.adds_to_first)
-        s.product_place = ctypes.addressof(cell.product_places)
 
     def hold(self, array: Any) -> int:
         self._alive.append(array)

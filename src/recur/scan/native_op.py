@@ -70,10 +70,11 @@ def _forward(
     program = loaded.train if train else loaded.use
     call = NativeCall(loaded, program, data, weights, extras, state, mask, None, sizes, batch_major, 0.0)
     outputs, finals, share, tape, others = _empty_results(loaded.assembly, data, state, train)
-    kept = share if share is not None else _empty_share(data, loaded.assembly.gates * outputs.shape[1])
+    columns = loaded.assembly.gates * outputs.shape[1]
+    kept = share if share is not None else _empty_share(data, columns)
     call.scan.share, call.scan.share_step = kept.data_ptr(), kept.shape[1]
-    if train:
-        kept[:, loaded.assembly.gates * outputs.shape[1] :].zero_()  # what is returned is written, all of it
+    if train and kept.shape[1] > columns:
+        kept[:, columns:].zero_()  # what is returned is written, all of it
     call.scan.tape = None if tape is None else tape.data_ptr()
     history = [outputs, *(others if train else [None] * (len(state) - 1))]
     call.scan.state, call.scan.final_state = call.hold(pointers(history)), call.hold(pointers(finals))
@@ -116,8 +117,9 @@ def _backward(
     N, H = outputs.shape
     share = rest.pop(0) if a.reads_share else None
     d_share = share if share is not None and spend_saved else _empty_share(data, a.gates * H)
-    d_product = data.new_empty(N, a.own * H)
-    s.d_share, s.d_product, s.share_step = d_share.data_ptr(), d_product.data_ptr(), d_share.shape[1]
+    d_product = data.new_empty(N, a.own * H) if a.own else None
+    s.d_share, s.share_step = d_share.data_ptr(), d_share.shape[1]
+    s.d_product = None if d_product is None else d_product.data_ptr()
     s.share = None if share is None else share.data_ptr()
     if a.kept:
         s.tape = rest.pop(0).data_ptr()
@@ -127,7 +129,7 @@ def _backward(
     d_data, d_weights, d_extras, d_state, traced = _empty_gradients(data, weights, extras, state, for_data, norms)
     s.d_data = d_data.data_ptr() if for_data else None
     s.roomy = sum(2**k for k, weight in enumerate(weights[:2]) if _wants_room(weight))
-    for name, weight in zip(loaded.weight_names(bool(s.biased)), d_weights, strict=True):
+    for name, weight in zip(loaded.weight_names[bool(s.biased)], d_weights, strict=True):
         setattr(s, f"d_{name}", weight.data_ptr())
     s.d_extra, s.d_initial = call.hold(pointers(d_extras)), call.hold(pointers(d_state))
     s.norms = call.hold(pointers(traced)) if norms else None
