@@ -38,10 +38,10 @@ def copied(args: Any, differentiable: bool) -> Any:
 
 
 @pytest.mark.parametrize("train", [True, False], ids=["for training", "for use"])
-@pytest.mark.parametrize("name", ["elman", "gru", "peephole"])
-def test_the_operators_keep_their_promises(name: str, train: bool) -> None:
-    case = Case(name, B=2, T=3)
-    mask = torch.rand(2, 3, dtype=torch.float64)
+@pytest.mark.parametrize(("name", "H"), [("elman", 3), ("gru", 3), ("peephole", 3), ("lstm", 64)])  # padded
+def test_the_operators_keep_their_promises(name: str, H: int, train: bool) -> None:
+    case = Case(name, B=2, T=3, H=H)
+    mask = torch.rand(2, H, dtype=torch.float64)
     with Watch() as watch, torch.set_grad_enabled(train):
         result = case.scan(backend="native", lengths=[3, 2], mask=mask) if train else case.scan(backend="native")
         if train:
