@@ -151,7 +151,7 @@ class Products(Cell):
     states = ("h",)
 
     def step(self, x: Any, h: Any, s: Any) -> tuple[Tensor]:
-        return (torch.tanh(x.a + h.p * h.q + h.p * h.r) / 10,)
+        return (torch.tanh(x.a + h.p * h.q * h.r) / 10,)
 
 
 CASES: list[tuple[str | Cell, tuple[int, int, int, int], torch.dtype, dict[str, Any]]] = [
