@@ -1,4 +1,4 @@
-// The loop over time; W x + b some steps ahead of it.
+// The loop over time. W x + b comes some steps ahead of it, or before it where threads share a step.
 template <typename T> struct Forward : Frame<T> {
     using Base = Frame<T>;
     using Base::as, Base::blocks, Base::chunk, Base::H, Base::apart, Base::row, Base::padded, Base::panel, Base::parts, Base::rows_of;

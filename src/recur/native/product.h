@@ -1,7 +1,7 @@
 // Matrix products: C (M, N) = from + A (M, K) · B (K, N), with B packed.
 //
 // B is packed in panels of `width` columns, two vectors of them, k after k: panel p holds B[k][p·width …] at k · width.
-// A tile is up to `rows_per_tile` rows of A against one panel. Its sums stay in registers over the whole of K; every k
+// A tile is up to `TILE_ROWS` rows of A against one panel. Its sums stay in registers over the whole of K; every k
 // costs two loads from the panel and one number from each row of A.
 
 template <typename T> struct Tile {
@@ -157,8 +157,8 @@ template <typename T>
 void by_panels(const T* a, long a_step, const T* panels, const T* bias, T* c, long c_step, const Grouped& at, long K, long begin,
                long end) {
     constexpr int width = Tile<T>::width;
-    const long few = at.rows * at.groups;
-    const long deep = few > TILE_ROWS ? DEEP : K;  // a panel that is read once is best read from end to end
+    const long all = at.rows * at.groups;
+    const long deep = all > TILE_ROWS ? DEEP : K;  // a panel that is read once is best read from end to end
     const long at_once = std::max(1L, TALL / at.rows);
     for (long g0 = 0; g0 < at.groups; g0 += at_once)
         for (long m0 = 0; m0 < at.rows; m0 += TALL)
@@ -203,8 +203,8 @@ template <typename T> struct Target {
     long N;
 };
 
-// The same for a transposed product, which packs both sides; less where A is so small that this would count among the
-// memory. K is taken in equal parts, since every part reads and writes all of C.
+// How much a transposed product packs of both sides, to keep it in the cache; less where A is so small that this would
+// count among the memory. K is taken in equal parts, since every part reads and writes all of C.
 struct Packing {
     long deep, wide;
     Packing(long K, long A_size) {
