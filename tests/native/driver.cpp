@@ -94,6 +94,7 @@ void run(const char* path, int64_t threads) {
     const bool backward = call.number("backward"), is_double = call.number("is_double");
     const int isa = int(call.number("isa"));
     if (backward && !s.d_share) s.d_share = s.share;  // the way back writes over what was kept
+    if (!backward && !s.share) s.share = call.at("state0");  // and the outputs over W x + b
     s.clip = *call.at<double>("clip");
     s.threads = threads;
 
@@ -102,7 +103,8 @@ void run(const char* path, int64_t threads) {
     const auto state = call.all("state", s.states), final_state = call.all("final_state", s.states);
     const auto d_final = call.all("d_final", s.states), norms = call.all("norms", s.states);
     s.extra = extra.data(), s.initial = initial.data(), s.state = state.data();
-    s.d_final = d_final.data(), s.d_extra = d_extra.data(), s.d_initial = d_initial.data();
+    s.d_final = d_final.data(), s.d_extra = d_extra.data();
+    s.d_initial = d_initial[0] ? d_initial.data() : nullptr;
     s.final_state = backward ? nullptr : final_state.data();
     s.norms = norms[0] ? norms.data() : nullptr;
     s.program.code = call.at<Instruction>("code"), s.program.length = call.number("length");

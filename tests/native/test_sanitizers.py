@@ -85,7 +85,8 @@ def fields_of(call: NativeCall, backward: bool) -> dict[str, tuple[int, bytes | 
     arrays("initial", s.initial, s.states, S * H)
     spent = backward and s.d_share == s.share
     assert s.share_step == G, "or what lies between the rows would stay unwritten"
-    array("share", s.share, N * G, READ | WRITTEN if spent else READ if backward else WRITTEN)
+    if s.share != ctypes.c_void_p.from_address(s.state).value:  # which it lies in, or has a place of its own
+        array("share", s.share, N * G, READ | WRITTEN if spent else READ if backward else WRITTEN)
     array("tape", s.tape, N * s.kept * H, READ if backward else WRITTEN)
     arrays("state", s.state, s.states, N * H, READ if backward else WRITTEN)
     if not backward:

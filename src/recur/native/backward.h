@@ -3,7 +3,7 @@ template <typename T> struct Backward : Frame<T> {
     using Base = Frame<T>;
     using Base::as, Base::blocks, Base::chunk, Base::H, Base::apart, Base::row, Base::padded, Base::panel, Base::parts, Base::rows_of;
     using Base::s, Base::width, Base::run_program, Base::pack_recurrent, Base::by_rows, Base::each_part, Base::memory;
-    using Base::packing, Base::collide, Base::lined, Base::lined_step;
+    using Base::packing, Base::collide, Base::initial, Base::lined, Base::lined_step;
     using Bound = typename Base::Bound;
     using In = typename Base::In;
     using Base::after, Base::input, Base::pack_all, Base::rides, Base::riding_steps, Base::rows_of_steps, Base::summed, Base::sums;
@@ -27,7 +27,8 @@ template <typename T> struct Backward : Frame<T> {
         const bool whole_rows = s.norms || s.clip > 0;
         const long riding = riding_steps(part);
         Scratch scratch(s, arena);
-        for (long k = s.steps - 1; k >= -1; --k) {
+        const long last = s.d_initial ? -1 : 0;
+        for (long k = s.steps - 1; k >= last; --k) {
             if (whole_rows) {
                 for (long b = 0; b < blocks; ++b) come_back(scratch, part, k, b * width);
                 if (k + 1 < s.steps) bound_carried(part, k, 0, H);
@@ -87,9 +88,9 @@ template <typename T> struct Backward : Frame<T> {
                     case Kind::share: return {as(s.share) + at * GS + q * H + unit, Q * GS};
                     case Kind::kept: return {as(s.tape) + at * KH + q * H + unit, Q * KH};
                     case Kind::before: {
-                        const T* was = k ? as(s.state[q]) + (row(k - 1, part) + from * Q) * H
-                                         : as(s.initial[q]) + (part + from * P) * H;
-                        return {const_cast<T*>(was) + unit, (k ? Q : P) * H};
+                        const Operand<T> start = initial(q, part + from * P);
+                        if (!k) return {start.base + unit, P * start.step};
+                        return {as(s.state[q]) + (row(k - 1, part) + from * Q) * H + unit, Q * H};
                     }
                     case Kind::after: return {as(s.state[q]) + at * H + unit, Q * H};
                     case Kind::d_after:
@@ -269,7 +270,7 @@ template <typename T> struct Backward : Frame<T> {
         const T** factors = s.mask ? arena.take<const T*>(s.N) : nullptr;
         for (long k = 0; k < s.steps; ++k)
             for (long i = 0; i < s.sizes[k]; ++i) {
-                rows[row(k, i)] = k ? as(s.state[0]) + row(k - 1, i) * H : as(s.initial[0]) + i * H;
+                rows[row(k, i)] = k ? as(s.state[0]) + row(k - 1, i) * H : initial(0, i).base;
                 if (s.mask) factors[row(k, i)] = as(s.mask) + i * H;
             }
         Source<T> source;

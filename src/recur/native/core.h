@@ -48,7 +48,7 @@ struct Scan {
     const void* bias_hh;
     const void* const* extra;     // (H,) each
     const double* constant;
-    const void* const* initial;   // (S, H) each
+    const void* const* initial;   // (S, H) each, or null for zero
     const void* mask;             // (S, H) or null
     const double* xi;             // (N,) or null
     double clip;                  // 0 for none
@@ -74,7 +74,7 @@ struct Scan {
     void* d_bias_ih;
     void* d_bias_hh;
     void* const* d_extra;
-    void* const* d_initial;       // (S, H) each
+    void* const* d_initial;       // (S, H) each, or null where it is not wanted
     void* const* norms;           // (N,) each, or null
 };
 

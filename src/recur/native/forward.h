@@ -3,7 +3,7 @@ template <typename T> struct Forward : Frame<T> {
     using Base = Frame<T>;
     using Base::as, Base::blocks, Base::chunk, Base::H, Base::apart, Base::row, Base::padded, Base::panel, Base::parts, Base::rows_of;
     using Base::s, Base::shared, Base::width, Base::run_program, Base::pack_recurrent, Base::by_rows, Base::each_part, Base::memory;
-    using Base::collide, Base::lined, Base::lined_step;
+    using Base::collide, Base::initial, Base::lined, Base::lined_step;
     using Bound = typename Base::Bound;
     using In = typename Base::In;
     using Base::bias, Base::input, Base::pack_all, Base::rides, Base::riding_steps, Base::rows_of_steps;
@@ -38,7 +38,10 @@ template <typename T> struct Forward : Frame<T> {
         T* masked = s.mask ? arena.take<T>(most * H) : nullptr;
         const bool lines_up = !s.mask && s.products && collide(Q * H);
         Operand<T>*before = arena.take<Operand<T>>(s.states), *after = arena.take<Operand<T>>(s.states);
-        for (long j = 0; j < s.states; ++j) before[j] = {const_cast<T*>(as(s.initial[j])) + part * H, P * H};
+        for (long j = 0; j < s.states; ++j) {
+            const Operand<T> start = initial(j, part);
+            before[j] = {start.base, P * start.step};
+        }
 
         const auto input_share = [&](long b) {
             const long panels = whole_panels<T>(GH) / width;
@@ -57,7 +60,8 @@ template <typename T> struct Forward : Frame<T> {
                 after[j] = s.state[j] ? Operand<T>{as(s.state[j]) + first * H, Q * H}
                                       : Operand<T>{memory(part, j, k % 2), H};  // its steps are not kept
             Operand<T> left = before[0];  // what U multiplies
-            if (s.mask) {
+            const long K = k || s.initial[0] ? H : 0;  // nothing, where that is zero
+            if (s.mask && K) {
                 for (long i = 0; i < rows; ++i) {
                     const T *h = left.base + i * left.step, *m = as(s.mask) + (part + i * P) * H;
                     for (long u = 0; u < H; ++u) masked[i * H + u] = h[u] * m[u];
@@ -73,7 +77,7 @@ template <typename T> struct Forward : Frame<T> {
                     for (long r = 0; r < s.products; ++r)
                         rows_by_panel<T>(left.base + from * left.step, left.step, here, panel(b, r),
                                          {s.biased ? bias + r * padded + unit : nullptr, 0}, product + r * chunk * width,
-                                         width, H);
+                                         width, K);
                     run_program(bound, b, here, [&](const Place& place, In& in) -> Operand<T> {
                         const long q = place.index, at = first + from * Q;
                         switch (Kind(place.kind)) {

@@ -22,6 +22,7 @@ template <typename T> struct Frame {
     const bool alone;   // whether the other threads are left out of it this time
     long* offset;  // where the rows of each step begin
     T *packed, *input, *bias, *extra, *sums = nullptr;  // U, W and the vectors as the loops read them; for all threads
+    T* zeros;  // one row, for sequences that start from nothing
     long summed, used, scratch_size, memory_each;
     char *scratch_base, *after_base;
     T* memory_base;
@@ -32,6 +33,7 @@ template <typename T> struct Frame {
         summed = s.extras + (s.biased ? s.gates + s.own : 0);
         Arena arena(s.workspace);
         offset = arena.take<long>(s.steps + 1);
+        zeros = arena.take<T>(padded);
         after_base = arena.take<char>(0);
         const long kept = arena.used();
         if (backward) {
@@ -51,6 +53,7 @@ template <typename T> struct Frame {
         used = arena.used();
         if (backward) used = std::max(used, kept + s.threads * after_bytes());
         if (!s.workspace) return;  // only asked how much it would be
+        std::memset(zeros, 0, sizeof(T) * padded);
         offset[0] = 0;
         for (long k = 0; k < s.steps; ++k) offset[k + 1] = offset[k] + s.sizes[k];
     }
@@ -138,6 +141,12 @@ template <typename T> struct Frame {
     // Where segment i takes step k, and how far apart the rows of two neighbours stand.
     long row(long k, long i) const { return s.batch_major ? i * s.steps + k : offset[k] + i; }
     long apart() const { return s.batch_major ? s.steps : 1; }
+
+    // Where segment i starts, and how far apart two neighbours' rows stand.
+    Operand<T> initial(long state, long i) const {
+        const T* given = as(s.initial[state]);
+        return given ? Operand<T>{const_cast<T*>(given) + i * H, H} : Operand<T>{zeros, 0};
+    }
 
     // Steps [from, to) of a part: the first row, and how the rows stand.
     template <typename F> void rows_of_steps(long part, long from, long to, F work) const {

@@ -28,14 +28,22 @@ class Call:
     """The order in which they are taken, if that is not simply step after step, row after row."""
     sizes: list[int]
     """How many segments take step k; never rising. Their sum is N."""
-    state: tuple[Tensor, ...]
-    """(S, H) each: where the segments start, longest first."""
+    start: tuple[Tensor, ...] | None
+    """(S, H) each: where the segments start, longest first. None is zero."""
     mask: Tensor | None
     """(S, H): multiplies what U multiplies, the same at every step."""
     xi: Tensor | None
     """(N,), float64, on the CPU: what multiplies the carried gradient. None is 1 everywhere."""
     bptt: BPTT
     trace: Trace
+
+    @functools.cached_property
+    def state(self) -> tuple[Tensor, ...]:
+        """(S, H) each: where the segments start, also where that is zero."""
+        if self.start is not None:
+            return self.start
+        H = self.weights["weight_ih"].shape[0] // len(self.cell.gates)
+        return tuple(self.x.new_zeros(self.sizes[0], H) for _ in self.cell.states)
 
     @functools.cached_property
     def data(self) -> Tensor:

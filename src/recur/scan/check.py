@@ -67,10 +67,10 @@ def check_like(cell: Cell, name: str, value: Tensor, x: Tensor) -> None:
         )
 
 
-def check_state(cell: Cell, what: str, state: Any, B: int, H: int, x: Tensor) -> tuple[Tensor, ...]:
-    """States as a tuple of (B, H) tensors; (H,) is one state for all rows, None is zero."""
+def check_state(cell: Cell, what: str, state: Any, B: int, H: int, x: Tensor) -> tuple[Tensor, ...] | None:
+    """States as a tuple of (B, H) tensors; (H,) is one state for all rows, None stays None."""
     if state is None:
-        return tuple(x.new_zeros(B, H) for _ in cell.states)
+        return None
     parts: Sequence[Any] = (state,) if isinstance(state, Tensor) else state
     form = f"({', '.join(cell.states)}), each (B={B}, H={H})"
     if not isinstance(parts, tuple | list) or not all(isinstance(part, Tensor) for part in parts):

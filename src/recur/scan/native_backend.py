@@ -56,10 +56,10 @@ def run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
         xi = xi.view(len(call.sizes), -1).t().contiguous()
     record = functools.partial(call.trace.keep, batch_major=batch_major) if call.trace.wanted else None
     options = (call.mask, xi, call.sizes, batch_major, call.bptt.clip or 0.0, text)
-    outputs, *rest = native_op.scan_op(record, data, given, extras, list(call.state), *options)
+    outputs, *rest = native_op.scan_op(record, data, given, extras, list(call.start or ()), *options)
     if batch_major:
         outputs = outputs.view(*call.x.shape[:2], -1)
-    return outputs, tuple(rest[: len(call.state)])
+    return outputs, tuple(rest[: len(call.cell.states)])
 
 
 def operands(cell: Cell, weights: Weights) -> tuple[str, list[Tensor], list[Tensor]]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from recur.native import library
 from recur.scan.assembly import Assembly, Code
+
+WAYS = ("use", "train", "back")
 
 
 class Loaded:
@@ -24,22 +26,14 @@ class Loaded:
         plain = tuple(f"weight_{side}" for side in sides)
         self.weight_names = {False: plain, True: (*plain, *(f"bias_{side}" for side in sides))}
         """torch's names, in the order in which the operator takes the weights, without biases and with them."""
-        self.use, self.train, self.back = (Encoded(self, code) for code in (a.use, a.train, a.back))
+        self.encoded = {way: _encoded(getattr(a, way)) for way in WAYS}
+        alone = a.gates == 1 and not a.reads_share
+        self.shares_outputs = {way: alone and _spends_share(getattr(a, way)) for way in ("use", "train")}
+        """Whether W x + b of a step may lie where its output will."""
 
-
-class Encoded:
-    """One program, and the struct of a scan as far as a cell and its program fill it: without biases and with them."""
-
-    def __init__(self, cell: Loaded, code: Code) -> None:
-        self._program, self._numbers = _encoded(code)
-        self.scans: list[library.Scan] = []
-        for biased in (0, 1):
-            s = library.Scan(program=self._program, biased=biased, adds_to_first=int(cell.assembly.adds_to_first))
-            s.constant, s.constants = ctypes.addressof(self._numbers), len(self._numbers)
-            s.product_place = ctypes.addressof(cell.product_places)
-            for count in ("gates", "products", "states", "extras", "kept", "own"):
-                setattr(s, count, getattr(cell.assembly, count))
-            self.scans.append(s)
+    def biased(self, weights: int) -> bool:
+        """Whether so many weights hold biases."""
+        return weights > len(self.weight_names[False])
 
 
 def _encoded(code: Code) -> tuple[library.Program, Any]:
@@ -58,65 +52,91 @@ def _encoded(code: Code) -> tuple[library.Program, Any]:
     return program, numbers
 
 
+def _spends_share(code: Code) -> bool:
+    """Whether nothing reads a gate's share any more once the first state is written."""
+    kinds = [tuple(place) for place in code.places]
+    reads = [k for k, (_, operands) in enumerate(code.instructions) for p in operands[1:] if kinds[p][0] == "share"]
+    writes = [k for k, (_, operands) in enumerate(code.instructions) if kinds[operands[0]] == ("after", 0)]
+    return max(reads, default=0) <= min(writes)
+
+
 @functools.lru_cache(maxsize=256)
 def load(text: str) -> Loaded:
     return Loaded(text)
 
 
-@functools.lru_cache(maxsize=64)
-def _as_array(numbers: tuple[int, ...]) -> Any:
-    return (ctypes.c_int64 * len(numbers))(*numbers)
+class Form(NamedTuple):
+    """What two calls must have in common to differ in their pointers only."""
+
+    cell: str
+    way: str
+    double: bool
+    N: int
+    D: int
+    H: int
+    sizes: tuple[int, ...]
+    batch_major: bool
+    biased: bool
+    masked: bool = False
+    clip: float = 0.0
+    norms: bool = False
+    roomy: int = 0
+    """As in core.h."""
 
 
-def pointers(tensors: Sequence[Tensor | None]) -> Any:
-    return (ctypes.c_void_p * max(1, len(tensors)))(*(None if t is None else t.data_ptr() for t in tensors))
+@functools.lru_cache(maxsize=256)
+def _plan(form: Form, threads: int, isa: int) -> tuple[library.Scan, int, Any]:
+    """The struct of such a call but for its pointers, the bytes of scratch memory it takes, and what must stay alive."""
+    core = library.core()
+    assert core is not None
+    cell, sizes = load(form.cell), (ctypes.c_int64 * len(form.sizes))(*form.sizes)
+    program, numbers = cell.encoded[form.way]
+    s = library.Scan(program=program, threads=threads, parallel=core.parallel)
+    for count in ("gates", "products", "states", "extras", "kept", "own", "adds_to_first"):
+        setattr(s, count, int(getattr(cell.assembly, count)))
+    for name in ("N", "D", "H", "batch_major", "biased", "clip", "roomy"):
+        setattr(s, name, getattr(form, name))
+    s.S, s.steps, s.sizes = form.sizes[0], len(sizes), ctypes.addressof(sizes)
+    s.constant, s.constants = ctypes.addressof(numbers), len(numbers)
+    s.product_place = ctypes.addressof(cell.product_places)
+    # How much memory it takes depends on what there is, not on where.
+    there = {"mask": form.masked, "norms": form.norms, "d_weight_ih": True, "d_weight_hh": True}
+    asked = library.Scan.from_buffer_copy(s)
+    for name, given in there.items():
+        setattr(asked, name, 1 if given else None)
+    size = core.bytes(ctypes.byref(asked), isa, int(form.double), int(form.way == "back"))
+    return s, size, (cell, sizes)
 
 
 class NativeCall:
     """The struct of one scan, and all that must live as long as it does."""
 
-    def __init__(
-        self,
-        cell: Loaded,
-        program: Encoded,
-        data: Tensor,
-        weights: Sequence[Tensor],
-        extras: Sequence[Tensor],
-        state: Sequence[Tensor],
-        mask: Tensor | None,
-        xi: Tensor | None,
-        sizes: Sequence[int],
-        batch_major: bool,
-        clip: float,
-    ) -> None:
+    def __init__(self, form: Form, data: Tensor, weights: Sequence[Tensor], mask: Tensor | None) -> None:
         core = library.core()
         assert core is not None
-        self.core = core
-        self.double = int(data.dtype == torch.float64)
-        self._alive: list[Any] = [program, cell]
-        names = cell.weight_names[len(weights) > len(cell.weight_names[False])]
-        s = self.scan = library.Scan.from_buffer_copy(program.scans[names is cell.weight_names[True]])
-        (s.N, s.D), (s.S, s.H) = data.shape, state[0].shape
-        s.steps, s.sizes = len(sizes), self.hold(_as_array(tuple(sizes)))
-        s.batch_major = int(batch_major)
-        s.threads, s.parallel = torch.get_num_threads(), core.parallel
-        for name, weight in zip(names, weights, strict=True):
-            setattr(s, name, weight.data_ptr())
+        self.core, self.double = core, int(form.double)
+        planned, self.size, self._alive = _plan(form, torch.get_num_threads(), core.isa)
+        self.cell: Loaded = self._alive[0]
+        s = self.scan = library.Scan.from_buffer_copy(planned)
         s.data = data.data_ptr()
-        s.extra, s.initial = self.hold(pointers(extras)), self.hold(pointers(state))
+        for name, weight in zip(self.cell.weight_names[form.biased], weights, strict=True):
+            setattr(s, name, weight.data_ptr())
         s.mask = None if mask is None else mask.data_ptr()
-        s.xi = None if xi is None else xi.data_ptr()
-        s.clip = clip
 
-    def hold(self, array: Any) -> int:
-        self._alive.append(array)
-        return ctypes.addressof(array)
+    def point(self, **arrays: Sequence[Tensor | None]) -> Any:
+        """Have these fields point to arrays of pointers to these tensors, which all lie in the one that is returned."""
+        flat = [None if t is None else t.data_ptr() for tensors in arrays.values() for t in tensors]
+        table = (ctypes.c_void_p * (len(flat) + 1))(*flat)
+        self._alive = self._alive, table
+        at = ctypes.addressof(table)
+        for name, tensors in arrays.items():
+            setattr(self.scan, name, at)
+            at += 8 * len(tensors)
+        return table
 
     def run(self, backward: bool) -> Tensor:
         """Do it. Returns the scratch memory, which holds the packed weights."""
-        core, scan = self.core, ctypes.byref(self.scan)
-        size = core.bytes(scan, core.isa, self.double, int(backward))
-        workspace = torch.empty(size, dtype=torch.uint8, device="cpu")
+        workspace = torch.empty(self.size, dtype=torch.uint8, device="cpu")
         self.scan.workspace = workspace.data_ptr()
-        (core.backward if backward else core.forward)(scan, core.isa, self.double)
+        (self.core.backward if backward else self.core.forward)(ctypes.byref(self.scan), self.core.isa, self.double)
         return workspace

@@ -1,7 +1,8 @@
 """The scan as one PyTorch operator on plain tensors, `recur::scan`, with its derivative `recur::scan_backward`.
 
 Autograd, torch.compile and torch.export see an operator like any other; what it does is in recur/native. A cell comes
-as the text of its assembled programs, so that a graph which holds the operator holds the cell.
+as the text of its assembled programs, so that a graph which holds the operator holds the cell. Where no state is
+given, sequences start from zero.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from recur.errors import BackendError
 from recur.scan.assembly import Assembly
-from recur.scan.native_call import NativeCall, load, pointers
+from recur.scan.native_call import Form, NativeCall, load
 
 Tensors = list[Tensor]
 
@@ -26,7 +27,7 @@ LIBRARY.define(
 LIBRARY.define(
     "scan_backward(Tensor?[] gradients, Tensor data, Tensor[] weights, Tensor[] extras, Tensor[] state, Tensor? mask, "
     "Tensor? xi, Tensor outputs, Tensor[] saved, int[] sizes, bool batch_major, float clip, str cell, "
-    "bool for_data, bool norms) -> Tensor[]"
+    "bool for_data, bool for_state, bool norms) -> Tensor[]"
 )
 
 
@@ -41,14 +42,14 @@ def _empty_share(data: Tensor, columns: int) -> Tensor:
 
 
 def _empty_results(
-    cell: Assembly, data: Tensor, state: Tensors, train: bool
+    a: Assembly, data: Tensor, weights: Tensors, S: int, train: bool
 ) -> tuple[Tensor, Tensors, Tensor | None, Tensor | None, Tensors]:
     """Outputs, final states, and what is saved: the gates' places, further kept values, the other states' history."""
-    N, (S, H) = data.shape[0], state[0].shape
-    share = _empty_share(data, cell.gates * H) if train and cell.reads_share else None
-    tape = data.new_empty(N, cell.kept * H) if train and cell.kept else None
-    others = [data.new_empty(N, H) for _ in state[1:]] if train else []
-    return data.new_empty(N, H), [data.new_empty(S, H) for _ in state], share, tape, others
+    N, H = data.shape[0], weights[0].shape[0] // a.gates
+    share = _empty_share(data, a.gates * H) if train and a.reads_share else None
+    tape = data.new_empty(N, a.kept * H) if train and a.kept else None
+    others = [data.new_empty(N, H) for _ in range(1, a.states)] if train else []
+    return data.new_empty(N, H), [data.new_empty(S, H) for _ in range(a.states)], share, tape, others
 
 
 def _forward(
@@ -63,28 +64,38 @@ def _forward(
     clip: float,
     cell: str,
     train: bool,
+    handed_out: bool = True,
 ) -> Tensors:
+    """`handed_out` says that others will see what is saved for the way back."""
     loaded = load(cell)
+    a = loaded.assembly
     data, weights, extras, state = data.contiguous(), _contiguous(weights), _contiguous(extras), _contiguous(state)
     mask = mask if mask is None else mask.contiguous()
-    program = loaded.train if train else loaded.use
-    call = NativeCall(loaded, program, data, weights, extras, state, mask, None, sizes, batch_major, 0.0)
-    outputs, finals, share, tape, others = _empty_results(loaded.assembly, data, state, train)
-    columns = loaded.assembly.gates * outputs.shape[1]
-    kept = share if share is not None else _empty_share(data, columns)
-    call.scan.share, call.scan.share_step = kept.data_ptr(), kept.shape[1]
-    if train and kept.shape[1] > columns:
-        kept[:, columns:].zero_()  # what is returned is written, all of it
-    call.scan.tape = None if tape is None else tape.data_ptr()
-    history = [outputs, *(others if train else [None] * (len(state) - 1))]
-    call.scan.state, call.scan.final_state = call.hold(pointers(history)), call.hold(pointers(finals))
+    outputs, finals, share, tape, others = _empty_results(a, data, weights, sizes[0], train)
+    (N, H), way = outputs.shape, "train" if train else "use"
+    form = Form(
+        cell, way, data.dtype == torch.float64, N, data.shape[1], H, tuple(sizes), batch_major,
+        loaded.biased(len(weights)), mask is not None,
+    )  # fmt: skip
+    call = NativeCall(form, data, weights, mask)
+    s, kept = call.scan, share
+    if kept is None:
+        kept = outputs if loaded.shares_outputs[way] else _empty_share(data, a.gates * H)
+    s.share, s.share_step = kept.data_ptr(), kept.shape[1]
+    if handed_out and kept is share and kept.shape[1] > a.gates * H:
+        kept[:, a.gates * H :].zero_()  # what is returned is written, all of it
+    s.tape = None if tape is None else tape.data_ptr()
+    nothing = [None] * a.states
+    call.point(
+        extra=extras, initial=state or nothing, state=[outputs, *(others or nothing[1:])], final_state=finals
+    )
     call.run(backward=False)
     return [outputs, *finals, *(part for part in (share, tape) if part is not None), *others]
 
 
 def _forward_shapes(data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *rest: Any) -> Tensors:
-    *_, cell, train = rest
-    outputs, finals, share, tape, others = _empty_results(load(cell).assembly, data, state, train)
+    _, _, sizes, _, _, cell, train = rest
+    outputs, finals, share, tape, others = _empty_results(load(cell).assembly, data, weights, sizes[0], train)
     return [outputs, *finals, *(part for part in (share, tape) if part is not None), *others]
 
 
@@ -103,6 +114,7 @@ def _backward(
     clip: float,
     cell: str,
     for_data: bool,
+    for_state: bool,
     norms: bool,
     spend_saved: bool = False,
 ) -> Tensors:
@@ -112,9 +124,15 @@ def _backward(
     data, weights, extras, state = data.contiguous(), _contiguous(weights), _contiguous(extras), _contiguous(state)
     gradients = [g if g is None else g.contiguous() for g in gradients]
     mask = mask if mask is None else mask.contiguous()
-    call = NativeCall(loaded, loaded.back, data, weights, extras, state, mask, xi, sizes, batch_major, clip)
-    s, rest = call.scan, list(saved)
     N, H = outputs.shape
+    roomy = sum(2**k for k, weight in enumerate(weights[:2]) if _wants_room(weight))
+    form = Form(
+        cell, "back", data.dtype == torch.float64, N, data.shape[1], H, tuple(sizes), batch_major,
+        loaded.biased(len(weights)), mask is not None, clip, norms, roomy,
+    )  # fmt: skip
+    call = NativeCall(form, data, weights, mask)
+    s, rest = call.scan, list(saved)
+    s.xi = None if xi is None else xi.data_ptr()
     share = rest.pop(0) if a.reads_share else None
     d_share = share if share is not None and spend_saved else _empty_share(data, a.gates * H)
     d_product = data.new_empty(N, a.own * H) if a.own else None
@@ -123,29 +141,40 @@ def _backward(
     s.share = None if share is None else share.data_ptr()
     if a.kept:
         s.tape = rest.pop(0).data_ptr()
-    s.state = call.hold(pointers([outputs, *rest]))
     s.d_outputs = None if gradients[0] is None else gradients[0].data_ptr()
-    s.d_final = call.hold(pointers(gradients[1:]))
-    d_data, d_weights, d_extras, d_state, traced = _empty_gradients(data, weights, extras, state, for_data, norms)
+    found = _empty_gradients(data, weights, extras, state, a.states, for_data, for_state, norms)
+    d_data, d_weights, d_extras, d_state, traced = found
     s.d_data = d_data.data_ptr() if for_data else None
-    s.roomy = sum(2**k for k, weight in enumerate(weights[:2]) if _wants_room(weight))
-    for name, weight in zip(loaded.weight_names[bool(s.biased)], d_weights, strict=True):
+    for name, weight in zip(loaded.weight_names[form.biased], d_weights, strict=True):
         setattr(s, f"d_{name}", weight.data_ptr())
-    s.d_extra, s.d_initial = call.hold(pointers(d_extras)), call.hold(pointers(d_state))
-    s.norms = call.hold(pointers(traced)) if norms else None
+    call.point(
+        extra=extras, initial=state or [None] * a.states, state=[outputs, *rest], d_final=gradients[1:],
+        d_extra=d_extras, d_initial=d_state, norms=traced,
+    )  # fmt: skip
+    if not for_state:
+        s.d_initial = None
+    if not norms:
+        s.norms = None
     call.run(backward=True)
     return [d_data, *d_weights, *d_extras, *d_state, *traced]
 
 
 def _empty_gradients(
-    data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, for_data: bool, norms: bool
+    data: Tensor,
+    weights: Tensors,
+    extras: Tensors,
+    state: Tensors,
+    states: int,
+    for_data: bool,
+    for_state: bool,
+    norms: bool,
 ) -> tuple[Tensor, Tensors, Tensors, Tensors, Tensors]:
-    def like(tensors: Sequence[Tensor]) -> Tensors:
-        return [t.new_empty(t.shape) for t in tensors]
-
+    """Memory for the gradients; none for those that nobody wants."""
     d_data = data.new_empty(data.shape if for_data else 0)
-    traced = [data.new_empty(data.shape[0]) for _ in state] if norms else []
-    return d_data, [_roomy(w) for w in weights], like(extras), like(state), traced
+    d_extras = [extra.new_empty(extra.shape) for extra in extras]
+    d_state = [part.new_empty(part.shape if for_state else 0) for part in state]
+    traced = [data.new_empty(data.shape[0]) for _ in range(states)] if norms else []
+    return d_data, [_roomy(w) for w in weights], d_extras, d_state, traced
 
 
 def _wants_room(weight: Tensor) -> bool:
@@ -164,7 +193,9 @@ def _roomy(weight: Tensor) -> Tensor:
 def _backward_shapes(
     gradients: Any, data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *rest: Any
 ) -> Tensors:
-    d_data, d_weights, d_extras, d_state, traced = _empty_gradients(data, weights, extras, state, *rest[-2:])
+    *_, cell, for_data, for_state, norms = rest
+    sizes = data, weights, extras, state, load(cell).assembly.states
+    d_data, d_weights, d_extras, d_state, traced = _empty_gradients(*sizes, for_data, for_state, norms)
     return [d_data, *d_weights, *d_extras, *d_state, *traced]
 
 
@@ -185,13 +216,18 @@ class Differentiable(torch.autograd.Function):
     ) -> Any:
         data, weights, extras, state = _grouped(counts, tensors)
         mask, xi, *others = options
-        run: Any = _forward if plain(data) else _below_autograd
-        results = run(data, weights, extras, state, *options, True)
+        if plain(data):
+            results = _forward(data, weights, extras, state, *options, True, handed_out=not ours)
+        else:
+            results = _below_autograd(data, weights, extras, state, *options, True)
         ctx.record, ctx.ours, ctx.counts, ctx.options = record, ours, counts, others
-        saved = results[1 + len(state) :]
+        ctx.states = load(others[-1]).assembly.states
+        saved = results[1 + ctx.states :]
         ctx.save_for_backward(mask, xi, results[0], *tensors, *saved)
-        ctx.mark_non_differentiable(*saved)
         ctx.set_materialize_grads(False)
+        if ours:
+            return tuple(results[: 1 + ctx.states])
+        ctx.mark_non_differentiable(*saved)
         return tuple(results)
 
     @staticmethod
@@ -201,7 +237,7 @@ class Differentiable(torch.autograd.Function):
         tensors, saved = rest[:count], rest[count:]
         data, weights, extras, state = _grouped(ctx.counts, tensors)
         arguments: tuple[Any, ...] = (
-            gradients[: 1 + len(state)],
+            gradients[: 1 + ctx.states],
             data,
             weights,
             extras,
@@ -212,7 +248,8 @@ class Differentiable(torch.autograd.Function):
             saved,
             *ctx.options,
         )
-        arguments += (ctx.needs_input_grad[4], ctx.record is not None)
+        wanted = ctx.needs_input_grad[4:]
+        arguments += (wanted[0], any(wanted[count - len(state) :]), ctx.record is not None)
         if plain(data) and not torch.is_grad_enabled():
             spend = ctx.ours and not torch._C._autograd._get_current_graph_task_keep_graph()
             backward: Any = _backward
@@ -221,7 +258,7 @@ class Differentiable(torch.autograd.Function):
             found = torch.ops.recur.scan_backward(*arguments)
         if ctx.record is not None:
             ctx.record(found[count:])
-        return None, None, None, None, *(found[k] if ctx.needs_input_grad[4 + k] else None for k in range(count))
+        return None, None, None, None, *(d if need else None for d, need in zip(found, wanted, strict=False))
 
 
 def _grouped(counts: tuple[int, int, int], tensors: Sequence[Tensor]) -> tuple[Tensor, Tensors, Tensors, Tensors]:

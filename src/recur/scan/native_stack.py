@@ -12,7 +12,7 @@ from torch import Tensor
 
 from recur.cells.cell import Cell
 from recur.scan.native_backend import operands
-from recur.scan.native_call import NativeCall, load, pointers
+from recur.scan.native_call import Form, NativeCall
 
 
 class NativeStack:
@@ -34,15 +34,17 @@ class NativeStack:
     def _add(self, weights: Mapping[str, Tensor]) -> None:
         text, given, extras = operands(self.cell, weights)
         given, extras = [w.contiguous() for w in given], [e.contiguous() for e in extras]
-        loaded, W = load(text), given[0]
-        H = W.shape[0] // len(self.cell.gates)
+        W = given[0]
+        D, H = W.shape[1], W.shape[0] // len(self.cell.gates)
         x, share = W.new_zeros(self.rows, W.shape[1]), W.new_zeros(self.rows, W.shape[0])
         states = [W.new_zeros(self.rows, H) for _ in self.cell.states]
-        call = NativeCall(loaded, loaded.use, x, given, extras, states, None, None, [self.rows], False, 0.0)
+        double, biased = W.dtype == torch.float64, "bias_ih" in weights
+        form = Form(text, "use", double, self.rows, D, H, (self.rows,), batch_major=False, biased=biased)
+        call = NativeCall(form, x, given, None)
         spare = [torch.empty_like(state) for state in states]
-        before, after = pointers(states), pointers(spare)
-        call.scan.share, call.scan.initial, call.scan.state = share.data_ptr(), call.hold(before), call.hold(after)
-        call.scan.share_step = share.shape[1]
+        call.point(extra=extras)
+        before, after = call.point(initial=states), call.point(state=spare)
+        call.scan.share, call.scan.share_step = share.data_ptr(), share.shape[1]
         workspace = call.run(backward=False)  # packs the weights on its way
         call.scan.packed = 1
         self._layers.append((call, before, after))

@@ -88,6 +88,13 @@ class Packing:
         first[self.fresh.cpu()] = 1
         return packed
 
+    def start(self, new: tuple[Tensor, ...] | None, old: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """(B, H) → (S, H): where each segment starts, at `new` (zero if not given) or at the `old` state of its row."""
+        fresh, went_on = self.fresh[:, None], [part[self.row] for part in old]
+        if new is None:
+            return tuple(part.masked_fill(fresh, 0) for part in went_on)
+        return tuple(torch.where(fresh, part[self.row], was) for part, was in zip(new, went_on, strict=True))
+
     def pack(self, x: Tensor) -> Tensor:
         """(B, T, D) → (N, D)."""
         packed: Tensor = _Gather.apply(x.reshape(self.B * self.T, -1), self.flat)

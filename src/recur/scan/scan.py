@@ -105,10 +105,8 @@ def scan(
         packing = Packing.of(B, T, lengths, reset, reverse, x.device)
         sizes = packing.sizes
         xi = xi if xi is None else packing.xi(xi, by_sequence=mode.window is not None)
-        start = tuple(
-            torch.where(packing.fresh[:, None], new[packing.row], old[packing.row])
-            for new, old in zip(fresh, start, strict=True)
-        )
+        if start is not None:
+            start = packing.start(fresh, start)
         mask = mask if mask is None else mask[packing.row]
 
     record = Trace(cell.states if trace else (), x, sum(sizes), packing)
