@@ -24,6 +24,9 @@ template <typename T> struct From {
     }
 };
 
+// Panels are brought from afar a page ahead of their use: at its end the processor itself looks no further.
+constexpr long AHEAD = 40;
+
 // K is taken `steps` at a time, each with sums of its own: a tile of few rows would otherwise wait for its own results.
 template <typename T, int M, int steps>
 INLINE void tile_sums(const T* a, long row_step, long k_step, const T* panel, From<T> from, T* c, long c_step, long K) {
@@ -31,10 +34,17 @@ INLINE void tile_sums(const T* a, long row_step, long k_step, const T* panel, Fr
     Vector<T> sum[steps][M][2];
     for (int s = 0; s < steps; ++s)
         for (int i = 0; i < M; ++i) sum[s][i][0] = sum[s][i][1] = Vector<T>{};
+    for (int i = 0; i < M; ++i) {  // wanted when the sums are there, and often far away until then
+        __builtin_prefetch(c + i * c_step, 1);
+        __builtin_prefetch(c + i * c_step + lanes, 1);
+    }
     long k = 0;
     for (; k + steps <= K; k += steps)
         for (int s = 0; s < steps; ++s) {
-            const Vector<T> left = load<T>(panel + (k + s) * width), right = load<T>(panel + (k + s) * width + lanes);
+            const T* here = panel + (k + s) * width;
+            const Vector<T> left = load<T>(here), right = load<T>(here + lanes);
+            __builtin_prefetch(here + AHEAD * width, 0, 2);
+            __builtin_prefetch(here + AHEAD * width + lanes, 0, 2);
             for (int i = 0; i < M; ++i) {
                 const T number = a[i * row_step + (k + s) * k_step];
                 sum[s][i][0] += number * left;
@@ -107,16 +117,29 @@ template <typename T> struct Source {
     INLINE const T* row(long k) const { return rows ? rows[k] : base + k * k_step; }
 };
 
+// A panel of a matrix that lies transposed: square blocks of it in registers, and what is left number by number.
+template <typename T> void pack_transposed(const T* b, long n_step, long K, long have, T* to) {
+    constexpr int lanes = Tile<T>::lanes, width = Tile<T>::width;
+    long whole = 0;
+#ifdef HAS_SHUFFLE
+    for (; whole + lanes <= have; whole += lanes)
+        for (long k = 0; k + lanes <= K; k += lanes) {
+            Vector<T> block[lanes];
+            for (int j = 0; j < lanes; ++j) block[j] = load<T>(b + (whole + j) * n_step + k);
+            transpose<T>(block);
+            for (int i = 0; i < lanes; ++i) store<T>(to + (k + i) * width + whole, block[i]);
+        }
+#endif
+    for (long j = 0; j < have; ++j)
+        for (long k = j < whole ? K / lanes * lanes : 0; k < K; ++k) to[k * width + j] = b[j * n_step + k];
+}
+
 // B[k0 … k0 + K)[n … n + have) as one panel; columns that are not there are zero.
 template <typename T> void pack_panel(const Source<T>& b, long k0, long K, long n, long have, T* to) {
     constexpr int width = Tile<T>::width;
     if (have < width) std::memset(to, 0, sizeof(T) * K * width);
-    if (!b.rows && b.k_step == 1) {  // a transposed matrix: down its columns, a few at a time to stay in the cache
-        for (long from = 0; from < K; from += 16)
-            for (long j = 0; j < have; ++j) {
-                const T* column = b.base + (n + j) * b.n_step + k0;
-                for (long k = from; k < std::min(K, from + 16); ++k) to[k * width + j] = column[k];
-            }
+    if (!b.rows && b.k_step == 1) {
+        pack_transposed<T>(b.base + n * b.n_step + k0, b.n_step, K, have, to);
     } else if (b.factors) {
         for (long k = 0; k < K; ++k)
             for (long j = 0; j < have; ++j) to[k * width + j] = b.rows[k0 + k][n + j] * b.factors[k0 + k][n + j];

@@ -113,3 +113,29 @@ template <typename T, typename F> INLINE Vector<T> each(Vector<T> x, F f) {
     for (int k = 0; k < Lanes<T>::count; ++k) y[k] = f(x[k]);
     return y;
 }
+
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define HAS_SHUFFLE
+#endif
+#endif
+
+#ifdef HAS_SHUFFLE
+// A square block, a vector for each row, transposed: for each bit of a place, the two quarters where row and column
+// differ in it change sides.
+template <typename T, int bit, int... lane> INLINE void swap_quarters(Vector<T>* rows, std::integer_sequence<int, lane...>) {
+    constexpr int lanes = sizeof...(lane);
+    for (int i = 0; i < lanes; ++i) {
+        if (i & bit) continue;
+        const Vector<T> upper = rows[i], lower = rows[i | bit];
+        rows[i] = __builtin_shufflevector(upper, lower, (lane & bit ? lanes + lane - bit : lane)...);
+        rows[i | bit] = __builtin_shufflevector(upper, lower, (lane & bit ? lanes + lane : lane + bit)...);
+    }
+}
+
+template <typename T, int bit = 1> INLINE void transpose(Vector<T>* rows) {
+    constexpr int lanes = Lanes<T>::count;
+    swap_quarters<T, bit>(rows, std::make_integer_sequence<int, lanes>());
+    if constexpr (2 * bit < lanes) transpose<T, 2 * bit>(rows);
+}
+#endif
