@@ -138,6 +138,24 @@ def options_for(kind: str, case: Case) -> dict[str, Any]:
     return options
 
 
+@pytest.mark.parametrize("shared", [False, True], ids=["each thread its rows", "threads share a step"])
+@pytest.mark.parametrize("start", ["nothing", "a state without a gradient"])
+@pytest.mark.parametrize("kind", ["plain", *OPTIONS])
+def test_where_nobody_wants_the_gradient_of_the_start(kind: str, start: str, shared: bool, threads: Any) -> None:
+    """From zero, which is never multiplied, or from a state that is given: the way back ends at the first step."""
+    threads(2)
+    for name in ("elman", "gru", "peephole", "mingru") if shared else NATIVE_CELLS:
+        case = Case(name, *((4, 3, 2, 200) if shared else (5, 4, 3, 33)))
+        options = options_for(kind, case) if kind != "plain" else {}
+        state = None if start == "nothing" else tuple(part.detach() for part in case.state)
+        found = {}
+        for backend in ("native", "loop"):
+            result = case.scan_of(slice(None), state, backend=backend, trace=True, **options)
+            found[backend] = case.everything(lambda result=result: result)
+            found[backend] |= {f"norm {key}": norms for key, norms in result.trace.norms.items()}
+        agree(found["native"], found["loop"])
+
+
 @pytest.mark.parametrize("kind", OPTIONS)
 @pytest.mark.parametrize("name", NATIVE_CELLS)
 def test_every_option(name: str, kind: str) -> None:

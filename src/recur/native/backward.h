@@ -3,7 +3,7 @@ template <typename T> struct Backward : Frame<T> {
     using Base = Frame<T>;
     using Base::as, Base::blocks, Base::chunk, Base::H, Base::apart, Base::row, Base::padded, Base::panel, Base::parts, Base::rows_of;
     using Base::s, Base::width, Base::run_program, Base::pack_recurrent, Base::by_rows, Base::each_part, Base::memory;
-    using Base::packing, Base::collide, Base::initial, Base::lined, Base::lined_step;
+    using Base::by_parts, Base::panels_of, Base::packing, Base::collide, Base::initial, Base::lined, Base::lined_step;
     using Bound = typename Base::Bound;
     using In = typename Base::In;
     using Base::after, Base::input, Base::pack_all, Base::rides, Base::riding_steps, Base::rows_of_steps, Base::summed, Base::sums;
@@ -237,16 +237,12 @@ template <typename T> struct Backward : Frame<T> {
         if (s.d_data && !rides()) by_rows(s.N, [&](long, long from, long rows) { input_gradient(from, {rows, 1, 1, 0}); });
         bool alike = s.products == s.gates;  // each product's gradient is that of its gate
         for (long r = 0; r < s.products; ++r) alike = alike && s.product_place[r] == r;
-        by_rows(GH, [&](long part, long from, long rows) {
-            Arena arena = after(part);
-            const T* d = as(s.d_share) + from;
-            const Target<T> W{Source<T>{as(s.data), D, 1}, as(s.d_weight_ih) + from * D, D};
-            if (!alike) {
-                transposed_product<T>(d, GS, {W}, rows, s.N, packing(), arena);
-                return;
-            }
-            const Target<T> U{states_before(arena), as(s.d_weight_hh) + from * H, H};
-            transposed_product<T>(d, GS, {W, U}, rows, s.N, packing(), arena);
+        const Target<T> W{Source<T>{as(s.data), D, 1}, as(s.d_weight_ih), D};
+        by_parts(GH, panels_of(D) + (alike ? panels_of(H) : 0), [&](long p, const Part& part) {
+            Arena arena = after(p);
+            if (!alike) return transposed_product<T>(as(s.d_share), GS, {W}, part, s.N, packing(), arena);
+            const Target<T> U{states_before(arena), as(s.d_weight_hh), H};
+            transposed_product<T>(as(s.d_share), GS, {W, U}, part, s.N, packing(), arena);
         });
         for (long r = 0; r < s.products && !alike;) {  // products whose gradients lie side by side together
             long many = 1;
@@ -255,10 +251,10 @@ template <typename T> struct Backward : Frame<T> {
                 ++many;
             const long q = s.product_place[r], ld = q < s.gates ? GS : s.own * H;
             const T* d = q < s.gates ? as(s.d_share) + q * H : as(s.d_product) + (q - s.gates) * H;
-            by_rows(many * H, [&](long part, long from, long rows) {
-                Arena arena = after(part);
-                const Target<T> U{states_before(arena), as(s.d_weight_hh) + (r * H + from) * H, H};
-                transposed_product<T>(d + from, ld, {U}, rows, s.N, packing(), arena);
+            by_parts(many * H, panels_of(H), [&](long p, const Part& part) {
+                Arena arena = after(p);
+                const Target<T> U{states_before(arena), as(s.d_weight_hh) + r * H * H, H};
+                transposed_product<T>(d, ld, {U}, part, s.N, packing(), arena);
             });
             r += many;
         }

@@ -66,10 +66,15 @@ template <typename T> struct Frame {
 
     // The products over all steps begin when the loop is through: they take all of its memory.
     long after_bytes() const {
-        const long rows = std::max(s.gates, s.products) * H / s.threads + 2 * TILE_ROWS;  // at most, as by_rows divides them
-        return (transposed_product_bytes<T>(s.D, H, rows, packing()) + 2 * long(sizeof(void*)) * s.N + 191) / 64 * 64;
+        long most = 0;  // whatever weights are taken together
+        for (const long panels : {panels_of(s.D), panels_of(H), panels_of(s.D) + panels_of(H)})
+            for (long rows = H; rows <= std::max(s.gates, s.products) * H; rows += H) {
+                const long count = sharers(rows, panels);  // of whom the last has the most
+                most = std::max(most, transposed_product_bytes<T>(part_of(count - 1, count, rows, panels), packing()));
+            }
+        return (most + (s.mask ? 2 : 1) * long(sizeof(void*)) * s.N + 191) / 64 * 64;
     }
-    Packing packing() const { return Packing(s.N, s.gates * H * s.N); }
+    Packing packing() const { return Packing(s.N, s.gates * H * s.N, s.threads); }
     Arena after(long part) const { return Arena(after_base + part * after_bytes()); }
 
     Arena scratch(long part) const { return Arena(scratch_base + part * scratch_size); }
@@ -135,7 +140,7 @@ template <typename T> struct Frame {
     // unless that would leave threads without work.
     bool rides() const { return !shared && parts() == s.threads; }
     long riding_steps(long part) const {
-        return s.batch_major ? long(TILE_ROWS) : std::max(1L, TALL / std::max(1L, rows_of(part, s.S)));
+        return s.batch_major ? TILE_ROWS / 2 : std::max(1L, TALL / std::max(1L, rows_of(part, s.S)));
     }
 
     // Where segment i takes step k, and how far apart the rows of two neighbours stand.
@@ -176,6 +181,23 @@ template <typename T> struct Frame {
             const long from = M * p / count, to = M * (p + 1) / count;
             work(p, from, to - from);
         });
+    }
+
+    static long panels_of(long columns) { return whole_panels<T>(columns) / width; }
+
+    // The gradient of weights, M rows and so many panels of columns, is shared out along its longer side: the other one is
+    // packed by everyone.
+    long sharers(long M, long panels) const {
+        return std::max(1L, std::min<long>(s.threads, panels * width > M ? panels : M / TILE_ROWS));
+    }
+    static Part part_of(long p, long count, long M, long panels) {
+        const bool by_columns = panels * width > M;
+        const long side = by_columns ? panels : M, from = side * p / count, to = side * (p + 1) / count;
+        return by_columns ? Part{0, M, from, to} : Part{from, to - from, 0, panels};
+    }
+    template <typename F> void by_parts(long M, long panels, F work) const {
+        const long count = sharers(M, panels);
+        parallel(count, [&](long p) { work(p, part_of(p, count, M, panels)); });
     }
 
     // B (K, N) as panels, by all threads.

@@ -226,30 +226,35 @@ template <typename T> struct Target {
     long N;
 };
 
-// How much a transposed product packs of both sides, to keep it in the cache; less where A is so small that this would
-// count among the memory. K is taken in equal parts, since every part reads and writes all of C.
+// How much a transposed product packs of both sides, to keep it in the cache; less, all threads together, where A is so
+// small that this would count among the memory. K is taken in equal parts, since every part reads and writes all of C.
 struct Packing {
-    long deep, wide;
-    Packing(long K, long A_size) {
+    long deep, wide, tall;
+    Packing(long K, long A_size, long threads) {
         const bool large = A_size >= 1 << 19;
         const long parts = (K + (large ? 383 : 255)) / (large ? 384 : 256);
         deep = (K + parts - 1) / parts;
-        wide = large ? 512 : 256;
+        wide = large ? 512 : std::max(64L, 256 / threads / 64 * 64);
+        tall = large ? TALL : std::max(TALL / 4, TALL / threads / TILE_ROWS * TILE_ROWS);
     }
 };
 
+// Which part of a product: rows [from, from + rows), and panels [first, end) of columns, counted through all its targets.
+struct Part {
+    long from, rows, first, end;
+};
+
 // C (M, N) = Aᵀ · B for A (K, M) and one or two B: a sum over all steps, which is what the gradient of a weight is.
-// Two share the work of packing A.
+// Two share the work of packing A. A part of it.
 template <typename T, int count>
-void transposed_product(const T* a, long a_step, const Target<T> (&targets)[count], long M, long K, const Packing& packing,
-                        Arena arena) {
+void transposed_product(const T* a, long a_step, const Target<T> (&targets)[count], const Part& part, long K,
+                        const Packing& packing, Arena arena) {
     constexpr int width = Tile<T>::width;
-    const auto [deep, wide] = packing;
-    const long at_once = wide / width;
-    long total = 0;
-    for (const Target<T>& target : targets) total += whole_panels<T>(target.N) / width;
-    T* panels = arena.take<T>(deep * std::min(wide, total * width));
-    T* block = arena.take<T>(std::min(TALL, M) * deep);
+    const auto [deep, wide, tall] = packing;
+    const long at_once = wide / width, M = part.rows;
+    a += part.from;
+    T* panels = arena.take<T>(deep * std::min(wide, (part.end - part.first) * width));
+    T* block = arena.take<T>(std::min(tall, M) * deep);
     const auto find = [&](long p, long& n) -> const Target<T>& {  // the p-th panel of all: its matrix and first column
         long before = 0;
         for (int t = 0; t + 1 < count && p >= before + whole_panels<T>(targets[t].N) / width; ++t)
@@ -257,16 +262,16 @@ void transposed_product(const T* a, long a_step, const Target<T> (&targets)[coun
         n = (p - before) * width;
         return targets[before ? count - 1 : 0];
     };
-    for (long p0 = 0; p0 < total; p0 += at_once)
+    for (long p0 = part.first; p0 < part.end; p0 += at_once)
         for (long k0 = 0; k0 < K; k0 += deep) {
-            const long p_end = std::min(total, p0 + at_once), k_here = std::min(deep, K - k0);
+            const long p_end = std::min(part.end, p0 + at_once), k_here = std::min(deep, K - k0);
             for (long p = p0; p < p_end; ++p) {
                 long n;
                 const Target<T>& target = find(p, n);
                 pack_panel<T>(target.b, k0, k_here, n, std::min<long>(width, target.N - n), panels + (p - p0) * width * k_here);
             }
-            for (long m0 = 0; m0 < M; m0 += TALL) {
-                const long m_here = std::min(TALL, M - m0);
+            for (long m0 = 0; m0 < M; m0 += tall) {
+                const long m_here = std::min(tall, M - m0);
                 pack_columns<T>(a + k0 * a_step + m0, a_step, m_here, k_here, block);
                 for (long p = p0; p < p_end; ++p) {
                     long n;
@@ -274,7 +279,7 @@ void transposed_product(const T* a, long a_step, const Target<T> (&targets)[coun
                     const T* tile = block;
                     for (long i = 0; i < m_here;) {
                         const int rows = next_rows<T>(m_here - i);
-                        T* to = target.c + (m0 + i) * target.N + n;
+                        T* to = target.c + (part.from + m0 + i) * target.N + n;
                         const From<T> onto = k0 ? From<T>{to, target.N} : From<T>{};
                         tile_at_edge<T>(rows, tile, 0, true, panels + (p - p0) * width * k_here, onto, to, target.N, k_here,
                                         target.N - n);
@@ -286,8 +291,7 @@ void transposed_product(const T* a, long a_step, const Target<T> (&targets)[coun
         }
 }
 
-template <typename T> long transposed_product_bytes(long first, long second, long M, const Packing& packing) {
-    const auto [deep, wide] = packing;
-    const long columns = std::min(wide, whole_panels<T>(first) + whole_panels<T>(second));
-    return deep * (columns + std::min(TALL, M)) * long(sizeof(T)) + 192;
+template <typename T> long transposed_product_bytes(const Part& part, const Packing& packing) {
+    const long columns = std::min(packing.wide, (part.end - part.first) * Tile<T>::width);
+    return packing.deep * (columns + std::min(packing.tall, part.rows)) * long(sizeof(T)) + 192;
 }

@@ -86,7 +86,7 @@ class Form(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def _plan(form: Form, threads: int, isa: int) -> tuple[library.Scan, int, Any]:
-    """The struct of such a call but for its pointers, the bytes of scratch memory it takes, and what must stay alive."""
+    """The struct of such a call but for its pointers, the bytes of scratch memory it takes, and what they rest on."""
     core = library.core()
     assert core is not None
     cell, sizes = load(form.cell), (ctypes.c_int64 * len(form.sizes))(*form.sizes)

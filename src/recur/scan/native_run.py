@@ -1,0 +1,182 @@
+"""What the operator does with plain tensors: memory for what a scan gives, and a call of the C++ core to fill it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recur.scan.assembly import Assembly
+from recur.scan.native_call import Form, NativeCall, load
+
+Tensors = list[Tensor]
+
+
+def _contiguous(tensors: Sequence[Tensor]) -> Tensors:
+    return [t.contiguous() for t in tensors]
+
+
+def _empty_share(data: Tensor, columns: int) -> Tensor:
+    """A value of each gate and step. Rows half a page apart would drive each other out of the cache: these get more."""
+    crowded = columns * data.element_size() % 2048 == 0
+    return data.new_empty(data.shape[0], columns + (64 // data.element_size() if crowded else 0))
+
+
+def _empty_results(
+    a: Assembly, data: Tensor, weights: Tensors, S: int, train: bool
+) -> tuple[Tensor, Tensors, Tensor | None, Tensor | None, Tensors]:
+    """Outputs, final states, and what is saved: the gates' places, further kept values, the other states' history."""
+    N, H = data.shape[0], weights[0].shape[0] // a.gates
+    share = _empty_share(data, a.gates * H) if train and a.reads_share else None
+    tape = data.new_empty(N, a.kept * H) if train and a.kept else None
+    others = [data.new_empty(N, H) for _ in range(1, a.states)] if train else []
+    return data.new_empty(N, H), [data.new_empty(S, H) for _ in range(a.states)], share, tape, others
+
+
+def forward(
+    data: Tensor,
+    weights: Tensors,
+    extras: Tensors,
+    state: Tensors,
+    mask: Tensor | None,
+    xi: Tensor | None,
+    sizes: Sequence[int],
+    batch_major: bool,
+    clip: float,
+    cell: str,
+    train: bool,
+    *,
+    handed_out: bool = True,
+) -> Tensors:
+    """`handed_out` says that others will see what is saved for the way back."""
+    loaded = load(cell)
+    a = loaded.assembly
+    data, weights, extras, state = data.contiguous(), _contiguous(weights), _contiguous(extras), _contiguous(state)
+    mask = mask if mask is None else mask.contiguous()
+    outputs, finals, share, tape, others = _empty_results(a, data, weights, sizes[0], train)
+    (N, H), way = outputs.shape, "train" if train else "use"
+    form = Form(
+        cell, way, data.dtype == torch.float64, N, data.shape[1], H, tuple(sizes), batch_major,
+        loaded.biased(len(weights)), mask is not None,
+    )  # fmt: skip
+    call = NativeCall(form, data, weights, mask)
+    s, kept = call.scan, share
+    if kept is None:
+        kept = outputs if loaded.shares_outputs[way] else _empty_share(data, a.gates * H)
+    s.share, s.share_step = kept.data_ptr(), kept.shape[1]
+    if handed_out and kept is share and kept.shape[1] > a.gates * H:
+        kept[:, a.gates * H :].zero_()  # what is returned is written, all of it
+    s.tape = None if tape is None else tape.data_ptr()
+    nothing = [None] * a.states
+    call.point(extra=extras, initial=state or nothing, state=[outputs, *(others or nothing[1:])], final_state=finals)
+    call.run(backward=False)
+    return [outputs, *finals, *(part for part in (share, tape) if part is not None), *others]
+
+
+def forward_shapes(data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *rest: Any) -> Tensors:
+    _, _, sizes, _, _, cell, train = rest
+    outputs, finals, share, tape, others = _empty_results(load(cell).assembly, data, weights, sizes[0], train)
+    return [outputs, *finals, *(part for part in (share, tape) if part is not None), *others]
+
+
+def backward(
+    gradients: Sequence[Tensor | None],
+    data: Tensor,
+    weights: Tensors,
+    extras: Tensors,
+    state: Tensors,
+    mask: Tensor | None,
+    xi: Tensor | None,
+    outputs: Tensor,
+    saved: Tensors,
+    sizes: Sequence[int],
+    batch_major: bool,
+    clip: float,
+    cell: str,
+    for_data: bool,
+    for_state: bool,
+    norms: bool,
+    *,
+    spend_saved: bool = False,
+) -> Tensors:
+    """`spend_saved` may write over what was saved: nobody will come this way again."""
+    loaded = load(cell)
+    a = loaded.assembly
+    data, weights, extras, state = data.contiguous(), _contiguous(weights), _contiguous(extras), _contiguous(state)
+    gradients = [g if g is None else g.contiguous() for g in gradients]
+    mask = mask if mask is None else mask.contiguous()
+    N, H = outputs.shape
+    roomy = sum(2**k for k, weight in enumerate(weights[:2]) if _wants_room(weight))
+    form = Form(
+        cell, "back", data.dtype == torch.float64, N, data.shape[1], H, tuple(sizes), batch_major,
+        loaded.biased(len(weights)), mask is not None, clip, norms, roomy,
+    )  # fmt: skip
+    call = NativeCall(form, data, weights, mask)
+    s, rest = call.scan, list(saved)
+    s.xi = None if xi is None else xi.data_ptr()
+    share = rest.pop(0) if a.reads_share else None
+    d_share = share if share is not None and spend_saved else _empty_share(data, a.gates * H)
+    d_product = data.new_empty(N, a.own * H) if a.own else None
+    s.d_share, s.share_step = d_share.data_ptr(), d_share.shape[1]
+    s.d_product = None if d_product is None else d_product.data_ptr()
+    s.share = None if share is None else share.data_ptr()
+    if a.kept:
+        s.tape = rest.pop(0).data_ptr()
+    s.d_outputs = None if gradients[0] is None else gradients[0].data_ptr()
+    found = _empty_gradients(data, weights, extras, state, a.states, for_data, for_state, norms)
+    d_data, d_weights, d_extras, d_state, traced = found
+    s.d_data = d_data.data_ptr() if for_data else None
+    for name, weight in zip(loaded.weight_names[form.biased], d_weights, strict=True):
+        setattr(s, f"d_{name}", weight.data_ptr())
+    call.point(
+        extra=extras, initial=state or [None] * a.states, state=[outputs, *rest], d_final=gradients[1:],
+        d_extra=d_extras, d_initial=d_state, norms=traced,
+    )  # fmt: skip
+    if not for_state:
+        s.d_initial = None
+    if not norms:
+        s.norms = None
+    call.run(backward=True)
+    return [d_data, *d_weights, *d_extras, *d_state, *traced]
+
+
+def _empty_gradients(
+    data: Tensor,
+    weights: Tensors,
+    extras: Tensors,
+    state: Tensors,
+    states: int,
+    for_data: bool,
+    for_state: bool,
+    norms: bool,
+) -> tuple[Tensor, Tensors, Tensors, Tensors, Tensors]:
+    """Memory for the gradients; none for those that nobody wants."""
+    d_data = data.new_empty(data.shape if for_data else 0)
+    d_extras = [extra.new_empty(extra.shape) for extra in extras]
+    d_state = [part.new_empty(part.shape if for_state else 0) for part in state]
+    traced = [data.new_empty(data.shape[0]) for _ in range(states)] if norms else []
+    return d_data, [_roomy(w) for w in weights], d_extras, d_state, traced
+
+
+def _wants_room(weight: Tensor) -> bool:
+    """Whether a few columns more would make its rows whole vectors, of which the widest are 32 numbers."""
+    return weight.dim() == 2 and weight.shape[1] % 32 != 0 and weight.shape[1] >= 256
+
+
+def _roomy(weight: Tensor) -> Tensor:
+    """Memory for a weight's gradient, and room for rows of whole vectors: the core packs the weight there meanwhile."""
+    if not _wants_room(weight):
+        return weight.new_empty(weight.shape)
+    rows, columns = weight.shape
+    return weight.new_empty(rows * (columns + -columns % 32))[: rows * columns].view(rows, columns)
+
+
+def backward_shapes(
+    gradients: Any, data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *rest: Any
+) -> Tensors:
+    *_, cell, for_data, for_state, norms = rest
+    sizes = data, weights, extras, state, load(cell).assembly.states
+    d_data, d_weights, d_extras, d_state, traced = _empty_gradients(*sizes, for_data, for_state, norms)
+    return [d_data, *d_weights, *d_extras, *d_state, *traced]
