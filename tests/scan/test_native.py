@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from recur.bptt import BPTT
+from recur.scan.native_call import NativeCall
 from tests.support import ISAS, NATIVE_CELLS, Case, core, needs_core
 
 pytestmark = needs_core
@@ -142,18 +143,28 @@ def options_for(kind: str, case: Case) -> dict[str, Any]:
 @pytest.mark.parametrize("start", ["nothing", "a state without a gradient"])
 @pytest.mark.parametrize("kind", ["plain", *OPTIONS])
 def test_where_nobody_wants_the_gradient_of_the_start(kind: str, start: str, shared: bool, threads: Any) -> None:
-    """From zero, which is never multiplied, or from a state that is given: the way back ends at the first step."""
+    """From zero, or from a state that is given: the way back ends at the first step, with norms on it or without."""
     threads(2)
-    for name in ("elman", "gru", "peephole", "mingru") if shared else NATIVE_CELLS:
+    for name in ("elman", "gru", "peephole") if shared else NATIVE_CELLS:
         case = Case(name, *((4, 3, 2, 200) if shared else (5, 4, 3, 33)))
         options = options_for(kind, case) if kind != "plain" else {}
         state = None if start == "nothing" else tuple(part.detach() for part in case.state)
-        found = {}
-        for backend in ("native", "loop"):
-            result = case.scan_of(slice(None), state, backend=backend, trace=True, **options)
-            found[backend] = case.everything(lambda result=result: result)
-            found[backend] |= {f"norm {key}": norms for key, norms in result.trace.norms.items()}
-        agree(found["native"], found["loop"])
+        for traced in (False, True):
+            found = {}
+            for backend in ("native", "loop"):
+                result = case.scan_of(slice(None), state, backend=backend, trace=traced, **options)
+                found[backend] = case.everything(lambda result=result: result)
+                if traced:
+                    found[backend] |= {f"norm {key}": norms for key, norms in result.trace.norms.items()}
+            agree(found["native"], found["loop"])
+
+
+def test_a_weight_that_is_no_number_is_not_passed_over() -> None:
+    """Not even by a state of zero at the first step."""
+    case = Case("elman", T=1)
+    case.weights["weight_hh"].data[0, 0] = torch.inf
+    for backend in ("native", "loop"):
+        assert case.scan_of(slice(None), None, backend=backend).outputs[..., 0].isnan().all()
 
 
 @pytest.mark.parametrize("kind", OPTIONS)
@@ -227,11 +238,22 @@ def test_the_carried_gradient_may_explode_but_not_unseen() -> None:
 
 
 @pytest.fixture(params=["torch's own", "without OpenMP"])
-def pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "without OpenMP":
+def pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    without = request.param == "without OpenMP"
+    if without:
         monkeypatch.setattr(core, "parallel", None)
     elif core.parallel is None:
         pytest.skip("torch's threads were not found")
+    run, used = NativeCall.run, []
+
+    def watched(call: NativeCall, backward: bool) -> Tensor:
+        used.append(call.scan.parallel)
+        return run(call, backward)
+
+    monkeypatch.setattr(NativeCall, "run", watched)
+    yield
+    assert used
+    assert all((entry is None) == without for entry in used)
 
 
 @pytest.mark.parametrize("kind", ["lengths", "all"])

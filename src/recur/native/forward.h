@@ -60,8 +60,7 @@ template <typename T> struct Forward : Frame<T> {
                 after[j] = s.state[j] ? Operand<T>{as(s.state[j]) + first * H, Q * H}
                                       : Operand<T>{memory(part, j, k % 2), H};  // its steps are not kept
             Operand<T> left = before[0];  // what U multiplies
-            const long K = k || s.initial[0] ? H : 0;  // nothing, where that is zero
-            if (s.mask && K) {
+            if (s.mask) {
                 for (long i = 0; i < rows; ++i) {
                     const T *h = left.base + i * left.step, *m = as(s.mask) + (part + i * P) * H;
                     for (long u = 0; u < H; ++u) masked[i * H + u] = h[u] * m[u];
@@ -77,7 +76,7 @@ template <typename T> struct Forward : Frame<T> {
                     for (long r = 0; r < s.products; ++r)
                         rows_by_panel<T>(left.base + from * left.step, left.step, here, panel(b, r),
                                          {s.biased ? bias + r * padded + unit : nullptr, 0}, product + r * chunk * width,
-                                         width, K);
+                                         width, H);
                     run_program(bound, b, here, [&](const Place& place, In& in) -> Operand<T> {
                         const long q = place.index, at = first + from * Q;
                         switch (Kind(place.kind)) {

@@ -5,6 +5,10 @@
 namespace ISA {
 #include "vector.h"
 
+#include "tile.h"
+
+#include "pack.h"
+
 #include "product.h"
 
 #include "interpreter.h"

@@ -27,8 +27,10 @@ class Loaded:
         self.weight_names = {False: plain, True: (*plain, *(f"bias_{side}" for side in sides))}
         """torch's names, in the order in which the operator takes the weights, without biases and with them."""
         self.encoded = {way: _encoded(getattr(a, way)) for way in WAYS}
-        alone = a.gates == 1 and not a.reads_share
-        self.shares_outputs = {way: alone and _spends_share(getattr(a, way)) for way in ("use", "train")}
+        kept_there = {"use": False, "train": a.reads_share}
+        self.shares_outputs = {
+            way: a.gates == 1 and not kept and _spends_share(getattr(a, way)) for way, kept in kept_there.items()
+        }
         """Whether W x + b of a step may lie where its output will."""
 
     def biased(self, weights: int) -> bool:
@@ -84,14 +86,14 @@ class Form(NamedTuple):
     """As in core.h."""
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=64)
 def _plan(form: Form, threads: int, isa: int) -> tuple[library.Scan, int, Any]:
     """The struct of such a call but for its pointers, the bytes of scratch memory it takes, and what they rest on."""
     core = library.core()
     assert core is not None
     cell, sizes = load(form.cell), (ctypes.c_int64 * len(form.sizes))(*form.sizes)
     program, numbers = cell.encoded[form.way]
-    s = library.Scan(program=program, threads=threads, parallel=core.parallel)
+    s = library.Scan(program=program, threads=threads)
     for count in ("gates", "products", "states", "extras", "kept", "own", "adds_to_first"):
         setattr(s, count, int(getattr(cell.assembly, count)))
     for name in ("N", "D", "H", "batch_major", "biased", "clip", "roomy"):
@@ -114,11 +116,11 @@ class NativeCall:
     def __init__(self, form: Form, data: Tensor, weights: Sequence[Tensor], mask: Tensor | None) -> None:
         core = library.core()
         assert core is not None
-        self.core, self.double = core, int(form.double)
+        self.core, self.isa, self.double = core, core.isa, int(form.double)
         planned, self.size, self._alive = _plan(form, torch.get_num_threads(), core.isa)
         self.cell: Loaded = self._alive[0]
         s = self.scan = library.Scan.from_buffer_copy(planned)
-        s.data = data.data_ptr()
+        s.parallel, s.data = core.parallel, data.data_ptr()
         for name, weight in zip(self.cell.weight_names[form.biased], weights, strict=True):
             setattr(s, name, weight.data_ptr())
         s.mask = None if mask is None else mask.data_ptr()
@@ -138,5 +140,5 @@ class NativeCall:
         """Do it. Returns the scratch memory, which holds the packed weights."""
         workspace = torch.empty(self.size, dtype=torch.uint8, device="cpu")
         self.scan.workspace = workspace.data_ptr()
-        (self.core.backward if backward else self.core.forward)(ctypes.byref(self.scan), self.core.isa, self.double)
+        (self.core.backward if backward else self.core.forward)(ctypes.byref(self.scan), self.isa, self.double)
         return workspace

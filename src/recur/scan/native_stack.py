@@ -29,7 +29,7 @@ class NativeStack:
         scans = (ctypes.c_void_p * len(layers))(*(ctypes.addressof(call.scan) for call, _, _ in self._layers))
         self._alive.append(scans)
         self._scans = ctypes.addressof(scans)
-        self._isa = self._layers[0][0].core.isa  # the one that the weights were packed for
+        self._isa = self._layers[0][0].isa  # the one that the weights were packed for
 
     def _add(self, weights: Mapping[str, Tensor]) -> None:
         text, given, extras = operands(self.cell, weights)

@@ -27,7 +27,7 @@ class Config(ForecastFields, LabellingFields, WritingFields):
 
     # The model --------------------------------------------------------------------------------------------
 
-    cell: str = "lstm"
+    cell: str = "gru"
     """A cell by name, or file.py:Class."""
 
     hidden: int = 320
@@ -89,7 +89,7 @@ class Config(ForecastFields, LabellingFields, WritingFields):
     batch: int = 16
     """Lanes."""
 
-    window: int = 24
+    window: int = 32
     """Steps in a window."""
 
     jitter: bool = False
@@ -116,7 +116,7 @@ class Config(ForecastFields, LabellingFields, WritingFields):
     schedule: str = "cosine"
     """constant, step:γ:after (× γ an epoch after so many), cosine (to zero), plateau:γ (× γ when stuck), nonmono:n."""
 
-    clip: float = 1.0
+    clip: float = 0.5
     """Bound on the gradient's norm; 0 is none."""
 
     clip_value: float = 0.0
@@ -153,7 +153,7 @@ class Config(ForecastFields, LabellingFields, WritingFields):
     """What to do when the loss is not a number."""
 
     backend: str = "auto"
-    """loop, torch, or the first that can."""
+    """native, torch, loop, or auto: the first of them that can."""
 
     device: str = "cpu"
     """cpu, cuda, or auto."""
