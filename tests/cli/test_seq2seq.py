@@ -19,6 +19,7 @@ from tests.cli.test_cli import json_of
 
 WORDS = [a + b for a in ("ba", "de", "ki", "lo", "mu", "ne", "po") for b in ("", "n", "st", "ra", "lo", "ki")]
 SMALL = [
+    *("--cell", "lstm", "--clip", "1"),
     *("--hidden", "32", "--embedding", "16", "--batch", "8", "--threads", "1"),
     *("--rate", "0.02", "--dropout-output", "0", "--steps", "150"),
 ]

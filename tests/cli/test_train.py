@@ -124,7 +124,7 @@ def test_a_short_text_gets_a_shorter_window_unless_strict(book: str, capsys: pyt
     options = ["--no-baseline", "--steps", "3", "--threads", "1", "--hidden", "4"]
     json_of(capsys, "train", "short.txt", *options, "--out", "runs/s")
     assert run(["train", "short.txt", *options, "--strict", "--out", "runs/t", "--quiet"]) == 2
-    assert "need 385; lower --batch or --window" in capsys.readouterr().err
+    assert "need 513; lower --batch or --window" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

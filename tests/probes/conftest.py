@@ -9,7 +9,9 @@ import pytest
 import recur
 from recur.train.tasks.language import Language
 
-SMALL: dict[str, Any] = {"hidden": 64, "steps": 300, "window": 48, "threads": 1, "baseline": False}
+SMALL: dict[str, Any] = {
+    "cell": "lstm", "hidden": 64, "steps": 300, "window": 48, "threads": 1, "baseline": False
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir()
     book = folder.parent / "book.txt"
     book.write_text(BOOK)
-    two = ["--steps", "120", "--layers", "2"]
+    two = ["--cell", "lstm", "--steps", "120", "--layers", "2"]
     assert run(["train", str(book), *SMALL, *two, "--out", str(folder / "lstm")]) == 0
     assert run(["train", str(book), *SMALL, "--cell", "gru", "--steps", "80", "--out", str(folder / "gru")]) == 0
     (folder / "damaged").mkdir()

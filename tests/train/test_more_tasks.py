@@ -270,13 +270,13 @@ def test_what_is_wrong_is_refused_in_words(files: Path, tmp_path: Path) -> None:
     read(task="tree", texts=str(tmp_path / "wide.txt"), structure="balanced")
     read(task="tree", texts=str(tmp_path / "wide.txt"), compose="child-sum")
     with pytest.raises(OptionError, match="--cell is for chains"):
-        read(task="tree", texts=tree, cell="gru")
+        read(task="tree", texts=tree, cell="lstm")
     with pytest.raises(OptionError, match="has 60 values; 80 to test on and 80 to measure on leave 0 to learn from"):
         read(task="forecast", texts=table, horizon=40)
     with pytest.raises(OptionError, match="holds out the end of its series"):
         read(task="forecast", texts=table, valid=table)
     with pytest.raises(OptionError, match="--cell is for a state; --lags 3 has none"):
-        read(task="forecast", texts=table, lags=3, cell="gru")
+        read(task="forecast", texts=table, lags=3, cell="lstm")
     (tmp_path / "other.csv").write_text("t,a,c\n1,2,3\n")
     with pytest.raises(TextError, match="other.csv has the columns a, c, where .*forecast has a, b"):
         read(task="forecast", texts=[table, str(tmp_path / "other.csv")])

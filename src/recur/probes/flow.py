@@ -27,7 +27,8 @@ SHORT = 8
 GROWS = 1.02
 """A decay of more per step is called exploding, if it comes to a factor of ten."""
 CUT = 0.3
-"""The share of the gradient behind the window that is too much to lose."""
+"""The share of the gradient behind the window that is too much to lose; half of it where the window is shorter than
+SHORT, and teaches no memory that could show more."""
 
 
 def flow(subject: Subject, *, rows: int = 8, steps: int = 200, bptt: str | BPTT = "full") -> dict[str, Any]:
@@ -109,13 +110,15 @@ def window(subject: Subject, *, rows: int = 8, steps: int = 200) -> Seen:
     numbers = {"window": trained, "share_behind": shares}
     reach = f"{memory} steps" if memory is not None else f"more than {len(found[name]['norms']) - 1} steps"
     said = f"{share:.0%} of the gradient of {name} lies behind the window of {trained} (1 % is left after {reach})"
-    if share > CUT:
+    narrow = trained < SHORT
+    limit, level = (CUT / 2, Level.FAULT) if narrow else (CUT, Level.CONCERN)
+    if share > limit:
         wider = max(2 * int(trained), min(memory or 200, 200))
         advice = f"a longer window (--window {wider})"
         if mode is not None:
             advice += f", or --bptt full in place of {subject.net.bptt}"
-        return Seen(Finding("window", Level.FAULT, share, CUT, f"the window cuts memory off: {said}", advice), numbers)
-    return Seen(Finding("window", Level.SOUND, share, CUT, f"the window is wide enough: {said}"), numbers)
+        return Seen(Finding("window", level, share, limit, f"the window cuts memory off: {said}", advice), numbers)
+    return Seen(Finding("window", Level.SOUND, share, limit, f"the window is wide enough: {said}"), numbers)
 
 
 def _rms(norms: Tensor) -> np.ndarray[Any, Any]:
