@@ -119,13 +119,14 @@ def run_training(options: argparse.Namespace) -> None:
     step = training.overhead()
     times = f"{step['trainer_ms']:.2f} ms, the network alone {step['bare_ms']:.2f} ms"
     print(f"a step, H 256: {times}: {step['ratio']:.3f} times")
-    gain = training.backends()
-    rates = f"{gain['native']:,.0f} tokens/s, on torch {gain['torch']:,.0f}"
-    print(f"training at the default size on native: {rates}: {gain['ratio']:.2f} times as fast")
+    gains = {cell: training.backends(cell) for cell in ("gru", "lstm")}
+    for cell, gain in gains.items():
+        rates = f"{gain['native']:,.0f} tokens/s, on torch {gain['torch']:,.0f}"
+        print(f"training at the default size on native, {cell}: {rates}: {gain['ratio']:.2f} times as fast")
     stream = training.sampling()
     rates = f"{stream['ours_per_s']:,.0f} tokens/s, by hand in PyTorch {stream['by_hand_per_s']:,.0f}"
     print(f"sampling, H 256: {rates}: {stream['ratio']:.2f} times as fast")
-    _write(options.out, {"machine": machine(), "step": step, "backends": gain, "sampling": stream})
+    _write(options.out, {"machine": machine(), "step": step, "backends": gains, "sampling": stream})
 
 
 def run_writing(options: argparse.Namespace) -> None:

@@ -54,12 +54,13 @@ def overhead(hidden: int = 256, steps: int = 150) -> dict[str, float]:
     return {"bare_ms": bare_ms, "trainer_ms": ours_ms, "ratio": statistics.median(ratios)}
 
 
-def backends(steps: int = 60) -> dict[str, float]:
+def backends(cell: str, steps: int = 60) -> dict[str, float]:
     """Tokens a second of training at the default size, on the native backend and on torch, taking turns."""
     with tempfile.TemporaryDirectory() as folder:
         trainers = {}
         for backend in ("native", "torch"):
-            config = Config.of(texts="pydoc", steps=10**6, threads=2, measure=1e6, baseline=False, backend=backend)
+            options = {"cell": cell, "steps": 10**6, "threads": 2, "measure": 1e6, "baseline": False}
+            config = Config.of(texts="pydoc", backend=backend, **options)
             data = load_data(config)
             trainer = Trainer(Run.create(Path(folder) / backend, config, data.vocab), data)
             trainers[backend] = trainer, trainer.stream.batches()
@@ -80,7 +81,8 @@ def sampling(hidden: int = 256, tokens: int = 2000) -> dict[str, float]:
     """Tokens a second, one stream, beside the same model as one writes it in PyTorch: nn.LSTM called step by step."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        config = Config.of(texts="pydoc", hidden=hidden, embedding=0, steps=1, threads=1, baseline=False)
+        options = {"cell": "lstm", "embedding": 0, "steps": 1, "threads": 1, "baseline": False}
+        config = Config.of(texts="pydoc", hidden=hidden, **options)
         data = load_data(config)
         model = Run.create(Path(folder) / "run", config, data.vocab).new_model().eval()
     lstm = nn.LSTM(model.V, hidden, batch_first=True)
