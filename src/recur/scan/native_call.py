@@ -120,6 +120,7 @@ class NativeCall:
         planned, self.size, self._alive = _plan(form, torch.get_num_threads(), core.isa)
         self.cell: Loaded = self._alive[0]
         s = self.scan = library.Scan.from_buffer_copy(planned)
+        self._like = data
         s.parallel, s.data = core.parallel, data.data_ptr()
         for name, weight in zip(self.cell.weight_names[form.biased], weights, strict=True):
             setattr(s, name, weight.data_ptr())
@@ -138,7 +139,7 @@ class NativeCall:
 
     def run(self, backward: bool) -> Tensor:
         """Do it. Returns the scratch memory, which holds the packed weights."""
-        workspace = torch.empty(self.size, dtype=torch.uint8, device="cpu")
+        workspace = self._like.new_empty(self.size // self._like.element_size() + 1)
         self.scan.workspace = workspace.data_ptr()
         (self.core.backward if backward else self.core.forward)(ctypes.byref(self.scan), self.isa, self.double)
         return workspace
