@@ -8,7 +8,7 @@
 // Where there are few rows, each thread would bring all of U from memory for a handful of them. There the threads share
 // a step instead, block by block, and wait for each other after each: each core keeps its part of U in its own cache.
 
-constexpr long FEW_ROWS = 16;              // for a thread
+constexpr long FEW_ROWS[] = {7, 16};       // for a thread, forward and back
 constexpr double WORTH_SHARING = 1 << 17;  // about a microsecond for each of two threads
 
 // What both ways share: sizes, the packed recurrent matrix, scratch memory, and how a program meets its block.
@@ -82,7 +82,7 @@ template <typename T> struct Frame {
     // A step has work for all threads, and is worth waiting for; a row's norm is known only to who has all of it.
     bool shares_steps(bool backward) const {
         const double work = double(s.S) * H * H * s.products;  // multiplications in a step
-        if (s.threads < 2 || blocks < 2 || s.S > FEW_ROWS * s.threads || work < WORTH_SHARING) return false;
+        if (s.threads < 2 || blocks < 2 || s.S > FEW_ROWS[backward] * s.threads || work < WORTH_SHARING) return false;
         return !backward || !(s.clip > 0 || s.norms);
     }
 
