@@ -191,6 +191,10 @@ def test_a_window_that_cuts_memory_off_is_named() -> None:
     assert seen.level is Level.FAULT
     assert "window of 2" in seen.verdict
     assert net.bptt.window == 2, "a probe leaves the network as it was"
+    net.bptt = type(net.bptt).parse("truncated:10")
+    seen = window(Subject.of(net, sequence())).finding
+    assert seen.level is Level.CONCERN
+    assert "--window 20" in seen.advice
 
 
 def test_the_cell_path_of_an_lstm_holds_where_the_others_fade() -> None:

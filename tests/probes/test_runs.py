@@ -49,9 +49,11 @@ def test_a_rate_that_is_too_high_is_named_first(tmp_path: Path) -> None:
     assert "--rate 0.1" in found.advice
 
 
-def test_a_window_of_two_is_named_first(tmp_path: Path) -> None:
-    found = first_of(recur.fit("pydoc", tmp_path / "narrow", **{**SMALL, "window": 2}))
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_a_window_of_two_is_named_first(tmp_path: Path, cell: str) -> None:
+    found = first_of(recur.fit("pydoc", tmp_path / "narrow", **{**SMALL, "window": 2, "cell": cell}))
     assert found.probe == "window"
+    assert found.level is Level.FAULT
     assert "window of 2" in found.verdict
     assert "--window" in found.advice
 

@@ -113,8 +113,10 @@ def window(subject: Subject, *, rows: int = 8, steps: int = 200) -> Seen:
     narrow = trained < SHORT
     limit, level = (CUT / 2, Level.FAULT) if narrow else (CUT, Level.CONCERN)
     if share > limit:
-        wider = max(2 * int(trained), min(memory or 200, 200))
+        wider = max(2 * int(trained), min(memory or 200, 200)) if narrow else 2 * int(trained)
         advice = f"a longer window (--window {wider})"
+        if not narrow:
+            advice += ", and more time, since its steps are longer"
         if mode is not None:
             advice += f", or --bptt full in place of {subject.net.bptt}"
         return Seen(Finding("window", level, share, limit, f"the window cuts memory off: {said}", advice), numbers)
