@@ -48,10 +48,15 @@ class Visit:
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
         self.page.on("request", self._asked)
+        self.page.on("response", self._answered)
 
     def _asked(self, request: Any) -> None:
         if not request.url.startswith((self.served.address, "data:", "about:")):
             self.elsewhere.append(request.url)
+
+    def _answered(self, response: Any) -> None:
+        if response.status >= 400:
+            self.errors.append(f"{response.url} with {response.request.post_data!r} is refused")
 
     def open(self, view: str, run: str = "lstm") -> Any:
         self.page.goto(f"{self.served.address}/#/{view}/{run}")

@@ -30,6 +30,13 @@ CURVES = ("step", "seconds", "train_loss", "valid_loss", "train_perplexity", "va
 PREFIXES = 64
 
 
+def without_specials(text: str) -> str:
+    """Text as a person would have typed it: what stands for a beginning, an end or the unknown is no part of it."""
+    for special in SPECIALS:
+        text = text.replace(special, "")
+    return text
+
+
 class Opened:
     """One model for writing, and one of its own for probes, whose hooks would get in a writer's way."""
 
@@ -53,9 +60,7 @@ class Opened:
         if self._example is None:
             tokens = 240 if self.language.vocab.tokenizer.kind == "char" else 60
             drawn = self.language.generate("", tokens, temperature=0.7, seed=0)[0]
-            for special in SPECIALS:
-                drawn = drawn.replace(special, "")
-            self._example = drawn.strip() + "\n"
+            self._example = without_specials(drawn).strip() + "\n"
         return self._example
 
     @torch.no_grad()

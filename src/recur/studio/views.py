@@ -14,7 +14,7 @@ from recur.errors import OptionError
 from recur.probes.flow import describe
 from recur.probes.gates import activations
 from recur.probes.units import features, read_tokens, similar
-from recur.studio.folder import Opened, shown
+from recur.studio.folder import Opened, shown, without_specials
 
 TEXT = 4000
 """Characters that a view looks at, at most; of a longer prompt the end is read."""
@@ -79,7 +79,10 @@ def write(opened: Opened, asked: dict[str, Any]) -> Iterator[str]:
     seed = field(asked, "seed", int, 0) if "seed" in asked else None
     encode_prompt(opened.language.vocab, text)
     options: dict[str, Any] = {"temperature": choice.temperature, "top_k": choice.top_k, "top_p": choice.top_p}
-    return opened.language.stream(text, length, seed=seed, **options)
+    pieces = opened.language.stream(text, length, seed=seed, **options)
+    if opened.language.vocab.tokenizer.kind != "char":  # to words, an end is a word
+        return pieces
+    return (without_specials(piece) for piece in pieces)  # the page sends its text back, and characters know none
 
 
 def see(opened: Opened, asked: dict[str, Any]) -> dict[str, Any]:
