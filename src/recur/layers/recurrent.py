@@ -160,9 +160,7 @@ class Recurrent(nn.Module):
 
     def weights(self, suffix: str = "_l0") -> dict[str, Tensor]:
         """One cell's weights, as scan takes them; suffix as in torch's names, such as `_l1_reverse`."""
-        own = self._parameters  # where most of them are, unless parametrized or pruned
-        found = ((name, own.get(name + suffix)) for name in self._names)
-        return {name: getattr(self, name + suffix) if w is None else w for name, w in found}
+        return {name: getattr(self, name + suffix) for name in self._names}
 
     def _learned(self, suffix: str) -> tuple[Tensor, ...]:
         return tuple(getattr(self, f"{state}0{suffix}") for state in self.cell.states)

@@ -49,10 +49,8 @@ def check_weights(cell: Cell, weights: Weights, x: Tensor) -> int:
             if got.get(name) != expected.get(name)
         ]
         raise ShapeError(f"{who}: weights for D={D}, H={H} do not fit: {'; '.join(wrong)}")
-    dtype, device = x.dtype, x.device
     for name, value in weights.items():
-        if value.dtype != dtype or value.device != device:
-            check_like(cell, name, value, x)
+        check_like(cell, name, value, x)
     return H
 
 

@@ -118,22 +118,24 @@ class NativeCall:
         assert core is not None
         self.core, self.isa, self.double = core, core.isa, int(form.double)
         planned, self.size, self._alive = _plan(form, torch.get_num_threads(), core.isa)
-        self.cell: Loaded = self._alive[0]
         s = self.scan = library.Scan.from_buffer_copy(planned)
         self._like = data
         s.parallel, s.data = core.parallel, data.data_ptr()
-        for name, weight in zip(self.cell.weight_names[form.biased], weights, strict=True):
+        for name, weight in zip(load(form.cell).weight_names[form.biased], weights, strict=True):
             setattr(s, name, weight.data_ptr())
         s.mask = None if mask is None else mask.data_ptr()
 
     def point(self, **arrays: Sequence[Tensor | None]) -> Any:
-        """Have these fields point to arrays of pointers to these tensors, which all lie in the one that is returned."""
+        """Have these fields point to arrays of pointers to these tensors, which all lie in the one that is returned.
+
+        A field without tensors becomes null.
+        """
         flat = [None if t is None else t.data_ptr() for tensors in arrays.values() for t in tensors]
         table = (ctypes.c_void_p * (len(flat) + 1))(*flat)
         self._alive = self._alive, table
         at = ctypes.addressof(table)
         for name, tensors in arrays.items():
-            setattr(self.scan, name, at)
+            setattr(self.scan, name, at if tensors else None)
             at += 8 * len(tensors)
         return table
 

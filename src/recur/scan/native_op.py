@@ -139,9 +139,7 @@ def scan_op(record: Any, data: Tensor, weights: Tensors, extras: Tensors, state:
         found: Tensors = torch.ops.recur.scan(data, weights, extras, state, *options, train)
         return found
     if train:
-        # Function.apply looks for transforms of torch.func first, which this backend has refused by now.
-        apply = super(torch.autograd.Function, Differentiable).apply
-        return list(apply(record, True, (len(weights), len(extras), len(state)), options, *tensors))
+        return list(Differentiable.apply(record, True, (len(weights), len(extras), len(state)), options, *tensors))
     arguments: Any = (data, weights, extras, state, *options, False)
     return forward(*arguments)
 

@@ -35,6 +35,22 @@ def _empty_results(
     return data.new_empty(N, H), [data.new_empty(S, H) for _ in range(a.states)], share, tape, others
 
 
+def _call(
+    cell: str,
+    way: str,
+    data: Tensor,
+    weights: Tensors,
+    mask: Tensor | None,
+    H: int,
+    sizes: Sequence[int],
+    batch_major: bool,
+    **more: Any,
+) -> NativeCall:
+    (N, D), double, biased = data.shape, data.dtype == torch.float64, load(cell).biased(len(weights))
+    form = Form(cell, way, double, N, D, H, tuple(sizes), batch_major, biased, mask is not None, **more)
+    return NativeCall(form, data, weights, mask)
+
+
 def forward(
     data: Tensor,
     weights: Tensors,
@@ -56,12 +72,8 @@ def forward(
     data, weights, extras, state = data.contiguous(), _contiguous(weights), _contiguous(extras), _contiguous(state)
     mask = mask if mask is None else mask.contiguous()
     outputs, finals, share, tape, others = _empty_results(a, data, weights, sizes[0], train)
-    (N, H), way = outputs.shape, "train" if train else "use"
-    form = Form(
-        cell, way, data.dtype == torch.float64, N, data.shape[1], H, tuple(sizes), batch_major,
-        loaded.biased(len(weights)), mask is not None,
-    )  # fmt: skip
-    call = NativeCall(form, data, weights, mask)
+    H, way = outputs.shape[1], "train" if train else "use"
+    call = _call(cell, way, data, weights, mask, H, sizes, batch_major)
     s, kept = call.scan, share
     if kept is None:
         kept = outputs if loaded.shares_outputs[way] else _empty_share(data, a.gates * H)
@@ -109,11 +121,8 @@ def backward(
     mask = mask if mask is None else mask.contiguous()
     N, H = outputs.shape
     roomy = sum(2**k for k, weight in enumerate(weights[:2]) if _wants_room(weight))
-    form = Form(
-        cell, "back", data.dtype == torch.float64, N, data.shape[1], H, tuple(sizes), batch_major,
-        loaded.biased(len(weights)), mask is not None, clip, norms, roomy,
-    )  # fmt: skip
-    call = NativeCall(form, data, weights, mask)
+    more = {"clip": clip, "norms": norms, "roomy": roomy}
+    call = _call(cell, "back", data, weights, mask, H, sizes, batch_major, **more)
     s, rest = call.scan, list(saved)
     s.xi = None if xi is None else xi.data_ptr()
     share = rest.pop(0) if a.reads_share else None
@@ -128,16 +137,12 @@ def backward(
     found = _empty_gradients(data, weights, extras, state, a.states, for_data, for_state, norms)
     d_data, d_weights, d_extras, d_state, traced = found
     s.d_data = d_data.data_ptr() if for_data else None
-    for name, weight in zip(loaded.weight_names[form.biased], d_weights, strict=True):
+    for name, weight in zip(loaded.weight_names[bool(s.biased)], d_weights, strict=True):
         setattr(s, f"d_{name}", weight.data_ptr())
     call.point(
         extra=extras, initial=state or [None] * a.states, state=[outputs, *rest], d_final=gradients[1:],
-        d_extra=d_extras, d_initial=d_state, norms=traced,
+        d_extra=d_extras, d_initial=d_state if for_state else [], norms=traced,
     )  # fmt: skip
-    if not for_state:
-        s.d_initial = None
-    if not norms:
-        s.norms = None
     call.run(backward=True)
     return [d_data, *d_weights, *d_extras, *d_state, *traced]
 
