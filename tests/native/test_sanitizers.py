@@ -18,7 +18,7 @@ import recur
 from recur.bptt import BPTT
 from recur.cells import Cell
 from recur.native import library
-from recur.scan.native_call import NativeCall
+from recur.native.call import NativeCall
 from tests.support import Case, core, needs_core
 
 pytestmark = needs_core

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from recur.bptt import BPTT
-from recur.scan.native_call import NativeCall
+from recur.native.call import NativeCall
 from tests.support import ISAS, NATIVE_CELLS, Case, core, needs_core
 
 pytestmark = needs_core

@@ -17,7 +17,8 @@ from torch.nn.functional import linear
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from recur.errors import DeviceError, DtypeError, OptionError, ShapeError
-from recur.scan import NativeStack, native_cannot, native_program
+from recur.native import compiled
+from recur.native.stack import NativeStack
 
 if TYPE_CHECKING:
     from recur.layers.recurrent import Recurrent
@@ -152,11 +153,11 @@ def _stack(net: Recurrent, x: Tensor) -> NativeStack | None:
     # the network's own dictionary holds all weights, and reading it costs a fraction of what asking for them does.
     weights = net.parameters() if net._modules else net._parameters.values()
     stamps = [(weight._version, weight.data_ptr()) for weight in weights if weight is not None]
-    stamp = [_optimised, len(x), x.dtype, native_program(net.cell, net.bias), torch.get_num_threads(), stamps]
+    stamp = [_optimised, len(x), x.dtype, compiled.assembled(net.cell, net.bias), torch.get_num_threads(), stamps]
     kept = _STACKS.get(net)
     if kept is None or kept[0] != stamp:
         _check(net, x, None)
-        able = native_cannot(net.cell, x, net.bias) is None
+        able = compiled.unsupported_reason(net.cell, x, net.bias) is None
         layers = [net.weights(f"_l{layer}") for layer in range(net.layers)]
         kept = _STACKS[net] = stamp, NativeStack(net.cell, layers, len(x)) if able else None
     return kept[1]

@@ -71,7 +71,7 @@ class Backend(Protocol):
 
     name: str
 
-    def refuses(self, call: Call) -> str | None:
+    def unsupported_reason(self, call: Call) -> str | None:
         """Why this backend cannot run the call, or None if it can."""
 
     def run(self, call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:

@@ -14,7 +14,7 @@ from recur.scan.call import Call, Carry, Finals
 name = "loop"
 
 
-def refuses(call: Call) -> str | None:
+def unsupported_reason(call: Call) -> str | None:
     return None
 
 

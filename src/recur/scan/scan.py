@@ -12,13 +12,13 @@ from torch import Tensor
 from recur.bptt import BPTT
 from recur.cells.cell import Cell, Weights, check_cell
 from recur.errors import BackendError, unknown
-from recur.scan import check, loop, native_backend, torch_backend
+from recur.scan import check, loop, native, torch_backend
 from recur.scan.call import Backend, Call
 from recur.scan.packing import Packing
 from recur.scan.trace import Trace
 
 BACKENDS: dict[str, Backend | ModuleType] = {
-    "native": native_backend,
+    "native": native,
     "torch": torch_backend,
     "loop": loop,
 }
@@ -137,9 +137,9 @@ def check_backend(backend: object) -> None:
 
 def _choose(call: Call, backend: str) -> str:
     if backend == "auto":
-        return next(name for name, module in BACKENDS.items() if module.refuses(call) is None)
+        return next(name for name, module in BACKENDS.items() if module.unsupported_reason(call) is None)
     check_backend(backend)
-    reason = BACKENDS[backend].refuses(call)
+    reason = BACKENDS[backend].unsupported_reason(call)
     if reason is not None:
         raise BackendError(f"backend {backend!r} cannot run this: {reason}; take backend='auto' or 'loop'")
     return backend

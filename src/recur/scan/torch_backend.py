@@ -34,7 +34,7 @@ def _kernel(cell: Cell) -> Callable[..., Any] | None:
     return None
 
 
-def refuses(call: Call) -> str | None:
+def unsupported_reason(call: Call) -> str | None:
     if _kernel(call.cell) is None:
         return f"torch.nn has no {call.cell!r}"
     if call.trace.wanted:

@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from recur.cells import Cell
-from recur.scan import formulas, scan
-from recur.scan.formulas import FORMULAS
+from recur.program import formulas
+from recur.program.formulas import FORMULAS
+from recur.scan import scan
 from tests.support import needs_core
 
 pytestmark = needs_core

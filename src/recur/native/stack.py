@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from recur.cells.cell import Cell
-from recur.scan.native_backend import operands
-from recur.scan.native_call import Form, NativeCall
+from recur.native.call import Form, NativeCall
+from recur.native.compiled import operands
 
 
 class NativeStack:

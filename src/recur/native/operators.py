@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from recur.errors import BackendError
-from recur.scan.native_call import load
-from recur.scan.native_run import Tensors, backward, backward_shapes, forward, forward_shapes
+from recur.native.call import load
+from recur.native.run import Tensors, backward, backward_shapes, forward, forward_shapes
 
 LIBRARY = torch.library.Library("recur", "DEF")
 LIBRARY.define(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from recur.native import library
-from recur.scan.assembly import Assembly, Code
+from recur.program.assembly import Assembly, Code
 
 WAYS = ("use", "train", "back")
 

@@ -1,8 +1,7 @@
-"""Any pointwise cell on the CPU at the speed of a hand-written kernel: the C++ core."""
+"""A cell compiled for the C++ core: its programs as text, made once, and the operands of a call."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -13,24 +12,16 @@ from torch.autograd import forward_ad
 
 from recur.cells.cell import GATE_WEIGHTS, Cell, Weights
 from recur.native import library
-from recur.scan.assembly import assemble
-from recur.scan.call import Call
-from recur.scan.program import NotPointwiseError, Step, read_step
+from recur.program.assembly import assemble
+from recur.program.step import NotPointwiseError, Step, read_step
 
-name = "native"
 KEPT_AS = "_assembled"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def refuses(call: Call) -> str | None:
-    if call.mask is not None and call.mask.requires_grad and torch.is_grad_enabled():
-        return "it gives no gradient to the mask, which asks for one"
-    return cannot(call.cell, call.x, "bias_ih" in call.weights)
-
-
-def cannot(cell: Cell, x: Tensor, biased: bool) -> str | None:
-    """Why this backend cannot run a cell on inputs such as x, or None if it can."""
+def unsupported_reason(cell: Cell, x: Tensor, biased: bool) -> str | None:
+    """Why the core cannot run a cell on inputs such as x, or None if it can."""
     if missing := _missing():
         return f"its C++ core is missing: {missing} (recur doctor says more)"
     if x.device.type != "cpu":
@@ -43,23 +34,6 @@ def cannot(cell: Cell, x: Tensor, biased: bool) -> str | None:
         return "transforms of torch.func and forward-mode derivatives need each operation in PyTorch"
     found = assembled(cell, biased)
     return found if isinstance(found, str) else None
-
-
-def run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
-    from recur.scan import native_op
-
-    text, given, extras = operands(call.cell, call.weights)
-    batch_major = call.packing is None
-    data = call.x.reshape(-1, call.x.shape[-1]) if batch_major else call.data
-    xi = call.xi
-    if xi is not None and batch_major:
-        xi = xi.view(len(call.sizes), -1).t().contiguous()
-    record = functools.partial(call.trace.keep, batch_major=batch_major) if call.trace.wanted else None
-    options = (call.mask, xi, call.sizes, batch_major, call.bptt.clip or 0.0, text)
-    outputs, *rest = native_op.scan_op(record, data, given, extras, list(call.start or ()), *options)
-    if batch_major:
-        outputs = outputs.view(*call.x.shape[:2], -1)
-    return outputs, tuple(rest[: len(call.cell.states)])
 
 
 def operands(cell: Cell, weights: Weights) -> tuple[str, list[Tensor], list[Tensor]]:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import recur.scan.native_op  # noqa: F401  registers the operators
+import recur.native.operators  # noqa: F401  registers the operators
 from recur.layers import Recurrent
-from recur.scan.native_backend import operands
+from recur.native.compiled import operands
 from tests.support import Case, all_close, needs_core
 
 pytestmark = needs_core

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from recur.cells import Cell, make_cell
 from recur.errors import BackendError, CellError
+from recur.program.assembly import Assembly, assemble
+from recur.program.step import read_step
 from recur.scan import scan
-from recur.scan.assembly import Assembly, assemble
-from recur.scan.program import read_step
 from tests.support import Case, all_close, needs_core, random_state, random_weights
 
 pytestmark = needs_core

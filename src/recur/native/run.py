@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recur.scan.assembly import Assembly
-from recur.scan.native_call import Form, NativeCall, load
+from recur.native.call import Form, NativeCall, load
+from recur.program.assembly import Assembly
 
 Tensors = list[Tensor]
 

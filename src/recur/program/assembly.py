@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from recur.cells.cell import Cell
-from recur.scan.expressions import COSTLY, Expressions
-from recur.scan.program import Step, differentiate
+from recur.program.derivative import differentiate
+from recur.program.expressions import COSTLY, Expressions
+from recur.program.step import Step
 
 FUSED = {  # an outer operation, an inner one that nothing else needs and where it stands, as one instruction
     ("sigmoid", "add", 0): "sigmoid_sum",
@@ -74,7 +75,7 @@ def assemble(cell: Cell, step: Step, biased: bool) -> Assembly:
     E = len(step.prepared)
     forward_only = len(t.nodes)
     arriving = [t.leaf("g", j) for j in range(J)]
-    gradient = differentiate(step, arriving)
+    gradient = differentiate(step.terms, step.states, arriving)
     nothing = t.number(0)
     d_share = [gradient.get(("x", g), nothing) for g in range(G)]
     d_product = [gradient.get(("h", r), nothing) for r in range(R)]

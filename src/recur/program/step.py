@@ -1,4 +1,4 @@
-"""A cell's step, read once: as expressions, and their derivative in reverse mode.
+"""A cell's step, read once, as expressions.
 
 The step is traced by torch.fx. What is pointwise, is written down (see formulas.py); what is not, or looks at the
 numbers to decide what to do, is refused by name. What was read is then compared with the step itself on other numbers,
@@ -8,7 +8,6 @@ values and gradients: what a trace does not show, such as a derivative of the st
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +17,9 @@ from torch import Tensor, fx, nn
 
 from recur.cells.cell import Cell, check_step
 from recur.errors import CellError, RecurError
-from recur.scan.expressions import Expressions
-from recur.scan.formulas import FORMULAS
+from recur.program.derivative import differentiate
+from recur.program.expressions import Expressions
+from recur.program.formulas import FORMULAS
 
 
 class NotPointwiseError(CellError):
@@ -78,8 +78,7 @@ def _compare(
             wanted = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
 
     with torch.no_grad():
-        step = Step(terms, states, Expressions(), [])
-        gradient = differentiate(step, [terms.leaf("g", j) for j in range(len(states))])
+        gradient = differentiate(terms, states, [terms.leaf("g", j) for j in range(len(states))])
         known = {**leaves, **{("g", j): arrived for j, arrived in enumerate(arriving)}}
         for name, value, part in zip(cell.states, terms.evaluate(states, known), result, strict=True):
             if not _equal(value.expand_as(part), part):
@@ -178,78 +177,3 @@ def _prepare(terms: Expressions, states: list[int]) -> Step:
             renamed[state] = made.leaf("w", len(prepared))
             prepared.append(state)
     return Step(made, [renamed[state] for state in states], terms, prepared)
-
-
-def differentiate(step: Step, gradients: Sequence[int]) -> dict[tuple[str, int], int]:
-    """∂L/∂leaf for every leaf of a step, given ∂L/∂state as values: reverse mode, from the last value to the first."""
-    t = step.terms
-    adjoint: dict[int, int] = {}
-
-    def add(value: int, gradient: int) -> None:
-        adjoint[value] = t("add", adjoint[value], gradient) if value in adjoint else gradient
-
-    for state, gradient in zip(step.states, gradients, strict=True):
-        add(state, gradient)
-    found: dict[tuple[str, int], int] = {}
-    for value in reversed(t.reached_from(step.states)):
-        if value not in adjoint:
-            continue
-        op, args, leaf = t[value]
-        if op in ("x", "h", "s", "w"):
-            found[op, int(leaf)] = adjoint[value]
-        elif op != "number":
-            for arg, share in zip(args, _gradients(t, op, args, value, adjoint[value]), strict=True):
-                if share is not None and t[arg].op != "number":
-                    add(arg, share)
-    return found
-
-
-def _gradients(t: Expressions, op: str, args: tuple[int, ...], y: int, g: int) -> list[int | None]:
-    """The gradient of each argument of y = op(args), given that of y; at a kink, what PyTorch takes."""
-    a, b = args[0], args[-1]
-    half, one, two = t.number(0.5), t.number(1), t.number(2)
-    match op:
-        case "neg":
-            return [t("neg", g)]
-        case "add":
-            return [g, g]
-        case "sub":
-            return [g, t("neg", g)]
-        case "mul":
-            return [t("mul", g, b), t("mul", g, a)]
-        case "div":
-            share = t("div", g, b)
-            return [share, t("neg", t("mul", share, y))]
-        case "sigmoid" | "tanh":
-            return [t(f"d_{op}", g, y)]
-        case "relu":  # from its result, which is often a state and there anyway
-            return [t("select", t("less", t.number(0), y), g, t.number(0))]
-        case "exp":
-            return [t("mul", g, y)]
-        case "expm1":
-            return [t("mul", g, t("add", y, one))]
-        case "log":
-            return [t("div", g, a)]
-        case "log1p":
-            return [t("div", g, t("add", a, one))]
-        case "sqrt":
-            return [t("div", g, t("mul", two, y))]
-        case "sin":
-            return [t("mul", g, t("cos", a))]
-        case "cos":
-            return [t("neg", t("mul", g, t("sin", a)))]
-        case "erf":
-            bell = t("exp", t("neg", t("mul", a, a)))
-            return [t("mul", g, t("mul", t.number(2 / math.sqrt(math.pi)), bell))]
-        case "abs":
-            return [t("mul", g, t("sign", a))]
-        case "minimum" | "maximum":  # shared where both are equal
-            wins = t("less", a, b) if op == "minimum" else t("less", b, a)
-            share = t("add", wins, t("mul", half, t("equal", a, b)))
-            return [t("mul", g, share), t("mul", g, t("sub", one, share))]
-        case "select":
-            nothing = t.number(0)
-            return [None, t("select", a, g, nothing), t("select", a, nothing, g)]
-        case "sign" | "less" | "less_equal" | "equal":
-            return [None] * len(args)
-    raise AssertionError(op)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from recur.scan.expressions import OPERATIONS, Expressions
+from recur.program.expressions import OPERATIONS, Expressions
 
 Formula = Callable[..., int]
 

@@ -1,0 +1,10 @@
+"""The compiler of steps: a cell's step is traced once, differentiated, and assembled into a short program.
+
+    formulas.py      PyTorch's pointwise functions by name: what a step may be written in
+    step.py          trace → expressions, compared with the step itself
+    expressions.py   values made of values, each written once
+    derivative.py    ∂L/∂leaf of every leaf, as expressions
+    assembly.py      expressions → instructions, places, and what is saved for the way back
+
+What runs a program or prints it (the C++ core's interpreter today) reads an `Assembly` and nothing else.
+"""
