@@ -14,6 +14,7 @@ in such a file are escapes read.
 
 from __future__ import annotations
 
+import io
 import itertools
 import re
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from typing import TextIO
 import numpy as np
 
 from recur.errors import TextError
+from recur.files import replacing
 from recur.ngram.model import Floats, Level, NGram
 from recur.text.tokens import BOS, SPECIALS, Ids, Tokenizer, Words
 from recur.text.vocab import Vocab
@@ -38,7 +40,8 @@ NEVER = -99.0
 def write_arpa(model: NGram, path: Path | str) -> None:
     tokens = [_TO_ARPA.get(token) or _escape(token) for token in model.vocab.tokens]
     plain = all(_TO_ARPA.get(token, token) == name for token, name in zip(model.vocab.tokens, tokens, strict=True))
-    with Path(path).open("w", encoding="utf-8") as out:
+    with replacing(Path(path)) as stream:
+        out = io.TextIOWrapper(stream, "utf-8", newline="\n")
         out.write("" if plain else f"{ESCAPED}\n\n")
         written = [_rows(model, k) for k in range(model.order)]
         out.write("\\data\\\n")
@@ -48,6 +51,7 @@ def write_arpa(model: NGram, path: Path | str) -> None:
         for k, rows in enumerate(written):
             _write_level(out, model, k, rows, names)
         out.write("\n\\end\\\n")
+        out.detach()  # flushed, and the stream is left open: it is not ours to close
 
 
 def _rows(model: NGram, k: int) -> Ids:

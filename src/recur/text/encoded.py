@@ -10,15 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
 from recur.errors import TextError
+from recur.files import replacing, write_atomically
 from recur.text.corpus import Corpus
 from recur.text.tokens import Ids
 from recur.text.vocab import Vocab
@@ -41,8 +39,8 @@ def encoded(corpus: Corpus, vocab: Vocab, folder: Path | None = None) -> Ids:
     if count is None:
         folder.mkdir(parents=True, exist_ok=True)
         count = _write(corpus, vocab, data, dtype)
-        with _placed(about) as out:
-            out.write(json.dumps({"tokens": count, "dtype": dtype.str, "text": corpus.name}).encode())
+        content = {"tokens": count, "dtype": dtype.str, "text": corpus.name}
+        write_atomically(about, json.dumps(content).encode())
     if not count:
         return np.empty(0, dtype)
     return np.memmap(data, dtype, "r", shape=(count,))
@@ -66,24 +64,10 @@ def _write(corpus: Corpus, vocab: Vocab, data: Path, dtype: np.dtype[np.generic]
             sha.update(piece.encode())
             yield piece
 
-    with _placed(data) as out:
+    with replacing(data) as out:
         for ids in vocab.encode_pieces(hashed()):
             out.write(ids.astype(dtype).tobytes())
             count += len(ids)
         if sha.hexdigest() != corpus.digest:
             raise TextError(f"{corpus.name} changed while it was being read")
     return count
-
-
-@contextmanager
-def _placed(path: Path) -> Iterator[BinaryIO]:
-    """A file written beside its place and moved there when it is whole and on disk."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            yield out
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(name, path)
-    finally:
-        Path(name).unlink(missing_ok=True)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from recur.errors import OptionError, TextError
+from recur.files import write_atomically
 from recur.text.corpus import Corpus
 from recur.text.cutting import whole_words
 from recur.text.tokens import (
@@ -153,7 +154,7 @@ class Vocab:
         return vocab
 
     def save(self, path: Path) -> None:
-        path.write_text(self.to_json(), encoding="utf-8")
+        write_atomically(path, self.to_json().encode())
 
     @staticmethod
     def load(path: Path) -> Vocab:

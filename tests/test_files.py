@@ -1,0 +1,74 @@
+"""Files are the old ones or the new ones, whatever happens in between."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from recur.files import replacing, write_atomically
+
+
+def test_content_arrives_and_nothing_else_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_atomically(path, b"one")
+    write_atomically(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_block_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    write_atomically(path, b"old")
+
+    def fail_halfway() -> None:
+        with replacing(path) as out:
+            out.write(b"half of the n")
+            out.flush()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail_halfway()
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="SIGKILL is POSIX's")
+def test_a_killed_process_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    write_atomically(path, b"old")
+    code = (
+        "import os, signal, sys; from pathlib import Path; from recur.files import replacing\n"
+        "with replacing(Path(sys.argv[1])) as out:\n"
+        "    out.write(b'new' * 100_000); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == -signal.SIGKILL
+    assert path.read_bytes() == b"old"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="permissions are POSIX's")
+def test_others_may_read_it_as_any_file(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "ours", b"")
+    (tmp_path / "any").write_bytes(b"")
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "any").stat().st_mode
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links and devices are POSIX's")
+def test_links_and_devices(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("target")
+    write_atomically(tmp_path / "link", b"content")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_bytes() == b"content"
+    write_atomically(Path("/dev/null"), b"nowhere")
+
+
+def test_errors_name_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing" / "a.txt", tmp_path):
+        with pytest.raises(OSError, match="No such file|Is a directory") as caught:
+            write_atomically(path, b"")
+        assert caught.value.filename == str(path.resolve())
+    write_atomically(tmp_path / ("long" * 63), b"")  # 252 of 255 characters: the part's name is no longer than that
