@@ -9,7 +9,6 @@ from cyclopts import App, Parameter
 
 from recur.cli.options import Common
 from recur.cli.screen import Screen
-from recur.errors import OptionError
 
 verb = App(
     help_epilogue="""Examples:
@@ -36,16 +35,14 @@ def lab(
     experiment
         Which argument to see.
     """
+    from recur.plotting import save
     from recur.probes.lab import EXPERIMENTS
 
     screen = Screen(common)
     path = figure or Path(f"{experiment}.png")
     with screen.busy(experiment):
         found = EXPERIMENTS[experiment](common.seed)
-        try:
-            found.figure.savefig(path, dpi=150)
-        except ValueError as error:  # a format that matplotlib does not know
-            raise OptionError(f"{path}: {error}") from None
+        save(found.figure, path)
     screen.show(found.paragraph)
     screen.note(f"drawn to {path}")
     screen.result(

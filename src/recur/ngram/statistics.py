@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recur.errors import OptionError, RecurError, TextError
+from recur.errors import TextError
 from recur.ngram.counts import Counts, Sequences, places
 from recur.ngram.stopwords import STOP_WORDS
+from recur.plotting import new_figure, save
 from recur.text.corpus import Corpus
 from recur.text.tokens import SPECIALS, UNK, Ids
 from recur.text.vocab import Vocab
@@ -132,14 +133,7 @@ def _novel(counts: Counts, sequences: Sequences, V: int) -> dict[int, float]:
 
 def figure(statistics: Statistics, path: str, title: str) -> None:
     """Counts against ranks for single tokens, pairs and triples, on logarithmic axes, with the fitted lines."""
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-    except ImportError:
-        raise RecurError("a figure needs matplotlib: pip install 'recur[plot]'") from None
-    fig, axes = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
+    drawing, (axes,) = new_figure(height=4.4)
     for zipf, name in zip(statistics.zipf, ("single", "pairs", "triples"), strict=True):
         ranks = np.arange(1, zipf.types + 1)
         shown = np.unique(np.geomspace(1, zipf.types, 400).round().astype(int)) - 1
@@ -150,9 +144,4 @@ def figure(statistics: Statistics, path: str, title: str) -> None:
     axes.set(xlabel="rank", ylabel="count", ylim=(0.7, None))
     axes.set_title(title if title.isascii() else "", parse_math=False)
     axes.legend()
-    try:
-        fig.savefig(path, dpi=150)
-    except ValueError as error:  # a format it does not know
-        raise OptionError(f"{path}: {error}") from None
-    finally:
-        plt.close(fig)
+    save(drawing, path)

@@ -6,31 +6,31 @@ flow_figure(seen.numbers)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recur.errors import RecurError
+from recur.plotting import new_figure
 from recur.probes.spectrum import as_points
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from recur.probes.report import Report
 
 COLOURS = ("#2f6fde", "#d9622b", "#1f9d7a", "#a44fc4", "#b8860b", "#6b7280", "#c2385a", "#3a9ad9")
 STYLES = ("-", "--", ":")
 
 Numbers = Mapping[str, Any]
+Curve = Sequence[float | None]
+"""None where nothing was measured."""
 
 
-def canvas(columns: int = 1, width: float = 6.4, height: float = 3.2) -> tuple[Any, list[Any]]:
-    """A figure and its axes, without touching pyplot's state."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise RecurError("figures need matplotlib: pip install 'recur[plot]'") from None
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = list(np.atleast_1d(figure.subplots(1, columns)))
+def canvas(columns: int = 1, width: float = 6.4, height: float = 3.2) -> tuple[Figure, list[Axes]]:
+    """A figure in the colours of the report, and its axes side by side."""
+    figure, axes = new_figure(columns=columns, width=width, height=height)
     for axis in axes:
         axis.set_prop_cycle(color=COLOURS)
         axis.grid(True, lw=0.4, alpha=0.5)
@@ -38,7 +38,7 @@ def canvas(columns: int = 1, width: float = 6.4, height: float = 3.2) -> tuple[A
     return figure, axes
 
 
-def flow_figure(numbers: Numbers) -> Any:
+def flow_figure(numbers: Numbers) -> Figure:
     """Norms against the lag, full beside truncated and randomized."""
     figure, (axis,) = canvas()
     for style, (mode, found) in zip(STYLES, numbers["modes"].items(), strict=False):
@@ -53,7 +53,7 @@ def flow_figure(numbers: Numbers) -> Any:
     return figure
 
 
-def jacobian_figure(numbers: Numbers) -> Any:
+def jacobian_figure(numbers: Numbers) -> Figure:
     """Singular values of ∂s_t/∂s_{t−k} for several k, and Lyapunov exponents."""
     figure, (left, right) = canvas(2)
     layer, part = next(iter(numbers.items()))
@@ -69,7 +69,7 @@ def jacobian_figure(numbers: Numbers) -> Any:
     return figure
 
 
-def spectrum_figure(numbers: Numbers) -> Any:
+def spectrum_figure(numbers: Numbers) -> Figure:
     """Eigenvalues of W on the unit circle, and ‖Wᵗ‖ as t grows."""
     figure, (left, right) = canvas(2)
     angle = np.linspace(0, 2 * np.pi, 200)
@@ -85,7 +85,7 @@ def spectrum_figure(numbers: Numbers) -> Any:
     return figure
 
 
-def path_figure(numbers: Numbers) -> Any:
+def path_figure(numbers: Numbers) -> Figure:
     """The memory's own path, the others, and their sum, by lag."""
     figure, axes = canvas(len(numbers))
     for axis, (layer, part) in zip(axes, numbers.items(), strict=True):
@@ -99,7 +99,7 @@ def path_figure(numbers: Numbers) -> Any:
     return figure
 
 
-def gate_figure(numbers: Numbers) -> Any:
+def gate_figure(numbers: Numbers) -> Figure:
     """Where each gate stands, layer by layer."""
     gates = [(layer, gate, seen) for layer, found in numbers.items() for gate, seen in found.items()]
     figure, axes = canvas(len(gates), width=max(6.4, 1.6 * len(gates)), height=2.2)
@@ -112,7 +112,7 @@ def gate_figure(numbers: Numbers) -> Any:
     return figure
 
 
-def curves_figure(lines: Mapping[str, Any], x: Any = None, **labels: str) -> Any:
+def curves_figure(lines: Mapping[str, Curve], x: Sequence[float] | None = None, **labels: str) -> Figure:
     """Several curves on one pair of axes."""
     figure, (axis,) = canvas()
     for name, values in lines.items():
@@ -122,7 +122,7 @@ def curves_figure(lines: Mapping[str, Any], x: Any = None, **labels: str) -> Any
     return figure
 
 
-def training_figure(numbers: Numbers) -> Any:
+def training_figure(numbers: Numbers) -> Figure:
     """Losses on the left; the gradient's norm and the share of clipped steps on the right."""
     figure, (left, right) = canvas(2)
     for name in ("train_loss", "valid_loss"):
@@ -136,14 +136,14 @@ def training_figure(numbers: Numbers) -> Any:
     return figure
 
 
-def context_figure(numbers: Numbers) -> Any:
+def context_figure(numbers: Numbers) -> Figure:
     figure, (axis,) = canvas()
     axis.semilogx(numbers["lengths"], numbers["losses"], "o-", ms=4, base=2)
     axis.set(xlabel="tokens of context", ylabel="nats a token")
     return figure
 
 
-FIGURES: dict[str, Callable[[Numbers], Any]] = {
+FIGURES: dict[str, Callable[[Numbers], Figure]] = {
     "training": training_figure,
     "gradient flow": flow_figure,
     "Jacobians": jacobian_figure,
@@ -166,7 +166,7 @@ FIGURES: dict[str, Callable[[Numbers], Any]] = {
 }
 
 
-def figures(report: Report) -> dict[str, Any]:
+def figures(report: Report) -> dict[str, Figure]:
     """All that can be drawn of what was seen, in the order of the report."""
     found = {}
     for finding in report.findings:

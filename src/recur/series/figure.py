@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from recur.errors import RecurError
+from recur.plotting import new_figure, save
 from recur.series.rolling import Rolling
 from recur.series.table import SeriesTable
 
 
 def draw(table: SeriesTable, result: Rolling, path: str) -> None:
     """The end of each series, and forecasts from origins that lie a horizon apart, to a file (.png, .svg or .pdf)."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise RecurError("figures need matplotlib: pip install 'recur[plot]'") from None
     T, n, columns = len(table), result.first, len(table.targets)
     horizon = max(map(len, result.given))
     begin = max(0, n - 3 * (T - n))
-    picture = Figure(figsize=(9, 3.2 * columns), layout="constrained")
+    figure, all_axes = new_figure(rows=columns, width=9, height=3.2 * columns)
     middle = result.quantiles.index(0.5)
-    for column, axes in enumerate(picture.subplots(columns, 1, squeeze=False)[:, 0]):
+    for column, axes in enumerate(all_axes):
         axes.plot(np.arange(begin, T), table.values[begin:, column], color="black", lw=1, label=table.targets[column])
         for k in range(0, len(result.given), horizon):
             made = result.given[k][:, column]
@@ -33,7 +29,4 @@ def draw(table: SeriesTable, result: Rolling, path: str) -> None:
             ticks = np.linspace(begin, T - 1, 7).astype(int)
             axes.set_xticks(ticks, [table.dates[t] for t in ticks])
         axes.legend(frameon=False)
-    try:
-        picture.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise RecurError(f"{path} cannot be drawn: {error}") from None
+    save(figure, path)
