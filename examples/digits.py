@@ -59,7 +59,7 @@ class Reader(nn.Module):
         if self.how == "grid":
             self.body, width = Grid("net" if name == "rnn" else "lstm", 1, H, corners=4), 4 * H
         else:
-            self.body, width = Recurrent(cell, 8 if self.how == "rows" else 1, H, bidirectional=True), 2 * H
+            self.body, width = Recurrent(cell, 8 if self.how == "rows" else 1, H, direction="both"), 2 * H
         self.output = nn.Linear(width, 10)
 
     def forward(self, images: Tensor) -> Tensor:

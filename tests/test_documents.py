@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from recur.cells import Cell, cell_names
-from recur.layers import Recurrent
+from recur.layers import Init, Recurrent
 
 ROOT = Path(__file__).parent.parent
 
@@ -58,4 +58,4 @@ def test_the_worked_example_of_contributing_is_a_cell() -> None:
     exec(source, namespace)
     cell = namespace["UGRNN"]()
     assert isinstance(cell, Cell)
-    Recurrent(cell, 3, 4, forget_bias=1.0)
+    Recurrent(cell, 3, 4, init=Init(forget_bias=1.0))

@@ -71,7 +71,7 @@ def test_what_does_not_fit() -> None:
     with pytest.raises(OptionError, match="unknown condition 'inital'; did you mean 'initial'"):
         Conditioned("gru", D, H, C, "inital")
     with pytest.raises(OptionError, match="forward only"):
-        Conditioned("gru", D, H, C, "input", bidirectional=True)
+        Conditioned("gru", D, H, C, "input", direction="both")
     net = Conditioned("gru", D, H, C, "aligned")
     with pytest.raises(ShapeError, match="as many steps as the inputs, 5; got"):
         net(torch.randn(B, T, D), torch.randn(B, T - 1, C))

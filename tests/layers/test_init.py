@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from recur.layers import Recurrent
+from recur.layers import Depth, Init, Recurrent
 from tests.support import DOUBLE, close
 
 I = torch.eye(6, **DOUBLE)
@@ -57,7 +57,7 @@ def test_the_cells_own_weights_start_as_the_cell_says() -> None:
     assert u.min() >= 0
     assert u.max() <= 1
     assert abs(u.mean().item() - 0.5) < 0.03
-    deep = Recurrent("leaky", 4, 6, transition_depth=1, **DOUBLE)
+    deep = Recurrent("leaky", 4, 6, depth=Depth(transition=1), **DOUBLE)
     close(deep.a_l0.detach(), Recurrent("leaky", 4, 6, **DOUBLE).a_l0.detach())
 
 
@@ -71,7 +71,7 @@ def test_normal() -> None:
     ("cell", "gate", "gates"), [("lstm", 1, 4), ("peephole", 1, 4), ("gru", 1, 3), ("gru2014", 1, 3)]
 )
 def test_a_forget_bias_goes_to_the_gate_that_keeps(cell: str, gate: int, gates: int) -> None:
-    net = Recurrent(cell, 4, 6, init="glorot", forget_bias=1.5, bidirectional=True, **DOUBLE)
+    net = Recurrent(cell, 4, 6, init=Init("glorot", forget_bias=1.5), direction="both", **DOUBLE)
     for suffix in ("_l0", "_l0_reverse"):
         weights = net.weights(suffix)
         for k, block in enumerate(weights["bias_ih"].chunk(gates)):
@@ -80,7 +80,7 @@ def test_a_forget_bias_goes_to_the_gate_that_keeps(cell: str, gate: int, gates: 
 
 
 def test_a_forget_bias_over_torchs_own_start() -> None:
-    net = Recurrent("lstm", 4, 6, forget_bias=2.0, **DOUBLE)
+    net = Recurrent("lstm", 4, 6, init=Init(forget_bias=2.0), **DOUBLE)
     total = (net.bias_ih_l0 + net.bias_hh_l0).chunk(4)
     assert (total[1] == 2).all()
     assert (total[0] != 0).all()

@@ -57,7 +57,7 @@ def test_carried_along_a_sequence_it_is_the_pool_of_all_so_far(name: str) -> Non
 
 def test_the_last_state_of_two_directions_is_where_each_ended() -> None:
     h = states()
-    found = Pooling("last", 4, bidirectional=True)(h, LENGTHS)
+    found = Pooling("last", 4, direction="both")(h, LENGTHS)
     for row, n in enumerate(LENGTHS.tolist()):
         close(found[row], torch.cat([h[row, n - 1, :2], h[row, 0, 2:]]))
 
@@ -67,5 +67,10 @@ def test_what_does_not_fit_is_refused_in_words() -> None:
         Pooling("average", 4)
     with pytest.raises(ShapeError, match="each in 1 … T=5"):
         Pooling("mean", 4)(states(), torch.tensor([5, 0, 3]))
-    with pytest.raises(OptionError, match="needs the whole sequence"):
-        Pooling("mean", 4, bidirectional=True).step(states()[:, 0])
+    with pytest.raises(OptionError, match="needs direction='forward'"):
+        Pooling("mean", 4, direction="both").step(states()[:, 0])
+
+
+def test_the_last_state_of_reading_backward_is_the_first() -> None:
+    h = states()
+    close(Pooling("last", 4, direction="backward")(h, LENGTHS), h[:, 0])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from recur.cells import Cell, DeepTransition
 from recur.errors import BackendError, CellError, OptionError, ShapeError
-from recur.layers import Recurrent
+from recur.layers import Connections, Depth, Dropout, Init, Recurrent
 from recur.scan import scan
 from tests.support import ALL_CELLS, DOUBLE, close
 
@@ -52,7 +52,7 @@ def test_layers_are_scans_one_above_the_other(name: str) -> None:
     ],
 )
 def test_the_two_halves_merge(merge: str, how: Any) -> None:
-    net = layer("gru", layers=2, bidirectional=True, merge=merge)
+    net = layer("gru", layers=2, direction="both", connections=Connections(merge=merge))
     lengths = [6, 2, 4]
     x = inputs()
     expected = x
@@ -66,7 +66,7 @@ def test_the_two_halves_merge(merge: str, how: Any) -> None:
 
 
 def test_state_goes_in_as_it_came_out() -> None:
-    net = layer("lstm", layers=2, residual=True, skip=True)
+    net = layer("lstm", layers=2, connections=Connections(residual=True, skip=True))
     x = inputs()
     whole = net(x)
     first = net(x[:, :2])
@@ -80,11 +80,9 @@ def test_state_goes_in_as_it_came_out() -> None:
 def test_one_step_at_a_time_is_the_same_sequence(name: str) -> None:
     options: Any = {
         "layers": 2,
-        "initial": "learned",
-        "residual": True,
-        "skip": True,
-        "input_depth": 1,
-        "output_depth": 1,
+        "init": Init(state="learned"),
+        "connections": Connections(residual=True, skip=True),
+        "depth": Depth(input=1, output=1),
     }
     net = layer(name, dropout=0.5, **options).eval()
     with torch.no_grad():
@@ -97,12 +95,13 @@ def test_one_step_at_a_time_is_the_same_sequence(name: str) -> None:
         close(out, whole.outputs[:, t])
     assert state is not None
     close(state[1].h, whole.state[1].h)
-    with pytest.raises(OptionError, match="reads from both ends"):
-        layer(name, bidirectional=True).step(x[:, 0])
+    for direction in ("both", "backward"):
+        with pytest.raises(OptionError, match=f"one step at a time needs direction='forward', .* has '{direction}'"):
+            layer(name, direction=direction).step(x[:, 0])
 
 
 def test_a_trace_for_every_layer_and_direction() -> None:
-    net = layer("gru", layers=2, bidirectional=True)
+    net = layer("gru", layers=2, direction="both")
     outputs, _, traces = net(inputs(), trace=True)
     outputs[:, -1].sum().backward()
     assert len(traces) == 4
@@ -113,7 +112,7 @@ def test_a_trace_for_every_layer_and_direction() -> None:
 
 
 def test_residual_adds_the_input_of_each_layer_above_the_first() -> None:
-    net = layer("gru", layers=3, residual=True)
+    net = layer("gru", layers=3, connections=Connections(residual=True))
     x = inputs()
     y = scan(net.cell, net.weights("_l0"), x).outputs
     for suffix in ("_l1", "_l2"):
@@ -122,7 +121,7 @@ def test_residual_adds_the_input_of_each_layer_above_the_first() -> None:
 
 
 def test_skip_joins_the_input_to_every_layer_and_every_layer_to_the_output() -> None:
-    net = layer("gru", layers=2, skip=True)
+    net = layer("gru", layers=2, connections=Connections(skip=True))
     x = inputs()
     first = scan(net.cell, net.weights("_l0"), x).outputs
     second = scan(net.cell, net.weights("_l1"), torch.cat([first, x], -1)).outputs
@@ -131,7 +130,7 @@ def test_skip_joins_the_input_to_every_layer_and_every_layer_to_the_output() -> 
 
 
 def test_the_three_deepenings() -> None:
-    net = layer("gru", layers=2, input_depth=2, transition_depth=1, output_depth=1)
+    net = layer("gru", layers=2, depth=Depth(2, 1, 1))
     x = inputs()
     linears = [m for m in net.input_mlp if isinstance(m, nn.Linear)]
     assert [(m.in_features, m.out_features) for m in linears] == [(D, H), (H, H)]
@@ -152,7 +151,7 @@ def test_the_three_deepenings() -> None:
 
 
 def test_dropout_is_off_outside_training() -> None:
-    wild = {"dropout": 0.5, "recurrent_dropout": 0.5, "weight_drop": 0.5, "initial": "random:1.0"}
+    wild: Any = {"dropout": Dropout(0.5, state=0.5, weights=0.5), "init": Init(state="random:1.0")}
     net = layer("lstm", layers=2, **wild).eval()
     plain = layer("lstm", layers=2)
     plain.load_state_dict(net.state_dict())
@@ -165,7 +164,7 @@ def test_dropout_is_off_outside_training() -> None:
 @pytest.mark.parametrize("variational", [True, False])
 def test_dropout_between_layers(variational: bool) -> None:
     # A second layer that copies its input shows the mask: h' = ReLU(x) with weight_ih = I.
-    net = Recurrent("indrnn", H, H, layers=2, dropout=0.4, variational=variational, **DOUBLE)
+    net = Recurrent("indrnn", H, H, layers=2, dropout=Dropout(0.4, variational=variational), **DOUBLE)
     with torch.no_grad():
         for suffix in ("_l0", "_l1"):
             weights = net.weights(suffix)
@@ -181,7 +180,7 @@ def test_dropout_between_layers(variational: bool) -> None:
 
 def test_recurrent_dropout_is_one_mask_a_sequence() -> None:
     # h' = x + m ⊙ h with U = I: h_1 = 1, and h_T counts the steps a unit remembers.
-    net = Recurrent("elman-relu", H, H, recurrent_dropout=0.5, bias=False, **DOUBLE)
+    net = Recurrent("elman-relu", H, H, dropout=Dropout(state=0.5), bias=False, **DOUBLE)
     with torch.no_grad():
         nn.init.eye_(net.weight_ih_l0)
         nn.init.eye_(net.weight_hh_l0)
@@ -194,7 +193,7 @@ def test_recurrent_dropout_is_one_mask_a_sequence() -> None:
 
 
 def test_weight_drop_acts_on_entries_of_u() -> None:
-    net = Recurrent("elman-relu", 1, 40, weight_drop=0.25, bias=False, **DOUBLE)
+    net = Recurrent("elman-relu", 1, 40, dropout=Dropout(weights=0.25), bias=False, **DOUBLE)
     with torch.no_grad():
         net.weight_ih_l0.fill_(1)
         nn.init.eye_(net.weight_hh_l0)
@@ -209,7 +208,7 @@ def test_weight_drop_acts_on_entries_of_u() -> None:
 
 
 def test_a_learned_initial_state_is_a_parameter_that_learns() -> None:
-    net = layer("lstm", layers=2, bidirectional=True, initial="learned")
+    net = layer("lstm", layers=2, direction="both", init=Init(state="learned"))
     names = {name for name, _ in net.named_parameters() if "0_l" in name}
     assert names == {f"{s}0_l{k}{d}" for s in "hc" for k in (0, 1) for d in ("", "_reverse")}
     net(inputs()).outputs.sum().backward()
@@ -217,7 +216,7 @@ def test_a_learned_initial_state_is_a_parameter_that_learns() -> None:
 
 
 def test_a_reset_returns_to_the_learned_state() -> None:
-    net = layer("gru", initial="learned")
+    net = layer("gru", init=Init(state="learned"))
     with torch.no_grad():
         net.h0_l0.normal_()
     x = inputs()
@@ -231,7 +230,7 @@ def test_a_reset_returns_to_the_learned_state() -> None:
 
 
 def test_bptt_and_reset_reach_every_layer_and_direction() -> None:
-    options: Any = {"layers": 2, "bidirectional": True, "merge": "sum"}
+    options: Any = {"layers": 2, "direction": "both", "connections": Connections("sum")}
     net = layer("gru", bptt="truncated:2", **options)
     x = inputs().requires_grad_()
     reset = torch.zeros(B, T, dtype=torch.bool)
@@ -256,13 +255,13 @@ def test_bptt_and_reset_reach_every_layer_and_direction() -> None:
 def test_gradients_pass_the_skip_and_residual_paths() -> None:
     # With the top layer's input cut off, what is left of the gradient has come around it.
     for option in ("skip", "residual"):
-        net = layer("gru", layers=2, **{option: True})
+        net = layer("gru", layers=2, connections=Connections(**{option: True}))
         with torch.no_grad():
             net.weight_ih_l1.zero_()
             net.weight_hh_l1.zero_()
         net(inputs()).outputs.sum().backward()
         assert net.weight_ih_l0.grad.abs().max() > 0, option
-    net = layer("gru", layers=2, skip=True)
+    net = layer("gru", layers=2, connections=Connections(skip=True))
     with torch.no_grad():
         net.weight_ih_l0.zero_()
         net.weight_ih_l1[:, :H] = 0
@@ -272,7 +271,7 @@ def test_gradients_pass_the_skip_and_residual_paths() -> None:
 
 
 def test_what_stands_behind_a_length_reaches_no_gradient() -> None:
-    net = layer("gru", input_depth=1, output_depth=1)
+    net = layer("gru", depth=Depth(input=1, output=1))
     x = inputs()
     x[0, 2:] = float("nan")
     net(x, lengths=[2, 6, 6]).outputs.sum().backward()
@@ -280,7 +279,7 @@ def test_what_stands_behind_a_length_reaches_no_gradient() -> None:
 
 
 def test_dropout_masks_differ_between_rows_also_when_packed() -> None:
-    net = Recurrent("elman-relu", H, H, recurrent_dropout=0.5, bias=False, **DOUBLE)
+    net = Recurrent("elman-relu", H, H, dropout=Dropout(state=0.5), bias=False, **DOUBLE)
     with torch.no_grad():
         nn.init.eye_(net.weight_ih_l0)
         nn.init.eye_(net.weight_hh_l0)
@@ -291,7 +290,7 @@ def test_dropout_masks_differ_between_rows_also_when_packed() -> None:
 
 def test_a_random_start_has_the_scale_it_was_given() -> None:
     for sigma in (0.02, 0.3):
-        net = Recurrent("elman", 1, 400, initial=f"random:{sigma}", bias=False, **DOUBLE)
+        net = Recurrent("elman", 1, 400, init=Init(state=f"random:{sigma}"), bias=False, **DOUBLE)
         with torch.no_grad():
             net.weight_ih_l0.zero_()
             nn.init.eye_(net.weight_hh_l0)
@@ -301,7 +300,7 @@ def test_a_random_start_has_the_scale_it_was_given() -> None:
 
 
 def test_a_learned_state_starts_at_zero() -> None:
-    net = layer("lstm", initial="learned")
+    net = layer("lstm", init=Init(state="learned"))
     assert (net.h0_l0 == 0).all()
     assert (net.c0_l0 == 0).all()
 
@@ -309,7 +308,7 @@ def test_a_learned_state_starts_at_zero() -> None:
 @pytest.mark.parametrize("backend", ["loop", "torch"])
 @pytest.mark.parametrize("name", ["elman", "gru", "lstm"])
 def test_autocast_runs_the_whole_scan_in_its_dtype(name: str, backend: str) -> None:
-    net = Recurrent(name, D, H, backend=backend, input_depth=1)
+    net = Recurrent(name, D, H, backend=backend, depth=Depth(input=1))
     x = torch.randn(B, T, D)
     with torch.autocast("cpu", torch.bfloat16):
         outputs = net(x).outputs
@@ -328,29 +327,17 @@ def test_autocast_runs_the_whole_scan_in_its_dtype(name: str, backend: str) -> N
         ({"layers": 0}, "layers must be a whole number ≥ 1, got 0"),
         ({"layers": 1.5}, "layers must be a whole number"),
         ({"layers": True}, "layers must be a whole number"),
-        ({"input_depth": -1}, "input_depth must be a whole number ≥ 0"),
-        ({"dropout": 1.1, "layers": 2}, "dropout must lie in 0 … 1, got 1.1"),
+        ({"direction": "backwards"}, "unknown direction 'backwards'; did you mean 'backward'"),
+        ({"direction": True}, "unknown direction True"),
+        ({"dropout": 1.1, "layers": 2}, "dropout of layers must lie in 0 … 1, got 1.1"),
         ({"init": None}, "unknown initialisation None"),
-        ({"init": "normal:-1"}, "normal takes a number ≥ 0"),
-        ({"init": "identity:nan"}, "identity takes a number ≥ 0"),
-        ({"forget_bias": "1"}, "forget_bias must be a number"),
-        ({"forget_bias": float("nan")}, "forget_bias must be a number"),
-        ({"merge": ["sum"]}, "unknown merge"),
-        ({"cell": "gru2014", "recurrent_dropout": 0.5}, "multiplies its state inside the step"),
-        ({"recurrent_dropout": -0.1}, "recurrent_dropout must lie"),
-        ({"weight_drop": float("nan")}, "weight_drop must lie"),
-        ({"merge": "average"}, "unknown merge 'average'"),
-        ({"initial": "ones"}, "initial must be zero, learned, or random:σ"),
-        ({"initial": "random:x"}, "initial must be"),
-        ({"initial": "random:-1"}, "initial must be"),
         ({"init": "xavier"}, "unknown initialisation 'xavier'"),
-        ({"init": "glorot:2"}, "glorot takes no number"),
-        ({"init": "identity:x"}, "identity takes a number"),
         ({"bptt": "half"}, "bptt 'half'"),
-        ({"cell": "mingru", "weight_drop": 0.5}, "MinGRU has no product with U"),
-        ({"cell": "indrnn", "recurrent_dropout": 0.5}, "IndRNN has no product with U"),
-        ({"cell": "elman", "forget_bias": 1.0}, "Elman has no gate that keeps"),
-        ({"bias": False, "forget_bias": 1.0}, "without biases"),
+        ({"cell": "gru2014", "dropout": Dropout(state=0.5)}, "multiplies its state inside the step"),
+        ({"cell": "mingru", "dropout": Dropout(weights=0.5)}, "MinGRU has no product with W"),
+        ({"cell": "indrnn", "dropout": Dropout(state=0.5)}, "IndRNN has no product with W"),
+        ({"cell": "elman", "init": Init(forget_bias=1.0)}, "Elman has no forget gate"),
+        ({"bias": False, "init": Init(forget_bias=1.0)}, "without biases"),
     ],
 )
 def test_an_option_out_of_range_is_refused(options: dict[str, Any], says: str) -> None:
@@ -365,7 +352,7 @@ def test_sizes_and_cells_are_refused_by_name() -> None:
     with pytest.raises(CellError, match="unknown cell 'gruu'"):
         layer("gruu")
     with pytest.raises(CellError, match="MinGRU has no product with U"):
-        layer("mingru", transition_depth=1)
+        layer("mingru", depth=Depth(transition=1))
 
 
 def test_wrong_calls_are_refused() -> None:

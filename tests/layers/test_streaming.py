@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from recur.errors import DtypeError, OptionError, ShapeError
-from recur.layers import Recurrent
+from recur.layers import Connections, Depth, Dropout, Init, Recurrent
 from recur.layers.streaming import _stack
 from tests.support import ALL_CELLS, DOUBLE, ISAS, NATIVE_CELLS, close, core, needs_core
 
@@ -86,16 +86,16 @@ def test_every_instruction_set_and_number_of_threads() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"initial": "learned"},
+        {"init": Init(state="learned")},
         {"bias": False},
-        {"skip": True, "layers": 3},
-        {"residual": True, "layers": 3},
-        {"input_depth": 1},
-        {"output_depth": 2},
-        {"transition_depth": 1},
+        {"connections": Connections(skip=True), "layers": 3},
+        {"connections": Connections(residual=True), "layers": 3},
+        {"depth": Depth(input=1)},
+        {"depth": Depth(output=2)},
+        {"depth": Depth(transition=1)},
         {"backend": "loop"},
         {"backend": "native", "layers": 2},
-        {"dropout": 0.5, "layers": 2, "recurrent_dropout": 0.5},
+        {"dropout": Dropout(0.5, state=0.5), "layers": 2},
         {"dtype": torch.float32},
     ],
     ids=str,
@@ -232,5 +232,5 @@ def test_a_stream_refuses_what_it_was_not_begun_for() -> None:
     with pytest.raises(DtypeError, match="network torch.float32"):
         stream.step(torch.zeros(2, D, **DOUBLE))
     for begin in (lambda net: net.step(torch.zeros(2, D, **DOUBLE)), lambda net: net.stream()):
-        with pytest.raises(OptionError, match="from both ends"):
-            begin(network(bidirectional=True))
+        with pytest.raises(OptionError, match="needs direction='forward'"):
+            begin(network(direction="both"))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from recur.cells import Cell
 from recur.errors import OptionError
-from recur.layers import Recurrent
+from recur.layers import Init, Recurrent
 from recur.probes import Level, Subject, xray
 from recur.probes.flow import describe, flow, gradient_flow, window
 from recur.probes.gates import activations
@@ -199,7 +199,7 @@ def test_a_window_that_cuts_memory_off_is_named() -> None:
 
 def test_the_cell_path_of_an_lstm_holds_where_the_others_fade() -> None:
     """The notes' argument: with f near 1 the gradient along c alone neither shrinks nor grows."""
-    net = Recurrent("lstm", 3, 8, forget_bias=8.0, **DOUBLE)
+    net = Recurrent("lstm", 3, 8, init=Init(forget_bias=8.0), **DOUBLE)
     with torch.no_grad():
         net.weight_hh_l0.mul_(0.2)
     seen = memory_path(Subject.of(net, sequence()))
@@ -207,7 +207,7 @@ def test_the_cell_path_of_an_lstm_holds_where_the_others_fade() -> None:
     assert part["decay"]["path"] == pytest.approx(1.0, abs=2e-3)
     assert part["share"] > 0.9
     assert "carries the gradient" in seen.finding.verdict
-    shut = Recurrent("lstm", 3, 8, forget_bias=-8.0, **DOUBLE)
+    shut = Recurrent("lstm", 3, 8, init=Init(forget_bias=-8.0), **DOUBLE)
     assert memory_path(Subject.of(shut, sequence())).numbers["layer 1"]["share"] < 0.01
 
 
@@ -232,7 +232,7 @@ def test_a_model_of_ones_own_joins_with_its_loss() -> None:
     class Classifier(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.net = Recurrent("gru", 3, 6, layers=2, bidirectional=True)
+            self.net = Recurrent("gru", 3, 6, layers=2, direction="both")
             self.head = nn.Linear(12, 2)
 
         def forward(self, x: Tensor) -> Tensor:

@@ -25,7 +25,8 @@ def theirs_and_ours(name: str, layers: int, both: bool, bias: bool, backend: str
     with torch.no_grad():
         for p in theirs.parameters():
             p.mul_(2)  # torch's start is timid: let gates move
-    ours = Recurrent(name, D, H, layers=layers, bidirectional=both, bias=bias, backend=backend, **DOUBLE)
+    direction = "both" if both else "forward"
+    ours = Recurrent(name, D, H, layers=layers, direction=direction, bias=bias, backend=backend, **DOUBLE)
     ours.load_state_dict(theirs.state_dict())
     return theirs, ours
 

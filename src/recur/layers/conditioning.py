@@ -36,7 +36,7 @@ class Conditioned(nn.Module):
         super().__init__()
         if way not in WAYS:
             raise OptionError(unknown("condition", way, WAYS))
-        if options.get("bidirectional"):
+        if options.get("direction", "forward") != "forward":
             raise OptionError("a network with a context runs forward only: its start is the context's")
         self.way, self.context_size = way, context_size
         self.by_input, self.by_start = way in ("input", "both", "aligned"), way in ("initial", "both")

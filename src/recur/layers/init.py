@@ -19,16 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from recur.cells.cell import Cell, Weights
-from recur.errors import OptionError, unknown
-
-SCHEMES = {"torch": None, "glorot": None, "orthogonal": None, "identity": 1.0, "normal": 0.01}
-"""The schemes, and the number each takes after a colon, if it takes one."""
+from recur.errors import OptionError
+from recur.layers.options import Init, parse_scheme
 
 
 @torch.no_grad()
 def initialise(cell: Cell, weights: Weights, scheme: str = "torch", forget_bias: float | None = None) -> None:
     """Fill one cell's weights in place. `forget_bias` goes to the gate that keeps the state (Jozefowicz 2015)."""
-    name, number = _parse(scheme)
+    name, number = parse_scheme(scheme)
     if name == "torch":
         H = weights["weight_ih"].shape[0] // len(cell.gates)
         bound = 1 / math.sqrt(H)  # written as torch writes it, so that the draws agree to the last bit
@@ -51,33 +49,13 @@ def initialise(cell: Cell, weights: Weights, scheme: str = "torch", forget_bias:
         _set_forget_bias(cell, weights, forget_bias)
 
 
-def check_init(cell: Cell, scheme: str, forget_bias: float | None, bias: bool) -> None:
+def check_init(cell: Cell, init: Init, bias: bool) -> None:
     """Refuse what cannot be done, before any weight is made."""
-    _parse(scheme)
-    if forget_bias is None:
-        return
     who = type(cell).__name__
-    if isinstance(forget_bias, bool) or not isinstance(forget_bias, int | float) or not math.isfinite(forget_bias):
-        raise OptionError(f"forget_bias must be a number, got {forget_bias!r}")
-    if cell.keeps is None:
-        raise OptionError(f"{who} has no gate that keeps its state, so forget_bias has nowhere to go")
-    if not bias:
+    if init.forget_bias is not None and cell.keeps is None:
+        raise OptionError(f"{who} has no forget gate, so forget_bias has nowhere to go")
+    if init.forget_bias is not None and not bias:
         raise OptionError(f"{who} is made without biases, so forget_bias has nowhere to go")
-
-
-def _parse(scheme: str) -> tuple[str, float]:
-    name, colon, written = scheme.partition(":") if isinstance(scheme, str) else ("", "", "")
-    if name not in SCHEMES:
-        raise OptionError(unknown("initialisation", scheme, SCHEMES))
-    default = SCHEMES[name]
-    try:
-        number = float(written) if colon else (default or 0.0)
-        if (colon and default is None) or not 0 <= number < math.inf:
-            raise ValueError
-        return name, number
-    except ValueError:
-        takes = "takes no number" if default is None else f"takes a number ≥ 0, as in {name}:{default}"
-        raise OptionError(f"initialisation {scheme!r}: {name} {takes}") from None
 
 
 Fill = Callable[[Tensor], object]

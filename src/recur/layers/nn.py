@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from recur import cells
 from recur.errors import OptionError, ShapeError
+from recur.layers.options import Dropout
 from recur.layers.recurrent import Recurrent
 
 
@@ -46,13 +47,16 @@ class _AsTorch(Recurrent):
             hidden_size,
             layers=num_layers,
             bias=bias,
-            dropout=dropout,
-            variational=False,
-            bidirectional=bidirectional,
+            direction="both" if bidirectional else "forward",
+            dropout=Dropout(dropout, variational=False),
             device=device,
             dtype=dtype,
         )
         self.num_layers, self.batch_first, self.proj_size = num_layers, batch_first, 0
+
+    @property
+    def bidirectional(self) -> bool:
+        return self.direction == "both"
 
     def flatten_parameters(self) -> None:
         """For code written for torch.nn; there is nothing to flatten."""

@@ -1,6 +1,6 @@
 """Many states to one: what is kept of a sequence h_1 … h_τ.
 
-    last        h_τ; of two directions, each half where its own reading ended
+    last        h_τ, where reading ended: backward that is h_1, and of two directions each half has its own end
     mean        Σ_t h_t / τ
     max         the largest value of each unit
     attention   Σ_t α_t h_t,   α = softmax(v · tanh(A h_t))         (Yang et al. 2016)
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from recur.errors import OptionError, ShapeError, unknown
+from recur.layers.options import check_direction
 
 POOLS = ("last", "mean", "max", "attention")
 
@@ -23,11 +24,11 @@ POOLS = ("last", "mean", "max", "attention")
 class Pooling(nn.Module):
     """States (B, T, H) and lengths (B,) to (B, H)."""
 
-    def __init__(self, pool: str, width: int, *, bidirectional: bool = False) -> None:
+    def __init__(self, pool: str, width: int, *, direction: str = "forward") -> None:
         super().__init__()
         if pool not in POOLS:
             raise OptionError(unknown("pooling", pool, POOLS))
-        self.pool, self.bidirectional = pool, bidirectional
+        self.pool, self.direction = pool, check_direction(direction)
         self.key = nn.Linear(width, width) if pool == "attention" else None
         self.query = nn.Linear(width, 1, bias=False) if pool == "attention" else None
 
@@ -37,10 +38,10 @@ class Pooling(nn.Module):
             raise ShapeError(f"Pooling: lengths must be (B={B},), each in 1 … T={T}, got {lengths.tolist()[:8]}")
         lengths = lengths.to(states.device)
         if self.pool == "last":
-            last = states[torch.arange(B, device=states.device), lengths - 1]
-            if not self.bidirectional:
-                return last
-            return torch.cat([last[:, : H // 2], states[:, 0, H // 2 :]], dim=-1)
+            first, last = states[:, 0], states[torch.arange(B, device=states.device), lengths - 1]
+            if self.direction == "both":
+                return torch.cat([last[:, : H // 2], first[:, H // 2 :]], dim=-1)
+            return last if self.direction == "forward" else first
         behind = (torch.arange(T, device=states.device) >= lengths[:, None])[..., None]
         if self.pool == "mean":
             return states.masked_fill(behind, 0).sum(1) / lengths[:, None]
@@ -57,8 +58,8 @@ class Pooling(nn.Module):
 
     def step(self, h: Tensor, carried: Any = None) -> tuple[Tensor, Any]:
         """One state more, (B, H): the pool of all so far, and what to hand back in with the next; None at the start."""
-        if self.bidirectional:
-            raise OptionError("a pool over both directions needs the whole sequence; it cannot be carried along one")
+        if self.direction != "forward":
+            raise OptionError(f"one step at a time needs direction='forward', this pooling has {self.direction!r}")
         if self.pool == "last":
             return h, ()
         if self.pool == "max":

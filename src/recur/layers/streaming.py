@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from recur.errors import DeviceError, DtypeError, OptionError, ShapeError
+from recur.errors import DeviceError, DtypeError, ShapeError
 from recur.native import compiled
 from recur.native.stack import NativeStack
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def one_step(net: Recurrent, x: Tensor, state: Sequence[Any] | None) -> tuple[Tensor, tuple[Any, ...]]:
-    if net.bidirectional:
-        raise OptionError("a network that reads from both ends cannot take one step at a time")
     _check(net, x, state)
     stack = _stack(net, x)
     if stack is not None:
@@ -41,17 +39,17 @@ def one_step(net: Recurrent, x: Tensor, state: Sequence[Any] | None) -> tuple[Te
         weights = net.weights(f"_l{layer}")
         own = w_of(weights[name] for name in cell.extras)
         before = state[layer] if state is not None else _start(net, f"_l{layer}", x)
-        inputs = torch.cat([below, bottom], dim=-1) if net.skip and layer else below
+        inputs = torch.cat([below, bottom], dim=-1) if net.connections.skip and layer else below
         share = linear(inputs, weights["weight_ih"], weights.get("bias_ih")).chunk(G, dim=-1)
         products: Sequence[Tensor] = ()
         if R:
             multiplied = cell.multiplied(before, own)
             products = linear(multiplied, weights["weight_hh"], weights.get("bias_hh")).chunk(R, dim=-1)
         after = s_of(cell.advance(x_of(share), h_of(products), before, own))
-        below = after[0] + below if net.residual and layer else after[0]
+        below = after[0] + below if net.connections.residual and layer else after[0]
         every.append(below)
         finals.append(after)
-    outputs = torch.cat(every, dim=-1) if net.skip else below
+    outputs = torch.cat(every, dim=-1) if net.connections.skip else below
     return outputs if net.output_mlp is None else net.output_mlp(outputs), tuple(finals)
 
 
@@ -62,8 +60,6 @@ class Stream:
     """
 
     def __init__(self, net: Recurrent, rows: int = 1, state: Sequence[Any] | None = None) -> None:
-        if net.bidirectional:
-            raise OptionError("a network that reads from both ends cannot take one step at a time")
         self.net, self.rows = net, rows
         weight = next(net.parameters())
         self._like = weight.new_zeros(rows, net.input_size)
@@ -147,7 +143,8 @@ register_optimizer_step_post_hook(_after_a_step_of_any_optimizer)
 
 def _stack(net: Recurrent, x: Tensor) -> NativeStack | None:
     """The network as the core runs it, if it can; packed anew when a weight has changed."""
-    if net.skip or net.residual or net.input_mlp or net.output_mlp or net.backend not in ("auto", "native"):
+    joined = net.connections.skip or net.connections.residual
+    if joined or net.input_mlp or net.output_mlp or net.backend not in ("auto", "native"):
         return None
     # A tensor's version counts its changes in place; its address changes when it is replaced. Without modules inside,
     # the network's own dictionary holds all weights, and reading it costs a fraction of what asking for them does.
@@ -173,6 +170,6 @@ def _native_step(net: Recurrent, stack: NativeStack, x: Tensor, state: Any) -> t
 
 
 def _start(net: Recurrent, suffix: str, x: Tensor) -> Any:
-    if net.initial == "learned":
+    if net.init.learned:
         return net.cell.state([getattr(net, f"{name}0{suffix}").expand(len(x), -1) for name in net.cell.states])
     return net.cell.state([x.new_zeros(len(x), net.hidden_size) for _ in net.cell.states])

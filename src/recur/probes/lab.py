@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from recur.layers import Recurrent
+from recur.layers import Init, Recurrent
 from recur.probes.figures import canvas
 from recur.probes.flow import describe, flow
 from recur.probes.paths import memory_path
@@ -40,7 +40,7 @@ def vanishing(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
         f"Elman, {name}": flow(Subject.of(Recurrent(cell, 4, H), x))["layer 1, h"]["norms"]
         for name, cell in (("σ", "elman-sigmoid"), ("tanh", "elman"))
     }
-    lstm = Subject.of(Recurrent("lstm", 4, H, forget_bias=4.0), x)
+    lstm = Subject.of(Recurrent("lstm", 4, H, init=Init(forget_bias=4.0)), x)
     curves["LSTM, along c"] = memory_path(lstm, rows=8, steps=T).numbers["layer 1"]["path"][1:]
     figure = shares_figure(curves, "share of the gradient left")
     s, t, c = (describe(np.array(curve)) for curve in curves.values())
@@ -137,7 +137,7 @@ def truncation(seed: int = 0, lag: int = 10, steps: int = 150) -> Experiment:
     """Recall over a fixed lag, learnt with windows shorter and longer than it, and with random cuts."""
     modes = {"truncated:3": "τ = 3", "truncated:5": "τ = 5", "truncated:20": "τ = 20", "randomized:0.9": "π = 0.9"}
     modes["full"] = "full"
-    numbers = {name: _recall("lstm", lag + 1, steps, seed, bptt=mode, forget_bias=0.0) for mode, name in modes.items()}
+    numbers = {name: _recall("lstm", lag + 1, steps, seed, bptt=mode, init=Init(forget_bias=0.0)) for mode, name in modes.items()}
     figure, (axis,) = canvas()
     axis.bar(list(numbers), list(numbers.values()), color="#2f6fde")
     axis.axhline(0.5, color="#6b7280", lw=1)
@@ -159,7 +159,7 @@ def forget_gate(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
     curves: dict[str, Any] = {}
     for bias in (-2.0, 0.0, 1.0, 3.0, 5.0):
         torch.manual_seed(seed)
-        subject = Subject.of(Recurrent("lstm", 4, H, forget_bias=bias), x)
+        subject = Subject.of(Recurrent("lstm", 4, H, init=Init(forget_bias=bias)), x)
         path = memory_path(subject, rows=8, steps=T).numbers["layer 1"]["path"]
         curves[f"bias {bias:g}, σ(bias) = {1 / (1 + np.exp(-bias)):.2f}"] = path[1:]
     figure = shares_figure(curves, "share of the gradient left along c")

@@ -45,7 +45,7 @@ def memory_path(subject: Subject, *, rows: int = 4, steps: int = 100) -> Seen:
     if not subject.net.cell.pointwise:
         verdict = f"{type(subject.net.cell).__name__} mixes units inside its step: no path is a memory's own"
         return Seen(Finding("memory path", Level.SOUND, 0.0, SHARE, verdict))
-    if subject.net.bidirectional:
+    if subject.net.direction != "forward":
         verdict = "the memory's path is followed in networks of one direction"
         return Seen(Finding("memory path", Level.SOUND, 0.0, SHARE, verdict))
     x, loss = subject.last_loss(rows, steps)
