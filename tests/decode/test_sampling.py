@@ -11,7 +11,8 @@ import torch
 
 from recur.decode import Choice, beam, generate, read
 from recur.errors import OptionError
-from recur.models import LanguageModel, LanguageOptions
+from recur.models import LanguageModel
+from recur.models.options import LanguageModelOptions
 from recur.text import PAD, UNK
 
 P = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
@@ -52,7 +53,7 @@ def test_rules_out_of_range(options: dict[str, float], says: str) -> None:
 
 @pytest.fixture
 def model() -> LanguageModel:
-    net = LanguageModel(7, LanguageOptions(cell="gru", hidden=6)).double()
+    net = LanguageModel(7, LanguageModelOptions(cell="gru", hidden=6)).double()
     with torch.no_grad():
         for p in net.parameters():
             p.mul_(3)
@@ -83,9 +84,9 @@ def test_a_sample_is_what_one_step_after_the_other_gives(model: LanguageModel) -
 
 
 def test_a_wide_beam_finds_the_likeliest_of_all(model: LanguageModel) -> None:
-    length, V = 4, 7
+    length, K = 4, 7
     scores = {}
-    for ids in itertools.product([k for k in range(V) if k not in (UNK, PAD)], repeat=length):
+    for ids in itertools.product([k for k in range(K) if k not in (UNK, PAD)], repeat=length):
         total, state, lead = 0.0, None, [4]
         for token in ids:
             logits, state = read(model, lead, state)

@@ -12,15 +12,16 @@ from torch import Tensor
 
 from recur.decode import Choice, Ensemble, greedy, likelihood, sample, search
 from recur.errors import OptionError
-from recur.models import Seq2Seq, Seq2SeqOptions
+from recur.models import Seq2Seq
+from recur.models.options import EncoderDecoderOptions
 
-V, LONGEST = 7, 4  # three symbols to write: 4, 5 and 6
+K, LONGEST = 7, 4  # three symbols to write: 4, 5 and 6
 STOPS = ["eos", "bernoulli", "length"]
 
 
 def make(stop: str = "eos", longest: int = LONGEST, seed: int = 0) -> Seq2Seq:
     torch.manual_seed(seed)
-    model = Seq2Seq(V, V, Seq2SeqOptions(hidden=5, embedding=4, longest=longest, stop=stop)).double().eval()
+    model = Seq2Seq(K, K, EncoderDecoderOptions(hidden=5, embedding=4, longest=longest, stop=stop)).double().eval()
     for p in model.parameters():
         torch.nn.init.normal_(p, std=0.7)  # far from uniform, so that a search can go wrong
     return model
@@ -51,7 +52,7 @@ def ranked(found: dict[tuple[int, ...], float], penalty: float = 0.0) -> list[tu
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 2.0])
 def test_a_beam_wide_enough_is_exhaustive(stop: str, penalty: float) -> None:
     model = make(stop)
-    found = search(model.writing(SOURCE, S), 3**LONGEST, nbest=20, penalty=penalty)
+    found = search(model.writer(SOURCE, S), 3**LONGEST, nbest=20, penalty=penalty)
     for row in range(2):
         best = ranked(everything(model, row), penalty)[:20]
         assert [w.ids for w in found[row]] == [ids for ids, _ in best]
@@ -64,7 +65,7 @@ def test_a_narrow_beam_says_the_truth_and_a_wider_one_finds_no_worse(stop: str) 
     whole = [everything(model, row) for row in range(2)]
     best = [-torch.inf, -torch.inf]
     for width in (1, 2, 4, 8, 81):
-        for row, found in enumerate(search(model.writing(SOURCE, S), width)):
+        for row, found in enumerate(search(model.writer(SOURCE, S), width)):
             assert found[0].score == pytest.approx(whole[row][tuple(found[0].ids)], abs=1e-9)
             best[row] = max(best[row], found[0].score)
     assert best == pytest.approx([max(found.values()) for found in whole], abs=1e-9)
@@ -73,20 +74,23 @@ def test_a_narrow_beam_says_the_truth_and_a_wider_one_finds_no_worse(stop: str) 
 @pytest.mark.parametrize("stop", STOPS)
 def test_greedy_takes_the_likeliest_at_each_step(stop: str) -> None:
     model = make(stop)
-    for row, made in enumerate(greedy(model.writing(SOURCE, S))):
-        whole = everything(model, row)
-        assert made.score == pytest.approx(whole[tuple(made.ids)], abs=1e-9)
-        writer = model.writing(SOURCE[row : row + 1, : S[row]], S[row : row + 1])
-        left = None
+    for row, made in enumerate(greedy(model.writer(SOURCE, S))):
+        writer = model.writer(SOURCE[row : row + 1, : S[row]], S[row : row + 1])
+        left, total = None, 0.0
         if stop == "length":
-            left = writer.lengths().argmax(-1)  # type: ignore[union-attr]
+            best = writer.lengths().max(-1)  # type: ignore[union-attr]
+            left, total = best.indices, float(best.values)
             assert int(left) == len(made.ids)
         carried, token = writer.begin(1, left), torch.tensor([2])
-        for expected in [*made.ids, 3]:
+        for expected in made.ids if made.cut else [*made.ids, 3]:
             logp, carried = writer.step(token, carried)
             logp[:, :3] = -torch.inf
             assert int(logp.argmax()) == expected
+            total += logp[0, expected].item()
             token = torch.tensor([expected])
+        assert made.score == pytest.approx(total, abs=1e-9)
+        if not made.cut:
+            assert made.score == pytest.approx(everything(model, row)[tuple(made.ids)], abs=1e-9)
 
 
 @pytest.mark.parametrize("stop", STOPS)
@@ -95,7 +99,7 @@ def test_drawn_ones_come_as_often_as_they_are_likely(stop: str) -> None:
     model, N = make(stop), 20_000
 
     def chance(ids: list[int]) -> float:
-        writer = model.writing(SOURCE[:1], S[:1])
+        writer = model.writer(SOURCE[:1], S[:1])
         table, total, left = writer.lengths(), 1.0, None
         if table is not None:
             left = torch.tensor([len(ids)])
@@ -109,23 +113,23 @@ def test_drawn_ones_come_as_often_as_they_are_likely(stop: str) -> None:
         return total
 
     with torch.no_grad():
-        drawn = sample(model.writing(SOURCE, S), Choice(), N, seed=1)
+        drawn = sample(model.writer(SOURCE, S), Choice(), N, seed=1)
         counts = Counter(tuple(w.ids) for w in drawn[0] if not w.cut)
         for ids, count in counts.most_common(8):
             p = chance(list(ids))
             assert count / N == pytest.approx(p, abs=4.5 * (p * (1 - p) / N) ** 0.5), ids
-    assert drawn == sample(model.writing(SOURCE, S), Choice(), N, seed=1)
-    assert drawn != sample(model.writing(SOURCE, S), Choice(), N, seed=2)
+    assert drawn == sample(model.writer(SOURCE, S), Choice(), N, seed=1)
+    assert drawn != sample(model.writer(SOURCE, S), Choice(), N, seed=2)
 
 
 @torch.no_grad()
 def test_several_write_as_one_by_the_mean_of_their_probabilities() -> None:
     models = [make(seed=k) for k in range(3)]
     target, t = torch.tensor([[4, 5], [6, 1]]), torch.tensor([2, 1])
-    ensemble = Ensemble([model.writing(SOURCE, S) for model in models])
+    ensemble = Ensemble([model.writer(SOURCE, S) for model in models])
 
     def step_by_step(b: int) -> float:
-        total, writers = 0.0, [model.writing(SOURCE[b : b + 1, : S[b]], S[b : b + 1]) for model in models]
+        total, writers = 0.0, [model.writer(SOURCE[b : b + 1, : S[b]], S[b : b + 1]) for model in models]
         carried, token = [writer.begin(1) for writer in writers], torch.tensor([2])
         for k in [*target[b, : t[b]].tolist(), 3]:
             steps = [writer.step(token, own) for writer, own in zip(writers, carried, strict=True)]
@@ -135,17 +139,17 @@ def test_several_write_as_one_by_the_mean_of_their_probabilities() -> None:
 
     assert likelihood(ensemble, target, t).tolist() == pytest.approx([step_by_step(0), step_by_step(1)], abs=1e-9)
     one = make(seed=1)
-    same = Ensemble([one.writing(SOURCE, S), one.writing(SOURCE, S)])
-    (a, _), (b, _) = (search(writer, 5) for writer in (same, one.writing(SOURCE, S)))
+    same = Ensemble([one.writer(SOURCE, S), one.writer(SOURCE, S)])
+    (a, _), (b, _) = (search(writer, 5) for writer in (same, one.writer(SOURCE, S)))
     assert a[0].ids == b[0].ids
     with pytest.raises(OptionError, match="the same way of stopping"):
-        Ensemble([make("eos").writing(SOURCE, S), make("length").writing(SOURCE, S)])
+        Ensemble([make("eos").writer(SOURCE, S), make("length").writer(SOURCE, S)])
 
 
 class Endless:
     """A writer that never ends."""
 
-    rows, V, longest, device = 2, V, 6, torch.device("cpu")
+    rows, K, longest, device = 2, K, 6, torch.device("cpu")
 
     def lengths(self) -> None:
         return None
@@ -154,7 +158,7 @@ class Endless:
         return None
 
     def step(self, tokens: Tensor, carried: None) -> tuple[Tensor, None]:
-        logp = torch.full((len(tokens), V), -1.0)
+        logp = torch.full((len(tokens), K), -1.0)
         logp[:, 3], logp[:, 4] = -torch.inf, -0.5
         return logp, None
 
@@ -170,9 +174,9 @@ def test_what_never_ends_is_cut_and_says_so() -> None:
 
 def test_rows_of_a_batch_are_searched_as_if_alone() -> None:
     model = make(longest=8)
-    together = search(model.writing(SOURCE, S), 4, nbest=3)
+    together = search(model.writer(SOURCE, S), 4, nbest=3)
     for b in range(2):
-        (alone,) = search(model.writing(SOURCE[b : b + 1, : S[b]], S[b : b + 1]), 4, nbest=3)
+        (alone,) = search(model.writer(SOURCE[b : b + 1, : S[b]], S[b : b + 1]), 4, nbest=3)
         assert [w.ids for w in together[b]] == [w.ids for w in alone]
         assert [w.score for w in together[b]] == pytest.approx([w.score for w in alone], abs=1e-9)
 
@@ -188,6 +192,6 @@ def test_rows_of_a_batch_are_searched_as_if_alone() -> None:
 )
 def test_out_of_range(options: dict[str, Any], says: str) -> None:
     with pytest.raises(OptionError, match=says):
-        search(make().writing(SOURCE, S), **options)
+        search(make().writer(SOURCE, S), **options)
     with pytest.raises(OptionError, match="samples must be at least 1"):
-        sample(make().writing(SOURCE, S), Choice(), 0)
+        sample(make().writer(SOURCE, S), Choice(), 0)

@@ -1,6 +1,12 @@
-"""From distributions to tokens: sampling.py carries a language model on, search.py writes sequences that end."""
+"""From distributions to tokens.
 
-from recur.decode.sampling import Choice, beam, encode_prompt, generate, read
+sampling.py       the next token of a language model, drawn
+search.py         sequences of any writer: the likeliest symbols, drawn ones, beam search
+continuation.py   a language model as such a writer
+"""
+
+from recur.decode.continuation import beam
+from recur.decode.sampling import Choice, encode_prompt, generate, read
 from recur.decode.search import greedy, likelihood, sample, search
 from recur.decode.writer import Ensemble, Writer, Written
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from recur.errors import OptionError, TextError
-from recur.models import LanguageModel
+from recur.models import LanguageModel, Predicted, State
 from recur.text import PAD, UNK, Vocab
 
 NEVER_WRITTEN = (UNK, PAD)
@@ -45,7 +44,7 @@ class Choice:
             raise OptionError(f"min_p must lie in 0 … 1, got {self.min_p}")
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """(…, V) → (…, V): what is not to be chosen has probability 0."""
+        """(…, K) → (…, K): what is not to be chosen has probability 0."""
         logits = logits.double() / self.temperature
         if self.top_k:
             k = min(self.top_k, logits.shape[-1])
@@ -68,10 +67,10 @@ class Choice:
 
 
 @torch.no_grad()
-def read(model: LanguageModel, ids: list[int], state: Any = None, rows: int = 1) -> tuple[Tensor, Any]:
-    """Logits (rows, V) after a prompt, and the state it leaves; all rows read the same."""
+def read(model: LanguageModel, ids: list[int], state: State | None = None, rows: int = 1) -> tuple[Tensor, State]:
+    """Logits (rows, K) after a prompt, and the state it leaves; all rows read the same."""
     x = torch.tensor([ids], device=model.bias.device).expand(rows, -1)
-    predicted = model(x, state)
+    predicted: Predicted = model(x, state)
     return predicted.logits[:, -1], predicted.state
 
 
@@ -109,27 +108,3 @@ def generate(
         yield tokens.tolist()
         if left > 1:
             logits, state = model.step(tokens.to(device), state)
-
-
-@torch.no_grad()
-def beam(model: LanguageModel, lead: list[int], length: int, width: int) -> list[tuple[list[int], float]]:
-    """The likeliest continuations that a beam of this width finds, best first, each with its log-probability."""
-    if width < 1:
-        raise OptionError(f"beam must be at least 1 wide, got {width}")
-    if length < 0:
-        raise OptionError(f"length must not be negative, got {length}")
-    model.eval()
-    logits, state = read(model, lead)
-    written: list[list[int]] = [[]]
-    scores = torch.zeros(1, dtype=torch.float64)
-    for _ in range(length):
-        logits[:, list(NEVER_WRITTEN)] = -torch.inf
-        total = scores[:, None] + logits.double().log_softmax(-1).cpu()
-        scores, flat = total.flatten().topk(min(width, int(torch.isfinite(total).sum())))
-        rows, tokens = flat // total.shape[1], flat % total.shape[1]
-        written = [[*written[row], token] for row, token in zip(rows.tolist(), tokens.tolist(), strict=True)]
-        device = model.bias.device
-        rows = rows.to(device)
-        state = tuple(model.recurrent.cell.state([part[rows] for part in layer]) for layer in state)
-        logits, state = model.step(tokens.to(device), state)
-    return [(ids, float(score)) for ids, score in zip(written, scores, strict=True)]

@@ -6,26 +6,26 @@ All of them drive a `Writer` for all rows of a batch at once. Rows stop at diffe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from recur.decode.sampling import Choice
-from recur.decode.writer import Writer, Written
+from recur.decode.writer import Carried, Writer, Written
 from recur.errors import OptionError
 from recur.text import BOS, EOS, PAD, UNK
 
-NEVER_WRITTEN = [UNK, PAD, BOS]
+NEVER_WRITTEN = (UNK, PAD, BOS)
 
 
-def greedy(writer: Writer) -> list[Written]:
+def greedy(writer: Writer[Carried]) -> list[Written]:
     """The likeliest symbol at every step, for each row."""
     return [row[0] for row in _write(writer, 1, lambda logp: logp.argmax(-1))]
 
 
-def sample(writer: Writer, choice: Choice, samples: int = 1, seed: int | None = None) -> list[list[Written]]:
+def sample(writer: Writer[Carried], choice: Choice, samples: int = 1, seed: int | None = None) -> list[list[Written]]:
     """So many drawn sequences for each row."""
     if samples < 1:
         raise OptionError(f"samples must be at least 1, got {samples}")
@@ -35,7 +35,7 @@ def sample(writer: Writer, choice: Choice, samples: int = 1, seed: int | None = 
 
 
 @torch.no_grad()
-def _write(writer: Writer, k: int, choose: Callable[[Tensor], Tensor]) -> list[list[Written]]:
+def _write(writer: Writer[Carried], k: int, choose: Callable[[Tensor], Tensor]) -> list[list[Written]]:
     N = writer.rows * k
     scores = torch.zeros(N, dtype=torch.float64, device=writer.device)
     left, lengths = None, writer.lengths()
@@ -47,12 +47,14 @@ def _write(writer: Writer, k: int, choose: Callable[[Tensor], Tensor]) -> list[l
     alive = torch.ones(N, dtype=torch.bool, device=writer.device)
     carried = writer.begin(k, left)
     written = []
-    for _ in range(writer.longest + 1):  # the last step can only end what is written
+    for t in range(writer.longest + 1):
         logp, carried = writer.step(tokens, carried)
-        logp[:, NEVER_WRITTEN] = -torch.inf
+        logp[:, list(NEVER_WRITTEN)] = -torch.inf
         tokens = choose(logp)
-        scores += logp.gather(1, tokens[:, None])[:, 0].masked_fill(~alive, 0)
-        alive = alive & (tokens != EOS)
+        ended = tokens == EOS
+        counted = alive & ended if t == writer.longest else alive  # the last step can only end what is written
+        scores += logp.gather(1, tokens[:, None])[:, 0].masked_fill(~counted, 0)
+        alive = alive & ~ended
         written.append(tokens.masked_fill(~alive, PAD))
         if not bool(alive.any()):
             break
@@ -65,11 +67,20 @@ def _write(writer: Writer, k: int, choose: Callable[[Tensor], Tensor]) -> list[l
 
 
 @torch.no_grad()
-def search(writer: Writer, width: int, nbest: int = 1, penalty: float = 0.0) -> list[list[Written]]:
+def search(
+    writer: Writer[Carried],
+    width: int,
+    nbest: int = 1,
+    penalty: float = 0.0,
+    *,
+    end: int = EOS,
+    never: Sequence[int] = NEVER_WRITTEN,
+) -> list[list[Written]]:
     """The `nbest` best sequences that a beam of this width finds for each row, best first.
 
     Sequences are ranked by log P / ((5 + |y|) / 6)^penalty (Wu et al. 2016), |y| counting the end; 0 is log P itself.
-    A row is done when nothing that is still being written can become better than what it has.
+    A row is done when nothing that is still being written can become better than what it has. `end` is the id that ends
+    a sequence; those of `never` are not written.
     """
     if width < 1:
         raise OptionError(f"beam must be at least 1 wide, got {width}")
@@ -82,43 +93,65 @@ def search(writer: Writer, width: int, nbest: int = 1, penalty: float = 0.0) -> 
     carried = writer.begin(k, left)
     tokens = torch.full((B * k,), BOS, device=device)
     history = torch.empty(B, k, 0, dtype=torch.long, device=device)
-    rank, raw = torch.full_like(scores, -torch.inf), torch.full_like(scores, -torch.inf)
-    done = torch.full((B, k, longest), PAD, device=device)  # the best that ended, by rank
+    finished = _Finished(scores, longest, penalty)
     first = torch.arange(B, device=device)[:, None] * k
-    for t in range(1, longest + 2):
+    for t in range(1, longest + 2):  # the last step can only end what is written
         logp, carried = writer.step(tokens, carried)
-        logp[:, NEVER_WRITTEN] = -torch.inf
+        logp[:, list(never)] = -torch.inf
         total = scores[:, :, None] + logp.double().view(B, k, -1)
-        ended = total[:, :, EOS]
-        rank, best = torch.cat([rank, ended / _length(t) ** penalty], dim=1).topk(k)
-        raw = torch.cat([raw, ended], dim=1).gather(1, best)
-        done = torch.cat([done, pad(history, (0, longest + 1 - t), value=PAD)], dim=1)
-        done = done.gather(1, best[:, :, None].expand(-1, -1, longest))
+        finished.add(history, total[:, :, end])
         if t > longest:
             break
-        total[:, :, EOS] = -torch.inf
+        total[:, :, end] = -torch.inf
         scores, flat = total.flatten(1).topk(k)
-        rows, tokens = flat // writer.V, flat % writer.V
+        rows, tokens = flat // writer.K, flat % writer.K
         history = torch.cat([history.gather(1, rows[:, :, None].expand(-1, -1, t - 1)), tokens[:, :, None]], dim=2)
-        if bool((rank[:, nbest - 1] >= scores[:, 0] / _length(longest + 1) ** penalty).all()):
+        if finished.unbeatable(scores[:, 0], nbest):
             break
         tokens, carried = tokens.flatten(), writer.pick(carried, (first + rows).flatten())
-    found = []
-    for sequences, totals in zip(done[:, :nbest].tolist(), raw[:, :nbest].tolist(), strict=True):
-        both = zip(sequences, totals, strict=True)
-        found.append([Written(_without_padding(ids), score, False) for ids, score in both if score > -torch.inf])
+    found = finished.best(nbest)
     for row, cut, score in zip(found, history[:, 0].tolist(), scores[:, 0].tolist(), strict=True):
         if not row:  # nothing ended: the best there is, cut
             row.append(Written(cut, score, True))
     return found
 
 
-def _length(t: int) -> float:
-    """By a power of this a sequence of t symbols is excused for its length."""
-    return (5 + t) / 6
+class _Finished:
+    """The k best sequences of each row that have ended, best first."""
+
+    def __init__(self, scores: Tensor, longest: int, penalty: float) -> None:
+        self.longest, self.penalty = longest, penalty
+        self.rank = torch.full_like(scores, -torch.inf)
+        """(B, k): what they are ranked by …"""
+        self.logp = torch.full_like(scores, -torch.inf)
+        """… and their log-probabilities; −inf where fewer have ended."""
+        self.ids = torch.full((*scores.shape, longest), PAD, device=scores.device)
+
+    def add(self, history: Tensor, logp: Tensor) -> None:
+        """Hypotheses (B, k, t) that end now, with log-probabilities (B, k)."""
+        k, t = logp.shape[1], history.shape[2]
+        self.rank, best = torch.cat([self.rank, logp / self._excused(t + 1)], dim=1).topk(k)
+        self.logp = torch.cat([self.logp, logp], dim=1).gather(1, best)
+        ids = torch.cat([self.ids, pad(history, (0, self.longest - t), value=PAD)], dim=1)
+        self.ids = ids.gather(1, best[:, :, None].expand(-1, -1, self.longest))
+
+    def unbeatable(self, logp: Tensor, nbest: int) -> bool:
+        """Whether no row's best hypothesis (B,) can still come among its `nbest`, as long as it may become."""
+        return bool((self.rank[:, nbest - 1] >= logp / self._excused(self.longest + 1)).all())
+
+    def best(self, nbest: int) -> list[list[Written]]:
+        rows = zip(self.ids[:, :nbest].tolist(), self.logp[:, :nbest].tolist(), strict=True)
+        return [
+            [Written(_without_padding(ids), logp, False) for ids, logp in zip(*row, strict=True) if logp > -torch.inf]
+            for row in rows
+        ]
+
+    def _excused(self, t: int) -> float:
+        """By how much a sequence of t symbols is excused for its length."""
+        return float(((5 + t) / 6) ** self.penalty)
 
 
-def _start(writer: Writer, k: int) -> tuple[Tensor, Tensor | None]:
+def _start(writer: Writer[Carried], k: int) -> tuple[Tensor, Tensor | None]:
     """Scores (B, k) of the hypotheses to start with, and their lengths (B · k,), where those are settled first."""
     scores = torch.full((writer.rows, k), -torch.inf, dtype=torch.float64, device=writer.device)
     lengths = writer.lengths()
@@ -135,8 +168,8 @@ def _without_padding(ids: list[int]) -> list[int]:
 
 
 @torch.no_grad()
-def likelihood(writer: Writer, targets: Tensor, lengths: Tensor) -> Tensor:
-    """log P of one given sequence for each row, (B,): targets (B, T), of which lengths (B,) count; the end included."""
+def likelihood(writer: Writer[Carried], targets: Tensor, lengths: Tensor) -> Tensor:
+    """log P of one sequence for each row, (B,): targets (B, T), of which lengths (B,) count; the end included."""
     scores = torch.zeros(writer.rows, dtype=torch.float64, device=writer.device)
     table = writer.lengths()
     if table is not None:

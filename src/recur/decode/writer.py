@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from recur.errors import OptionError
 
+Carried = TypeVar("Carried")
+"""What hypotheses carry from step to step; only their writer looks inside."""
 
-class Writer(Protocol):
-    """About to write for each row of a batch: `recur.models.Writing`, or several of them as one."""
+
+class Writer(Protocol[Carried]):
+    """About to write for each row of a batch: `recur.models.DecoderWriter`, or several of them as one."""
 
     @property
     def rows(self) -> int: ...
 
     @property
-    def V(self) -> int: ...  # noqa: N802
+    def K(self) -> int:  # noqa: N802
+        """Size of the vocabulary."""
 
     @property
     def longest(self) -> int:
@@ -30,14 +34,14 @@ class Writer(Protocol):
     def lengths(self) -> Tensor | None:
         """log P(τ), (B, longest + 1), where lengths are settled before writing."""
 
-    def begin(self, k: int, left: Tensor | None = None) -> Any:
+    def begin(self, k: int, left: Tensor | None = None) -> Carried:
         """What k hypotheses for each row start with; `left` (B · k,) are their lengths."""
 
-    def step(self, tokens: Tensor, carried: Any) -> tuple[Tensor, Any]:
-        """Tokens (B · k,); log-probabilities (B · k, V) of what comes next, where <eos> is the end."""
+    def step(self, tokens: Tensor, carried: Carried) -> tuple[Tensor, Carried]:
+        """Tokens (B · k,) just written; log-probabilities (B · k, K) of what comes next, where <eos> is the end."""
 
-    def pick(self, carried: Any, index: Tensor) -> Any:
-        """The hypotheses of these numbers."""
+    def pick(self, carried: Carried, index: Tensor) -> Carried:
+        """The hypotheses of these numbers (B · k,), in this order."""
 
 
 class Written(NamedTuple):
@@ -47,32 +51,32 @@ class Written(NamedTuple):
     score: float
     """Its log-probability, the end included."""
     cut: bool
-    """Whether it had to be stopped."""
+    """Whether it was cut at the longest length, before it had ended."""
 
 
-class Ensemble:
+class Ensemble(Generic[Carried]):
     """Several writers as one: the mean of their probabilities at every step."""
 
-    def __init__(self, writers: Sequence[Writer]) -> None:
+    def __init__(self, writers: Sequence[Writer[Carried]]) -> None:
         self.writers = writers
         first = writers[0]
-        self.rows, self.V, self.device = first.rows, first.V, first.device
+        self.rows, self.K, self.device = first.rows, first.K, first.device
         self.longest = min(writer.longest for writer in writers)
-        if len({(writer.V, writer.lengths() is None) for writer in writers}) > 1:
+        if len({(writer.K, writer.lengths() is None) for writer in writers}) > 1:
             raise OptionError("models that write as one need the same vocabulary and the same way of stopping")
 
     def lengths(self) -> Tensor | None:
         tables = [table for writer in self.writers if (table := writer.lengths()) is not None]
         return _mean([table[:, : self.longest + 1] for table in tables]) if tables else None
 
-    def begin(self, k: int, left: Tensor | None = None) -> Any:
+    def begin(self, k: int, left: Tensor | None = None) -> list[Carried]:
         return [writer.begin(k, left) for writer in self.writers]
 
-    def step(self, tokens: Tensor, carried: Any) -> tuple[Tensor, Any]:
+    def step(self, tokens: Tensor, carried: list[Carried]) -> tuple[Tensor, list[Carried]]:
         steps = [writer.step(tokens, own) for writer, own in zip(self.writers, carried, strict=True)]
         return _mean([logp for logp, _ in steps]), [own for _, own in steps]
 
-    def pick(self, carried: Any, index: Tensor) -> Any:
+    def pick(self, carried: list[Carried], index: Tensor) -> list[Carried]:
         return [writer.pick(own, index) for writer, own in zip(self.writers, carried, strict=True)]
 
 
