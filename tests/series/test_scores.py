@@ -9,18 +9,18 @@ from recur.errors import OptionError, TextError
 from recur.series import (
     Scale,
     SeriesTable,
+    baselines,
     coverage,
     known_ahead,
     linear_autoregression,
     mase_scale,
+    mean_scores,
     naive,
     parse_table,
     pinball,
     roll,
     seasonal_naive,
     smape,
-    to_beat,
-    together,
 )
 
 
@@ -66,13 +66,13 @@ def test_a_linear_autoregression_finds_a_recurrence_that_is_one() -> None:
 def test_rolling_origins_count_every_forecast_of_every_step() -> None:
     series = table(np.array([0.0, 1, 3, 6, 10, 15]))
     result = roll(series, 3, 2, 1, (0.5,), lambda end: naive(series.values[:end], 2)[..., None])
-    assert [w[:, 0].tolist() for w in result.wanted] == [[6, 10], [10, 15], [15]]
+    assert [w[:, 0].tolist() for w in result.targets] == [[6, 10], [10, 15], [15]]
     scale = (1 + 2) / 2
     errors = [3, 7, 4, 9, 5]
     scores = result.scores()
     assert scores["mase"] == pytest.approx(np.mean(errors) / scale)
     assert scores["mase_by_step"] == pytest.approx([(3 + 4 + 5) / 3 / scale, (7 + 9) / 2 / scale])
-    assert together([result, result])["mase"] == pytest.approx(scores["mase"])
+    assert mean_scores([result, result])["mase"] == pytest.approx(scores["mase"])
 
 
 def test_bands_are_scored_by_all_their_quantiles() -> None:
@@ -84,12 +84,12 @@ def test_bands_are_scored_by_all_their_quantiles() -> None:
     assert scores["coverage"] == 1
 
 
-def test_those_to_beat() -> None:
+def test_baselines() -> None:
     wave = np.tile([1.0, 5.0, 2.0], 12) + np.random.default_rng(0).normal(scale=0.1, size=36)
-    found = {name: together([rolled])["mase"] for name, rolled in to_beat(table(wave), 30, 3, 3, 0).items()}
+    found = {name: mean_scores([rolled])["mase"] for name, rolled in baselines(table(wave), 30, 3, 3, 0).items()}
     assert list(found) == ["naive", "seasonal naive", "linear autoregression on 4"]
     assert found["seasonal naive"] < found["naive"] / 5
-    short = to_beat(table(np.array([1.0, 3, 2, 5, 4])), 4, 1, 1, 3)
+    short = baselines(table(np.array([1.0, 3, 2, 5, 4])), 4, 1, 1, 3)
     assert list(short) == ["naive"]  # four values fit no autoregression on three
 
 

@@ -12,14 +12,14 @@ from recur.series.table import SeriesTable
 def draw(table: SeriesTable, result: Rolling, path: str) -> None:
     """The end of each series, and forecasts from origins that lie a horizon apart, to a file (.png, .svg or .pdf)."""
     T, n, columns = len(table), result.first, len(table.targets)
-    horizon = max(map(len, result.given))
+    horizon = max(map(len, result.predictions))
     begin = max(0, n - 3 * (T - n))
     figure, all_axes = new_figure(rows=columns, width=9, height=3.2 * columns)
     middle = result.quantiles.index(0.5)
     for column, axes in enumerate(all_axes):
         axes.plot(np.arange(begin, T), table.values[begin:, column], color="black", lw=1, label=table.targets[column])
-        for k in range(0, len(result.given), horizon):
-            made = result.given[k][:, column]
+        for k in range(0, len(result.predictions), horizon):
+            made = result.predictions[k][:, column]
             steps = np.arange(n + k, n + k + len(made))
             label = "forecast" if not k else None
             axes.plot(steps, made[:, middle], color="tab:blue", lw=1.5, marker=".", label=label)

@@ -1,4 +1,4 @@
-"""Forecasts to beat. Each takes the past (T, series) and gives the next k values (k, series).
+"""Baselines. Each takes the past (T, series) and gives the next k values (k, series).
 
 naive                   ŷ_{T+j} = y_T
 seasonal_naive          ŷ_{T+j} = the value one season before, or two where that lies ahead
@@ -8,13 +8,12 @@ linear_autoregression   y_t = c + Σ_i φ_i y_{t−i}, least squares over the tr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from recur.errors import OptionError
+from recur.series.table import Floats
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
 Forecast = Callable[[Floats, int], Floats]
 
 

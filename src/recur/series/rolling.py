@@ -11,11 +11,9 @@ import numpy as np
 from recur.errors import OptionError
 from recur.series.naive import linear_autoregression, naive, seasonal_naive
 from recur.series.scores import coverage, mase_scale, pinball, smape
-from recur.series.table import SeriesTable
+from recur.series.table import Floats, SeriesTable
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-
-Guess = Callable[[int], Floats]
+Forecast = Callable[[int], Floats]
 """From how many values are known to the quantiles (steps, series, Q) of those that follow."""
 
 
@@ -25,9 +23,9 @@ class Rolling:
 
     first: int
     """How many values were known at the first origin."""
-    wanted: list[Floats]
+    targets: list[Floats]
     """From each origin: (steps, series)."""
-    given: list[Floats]
+    predictions: list[Floats]
     """From each origin: (steps, series, Q)."""
     quantiles: tuple[float, ...]
     scale: Floats
@@ -36,51 +34,54 @@ class Rolling:
     def scores(self) -> dict[str, Any]:
         """MASE, overall and by steps ahead, and sMAPE of the median; of all quantiles the pinball loss, in units of the
         series and of its scale; coverage of the band between the outermost two."""
-        wanted, given = np.concatenate(self.wanted), np.concatenate(self.given)
+        target, prediction = np.concatenate(self.targets), np.concatenate(self.predictions)
         median = self.quantiles.index(0.5)
-        errors = [np.abs(w - g[..., median]) / self.scale for w, g in zip(self.wanted, self.given, strict=True)]
+        both = zip(self.targets, self.predictions, strict=True)
+        errors = [np.abs(y - predicted[..., median]) / self.scale for y, predicted in both]
         ahead = max(map(len, errors))
         found: dict[str, Any] = {
             "mase": float(np.concatenate(errors).mean()),
-            "smape": smape(wanted, given[..., median]),
+            "smape": smape(target, prediction[..., median]),
             "mase_by_step": [float(np.mean([e[j] for e in errors if len(e) > j])) for j in range(ahead)],
         }
         if len(self.quantiles) > 1:
             levels = list(enumerate(self.quantiles))
-            found["pinball"] = float(np.mean([pinball(wanted, given[..., k], q) for k, q in levels]))
-            scaled = [pinball(wanted / self.scale, given[..., k] / self.scale, q) for k, q in levels]
+            found["pinball"] = float(np.mean([pinball(target, prediction[..., k], q) for k, q in levels]))
+            scaled = [pinball(target / self.scale, prediction[..., k] / self.scale, q) for k, q in levels]
             found["pinball_scaled"] = float(np.mean(scaled))
-            found["coverage"] = coverage(wanted, given[..., 0], given[..., -1])
+            found["coverage"] = coverage(target, prediction[..., 0], prediction[..., -1])
         return found
 
 
-def together(results: Sequence[Rolling]) -> dict[str, Any]:
-    """The scores of several tables, each counted alike."""
+def mean_scores(results: Sequence[Rolling]) -> dict[str, Any]:
+    """The mean scores of several tables, each counted alike."""
     parts = [result.scores() for result in results]
     return {name: np.mean([part[name] for part in parts], axis=0).tolist() for name in parts[0]}
 
 
-def roll(table: SeriesTable, n: int, horizon: int, season: int, quantiles: tuple[float, ...], guess: Guess) -> Rolling:
+def roll(
+    table: SeriesTable, n: int, horizon: int, season: int, quantiles: tuple[float, ...], forecast: Forecast
+) -> Rolling:
     """From every origin: after n values, after n + 1, … until one is left to forecast."""
-    wanted, given = [], []
+    targets, predictions = [], []
     for end in range(n, len(table)):
         steps = min(horizon, len(table) - end)
-        wanted.append(table.values[end : end + steps])
-        given.append(guess(end)[:steps])
-    return Rolling(n, wanted, given, quantiles, mase_scale(table.values[:n], season))
+        targets.append(table.values[end : end + steps])
+        predictions.append(forecast(end)[:steps])
+    return Rolling(n, targets, predictions, quantiles, mase_scale(table.values[:n], season))
 
 
-def to_beat(table: SeriesTable, n: int, horizon: int, season: int, lags: int) -> dict[str, Rolling]:
+def baselines(table: SeriesTable, n: int, horizon: int, season: int, lags: int) -> dict[str, Rolling]:
     """The naive forecasts and a linear autoregression, fitted to the first n values, on so many lags or on as many as a
     season and one have."""
     values = table.values
-    guesses: dict[str, Guess] = {"naive": lambda end: naive(values[:end], horizon)[..., None]}
+    forecasts: dict[str, Forecast] = {"naive": lambda end: naive(values[:end], horizon)[..., None]}
     if season > 1:
-        guesses["seasonal naive"] = lambda end: seasonal_naive(values[:end], horizon, season)[..., None]
+        forecasts["seasonal naive"] = lambda end: seasonal_naive(values[:end], horizon, season)[..., None]
     lags = lags or season + 1
     try:
         linear = linear_autoregression(values[:n], lags)
-        guesses[f"linear autoregression on {lags}"] = lambda end: linear(values[:end], horizon)[..., None]
+        forecasts[f"linear autoregression on {lags}"] = lambda end: linear(values[:end], horizon)[..., None]
     except OptionError:
         pass  # too short a series to fit one: it is not in the table
-    return {name: roll(table, n, horizon, season, (0.5,), guess) for name, guess in guesses.items()}
+    return {name: roll(table, n, horizon, season, (0.5,), forecast) for name, forecast in forecasts.items()}

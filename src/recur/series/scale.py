@@ -6,14 +6,11 @@ Nothing that is forecast is known before its time: means and deviations are thos
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from recur.errors import TextError
-from recur.series.table import SeriesTable
-
-Floats = np.ndarray[Any, np.dtype[np.float64]]
+from recur.series.table import Floats, SeriesTable
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,10 @@ coverage  the share of values inside a band
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from recur.errors import OptionError
-
-Floats = np.ndarray[Any, np.dtype[np.float64]]
+from recur.series.table import Floats
 
 
 def mase_scale(train: Floats, season: int) -> Floats:
@@ -28,15 +25,15 @@ def mase_scale(train: Floats, season: int) -> Floats:
     return scale
 
 
-def smape(wanted: Floats, given: Floats) -> float:
-    total = np.abs(wanted) + np.abs(given)
-    return float(np.mean(200 * np.abs(wanted - given) / np.where(total > 0, total, 1)))
+def smape(target: Floats, prediction: Floats) -> float:
+    total = np.abs(target) + np.abs(prediction)
+    return float(np.mean(200 * np.abs(target - prediction) / np.where(total > 0, total, 1)))
 
 
-def pinball(wanted: Floats, given: Floats, quantile: float) -> float:
-    error = wanted - given
+def pinball(target: Floats, prediction: Floats, quantile: float) -> float:
+    error = target - prediction
     return float(np.maximum(quantile * error, (quantile - 1) * error).mean())
 
 
-def coverage(wanted: Floats, low: Floats, high: Floats) -> float:
-    return float(((low <= wanted) & (wanted <= high)).mean())
+def coverage(target: Floats, low: Floats, high: Floats) -> float:
+    return float(((low <= target) & (target <= high)).mean())

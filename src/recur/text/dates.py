@@ -1,0 +1,36 @@
+"""Dates as tables have them: whole numbers, YYYY, YYYY-MM or YYYY-MM-DD, with or without a time."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+_WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
+_MONTH = re.compile(r"(\d{4})-(\d{1,2})")
+
+
+class Position(NamedTuple):
+    """Where a date lies on a line."""
+
+    kind: Literal["number", "month", "date"]
+    """How it is written."""
+    counted: tuple[float, ...]
+    """Its place; of days both in months, even where all are the same day of their month, and in seconds."""
+
+
+def position(date: str) -> Position | None:
+    """None for what is no date."""
+    if _WHOLE.fullmatch(date):
+        return Position("number", (float(date),))
+    if month := _MONTH.fullmatch(date):
+        year, part = int(month[1]), int(month[2])
+        if 1 <= part <= 12:
+            return Position("month", (12.0 * year + part,))
+    try:
+        when = datetime.fromisoformat(date).replace(tzinfo=None)
+    except ValueError:
+        return None
+    seconds = (when - datetime(1, 1, 1)).total_seconds()
+    months = 12.0 * when.year + when.month + (when.day * 86400 + seconds % 86400) / 1e9
+    return Position("date", (months, seconds))
