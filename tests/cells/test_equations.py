@@ -49,20 +49,20 @@ def peephole(x: Any, p: Any, h: Any, c: Any) -> Any:
 
 
 def gru(x: Any, p: Any, h: Any) -> Any:
-    W, U = np.split(p["weight_ih"], 3), np.split(p["weight_hh"], 3)
+    U, W = np.split(p["weight_ih"], 3), np.split(p["weight_hh"], 3)
     b, d = np.split(p["bias_ih"], 3), np.split(p["bias_hh"], 3)
-    r = sigma(W[0] @ x + b[0] + U[0] @ h + d[0])
-    z = sigma(W[1] @ x + b[1] + U[1] @ h + d[1])
-    n = np.tanh(W[2] @ x + b[2] + r * (U[2] @ h + d[2]))
+    r = sigma(U[0] @ x + b[0] + W[0] @ h + d[0])
+    z = sigma(U[1] @ x + b[1] + W[1] @ h + d[1])
+    n = np.tanh(U[2] @ x + b[2] + r * (W[2] @ h + d[2]))
     return ((1 - z) * n + z * h,)
 
 
 def gru2014(x: Any, p: Any, h: Any) -> Any:
-    W, b = np.split(p["weight_ih"], 3), np.split(p["bias_ih"], 3)
-    U, d = np.split(p["weight_hh"], 2), np.split(p["bias_hh"], 2)
-    r = sigma(W[0] @ x + b[0] + U[0] @ h + d[0])
-    z = sigma(W[1] @ x + b[1] + U[1] @ h + d[1])
-    n = np.tanh(W[2] @ x + b[2] + p["U_n"] @ (r * h))
+    U, b = np.split(p["weight_ih"], 3), np.split(p["bias_ih"], 3)
+    W, d = np.split(p["weight_hh"], 2), np.split(p["bias_hh"], 2)
+    r = sigma(U[0] @ x + b[0] + W[0] @ h + d[0])
+    z = sigma(U[1] @ x + b[1] + W[1] @ h + d[1])
+    n = np.tanh(U[2] @ x + b[2] + p["W_n"] @ (r * h))
     return ((1 - z) * n + z * h,)
 
 
@@ -72,10 +72,10 @@ def leaky(x: Any, p: Any, h: Any) -> Any:
 
 
 def mgu(x: Any, p: Any, h: Any) -> Any:
-    W, U = np.split(p["weight_ih"], 2), np.split(p["weight_hh"], 2)
+    U, W = np.split(p["weight_ih"], 2), np.split(p["weight_hh"], 2)
     b, d = np.split(p["bias_ih"], 2), np.split(p["bias_hh"], 2)
-    f = sigma(W[0] @ x + b[0] + U[0] @ h + d[0])
-    n = np.tanh(W[1] @ x + b[1] + f * (U[1] @ h + d[1]))
+    f = sigma(U[0] @ x + b[0] + W[0] @ h + d[0])
+    n = np.tanh(U[1] @ x + b[1] + f * (W[1] @ h + d[1]))
     return ((1 - f) * h + f * n,)
 
 

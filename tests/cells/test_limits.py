@@ -64,7 +64,7 @@ def test_leaky_units_that_do_not_leak_are_elman_units() -> None:
 
 
 def test_the_memory_of_1997_hands_its_gradient_on_whole() -> None:
-    # ∂c_T/∂c_0 along the carousel is 1, however long; U is zero, so no other path is open.
+    # ∂c_T/∂c_0 along the carousel is 1, however long; W is zero, so no other path is open.
     cell = LSTM1997()
     weights = random_weights(cell, 4, 5)
     weights["weight_hh"] = torch.zeros_like(weights["weight_hh"])
@@ -76,7 +76,7 @@ def test_the_memory_of_1997_hands_its_gradient_on_whole() -> None:
 
 
 def test_the_two_products_are_one_with_blocks_side_by_side() -> None:
-    # [X, H] [W_xh; W_hh] = X W_xh + H W_hh
+    # [x, h] [Uᵀ; Wᵀ] = x Uᵀ + h Wᵀ
     weights = random_weights(Elman(), 4, 5)
     x, h = torch.randn(3, 1, 4, dtype=torch.float64), torch.randn(3, 5, dtype=torch.float64)
     side_by_side = torch.cat([x[:, 0], h], dim=1)

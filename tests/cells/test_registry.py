@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from recur import cells
 from recur.cells import GRU, Cell, DeepTransition, Elman, Leaky, MinGRU, cell_names, make_cell
+from recur.cells.registry import VARIANTS
 from recur.errors import CellError, OptionError
 from recur.layers import Recurrent
 from recur.scan import scan
@@ -43,23 +46,18 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_every_cell_is_registered() -> None:
-    assert cell_names() == sorted(
-        [
-            "elman",
-            "elman-relu",
-            "elman-sigmoid",
-            "gru",
-            "gru2014",
-            "indrnn",
-            "leaky",
-            "lstm",
-            "lstm1997",
-            "mgu",
-            "mingru",
-            "peephole",
-        ]
-    )
+def test_every_file_of_the_folder_is_registered_and_exported() -> None:
+    folder = Path(cells.__file__).parent
+    written = re.findall(r'^    name = "(.+)"', "".join(path.read_text() for path in folder.glob("*.py")), re.MULTILINE)
+    assert len(written) >= 10
+    assert set(written) == set(cell_names()) - set(VARIANTS)
+    for name in written:
+        cls = type(make_cell(name))
+        assert getattr(cells, cls.__name__) is cls
+        assert cls.__name__ in cells.__all__
+    assert cells.DeepTransition is DeepTransition
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = cells.Nothing
 
 
 def test_a_name_a_class_and_a_cell_are_all_taken() -> None:
@@ -134,12 +132,12 @@ def test_options_for_a_cell_that_is_made_come_too_late() -> None:
         ({"gates": ("lambda",)}, "distinct Python names"),
         ({"states": ()}, "states is empty"),
         ({"extras": {"weight_ih": ("H",)}}, "belongs to the gates"),
-        ({"extras": {"p": ("H", "H")}}, "pointwise = False"),
+        ({"extras": {"p": ("H", "H")}}, "mixes units; add pointwise = False"),
         ({"extras": {"p": ("K",)}, "pointwise": False}, "made of 'H' and 'D'"),
         ({"extras": {"h0": ("H",)}}, "belongs to the gates or to an initial state"),
         ({"extras": ["p"]}, "must map names to shapes"),
         ({"gates": (1, 2)}, "distinct Python names"),
-        ({"gates": ("i", "o"), "keeps": "f"}, "keeps must be one of its gates, i, o; got 'f'"),
+        ({"gates": ("i", "o"), "forget_gate": "f"}, "forget_gate must be one of its gates, i, o; got 'f'"),
     ],
 )
 def test_a_broken_contract_is_refused(attributes: dict[str, Any], says: str) -> None:
@@ -245,7 +243,7 @@ def test_states_survive_a_pickle_and_files_of_one_name_do_not_meet(tmp_path: Pat
 
 
 def test_what_has_no_product_cannot_be_deepened() -> None:
-    with pytest.raises(CellError, match="no product with U"):
+    with pytest.raises(CellError, match="no product with W"):
         DeepTransition(MinGRU())
     with pytest.raises(OptionError, match="depth=3"):
         DeepTransition(DeepTransition(GRU(), 2), 1)

@@ -23,7 +23,7 @@ def test_orthogonal_blocks() -> None:
 
 def test_a_recurrent_matrix_by_another_name_is_orthogonal_too() -> None:
     net = Recurrent("gru2014", 4, 6, init="orthogonal", **DOUBLE)
-    close(net.U_n_l0 @ net.U_n_l0.T, I)
+    close(net.W_n_l0 @ net.W_n_l0.T, I)
 
 
 @pytest.mark.parametrize(("scheme", "scale"), [("identity", 1.0), ("identity:0.1", 0.1)])
@@ -70,7 +70,7 @@ def test_normal() -> None:
 @pytest.mark.parametrize(
     ("cell", "gate", "gates"), [("lstm", 1, 4), ("peephole", 1, 4), ("gru", 1, 3), ("gru2014", 1, 3)]
 )
-def test_a_forget_bias_goes_to_the_gate_that_keeps(cell: str, gate: int, gates: int) -> None:
+def test_a_forget_bias_goes_to_the_forget_gate(cell: str, gate: int, gates: int) -> None:
     net = Recurrent(cell, 4, 6, init=Init("glorot", forget_bias=1.5), direction="both", **DOUBLE)
     for suffix in ("_l0", "_l0_reverse"):
         weights = net.weights(suffix)

@@ -178,8 +178,8 @@ def test_dropout_between_layers(variational: bool) -> None:
     assert same_at_every_step is variational
 
 
-def test_recurrent_dropout_is_one_mask_a_sequence() -> None:
-    # h' = x + m ⊙ h with U = I: h_1 = 1, and h_T counts the steps a unit remembers.
+def test_dropout_of_the_state_is_one_mask_a_sequence() -> None:
+    # h' = x + m ⊙ h with W = I: h_1 = 1, and h_T counts the steps a unit remembers.
     net = Recurrent("elman-relu", H, H, dropout=Dropout(state=0.5), bias=False, **DOUBLE)
     with torch.no_grad():
         nn.init.eye_(net.weight_ih_l0)
@@ -192,7 +192,7 @@ def test_recurrent_dropout_is_one_mask_a_sequence() -> None:
     assert abs(is_kept.double().mean().item() - 0.5) < 0.1
 
 
-def test_weight_drop_acts_on_entries_of_u() -> None:
+def test_dropout_of_weights_acts_on_entries_of_w() -> None:
     net = Recurrent("elman-relu", 1, 40, dropout=Dropout(weights=0.25), bias=False, **DOUBLE)
     with torch.no_grad():
         net.weight_ih_l0.fill_(1)
@@ -351,7 +351,7 @@ def test_sizes_and_cells_are_refused_by_name() -> None:
         Recurrent("gru", 4, 0)
     with pytest.raises(CellError, match="unknown cell 'gruu'"):
         layer("gruu")
-    with pytest.raises(CellError, match="MinGRU has no product with U"):
+    with pytest.raises(CellError, match="MinGRU has no product with W"):
         layer("mingru", depth=Depth(transition=1))
 
 
@@ -372,7 +372,7 @@ def test_wrong_calls_are_refused() -> None:
         layer(Cell)
 
 
-def test_dropout_with_one_layer_is_said_to_have_nothing_to_do() -> None:
+def test_dropout_with_one_layer_warns_that_it_has_no_effect() -> None:
     with pytest.warns(UserWarning, match="there is one layer"):
         layer("gru", dropout=0.5)
 

@@ -146,7 +146,7 @@ def pointwise(way: Function, count: int) -> Cell:
 
 
 def run_by_the_core(way: Function, given: list[Tensor]) -> Tensor:
-    """One step with W the unit matrix, so that the gates are the given numbers."""
+    """One step with U the unit matrix, so that the gates are the given numbers."""
     cell, H = pointwise(way, len(given)), len(given[0])
     x = torch.cat(given)
     result = scan(cell, {"weight_ih": torch.eye(len(x), dtype=x.dtype)}, x[None, None], backend="native")

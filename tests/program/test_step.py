@@ -64,7 +64,7 @@ def test_an_lstm_keeps_its_gates_in_their_own_places() -> None:
 def test_a_gru_keeps_one_value_more_than_its_gates() -> None:
     made = assembled("gru")
     assert (made.kept, made.own) == (1, 1)
-    assert made.product_places == [0, 1, 3], "U n goes through the reset gate, and has a gradient of its own"
+    assert made.product_places == [0, 1, 3], "W_n h goes through the reset gate, and has a gradient of its own"
 
 
 def test_using_a_network_keeps_nothing() -> None:

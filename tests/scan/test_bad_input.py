@@ -130,5 +130,5 @@ def test_a_subclass_with_another_step_is_not_taken_for_its_parent() -> None:
 def test_a_mask_where_there_is_no_product() -> None:
     with pytest.raises(OptionError, match="GRU2014 multiplies its state inside the step"):
         Case("gru2014").scan(mask=torch.ones(3, 3, dtype=torch.float64))
-    with pytest.raises(OptionError, match="MinGRU has no product with U"):
+    with pytest.raises(OptionError, match="MinGRU has no product with W"):
         Case("mingru").scan(mask=torch.ones(3, 3, dtype=torch.float64))

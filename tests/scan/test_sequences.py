@@ -164,7 +164,7 @@ def test_reverse_with_lengths_and_resets_keeps_sequences_apart(name: str, backen
 def test_a_mask_multiplies_what_u_multiplies(name: str) -> None:
     case = Case(name, T=2)
     mask = torch.rand(3, 3, dtype=torch.float64)
-    # Row by row, scaling what U multiplies is scaling U's columns.
+    # Row by row, scaling what W multiplies is scaling W's columns.
     rows = []
     for b in range(3):
         weights = {**case.weights, "weight_hh": case.weights["weight_hh"] * mask[b]}

@@ -1,33 +1,27 @@
-"""Cells: one recurrence a file. `cell.py` is the contract, `registry.py` finds them by name."""
+"""Cells: one recurrence a file. `cell.py` is the contract, `registry.py` finds them by name.
 
-from recur.cells.cell import Cell, Weights
-from recur.cells.deep import DeepTransition
-from recur.cells.elman import Elman
-from recur.cells.gru import GRU
-from recur.cells.gru2014 import GRU2014
-from recur.cells.indrnn import IndRNN
-from recur.cells.leaky import Leaky
-from recur.cells.lstm import LSTM
-from recur.cells.lstm1997 import LSTM1997
-from recur.cells.mgu import MGU
-from recur.cells.mingru import MinGRU
-from recur.cells.peephole import PeepholeLSTM
-from recur.cells.registry import cell_names, make_cell
+Every cell in this folder can be imported from here, `from recur.cells import IndRNN`, because its file is here; there
+is no list to keep.
+"""
 
-__all__ = [
-    "GRU",
-    "GRU2014",
-    "LSTM",
-    "LSTM1997",
-    "MGU",
-    "Cell",
-    "DeepTransition",
-    "Elman",
-    "IndRNN",
-    "Leaky",
-    "MinGRU",
-    "PeepholeLSTM",
-    "Weights",
-    "cell_names",
-    "make_cell",
-]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recur.cells.cell import Cell, State, Tensors, Weights
+from recur.cells.registry import cell_classes, cell_names, make_cell
+
+if TYPE_CHECKING:  # with their own types, for the files of recur that name them
+    from recur.cells.deep import DeepTransition as DeepTransition
+    from recur.cells.elman import Elman as Elman
+    from recur.cells.gru import GRU as GRU
+    from recur.cells.lstm import LSTM as LSTM
+
+__all__ = ["Cell", "State", "Tensors", "Weights", "cell_names", "make_cell"]
+__all__ += sorted(cell_classes())
+
+
+def __getattr__(name: str) -> type[Cell]:
+    if name not in cell_classes():
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return cell_classes()[name]

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, tanh
 from torch.nn.functional import linear
 
-from recur.cells.cell import Cell, Weights
+from recur.cells.cell import Cell, State, Tensors, Weights
 from recur.errors import CellError, OptionError
 
 
 @dataclass
 class DeepTransition(Cell):
     """m = tanh(M_depth … tanh(M_1 h + k_1) … + k_depth)   (+ h, with skip)
-    the inner cell's step, with U m in place of U h
+    the inner cell's step, with W m in place of W h
 
     Pascanu, Gulcehre, Cho and Bengio, How to construct deep recurrent neural networks, ICLR 2014; Deep Learning,
     section 10.5, figure 10.13 b, and 10.13 c with `skip`, which gives the gradient a way around the new layers.
@@ -38,16 +37,17 @@ class DeepTransition(Cell):
             raise OptionError(f"DeepTransition: the cell is deep already; ask for depth={self.depth + self.cell.depth}")
         if not self.cell.recurrent_gates:
             who = type(self.cell).__name__
-            raise CellError(f"{who} has no product with U, so there is no transition to deepen; use another cell")
+            raise CellError(f"{who} has no product with W, so there is no transition to deepen; use another cell")
         self.gates, self.state_gates = self.cell.gates, self.cell.state_gates
-        self.states, self.keeps, self.own_products = self.cell.states, self.cell.keeps, self.cell.own_products
+        self.states, self.forget_gate = self.cell.states, self.cell.forget_gate
+        self.own_products = self.cell.own_products
         own = {f"M_{k}": ("H", "H") for k in range(1, self.depth + 1)}
         own_bias = {f"k_{k}": ("H",) for k in range(1, self.depth + 1)}
         if taken := self.cell.extras.keys() & {*own, *own_bias}:
             raise CellError(f"{type(self.cell).__name__}.extras has {', '.join(taken)}, which DeepTransition needs")
         self.extras = {**self.cell.extras, **own, **own_bias}
 
-    def multiplied(self, s: Any, w: Any) -> Tensor:
+    def multiplied(self, s: Tensors, w: Tensors) -> Tensor:
         h: Tensor = self.cell.multiplied(s, w)
         m = h
         for k in range(1, self.depth + 1):
@@ -60,5 +60,5 @@ class DeepTransition(Cell):
             torch.nn.init.xavier_uniform_(weights[f"M_{k}"])
             torch.nn.init.zeros_(weights[f"k_{k}"])
 
-    def step(self, x: Any, h: Any, s: Any, w: Any) -> tuple[Tensor, ...]:
+    def step(self, x: Tensors, h: Tensors, s: Tensors, w: Tensors) -> State:
         return tuple(self.cell.advance(x, h, s, w))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor
 
-from recur.cells.cell import Cell
+from recur.cells.cell import Cell, State, Tensors
 from recur.errors import OptionError, unknown
 
 ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}
@@ -18,9 +16,8 @@ ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}
 class Elman(Cell):
     """h' = φ(x_h + h_h),   φ = tanh, ReLU or σ
 
-    Elman, Finding structure in time, Cognitive Science 14 (1990). In the notes: h_t = φ(U x_t + W h_{t−1} + b),
-    where the input matrix is U and the recurrent one W; here, as in torch.nn, they are weight_ih and weight_hh.
-    As torch.nn.RNN; torch has no σ.
+    Elman, Finding structure in time, Cognitive Science 14 (1990): h_t = φ(U x_t + W h_{t−1} + b). As torch.nn.RNN,
+    where U is weight_ih and W weight_hh; torch has no σ.
     """
 
     activation: str = "tanh"
@@ -32,5 +29,5 @@ class Elman(Cell):
         if self.activation not in ACTIVATIONS:
             raise OptionError(f"Elman: {unknown('activation', self.activation, ACTIVATIONS)}")
 
-    def step(self, x: Any, h: Any, s: Any) -> tuple[Tensor, ...]:
+    def step(self, x: Tensors, h: Tensors, s: Tensors) -> State:
         return (ACTIVATIONS[self.activation](x.h + h.h),)

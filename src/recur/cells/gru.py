@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from torch import sigmoid, tanh
 
-from torch import Tensor, sigmoid, tanh
-
-from recur.cells.cell import Cell
+from recur.cells.cell import Cell, State, Tensors
 
 
 class GRU(Cell):
@@ -15,16 +13,16 @@ class GRU(Cell):
     h' = (1 − z) ⊙ n + z ⊙ h  =  n + z ⊙ (h − n)
 
     Cho et al., Learning phrase representations using RNN encoder–decoder, EMNLP 2014, in the form whose reset
-    acts after the product with U, which lets all three products be one. As torch.nn.GRU. The paper's own form is
+    acts after the product with W, which lets all three products be one. As torch.nn.GRU. The paper's own form is
     `gru2014`. With r = 1 and z = 0 it is an Elman network: a unit with a short memory opens r, one with a long
     memory opens z.
     """
 
     name = "gru"
     gates = ("r", "z", "n")
-    keeps = "z"
+    forget_gate = "z"
 
-    def step(self, x: Any, h: Any, s: Any) -> tuple[Tensor, ...]:
+    def step(self, x: Tensors, h: Tensors, s: Tensors) -> State:
         r = sigmoid(x.r + h.r)
         z = sigmoid(x.z + h.z)
         n = tanh(x.n + r * h.n)

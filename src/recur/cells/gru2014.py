@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from torch import Tensor, sigmoid, tanh
+from torch import sigmoid, tanh
 from torch.nn.functional import linear
 
-from recur.cells.cell import Cell
+from recur.cells.cell import Cell, State, Tensors
 
 
 class GRU2014(Cell):
     """r = σ(x_r + h_r)   z = σ(x_z + h_z)
-    n = tanh(x_n + U_n (r ⊙ h))
+    n = tanh(x_n + W_n (r ⊙ h))
     h' = (1 − z) ⊙ n + z ⊙ h
 
     Cho et al., Learning phrase representations using RNN encoder–decoder, EMNLP 2014. The second product needs r,
-    which mixes units inside the step: not pointwise, so it runs on the loop. U_n is a weight of its own, beside
+    which mixes units inside the step: not pointwise, so it runs on the loop. W_n is a weight of its own, beside
     weight_hh, which holds the blocks of r and z. torch.nn does not have it; Keras does (reset_after=False).
     """
 
     name = "gru2014"
     gates = ("r", "z", "n")
     state_gates = ("r", "z")
-    extras = {"U_n": ("H", "H")}
+    extras = {"W_n": ("H", "H")}
     pointwise = False
     own_products = True
-    keeps = "z"
+    forget_gate = "z"
 
-    def step(self, x: Any, h: Any, s: Any, w: Any) -> tuple[Tensor, ...]:
+    def step(self, x: Tensors, h: Tensors, s: Tensors, w: Tensors) -> State:
         r = sigmoid(x.r + h.r)
         z = sigmoid(x.z + h.z)
-        n = tanh(x.n + linear(r * s.h, w.U_n))
+        n = tanh(x.n + linear(r * s.h, w.W_n))
         return ((1 - z) * n + z * s.h,)

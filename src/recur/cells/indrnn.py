@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch import Tensor, relu
+from torch import relu
 
-from recur.cells.cell import Cell, Weights
+from recur.cells.cell import Cell, State, Tensors, Weights
 
 
 class IndRNN(Cell):
@@ -26,5 +24,5 @@ class IndRNN(Cell):
     def init_extras(self, weights: Weights) -> None:
         torch.nn.init.uniform_(weights["u"], 0.0, 1.0)
 
-    def step(self, x: Any, h: Any, s: Any, w: Any) -> tuple[Tensor, ...]:
+    def step(self, x: Tensors, h: Tensors, s: Tensors, w: Tensors) -> State:
         return (relu(x.h + w.u * s.h),)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor, sigmoid, tanh
+from torch import sigmoid, tanh
 
-from recur.cells.cell import Cell, Weights
+from recur.cells.cell import Cell, State, Tensors, Weights
 from recur.errors import OptionError
 
 
@@ -43,6 +42,6 @@ class Leaky(Cell):
             with torch.no_grad():
                 a.copy_(torch.log(scale - 1))  # α = 1 − 1/scale = σ(log(scale − 1))
 
-    def step(self, x: Any, h: Any, s: Any, w: Any = None) -> tuple[Tensor, ...]:
-        alpha = sigmoid(w.a) if self.alpha is None else self.alpha
+    def step(self, x: Tensors, h: Tensors, s: Tensors, w: Tensors | None = None) -> State:
+        alpha = float(self.alpha or 0) if w is None else sigmoid(w.a)
         return (alpha * s.h + (1 - alpha) * tanh(x.h + h.h),)

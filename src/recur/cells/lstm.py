@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from torch import sigmoid, tanh
 
-from torch import Tensor, sigmoid, tanh
-
-from recur.cells.cell import Cell
+from recur.cells.cell import Cell, State, Tensors
 
 
 class LSTM(Cell):
@@ -22,9 +20,9 @@ class LSTM(Cell):
     name = "lstm"
     gates = ("i", "f", "g", "o")
     states = ("h", "c")
-    keeps = "f"
+    forget_gate = "f"
 
-    def step(self, x: Any, h: Any, s: Any) -> tuple[Tensor, ...]:
+    def step(self, x: Tensors, h: Tensors, s: Tensors) -> State:
         i = sigmoid(x.i + h.i)
         f = sigmoid(x.f + h.f)
         g = tanh(x.g + h.g)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from torch import sigmoid, tanh
 
-from torch import Tensor, sigmoid, tanh
-
-from recur.cells.cell import Cell
+from recur.cells.cell import Cell, State, Tensors
 
 
 class LSTM1997(Cell):
@@ -23,7 +21,7 @@ class LSTM1997(Cell):
     gates = ("i", "g", "o")
     states = ("h", "c")
 
-    def step(self, x: Any, h: Any, s: Any) -> tuple[Tensor, ...]:
+    def step(self, x: Tensors, h: Tensors, s: Tensors) -> State:
         i = sigmoid(x.i + h.i)
         g = tanh(x.g + h.g)
         o = sigmoid(x.o + h.o)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from torch import sigmoid, tanh
 
-from torch import Tensor, sigmoid, tanh
-
-from recur.cells.cell import Cell
+from recur.cells.cell import Cell, State, Tensors
 
 
 class MGU(Cell):
@@ -15,14 +13,14 @@ class MGU(Cell):
     h' = (1 − f) ⊙ h + f ⊙ n
 
     Zhou, Wu, Zhang and Zhou, Minimal gated unit for recurrent neural networks, IJAC 13 (2016). The paper forms
-    U_n (f ⊙ h); here f acts after the product, as reset does in torch's GRU, so that the step is pointwise.
+    W_n (f ⊙ h); here f acts after the product, as reset does in torch's GRU, so that the step is pointwise.
     torch.nn does not have it.
     """
 
     name = "mgu"
     gates = ("f", "n")
 
-    def step(self, x: Any, h: Any, s: Any) -> tuple[Tensor, ...]:
+    def step(self, x: Tensors, h: Tensors, s: Tensors) -> State:
         f = sigmoid(x.f + h.f)
         n = tanh(x.n + f * h.n)
         return ((1 - f) * s.h + f * n,)

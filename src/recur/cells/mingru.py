@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from torch import sigmoid
 
-from torch import Tensor, sigmoid
-
-from recur.cells.cell import Cell
+from recur.cells.cell import Cell, State, Tensors
 
 
 class MinGRU(Cell):
@@ -14,13 +12,13 @@ class MinGRU(Cell):
     h' = (1 − z) ⊙ h + z ⊙ x_n
 
     Feng, Tung, Ahmed, Bengio and Hajimirsadeghi, Were RNNs all we needed?, 2024. Nothing inside the step depends
-    on h but the average itself: there is no U, and ∂h'/∂h = 1 − z whatever the state. torch.nn does not have it.
+    on h but the average itself: there is no W, and ∂h'/∂h = 1 − z whatever the state. torch.nn does not have it.
     """
 
     name = "mingru"
     gates = ("z", "n")
     state_gates = ()
 
-    def step(self, x: Any, h: Any, s: Any) -> tuple[Tensor, ...]:
+    def step(self, x: Tensors, h: Tensors, s: Tensors) -> State:
         z = sigmoid(x.z)
         return ((1 - z) * s.h + z * x.n,)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from torch import sigmoid, tanh
 
-from torch import Tensor, sigmoid, tanh
-
-from recur.cells.cell import Cell
+from recur.cells.cell import Cell, State, Tensors
 
 
 class PeepholeLSTM(Cell):
@@ -24,9 +22,9 @@ class PeepholeLSTM(Cell):
     gates = ("i", "f", "g", "o")
     states = ("h", "c")
     extras = {"p_i": ("H",), "p_f": ("H",), "p_o": ("H",)}
-    keeps = "f"
+    forget_gate = "f"
 
-    def step(self, x: Any, h: Any, s: Any, w: Any) -> tuple[Tensor, ...]:
+    def step(self, x: Tensors, h: Tensors, s: Tensors, w: Tensors) -> State:
         i = sigmoid(x.i + h.i + w.p_i * s.c)
         f = sigmoid(x.f + h.f + w.p_f * s.c)
         g = tanh(x.g + h.g)

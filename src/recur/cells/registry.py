@@ -16,7 +16,7 @@ import importlib.util
 import pkgutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 from recur.cells.cell import Cell
 from recur.errors import CellError, RecurError, unknown
@@ -26,23 +26,27 @@ VARIANTS = {"elman-relu": "elman:activation=relu", "elman-sigmoid": "elman:activ
 
 
 @functools.cache
-def _registered() -> dict[str, type[Cell]]:
-    """Every file of this package is looked into, so that adding a cell is adding a file."""
+def cell_classes() -> dict[str, type[Cell]]:
+    """Every cell of this package by its class's name. Each file is looked into: adding a cell is adding a file."""
     package = importlib.import_module("recur.cells")
     found: dict[str, type[Cell]] = {}
-    for module in pkgutil.iter_modules(package.__path__):
-        path = f"recur.cells.{module.name}"
-        for value in vars(importlib.import_module(path)).values():
-            if (
-                isinstance(value, type)
-                and issubclass(value, Cell)
-                and value.__module__ == path
-                and "name" in vars(value)
-            ):
-                if value.name in found:
-                    raise CellError(f"{value.__name__} and {found[value.name].__name__} are both named {value.name!r}")
-                if value.name:
-                    found[value.name] = value
+    for module in pkgutil.iter_modules(package.__path__, "recur.cells."):
+        for value in vars(importlib.import_module(module.name)).values():
+            if _is_cell(value) and value.__module__ == module.name:
+                found[value.__name__] = value
+    return found
+
+
+@functools.cache
+def _registered() -> dict[str, type[Cell]]:
+    """Those that have a name of their own."""
+    found: dict[str, type[Cell]] = {}
+    for cls in cell_classes().values():
+        name = vars(cls).get("name")
+        if name in found:
+            raise CellError(f"{cls.__name__} and {found[name].__name__} are both named {name!r}")
+        if name:
+            found[name] = cls
     return found
 
 
@@ -51,7 +55,7 @@ def cell_names() -> list[str]:
     return sorted([*_registered(), *VARIANTS])
 
 
-def make_cell(spec: str | Cell | type[Cell], **options: Any) -> Cell:
+def make_cell(spec: str | Cell | type[Cell], **options: object) -> Cell:
     """A cell from its name, `file.py:Class`, its class, or the cell itself; options as in its constructor."""
     if isinstance(spec, Cell):
         if options:
@@ -64,7 +68,7 @@ def make_cell(spec: str | Cell | type[Cell], **options: Any) -> Cell:
     return _construct(*_parse(VARIANTS.get(spec, spec), options))
 
 
-def _parse(spec: str, options: dict[str, Any]) -> tuple[type[Cell], dict[str, Any]]:
+def _parse(spec: str, options: dict[str, object]) -> tuple[type[Cell], dict[str, object]]:
     """`name`, `name:key=value,…`, `file.py:Class` or `file.py:Class:key=value,…`."""
     path, dot_py, rest = spec.partition(".py:")
     if dot_py:
@@ -78,8 +82,8 @@ def _parse(spec: str, options: dict[str, Any]) -> tuple[type[Cell], dict[str, An
     return cls, {**_written_options(written, spec), **options}
 
 
-def _written_options(written: str, spec: str) -> dict[str, Any]:
-    options = {}
+def _written_options(written: str, spec: str) -> dict[str, object]:
+    options: dict[str, object] = {}
     for pair in filter(None, written.split(",")):
         key, equals, value = pair.partition("=")
         if not equals:
@@ -91,7 +95,7 @@ def _written_options(written: str, spec: str) -> dict[str, Any]:
     return options
 
 
-def _construct(cls: type[Cell], options: dict[str, Any]) -> Cell:
+def _construct(cls: type[Cell], options: dict[str, object]) -> Cell:
     try:
         return cls(**options)
     except TypeError as error:
@@ -114,8 +118,11 @@ def _from_file(path: Path, name: str) -> type[Cell]:
         raise
     except Exception as error:
         raise CellError(f"cell file {str(path)!r} does not run: {type(error).__name__}: {error}") from error
-    cls = getattr(module, name, None)
-    if not (isinstance(cls, type) and issubclass(cls, Cell)):
-        mine = [k for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, Cell) and v is not Cell]
-        raise CellError(f"{str(path)!r} has no Cell named {name!r}; its cells: {', '.join(mine) or 'none'}")
-    return cls
+    cells = {key: value for key, value in vars(module).items() if _is_cell(value)}
+    if name not in cells:
+        raise CellError(f"{str(path)!r} has no Cell named {name!r}; its cells: {', '.join(cells) or 'none'}")
+    return cells[name]
+
+
+def _is_cell(value: object) -> TypeGuard[type[Cell]]:
+    return isinstance(value, type) and issubclass(value, Cell) and value is not Cell

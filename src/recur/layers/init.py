@@ -1,11 +1,11 @@
 """How weights start.
 
     torch           uniform ±1/√H, as torch.nn does, with the same draws for the same seed
-    glorot          Glorot and Bengio 2010: W and U uniform, scaled to their widths; biases zero
-    orthogonal      Saxe et al. 2014: U orthogonal, so its powers neither shrink nor grow; W Glorot; biases zero
-    identity        Le, Jaitly and Hinton 2015 (IRNN, with ReLU): U = I, W normal with 0.001; biases zero
-    identity:0.1    the same with U = 0.1 · I
-    normal:0.01     all of W and U normal with this deviation; biases zero
+    glorot          Glorot and Bengio 2010: U and W uniform, scaled to their widths; biases zero
+    orthogonal      Saxe et al. 2014: W orthogonal, so its powers neither shrink nor grow; U Glorot; biases zero
+    identity        Le, Jaitly and Hinton 2015 (IRNN, with ReLU): W = I, U normal with 0.001; biases zero
+    identity:0.1    the same with W = 0.1 · I
+    normal:0.01     all of U and W normal with this deviation; biases zero
 
 Every block of a gate is filled on its own, as if it were a matrix by itself.
 """
@@ -25,7 +25,7 @@ from recur.layers.options import Init, parse_scheme
 
 @torch.no_grad()
 def initialise(cell: Cell, weights: Weights, scheme: str = "torch", forget_bias: float | None = None) -> None:
-    """Fill one cell's weights in place. `forget_bias` goes to the gate that keeps the state (Jozefowicz 2015)."""
+    """Fill one cell's weights in place. `forget_bias` goes to the forget gate (Jozefowicz et al. 2015)."""
     name, number = parse_scheme(scheme)
     if name == "torch":
         H = weights["weight_ih"].shape[0] // len(cell.gates)
@@ -52,7 +52,7 @@ def initialise(cell: Cell, weights: Weights, scheme: str = "torch", forget_bias:
 def check_init(cell: Cell, init: Init, bias: bool) -> None:
     """Refuse what cannot be done, before any weight is made."""
     who = type(cell).__name__
-    if init.forget_bias is not None and cell.keeps is None:
+    if init.forget_bias is not None and cell.forget_gate is None:
         raise OptionError(f"{who} has no forget gate, so forget_bias has nowhere to go")
     if init.forget_bias is not None and not bias:
         raise OptionError(f"{who} is made without biases, so forget_bias has nowhere to go")
@@ -62,7 +62,7 @@ Fill = Callable[[Tensor], object]
 
 
 def _fillers(name: str, number: float) -> tuple[Fill, Fill]:
-    """How W's and how U's blocks are filled."""
+    """How the blocks of U and of W are filled."""
 
     def scaled_identity(block: Tensor) -> None:
         nn.init.eye_(block).mul_(number)
@@ -83,5 +83,5 @@ def _each_block(matrix: Tensor, gates: Sequence[str], fill: Fill) -> None:
 
 def _set_forget_bias(cell: Cell, weights: Weights, value: float) -> None:
     for key, gates, start in (("bias_ih", cell.gates, value), ("bias_hh", cell.recurrent_gates, 0.0)):
-        if cell.keeps in gates:
-            weights[key].chunk(len(gates))[gates.index(cell.keeps)].fill_(start)
+        if cell.forget_gate in gates:
+            weights[key].chunk(len(gates))[gates.index(cell.forget_gate)].fill_(start)

@@ -125,7 +125,7 @@ def distributions(layer: Layer) -> dict[str, Any]:
 
 def forgetting(subject: Subject) -> Seen:
     """Whether the gate that keeps the state does keep it."""
-    gate = subject.net.cell.keeps
+    gate = subject.net.cell.forget_gate
     if gate is None:
         return Seen(Finding("forgetting", Level.SOUND, 1.0, ERASES, "the cell has no gate that keeps its state"))
     means = {}

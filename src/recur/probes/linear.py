@@ -1,6 +1,6 @@
 """A layer's steps to first order, along the states it went through.
 
-    ds_t^a  =  Σ_b  E_t^{ab} ⊙ ds_{t−1}^b  +  Σ_g  D_t^{ag} ⊙ (U_g dh_{t−1})          a, b states, g gates
+    ds_t^a  =  Σ_b  E_t^{ab} ⊙ ds_{t−1}^b  +  Σ_g  D_t^{ag} ⊙ (W_g dh_{t−1})          a, b states, g gates
 
 Of a pointwise cell, E and D are numbers for every unit, found for all steps at once; a Jacobian is then never written
 down, only multiplied with. Of any other cell each step's Jacobian is.
@@ -23,7 +23,7 @@ class Linearised:
         self.S = len(layer.states)
         self.N = self.S * self.H
         self.steps = layer.inputs.shape[1] - 1
-        self.U: Tensor | None = None
+        self.W: Tensor | None = None
         if layer.cell.pointwise:
             self._slopes()
 
@@ -43,7 +43,7 @@ class Linearised:
             self.E.append(torch.stack(filled[: len(s)], dim=1).double().detach())  # (T − 1, b, H)
             self.D.append(torch.stack(filled[len(s) :], dim=1).double().detach() if len(h) else None)  # (T − 1, g, H)
         if len(h):
-            self.U = layer.weights["weight_hh"].double()
+            self.W = layer.weights["weight_hh"].double()
 
     def own_slope(self) -> Tensor:
         """∂m_t/∂m_{t−1} of the last state, everything else held: (T − 1, H); of an LSTM, the forget gate."""
@@ -54,12 +54,12 @@ class Linearised:
         if not self.layer.cell.pointwise:
             return self._jacobian(t) @ V
         parts = V.view(self.S, self.H, -1)
-        UV = None if self.U is None else (self.U @ parts[0]).view(-1, self.H, V.shape[1])
+        WV = None if self.W is None else (self.W @ parts[0]).view(-1, self.H, V.shape[1])
         moved = []
         for E, D in zip(self.E, self.D, strict=True):
             out = torch.einsum("bh,bhm->hm", E[t - 1], parts)
-            if UV is not None and D is not None:
-                out = out + torch.einsum("gh,ghm->hm", D[t - 1], UV)
+            if WV is not None and D is not None:
+                out = out + torch.einsum("gh,ghm->hm", D[t - 1], WV)
             moved.append(out)
         return torch.cat(moved)
 
@@ -70,9 +70,9 @@ class Linearised:
         parts = g.view(self.S, self.H)
         back = torch.stack([E[t - 1] for E in self.E])  # (a, b, H)
         out = torch.einsum("abh,ah->bh", back, parts)
-        if self.U is not None:
+        if self.W is not None:
             gates = torch.stack([D[t - 1] for D in self.D if D is not None])
-            out[0] += self.U.t() @ torch.einsum("agh,ah->gh", gates, parts).reshape(-1)
+            out[0] += self.W.t() @ torch.einsum("agh,ah->gh", gates, parts).reshape(-1)
         return out.reshape(-1)
 
     def _jacobian(self, t: int) -> Tensor:

@@ -4,7 +4,7 @@ The gradient of a memory c is the sum over all paths through time. One of them n
 
     ∂c_t/∂c_{t−1} along c alone  =  f_t,   so   g_k^path  =  g_1 ⊙ f_{T−1} ⊙ f_{T−2} ⊙ … ⊙ f_{T−k+1}
 
-All others go through h, U and the gates, and shrink as in a plain network. As long as one path holds, the sum does.
+All others go through h, W and the gates, and shrink as in a plain network. As long as one path holds, the sum does.
 Here for every cell: the path of its last state (c; or h, of a GRU along z) on which no unit meets another.
 """
 

@@ -58,8 +58,8 @@ class Layer:
         x = linear(inputs, self.weights["weight_ih"], self.weights.get("bias_ih")).chunk(len(cell.gates), dim=-1)
         h: Sequence[Tensor] = ()
         if cell.recurrent_gates:
-            U, b = self.weights["weight_hh"], self.weights.get("bias_hh")
-            h = linear(cell.multiplied(s, w), U, b).chunk(len(cell.recurrent_gates), dim=-1)
+            W, b = self.weights["weight_hh"], self.weights.get("bias_hh")
+            h = linear(cell.multiplied(s, w), W, b).chunk(len(cell.recurrent_gates), dim=-1)
         return cell.tuple_of("x")._make(x), cell.tuple_of("h")._make(h), s, w
 
     def advance(self, inputs: Tensor, before: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from recur.cells.cell import Cell, check_step
+from recur.cells.cell import Cell
+from recur.cells.contract import check_step
 from recur.errors import CellError, RecurError
 from recur.program.derivative import differentiate
 from recur.program.expressions import Expressions

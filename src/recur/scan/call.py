@@ -5,15 +5,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 
 from recur.bptt import BPTT
-from recur.cells.cell import Cell, Weights
+from recur.cells.cell import Cell, State, Weights
 from recur.scan.packing import Packing
 from recur.scan.trace import Trace
+
+Edge = float | Tensor | None
+"""ξ of one step: None where it is 1, a number where all segments share it, a column where they do not."""
 
 
 @dataclass
@@ -28,17 +32,17 @@ class Call:
     """The order in which they are taken, if that is not simply step after step, row after row."""
     sizes: list[int]
     """How many segments take step k; never rising. Their sum is N."""
-    start: tuple[Tensor, ...] | None
+    start: State | None
     """(S, H) each: where the segments start, longest first. None is zero."""
     mask: Tensor | None
-    """(S, H): multiplies what U multiplies, the same at every step."""
+    """(S, H): multiplies what W multiplies, the same at every step."""
     xi: Tensor | None
     """(N,), float64, on the CPU: what multiplies the carried gradient. None is 1 everywhere."""
     bptt: BPTT
     trace: Trace
 
     @functools.cached_property
-    def state(self) -> tuple[Tensor, ...]:
+    def state(self) -> State:
         """(S, H) each: where the segments start, also where that is zero."""
         if self.start is not None:
             return self.start
@@ -53,11 +57,11 @@ class Call:
         return self.x.transpose(0, 1).reshape(-1, self.x.shape[-1])
 
     @functools.cached_property
-    def edges(self) -> list[float | Tensor | None]:
-        """ξ of every step: None where it is 1, a number where all segments share it, a column where they do not."""
+    def edges(self) -> list[Edge]:
+        """ξ of every step."""
         if self.xi is None:
             return [None] * len(self.sizes)
-        edges: list[float | Tensor | None] = []
+        edges: list[Edge] = []
         for xi in self.xi.split(self.sizes):
             first = float(xi[0])
             alike = bool((xi == first).all())
@@ -74,7 +78,7 @@ class Backend(Protocol):
     def unsupported_reason(self, call: Call) -> str | None:
         """Why this backend cannot run the call, or None if it can."""
 
-    def run(self, call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def run(self, call: Call) -> tuple[Tensor, State]:
         """The outputs (N, H) and the final states (S, H), in packed order; without a packing also outputs (B, T, H)."""
 
 
@@ -85,16 +89,21 @@ class Finals:
         self._ended: list[Sequence[Tensor]] = []
 
     def end(self, state: Sequence[Tensor], still: int) -> Sequence[Tensor]:
-        """Put aside all but the first `still` segments, and go on with those."""
+        """Collect all but the first `still` segments, and return those that go on."""
         if still == state[0].shape[0]:
             return state
         self._ended.append([part[still:] for part in state])
         return [part[:still] for part in state]
 
-    def all(self, state: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def all(self, state: Sequence[Tensor]) -> State:
         if not self._ended:
             return tuple(state)
         return tuple(torch.cat(parts) for parts in zip(state, *reversed(self._ended), strict=True))
+
+
+class _CarryContext(FunctionCtx):
+    xi: Edge
+    clip: float | None
 
 
 class Carry(torch.autograd.Function):
@@ -106,15 +115,17 @@ class Carry(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(xi: float | Tensor | None, clip: float | None, *states: Tensor) -> tuple[Tensor, ...]:
+    def forward(xi: Edge, clip: float | None, *states: Tensor) -> State:
         return tuple(state.view_as(state) for state in states)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    def setup_context(
+        ctx: _CarryContext, inputs: tuple[Edge, float | None, *tuple[Tensor, ...]], output: State
+    ) -> None:
         ctx.xi, ctx.clip = inputs[:2]
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
+    def backward(ctx: _CarryContext, *grads: Tensor) -> tuple[Tensor | None, ...]:
         carried = list(grads) if ctx.xi is None else [grad * ctx.xi for grad in grads]
         if ctx.clip is not None:
             norm = torch.linalg.vector_norm(torch.cat(carried, dim=-1), dim=-1, keepdim=True)

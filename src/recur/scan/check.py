@@ -1,15 +1,17 @@
-"""What is checked at the door of a scan, once, before any work: shapes, dtypes, devices, ranges."""
+"""What is checked of a scan's arguments, once, before any work: shapes, dtypes, devices, ranges."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from recur.cells.cell import Cell, Weights
+from recur.cells.cell import Cell, State, Weights
 from recur.errors import DeviceError, DtypeError, OptionError, ShapeError
+
+GivenState = Tensor | Sequence[Tensor]
+"""A state as a caller may give it: one tensor where the cell has one state, else one for each, named or not."""
 
 
 def check_input(cell: Cell, x: object) -> tuple[int, int, int]:
@@ -32,14 +34,14 @@ def check_weights(cell: Cell, weights: Weights, x: Tensor) -> int:
     who, D = _who(cell), x.shape[-1]
     if not isinstance(weights, Mapping) or not all(isinstance(value, Tensor) for value in weights.values()):
         raise ShapeError(f"{who}: weights must map names to tensors, got {type(weights).__name__}; see cell.shapes")
-    W = weights.get("weight_ih")
-    if W is None or W.dim() != 2:
+    U = weights.get("weight_ih")
+    if U is None or U.dim() != 2:
         raise ShapeError(f"{who}: weights must hold weight_ih of (G·H, D), got {_shapes(weights)}")
-    H, rest = divmod(W.shape[0], len(cell.gates))
+    H, rest = divmod(U.shape[0], len(cell.gates))
     if rest or not H:
-        raise ShapeError(f"{who}: weight_ih must have H rows for each of {len(cell.gates)} gates, got {W.shape[0]}")
-    if W.shape[1] != D:
-        raise ShapeError(f"{who}: x must be (B, T, D={W.shape[1]}), got {tuple(x.shape)}")
+        raise ShapeError(f"{who}: weight_ih must have H rows for each of {len(cell.gates)} gates, got {U.shape[0]}")
+    if U.shape[1] != D:
+        raise ShapeError(f"{who}: x must be (B, T, D={U.shape[1]}), got {tuple(x.shape)}")
     expected = cell.shapes(D, H, bias="bias_ih" in weights or "bias_hh" in weights)
     got = {name: tuple(value.shape) for name, value in weights.items()}
     if got != expected:
@@ -67,44 +69,45 @@ def check_like(cell: Cell, name: str, value: Tensor, x: Tensor) -> None:
         )
 
 
-def check_state(cell: Cell, what: str, state: Any, B: int, H: int, x: Tensor) -> tuple[Tensor, ...] | None:
+def check_state(cell: Cell, name: str, state: GivenState | None, B: int, H: int, x: Tensor) -> State | None:
     """States as a tuple of (B, H) tensors; (H,) is one state for all rows, None stays None."""
     if state is None:
         return None
-    parts: Sequence[Any] = (state,) if isinstance(state, Tensor) else state
+    parts = (state,) if isinstance(state, Tensor) else state
     form = f"({', '.join(cell.states)}), each (B={B}, H={H})"
     if not isinstance(parts, tuple | list) or not all(isinstance(part, Tensor) for part in parts):
-        raise ShapeError(f"{_who(cell)}: {what} must be {form}, got {type(state).__name__}")
+        raise ShapeError(f"{_who(cell)}: {name} must be {form}, got {type(state).__name__}")
     if len(parts) != len(cell.states):
-        raise ShapeError(f"{_who(cell)}: {what} must be {form}, got {len(parts)} tensors")
-    for name, part in zip(cell.states, parts, strict=True):
+        raise ShapeError(f"{_who(cell)}: {name} must be {form}, got {len(parts)} tensors")
+    for state_name, part in zip(cell.states, parts, strict=True):
         if part.shape not in ((B, H), (H,)):
-            raise ShapeError(f"{_who(cell)}: {what}.{name} must be (B={B}, H={H}) or (H,), got {tuple(part.shape)}")
-        check_like(cell, f"{what}.{name}", part, x)
+            raise ShapeError(
+                f"{_who(cell)}: {name}.{state_name} must be (B={B}, H={H}) or (H,), got {tuple(part.shape)}"
+            )
+        check_like(cell, f"{name}.{state_name}", part, x)
     return tuple(part.expand(B, H) for part in parts)
 
 
-def check_lengths(cell: Cell, lengths: Any, B: int, T: int) -> Tensor | None:
+def check_lengths(cell: Cell, lengths: Tensor | Sequence[int] | None, B: int, T: int) -> Tensor | None:
     """Lengths on the CPU, one for each row, all in 1 … T."""
     if lengths is None:
         return None
     try:
-        lengths = torch.as_tensor(lengths, device="cpu")
+        given = torch.as_tensor(lengths, device="cpu")
     except (TypeError, ValueError, RuntimeError) as error:
         raise OptionError(f"{_who(cell)}: lengths must be {B} whole numbers, got {lengths!r}") from error
-    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
-        raise DtypeError(f"{_who(cell)}: lengths must be whole numbers, got {_dtype(lengths)}")
-    if lengths.shape != (B,):
-        raise ShapeError(f"{_who(cell)}: lengths must be one for each row, (B={B},), got {tuple(lengths.shape)}")
-    lengths = lengths.long()
-    low, high = int(lengths.min()), int(lengths.max())
+    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+        raise DtypeError(f"{_who(cell)}: lengths must be whole numbers, got {_dtype(given)}")
+    if given.shape != (B,):
+        raise ShapeError(f"{_who(cell)}: lengths must be one for each row, (B={B},), got {tuple(given.shape)}")
+    given = given.long()
+    low, high = int(given.min()), int(given.max())
     if low < 1 or high > T:
         raise OptionError(f"{_who(cell)}: lengths must lie in 1 … T={T}, got {low if low < 1 else high}")
-    checked: Tensor = lengths
-    return checked
+    return given
 
 
-def check_reset(cell: Cell, reset: Any, B: int, T: int) -> Tensor | None:
+def check_reset(cell: Cell, reset: Tensor | None, B: int, T: int) -> Tensor | None:
     if reset is None:
         return None
     if not isinstance(reset, Tensor) or reset.dtype != torch.bool:
@@ -119,7 +122,7 @@ def check_mask(cell: Cell, mask: Tensor | None, B: int, H: int, x: Tensor) -> No
     if mask is None:
         return
     if not cell.recurrent_gates:
-        raise OptionError(f"{_who(cell)} has no product with U, so a mask on the recurrent state has nothing to act on")
+        raise OptionError(f"{_who(cell)} has no product with W, so a mask on the recurrent state has nothing to act on")
     if cell.own_products:
         raise OptionError(f"{_who(cell)} multiplies its state inside the step too, where a mask does not reach")
     if not isinstance(mask, Tensor) or mask.shape != (B, H):

@@ -7,6 +7,7 @@ import functools
 import torch
 from torch import Tensor
 
+from recur.cells.cell import State
 from recur.native import compiled
 from recur.scan.call import Call
 
@@ -19,7 +20,7 @@ def unsupported_reason(call: Call) -> str | None:
     return compiled.unsupported_reason(call.cell, call.x, "bias_ih" in call.weights)
 
 
-def run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
+def run(call: Call) -> tuple[Tensor, State]:
     from recur.native import operators
 
     text, given, extras = compiled.operands(call.cell, call.weights)
@@ -28,7 +29,7 @@ def run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
     xi = call.xi
     if xi is not None and batch_major:
         xi = xi.view(len(call.sizes), -1).t().contiguous()
-    record = functools.partial(call.trace.keep, batch_major=batch_major) if call.trace.wanted else None
+    record = functools.partial(call.trace.record_pass, batch_major=batch_major) if call.trace.wanted else None
     options = (call.mask, xi, call.sizes, batch_major, call.bptt.clip or 0.0, text)
     outputs, *rest = operators.scan_op(record, data, given, extras, list(call.start or ()), *options)
     if batch_major:

@@ -9,11 +9,14 @@ its two sides become two segments that run side by side.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
+
+from recur.cells.cell import State
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,9 @@ class Packing:
     """(B,): the segment that ends a row."""
 
     @staticmethod
-    def of(B: int, T: int, lengths: Tensor | None, reset: Tensor | None, reverse: bool, device: Any) -> Packing:
+    def of(
+        B: int, T: int, lengths: Tensor | None, reset: Tensor | None, reverse: bool, device: torch.device
+    ) -> Packing:
         length = np.full(B, T) if lengths is None else lengths.cpu().numpy()
         starts = np.zeros((B, T), bool) if reset is None else reset.cpu().numpy().copy()
         first_is_fresh = starts[:, 0].copy()
@@ -64,7 +69,7 @@ class Packing:
         last = np.empty(B, np.int64)
         last[row[ends_row]] = np.nonzero(ends_row)[0]
 
-        def tensor(array: Any) -> Tensor:
+        def tensor(array: NDArray[np.generic]) -> Tensor:
             return torch.from_numpy(np.ascontiguousarray(array)).to(device)
 
         return Packing(
@@ -88,7 +93,7 @@ class Packing:
         first[self.fresh.cpu()] = 1
         return packed
 
-    def start(self, new: tuple[Tensor, ...] | None, old: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def start(self, new: State | None, old: State) -> State:
         """(B, H) → (S, H): where each segment starts, at `new` (zero if not given) or at the `old` state of its row."""
         fresh, went_on = self.fresh[:, None], [part[self.row] for part in old]
         if new is None:
@@ -106,6 +111,11 @@ class Packing:
         return padded.view(self.B, self.T, -1)
 
 
+class _Context(FunctionCtx):
+    saved_tensors: tuple[Tensor, ...]
+    rows: int
+
+
 class _Gather(torch.autograd.Function):
     """`rows[index]` for distinct indices. Its gradient is a copy, where index_select would add row by row."""
 
@@ -116,12 +126,12 @@ class _Gather(torch.autograd.Function):
         return rows.index_select(0, index)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    def setup_context(ctx: _Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
         ctx.save_for_backward(inputs[1])
         ctx.rows = inputs[0].shape[0]
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
+    def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor | None, ...]:
         return _Scatter.apply(grad, ctx.saved_tensors[0], ctx.rows), None
 
 
@@ -135,9 +145,9 @@ class _Scatter(torch.autograd.Function):
         return packed.new_zeros(rows, packed.shape[1]).index_copy(0, index, packed)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    def setup_context(ctx: _Context, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
         ctx.save_for_backward(inputs[1])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
+    def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor | None, ...]:
         return _Gather.apply(grad, ctx.saved_tensors[0]), None, None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from recur.bptt import BPTT
-from recur.cells.cell import Cell, Weights, check_cell
+from recur.cells.cell import Cell, Tensors, Weights, check_cell
 from recur.errors import BackendError, unknown
 from recur.scan import check, loop, native, torch_backend
 from recur.scan.call import Backend, Call
@@ -30,7 +30,7 @@ class Scanned(NamedTuple):
 
     outputs: Tensor
     """(B, T, H): the first state after every step; zero behind a row's length."""
-    state: Any
+    state: Tensors
     """The state after each row's last step, a named tuple of (B, H)."""
     trace: Trace
     """Which backend ran, and the gradients' norms once a backward pass has come through."""
@@ -40,9 +40,9 @@ def scan(
     cell: Cell,
     weights: Weights,
     x: Tensor,
-    state: Any = None,
+    state: check.GivenState | None = None,
     *,
-    initial: Any = None,
+    initial: check.GivenState | None = None,
     lengths: Tensor | Sequence[int] | None = None,
     reset: Tensor | None = None,
     reverse: bool = False,
@@ -61,7 +61,7 @@ def scan(
     lengths  (B,): row b ends after lengths[b] steps
     reset    (B, T), bool: a new sequence starts at this step
     reverse  take each sequence from its end; outputs stay where their inputs stand
-    mask     (B, H): multiplies what U multiplies, the same at every step (recurrent dropout)
+    mask     (B, H): multiplies what W multiplies, the same at every step (recurrent dropout)
     bptt     what crosses time on the way back; see recur.bptt
     trace    record ‖∂L/∂s_t‖ on the way back
     backend  native, torch, loop, or auto: the first that can run the call. One asked for by name runs or raises.

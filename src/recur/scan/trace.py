@@ -1,9 +1,8 @@
-"""What the backward pass saw: ‖∂L/∂s_t‖ for every step, recorded as it went by; and the states it went through."""
+"""What is recorded of a backward pass: ‖∂L/∂s_t‖ for every step, without another pass; and the states."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -31,14 +30,14 @@ class Trace:
     def inputs(self) -> Tensor:
         """(B, T, D): what the cell was given."""
         if self._inputs is None:
-            raise OptionError("inputs were not kept; call with trace=True")
+            raise OptionError("inputs were not recorded; call with trace=True")
         return self._inputs
 
     @property
     def states(self) -> dict[str, Tensor]:
         """For each state by name, its values after every step, (B, T, H); recorded on the way forward by `loop`."""
         if not all(self._states.values()) or not self._states:
-            raise OptionError("no states were kept; call with trace=True and backend='loop'")
+            raise OptionError("no states were recorded; call with trace=True and backend='loop'")
         return {name: self._spread(torch.cat(parts)) for name, parts in self._states.items()}
 
     @property
@@ -66,22 +65,22 @@ class Trace:
     def wanted(self) -> bool:
         return bool(self._norms)
 
-    def watch(self, states: Sequence[Tensor], names: Sequence[str], first: int) -> list[Tensor]:
+    def record(self, states: Sequence[Tensor], names: Sequence[str], first: int) -> list[Tensor]:
         """Record the gradients of one step's states, whose rows stand from `first` on in packed order."""
-        watched = []
+        recorded = []
         for name, state in zip(names, states, strict=True):
             self._states[name].append(state.detach())
-            state = state.view_as(state)  # a node of its own, even if a step hands its argument back
+            state = state.view_as(state)  # a node of its own, even if a step returns its argument
             if state.requires_grad:
-                state.register_hook(self._recorder(name, first))
-            watched.append(state)
-        return watched
+                state.register_hook(self._hook(name, first))
+            recorded.append(state)
+        return recorded
 
-    def keep(self, norms: Sequence[Tensor], batch_major: bool) -> None:
-        """The norms of a whole pass at once, state by state."""
+    def record_pass(self, norms: Sequence[Tensor], batch_major: bool) -> None:
+        """The norms of a whole backward pass at once, state by state."""
         self._begin(torch._C._current_graph_task_id())
-        for kept, found in zip(self._norms.values(), norms, strict=True):
-            kept.copy_(found.view(self._batch).t().reshape(-1) if batch_major else found)
+        for saved, found in zip(self._norms.values(), norms, strict=True):
+            saved.copy_(found.view(self._batch).t().reshape(-1) if batch_major else found)
 
     def _begin(self, current: int) -> None:
         """A new pass starts from nothing: it may not reach all that the one before it reached."""
@@ -90,7 +89,7 @@ class Trace:
             for norms in self._norms.values():
                 norms.zero_()
 
-    def _recorder(self, name: str, first: int) -> Any:
+    def _hook(self, name: str, first: int) -> Callable[[Tensor], None]:
         def record(grad: Tensor) -> None:
             self._begin(torch._C._current_graph_task_id())
             norm = torch.linalg.vector_norm(grad.detach(), dim=-1)

@@ -65,8 +65,8 @@ function unrolled(model, pattern) {
     shapes.forEach((shape, i) => label(4, py(r) + 4 + 14 * i, shape, "", "start"));
   });
   const gates = model.gates.length * model.hidden;
-  label(px(0) + GAP / 2 + (back ? 44 : 0), back ? (py(1) + py(rows.length - 1)) / 2 : py(1) - 8, `U ${gates} × ${back ? model.vocabulary : model.hidden}`);
-  label(px(0) + 6, py(0) - 42, `W ${gates} × ${model.input}`, "", "start");
+  label(px(0) + GAP / 2 + (back ? 44 : 0), back ? (py(1) + py(rows.length - 1)) / 2 : py(1) - 8, `W ${gates} × ${back ? model.vocabulary : model.hidden}`);
+  label(px(0) + 6, py(0) - 42, `U ${gates} × ${model.input}`, "", "start");
   label(px(STEPS - 1) + 6, py(rows.length - 2) - 42, `V ${model.vocabulary} × ${both ? 2 * model.hidden : model.hidden}`, "", "start");
   return picture;
 }

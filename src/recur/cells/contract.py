@@ -1,0 +1,89 @@
+"""What is checked of a cell: its names when it is defined, its step when it first runs."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from recur.errors import CellError
+
+if TYPE_CHECKING:
+    from recur.cells.cell import Cell
+
+GATE_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+
+def check_class(cls: type[Cell]) -> None:
+    """Refuse a class that cannot be carried along a sequence, when it is defined."""
+    for attribute in ("gates", "states", "state_gates"):
+        names = vars(cls).get(attribute)
+        if isinstance(names, list):
+            setattr(cls, attribute, tuple(names))
+    check_names(cls)
+
+
+def check_names(cell: Cell | type[Cell]) -> None:
+    """The names a cell gives to its gates, states and weights. A class may compute some of them, as properties: those
+    are checked of the cells made of it."""
+    who = cell.__name__ if isinstance(cell, type) else type(cell).__name__
+    for attribute in ("gates", "states", "state_gates"):
+        names: object = getattr(cell, attribute)
+        if isinstance(names, str):
+            raise CellError(f"{who}.{attribute} must be a tuple of names, got the string {names!r}; write ({names!r},)")
+        if names is not None and not isinstance(names, property):
+            _check_distinct(f"{who}.{attribute}", names)
+    if cell.states == ():
+        raise CellError(f"{who}.states is empty; a recurrence carries at least one state, such as ('h',)")
+    if any(isinstance(getattr(cell, attribute), property) for attribute in ("extras", "gates", "forget_gate")):
+        return
+    _check_extras(who, cell)
+    if cell.gates and cell.forget_gate is not None and cell.forget_gate not in cell.gates:
+        gates = ", ".join(cell.gates)
+        raise CellError(f"{who}.forget_gate must be one of its gates, {gates}; got {cell.forget_gate!r}")
+
+
+def _check_extras(who: str, cell: Cell | type[Cell]) -> None:
+    if not isinstance(cell.extras, Mapping):
+        raise CellError(f"{who}.extras must map names to shapes, such as {{'p': ('H',)}}, got {cell.extras!r}")
+    _check_distinct(f"{who}.extras", tuple(cell.extras))
+    taken = {*GATE_WEIGHTS, *(f"{state}0" for state in cell.states)}
+    for name, shape in cell.extras.items():
+        if name in taken:
+            raise CellError(f"{who}.extras takes the name {name!r}, which belongs to the gates or to an initial state")
+        if not set(shape) <= {"H", "D"}:
+            raise CellError(f"{who}.extras[{name!r}] must be a shape made of 'H' and 'D', got {shape}")
+        if cell.pointwise and tuple(shape) != ("H",):
+            raise CellError(f"{who}.extras[{name!r}] of shape {shape} mixes units; add pointwise = False")
+
+
+def _check_distinct(what: str, given: object) -> None:
+    names = tuple(given) if isinstance(given, tuple | list) else (given,)
+    if not all(_is_name(name) for name in names) or len(set(names)) < len(names):
+        raise CellError(f"{what} must be distinct Python names, got {names}")
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name) and name[0] != "_"
+
+
+def check_step(cell: Cell, result: object, before: Sequence[Tensor], versions: Sequence[int]) -> None:
+    """Refuse a step whose result is not the cell's states, or that writes into them; called on the first step."""
+    who = f"{type(cell).__name__}.step must return ({', '.join(cell.states)},)"
+    if [part._version for part in before] != list(versions):
+        raise CellError(f"{who} as new tensors; it changes the states it was given in place")
+    if not isinstance(result, tuple | list):
+        raise CellError(f"{who}, got {_describe(result)}; one state still needs its comma: return (h,)")
+    if len(result) != len(cell.states):
+        raise CellError(f"{who}: {len(cell.states)} of them, got {len(result)}")
+    for name, value, old in zip(cell.states, result, before, strict=True):
+        if not isinstance(value, Tensor) or value.shape != old.shape or value.dtype != old.dtype:
+            raise CellError(f"{who}, each like the one before; {name} was {_describe(old)}, got {_describe(value)}")
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"a {str(value.dtype).removeprefix('torch.')} tensor {tuple(value.shape)}"
+    return f"{type(value).__name__} {value!r}"

@@ -1,0 +1,68 @@
+"""What a step is given: named tuples of tensors, `x.r`, `h.r`, `s.c`, `w.p`.
+
+Their classes are made from a cell's own names. A name that is not among them is an error in words, not an attribute.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Self
+
+from torch import Tensor
+
+from recur.errors import CellError
+
+if TYPE_CHECKING:
+
+    class Tensors(tuple[Tensor, ...]):
+        """A named tuple of tensors, as a type checker sees it: every name that a cell has is a tensor."""
+
+        _fields: tuple[str, ...]
+
+        @classmethod
+        def _make(cls, parts: Iterable[Tensor]) -> Self: ...
+
+        def __getattr__(self, name: str) -> Tensor: ...
+
+else:
+    Tensors = tuple
+
+KINDS = {"x": "gates", "h": "gates with a state's share", "s": "states", "w": "extras"}
+"""What the names of each argument of `step` are, for messages."""
+
+_namedtuple: Callable[[str, tuple[str, ...]], type[Tensors]] = namedtuple  # type: ignore[assignment]
+"""As a type checker cannot know it: the fields are the cell's."""
+
+_CLASSES: dict[tuple[str, str, tuple[str, ...]], type[Tensors]] = {}
+"""All that were made: a plain dictionary, which torch.compile can look into."""
+
+
+class NoSuchNameError(CellError, AttributeError):
+    """A step that names what its cell does not have: ours by family, an AttributeError by protocol."""
+
+
+def named_tuple(owner: str, role: str, fields: tuple[str, ...]) -> type[Tensors]:
+    """The class of one argument of a cell's step, made once."""
+    key = owner, role, fields
+    if key not in _CLASSES:
+        _CLASSES[key] = _make_class(owner, role, fields)
+    return _CLASSES[key]
+
+
+def _make_class(owner: str, role: str, fields: tuple[str, ...]) -> type[Tensors]:
+    made = _namedtuple(role, fields)
+
+    def missing(self: Tensors, name: str) -> Tensor:
+        if name.startswith("_"):  # a protocol asking, not the author of a step
+            raise AttributeError(name)
+        raise NoSuchNameError(f"{owner}.step asks for {role}.{name}; its {KINDS[role]}: {', '.join(fields) or 'none'}")
+
+    type.__setattr__(made, "__getattr__", missing)
+    type.__setattr__(made, "__reduce__", lambda self: (_rebuild, (owner, role, fields, tuple(self))))
+    return made
+
+
+def _rebuild(owner: str, role: str, fields: tuple[str, ...], values: tuple[Tensor, ...]) -> Tensors:
+    """A named tuple from its pickle: its class is made, not imported."""
+    return named_tuple(owner, role, fields)._make(values)
