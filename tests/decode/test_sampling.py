@@ -101,6 +101,24 @@ def test_a_wide_beam_finds_the_likeliest_of_all(model: LanguageModel) -> None:
     assert len(beam(model, [4], 3, 2)) == 2
 
 
+@pytest.mark.parametrize("width", [1, 2, 3, 20])
+def test_a_narrow_beam_keeps_the_best_at_every_step(model: LanguageModel, width: int) -> None:
+    """Beside a beam of Python lists, each hypothesis read anew. <eos> is a token as any other: no text ends early."""
+    kept: list[tuple[float, list[int]]] = [(0.0, [])]
+    for _ in range(5):
+        longer = []
+        for score, ids in kept:
+            logits, _ = read(model, [4, 5, *ids])
+            logits[:, [UNK, PAD]] = -torch.inf
+            logp = logits.log_softmax(-1)[0].tolist()
+            longer += [(score + logp[k], [*ids, k]) for k in range(7) if k not in (UNK, PAD)]
+        kept = sorted(longer, reverse=True)[:width]
+    found = beam(model, [4, 5], 5, width)
+    assert [ids for ids, _ in found] == [ids for _, ids in kept]
+    assert [score for _, score in found] == pytest.approx([score for score, _ in kept])
+    assert beam(model, [4, 5], 0, width) == [([], 0.0)]
+
+
 def test_lengths_and_widths_out_of_range(model: LanguageModel) -> None:
     for call in (lambda: list(generate(model, [4], -1, Choice())), lambda: beam(model, [4], -1, 2)):
         with pytest.raises(OptionError, match="length must not be negative"):

@@ -79,7 +79,7 @@ def test_greedy_takes_the_likeliest_at_each_step(stop: str) -> None:
         left, total = None, 0.0
         if stop == "length":
             best = writer.lengths().max(-1)  # type: ignore[union-attr]
-            left, total = best.indices, float(best.values)
+            left, total = best.indices, best.values.item()
             assert int(left) == len(made.ids)
         carried, token = writer.begin(1, left), torch.tensor([2])
         for expected in made.ids if made.cut else [*made.ids, 3]:
