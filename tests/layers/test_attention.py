@@ -27,17 +27,17 @@ def case(kind: str) -> tuple[Attention, torch.Tensor, torch.Tensor, torch.Tensor
 def test_place_by_place(kind: str) -> None:
     attention, query, memory, mask = case(kind)
     got, weights = attention(query, memory, mask)
-    W, K = attention.query.weight, attention.key.weight
+    W_q, W_k = attention.query.weight, attention.key.weight
     for b in range(B):
         for t in range(T):
             scores = []
             for s in range(int(mask[b].sum())):
                 if kind == "additive":
                     assert attention.score is not None
-                    inner = torch.tanh(W @ query[b, t] + attention.query.bias + K @ memory[b, s])
+                    inner = torch.tanh(W_q @ query[b, t] + attention.query.bias + W_k @ memory[b, s])
                     scores.append(torch.exp(attention.score.weight[0] @ inner).item())
                 else:
-                    scores.append(torch.exp((W @ query[b, t]) @ (K @ memory[b, s]) / math.sqrt(A)).item())
+                    scores.append(torch.exp((W_q @ query[b, t]) @ (W_k @ memory[b, s]) / math.sqrt(A)).item())
             expected = sum(w / sum(scores) * memory[b, s] for s, w in enumerate(scores))
             close(got[b, t].detach(), expected)
             assert weights[b, t, len(scores) :].abs().sum() == 0, "padding has no weight"

@@ -22,11 +22,11 @@ def parts(way: str) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("way", ["none", "initial", "input", "both", "aligned"])
 def test_every_way_by_hand(way: str) -> None:
-    """h_t = tanh(W x_t + R c + b + U h_{t−1} + b_h), and h_0 of the context where it is told so."""
+    """h_t = tanh(U x_t + R c + b + W h_{t−1} + b_h), and h_0 of the context if it has that way."""
     net = Conditioned("elman", D, H, C, way).double()
     x, context = parts(way)
     w = net.recurrent.weights()
-    W, R = w["weight_ih"][:, :D], w["weight_ih"][:, D:]
+    U, R = w["weight_ih"][:, :D], w["weight_ih"][:, D:]
     assert R.shape == (H, C if way in ("input", "both", "aligned") else 0)
     h = torch.zeros(B, H, dtype=DOUBLE)
     if way in ("initial", "both"):
@@ -34,7 +34,7 @@ def test_every_way_by_hand(way: str) -> None:
         h = torch.tanh(context @ net.bridge.weight.T + net.bridge.bias)
     outputs = []
     for t in range(T):
-        a = x[:, t] @ W.T + w["bias_ih"] + h @ w["weight_hh"].T + w["bias_hh"]
+        a = x[:, t] @ U.T + w["bias_ih"] + h @ w["weight_hh"].T + w["bias_hh"]
         if way in ("input", "both"):
             a = a + context @ R.T
         if way == "aligned":
@@ -70,7 +70,7 @@ def test_every_state_of_every_layer_starts_from_the_context() -> None:
 def test_what_does_not_fit() -> None:
     with pytest.raises(OptionError, match="unknown condition 'inital'; did you mean 'initial'"):
         Conditioned("gru", D, H, C, "inital")
-    with pytest.raises(OptionError, match="forward only"):
+    with pytest.raises(OptionError, match="needs direction='forward'"):
         Conditioned("gru", D, H, C, "input", direction="both")
     net = Conditioned("gru", D, H, C, "aligned")
     with pytest.raises(ShapeError, match="as many steps as the inputs, 5; got"):

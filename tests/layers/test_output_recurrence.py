@@ -10,14 +10,14 @@ from recur.errors import OptionError, ShapeError
 from recur.layers import OutputRecurrent
 from tests.support import close
 
-B, T, D, H, V = 3, 6, 4, 5, 7
+B, T, D, H, K = 3, 6, 4, 5, 7
 
 
 def case(**options: str) -> tuple[OutputRecurrent, torch.Tensor, torch.Tensor, torch.Tensor]:
-    layer = OutputRecurrent(D, H, V, **options).double()
+    layer = OutputRecurrent(D, H, K, **options).double()
     x = torch.randn(B, T, D, dtype=torch.float64, requires_grad=True)
-    targets = one_hot(torch.randint(V, (B, T)), V).double()
-    return layer, x, targets, torch.randn(B, T, V, dtype=torch.float64)
+    targets = one_hot(torch.randint(K, (B, T)), K).double()
+    return layer, x, targets, torch.randn(B, T, K, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "sigmoid"])
@@ -25,7 +25,7 @@ def test_all_at_once_is_step_by_step_and_so_are_its_gradients(activation: str) -
     layer, x, targets, weight = case(activation=activation)
     leaves = [x, *layer.parameters()]
     at_once = layer(x, targets)
-    in_turn = layer.run(x, lambda t, o: targets[:, t], torch.zeros(B, V, dtype=torch.float64))
+    in_turn = layer.run(x, lambda t, o: targets[:, t], torch.zeros(B, K, dtype=torch.float64))
     close(at_once.detach(), in_turn.detach())
     for a, b in zip(
         torch.autograd.grad((at_once * weight).sum(), leaves),
@@ -36,16 +36,16 @@ def test_all_at_once_is_step_by_step_and_so_are_its_gradients(activation: str) -
 
 
 @pytest.mark.parametrize("feed", ["output", "softmax", "likeliest"])
-def test_free_running_hears_itself(feed: str) -> None:
+def test_free_running_reads_its_own_outputs(feed: str) -> None:
     layer, x, _, _ = case(feed=feed)
-    first = torch.randn(B, V, dtype=torch.float64)
+    first = torch.randn(B, K, dtype=torch.float64)
     free = layer(x, first=first).detach()
     before = first
     for t in range(T):
         h = torch.tanh(x[:, t] @ layer.hidden.weight.T + layer.hidden.bias + before @ layer.back.weight.T)
         o = (h @ layer.output.weight.T + layer.output.bias).detach()
         close(free[:, t], o)
-        before = {"output": o, "softmax": o.softmax(-1), "likeliest": one_hot(o.argmax(-1), V).double()}[feed]
+        before = {"output": o, "softmax": o.softmax(-1), "likeliest": one_hot(o.argmax(-1), K).double()}[feed]
 
 
 def test_with_a_teacher_nothing_crosses_time() -> None:

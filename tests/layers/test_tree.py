@@ -136,15 +136,15 @@ def test_the_equations_of_the_child_sum_tree_lstm() -> None:
     net = network("child-sum")
     w, x = weights(net), np.random.default_rng(0).normal(size=(3, D))
     gate = {name: slice(k * H, (k + 1) * H) for k, name in enumerate(("i", "o", "g", "f"))}
-    U, b = w["weight_h"], w["bias"]
+    W, b = w["weight_h"], w["bias"]
     children = []
     for word in x:
         a = w["weight_x"] @ word + b
         c = sigma(a[gate["i"]]) * np.tanh(a[gate["g"]])
         children.append((sigma(a[gate["o"]]) * np.tanh(c), c))
     total = sum(h for h, _ in children)
-    i, o, g = (U[gate[name]] @ total + b[gate[name]] for name in ("i", "o", "g"))
-    c = sigma(i) * np.tanh(g) + sum(sigma(U[gate["f"]] @ h + b[gate["f"]]) * c for h, c in children)
+    i, o, g = (W[gate[name]] @ total + b[gate[name]] for name in ("i", "o", "g"))
+    c = sigma(i) * np.tanh(g) + sum(sigma(W[gate["f"]] @ h + b[gate["f"]]) * c for h, c in children)
     h = sigma(o) * np.tanh(c)
     states = net(torch.tensor(x), Forest.of([((), (), (), (0, 1, 2))]))
     close(states[0][-1], torch.tensor(h))

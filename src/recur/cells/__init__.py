@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recur.cells.cell import Cell, State, Tensors, Weights
-from recur.cells.registry import cell_classes, cell_names, make_cell
+from recur.cells.registry import CellLike, cell_classes, cell_names, make_cell
 
 if TYPE_CHECKING:  # with their own types, for the files of recur that name them
     from recur.cells.deep import DeepTransition as DeepTransition
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # with their own types, for the files of recur that name them
     from recur.cells.gru import GRU as GRU
     from recur.cells.lstm import LSTM as LSTM
 
-__all__ = ["Cell", "State", "Tensors", "Weights", "cell_names", "make_cell"]
+__all__ = ["Cell", "CellLike", "State", "Tensors", "Weights", "cell_names", "make_cell"]
 __all__ += sorted(cell_classes())
 
 

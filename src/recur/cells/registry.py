@@ -21,6 +21,9 @@ from typing import TypeGuard
 from recur.cells.cell import Cell
 from recur.errors import CellError, RecurError, unknown
 
+CellLike = str | Cell | type[Cell]
+"""A cell, or what `make_cell` makes one of."""
+
 VARIANTS = {"elman-relu": "elman:activation=relu", "elman-sigmoid": "elman:activation=sigmoid"}
 """Short names for a registered cell with options."""
 
@@ -55,7 +58,7 @@ def cell_names() -> list[str]:
     return sorted([*_registered(), *VARIANTS])
 
 
-def make_cell(spec: str | Cell | type[Cell], **options: object) -> Cell:
+def make_cell(spec: CellLike, **options: object) -> Cell:
     """A cell from its name, `file.py:Class`, its class, or the cell itself; options as in its constructor."""
     if isinstance(spec, Cell):
         if options:

@@ -2,10 +2,10 @@
 
     a_ts = softmax over s of score(q_t, m_s)        c_t = Σ_s a_ts m_s
 
-    additive   score(q, m) = v · tanh(W q + K m)    Bahdanau, Cho and Bengio 2015
-    dot        score(q, m) = (W q) · (K m) / √A     scaled dot product, Vaswani et al. 2017, with one head
+    additive   score(q, m) = v · tanh(W_q q + W_k m)      Bahdanau, Cho and Bengio 2015
+    dot        score(q, m) = (W_q q) · (W_k m) / √A       scaled dot product, Vaswani et al. 2017, with one head
 
-Places that a mask excludes have weight 0. W and K take queries (of width Q) and memory (of width M) to width A.
+Places that a mask excludes have weight 0. W_q and W_k take queries (of width Q) and memory (of width M) to width A.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Attention(nn.Module):
         self.score = nn.Linear(size, 1, bias=False) if kind == "additive" else None
 
     def keys(self, memory: Tensor) -> Tensor:
-        """K m_s, (B, S, A): once for a memory, however often it is asked."""
+        """W_k m_s, (B, S, A): once for a memory, however many queries there are."""
         keys: Tensor = self.key(memory)
         return keys
 

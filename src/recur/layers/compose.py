@@ -1,16 +1,16 @@
 """Compositions: the equations of one node, made of its input and of the nodes before it.
 
 A chain has one predecessor, the step before. A node of a tree has its children, a point of a grid the neighbours above
-and to the left. Whatever they are called, they come as h_1 … h_K, and what differs from a cell is one sum:
+and to the left. Whatever they are called, they come as h_1 … h_N, and what differs from a cell is one sum:
 
-    a = W x + b + Σ_k U_k h_k          x: a leaf's word or a grid's pixel; a node without one, and a missing h_k, add 0
+    a = U x + b + Σ_k W_k h_k          x: a leaf's word or a grid's pixel; a node without one, and a missing h_k, add 0
 
     net         h = tanh(a)                                            the recursive net
-    rntn        h = tanh(a + [h_1; h_2]ᵀ V [h_1; h_2] / 2H)            a form of its own for every unit
-    lstm        i, o, f_1 … f_K = σ(a_i, a_o, a_f1 … a_fK)   g = tanh(a_g)
+    rntn        h = tanh(a + [h_1; h_2]ᵀ Q [h_1; h_2] / 2H)            a quadratic form Q of its own for every unit
+    lstm        i, o, f_1 … f_N = σ(a_i, a_o, a_f1 … a_fN)   g = tanh(a_g)
                 c = i ⊙ g + Σ_k f_k ⊙ c_k                    h = o ⊙ tanh(c)
     child-sum   the same for any number of children in any order: h̃ = Σ_k h_k in place of the h_k for i, o and g;
-                f_k = σ(W_f x + U_f h_k + b_f) sees its own child alone
+                f_k = σ(U_f x + W_f h_k + b_f) sees its own child alone
 
 Goller and Küchler 1996 and Deep Learning, section 10.6 (net); Socher et al. 2013 (rntn); Tai, Socher and Manning 2015
 (both of lstm, on trees); Graves, Fernández and Schmidhuber 2007 (net and lstm, on grids).
@@ -19,16 +19,16 @@ Goller and Küchler 1996 and Deep Learning, section 10.6 (net); Socher et al. 20
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
+from torch.types import Device
 
+from recur.cells import State
 from recur.errors import OptionError, unknown
 from recur.layers.checks import whole
-
-States = tuple[Tensor, ...]
 
 
 class Composition(nn.Module):
@@ -38,32 +38,33 @@ class Composition(nn.Module):
     states: ClassVar[tuple[str, ...]] = ("h",)
     gates: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, input_size: int, hidden_size: int, *, device: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self, input_size: int, hidden_size: int, *, device: Device = None, dtype: torch.dtype | None = None
+    ) -> None:
         super().__init__()
         D, H, G = whole("input_size", input_size, 1), whole("hidden_size", hidden_size, 1), len(self.gates)
         self.input_size, self.hidden_size = D, H
-        where = {"device": device, "dtype": dtype}
-        self.weight_x = nn.Parameter(torch.empty(G * H, D, **where))
-        self.weight_h = nn.Parameter(torch.empty(G * H, (self.arity or 1) * H, **where))
-        self.bias = nn.Parameter(torch.empty(G * H, **where))
-        self._more(where)
+        self.weight_x = nn.Parameter(torch.empty(G * H, D, device=device, dtype=dtype))  # U
+        self.weight_h = nn.Parameter(torch.empty(G * H, (self.arity or 1) * H, device=device, dtype=dtype))  # W_1 … W_N
+        self.bias = nn.Parameter(torch.empty(G * H, device=device, dtype=dtype))
+        self._add_parameters(device, dtype)
         self.reset_parameters()
 
-    def _more(self, where: dict[str, Any]) -> None:
+    def _add_parameters(self, device: Device, dtype: torch.dtype | None) -> None:
         """Weights of a composition's own."""
 
     def reset_parameters(self) -> None:
-        """W and U as Glorot and Bengio draw them, gate by gate; biases zero."""
+        """U and W as Glorot and Bengio draw them, gate by gate; biases zero."""
         for weight in (self.weight_x, self.weight_h):
             for block in weight.detach().chunk(len(self.gates)):
                 nn.init.xavier_uniform_(block)
         nn.init.zeros_(self.bias)
 
     def share(self, x: Tensor) -> Tensor:
-        """W x + b, (n, G·H): the input's share, of as many nodes as there are, in one product."""
+        """U x + b, (n, G·H): the input's share, of as many nodes as there are, in one product."""
         return linear(x, self.weight_x, self.bias)
 
-    def forward(self, share: Tensor | None, before: States | None, owner: Tensor, n: int) -> States:
+    def forward(self, share: Tensor | None, before: State | None, owner: Tensor, n: int) -> State:
         """The states of n nodes, (n, H) each.
 
         share   (n, G·H) from `share`; None where nodes have no input of their own
@@ -80,37 +81,37 @@ class Composition(nn.Module):
             a = a + share
         return self.step(a, tuple(part.view(len(a), -1, H) for part in before))
 
-    def step(self, a: Tensor, before: States | None) -> States:
-        """From a (n, G·H) and the predecessors' states (n, K, H) to the node's own."""
+    def step(self, a: Tensor, before: State | None) -> State:
+        """From a (n, G·H) and the predecessors' states (n, N, H) to the node's own."""
         raise NotImplementedError
 
 
 class RecursiveNet(Composition):
     gates = ("h",)
 
-    def step(self, a: Tensor, before: States | None) -> States:
+    def step(self, a: Tensor, before: State | None) -> State:
         return (torch.tanh(a),)
 
 
 class TensorNet(Composition):
     gates = ("h",)
 
-    def _more(self, where: dict[str, Any]) -> None:
+    def _add_parameters(self, device: Device, dtype: torch.dtype | None) -> None:
         H = self.hidden_size
-        self.tensor = nn.Parameter(torch.empty(H, 2 * H, 2 * H, **where))
+        self.tensor = nn.Parameter(torch.empty(H, 2 * H, 2 * H, device=device, dtype=dtype))  # Q
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
         nn.init.uniform_(self.tensor, -0.5, 0.5)
 
-    def step(self, a: Tensor, before: States | None) -> States:
+    def step(self, a: Tensor, before: State | None) -> State:
         if before is not None:
             pair = before[0].flatten(1)
-            H, W = self.hidden_size, pair.shape[1]
-            halves = (pair @ self.tensor.permute(1, 0, 2).reshape(W, H * W)).view(-1, H, W)
+            H = self.hidden_size
+            halves = (pair @ self.tensor.permute(1, 0, 2).reshape(2 * H, 2 * H * H)).view(-1, H, 2 * H)
             # A sum of (2H)² terms moves 2H times as far as one of 2H when all its weights take a step alike, as they do
             # under Adam: divided by 2H it keeps pace with the linear part.
-            a = a + (halves @ pair[:, :, None]).squeeze(-1) / W
+            a = a + (halves @ pair[:, :, None]).squeeze(-1) / (2 * H)
         return (torch.tanh(a),)
 
 
@@ -118,7 +119,7 @@ class TreeLSTM(Composition):
     gates = ("i", "o", "f1", "f2", "g")  # what goes through σ lies together
     states = ("h", "c")
 
-    def step(self, a: Tensor, before: States | None) -> States:
+    def step(self, a: Tensor, before: State | None) -> State:
         H = self.hidden_size
         gates, g = a.split([4 * H, H], dim=-1)  # split, not indexed: its gradient is put together once
         i, o, f = torch.sigmoid(gates).split([H, H, 2 * H], dim=-1)
@@ -133,7 +134,7 @@ class ChildSum(Composition):
     gates = ("i", "o", "g", "f")  # what sees the sum of all children lies together
     states = ("h", "c")
 
-    def forward(self, share: Tensor | None, before: States | None, owner: Tensor, n: int) -> States:
+    def forward(self, share: Tensor | None, before: State | None, owner: Tensor, n: int) -> State:
         H = self.hidden_size
         own, forget = (self.bias if share is None else share).split([3 * H, H], dim=-1)
         memory: Tensor | float = 0.0
@@ -156,17 +157,19 @@ COMPOSITIONS: dict[str, type[Composition]] = {
 }
 
 
-def make_composition(kind: str, input_size: int, hidden_size: int, **where: Any) -> Composition:
+def make_composition(
+    kind: str, input_size: int, hidden_size: int, *, device: Device = None, dtype: torch.dtype | None = None
+) -> Composition:
     """By name; `tree-lstm` is lstm."""
     name = "lstm" if kind == "tree-lstm" else kind
     if name not in COMPOSITIONS:
         raise OptionError(unknown("composition", kind, [*COMPOSITIONS, "tree-lstm"]))
-    return COMPOSITIONS[name](input_size, hidden_size, **where)
+    return COMPOSITIONS[name](input_size, hidden_size, device=device, dtype=dtype)
 
 
 def check_arity(composition: Composition, counts: Sequence[int], what: str) -> None:
     """Refuse predecessors that a composition cannot take."""
-    K = composition.arity
-    wrong = [n for n in counts if n and K is not None and n != K]
+    N = composition.arity
+    wrong = [n for n in counts if n and N is not None and n != N]
     if wrong:
-        raise OptionError(f"{type(composition).__name__} joins {K} nodes, {what} has one of {wrong[0]}; take child-sum")
+        raise OptionError(f"{type(composition).__name__} joins {N} nodes, {what} has one of {wrong[0]}; take child-sum")

@@ -1,16 +1,16 @@
-"""A recurrent network that knows something beside its inputs.
+"""A recurrent network with a context beside its inputs.
 
 Of a vector c (Deep Learning, section 10.2.4), which can reach the network in two ways, or in both:
 
-    input      h_t = f(W x_t + R c + U h_{t−1})      a bias of its own for every sequence
+    input      h_t = f(U x_t + R c + W h_{t−1})      a bias of its own for every sequence
     initial    h_0 = tanh(B c + b)                   for every layer, and for every state of the cell
 
 Of a sequence c_1 … c_T as long as the inputs, each step has its own share:
 
-    aligned    h_t = f(W x_t + R c_t + U h_{t−1})
+    aligned    h_t = f(U x_t + R c_t + W h_{t−1})
 
 Where x_t is the output before, y_{t−1}, the outputs depend on each other; where it is a constant they are independent
-given c. W and R lie side by side in one matrix, the cell's weight_ih, so that one product takes both.
+given c. U and R lie side by side in one matrix, the cell's weight_ih, so that one product takes both.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from recur.cells import CellLike
 from recur.errors import OptionError, ShapeError, unknown
-from recur.layers.recurrent import Recurred, Recurrent
+from recur.layers.recurrent import NetworkState, Recurred, Recurrent
+from recur.scan import GivenState
 
 WAYS = ("none", "initial", "input", "both", "aligned")
 
@@ -31,13 +33,13 @@ class Conditioned(nn.Module):
     """`Recurrent` with a context of width C; options are its own."""
 
     def __init__(
-        self, cell: Any, input_size: int, hidden_size: int, context_size: int, way: str = "both", **options: Any
+        self, cell: CellLike, input_size: int, hidden_size: int, context_size: int, way: str = "both", **options: Any
     ) -> None:
         super().__init__()
         if way not in WAYS:
             raise OptionError(unknown("condition", way, WAYS))
         if options.get("direction", "forward") != "forward":
-            raise OptionError("a network with a context runs forward only: its start is the context's")
+            raise OptionError("a network with a context needs direction='forward': the context is its start")
         self.way, self.context_size = way, context_size
         self.by_input, self.by_start = way in ("input", "both", "aligned"), way in ("initial", "both")
         width = input_size + (context_size if self.by_input else 0)
@@ -45,7 +47,7 @@ class Conditioned(nn.Module):
         parts = self.recurrent.layers * len(self.recurrent.cell.states)
         self.bridge = nn.Linear(context_size, parts * hidden_size) if self.by_start else None
 
-    def start(self, context: Tensor) -> tuple[Any, ...] | None:
+    def start(self, context: Tensor) -> NetworkState | None:
         """The state before the first step, of a context (B, C): h_0 of every layer, or None, for zeros."""
         if self.bridge is None:
             return None
@@ -53,14 +55,14 @@ class Conditioned(nn.Module):
         parts = iter(torch.tanh(self.bridge(context)).chunk(net.layers * len(net.cell.states), dim=-1))
         return tuple(net.cell.state([next(parts) for _ in net.cell.states]) for _ in range(net.layers))
 
-    def forward(self, x: Tensor, context: Tensor, state: Sequence[Any] | None = None) -> Recurred:
+    def forward(self, x: Tensor, context: Tensor, state: Sequence[GivenState] | None = None) -> Recurred:
         """Inputs (B, T, D) with a context (B, C), or (B, T, C) where `way` is aligned; from `state`, if it is given."""
         if state is None and self.by_start:
             state = self.start(context)
         recurred: Recurred = self.recurrent(self._beside(x, context), state)
         return recurred
 
-    def step(self, x: Tensor, context: Tensor, state: Sequence[Any] | None) -> tuple[Tensor, tuple[Any, ...]]:
+    def step(self, x: Tensor, context: Tensor, state: Sequence[GivenState] | None) -> tuple[Tensor, NetworkState]:
         """One step for use, not for training: (B, D) and the context of this step, (B, C)."""
         if state is None and self.by_start:
             state = self.start(context)

@@ -1,27 +1,27 @@
 """Grids along their anti-diagonals, forward and back, with gradients by hand.
 
-Corners come first, then units, and points last: (K, H, n, B). So a diagonal is one batched product for all corners,
-a gate is one piece of memory, and the neighbours of a diagonal's points are two slices of the diagonal before, which
-has a point of zeros at either end for what lies outside the grid. On the way back each diagonal hands its gradient to
-the one before, and its share of ∂V is taken while ∂a is in the cache.
+The Q corners come first, then units, and points last: (Q, H, n, B). So a diagonal is one batched product for all
+corners, a gate is one piece of memory, and the neighbours of a diagonal's points are two slices of the diagonal before,
+which has a point of zeros at either end for what lies outside the grid. On the way back each diagonal adds its gradient
+to that of the one before, and its part of ∂M is computed while ∂a is in the cache. M = [W_1 W_2 U], side by side.
 
     net    h = tanh(a)                          ∂a = (1 − h²) ∂h
     lstm   c = i ⊙ g + f_1 ⊙ c_1 + f_2 ⊙ c_2    ∂c = ∂c' + ∂h ⊙ o ⊙ (1 − tanh²(c))
            h = o ⊙ tanh(c)                      ∂i = ∂c ⊙ g   ∂o = ∂h ⊙ tanh(c)   ∂f_k = ∂c ⊙ c_k   ∂g = ∂c ⊙ i
-                                                ∂c_k = ∂c ⊙ f_k         (∂c': what the next diagonals handed back)
-    both   a = V [h_1; h_2; x]                  ∂[h_1; h_2; x] = Vᵀ ∂a     ∂V = Σ ∂a [h_1; h_2; x]ᵀ
+                                                ∂c_k = ∂c ⊙ f_k         (∂c': from the next diagonals)
+    both   a = M [h_1; h_2; x]                  ∂[h_1; h_2; x] = Mᵀ ∂a     ∂M = Σ ∂a [h_1; h_2; x]ᵀ
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import FunctionCtx, once_differentiable
 
-_sigmoid_back: Any = torch.ops.aten.sigmoid_backward
-_tanh_back: Any = torch.ops.aten.tanh_backward
+_sigmoid_back = torch.ops.aten.sigmoid_backward
+_tanh_back = torch.ops.aten.tanh_backward
 
 
 class Diagonal(NamedTuple):
@@ -43,8 +43,20 @@ def diagonals(R: int, C: int) -> list[Diagonal]:
     return found
 
 
+class Pointwise(Protocol):
+    """The pointwise part of a composition: from a (Q, G·H, n, B) to the states (states, Q, H, n, B), and back."""
+
+    states: int
+
+    @staticmethod
+    def forward(a: Tensor, states: Tensor, above: Tensor, left: Tensor) -> None: ...
+
+    @staticmethod
+    def backward(da: Tensor, d_states: Tensor, a: Tensor, states: Tensor, above: Tensor, left: Tensor) -> None: ...
+
+
 class Net:
-    """The pointwise part: a (K, H, n, B) to the states (1, K, H, n, B), and back."""
+    """The pointwise part: a (Q, H, n, B) to the states (1, Q, H, n, B), and back."""
 
     states = 1
 
@@ -58,7 +70,7 @@ class Net:
 
 
 class LSTM:
-    """The pointwise part: a (K, 5H, n, B), of i, o, f_1, f_2 and g, to h and c (2, K, H, n, B), and back."""
+    """The pointwise part: a (Q, 5H, n, B), of i, o, f_1, f_2 and g, to h and c (2, Q, H, n, B), and back."""
 
     states = 2
 
@@ -84,8 +96,8 @@ class LSTM:
         torch.mul(dc, above[1], out=df_1)
         torch.mul(dc, left[1], out=df_2)
         torch.mul(dc, i, out=dg)
-        through, gates = da[:, : 4 * H], a[:, : 4 * H]
-        _sigmoid_back(through, gates, grad_input=through)
+        d_gates, gates = da[:, : 4 * H], a[:, : 4 * H]
+        _sigmoid_back(d_gates, gates, grad_input=d_gates)
         _tanh_back(dg, g, grad_input=dg)
 
 
@@ -96,54 +108,60 @@ def _tanh(a: Tensor, out: Tensor | None = None) -> Tensor:
     return torch.mul(a, 2, out=out).sigmoid_().mul_(2).sub_(1)
 
 
+class _Context(FunctionCtx):
+    saved_tensors: tuple[Tensor, ...]
+    path: list[Diagonal]
+    step: Pointwise
+
+
 class Along(torch.autograd.Function):
-    """x (K, D, R·C, B), point by point, and V (K, G·H, 2H + D) to the states h (K, H, R·C, B) of all points."""
+    """x (Q, D, R·C, B), point by point, and M (Q, G·H, 2H + D) to the states h (Q, H, R·C, B) of all points."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, V: Tensor, R: int, C: int, step: type[Net] | type[LSTM]) -> Tensor:
-        K, D, N, B = x.shape
-        H = (V.shape[2] - D) // 2
+    def forward(ctx: _Context, x: Tensor, M: Tensor, R: int, C: int, step: Pointwise) -> Tensor:
+        Q, D, N, B = x.shape
+        H = (M.shape[2] - D) // 2
         path = diagonals(R, C)
-        h = x.new_empty(K, H, N, B)
-        last = x.new_zeros(step.states, K, H, 2, B)
-        kept = [last]
+        h = x.new_empty(Q, H, N, B)
+        last = x.new_zeros(step.states, Q, H, 2, B)
+        saved = [last]
         for at in path:
             above, left = last.narrow(3, at.above, at.n), last.narrow(3, at.above + 1, at.n)
-            seen = torch.cat([above[0], left[0], x[:, :, at.points]], dim=1)
-            a = torch.bmm(V, seen.flatten(2)).unflatten(2, (at.n, B))
-            last = x.new_zeros(step.states, K, H, at.n + 2, B)
+            inputs = torch.cat([above[0], left[0], x[:, :, at.points]], dim=1)
+            a = torch.bmm(M, inputs.flatten(2)).unflatten(2, (at.n, B))
+            last = x.new_zeros(step.states, Q, H, at.n + 2, B)
             now = last.narrow(3, 1, at.n)
             step.forward(a, now, above, left)
             h[:, :, at.points] = now[0]
-            kept += seen, a, last
-        ctx.save_for_backward(V, *kept)
+            saved += inputs, a, last
+        ctx.save_for_backward(M, *saved)
         ctx.path, ctx.step = path, step
         return h
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        V, *kept = ctx.saved_tensors
-        (K, H, N, B), step, turned = grads[0].shape, ctx.step, V.transpose(1, 2)
-        D = V.shape[2] - 2 * H
-        dx, dV = V.new_empty(K, D, N, B), torch.zeros_like(V)
-        states = kept.pop()
+    def backward(ctx: _Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        M, *saved = ctx.saved_tensors
+        (Q, H, N, B), step, transposed = grads[0].shape, ctx.step, M.transpose(1, 2)
+        D = M.shape[2] - 2 * H
+        dx, dM = M.new_empty(Q, D, N, B), torch.zeros_like(M)
+        states = saved.pop()
         d_states = torch.zeros_like(states)
         for at in reversed(ctx.path):
-            a, seen, last = kept.pop(), kept.pop(), kept.pop()
+            a, inputs, last = saved.pop(), saved.pop(), saved.pop()
             above, left = last.narrow(3, at.above, at.n), last.narrow(3, at.above + 1, at.n)
             d_now, da = d_states.narrow(3, 1, at.n), torch.empty_like(a)
             d_now[0].add_(grads[0][:, :, at.points])
             step.backward(da, d_now, a, states.narrow(3, 1, at.n), above, left)
             slopes = da.flatten(2)
-            dV.baddbmm_(slopes, seen.flatten(2).transpose(1, 2))
-            d_seen = torch.bmm(turned, slopes).unflatten(2, (at.n, B))
+            dM.baddbmm_(slopes, inputs.flatten(2).transpose(1, 2))
+            d_inputs = torch.bmm(transposed, slopes).unflatten(2, (at.n, B))
             states, d_states = last, torch.zeros_like(last)
             d_above, d_left = d_states.narrow(3, at.above, at.n), d_states.narrow(3, at.above + 1, at.n)
-            d_above[0].add_(d_seen.narrow(1, 0, H))
-            d_left[0].add_(d_seen.narrow(1, H, H))
-            dx[:, :, at.points] = d_seen.narrow(1, 2 * H, D)
-            if step is LSTM:
+            d_above[0].add_(d_inputs.narrow(1, 0, H))
+            d_left[0].add_(d_inputs.narrow(1, H, H))
+            dx[:, :, at.points] = d_inputs.narrow(1, 2 * H, D)
+            if step.states == 2:  # c is carried beside h
                 d_above[1].addcmul_(d_now[1], a.narrow(1, 2 * H, H))
                 d_left[1].addcmul_(d_now[1], a.narrow(1, 3 * H, H))
-        return dx, dV, None, None, None
+        return dx, dM, None, None, None

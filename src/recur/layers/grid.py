@@ -10,19 +10,19 @@ the output at every point has seen all of the grid, in four parts that meet ther
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
+from torch.types import Device
 
+from recur.cells import State
 from recur.errors import OptionError, ShapeError, unknown
-from recur.layers.compose import COMPOSITIONS, Composition, RecursiveNet, States, TreeLSTM
-from recur.layers.diagonals import LSTM, Along, Net
+from recur.layers.compose import COMPOSITIONS, Composition, RecursiveNet, TreeLSTM
+from recur.layers.diagonals import LSTM, Along, Net, Pointwise
 
 CORNERS: dict[int, list[tuple[int, ...]]] = {1: [()], 2: [(), (1, 2)], 4: [(), (2,), (1,), (1, 2)]}
 """Which axes of (·, R, C, ·) are turned around for each corner; two are opposite ones."""
 
-COMPOSES: dict[type[Composition], Any] = {RecursiveNet: Net, TreeLSTM: LSTM}
+POINTWISE: dict[type[Composition], Pointwise] = {RecursiveNet: Net, TreeLSTM: LSTM}
 """The compositions that run along diagonals, and what runs them."""
 
 
@@ -40,18 +40,18 @@ class Grid(nn.Module):
         hidden_size: int,
         *,
         corners: int = 1,
-        device: Any = None,
-        dtype: Any = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         if corners not in CORNERS:
             raise OptionError(f"a grid is read from 1, 2 or 4 corners, got {corners!r}")
-        known = [name for name, kind in COMPOSITIONS.items() if kind in COMPOSES]
+        known = [name for name, kind in COMPOSITIONS.items() if kind in POINTWISE]
         if compose not in known:
             raise OptionError(unknown("composition of a grid", compose, known))
         self.turns = CORNERS[corners]
         kind = COMPOSITIONS[compose]
-        self._step = COMPOSES[kind]
+        self._step = POINTWISE[kind]
         made = [kind(input_size, hidden_size, device=device, dtype=dtype) for _ in self.turns]
         self.composes = nn.ModuleList(made)
         self.input_size, self.output_size = input_size, corners * hidden_size
@@ -62,15 +62,16 @@ class Grid(nn.Module):
         one = torch.cat([x, x.new_ones(B, R, C, 1)], dim=-1)  # what the bias is multiplied with
         points = one.permute(3, 1, 2, 0).contiguous()
         turned = torch.stack([points.flip(turn) for turn in self.turns]).flatten(2, 3)
-        U, W, b = (torch.stack([getattr(c, name) for c in self.composes]) for name in ("weight_h", "weight_x", "bias"))
-        h: Tensor = Along.apply(turned, torch.cat([U, W, b[:, :, None]], dim=2), R, C, self._step)
+        W, U, b = (torch.stack([getattr(c, name) for c in self.composes]) for name in ("weight_h", "weight_x", "bias"))
+        h: Tensor = Along.apply(turned, torch.cat([W, U, b[:, :, None]], dim=2), R, C, self._step)
         corners = zip(h.unflatten(2, (R, C)), self.turns, strict=True)
         return torch.cat([part.flip(turn).permute(3, 1, 2, 0) for part, turn in corners], dim=-1)
 
     def plain(self, x: Tensor) -> Tensor:
         """The definition: corner by corner, row by row, point by point."""
         self._check(x)
-        corners = zip(self.composes, self.turns, strict=True)
+        composes = [compose for compose in self.composes if isinstance(compose, Composition)]
+        corners = zip(composes, self.turns, strict=True)
         return torch.cat([_point_by_point(compose, x.flip(turn)).flip(turn) for compose, turn in corners], dim=-1)
 
     def _check(self, x: Tensor) -> None:
@@ -80,12 +81,12 @@ class Grid(nn.Module):
             raise ShapeError(f"Grid: x must be (B, R, C, D={self.input_size}), got {got}{hint}")
 
 
-def _point_by_point(compose: Any, x: Tensor) -> Tensor:
+def _point_by_point(compose: Composition, x: Tensor) -> Tensor:
     B, R, C, _ = x.shape
     H = compose.hidden_size
-    zero: States = tuple(x.new_zeros(B, H) for _ in compose.states)
+    zero: State = tuple(x.new_zeros(B, H) for _ in compose.states)
     owner = torch.arange(B, device=x.device).repeat_interleave(2)
-    above: list[States] = [zero] * C
+    above: list[State] = [zero] * C
     rows = []
     for i in range(R):
         left = zero

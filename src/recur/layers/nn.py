@@ -15,11 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.types import Device
 
 from recur import cells
 from recur.errors import OptionError, ShapeError
 from recur.layers.options import Dropout
-from recur.layers.recurrent import Recurrent
+from recur.layers.recurrent import NetworkState, Recurrent
+
+TorchState = Tensor | tuple[Tensor, ...]
+"""A final or initial state as torch.nn has it: (L, B, H), or a tuple of them for an LSTM."""
 
 
 class _AsTorch(Recurrent):
@@ -27,7 +31,6 @@ class _AsTorch(Recurrent):
 
     def __init__(
         self,
-        cell: cells.Cell,
         input_size: int,
         hidden_size: int,
         num_layers: int = 1,
@@ -36,13 +39,13 @@ class _AsTorch(Recurrent):
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
-        device: Any = None,
-        dtype: Any = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         if proj_size:
             raise OptionError(f"proj_size={proj_size} is not supported; put a torch.nn.Linear behind the layer")
         super().__init__(
-            cell,
+            self._make_cell(),
             input_size,
             hidden_size,
             layers=num_layers,
@@ -53,6 +56,9 @@ class _AsTorch(Recurrent):
             dtype=dtype,
         )
         self.num_layers, self.batch_first, self.proj_size = num_layers, batch_first, 0
+
+    def _make_cell(self) -> cells.Cell:
+        raise NotImplementedError
 
     @property
     def bidirectional(self) -> bool:
@@ -70,28 +76,26 @@ class _AsTorch(Recurrent):
     def all_weights(self) -> list[list[Tensor]]:
         return [list(self.weights(suffix).values()) for suffix in self.suffixes()]
 
-    def forward(self, input: Tensor | PackedSequence, hx: Any = None) -> Any:  # type: ignore[override]
+    def forward(  # type: ignore[override]  # torch.nn's arguments, not those of Recurrent
+        self, input: Tensor | PackedSequence, hx: TorchState | None = None
+    ) -> tuple[Tensor | PackedSequence, TorchState]:
         """Outputs and the final state, in torch.nn's shapes."""
-        lengths = None
-        packed = input if isinstance(input, PackedSequence) else None
         if isinstance(input, PackedSequence):
             x, lengths = pad_packed_sequence(input, batch_first=True)
-            batched = True
-        else:
-            if not isinstance(input, Tensor) or input.dim() not in (2, 3):
-                got = tuple(input.shape) if isinstance(input, Tensor) else type(input).__name__
-                raise ShapeError(f"{type(self).__name__}: input must be a tensor of 2-D or 3-D, got {got}")
-            batched = input.dim() == 3
-            x = input if batched else input[None] if self.batch_first else input[:, None]
-            x = x if self.batch_first else x.transpose(0, 1)
-        outputs, state, _ = super().forward(x, self._from_torch(hx, len(x), batched), lengths=lengths)
-        final = [torch.stack(parts) for parts in zip(*state, strict=True)]
-        if packed is not None:
-            return _packed_like(packed, outputs, lengths), self._to_torch(final, batched)
+            outputs, state, _ = super().forward(x, self._from_torch(hx, len(x), True), lengths=lengths)
+            return _packed_like(input, outputs, lengths), self._to_torch(state, True)
+        if not isinstance(input, Tensor) or input.dim() not in (2, 3):
+            got = tuple(input.shape) if isinstance(input, Tensor) else type(input).__name__
+            raise ShapeError(f"{type(self).__name__}: input must be a tensor of 2-D or 3-D, got {got}")
+        batched = input.dim() == 3
+        x = input if batched else input[None] if self.batch_first else input[:, None]
+        x = x if self.batch_first else x.transpose(0, 1)
+        outputs, state, _ = super().forward(x, self._from_torch(hx, len(x), batched))
         outputs = outputs if self.batch_first else outputs.transpose(0, 1).contiguous()
-        return outputs if batched else outputs.squeeze(0 if self.batch_first else 1), self._to_torch(final, batched)
+        outputs = outputs if batched else outputs.squeeze(0 if self.batch_first else 1)
+        return outputs, self._to_torch(state, batched)
 
-    def _from_torch(self, hx: Any, B: int, batched: bool) -> list[tuple[Tensor, ...]] | None:
+    def _from_torch(self, hx: TorchState | None, B: int, batched: bool) -> list[cells.State] | None:
         """(L, B, H) for each state → a state for each layer."""
         if hx is None:
             return None
@@ -105,12 +109,14 @@ class _AsTorch(Recurrent):
         rows = parts if batched else tuple(part.unsqueeze(1) for part in parts)
         return list(zip(*(part.unbind(0) for part in rows), strict=True))
 
-    def _to_torch(self, final: list[Tensor], batched: bool) -> Any:
+    def _to_torch(self, state: NetworkState, batched: bool) -> TorchState:
+        """A state for each layer → (L, B, H) for each state."""
+        final = [torch.stack(parts) for parts in zip(*state, strict=True)]
         parts = tuple(final if batched else [part.squeeze(1) for part in final])
         return parts if len(parts) > 1 else parts[0]
 
 
-def _packed_like(packed: PackedSequence, outputs: Tensor, lengths: Any) -> PackedSequence:
+def _packed_like(packed: PackedSequence, outputs: Tensor, lengths: Tensor) -> PackedSequence:
     """Outputs (B, T, D) in the order of a packed input, whose rows may have been sorted by length."""
     order = packed.sorted_indices
     if order is not None:
@@ -131,19 +137,22 @@ class RNN(_AsTorch):
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        super().__init__(cells.Elman(nonlinearity), input_size, hidden_size, num_layers, *args, **kwargs)
-        self.nonlinearity = nonlinearity
+        self.nonlinearity = nonlinearity  # first, for the cell is made of it
+        super().__init__(input_size, hidden_size, num_layers, *args, **kwargs)
+
+    def _make_cell(self) -> cells.Cell:
+        return cells.Elman(self.nonlinearity)
 
 
 class GRU(_AsTorch):
     """torch.nn.GRU, for the cell `GRU`."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(cells.GRU(), *args, **kwargs)
+    def _make_cell(self) -> cells.Cell:
+        return cells.GRU()
 
 
 class LSTM(_AsTorch):
     """torch.nn.LSTM, for the cell `LSTM`."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(cells.LSTM(), *args, **kwargs)
+    def _make_cell(self) -> cells.Cell:
+        return cells.LSTM()

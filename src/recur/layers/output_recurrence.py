@@ -71,7 +71,7 @@ class OutputRecurrent(nn.Module):
         return outputs
 
     def run(self, x: Tensor, next_fed: Callable[[int, Tensor], Tensor], before: Tensor) -> Tensor:
-        """Step by step: `next_fed(t, o_t)` is what step t + 1 hears of step t. With the teacher's targets it gives
+        """Step by step: `next_fed(t, o_t)` is what step t + 1 reads of step t. With the teacher's targets it gives
         what `forward` gives at once."""
         outputs = []
         for t, share in enumerate(self.hidden(x).unbind(1)):

@@ -1,4 +1,4 @@
-"""Many states to one: what is kept of a sequence h_1 … h_τ.
+"""Many states h_1 … h_τ to one.
 
     last        h_τ, where reading ended: backward that is h_1, and of two directions each half has its own end
     mean        Σ_t h_t / τ
@@ -10,8 +10,6 @@ All four can be carried along a sequence in constant memory: see `begin` and `st
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +17,9 @@ from recur.errors import OptionError, ShapeError, unknown
 from recur.layers.options import check_direction
 
 POOLS = ("last", "mean", "max", "attention")
+
+Carried = tuple[Tensor, ...]
+"""What a pool needs of all states so far."""
 
 
 class Pooling(nn.Module):
@@ -42,12 +43,12 @@ class Pooling(nn.Module):
             if self.direction == "both":
                 return torch.cat([last[:, : H // 2], first[:, H // 2 :]], dim=-1)
             return last if self.direction == "forward" else first
-        behind = (torch.arange(T, device=states.device) >= lengths[:, None])[..., None]
+        padding = (torch.arange(T, device=states.device) >= lengths[:, None])[..., None]
         if self.pool == "mean":
-            return states.masked_fill(behind, 0).sum(1) / lengths[:, None]
+            return states.masked_fill(padding, 0).sum(1) / lengths[:, None]
         if self.pool == "max":
-            return states.masked_fill(behind, -torch.inf).amax(1)
-        weights = self._scores(states).masked_fill(behind, -torch.inf).softmax(1)
+            return states.masked_fill(padding, -torch.inf).amax(1)
+        weights = self._scores(states).masked_fill(padding, -torch.inf).softmax(1)
         return (weights * states).sum(1)
 
     def _scores(self, states: Tensor) -> Tensor:
@@ -56,21 +57,21 @@ class Pooling(nn.Module):
         scores: Tensor = self.query(torch.tanh(self.key(states)))
         return scores
 
-    def step(self, h: Tensor, carried: Any = None) -> tuple[Tensor, Any]:
-        """One state more, (B, H): the pool of all so far, and what to hand back in with the next; None at the start."""
+    def step(self, h: Tensor, carried: Carried | None = None) -> tuple[Tensor, Carried]:
+        """One state more, (B, H): the pool of all so far, and what to pass with the next; None at the start."""
         if self.direction != "forward":
             raise OptionError(f"one step at a time needs direction='forward', this pooling has {self.direction!r}")
         if self.pool == "last":
             return h, ()
         if self.pool == "max":
-            most = h if carried is None else torch.maximum(carried, h)
-            return most, most
+            most = h if carried is None else torch.maximum(carried[0], h)
+            return most, (most,)
         score = self._scores(h) if self.pool == "attention" else torch.zeros_like(h[:, :1])
         if carried is None:
             return h, (h, torch.ones_like(score), score)
         total, weight, top = carried
         # The largest score so far is taken out of every exponent, so that none overflows.
         higher = torch.maximum(top, score)
-        kept, new = (top - higher).exp(), (score - higher).exp()
-        total, weight = total * kept + h * new, weight * kept + new
+        old, new = (top - higher).exp(), (score - higher).exp()
+        total, weight = total * old + h * new, weight * old + new
         return total / weight, (total, weight, higher)

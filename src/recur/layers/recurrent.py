@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.types import Device
 
 from recur.bptt import BPTT
-from recur.cells import Cell, DeepTransition, make_cell
+from recur.cells import CellLike, DeepTransition, State, Tensors, make_cell
 from recur.cells.cell import check_cell
 from recur.errors import OptionError, ShapeError
 from recur.layers.checks import whole
@@ -18,7 +19,7 @@ from recur.layers.dropout import drop, drop_steps
 from recur.layers.init import check_init, initialise
 from recur.layers.options import Connections, Depth, Dropout, Init, check_direction
 from recur.layers.streaming import Stream, one_step
-from recur.scan import Scanned, Trace, check_backend, scan
+from recur.scan import GivenState, Scanned, Trace, check_backend, scan
 
 MERGED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "concat": lambda forward, backward: torch.cat([forward, backward], dim=-1),
@@ -30,11 +31,15 @@ SUFFIXES = {"forward": ("",), "backward": ("_reverse",), "both": ("", "_reverse"
 """What torch's names of weights end in, by direction."""
 
 
+NetworkState = tuple[Tensors, ...]
+"""The states of a network's cells, layer by layer, forward before backward."""
+
+
 class Recurred(NamedTuple):
     """What a recurrent network returns. States and traces: layer by layer, forward before backward."""
 
     outputs: Tensor
-    state: tuple[Any, ...]
+    state: NetworkState
     trace: tuple[Trace, ...]
 
 
@@ -56,7 +61,7 @@ class Recurrent(nn.Module):
 
     def __init__(
         self,
-        cell: str | Cell | type[Cell],
+        cell: CellLike,
         input_size: int,
         hidden_size: int,
         *,
@@ -69,8 +74,8 @@ class Recurrent(nn.Module):
         init: str | Init = "torch",
         bptt: str | BPTT = "full",
         backend: str = "auto",
-        device: Any = None,
-        dtype: Any = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.input_size, self.hidden_size = whole("input_size", input_size, 1), whole("hidden_size", hidden_size, 1)
@@ -85,12 +90,11 @@ class Recurrent(nn.Module):
         self._check_dropout()
 
         self._names = tuple(self.cell.shapes(1, 1, bias))
-        where = {"device": device, "dtype": dtype}
         width = self.hidden_size * (2 if direction == "both" and connections.merge == "concat" else 1)
         self.output_size = width * self.layers if connections.skip else width
         bottom = self.hidden_size if depth.input else self.input_size
-        self.input_mlp = _mlp(self.input_size, self.hidden_size, depth.input, where)
-        self.output_mlp = _mlp(self.output_size, self.output_size, depth.output, where)
+        self.input_mlp = _mlp(self.input_size, self.hidden_size, depth.input, device, dtype)
+        self.output_mlp = _mlp(self.output_size, self.output_size, depth.output, device, dtype)
         for layer in range(self.layers):
             below = bottom if not layer else width + (bottom if connections.skip else 0)
             for suffix in self._directions(layer):
@@ -98,7 +102,7 @@ class Recurrent(nn.Module):
                 if self.init.learned:
                     shapes |= {f"{state}0": (self.hidden_size,) for state in self.cell.states}
                 for name, shape in shapes.items():
-                    self.register_parameter(name + suffix, nn.Parameter(torch.empty(shape, **where)))
+                    self.register_parameter(name + suffix, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         self.reset_parameters()
 
     def _check_dropout(self) -> None:
@@ -137,7 +141,7 @@ class Recurrent(nn.Module):
         """One cell's weights, as scan takes them; suffix as in torch's names, such as `_l1_reverse`."""
         return {name: getattr(self, name + suffix) for name in self._names}
 
-    def _learned(self, suffix: str) -> tuple[Tensor, ...]:
+    def _learned(self, suffix: str) -> State:
         return tuple(getattr(self, f"{state}0{suffix}") for state in self.cell.states)
 
     # The pass -------------------------------------------------------------------------------------------
@@ -145,7 +149,7 @@ class Recurrent(nn.Module):
     def forward(
         self,
         x: Tensor,
-        state: Sequence[Any] | None = None,
+        state: Sequence[GivenState] | None = None,
         *,
         lengths: Tensor | Sequence[int] | None = None,
         reset: Tensor | None = None,
@@ -193,17 +197,17 @@ class Recurrent(nn.Module):
         outputs = _through(self.output_mlp, outputs, padding)
         return Recurred(outputs, tuple(one.state for one in scanned), tuple(one.trace for one in scanned))
 
-    def step(self, x: Tensor, state: Sequence[Any] | None = None) -> tuple[Tensor, tuple[Any, ...]]:
+    def step(self, x: Tensor, state: Sequence[GivenState] | None = None) -> tuple[Tensor, NetworkState]:
         """One step for use, not for training: (B, D) in, (B, output_size) and the state out."""
         self._check_forward()
         return one_step(self, x, state)
 
-    def stream(self, rows: int = 1, state: Sequence[Any] | None = None) -> Stream:
+    def stream(self, rows: int = 1, state: Sequence[GivenState] | None = None) -> Stream:
         """The network as a stream for `rows` sequences side by side, which keeps its state between steps."""
         self._check_forward()
         return Stream(self, rows, state)
 
-    def _check(self, x: Tensor, state: Sequence[Any] | None) -> None:
+    def _check(self, x: Tensor, state: Sequence[GivenState] | None) -> None:
         who, n = type(self.cell).__name__, len(list(self.suffixes()))
         if not isinstance(x, Tensor) or x.dim() != 3 or x.shape[-1] != self.input_size:
             got: object = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
@@ -223,7 +227,7 @@ class Recurrent(nn.Module):
         inputs = drop_steps(below, self.dropout.layers, training=self.training, variational=self.dropout.variational)
         return torch.cat([inputs, bottom], dim=-1) if self.connections.skip else inputs
 
-    def _initial_state(self, suffix: str, like: Tensor) -> tuple[Tensor, ...] | None:
+    def _initial_state(self, suffix: str, like: Tensor) -> State | None:
         if self.init.learned:
             return self._learned(suffix)
         if self.init.sigma and self.training:
@@ -251,12 +255,12 @@ class Recurrent(nn.Module):
         return ", ".join(words)
 
 
-def _mlp(width: int, out: int, depth: int, where: dict[str, Any]) -> nn.Sequential | None:
+def _mlp(width: int, out: int, depth: int, device: Device, dtype: torch.dtype | None) -> nn.Sequential | None:
     if not depth:
         return None
     layers: list[nn.Module] = []
     for _ in range(depth):
-        layers += [nn.Linear(width, out, **where), nn.Tanh()]
+        layers += [nn.Linear(width, out, device=device, dtype=dtype), nn.Tanh()]
         width = out
     return nn.Sequential(*layers)
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.types import Device
 
+from recur.cells import State
 from recur.errors import ShapeError
-from recur.layers.compose import Composition, States, check_arity, make_composition
+from recur.layers.compose import Composition, check_arity, make_composition
 
 Shape = Sequence[Sequence[int]]
 
@@ -59,49 +60,56 @@ class Forest:
     def leaves(self) -> int:
         return len(self.leaf_order)
 
-    def to(self, device: Any) -> Forest:
+    def to(self, device: Device) -> Forest:
         levels = tuple(Level(level.leaves, level.order.to(device), level.owner.to(device)) for level in self.levels)
         roots, leaf_order, node_order = (k.to(device) for k in (self.roots, self.leaf_order, self.node_order))
         return Forest(levels, roots, leaf_order, node_order, self.arities)
 
     @staticmethod
-    def of(shapes: Sequence[Shape], device: Any = None) -> Forest:
+    def of(shapes: Sequence[Shape], device: Device = None) -> Forest:
         if not shapes:
             raise ShapeError("a forest has at least one tree, got none")
-        first, children, leaf = 0, [], []
-        roots, leaves = [], 0
-        for b, shape in enumerate(shapes):
-            _check_shape(shape, b)
-            for below in shape:
-                children.append([first + k for k in below])
-                leaf.append(leaves)
-                leaves += not below
-            first += len(shape)
-            roots.append(first - 1)
-        levels, level = [], roots
-        leaf_order: list[list[int]] = []
-        computed: list[list[int]] = []
-        while level:
-            inner = [k for k in level if children[k]]
-            ends = [k for k in level if not children[k]]
-            rank = {k: place for place, k in enumerate(ends + inner)}
-            owner = [place for place, k in enumerate(inner) for _ in children[k]]
-            order = [rank[k] for k in level]
-            levels.append(Level(len(ends), _longs(order, device), _longs(owner, device)))
-            leaf_order.append([leaf[k] for k in ends])
-            computed.append(level)
-            level = [child for k in inner for child in children[k]]
-        place = {k: at for at, k in enumerate(k for level in reversed(computed) for k in level)}
+        children, roots = _join(shapes)
+        leaf_number = {k: n for n, k in enumerate(k for k, below in enumerate(children) if not below)}
+        levels, leaf_order, computed = [], [], []  # all three from the deepest level up, as states are computed
+        for level in reversed(_by_distance(children, roots)):
+            leaves, inner = [k for k in level if not children[k]], [k for k in level if children[k]]
+            place = {k: at for at, k in enumerate(leaves + inner)}
+            owner = [at for at, k in enumerate(inner) for _ in children[k]]
+            levels.append(Level(len(leaves), _longs([place[k] for k in level], device), _longs(owner, device)))
+            leaf_order += [leaf_number[k] for k in leaves]
+            computed += level
+        node_order = sorted(range(len(computed)), key=computed.__getitem__)
         return Forest(
-            tuple(levels),
+            tuple(reversed(levels)),
             _longs(roots, device),
-            _longs([k for ends in reversed(leaf_order) for k in ends], device),
-            _longs([place[k] for k in range(first)], device),
+            _longs(leaf_order, device),
+            _longs(node_order, device),
             tuple(sorted({len(below) for below in children})),
         )
 
 
-def _longs(values: list[int], device: Any) -> Tensor:
+def _join(shapes: Sequence[Shape]) -> tuple[list[list[int]], list[int]]:
+    """The children of all nodes, which are numbered tree after tree, and the roots."""
+    children: list[list[int]] = []
+    roots = []
+    for b, shape in enumerate(shapes):
+        _check_shape(shape, b)
+        first = len(children)
+        children += [[first + k for k in below] for below in shape]
+        roots.append(len(children) - 1)
+    return children, roots
+
+
+def _by_distance(children: list[list[int]], roots: list[int]) -> list[list[int]]:
+    """Nodes by their distance from the roots: the children of one level, side by side, are the next."""
+    levels = [roots]
+    while below := [child for k in levels[-1] for child in children[k]]:
+        levels.append(below)
+    return levels
+
+
+def _longs(values: list[int], device: Device) -> Tensor:
     return torch.tensor(values, dtype=torch.long, device=device)
 
 
@@ -109,7 +117,7 @@ def _check_shape(shape: Shape, b: int) -> None:
     """A tree: every node but the last is the child of exactly one that comes later."""
     found = sorted(child for k, below in enumerate(shape) for child in below if 0 <= child < k)
     if not shape or found != list(range(len(shape) - 1)) or sum(map(len, shape)) != len(found):
-        raise ShapeError(f"tree {b} is none: children come before their parent, each has one, and the root is last")
+        raise ShapeError(f"tree {b} is not one: children come before their parent, each has one, and the root is last")
 
 
 class Recursive(nn.Module):
@@ -119,13 +127,19 @@ class Recursive(nn.Module):
     """
 
     def __init__(
-        self, compose: str, input_size: int, hidden_size: int, *, device: Any = None, dtype: Any = None
+        self,
+        compose: str,
+        input_size: int,
+        hidden_size: int,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.compose: Composition = make_composition(compose, input_size, hidden_size, device=device, dtype=dtype)
 
-    def forward(self, x: Tensor, forest: Forest) -> States:
-        """States (nodes, H) each, the first of them the output, numbered as the forest numbers its nodes.
+    def forward(self, x: Tensor, forest: Forest) -> State:
+        """State (nodes, H) each, the first of them the output, numbered as the forest numbers its nodes.
 
         x   (leaves, D): the words of all trees, from left to right, one tree after the other
         """
@@ -133,8 +147,8 @@ class Recursive(nn.Module):
         check_arity(self.compose, forest.arities, "the forest")
         leaves = self.compose(self.compose.share(x)[forest.leaf_order], None, forest.leaf_order, forest.leaves)
         waiting = [part.split([level.leaves for level in reversed(forest.levels)]) for part in leaves]
-        below: States | None = None
-        computed: list[States] = []
+        below: State | None = None
+        computed: list[State] = []
         for k, level in enumerate(reversed(forest.levels)):
             here = tuple(part[k] for part in waiting)
             if len(level.owner):
@@ -144,12 +158,12 @@ class Recursive(nn.Module):
             computed.append(here)
         return tuple(torch.cat(parts)[forest.node_order] for parts in zip(*computed, strict=True))
 
-    def plain(self, x: Tensor, shape: Shape) -> States:
+    def plain(self, x: Tensor, shape: Shape) -> State:
         """The definition: one tree, node by node, children before their parent."""
         self._check(x, sum(not below for below in shape))
         check_arity(self.compose, [len(below) for below in shape], "the tree")
         words = iter(x)
-        states: list[States] = []
+        states: list[State] = []
         for below in shape:
             owner = torch.zeros(len(below), dtype=torch.long, device=x.device)
             if below:
