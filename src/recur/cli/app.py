@@ -48,10 +48,6 @@ def run(arguments: Sequence[str]) -> int:
         for before, argument in zip(["", *arguments], arguments, strict=False)
     ]
     try:
-        if "--config" in arguments:
-            from recur.cli.train import expand_config
-
-            arguments = expand_config(arguments)
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         return _fail(f"{error} See recur --help.")

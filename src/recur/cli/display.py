@@ -1,64 +1,99 @@
-"""Training as a person watches it: numbers, a curve against the n-gram, a sample. On a terminal it is redrawn in place;
+"""Training as a person watches it: numbers, a curve against the baseline, a sample. On a terminal it is redrawn in place;
 elsewhere each measurement is a line."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from recur.cli.screen import Screen, facts
+from recur.typedefs import JsonObject
+
+if TYPE_CHECKING:
+    from recur.train import Event, Outcome
 
 WIDTH, HEIGHT = 60, 8
 
 
 class Display:
-    """Hears the trainer's events."""
+    """A callback of training (recur.train.events)."""
 
-    def __init__(self, screen: Screen, metric: str, baseline: float | None) -> None:
-        self.screen, self.metric, self.baseline = screen, metric, baseline
+    def __init__(self, screen: Screen) -> None:
+        self.screen = screen
+        self.metric, self.unit = "", "predictions"
+        self.baseline: JsonObject | None = None
         self.live: Live | None = None
         self.bar = Progress(
             TextColumn("training"), BarColumn(40), TextColumn("{task.percentage:3.0f}%"), TimeElapsedColumn()
         )
         self.task = self.bar.add_task("", total=1.0)
-        self.last: dict[str, Any] = {}
+        self.last: JsonObject = {}
         self.curve: list[tuple[float, float]] = []
-        self.sample = ""
-        if screen.err.is_terminal and not screen.quiet:
-            self.live = Live(console=screen.err, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> Display:
-        if self.live is not None:
-            self.live.start()
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.live is not None:
             self.live.stop()
 
-    def __call__(self, event: dict[str, Any]) -> None:
-        self.last |= event
-        if event["event"] == "measured":
-            self.curve.append((event["seconds"], event[self.metric]))
+    def __call__(self, event: Event) -> None:
+        kind, content = event
+        if kind in ("data", "note"):
+            self.screen.note(content["text"])
+        elif kind == "baseline":
+            self.baseline = content
+            self.screen.note(f"to beat: {content['name']}, {_words(content['metric'])} {content['value']:.3f}")
+        elif kind == "started":
+            self.metric, self.unit = content["curve"], content["unit"]
+            if self.screen.err.is_terminal and not self.screen.quiet:
+                self.live = Live(console=self.screen.err, refresh_per_second=4, transient=True)
+                self.live.start()
+        elif kind in ("progress", "measured"):
+            self._update(content, measured=kind == "measured")
+
+    def _update(self, content: JsonObject, *, measured: bool) -> None:
+        self.last |= content
+        if measured:
+            self.curve.append((content["seconds"], content[self.metric]))
             if self.live is None:
                 self.screen.note(self._line())
         if self.live is not None:
-            self.bar.update(self.task, completed=event.get("progress", 0.0))
+            self.bar.update(self.task, completed=content.get("progress", 0.0))
             self.live.update(self._screenful())
+
+    def finish(self, outcome: Outcome) -> None:
+        """What it came to, and what to do next."""
+        content = outcome.summary
+        best = content.get(self.metric)
+        shown = {"run": content["run"], _words(self.metric): "not measured yet" if best is None else f"{best:.3f}"}
+        if (beside := content.get("baseline")) is not None:
+            verdict = "passed" if beside["passed"] else "not passed yet; train longer"
+            shown[beside["name"]] = f"{beside['value']:.3f}: {verdict}"
+        rate = f"{content['predictions_per_second']:,.0f} {content['unit']}/s"
+        seconds = content["seconds"] + content["measuring_seconds"]
+        shown["steps"] = f"{content['steps']:,} in {seconds:.0f} s, {rate} while training"
+        machine = content["device"] if content["device"] != "cpu" else f"{content['threads']} thread(s)"
+        shown["model"] = f"{content['architecture']}, {content['parameters']:,} weights"
+        shown["ran on"] = f"backend {content['backend']}, {machine}"
+        self.screen.show(facts("", shown))
+        verb = "resume" if outcome.stopped else outcome.task.verb
+        self.screen.note(f"{'go on with' if outcome.stopped else 'try'}: recur {verb} {content['run']}")
 
     def _line(self) -> str:
         e = self.last
-        said = f"step {e['step']:>6}  {e['seconds']:6.1f} s  {e['said']}"
+        line = f"step {e['step']:>6}  {e['seconds']:6.1f} s  {e['summary']}"
         if "train_loss" in e:
-            said += f"  train {e.get('train_perplexity', e['train_loss']):8.3f}  {e['tokens_per_second']:,.0f} tokens/s"
-        if self.baseline is not None and e[self.metric] < self.baseline:
-            said += "  below the n-gram"
-        return said
+            train = e.get("train_perplexity", e["train_loss"])
+            line += f"  train {train:8.3f}  {e['predictions_per_second']:,.0f} {self.unit}/s"
+        if self.baseline is not None and e[self.metric] < self.baseline["value"]:
+            line += f"  below {self.baseline['name']}"
+        return line
 
     def _screenful(self) -> Group:
         e = self.last
@@ -67,19 +102,25 @@ class Display:
             train = "train_perplexity" if "train_perplexity" in e else "train_loss"
             numbers[train.removeprefix("train_")] = f"{e[train]:.3f} on what it learns from"
             numbers["gradient"] = f"norm {e['grad_norm']:.3g} before clipping, {e['clipped']:.0%} of steps clipped"
-            numbers["speed"] = f"{e['tokens_per_second']:,.0f} tokens/s"
-        if "said" in e:
-            numbers["valid"] = " ".join(e["said"].removeprefix("valid ").split())
-        parts: list[Any] = [self.bar, facts("", numbers)]
+            numbers["speed"] = f"{e['predictions_per_second']:,.0f} {self.unit}/s"
+        if "summary" in e:
+            numbers["valid"] = " ".join(e["summary"].removeprefix("valid ").split())
+        parts: list[RenderableType] = [self.bar, facts("", numbers)]
         if self.curve:
-            parts += [Text(), Text(draw(self.curve, self.baseline))]
-        if self.sample:
-            parts += [Text(), Text(self.sample, style="dim")]
+            beside = self.baseline
+            drawn = draw(self.curve, *((beside["value"], beside["name"]) if beside else ()))
+            parts += [Text(), Text(drawn)]
+        if e.get("sample"):
+            parts += [Text(), Text(e["sample"], style="dim")]
         return Group(*parts)
 
 
-def draw(curve: list[tuple[float, float]], baseline: float | None) -> str:
-    """A metric over seconds, on a logarithmic scale, and the n-gram's as a dotted line."""
+def _words(metric: str) -> str:
+    return metric.replace("_", " ")
+
+
+def draw(curve: list[tuple[float, float]], baseline: float | None = None, name: str = "baseline") -> str:
+    """A metric over seconds, on a logarithmic scale, and the baseline's as a dotted line."""
     curve = [(seconds, v) for seconds, v in curve if 0 < v < math.inf]
     values = [math.log(v) for _, v in curve]
     if not values:
@@ -99,5 +140,5 @@ def draw(curve: list[tuple[float, float]], baseline: float | None) -> str:
     labels = [f"{math.exp(high - k * span / (HEIGHT - 1)):9.2f} " for k in range(HEIGHT)]
     lines = [label + "".join(cells) for label, cells in zip(labels, grid, strict=True)]
     if baseline:
-        lines[row(math.log(baseline))] += f" n-gram {baseline:.2f}"
+        lines[row(math.log(baseline))] += f" {name} {baseline:.2f}"
     return "\n".join(lines)

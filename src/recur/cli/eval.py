@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
 from recur.cli.options import Output
-from recur.cli.screen import Screen, facts, table
+from recur.cli.results import show_models, show_texts
+from recur.cli.screen import Screen
 from recur.errors import OptionError
+from recur.typedefs import JsonObject
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from recur.text import Corpus
-    from recur.train.run import Run
+    from recur.tasks.contract import Predictor
 
 verb = App(
     help_epilogue="""Examples:
@@ -36,7 +33,7 @@ def eval(
     models: list[Path],
     /,
     *,
-    device: str = "cpu",
+    device: str = "auto",
     ngrams: bool = True,
     beam: int | None = None,
     length_penalty: float | None = None,
@@ -50,7 +47,7 @@ def eval(
     Parameters
     ----------
     models
-        Runs and ARPA files; what is neither is the text to measure on. Without one, each run's own test part.
+        Runs and ARPA files; what is neither is what to measure on. Without it, each run's own test part.
     device
         cpu, cuda or auto.
     ngrams
@@ -64,116 +61,53 @@ def eval(
     figure
         Forecasts: draw them with their bands to this file (.png, .svg or .pdf).
     """
-    from recur.text import Corpus
-    from recur.train.run import Run
-    from recur.train.tasks.language import LanguageTask
+    from recur.run import is_run
+    from recur.tasks import open_predictor
 
     screen = Screen(output)
-    runs = [Run.open(path) for path in models if (path / "config.toml").exists()]
+    runs = [path for path in models if is_run(path)]
     arpas = [path for path in models if path.suffix == ".arpa"]
-    texts = [str(path) for path in models if not (path / "config.toml").exists() and path.suffix != ".arpa"]
-    asked = {"beam": beam, "length_penalty": length_penalty, "figure": figure}
-    options = {name: value for name, value in asked.items() if value is not None}
-    tables = [run for run in runs if not isinstance(run.task, LanguageTask)]
-    if tables and (arpas or len(tables) < len(runs)):
-        raise OptionError(f"{tables[0].path} learned from a table and others from a text: measure them one by one")
-    if runs and (tables or ensemble or options):
-        _measure_tables(screen, [runs] if ensemble else [[run] for run in runs], texts or None, device, options)
-        return
+    texts = [str(path) for path in models if path not in runs and path not in arpas]
     if not runs and not arpas:
         raise OptionError(f"no run among {', '.join(map(str, models))}: a run is a folder with a config.toml")
     if arpas and not texts:
         raise OptionError("an ARPA file has no text of its own: name one to measure on")
-    given = Corpus.of(*texts) if texts else None
-    rows: list[dict[str, Any]] = []
-    for run in runs:
-        rows += _measure_run(screen, run, given, device, ngrams)
-    rows += [_measure_arpa(path, given) for path in arpas if given is not None]
-    shown = table("", "model", "perplexity", "bits/char", "tokens", "unknown", "tokens/s")
-    for row in rows:
-        bits, rate = f"{row['bits_per_character']:.3f}", f"{row['tokens_per_second']:,.0f}"
-        shown.add_row(row["model"], f"{row['perplexity']:,.3f}", bits, f"{row['tokens']:,}", f"{row['oov']:,}", rate)
-    screen.show(shown)
+    asked = {"beam": beam, "length_penalty": length_penalty, "figure": figure}
+    options = {name: value for name, value in asked.items() if value is not None}
+    groups = [runs] if ensemble and runs else [[run] for run in runs]
+    predictors = [open_predictor(group, device) for group in groups]
+    if len({predictor.task.name == "language" for predictor in predictors}) > 1:
+        raise OptionError("some of these runs learned from texts and others from tables: measure them one by one")
+    if predictors and predictors[0].task.name != "language":
+        if arpas:
+            raise OptionError(f"{predictors[0].run.path} learned from a table, and an ARPA file measures texts")
+        rows = [_measure(screen, predictor, texts, options) for predictor in predictors]
+        show_models(screen, rows)
+        screen.result({**(rows[0] if len(rows) == 1 else {}), "models": rows})
+        return
+    rows = [row for predictor in predictors for row in _measure_text(screen, predictor, texts, ngrams, options)]
+    rows += [_measure_arpa(path, texts) for path in arpas]
+    show_texts(screen, rows)
     screen.result({"models": rows})
 
 
-def _measure_tables(
-    screen: Screen, models: list[list[Run]], texts: list[str] | None, device: str, options: dict[str, Any]
-) -> None:
-    """Runs of tasks that learn from tables, each list of them as one model, under the names of all."""
-    rows = []
-    for runs in models:
-        opened = runs[0].task.open(runs[0], device, runs[1:])
-        with screen.busy(f"measuring {runs[0].path}"):
-            rows.append({**opened.evaluate(texts, **options), "model": " + ".join(str(run.path) for run in runs)})
-        _show_table(screen, rows[-1])
-    screen.result({**(rows[0] if len(rows) == 1 else {}), "models": rows})
+def _measure(screen: Screen, predictor: Predictor[Any], texts: list[str], options: JsonObject) -> JsonObject:
+    with screen.busy(f"measuring {predictor.name}"):
+        return predictor.evaluate(texts or None, **options)
 
 
-def _show_table(screen: Screen, row: dict[str, Any]) -> None:
-    """Figures, a line each; what stands beside them, and the confusion matrix, as tables."""
-    beside, confusion, classes = (row.get(name, []) for name in ("beside", "confusion", "classes"))
-    plain = {name: value for name, value in row.items() if name not in ("beside", "confusion", "classes")}
-    screen.show(facts("", {name.replace("_", " "): _said(value) for name, value in plain.items()}))
-    if beside:
-        columns = [name for name, value in beside[0].items() if isinstance(value, float)]
-        shown = table("", "beside others", *(name.replace("_", " ") for name in columns))
-        for entry in (row, *beside):
-            shown.add_row(entry["model"], *(_said(entry[name]) for name in columns))
-        screen.show("", shown)
-    if confusion:
-        screen.show("", _confusion(screen, classes, confusion))
+def _measure_text(
+    screen: Screen, predictor: Predictor[Any], texts: list[str], ngrams: bool, options: JsonObject
+) -> list[JsonObject]:
+    """A language model's row, and the n-gram's below it."""
+    with screen.counting(f"measuring {predictor.name}") as progress:
+        row = predictor.evaluate(texts or None, ngrams=ngrams, progress=progress, **options)
+    return [row, *row.pop("beside", ())]
 
 
-def _confusion(screen: Screen, classes: list[str], counts: list[list[int]]) -> Table:
-    """The matrix, its columns by name or else by number; where neither fits the screen, the largest of its mistakes."""
-    numbers = [str(k) for k in range(1, len(classes) + 1)]
-    numbered = [f"{k} {name}" for k, name in zip(numbers, classes, strict=True)]
-    for rows, columns, gap in ((classes, [name[:8] for name in classes], 2), (numbered, numbers, 1)):
-        shown = table("", "is, given as", *columns)
-        shown.padding = (0, 0, 0, gap)
-        for name, row in zip(rows, counts, strict=True):
-            shown.add_row(name, *(str(n) if n else "·" for n in row))
-        unbounded = screen.out.options.update(width=sys.maxsize)
-        if screen.out.measure(shown, options=unbounded).maximum <= screen.out.width:
-            return shown
-    mistakes = [(n, i, j) for i, row in enumerate(counts) for j, n in enumerate(row) if n and i != j]
-    shown = table("", "is, given as (all of it: --json)", "")
-    for n, i, j in sorted(mistakes, key=lambda mistake: -mistake[0])[:20]:
-        shown.add_row(f"{classes[i]}, {classes[j]}", str(n))
-    return shown
-
-
-def _said(value: Any) -> str:
-    if isinstance(value, list):
-        return "  ".join(_said(item) for item in value)
-    return f"{value:,.3f}" if isinstance(value, float) else str(value)
-
-
-def _measure_run(screen: Screen, run: Run, given: Corpus | None, device: str, ngrams: bool) -> list[dict[str, Any]]:
-    from recur.train.baseline import best_ngram
-    from recur.train.data import corpora
-    from recur.train.tasks.language import Language
-
-    train, valid, test = corpora(run.config)
-    text = given or test
-    model = Language(run, device)
-    with screen.reading(text, f"measuring {run.path}", text.characters) as heard:
-        row = model.measure(text, heard.heard)
-    if not ngrams:
-        return [row]
-    ngram, _ = best_ngram(run.vocab, train, valid)
-    return [row, _ngram_row(f"{ngram.order}-gram of the same text", ngram, text)]
-
-
-def _measure_arpa(path: Path, text: Corpus) -> dict[str, Any]:
+def _measure_arpa(path: Path, texts: list[str]) -> JsonObject:
     from recur.ngram import read_arpa
+    from recur.tasks.language.baseline import ngram_row
+    from recur.text import Corpus
 
-    return _ngram_row(str(path), read_arpa(path), text)
-
-
-def _ngram_row(name: str, model: Any, text: Corpus) -> dict[str, Any]:
-    begun = time.perf_counter()
-    found = model.evaluate(text)
-    rate = found.tokens / (time.perf_counter() - begun)
-    return {"model": name, **found._asdict(), "tokens_per_second": rate}
+    return ngram_row(str(path), read_arpa(path), Corpus.of(*texts))

@@ -12,9 +12,10 @@ from cyclopts import App
 from recur.cli.options import Output
 from recur.cli.screen import Screen
 from recur.errors import OptionError, TextError
+from recur.typedefs import JsonObject
 
 if TYPE_CHECKING:
-    from recur.train.tasks import Opened
+    from recur.tasks.contract import Predictor
 
 verb = App(
     help_epilogue="""Examples:
@@ -40,7 +41,7 @@ def predict(
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int | None = None,
-    device: str = "cpu",
+    device: str = "auto",
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
     """Write what a model makes of each line: `input TAB output`, and `TAB score` where there are several.
@@ -70,17 +71,17 @@ def predict(
         cpu, cuda or auto.
     """
     screen = Screen(output)
-    opened, files = open_runs(models, device)
+    model, files = open_runs(models, device)
     asked = {"beam": beam, "nbest": nbest, "length_penalty": length_penalty, "samples": samples, "seed": seed}
     asked |= {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     options = {name: value for name, value in asked.items() if value is not None}
     if nbest is not None and beam is None:
         options["beam"] = nbest
     several = (nbest or samples or 1) > 1
-    found: list[dict[str, Any]] = []
+    found: list[JsonObject] = []
     cut, unknown = 0, set()
     for lines in _arriving() if not files else map(_whole, files):
-        for row in opened.predict(lines, **options):
+        for row in model.predict(lines, **options):
             cut += bool(row.get("cut"))
             unknown |= set(row.get("unknown", ()))
             for made in row.get("nbest", [row]):
@@ -93,21 +94,18 @@ def predict(
         screen.note(f"{cut} did not end by themselves and were cut; --longest of training is the bound")
     if unknown:
         screen.note(f"never seen in training: {', '.join(map(repr, sorted(unknown)[:10]))}")
-    screen.result({"run": [str(path) for path in models if _is_run(path)], "predictions": found})
+    screen.result({"run": [str(run.path) for run in model.runs], "predictions": found})
 
 
-def open_runs(models: list[Path], device: str) -> tuple[Opened, list[str]]:
+def open_runs(models: list[Path], device: str) -> tuple[Predictor[Any], list[str]]:
     """The runs among what was named, as one model, and the rest."""
-    from recur.train.run import Run
+    from recur.run import is_run
+    from recur.tasks import open_predictor
 
-    runs = [Run.open(path) for path in models if _is_run(path)]
+    runs = [path for path in models if is_run(path)]
     if not runs:
         raise OptionError(f"no run among {', '.join(map(str, models))}: a run is a folder with a config.toml")
-    return runs[0].task.open(runs[0], device, runs[1:]), [str(path) for path in models if not _is_run(path)]
-
-
-def _is_run(path: Path) -> bool:
-    return (path / "config.toml").exists()
+    return open_predictor(runs, device), [str(path) for path in models if not is_run(path)]
 
 
 def _whole(name: str) -> Iterator[str]:

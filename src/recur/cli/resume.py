@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
+from typing import Any
 
 from cyclopts import App
 
 from recur.cli.options import Output
 from recur.cli.screen import Screen
-from recur.cli.train import carry_on
+from recur.cli.train import watch
 
 verb = App(
     help_epilogue="""Examples:
@@ -44,19 +44,7 @@ def resume(
     minutes
         So many more minutes.
     """
-    from recur.train.run import Run, write_whole
+    from recur.train import resume as resume_run
 
-    screen = Screen(output)
-    opened = Run.open(run)
-    if epochs or steps or minutes:
-        done = opened.load_checkpoint()[0]
-        more = dataclasses.replace(
-            opened.config,
-            epochs=epochs and done["epoch"] + epochs,
-            steps=steps and done["step"] + steps,
-            minutes=minutes and done["seconds"] / 60 + minutes,
-        )
-        opened = Run(opened.path, more, opened.vocabs)
-        write_whole(opened.path / "config.toml", more.to_toml().encode())
-    data = opened.task.read(opened.vocabs)
-    carry_on(screen, opened, data, baseline=None, resume=True)
+    more: dict[str, Any] = {"epochs": epochs, "steps": steps, "minutes": minutes}
+    watch(Screen(output), lambda callback, stop: resume_run(run, **more, callback=callback, stop=stop))

@@ -13,7 +13,7 @@ from recur.cli.screen import Screen
 from recur.errors import OptionError
 
 if TYPE_CHECKING:
-    from recur.train.tasks.language import Language
+    from recur.tasks.language.predictor import Language
 
 verb = App(
     help_epilogue="""Examples:
@@ -42,7 +42,7 @@ def sample(
     stop: str = "",
     interactive: Annotated[bool, Parameter(negative="")] = False,
     seed: int | None = None,
-    device: str = "cpu",
+    device: str = "auto",
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
     """Write text with a trained model, one step a token.
@@ -78,16 +78,16 @@ def sample(
     device
         cpu, cuda or auto.
     """
-    from recur.train.tasks.labelled import LabelledLanguage
-    from recur.train.tasks.language import Language
-    from recur.use import load
+    from recur.tasks import open_predictor
+    from recur.tasks.conditional.predictor import ConditionalWriter
+    from recur.tasks.language.predictor import Language
 
     screen = Screen(output)
     if length is not None and length < 0:
         raise OptionError(f"--length must not be negative, got {length}")
-    model = load(run, device)
+    model = open_predictor([run], device)
     choice: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    if isinstance(model, LabelledLanguage):
+    if isinstance(model, ConditionalWriter):
         if prompt or length is not None or stop or interactive:
             raise OptionError(
                 "lines of a label begin and end by themselves: no --prompt, --length, --stop, --interactive"
@@ -99,9 +99,9 @@ def sample(
         screen.result({"run": str(run), "label": label, "samples": texts})
         return
     if not isinstance(model, Language):
-        raise OptionError(f"{run} is no language model: try recur predict {run}")
+        raise OptionError(f"{run} is no language model: try recur {model.task.verb} {run}")
     if label is not None:
-        raise OptionError(f"{run} was not trained with --context label, so --label has no use")
+        raise OptionError(f"{run} was not trained with --task conditional, so --label has no use")
     length = 200 if length is None else length
     if interactive:
         _converse(screen, model, length, stop, seed, choice)

@@ -8,7 +8,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -68,10 +68,11 @@ class Screen:
             status.stop()
 
     @contextmanager
-    def reading(self, corpus: Corpus, what: str, total: int | None = None) -> Iterator[Corpus]:
-        """The same corpus, with a progress bar that appears if reading it takes more than a second."""
+    def counting(self, what: str, total: int | None = None) -> Iterator[Callable[[int], object] | None]:
+        """A callback that counts characters on a progress bar, which appears if that takes more than a second; None
+        where there is no screen to show it on."""
         if self.quiet or not self.err.is_terminal:
-            yield corpus
+            yield None
             return
         from rich.progress import Progress
 
@@ -79,13 +80,19 @@ class Screen:
         with Progress(console=self.err, transient=True, disable=False, auto_refresh=False) as bar:
             task = bar.add_task(what, total=total, visible=False)
 
-            def heard(characters: int) -> None:
+            def progress(characters: int) -> None:
                 nonlocal done
                 done += characters
                 late = time.monotonic() - begun > PATIENCE
                 bar.update(task, completed=done, visible=late, refresh=late)
 
-            yield dataclasses.replace(corpus, heard=heard)
+            yield progress
+
+    @contextmanager
+    def reading(self, corpus: Corpus, what: str, total: int | None = None) -> Iterator[Corpus]:
+        """The same corpus, with a progress bar while it is read."""
+        with self.counting(what, total) as progress:
+            yield dataclasses.replace(corpus, progress=progress)
 
 
 def table(title: str, *columns: str) -> Table:

@@ -1,187 +1,122 @@
-"""recur train: one command from a text, or a table, to a model."""
+"""recur train: one command from a file to a model."""
 
 from __future__ import annotations
 
-import json
-import math
 import signal
-import time
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App, Parameter, UnknownOptionError
 
 from recur.cli.options import Output
-from recur.cli.screen import Screen, facts
-from recur.errors import OptionError
-from recur.train.config import Config
+from recur.cli.screen import Screen
+from recur.cli.task_flags import explain, flag_app, split_arguments
+from recur.errors import OptionError, RecurError
+from recur.tasks.options import TaskOptions
 
 if TYPE_CHECKING:
-    from recur.train.loop import Listener, Trainer
-    from recur.train.run import Run
+    from recur.train import Callback, Event, Outcome
 
-verb = App(
-    help_epilogue="""Examples:
+EXAMPLES = """Examples:
   recur train                                 the language reference, about a minute
   recur train book.txt --cell gru --minutes 5 --out runs/book
   recur train book.txt --token word --embedding 256 --hidden 512 --layers 2
   recur train book.txt --cell mine.py:MyCell --bptt truncated:20
   recur train --config recipes/ptb-zaremba-small.toml --device cuda
-  recur train pairs.tsv --task seq2seq --source-token char --target-token space --stop eos
-  recur train lines.tsv --context label       a line of a given label
-  recur train names.tsv --task classify --token char --directions 2
-  recur train tagged.conll --task tag --token word --directions 2
-  recur train trees.txt --task tree --compose tree-lstm --structure given
-  recur train airline.csv --task forecast --target Passengers --horizon 12 --season 12
-  recur train --task adding --length 200 --cell gru"""
-)
+  recur train pairs.tsv --task seq2seq
+  recur train names.tsv --task classify       or --task conditional: a name of a given label
+  recur train tagged.conll                    CoNLL columns, trees and dated tables need no --task
+  recur train airline.csv --horizon 12
+  recur train --task adding --length 200"""
+
+verb = App(help_flags=[], version_flags=[])
+"""What it takes depends on the task, which its own arguments say: they are looked at first."""
 
 
 @verb.default
-def train(
-    config: Annotated[Config, Parameter(name="*")] = Config(),  # noqa: B008  frozen
-    *,
-    out: Path | None = None,
-    tensorboard: Annotated[bool, Parameter(negative="")] = False,
-    output: Output = Output(),  # noqa: B008
+def train(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
+    """Learn a model from a file."""
+    task, why, fields, rest = split_arguments(arguments)
+
+    def begin(options: TaskOptions, out: Path | None, tensorboard: bool, output: Output) -> None:
+        screen = Screen(output)
+        if why:
+            screen.note(why)
+        start(screen, options, out, tensorboard)
+
+    try:
+        flag_app(task, fields, begin, EXAMPLES)(
+            rest, exit_on_error=False, print_error=False, result_action="return_value"
+        )
+    except UnknownOptionError as error:
+        reason = explain(error, task) if task is not None else None
+        if reason is None:
+            raise
+        raise OptionError(reason) from None
+
+
+def start(screen: Screen, options: TaskOptions, out: Path | None, tensorboard: bool) -> None:
+    from recur.train import train as train_run
+
+    watch(screen, lambda callback, stop: train_run(options, out, callback, stop), tensorboard)
+
+
+def watch(
+    screen: Screen, run: Callable[[Callback, threading.Event], Outcome], tensorboard: bool = False
 ) -> None:
-    """Learn a language model from a text, or what --task says.
+    """Train on the screen; Ctrl-C saves and says how to go on."""
+    from recur.cli.display import Display
 
-    Before a language model the best n-gram is fitted, to have something to beat. The run is a folder: stop it at any
-    moment, with Ctrl-C or worse, and `recur resume` goes on from there. Options may also come from --config FILE.toml
+    with Display(screen) as display, _interruptible() as stop:
+        callbacks: list[Callback] = [display]
+        if tensorboard:
+            callbacks.append(_tensorboard())
 
-    Parameters
-    ----------
-    out
-        The run's folder; runs/NAME-TIME, if not given.
-    tensorboard
-        Write the metrics for TensorBoard too, into the run's folder.
-    """
-    from recur.train.run import Run, write_whole
-    from recur.train.tasks import task_of
+        def callback(event: Event) -> None:
+            for each in callbacks:
+                each(event)
 
-    screen = Screen(output)
-    task = task_of(config)
-    with screen.busy("reading"):
-        data = task.read()
-    out = out or Path("runs") / f"{task.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    run = Run.create(out, config, data.vocabs)
-    screen.note(task.about(data))
-    with screen.busy("counting n-grams"):
-        baseline = task.baseline(data)
-    if baseline is not None:
-        screen.note(baseline[1])
-        write_whole(run.path / "baseline.json", json.dumps({"valid_perplexity": baseline[0]}).encode())
-    also = _tensorboard(run) if tensorboard else None
-    carry_on(screen, run, data, baseline[0] if baseline else None, resume=False, also=also)
+        outcome = run(callback, stop)
+    display.finish(outcome)
+    screen.result(outcome.summary)
+    if outcome.stopped:
+        raise KeyboardInterrupt
 
 
-def _tensorboard(run: Run) -> Listener:
-    from recur.errors import RecurError
+@contextmanager
+def _interruptible() -> Iterator[threading.Event]:
+    """Ctrl-C sets an event while this lasts; a second one interrupts as usual."""
+    stop = threading.Event()
 
+    def interrupt(*_: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _tensorboard() -> Callback:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise RecurError("TensorBoard is not installed: pip install 'recur[tensorboard]'") from None
-    writer = SummaryWriter(str(run.path / "tensorboard"))
+    writers: list[SummaryWriter] = []
 
-    def listen(event: dict[str, Any]) -> None:
-        for name, value in event.items():
-            if isinstance(value, float):
-                writer.add_scalar(name, value, event["step"])
-        writer.flush()
+    def callback(event: Event) -> None:
+        if event.kind == "started":
+            writers.append(SummaryWriter(str(Path(event.content["run"]) / "tensorboard")))
+        elif event.kind in ("progress", "measured"):
+            for name, value in event.content.items():
+                if isinstance(value, float):
+                    writers[0].add_scalar(name, value, event.content["step"])
+            writers[0].flush()
 
-    return listen
-
-
-def carry_on(
-    screen: Screen, run: Run, data: Any, baseline: float | None, resume: bool, also: Listener | None = None
-) -> None:
-    """Train a run to its end, shown on the screen; Ctrl-C saves and says how to go on."""
-    from recur.cli.display import Display
-    from recur.train.loop import Trainer
-
-    with Display(screen, run.task.curve, baseline) as display:
-
-        def listen(event: dict[str, Any]) -> None:
-            if event["event"] == "measured":
-                display.sample = _sample(trainer)
-                run.log({"step": event["step"], "text": display.sample}, "samples.jsonl")
-            display(event)
-            if also is not None:
-                also(event)
-
-        trainer = Trainer(run, data, listen)
-        if resume:
-            for complaint in trainer.restore():
-                screen.note(f"{complaint}; the checkpoint before it serves")
-        before = signal.signal(signal.SIGINT, lambda *_: setattr(trainer, "stopping", True))
-        try:
-            trainer.train()
-        finally:
-            signal.signal(signal.SIGINT, before)
-    _finish(screen, run, trainer, baseline)
-    if trainer.stopping:
-        raise KeyboardInterrupt
-
-
-def _sample(trainer: Trainer) -> str:
-    import torch
-
-    with torch.no_grad():
-        text = trainer.task.sample(trainer.model.eval(), trainer.data)
-    trainer.model.train()
-    return text
-
-
-def _finish(screen: Screen, run: Run, trainer: Trainer, baseline: float | None) -> None:
-    curve = run.task.curve
-    best = trainer.best_metrics.get(curve, math.inf)
-    size = sum(p.numel() for p in trainer.parameters)
-    content = {
-        "run": str(run.path),
-        **trainer.best_metrics,
-        "steps": trainer.step,
-        "epochs": trainer.epoch + trainer.index / len(trainer.stream),
-        "tokens_per_second": trainer.tokens / trainer.seconds if trainer.seconds else 0.0,
-        "seconds": trainer.seconds,
-        "parameters": size,
-        "backend": trainer.backend,
-        "baseline_perplexity": baseline,
-        "skipped": trainer.skipped,
-    }
-    said = {"run": str(run.path), curve.replace("_", " "): f"{best:.3f}"}
-    if baseline is not None:
-        said["n-gram"] = f"{baseline:.3f}: " + ("passed" if best < baseline else "not passed yet; train longer")
-    said["steps"] = f"{trainer.step:,} in {trainer.seconds:.0f} s, {content['tokens_per_second']:,.0f} tokens/s"
-    said["model"] = f"{run.task.architecture}, {size:,} weights, backend {trainer.backend}"
-    screen.show(facts("", said))
-    verb = "go on with" if trainer.stopping else "try"
-    command = f"recur resume {run.path}" if trainer.stopping else f"recur {run.task.verb} {run.path}"
-    screen.note(f"{verb}: {command}")
-    screen.result(content)
-
-
-def flags_of(path: Path) -> list[tuple[str, list[str]]]:
-    """A TOML file as flags, each with what stands on the command line for it."""
-    flags = []
-    for name, value in Config.read_toml(path).items():
-        flag = "--" + name.replace("_", "-")
-        if name == "texts":
-            flags.append((flag, [value] if isinstance(value, str) else list(value)))
-        elif isinstance(value, bool):
-            flags.append((flag, [flag if value else flag.replace("--", "--no-", 1)]))
-        else:
-            flags.append((flag, [flag, str(value)]))
-    return flags
-
-
-def expand_config(arguments: list[str]) -> list[str]:
-    """`--config file.toml` replaced by what the file says, save for what is said on the command line itself."""
-    at = arguments.index("--config")
-    if at + 1 >= len(arguments):
-        raise OptionError("--config needs a TOML file behind it")
-    rest = [*arguments[:at], *arguments[at + 2 :]]
-    said = {argument.partition("=")[0].replace("--no-", "--", 1) for argument in rest if argument.startswith("--")}
-    kept = [token for flag, tokens in flags_of(Path(arguments[at + 1])) if flag not in said for token in tokens]
-    return [*rest[:1], *kept, *rest[1:]]
+    return callback

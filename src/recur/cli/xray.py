@@ -30,7 +30,7 @@ def xray(
     *,
     html: Path | None = None,
     tokens: int = 4000,
-    device: str = "cpu",
+    device: str = "auto",
     common: Common = Common(),  # noqa: B008  frozen
 ) -> None:
     """Look into a trained model while it reads a text: findings, worst first, each with what to try.
@@ -48,21 +48,21 @@ def xray(
     device
         cpu, cuda or auto.
     """
+    from recur.files import write_atomically
     from recur.probes import xray as look
     from recur.text import Corpus
-    from recur.train.run import write_whole
-    from recur.use import load
+    from recur.tasks import open_predictor
 
     screen = Screen(common)
     if tokens < 8:
         raise OptionError(f"--tokens must be at least 8, got {tokens}")
-    model = load(run, device)
+    model = open_predictor([run], device)
     with screen.busy("looking"):
         report = look(model, Corpus.of(file) if file else None, tokens=tokens, seed=common.seed)
     if html is not None:
         with screen.busy("drawing"):
             written = report.html()
-        write_whole(html, written.encode())
+        write_atomically(html, written.encode())
         screen.note(f"written to {html}")
     _show(screen, report)
     screen.result(report.as_dict())

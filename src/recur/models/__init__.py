@@ -1,35 +1,45 @@
-"""Layers with an input and a head for one task."""
+"""Layers with an input and a head for one task. What they are made of stands in options.py, which needs no torch."""
 
-from recur.models.decoder import Context, Decoder, DecoderOptions, Scores
-from recur.models.forecast import Forecaster, ForecastOptions, parse_quantiles
-from recur.models.labelled import Labelled
-from recur.models.language import LanguageModel, LanguageOptions, Predicted
-from recur.models.reader import Classifier, Reader, ReaderOptions, Tagger
-from recur.models.regress import Regressor
-from recur.models.seq2seq import Seq2Seq, Seq2SeqOptions
-from recur.models.tree import TreeModel, TreeOptions
-from recur.models.writing import Writing
+from __future__ import annotations
 
-__all__ = [
-    "Classifier",
-    "Context",
-    "Decoder",
-    "DecoderOptions",
-    "ForecastOptions",
-    "Forecaster",
-    "Labelled",
-    "LanguageModel",
-    "LanguageOptions",
-    "Predicted",
-    "Reader",
-    "ReaderOptions",
-    "Regressor",
-    "Scores",
-    "Seq2Seq",
-    "Seq2SeqOptions",
-    "Tagger",
-    "TreeModel",
-    "TreeOptions",
-    "Writing",
-    "parse_quantiles",
-]
+from typing import TYPE_CHECKING
+
+from recur.lazy import lazy
+
+if TYPE_CHECKING:
+    from recur.models.conditional import ConditionalModel as ConditionalModel
+    from recur.models.decoder import Context as Context
+    from recur.models.decoder import Decoder as Decoder
+    from recur.models.decoder import Scores as Scores
+    from recur.models.forecast import Forecaster as Forecaster
+    from recur.models.language import LanguageModel as LanguageModel
+    from recur.models.language import Predicted as Predicted
+    from recur.models.reader import Classifier as Classifier
+    from recur.models.reader import Reader as Reader
+    from recur.models.reader import Tagger as Tagger
+    from recur.models.regress import Regressor as Regressor
+    from recur.models.seq2seq import Seq2Seq as Seq2Seq
+    from recur.models.stack import State as State
+    from recur.models.tree import TreeModel as TreeModel
+    from recur.models.writer import DecoderWriter as DecoderWriter
+
+_NAMES = {
+    "Classifier": "recur.models.reader",
+    "ConditionalModel": "recur.models.conditional",
+    "Context": "recur.models.decoder",
+    "Decoder": "recur.models.decoder",
+    "DecoderWriter": "recur.models.writer",
+    "Forecaster": "recur.models.forecast",
+    "LanguageModel": "recur.models.language",
+    "Predicted": "recur.models.language",
+    "Reader": "recur.models.reader",
+    "Regressor": "recur.models.regress",
+    "Scores": "recur.models.decoder",
+    "Seq2Seq": "recur.models.seq2seq",
+    "State": "recur.models.stack",
+    "Tagger": "recur.models.reader",
+    "TreeModel": "recur.models.tree",
+}
+
+__all__ = list(_NAMES)
+__getattr__ = lazy(__name__, _NAMES)

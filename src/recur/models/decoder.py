@@ -17,71 +17,24 @@ are one scan. A sequence ends in one of four ways:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
-from recur.errors import OptionError, unknown
 from recur.layers import Attention, Conditioned, drop_steps
+from recur.models.embedding import TokenEmbedding
+from recur.models.options import DecoderOptions
+from recur.models.stack import writing_stack
+from recur.text import BOS, EOS, PAD
 
-UNK, PAD, BOS, EOS = range(4)  # as every vocabulary has them
-
-STOPS = ("eos", "bernoulli", "length", "source")
 COUNT_SIZE = 16
 """Width of the embedding of how much is left."""
 
 
-@dataclass(frozen=True)
-class DecoderOptions:
-    """What a decoder is made of; fields of the same names are in a training configuration."""
-
-    cell: str = "lstm"
-    hidden: int = 256
-    layers: int = 1
-    embedding: int = 64
-    attention: str = "additive"
-    condition: str = "initial"
-    feedback: bool = True
-    stop: str = "eos"
-    longest: int = 100
-    dropout_input: float = 0.0
-    dropout_hidden: float = 0.0
-    dropout_output: float = 0.0
-    init: str = "torch"
-    forget_bias: float | None = None
-    backend: str = "auto"
-
-    def __post_init__(self) -> None:
-        if self.stop not in STOPS:
-            raise OptionError(unknown("stop", self.stop, STOPS))
-        if self.condition == "aligned" and self.stop != "source":
-            raise OptionError(f"what is aligned with its source ends with it: take --stop source, got {self.stop!r}")
-        if self.condition == "none" and self.attention == "none":
-            raise OptionError("--condition none and --attention none leave nothing to know the source by")
-        for name in ("embedding", "longest"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"{name} must be a whole number ≥ 1, got {getattr(self, name)}")
-        for name in ("dropout_input", "dropout_output"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise OptionError(f"{name} must lie in 0 … 1, got {getattr(self, name)}")
-
-    def recurrent(self) -> dict[str, Any]:
-        """What `Recurrent` is told beside its sizes."""
-        return {
-            "layers": self.layers,
-            "dropout": self.dropout_hidden if self.layers > 1 else 0.0,
-            "variational": False,
-            "init": self.init,
-            "forget_bias": self.forget_bias,
-            "backend": self.backend,
-        }
-
-
 class Context(NamedTuple):
-    """What the decoder is told."""
+    """What the decoder knows of its source."""
 
     vector: Tensor
     """(B, C)"""
@@ -95,7 +48,7 @@ class Scores(NamedTuple):
     """What a pass over a batch gives."""
 
     symbols: Tensor
-    """(B, T, V): logits."""
+    """(B, T, K): logits."""
     stop: Tensor | None
     """(B, T): logit of ending before symbol t, for bernoulli."""
     length: Tensor | None
@@ -104,25 +57,27 @@ class Scores(NamedTuple):
 
 
 class Decoder(nn.Module):
-    """Symbols of a vocabulary of V, from a context of width C and a memory of width M."""
+    """Symbols of a vocabulary of K, from a context of width C and a memory of width M."""
 
-    def __init__(self, V: int, context_size: int, memory_size: int, options: DecoderOptions) -> None:
+    def __init__(
+        self, K: int, context_size: int, memory_size: int, options: DecoderOptions, attention: str = "none"
+    ) -> None:
         super().__init__()
         o = self.options = options
-        self.V = V
-        self.embedding = nn.Embedding(V, o.embedding)
+        self.K = K
+        self.embedding = TokenEmbedding(K, o.embedding, o.embedding_init)
         self.count = nn.Embedding(o.longest + 1, COUNT_SIZE) if o.stop == "length" else None
         width = o.embedding + (COUNT_SIZE if self.count is not None else 0)
         context_size = memory_size if o.condition == "aligned" else context_size
-        self.network = Conditioned(o.cell, width, o.hidden, context_size, o.condition, **o.recurrent())
+        layers = writing_stack(o, o.layers, o.dropout_hidden)
+        self.network = Conditioned(o.cell, width, o.hidden, context_size, o.condition, **layers)
         self.attention = None
-        if o.attention != "none":
-            self.attention = Attention(o.attention, o.hidden, memory_size, o.hidden)
+        if attention != "none":
+            self.attention = Attention(attention, o.hidden, memory_size, o.hidden)
             self.combine = nn.Linear(o.hidden + memory_size, o.hidden)
-        self.symbols = nn.Linear(o.hidden, V)
+        self.symbols = nn.Linear(o.hidden, K)
         self.stop = nn.Linear(o.hidden, 1) if o.stop == "bernoulli" else None
         self.length = nn.Linear(context_size, o.longest + 1) if o.stop == "length" else None
-        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
 
     # Training -------------------------------------------------------------------------------------------
 
@@ -137,7 +92,7 @@ class Decoder(nn.Module):
         if self.count is not None:
             left = (lengths[:, None] - torch.arange(before.shape[1], device=before.device)).clamp(min=0)
         if forced is None or not self.options.feedback or bool(forced.all()):
-            h, _, trace = self.network(self.inputs(before, left), self.told(context))
+            h, _, trace = self.network(self.inputs(before, left), self.context_input(context))
             symbols, stop = self.outputs(h, context)
             backend = trace[0].backend
         else:
@@ -148,18 +103,18 @@ class Decoder(nn.Module):
     def _before(self, targets: Tensor) -> Tensor:
         """What each step reads with a teacher: the targets one step later, behind <bos>."""
         first = targets.new_full((len(targets), 1), BOS)
-        ends = self.options.stop in ("eos", "bernoulli")  # then there is one step more, which ends it
-        return torch.cat([first, targets if ends else targets[:, :-1]], dim=1)
+        has_end_step = self.options.stop in ("eos", "bernoulli")  # then there is one step more, which ends it
+        return torch.cat([first, targets if has_end_step else targets[:, :-1]], dim=1)
 
     def _step_by_step(
         self, context: Context, before: Tensor, left: Tensor | None, forced: Tensor
     ) -> tuple[Tensor, Tensor | None, str]:
-        told, state, backend = self.told(context), None, ""
+        given, state, backend = self.context_input(context), None, ""
         symbols, stops = [], []
         own = before[:, 0]
         for t in range(before.shape[1]):
             read = torch.where(forced[:, t], before[:, t], own) if t else own
-            share = told[:, t : t + 1] if told.dim() == 3 else told
+            share = given[:, t : t + 1] if given.dim() == 3 else given
             x = self.inputs(read[:, None], None if left is None else left[:, t : t + 1])
             h, state, trace = self.network(x, share, state)
             logits, stop = self.outputs(h, context)
@@ -204,7 +159,8 @@ class Decoder(nn.Module):
 
     # Parts ----------------------------------------------------------------------------------------------
 
-    def told(self, context: Context) -> Tensor:
+    def context_input(self, context: Context) -> Tensor:
+        """What the network is given of the context: a vector, or a memory aligned with what is written."""
         if self.options.condition != "aligned":
             return context.vector
         assert context.memory is not None
@@ -218,7 +174,7 @@ class Decoder(nn.Module):
         return drop_steps(x, o.dropout_input, training=self.training, variational=False)
 
     def outputs(self, h: Tensor, context: Context, keys: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Logits (B, T, V) and of stopping (B, T), of hidden states (B, T, H)."""
+        """Logits (B, T, K) and of stopping (B, T), of hidden states (B, T, H)."""
         o = self.options
         if self.attention is not None:
             assert context.memory is not None

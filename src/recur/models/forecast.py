@@ -9,31 +9,14 @@ relative to ℓ_t, the mean of the last season, so that a trend does not carry a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from recur.errors import OptionError
 from recur.layers import Recurred, Recurrent
-
-
-@dataclass(frozen=True)
-class ForecastOptions:
-    """What a forecaster is made of; fields of the same names are in a training configuration."""
-
-    cell: str = "lstm"
-    hidden: int = 256
-    layers: int = 1
-    lags: int = 0
-    season: int = 1
-    dropout_output: float = 0.0
-    init: str = "torch"
-    forget_bias: float | None = None
-    bptt: str = "full"
-    backend: str = "auto"
+from recur.models.options import ForecasterOptions
+from recur.models.stack import State, plain_stack
 
 
 class Forecaster(nn.Module):
@@ -42,10 +25,12 @@ class Forecaster(nn.Module):
     With a window of τ the first τ − 1 steps have none, and T is less by as much.
     """
 
-    def __init__(self, known: int, horizon: int, quantiles: tuple[float, ...], options: ForecastOptions) -> None:
+    def __init__(
+        self, known: int, horizon: int, quantiles: tuple[float, ...], season: int, options: ForecasterOptions
+    ) -> None:
         super().__init__()
         o = self.options = options
-        self.horizon, self.quantiles = horizon, quantiles
+        self.horizon, self.quantiles, self.season = horizon, quantiles, season
         self.network: nn.Sequential | None = None
         self.recurrent: Recurrent | None = None
         if o.lags:
@@ -54,16 +39,7 @@ class Forecaster(nn.Module):
                 layers += [nn.Linear(o.lags if not k else o.hidden, o.hidden), nn.Tanh()]
             self.network = nn.Sequential(*layers)
         else:
-            self.recurrent = Recurrent(
-                o.cell,
-                1 + known,
-                o.hidden,
-                layers=o.layers,
-                init=o.init,
-                forget_bias=o.forget_bias,
-                bptt=o.bptt,
-                backend=o.backend,
-            )
+            self.recurrent = plain_stack(o, 1 + known)
         self.backend = "window"
         """Which backend ran last."""
         self.output = nn.Linear(o.hidden + (horizon + 1) * known, horizon * len(quantiles))
@@ -77,13 +53,15 @@ class Forecaster(nn.Module):
         found, _ = self.carry(values, known)
         return found
 
-    def carry(self, values: Tensor, known: Tensor, state: Any = None, past: Tensor | None = None) -> tuple[Tensor, Any]:
+    def carry(
+        self, values: Tensor, known: Tensor, state: State | None = None, past: Tensor | None = None
+    ) -> tuple[Tensor, State | None]:
         """The same, going on from a state, with the values before these as `past` (B, at least season and window)."""
         o, k = self.options, self.horizon
         T = values.shape[1]
         whole = values if past is None else torch.cat([past, values], dim=1)
         begin = whole.shape[1] - T
-        level = _level(whole, o.season)
+        level = _level(whole, self.season)
         if self.network is not None:
             start = max(begin, self.first)
             windows = whole.unfold(1, o.lags, 1)[:, start - self.first :]
@@ -103,10 +81,10 @@ class Forecaster(nn.Module):
         offsets: Tensor = self.output(torch.cat([hidden, coming], dim=-1))
         return level[..., None, None] + offsets.unflatten(-1, (k, len(self.quantiles))), state
 
-    def loss(self, forecasts: Tensor, wanted: Tensor) -> Tensor:
+    def loss(self, forecasts: Tensor, targets: Tensor) -> Tensor:
         """The mean pinball loss of forecasts (…, Q) of values (…)."""
-        q = torch.tensor(self.quantiles, device=wanted.device, dtype=wanted.dtype)
-        error = wanted[..., None] - forecasts
+        q = torch.tensor(self.quantiles, device=targets.device, dtype=targets.dtype)
+        error = targets[..., None] - forecasts
         return torch.maximum(q * error, (q - 1) * error).mean()
 
 
@@ -117,14 +95,3 @@ def _level(values: Tensor, season: int) -> Tensor:
     steps = torch.arange(1, T + 1, device=values.device)
     first = (steps - season).clamp_min(0)
     return (total[:, 1:] - total[:, first]) / (steps - first)
-
-
-def parse_quantiles(text: str) -> tuple[float, ...]:
-    """`0.1,0.5,0.9`: rising, inside 0 … 1, with the median among them."""
-    try:
-        found = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        found = ()
-    if not found or 0.5 not in found or list(found) != sorted(set(found)) or not 0 < found[0] <= found[-1] < 1:
-        raise OptionError(f"quantiles must rise inside 0 … 1 with 0.5 among them, as in 0.1,0.5,0.9; got {text!r}")
-    return found

@@ -10,39 +10,14 @@ With one direction both can be streamed: `step` takes one token and says what is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, dropout, embedding, one_hot
+from torch.nn.functional import cross_entropy, dropout
 
-from recur.errors import OptionError
-from recur.layers import Pooling, Recurred, Recurrent, drop_steps
-
-
-@dataclass(frozen=True)
-class ReaderOptions:
-    """What a reader is made of; fields of the same names are in a training configuration."""
-
-    cell: str = "lstm"
-    hidden: int = 256
-    layers: int = 1
-    embedding: int = 0
-    directions: int = 1
-    pool: str = "last"
-    dropout_embedding: float = 0.0
-    dropout_input: float = 0.0
-    dropout_hidden: float = 0.0
-    dropout_weight: float = 0.0
-    dropout_output: float = 0.0
-    variational: bool = True
-    residual: bool = False
-    initial: str = "zero"
-    init: str = "torch"
-    forget_bias: float | None = None
-    bptt: str = "full"
-    backend: str = "auto"
+from recur.layers import Pooling, Recurred, drop_steps
+from recur.models.embedding import TokenEmbedding
+from recur.models.options import ClassifierOptions, ReaderOptions
+from recur.models.stack import State, stack
 
 
 class Reader(nn.Module):
@@ -50,48 +25,25 @@ class Reader(nn.Module):
 
     class_weights: Tensor | None
 
-    def __init__(self, V: int, classes: int, options: ReaderOptions, class_weights: Tensor | None = None) -> None:
+    def __init__(self, K: int, classes: int, options: ReaderOptions, class_weights: Tensor | None = None) -> None:
         super().__init__()
         o = self.options = options
-        self.V = V
-        for name in ("dropout_embedding", "dropout_input", "dropout_output"):
-            if not 0 <= getattr(o, name) <= 1:
-                raise OptionError(f"{name} must lie in 0 … 1, got {getattr(o, name)}")
-        if o.embedding < 0:
-            raise OptionError(f"embedding must be a width, or 0 for one-hot, got {o.embedding}")
-        self.embedding = nn.Parameter(torch.empty(V, o.embedding).uniform_(-0.1, 0.1)) if o.embedding else None
-        self.recurrent = Recurrent(
-            o.cell,
-            o.embedding or V,
-            o.hidden,
-            layers=o.layers,
-            bidirectional=o.directions == 2,
-            dropout=o.dropout_hidden if o.layers > 1 else 0.0,
+        self.embedding = TokenEmbedding(
+            K,
+            o.embedding,
+            o.embedding_init,
+            drop=o.dropout_input,
+            drop_tokens=o.dropout_embedding,
             variational=o.variational,
-            weight_drop=o.dropout_weight,
-            residual=o.residual,
-            initial=o.initial,
-            init=o.init,
-            forget_bias=o.forget_bias,
-            bptt=o.bptt,
-            backend=o.backend,
         )
+        self.recurrent = stack(o, self.embedding.width, o.direction)
         self.output = nn.Linear(self.recurrent.output_size, classes)
         self.backend = ""
         """Which backend ran last."""
         self.register_buffer("class_weights", class_weights, persistent=False)
 
     def read(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        o = self.options
-        if self.embedding is None:
-            x = one_hot(ids, self.V).to(self.output.bias.dtype)
-        else:
-            weight: Tensor = self.embedding
-            if self.training and o.dropout_embedding:  # whole tokens, everywhere in the batch
-                weight = weight * dropout(weight.new_ones(self.V, 1), o.dropout_embedding)
-            x = embedding(ids, weight)
-        x = drop_steps(x, o.dropout_input, training=self.training, variational=o.variational)
-        found: Recurred = self.recurrent(x, lengths=lengths)
+        found: Recurred = self.recurrent(self.embedding(ids), lengths=lengths)
         self.backend = found.trace[0].backend
         return found.outputs
 
@@ -99,17 +51,20 @@ class Reader(nn.Module):
         """Of logits (n, classes), by the weights of their classes."""
         return cross_entropy(logits, classes, self.class_weights)
 
-    def read_step(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
-        x = one_hot(ids, self.V).to(self.output.bias.dtype) if self.embedding is None else self.embedding[ids]
-        return self.recurrent.step(x, state)
+    def read_step(self, ids: Tensor, state: State | None) -> tuple[Tensor, State]:
+        return self.recurrent.step(self.embedding.vectors(ids), state)
+
+
+Carried = tuple[State, "tuple[Tensor, ...]"]
+"""What a classifier hands on from step to step: its network's state, and what it has pooled."""
 
 
 class Classifier(Reader):
     """Logits (B, classes) of whole sequences."""
 
-    def __init__(self, V: int, classes: int, options: ReaderOptions, class_weights: Tensor | None = None) -> None:
-        super().__init__(V, classes, options, class_weights)
-        self.pooling = Pooling(options.pool, self.recurrent.output_size, bidirectional=options.directions == 2)
+    def __init__(self, K: int, classes: int, options: ClassifierOptions, class_weights: Tensor | None = None) -> None:
+        super().__init__(K, classes, options, class_weights)
+        self.pooling = Pooling(options.pool, self.recurrent.output_size, direction=options.direction)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         pooled = self.pooling(self.read(ids, lengths), lengths)
@@ -117,7 +72,7 @@ class Classifier(Reader):
         return logits
 
     @torch.no_grad()
-    def step(self, ids: Tensor, carried: Any = None) -> tuple[Tensor, Any]:
+    def step(self, ids: Tensor, carried: Carried | None = None) -> tuple[Tensor, Carried]:
         """One token of each row, (B,): logits of all read so far, and what to hand back in with the next."""
         state, pool = carried or (None, None)
         h, state = self.read_step(ids, state)
@@ -137,7 +92,7 @@ class Tagger(Reader):
         return logits
 
     @torch.no_grad()
-    def step(self, ids: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+    def step(self, ids: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """One token of each row, (B,): its logits, and the state."""
         h, state = self.read_step(ids, state)
         return self.output(h), state

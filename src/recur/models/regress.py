@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from recur.layers import Recurred, Recurrent
-from recur.models.reader import ReaderOptions
+from recur.layers import Recurred
+from recur.models.options import SequenceOptions
+from recur.models.stack import plain_stack
 
 
 class Regressor(nn.Module):
-    """(B, T, D) to (B,), read at the last step. Of the options, those of the network count."""
+    """(B, T, D) to (B,), read at the last step."""
 
-    def __init__(self, D: int, options: ReaderOptions) -> None:
+    def __init__(self, D: int, options: SequenceOptions) -> None:
         super().__init__()
-        o = options
-        self.recurrent = Recurrent(
-            o.cell,
-            D,
-            o.hidden,
-            layers=o.layers,
-            init=o.init,
-            forget_bias=o.forget_bias,
-            bptt=o.bptt,
-            backend=o.backend,
-        )
-        self.output = nn.Linear(o.hidden, 1)
+        self.recurrent = plain_stack(options, D)
+        self.output = nn.Linear(options.hidden, 1)
         self.backend = ""
+        """Which backend ran last."""
 
     def forward(self, x: Tensor) -> Tensor:
         found: Recurred = self.recurrent(x)

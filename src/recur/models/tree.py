@@ -5,36 +5,23 @@ P(class of node) = softmax(V h_node + c)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding
 
 from recur.layers import Forest, Recursive
-
-
-@dataclass(frozen=True)
-class TreeOptions:
-    """What a tree classifier is made of; fields of the same names are in a training configuration."""
-
-    compose: str = "tree-lstm"
-    hidden: int = 150
-    embedding: int = 300
-    dropout_input: float = 0.0
-    dropout_output: float = 0.0
+from recur.models.embedding import drawn
+from recur.models.options import TreeModelOptions
 
 
 class TreeModel(nn.Module):
     """Word ids (leaves,) and their forest in, logits (nodes, classes) out."""
 
-    def __init__(self, V: int, classes: int, options: TreeOptions) -> None:
+    def __init__(self, K: int, classes: int, options: TreeModelOptions) -> None:
         super().__init__()
         o = self.options = options
-        self.embedding = nn.Parameter(torch.empty(V, o.embedding))
+        self.embedding = nn.Parameter(drawn(K, o.embedding, o.embedding_init))
         self.recursive = Recursive(o.compose, o.embedding, o.hidden)
         self.output = nn.Linear(o.hidden, classes)
-        nn.init.uniform_(self.embedding, -0.1, 0.1)
 
     def forward(self, ids: Tensor, forest: Forest) -> Tensor:
         o = self.options

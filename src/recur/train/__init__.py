@@ -1,1 +1,7 @@
-"""Training: config.py says what, data.py brings the text, loop.py trains, run.py keeps it, measure.py judges it."""
+"""Training: a run from options, or on from a checkpoint. Tasks are known by their contract only (recur.tasks)."""
+
+from recur.train.events import Callback, Event
+from recur.train.session import Outcome, resume, train
+from recur.train.trainer import Trainer
+
+__all__ = ["Callback", "Event", "Outcome", "Trainer", "resume", "train"]

@@ -10,22 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from recur.errors import OptionError
-from recur.train.config import Config
+from recur.tasks.options import TaskOptions
 
 
-def make_optimizer(config: Config, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    decay = config.weight_decay
-    if decay is None:  # what adamw takes from the weights themselves, the others would add to the gradient
-        decay = 0.1 if config.optimizer == "adamw" and config.task == "language" else 0.0
-    options: dict[str, Any] = {"lr": config.rate, "weight_decay": decay}
-    if config.optimizer == "adam":
-        return torch.optim.Adam(parameters, betas=(0.9, 0.99), fused=True, **options)
-    if config.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, betas=(0.9, 0.99), fused=True, **options)
-    if config.optimizer == "sgd":
-        return torch.optim.SGD(parameters, momentum=config.momentum, **options)
+def make_optimizer(options: TaskOptions, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    common: dict[str, Any] = {"lr": options.rate, "weight_decay": options.weight_decay or 0.0}
+    if options.optimizer == "adam":
+        return torch.optim.Adam(parameters, betas=(0.9, 0.99), fused=True, **common)
+    if options.optimizer == "adamw":
+        return torch.optim.AdamW(parameters, betas=(0.9, 0.99), fused=True, **common)
+    if options.optimizer == "sgd":
+        return torch.optim.SGD(parameters, momentum=options.momentum, **common)
     # Plain SGD until `start_averaging`: with t0 out of reach the average is the weights themselves.
-    return torch.optim.ASGD(parameters, lambd=0.0, t0=1e15, **options)
+    return torch.optim.ASGD(parameters, lambd=0.0, t0=1e15, **common)
 
 
 def start_averaging(optimizer: torch.optim.Optimizer) -> None:
@@ -39,8 +36,17 @@ def averages(optimizer: torch.optim.Optimizer) -> dict[Tensor, Tensor]:
     return {p: s["ax"] for p, s in optimizer.state.items() if "ax" in s}
 
 
+@torch.no_grad()
+def swap_averages(optimizer: torch.optim.Optimizer) -> None:
+    """Exchange the weights with their averages."""
+    for p, average in averages(optimizer).items():
+        kept = p.clone()
+        p.copy_(average)
+        average.copy_(kept)
+
+
 class Schedule:
-    """The factor on the rate: of progress (0 … 1), of epochs, and of what measurements said."""
+    """The factor on the rate: of progress (0 … 1), of epochs, and of earlier measurements."""
 
     def __init__(self, spec: str, warmup: int) -> None:
         name, *numbers = spec.split(":")
@@ -68,7 +74,7 @@ class Schedule:
         return float(rise * self.factor)
 
     def measured(self, loss: float) -> bool:
-        """Hear a validation loss; true where weights are to be averaged from now on."""
+        """Take note of a validation loss; true where weights are to be averaged from now on."""
         earlier = self.history[: -int(self.numbers[0])] if self.name == "nonmono" else self.history
         worse = bool(earlier) and loss > min(earlier)
         self.history.append(loss)

@@ -1,0 +1,123 @@
+"""Train a model and use it, from Python: `recur.fit` and `recur.load`.
+
+What they return is the predictor of the task:
+
+    language      Language            generate, stream, perplexity, step
+    conditional   ConditionalWriter   generate(label)
+    seq2seq       Transducer          model(text), predict
+    classify      TextClassifier      model(text), predict, stream
+    tag           TextTagger          model(text), predict, stream
+    tree          TreeClassifier      predict
+    forecast      SeriesForecaster    predict
+    adding, copy  Solver              evaluate
+
+All of them have `evaluate`, `run`, `model` (the network) and `task`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from recur.errors import OptionError
+from recur.tasks import make_options, open_predictor
+from recur.tasks.recognise import choose_task
+from recur.train import Callback, train
+
+if TYPE_CHECKING:
+    from recur.tasks.classify.predictor import TextClassifier
+    from recur.tasks.conditional.predictor import ConditionalWriter
+    from recur.tasks.contract import Predictor
+    from recur.tasks.forecast.predictor import SeriesForecaster
+    from recur.tasks.language.predictor import Language
+    from recur.tasks.seq2seq.predictor import Transducer
+    from recur.tasks.synthetic import Solver
+    from recur.tasks.tag.predictor import TextTagger
+    from recur.tasks.tree.predictor import TreeClassifier
+
+Texts = str | Path | Sequence[str | Path]
+Out = str | Path | None
+
+
+@overload
+def fit(texts: Texts, *, task: Literal["language"], out: Out = ..., callback: Callback | None = ..., **options: Any) -> Language: ...  # fmt: skip
+@overload
+def fit(texts: Texts, *, task: Literal["conditional"], out: Out = ..., callback: Callback | None = ..., **options: Any) -> ConditionalWriter: ...  # fmt: skip  # noqa: E501
+@overload
+def fit(texts: Texts, *, task: Literal["seq2seq"], out: Out = ..., callback: Callback | None = ..., **options: Any) -> Transducer: ...  # fmt: skip
+@overload
+def fit(texts: Texts, *, task: Literal["classify"], out: Out = ..., callback: Callback | None = ..., **options: Any) -> TextClassifier: ...  # fmt: skip  # noqa: E501
+@overload
+def fit(texts: Texts, *, task: Literal["tag"], out: Out = ..., callback: Callback | None = ..., **options: Any) -> TextTagger: ...  # fmt: skip
+@overload
+def fit(texts: Texts, *, task: Literal["tree"], out: Out = ..., callback: Callback | None = ..., **options: Any) -> TreeClassifier: ...  # fmt: skip
+@overload
+def fit(texts: Texts, *, task: Literal["forecast"], out: Out = ..., callback: Callback | None = ..., **options: Any) -> SeriesForecaster: ...  # fmt: skip  # noqa: E501
+@overload
+def fit(texts: None = ..., *, task: Literal["adding", "copy"], out: Out = ..., callback: Callback | None = ..., **options: Any) -> Solver[Any]: ...  # fmt: skip  # noqa: E501
+@overload
+def fit(texts: Texts | None = ..., *, task: str | None = ..., out: Out = ..., callback: Callback | None = ..., **options: Any) -> Predictor[Any]: ...  # fmt: skip  # noqa: E501
+
+
+def fit(
+    texts: Texts | None = None,
+    *,
+    task: str | None = None,
+    out: Out = None,
+    callback: Callback | None = None,
+    **options: Any,
+) -> Predictor[Any]:
+    """Train on a text or a table, as `recur train` does, and return the model for use.
+
+    Without a task, the file decides, where there is no doubt. Options are those of `recur train --task TASK --help`.
+    Without `out`, the run's folder is a temporary one, which goes when the model does.
+    """
+    names = [str(texts)] if isinstance(texts, str | Path) else [str(name) for name in texts or ()]
+    if task is None:
+        task = choose_task(names)[0]
+    if names:
+        options["texts"] = names
+    made = make_options(task, options)
+    folder = out or tempfile.mkdtemp(prefix="recur-")
+    try:
+        outcome = train(made, Path(folder) / "run" if out is None else folder, callback)
+        predictor = open_predictor([outcome.run.path], outcome.summary["device"])
+    except BaseException:
+        if out is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    if out is None:
+        weakref.finalize(predictor, shutil.rmtree, folder, ignore_errors=True)
+    return predictor
+
+
+@overload
+def load(run: str | Path, device: str = ..., *, task: Literal["language"]) -> Language: ...
+@overload
+def load(run: str | Path, device: str = ..., *, task: Literal["conditional"]) -> ConditionalWriter: ...
+@overload
+def load(run: str | Path, device: str = ..., *, task: Literal["seq2seq"]) -> Transducer: ...
+@overload
+def load(run: str | Path, device: str = ..., *, task: Literal["classify"]) -> TextClassifier: ...
+@overload
+def load(run: str | Path, device: str = ..., *, task: Literal["tag"]) -> TextTagger: ...
+@overload
+def load(run: str | Path, device: str = ..., *, task: Literal["tree"]) -> TreeClassifier: ...
+@overload
+def load(run: str | Path, device: str = ..., *, task: Literal["forecast"]) -> SeriesForecaster: ...
+@overload
+def load(run: str | Path, device: str = ..., *, task: Literal["adding", "copy"]) -> Solver[Any]: ...
+@overload
+def load(run: str | Path, device: str = ..., *, task: str | None = ...) -> Predictor[Any]: ...
+
+
+def load(run: str | Path, device: str = "auto", *, task: str | None = None) -> Predictor[Any]:
+    """The model of a run, with its best weights, for use. With `task`, a run of another one is refused."""
+    predictor = open_predictor([run], device)
+    if task is not None and predictor.task.name != task:
+        raise OptionError(f"{run} is a run of the task {predictor.task.name}, not {task}")
+    return predictor

@@ -1,0 +1,218 @@
+"""What networks are made of, as options. A task's options inherit those of its model, and hand themselves to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from recur.errors import OptionError
+from recur.options import Count, Natural, NonNegative, Options, Share
+
+Direction = Literal["forward", "backward", "both"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkOptions(Options):
+    """A recurrent network."""
+
+    title = "Network"
+
+    cell: str = "gru"
+    """A cell by name, or file.py:Class."""
+
+    hidden: Count = 128
+    """Units in a layer."""
+
+    layers: Count = 1
+    """How many recurrent layers."""
+
+    init: str = "torch"
+    """How weights start: torch, glorot, orthogonal, identity or normal:σ."""
+
+    forget_bias: float | None = None
+    """Bias of the forget gate."""
+
+    backend: Literal["auto", "native", "torch", "loop"] = "auto"
+    """What runs the recurrence; auto is the first of them that can."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceOptions(NetworkOptions):
+    """One that reads whole sequences."""
+
+    title = "Network"
+
+    bptt: str = "full"
+    """What crosses time on the way back: full, truncated:τ or randomized:π, and ,clip:θ at every step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingOptions(Options):
+    """Tokens as vectors."""
+
+    title = "Network"
+
+    embedding: Natural = 64
+    """Width of the embedding; 0 is one-hot."""
+
+    embedding_init: str = "uniform:0.1"
+    """How embeddings start: uniform:a in ± a, or normal:σ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackOptions(SequenceOptions, EmbeddingOptions):
+    """Tokens in, layers above them: what language models and readers share."""
+
+    title = "Regularisation"
+
+    residual: bool = False
+    """Each layer above the first adds its input to its output."""
+
+    initial: str = "zero"
+    """Where sequences start: zero, random:σ or learned."""
+
+    dropout_embedding: Share = 0.0
+    """Drop whole tokens of the embedding."""
+
+    dropout_input: Share = 0.0
+    """Drop parts of the input."""
+
+    dropout_hidden: Share = 0.0
+    """Drop between layers."""
+
+    dropout_weight: Share = 0.0
+    """Drop entries of the recurrent matrix W."""
+
+    dropout_output: Share = 0.0
+    """Drop parts of the last layer's output."""
+
+    variational: bool = False
+    """One dropout mask for a whole sequence; else one for each step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelOptions(StackOptions):
+    title = "Language model"
+
+    tied: bool = False
+    """The embedding is the output layer too."""
+
+    init_range: NonNegative = 0.0
+    """Draw all weights from ± this instead."""
+
+    alpha: NonNegative = 0.0
+    """Activation regularisation: weight of the outputs' mean square."""
+
+    beta: NonNegative = 0.0
+    """Temporal activation regularisation: weight of their change's mean square."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tied and not self.embedding:
+            raise OptionError("tied weights need an embedding; set embedding to a width above 0, got 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderOptions(StackOptions):
+    """Tokens in, states out."""
+
+    title = "Network"
+
+    direction: Direction = "forward"
+    """Read from the start, which can be streamed, from the end, or both."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierOptions(ReaderOptions):
+    title = "Network"
+
+    pool: Literal["last", "mean", "max", "attention"] = "last"
+    """Which of a text's states the class is read from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderOptions(NetworkOptions, EmbeddingOptions):
+    """A network that writes."""
+
+    title = "Decoder"
+
+    condition: Literal["initial", "input", "both", "none", "aligned"] = "initial"
+    """How the context reaches the decoder: as h₀, at every step, both, not at all, or symbol by symbol (aligned)."""
+
+    feedback: bool = True
+    """The decoder reads what it wrote before; without, its symbols are independent given the source."""
+
+    stop: Literal["eos", "bernoulli", "length", "source"] = "eos"
+    """How a sequence ends: by a symbol, by an output of its own, by a length predicted first, or with its source."""
+
+    longest: Count = 100
+    """Write no more symbols than this; longer targets are refused."""
+
+    dropout_input: Share = 0.0
+    """Drop parts of the embeddings."""
+
+    dropout_hidden: Share = 0.0
+    """Drop between layers."""
+
+    dropout_output: Share = 0.0
+    """Drop parts of what symbols are read from."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.embedding:
+            raise OptionError("embedding must be a whole number ≥ 1, got 0: a decoder reads what it wrote as vectors")
+        if self.condition == "aligned" and self.stop != "source":
+            raise OptionError(f"what is aligned with its source ends with it: take --stop source, got {self.stop!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderDecoderOptions(DecoderOptions):
+    title = "Encoder and decoder"
+
+    attention: Literal["additive", "dot", "none"] = "additive"
+    """How the decoder looks at the source: additive, scaled dot product, or not at all."""
+
+    encoder_layers: Count = 1
+    """How many recurrent layers the encoder has."""
+
+    direction: Direction = "both"
+    """From where the encoder reads the source."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.condition == "none" and self.attention == "none":
+            raise OptionError("--condition none and --attention none leave nothing to know the source by")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForecasterOptions(SequenceOptions):
+    title = "Network"
+
+    lags: Natural = 0
+    """See a window of so many values; 0 carries a state instead."""
+
+    dropout_output: Share = 0.0
+    """Drop parts of what forecasts are read from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeModelOptions(Options):
+    title = "Network"
+
+    compose: Literal["net", "rntn", "tree-lstm", "child-sum"] = "tree-lstm"
+    """How a node is made of its children."""
+
+    hidden: Count = 150
+    """Units of a node."""
+
+    embedding: Count = 300
+    """Width of the embedding."""
+
+    embedding_init: str = "uniform:0.1"
+    """How embeddings start: uniform:a in ± a, or normal:σ."""
+
+    dropout_input: Share = 0.0
+    """Drop parts of the embeddings."""
+
+    dropout_output: Share = 0.0
+    """Drop parts of what classes are read from."""

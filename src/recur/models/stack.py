@@ -1,0 +1,48 @@
+"""From options to a recurrent network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from recur.layers import Connections, Dropout, Init, Recurrent
+from recur.models.options import NetworkOptions, SequenceOptions, StackOptions
+
+State = tuple[tuple[Tensor, ...], ...]
+"""A network's state: for each layer, and each direction of it, the states of its cell."""
+
+
+def stack(o: StackOptions, width: int, direction: str = "forward") -> Recurrent:
+    """The layers of a language model or a reader."""
+    return Recurrent(
+        o.cell,
+        width,
+        o.hidden,
+        layers=o.layers,
+        direction=direction,
+        dropout=Dropout(
+            layers=o.dropout_hidden if o.layers > 1 else 0.0, weights=o.dropout_weight, variational=o.variational
+        ),
+        connections=Connections(residual=o.residual),
+        init=Init(o.init, o.forget_bias, o.initial),
+        bptt=o.bptt,
+        backend=o.backend,
+    )
+
+
+def plain_stack(o: SequenceOptions, width: int) -> Recurrent:
+    """Layers and nothing else, for numbers."""
+    return Recurrent(
+        o.cell, width, o.hidden, layers=o.layers, init=Init(o.init, o.forget_bias), bptt=o.bptt, backend=o.backend
+    )
+
+
+def writing_stack(o: NetworkOptions, layers: int, dropout: float) -> dict[str, Any]:
+    """What `Recurrent` takes beside its sizes for an encoder or a decoder: one dropout mask a step, no cut in time."""
+    return {
+        "layers": layers,
+        "dropout": Dropout(layers=dropout if layers > 1 else 0.0, variational=False),
+        "init": Init(o.init, o.forget_bias),
+        "backend": o.backend,
+    }

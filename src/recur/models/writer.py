@@ -1,0 +1,84 @@
+"""A decoder at work: one step at a time, for many hypotheses, with the probabilities that training gave it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from recur.models.decoder import Context, Decoder
+from recur.models.stack import State
+from recur.text import EOS
+
+
+class Carried(NamedTuple):
+    """What a hypothesis carries from step to step."""
+
+    state: State | None
+    step: int
+    left: Tensor | None
+    """(N,): how many symbols are still to come, where that is known."""
+
+
+class DecoderWriter:
+    """A decoder about to write for a batch of contexts: what searches and samplers drive (recur.decode.search)."""
+
+    def __init__(self, decoder: Decoder, context: Context) -> None:
+        self.decoder, self.context = decoder, context
+        self.rows, self.K, self.device = len(context.vector), decoder.K, context.vector.device
+        self.longest = decoder.options.longest
+        if decoder.options.stop == "source":
+            assert context.lengths is not None
+            self.longest = int(context.lengths.max())
+        self.keys = None
+        if decoder.attention is not None:
+            assert context.memory is not None
+            self.keys = decoder.attention.keys(context.memory)
+
+    def lengths(self) -> Tensor | None:
+        """log P(τ), (B, longest + 1), where lengths are settled before writing."""
+        if self.decoder.length is not None:
+            found: Tensor = self.decoder.length(self.context.vector).log_softmax(-1)
+            found[:, 0] = -torch.inf  # nothing is no sequence
+            return found
+        if self.decoder.options.stop == "source":
+            assert self.context.lengths is not None
+            table = self.context.vector.new_full((self.rows, self.longest + 1), -torch.inf)
+            return table.scatter(1, self.context.lengths[:, None], 0.0)
+        return None
+
+    def begin(self, k: int, left: Tensor | None = None) -> Carried:
+        """k hypotheses for each row; `left` (B · k,) are their lengths."""
+        return Carried(None, 0, left)
+
+    def step(self, tokens: Tensor, carried: Carried) -> tuple[Tensor, Carried]:
+        """Tokens (B · k,) just written; log-probabilities (B · k, K) of what comes next, where <eos> is the end."""
+        d, k = self.decoder, len(tokens) // self.rows
+        given = d.context_input(self.context)
+        if given.dim() == 3:  # behind the longest source there is nothing, and nothing is written either
+            given = given[:, min(carried.step, given.shape[1] - 1)]
+        x = d.inputs(tokens, None if d.count is None else carried.left)
+        h, state = d.network.step(x, given.repeat_interleave(k, 0), carried.state)
+        symbols, stop = d.outputs(h.view(self.rows, k, -1), self.context, self.keys)
+        logp = symbols.view(len(tokens), -1).log_softmax(-1)
+        left = carried.left
+        if left is not None:
+            over = (left == 0)[:, None]
+            logp = logp.masked_fill(over, -torch.inf)
+            logp[:, EOS] = torch.where(over[:, 0], 0.0, -torch.inf)
+            left = (left - 1).clamp(min=0)
+        elif stop is not None:
+            ending = stop.reshape(-1)
+            logp = logp + logsigmoid(-ending)[:, None]
+            logp[:, EOS] = logsigmoid(ending)
+        return logp, Carried(state, carried.step + 1, left)
+
+    def pick(self, carried: Carried, index: Tensor) -> Carried:
+        """The hypotheses of these numbers (B · k,), in this order."""
+        state = carried.state
+        if state is not None:
+            make = self.decoder.network.recurrent.cell.state
+            state = tuple(make([part[index] for part in layer]) for layer in state)
+        return Carried(state, carried.step, None if carried.left is None else carried.left[index])

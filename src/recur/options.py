@@ -1,0 +1,188 @@
+"""Options as dataclasses: a field is a flag, a key of a TOML file and a keyword argument, and is checked here.
+
+A field's type says what it takes, so that every door (the command line, `recur.fit`, a file) refuses the same values
+in the same words:
+
+    hidden: Count = 128                           a whole number ≥ 1
+    cell: str = "gru"
+    pool: Literal["last", "max"] = "last"
+    target: tuple[str, ...] = ()                  a list
+
+A field's docstring is its help. A subclass that gives a field another default repeats its line without the docstring.
+No torch is imported here: help is quick.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import inspect
+import json
+import math
+import operator
+import textwrap
+import tomllib
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
+
+from recur.errors import OptionError, unknown
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers that a field takes, and how a message says so."""
+
+    words: str
+    low: float
+    high: float = math.inf
+    low_excluded: bool = False
+    high_excluded: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        above = value > self.low if self.low_excluded else value >= self.low
+        below = value < self.high if self.high_excluded or math.isinf(self.high) else value <= self.high
+        return above and below
+
+
+Count = Annotated[int, Range("be a whole number ≥ 1", 1)]
+Natural = Annotated[int, Range("be a whole number ≥ 0", 0)]
+Positive = Annotated[float, Range("be above 0", 0, low_excluded=True)]
+NonNegative = Annotated[float, Range("not be negative", 0)]
+Share = Annotated[float, Range("lie in 0 … 1", 0, 1)]
+BelowOne = Annotated[float, Range("lie in 0 … 1, and below 1", 0, 1, high_excluded=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The base: fields checked when one is made."""
+
+    title: ClassVar[str] = ""
+    """What the group of this class's own fields is called in help."""
+
+    def __post_init__(self) -> None:
+        for name, hint in hints(type(self)).items():
+            object.__setattr__(self, name, _checked(name, getattr(self, name), hint))
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return tuple(hints(cls))
+
+    @classmethod
+    def default(cls, name: str) -> object:
+        return cls.__dataclass_fields__[name].default
+
+    def to_toml(self) -> str:
+        """Every field that has a value, a line each."""
+        values = ((name, getattr(self, name)) for name in self.names())
+        return "".join(f"{name} = {_toml(value)}\n" for name, value in values if value is not None)
+
+    def changed(self, **fields: object) -> Self:
+        return dataclasses.replace(self, **fields)
+
+
+@functools.cache
+def hints(cls: type[Options]) -> dict[str, object]:
+    """The type of each field, bounds included, in the order of the fields."""
+    found = get_type_hints(cls, include_extras=True)
+    return {field.name: found[field.name] for field in dataclasses.fields(cls)}
+
+
+def value_of(hint: object) -> object:
+    """A field's type without bounds and without None."""
+    if get_origin(hint) is Annotated:
+        return value_of(get_args(hint)[0])
+    if get_origin(hint) in (Union, types.UnionType):
+        return value_of(next(part for part in get_args(hint) if part is not type(None)))
+    return hint
+
+
+def group_of(cls: type[Options], name: str) -> str:
+    """The title of the class that a field comes from; a subclass that only changes its default does not count."""
+    owner = next(base for base in reversed(cls.__mro__) if name in vars(base).get("__annotations__", {}))
+    title: str = vars(owner).get("title", "")
+    return title
+
+
+@functools.cache
+def documentation(cls: type[Options]) -> dict[str, str]:
+    """The docstring of each field: the string below its line in the class where it first stands."""
+    found: dict[str, str] = {}
+    for base in cls.__mro__:
+        if base is object or not issubclass(base, Options):
+            continue
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(body, ast.ClassDef)
+        for line, below in zip(body.body, body.body[1:], strict=False):
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                documented = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+                if documented and line.target.id not in found:
+                    found[line.target.id] = inspect.cleandoc(str(below.value.value))  # type: ignore[attr-defined]
+    return found
+
+
+# Checking -----------------------------------------------------------------------------------------------------
+
+
+def _checked(name: str, value: object, hint: object) -> object:
+    """The value as the field holds it, or what is wrong with it."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        ranges = [mark for mark in arguments[1:] if isinstance(mark, Range)]
+        value = _plain(value, arguments[0])
+        if value is None or not all(value in mark for mark in ranges):  # type: ignore[operator]
+            raise OptionError(f"{name} must {ranges[0].words}, got {value!r}")
+        return value
+    if origin in (Union, types.UnionType):
+        if value is None:
+            return None
+        return _checked(name, value, next(part for part in arguments if part is not type(None)))
+    if origin is Literal:
+        if value not in arguments or isinstance(value, bool) != any(isinstance(a, bool) for a in arguments):
+            raise OptionError(unknown(name, value, [str(choice) for choice in arguments]))
+        return value
+    if origin is tuple:
+        items = [value] if isinstance(value, str | Path | int | float) else value
+        if not isinstance(items, Sequence):
+            raise OptionError(f"{name} must be a list, got {value!r}")
+        return tuple(_checked(name, item, arguments[0]) for item in items)
+    found = _plain(value, hint)
+    if found is None:
+        kinds = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
+        raise OptionError(f"{name} must be {kinds[hint]}, got {value!r}")  # type: ignore[index]
+    return found
+
+
+def _plain(value: object, kind: object) -> str | bool | int | float | None:
+    """A value of a plain type, converted where nothing is lost; None where it is none."""
+    if kind is bool:
+        return value if isinstance(value, bool) else None
+    if kind is str:
+        return str(value) if isinstance(value, str | Path) else None
+    if isinstance(value, bool):
+        return None
+    if kind is int:
+        return operator.index(value) if hasattr(value, "__index__") else None
+    if isinstance(value, int | float) or hasattr(value, "__float__"):
+        number = float(value)  # type: ignore[arg-type]
+        return None if math.isnan(number) else number
+    return None
+
+
+# Files ----------------------------------------------------------------------------------------------------------
+
+
+def _toml(value: object) -> str:
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+
+
+def read_toml(path: Path) -> dict[str, object]:
+    """The keys of a file; the table [about] is for people."""
+    try:
+        content: Mapping[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise OptionError(f"{path} cannot be used as a configuration: {error}") from None
+    return {name: value for name, value in content.items() if name != "about"}

@@ -1,0 +1,35 @@
+"""Options of the task adding, and its defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from recur.errors import OptionError
+from recur.models.options import SequenceOptions
+from recur.options import Count, Positive
+from recur.tasks.options import TaskOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddingOptions(TaskOptions, SequenceOptions):
+    """Add two marked numbers of a long row: how far back it remembers."""
+
+    title = "adding"
+
+    length: Count = 100
+    """Numbers in a row."""
+
+    # Defaults of its own ---------------------------------------------------------------------------------
+
+    rate: Positive = 0.004
+
+    cpu_batch = 32
+    gpu_batch = 256
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.length < 2:
+            raise OptionError(f"adding needs a row of at least 2 numbers, got --length {self.length}")
+
+
+OPTIONS = AddingOptions

@@ -1,0 +1,97 @@
+"""Classes: their names and numbers, and how well they are told apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from recur.errors import TextError
+from recur.tasks.contract import Validation
+from recur.text import SPECIALS, Vocab
+from recur.text.tokens import Lines
+from recur.typedefs import Metrics
+
+Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+
+TIE = 1e-4
+"""Of two models that are wrong equally often, the one with the lower loss is better."""
+
+
+def label_vocab(labels: Iterable[str]) -> Vocab:
+    """The labels in their order, numbers by size, behind the special tokens; class k is id 4 + k."""
+    counts = Counter(labels)
+    return names_vocab({label: counts[label] for label in sorted(counts, key=_by_size)})
+
+
+def names_vocab(counts: Mapping[str, int]) -> Vocab:
+    """Names as they stand, behind the special tokens, so that a run's folder keeps them."""
+    return Vocab((*SPECIALS, *counts), (0, 0, 0, 0, *counts.values()), Lines())
+
+
+def _by_size(label: str) -> tuple[float, str]:
+    return (float(label), label) if label.isdecimal() else (float("inf"), label)
+
+
+def classes_of(vocab: Vocab) -> tuple[str, ...]:
+    return vocab.tokens[len(SPECIALS) :]
+
+
+def numbers_of(vocab: Vocab) -> dict[str, int]:
+    return {label: k for k, label in enumerate(classes_of(vocab))}
+
+
+def class_weights(vocab: Vocab) -> Tensor:
+    """N / (classes · n_k): every class weighs as much as any other, and all together as much as the examples do."""
+    counts = torch.tensor(vocab.counts[len(SPECIALS) :], dtype=torch.get_default_dtype())
+    return counts.sum() / (len(counts) * counts)
+
+
+def class_of(label: str, classes: Mapping[str, int], where: str) -> int:
+    """A label's number, or what is wrong with it."""
+    if label in classes:
+        return classes[label]
+    names = list(classes)
+    known = f"{names[0]} … {names[-1]}" if all(name.isdecimal() for name in names) else ", ".join(names[:20])
+    raise TextError(f"{where}: label {label!r} is outside the range of those learned from: {known}")
+
+
+# Scores ---------------------------------------------------------------------------------------------------------
+
+
+def confusion(targets: Sequence[int], predictions: Sequence[int], classes: int) -> Table:
+    """(classes, classes): how often class i (row) was predicted as j (column)."""
+    table = np.zeros((classes, classes), np.int64)
+    np.add.at(table, (np.asarray(targets, np.int64), np.asarray(predictions, np.int64)), 1)
+    return table
+
+
+def class_scores(table: Table) -> Metrics:
+    """Accuracy, and F1 = 2 · right / (predicted + occurring) averaged over the classes that occur, each counted alike."""
+    right, predicted, occurring = np.diag(table), table.sum(0), table.sum(1)
+    there = predicted + occurring > 0
+    f1 = 2 * right[there] / (predicted + occurring)[there]
+    return {"accuracy": float(right.sum() / max(table.sum(), 1)), "macro_f1": float(f1.mean()) if len(f1) else 0.0}
+
+
+def validation(logits: Tensor, targets: Sequence[int]) -> Validation:
+    """Of logits (n, classes): error, loss, accuracy and F1."""
+    loss = float(cross_entropy(logits, torch.tensor(targets)))
+    scores = class_scores(confusion(targets, logits.argmax(-1).tolist(), logits.shape[1]))
+    error = 1 - scores["accuracy"]
+    metrics = {"valid_error": error, "valid_loss": loss, **{f"valid_{name}": value for name, value in scores.items()}}
+    summary = f"valid accuracy {scores['accuracy']:6.2%}, macro F1 {scores['macro_f1']:.3f}"
+    return Validation(error + TIE * loss, metrics, summary)
+
+
+def most_frequent(targets: Sequence[int]) -> int:
+    return Counter(targets).most_common(1)[0][0]
+
+
+def error_of_always(always: int, targets: Sequence[int]) -> float:
+    """The error of who always says one class."""
+    return sum(k != always for k in targets) / len(targets)

@@ -1,0 +1,1 @@
+"""A class for every text, n → 1: lines `label TAB text`."""

@@ -1,0 +1,65 @@
+"""Classes without a network: the most frequent one, and an n-gram model for each class with the prior of the classes.
+
+    class = argmax_k log P(k) + log P(text | k)
+
+The order is the one that tells the validation texts best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from recur import ngram
+from recur.ngram import NGram
+from recur.text import EOS, Tokenizer, Vocab, Words
+
+ORDERS = (1, 2, 3, 4, 5, 6)
+
+Labelled = Sequence[tuple[str, int]]
+"""Texts, each with its class."""
+
+
+class ClassNGrams:
+    def __init__(self, train: Labelled, tokenizer: Tokenizer, order: int) -> None:
+        self.order, self.tokenizer = order, tokenizer
+        lines = [(self._line(text), k) for text, k in train]
+        # A line is a sequence of its own, with its end: what a name ends in tells most.
+        counts = Counter(token for line, _ in lines for token in line.split())
+        counts["<eos>"] = len(lines)
+        vocab = Vocab.from_counts(counts, Words())
+        self.models: dict[int, NGram] = {}
+        self.prior: dict[int, float] = {}
+        for k in sorted({k for _, k in lines}):
+            own = [line for line, of in lines if of == k]
+            self.models[k] = ngram.fit("\n".join(own) + "\n", vocab, order)
+            self.prior[k] = math.log(len(own) / len(lines))
+
+    def _line(self, text: str) -> str:
+        return " ".join("_" if token.isspace() else token for token in self.tokenizer.split(text))
+
+    def classify(self, texts: Sequence[str]) -> list[int]:
+        vocab = next(iter(self.models.values())).vocab
+        ids = vocab.encode("".join(f"{self._line(text)}\n" for text in texts))
+        starts = np.concatenate([[0], np.flatnonzero(ids == EOS)[:-1] + 1])
+        scores = np.full((len(texts), max(self.models) + 1), -np.inf)
+        for k, model in self.models.items():
+            scores[:, k] = self.prior[k] + np.add.reduceat(model.logprobs(ids), starts)
+        return [int(k) for k in scores.argmax(1)]
+
+
+def best_ngrams(train: Labelled, valid: Labelled, tokenizer: Tokenizer) -> ClassNGrams:
+    """The order rises until that tells no more validation texts."""
+    best: tuple[int, ClassNGrams] | None = None
+    for order in ORDERS:
+        model = ClassNGrams(train, tokenizer, order)
+        predictions = model.classify([text for text, _ in valid])
+        right = sum(k == target for k, (_, target) in zip(predictions, valid, strict=True))
+        if best is not None and right <= best[0]:
+            break
+        best = right, model
+    assert best is not None
+    return best[1]

@@ -1,0 +1,42 @@
+"""Options of the task conditional, and its defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from recur.errors import OptionError
+from recur.options import Count, Natural, Positive, Share
+from recur.tasks.options import Token, WritingOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConditionalOptions(WritingOptions):
+    """Texts of a label, written: lines `label TAB text`."""
+
+    title = "conditional"
+
+    token: Token | None = None
+    """What a token is; if not given, words where texts are sentences, else characters."""
+
+    # Defaults of its own ---------------------------------------------------------------------------------
+
+    condition: Literal["initial", "input", "both", "none", "aligned"] = "both"
+    hidden: Count = 192
+    embedding: Natural = 64
+    dropout_input: Share = 0.1
+    dropout_output: Share = 0.3
+    rate: Positive = 0.004
+
+    cpu_batch = 64
+    gpu_batch = 256
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.stop == "source" or self.condition in ("aligned", "none"):
+            raise OptionError(
+                "a label has no length and no memory: --stop source and --condition aligned or none have no use"
+            )
+
+
+OPTIONS = ConditionalOptions

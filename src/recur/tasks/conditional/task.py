@@ -1,0 +1,75 @@
+"""Lines of a given label, 1 → n: `recur train lines.tsv --task conditional`, then lines of a label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from recur.decode import Choice, sample
+from recur.models import ConditionalModel, Scores
+from recur.run import Run, Vocabs
+from recur.tasks.conditional.options import ConditionalOptions
+from recur.tasks.contract import Predictor, Validation
+from recur.tasks.examples import split
+from recur.tasks.pairs import PairBatch, PairData
+from recur.tasks.tokens import choose_token
+from recur.tasks.writing import MEASURED, WritingTask
+from recur.text import SPECIALS, fit_lines, read_pairs
+
+
+class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
+    name = "conditional"
+    verb = "sample"
+    target_name = "vocab"
+
+    @classmethod
+    def settle(cls, options: ConditionalOptions) -> ConditionalOptions:
+        options = super().settle(options)
+        if options.token is None:
+            options = options.changed(token=choose_token(pair.target for pair in read_pairs(options.texts)))
+        return options
+
+    def read(self, vocabs: Vocabs | None = None) -> PairData:
+        train, valid, _ = split(self.options, read_pairs)
+        if vocabs is None:
+            lines, token = (pair.target for pair in train), self.options.token or "char"
+            vocabs = {
+                "labels": fit_lines((pair.source for pair in train), "line"),
+                "vocab": fit_lines(lines, token, **self.options.vocab_options()),
+            }
+        ids = [self.encode(pairs, vocabs["labels"], vocabs["vocab"], training=True) for pairs in (train, valid)]
+        return PairData(vocabs, ids[0], ids[1], train, valid)
+
+    def describe(self, data: PairData) -> str:
+        labels = len(data.vocabs["labels"]) - len(SPECIALS)
+        return f"{len(data.train):,} lines of {labels} labels to learn from, {len(data.vocabs['vocab']):,} tokens"
+
+    def new_model(self, vocabs: Vocabs) -> ConditionalModel:
+        return ConditionalModel(len(vocabs["labels"]), len(vocabs["vocab"]), self.options)
+
+    def score(self, model: ConditionalModel, batch: PairBatch, forced: Tensor | None = None) -> Scores:
+        scores: Scores = model(batch.source[:, 0], batch.target, batch.lengths, forced)
+        return scores
+
+    def validate(self, model: ConditionalModel, data: PairData) -> Validation:
+        found = self.losses(model, data.valid[:MEASURED])
+        summary = f"valid perplexity {found['perplexity']:8.3f}  gap {found['gap']:6.3f}"
+        return Validation(found["loss"], {f"valid_{name}": value for name, value in found.items()}, summary)
+
+    def sample(self, model: ConditionalModel, data: PairData) -> str:
+        labels = torch.arange(len(SPECIALS), min(len(SPECIALS) + 4, len(data.vocabs["labels"])))
+        drawn = sample(model.writer(labels.to(model.labels.weight.device)), Choice(temperature=0.8), seed=0)
+        named = zip(labels.tolist(), drawn, strict=True)
+        return "\n".join(
+            f"{data.vocabs['labels'].tokens[k]} → {data.vocabs['vocab'].decode(found[0].ids)}" for k, found in named
+        )
+
+    def predictor(self, runs: Sequence[Run], device: str = "auto") -> Predictor[ConditionalModel]:
+        from recur.tasks.conditional.predictor import ConditionalWriter
+
+        return ConditionalWriter(self, runs, device)
+
+
+TASK = ConditionalTask

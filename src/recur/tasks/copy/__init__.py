@@ -1,0 +1,1 @@
+"""The copying problem: ten symbols, a long silence, and the ten again."""

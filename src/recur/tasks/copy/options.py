@@ -1,0 +1,30 @@
+"""Options of the task copy, and its defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from recur.models.options import ReaderOptions
+from recur.options import Count, Natural, Positive
+from recur.tasks.options import TaskOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyOptions(TaskOptions, ReaderOptions):
+    """Symbols, a long silence, the symbols again: what it remembers."""
+
+    title = "copy"
+
+    length: Count = 30
+    """Steps between the symbols and their recall."""
+
+    # Defaults of its own ---------------------------------------------------------------------------------
+
+    embedding: Natural = 0
+    rate: Positive = 0.004
+
+    cpu_batch = 32
+    gpu_batch = 256
+
+
+OPTIONS = CopyOptions

@@ -1,0 +1,92 @@
+"""The copying problem: ten symbols, a long silence, and the ten again (Hochreiter and Schmidhuber 1997; Arjovsky, Shah
+and Bengio 2016).
+
+    in    s_1 … s_10   blank × (T − 1)   go   blank × 10
+    out   blank × (T + 10)                    s_1 … s_10
+
+Who remembers nothing has a loss of 10 ln 8 / (T + 20) and is right about one symbol in eight; 99 % is solved.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from recur.models import Tagger
+from recur.run import Vocabs
+from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation
+from recur.tasks.copy.options import CopyOptions
+from recur.tasks.synthetic import VALID, Generated, SyntheticTask
+from recur.typedefs import Metrics
+
+SYMBOLS, MESSAGE = 8, 10
+BLANK, GO = SYMBOLS, SYMBOLS + 1
+SOLVED = 0.99
+
+
+class Messages(NamedTuple):
+    x: Tensor
+    y: Tensor
+
+
+class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger]):
+    name = "copy"
+    unit = "symbols"
+    curve = "valid_error"
+
+    def draw(self, random: np.random.Generator, rows: int) -> Messages:
+        T = self.length
+        x = np.full((rows, T + 2 * MESSAGE), BLANK)
+        y = x.copy()
+        x[:, :MESSAGE] = y[:, -MESSAGE:] = random.integers(0, SYMBOLS, (rows, MESSAGE))
+        x[:, MESSAGE + T - 1] = GO
+        return Messages(torch.from_numpy(x), torch.from_numpy(y))
+
+    def describe(self, data: Generated[Messages]) -> str:
+        forgetful = MESSAGE * math.log(SYMBOLS) / (self.length + 2 * MESSAGE)
+        return f"{MESSAGE} symbols to recall after {self.length} steps; remembering nothing has a loss of {forgetful:.4f}"
+
+    def baseline(self, data: Generated[Messages]) -> Baseline:
+        return Baseline("remembering nothing", 1 - 1 / SYMBOLS)
+
+    def new_model(self, vocabs: Vocabs) -> Tagger:
+        return Tagger(SYMBOLS + 2, SYMBOLS + 1, self.options)
+
+    def logits(self, model: Tagger, batch: Messages) -> Tensor:
+        rows, T = batch.x.shape
+        device = model.output.bias.device
+        every = torch.arange(rows * T, device=device)
+        found: Tensor = model(batch.x.to(device), torch.full((rows,), T), every)
+        return found
+
+    def training_step(
+        self, model: Tagger, batch: Messages, state: tuple[Any, ...] | None, moment: Moment
+    ) -> TrainingStep:
+        logits = self.logits(model, batch)
+        return TrainingStep(cross_entropy(logits, batch.y.flatten().to(logits.device)), batch.y.numel(), model.backend)
+
+    def divergence_threshold(self, vocabs: Vocabs) -> float:
+        return 10 * math.log(SYMBOLS + 1)
+
+    def score(self, model: Tagger, batch: Messages) -> Metrics:
+        logits = self.logits(model, batch).cpu()
+        predictions = logits.argmax(-1).view_as(batch.y)
+        right = (predictions == batch.y)[:, -MESSAGE:].float().mean()
+        return {"accuracy": float(right), "loss": float(cross_entropy(logits, batch.y.flatten()))}
+
+    def is_solved(self, scores: Metrics) -> bool:
+        return scores["accuracy"] >= SOLVED
+
+    def validate(self, model: Tagger, data: Generated[Messages]) -> Validation:
+        found = self.score(model, data.held(VALID))
+        metrics = {f"valid_{name}": value for name, value in found.items()} | {"valid_error": 1 - found["accuracy"]}
+        summary = f"valid accuracy {found['accuracy']:6.2%} of recalled symbols"
+        return Validation(found["loss"], metrics, summary)
+
+
+TASK = CopyTask

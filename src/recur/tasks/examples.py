@@ -1,0 +1,80 @@
+"""Examples that stand alone (lines, pairs, sentences, trees, windows): held out, shuffled and put into batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recur.errors import TextError
+from recur.tasks.options import SplitOptions
+from recur.text import PAD
+from recur.text.tokens import Ids
+
+Item = TypeVar("Item")
+BatchT = TypeVar("BatchT")
+
+POOL = 20
+"""Batches among which examples are sorted by their size, so that little is padded."""
+
+
+def split(
+    options: SplitOptions, read: Callable[[Sequence[str]], list[Item]]
+) -> tuple[list[Item], list[Item], list[Item]]:
+    """Training, validation and test; parts that are not given are held out, one in twenty each, at random."""
+    items = read(options.texts)
+    parts = {name: read(files) for name in ("valid", "test") if (files := getattr(options, name))}
+    missing = [name for name in ("valid", "test") if name not in parts]
+    held = len(items) // 20
+    if missing and not held:
+        flags = " and ".join(f"--{name}" for name in missing)
+        raise TextError(f"{', '.join(options.texts)}: {len(items)} examples are too few to hold some out; give {flags}")
+    # Files are often sorted: a run of lines is no sample. The draw is the same for every seed of training.
+    order = [int(k) for k in np.random.default_rng(0).permutation(len(items))]
+    for name in missing:
+        parts[name], order = [items[k] for k in order[:held]], order[held:]
+    return [items[k] for k in sorted(order)], parts["valid"], parts["test"]
+
+
+@dataclass(frozen=True)
+class Shuffled(Generic[Item, BatchT]):
+    """Examples in random order, those of like size together; an epoch is drawn from (seed, epoch) alone."""
+
+    items: Sequence[Item]
+    batch: int
+    seed: int
+    collate: Callable[[Sequence[Item]], BatchT]
+    size: Callable[[Item], int] = lambda item: 0
+
+    def __len__(self) -> int:
+        return -(-len(self.items) // self.batch)
+
+    def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[BatchT]:
+        draw = np.random.default_rng((self.seed, epoch))
+        order = draw.permutation(len(self.items))
+        sizes = np.array([self.size(item) for item in self.items])
+        pools = np.split(order, range(POOL * self.batch, len(order), POOL * self.batch))
+        order = np.concatenate([pool[np.argsort(sizes[pool], kind="stable")] for pool in pools])
+        for k in draw.permutation(len(self))[skip:]:
+            yield self.collate([self.items[i] for i in order[k * self.batch : (k + 1) * self.batch]])
+
+
+def in_order(
+    items: Sequence[Item], rows: int, collate: Callable[[Sequence[Item]], BatchT]
+) -> Iterator[BatchT]:
+    """Every example once, as they stand, to measure on."""
+    for at in range(0, len(items), rows):
+        yield collate(items[at : at + rows])
+
+
+def padded(rows: Sequence[Ids]) -> tuple[Tensor, Tensor]:
+    """Ids (B, T) behind whose ends stands <pad>, and their lengths (B,)."""
+    lengths = torch.tensor([len(row) for row in rows])
+    table = np.full((len(rows), int(lengths.max())), PAD, np.int64)
+    for k, row in enumerate(rows):
+        table[k, : len(row)] = row
+    return torch.from_numpy(table), lengths

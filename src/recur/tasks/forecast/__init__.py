@@ -1,0 +1,1 @@
+"""Series of numbers from CSV files: what comes next, with bands."""

@@ -1,0 +1,70 @@
+"""Options of the task forecast, and its defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from recur.errors import OptionError
+from recur.models.options import ForecasterOptions
+from recur.options import Count, Natural, Positive, Share
+from recur.tasks.options import TaskOptions, TextOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
+    """What comes next in a series, with bands: a CSV file."""
+
+    title = "forecast"
+
+    target: tuple[str, ...] = ()
+    """The columns to forecast; all columns of numbers, if not given. Repeat it for several."""
+
+    covariates: tuple[str, ...] = ()
+    """Columns that are known ahead."""
+
+    date: str = ""
+    """The column of dates; the first, if not given and not a target."""
+
+    horizon: Count | None = None
+    """How many steps ahead; a season, if not given, or 1 without one."""
+
+    season: Count | None = None
+    """Steps in a season, such as 12 for months, 1 for none; if not given, the dates decide."""
+
+    holdout: Natural = 0
+    """Steps at the end to test on, and as many before them to measure on; 0 is two horizons."""
+
+    window: Count = 64
+    """Steps of the series in a training example."""
+
+    strategy: Literal["direct", "iterated"] = "direct"
+    """All steps at once, or one after the other, each from those before it."""
+
+    quantiles: tuple[float, ...] = (0.1, 0.5, 0.9)
+    """Which quantiles; the median is the forecast, the outermost are its band."""
+
+    transform: Literal["none", "log"] = "none"
+    """Work on the values, or on their logarithms."""
+
+    # Defaults of its own ---------------------------------------------------------------------------------
+
+    hidden: Count = 32
+    dropout_output: Share = 0.2
+    rate: Positive = 0.004
+
+    cpu_batch = 32
+    gpu_batch = 128
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        q = self.quantiles
+        if not q or 0.5 not in q or list(q) != sorted(set(q)) or not 0 < q[0] <= q[-1] < 1:
+            raise OptionError(f"quantiles must rise inside 0 … 1 with 0.5 among them, as in 0.1 0.5 0.9; got {q}")
+        if self.lags:
+            for name in ("cell", "init", "forget_bias", "backend", "bptt"):
+                if getattr(self, name) != type(self).default(name):
+                    raise OptionError(f"--{name.replace('_', '-')} is for a state; --lags {self.lags} has none")
+
+
+OPTIONS = ForecastOptions

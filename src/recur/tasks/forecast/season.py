@@ -1,0 +1,43 @@
+"""How many steps a season has, read off a column of dates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from statistics import median
+
+HOUR, DAY = 3600.0, 86400.0
+
+SEASONS = (
+    (0.9 * 60, 1.1 * 60, 60),  # minutes: an hour
+    (0.9 * 900, 1.1 * 900, 96),  # quarters of an hour: a day
+    (0.9 * 1800, 1.1 * 1800, 48),
+    (0.9 * HOUR, 1.1 * HOUR, 24),
+    (0.9 * DAY, 1.1 * DAY, 7),
+    (6.5 * DAY, 7.5 * DAY, 52),
+    (27 * DAY, 32 * DAY, 12),
+    (88 * DAY, 93 * DAY, 4),
+)
+"""Seconds between two dates, from and to, and the steps of the season that such series usually have."""
+
+WHOLE_SEASONS = 3
+"""A season of which the series has fewer is not taken."""
+
+
+def guess_season(dates: Sequence[str], values: int) -> int:
+    """1 where there are no dates, none that can be read, or too few values to see a season."""
+    times = [time for date in dates[:200] if (time := _parsed(date)) is not None]
+    if len(times) < 3 or len(times) < min(len(dates), 200):
+        return 1
+    step = median((b - a).total_seconds() for a, b in zip(times, times[1:], strict=False))
+    season = next((steps for low, high, steps in SEASONS if low <= step <= high), 1)
+    return season if season * WHOLE_SEASONS <= values else 1
+
+
+def _parsed(date: str) -> datetime | None:
+    for form in (date, f"{date}-01"):  # a month by itself is read as its first day
+        try:
+            return datetime.fromisoformat(form)
+        except ValueError:
+            continue
+    return None

@@ -1,0 +1,1 @@
+"""Language models: which token of a text comes next."""

@@ -1,0 +1,37 @@
+"""The n-gram worth beating: Kneser–Ney, of the order that predicts the validation text best."""
+
+from __future__ import annotations
+
+import time
+
+from recur import ngram
+from recur.ngram import NGram
+from recur.text import Corpus, Vocab
+from recur.typedefs import JsonObject
+
+TOO_LONG = 20_000_000
+"""Texts of more tokens are counted up to order 5 only."""
+
+
+def best_ngram(vocab: Vocab, train: Corpus, valid: Corpus) -> tuple[NGram, float]:
+    """The model and its perplexity: the order rises until that brings nothing."""
+    orders: tuple[int, ...] = (3, 4, 5, 6) if vocab.tokenizer.lines else (4, 6, 8, 10, 12, 14)
+    if sum(vocab.counts) > TOO_LONG:
+        orders = orders[:2]
+    best: tuple[NGram, float] | None = None
+    for order in orders:
+        model = ngram.fit(train, vocab, order)
+        found = model.evaluate(valid).perplexity
+        if best is not None and found >= best[1]:
+            break
+        best = model, found
+    assert best is not None
+    return best
+
+
+def ngram_row(name: str, model: NGram, text: Corpus) -> JsonObject:
+    """An n-gram measured on a text, as a row beside a network's."""
+    begun = time.perf_counter()
+    found = model.evaluate(text)
+    rate = found.tokens / (time.perf_counter() - begun)
+    return {"model": name, **found._asdict(), "tokens_per_second": rate}

@@ -1,0 +1,71 @@
+"""How well a model predicts a text: every token counted, the state carried over all of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+
+from recur.models import LanguageModel
+from recur.text.tokens import Ids
+
+WINDOW = 512
+
+
+@torch.no_grad()
+def mean_loss(
+    model: LanguageModel, ids: Ids, first: int, lanes: int = 1, progress: Callable[[int], object] | None = None
+) -> float:
+    """Mean negative log-probability of all ids. With more than one lane the text is cut into as many pieces, each
+    entered without its past: faster, and a little pessimistic."""
+    was_training = model.training
+    model.eval()
+    device = model.bias.device
+    total = 0.0
+    lanes = max(1, min(lanes, len(ids)))
+    steps, rest = divmod(len(ids), lanes)
+    before = np.concatenate([[first], ids[:-1]]).astype(np.int64)
+    after = np.asarray(ids, np.int64)
+    pieces = [(0, steps, lanes)] + ([(steps * lanes, rest, 1)] if rest else [])
+    for begin, length, rows in pieces:
+        x = torch.from_numpy(before[begin : begin + rows * length].reshape(rows, length))
+        y = torch.from_numpy(after[begin : begin + rows * length].reshape(rows, length))
+        state = None
+        losses = []
+        for at in range(0, length, WINDOW):
+            predicted = model(x[:, at : at + WINDOW].to(device), state)
+            state = predicted.state
+            target = y[:, at : at + WINDOW].to(device)
+            losses.append(model.loss(predicted, target).double() * target.numel())
+            if progress is not None:
+                progress(target.numel())
+        total += float(torch.stack(losses).sum())
+    model.train(was_training)
+    return total / len(ids)
+
+
+@torch.no_grad()
+def free_running_gap(model: LanguageModel, ids: Ids, lead: int = 32, steps: int = 16, rows: int = 32) -> float:
+    """How much is lost when the model reads its own likeliest tokens instead of the text's: the mean loss of `steps`
+    tokens behind `lead` tokens of the text, without a teacher minus with one. Not a number for a text too short."""
+    rows = min(rows, len(ids) - lead - steps)
+    if rows < 1:
+        return math.nan
+    was_training = model.training
+    model.eval()
+    starts = np.linspace(0, len(ids) - lead - steps - 1, rows).astype(np.int64)
+    table = np.stack([np.asarray(ids[at : at + lead + steps + 1], np.int64) for at in starts])
+    text = torch.from_numpy(table).to(model.bias.device)
+    forced = model(text[:, :-1]).logits[:, lead:]
+    predicted = model(text[:, : lead + 1])
+    logits, state, own = predicted.logits[:, -1], predicted.state, [predicted.logits[:, -1]]
+    for _ in range(steps - 1):
+        logits, state = model.step(logits.argmax(-1), state)
+        own.append(logits)
+    targets = text[:, lead + 1 :].flatten()
+    losses = [float(cross_entropy(each.flatten(0, 1), targets)) for each in (torch.stack(own, dim=1), forced)]
+    model.train(was_training)
+    return losses[0] - losses[1]

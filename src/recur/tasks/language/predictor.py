@@ -1,0 +1,140 @@
+"""What a trained language model can do: write, measure, take a step."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from recur.decode import Choice, beam, encode_prompt, generate, read
+from recur.errors import OptionError, TextError
+from recur.models import LanguageModel, State
+from recur.tasks.contract import Predictor, Task
+from recur.tasks.language.baseline import best_ngram, ngram_row
+from recur.tasks.language.data import LanguageData, corpora, first_input
+from recur.tasks.language.measure import mean_loss
+from recur.tasks.language.options import LanguageOptions
+from recur.tasks.scores import perplexity
+from recur.text import Batch, Corpus, Vocab
+from recur.typedefs import JsonObject
+
+
+class Language(Predictor[LanguageModel]):
+    """A trained language model: its run, vocabulary and weights."""
+
+    task: Task[LanguageOptions, LanguageData, LanguageModel, Batch]
+
+    @property
+    def options(self) -> LanguageOptions:
+        return self.task.options
+
+    @property
+    def vocab(self) -> Vocab:
+        return self.run.vocab
+
+    def __repr__(self) -> str:
+        return f"Language({str(self.run.path)!r}, {self.options.cell}, {len(self.vocab)} tokens)"
+
+    def stream(
+        self, prompt: str = "", length: int = 200, stop: str = "", seed: int | None = None, **choice: Any
+    ) -> Iterator[str]:
+        """A continuation, piece by piece as it is drawn; ends before `stop`, if that is given and comes up."""
+        whole = ""
+        held = len(stop) - 1 if stop else 0  # this much may still turn out to begin the stop
+        shown = 0
+        ids: list[int] = []
+        for (token,) in generate(self.model, self._lead(prompt), length, Choice(**choice), seed=seed):
+            ids.append(token)
+            whole = self._continued(prompt, ids)
+            if stop and stop in whole:
+                yield whole[shown : whole.index(stop)]
+                return
+            ready = max(len(whole) - held, shown)
+            yield whole[shown:ready]
+            shown = ready
+        yield whole[shown:]
+
+    def generate(
+        self,
+        prompt: str = "",
+        length: int = 200,
+        *,
+        samples: int = 1,
+        stop: str = "",
+        seed: int | None = None,
+        width: int = 0,
+        **choice: Any,
+    ) -> list[str]:
+        """Continuations of a prompt, drawn as one batch; with `width`, the likeliest that beam search finds."""
+        if width:
+            found = beam(self.model, self._lead(prompt), length, width)
+            return [self._continued(prompt, ids) for ids, _ in found]
+        columns = list(generate(self.model, self._lead(prompt), length, Choice(**choice), samples, seed))
+        texts = [self._continued(prompt, [tokens[k] for tokens in columns]) for k in range(samples)]
+        return [text.partition(stop)[0] if stop else text for text in texts]
+
+    def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
+        """Perplexity and its kin on texts, and beside them the best n-gram of what it learned from.
+
+        `ngrams=False` leaves the n-gram away; `progress` is called with the number of characters done.
+        """
+        progress, ngrams = options.pop("progress", None), options.pop("ngrams", True)
+        self.refuse(options)
+        text = Corpus.of(*texts) if texts else corpora(self.options)[2]
+        row = self.measure(text, progress)
+        if ngrams:
+            train, valid, _ = corpora(self.options)
+            ngram, _ = best_ngram(self.vocab, train, valid)
+            row["beside"] = [ngram_row(f"{ngram.order}-gram of the same text", ngram, text)]
+        return row
+
+    def measure(self, text: Corpus, progress: Callable[[int], object] | None = None) -> JsonObject:
+        """Perplexity and its kin, the state carried through all of a text."""
+        ids = self.vocab.encode_corpus(text)
+        if not len(ids):
+            raise OptionError(f"{text.name} has no token to measure on")
+        share = text.characters / len(ids)
+        begun = time.perf_counter()
+        loss = mean_loss(
+            self.model,
+            ids,
+            first_input(self.vocab),
+            progress=None if progress is None else lambda n: progress(round(n * share)),
+        )
+        seconds = time.perf_counter() - begun
+        bits = loss / math.log(2)
+        return {
+            "model": str(self.run.path),
+            "perplexity": perplexity(loss),
+            "bits_per_token": bits,
+            "bits_per_character": bits * len(ids) / text.characters,
+            "tokens": len(ids),
+            "oov": sum(sum(self.vocab.unknown_tokens(piece).values()) for piece in text.pieces()),
+            "tokens_per_second": len(ids) / seconds,
+        }
+
+    def perplexity(self, text: str | Corpus) -> float:
+        """Of all tokens of a text, the state carried through it."""
+        ids = self.vocab.encode(text) if isinstance(text, str) else self.vocab.encode_corpus(text)
+        if not len(ids):
+            raise TextError("there is no token to measure on")
+        return perplexity(mean_loss(self.model, ids, first_input(self.vocab)))
+
+    def step(self, token: str | int, state: State | None = None) -> tuple[dict[str, float], State]:
+        """One token in; the probability of every next one, and the state to hand back in with it."""
+        k = token if isinstance(token, int) else self.vocab.ids.get(token, -1)
+        if not 0 <= k < len(self.vocab):
+            raise OptionError(f"token {token!r} is not in the vocabulary")
+        logits, state = read(self.model, [k], state)
+        return dict(zip(self.vocab.tokens, logits[0].softmax(-1).tolist(), strict=True)), state
+
+    def _lead(self, prompt: str) -> list[int]:
+        return [first_input(self.vocab), *encode_prompt(self.vocab, prompt)]
+
+    def _continued(self, prompt: str, ids: list[int]) -> str:
+        """The text of what follows a prompt; of words and subwords, with the space that belongs between."""
+        if self.vocab.tokenizer.kind == "char":
+            return self.vocab.decode(ids)
+        before = [int(k) for k in self.vocab.encode(prompt)]
+        return self.vocab.decode([*before, *ids])[len(self.vocab.decode(before)) :]

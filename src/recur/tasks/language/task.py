@@ -1,0 +1,88 @@
+"""Language models: which token of a text comes next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from recur.decode import Choice, generate
+from recur.models import LanguageModel
+from recur.run import Run, Vocabs
+from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
+from recur.tasks.language.baseline import best_ngram
+from recur.tasks.language.data import LanguageData, first_input, load_data, make_stream
+from recur.tasks.language.measure import free_running_gap, mean_loss
+from recur.tasks.language.options import LanguageOptions
+from recur.tasks.language.predictor import Language
+from recur.tasks.scores import perplexity
+from recur.text import Batch, Stream
+
+MANY = 50_000
+"""Validation texts of more tokens are measured in ten lanes while training."""
+
+
+class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch]):
+    """One long text, cut into windows."""
+
+    name = "language"
+    verb = "sample"
+
+    def read(self, vocabs: Vocabs | None = None) -> LanguageData:
+        return load_data(self.options, vocabs["vocab"] if vocabs else None)
+
+    def describe(self, data: LanguageData) -> str:
+        text = data.train_text
+        return f"{text.name}: {text.characters:,} characters to learn from ({text.notes}), {len(data.vocab):,} tokens"
+
+    def baseline(self, data: LanguageData) -> Baseline:
+        model, found = best_ngram(data.vocab, data.train_text, data.valid_text)
+        return Baseline(f"{model.order}-gram", found)
+
+    def new_model(self, vocabs: Vocabs) -> LanguageModel:
+        return LanguageModel(len(vocabs["vocab"]), self.options)
+
+    def batches(self, data: LanguageData) -> Stream:
+        return make_stream(self.options, self.batch, data)
+
+    def training_step(
+        self, model: LanguageModel, batch: Batch, state: tuple[Any, ...] | None, moment: Moment
+    ) -> TrainingStep:
+        device = model.bias.device
+        x, y = (torch.from_numpy(part).to(device, non_blocking=True) for part in (batch.x, batch.y))
+        predicted = model(x, None if batch.fresh.all() else state)
+        return TrainingStep(
+            loss=model.loss(predicted, y),
+            predictions=y.numel(),
+            backend=predicted.trace[0].backend,
+            penalty=predicted.penalty,
+            state=model.detached(predicted.state) if self.options.partition == "sequential" else None,
+            rate=y.shape[1] / self.options.window if self.options.jitter else 1.0,
+        )
+
+    def divergence_threshold(self, vocabs: Vocabs) -> float:
+        return 10 * math.log(max(len(vocabs["vocab"]), 3))
+
+    def validate(self, model: LanguageModel, data: LanguageData) -> Validation:
+        lanes = 10 if len(data.valid) > MANY else 1
+        loss = mean_loss(model, data.valid, first_input(data.vocab), lanes)
+        metrics = {"valid_loss": loss, "valid_perplexity": perplexity(loss)}
+        if not math.isnan(gap := free_running_gap(model, data.valid)):
+            metrics["valid_gap"] = gap
+        summary = f"valid perplexity {perplexity(loss):8.3f}"
+        if data.vocab.tokenizer.kind == "char":
+            metrics["valid_bits_per_character"] = loss / math.log(2)
+            summary += f"  {loss / math.log(2):.3f} bits/char"
+        return Validation(loss, metrics, summary)
+
+    def sample(self, model: LanguageModel, data: LanguageData) -> str:
+        drawn = generate(model, [first_input(data.vocab)], 120, Choice(temperature=0.8), seed=0)
+        return data.vocab.decode([tokens[0] for tokens in drawn])
+
+    def predictor(self, runs: Sequence[Run], device: str = "auto") -> Language:
+        return Language(self, runs, device)
+
+
+TASK = LanguageTask

@@ -1,0 +1,173 @@
+"""Options that tasks share, in groups. A task's own dataclass inherits the groups it reads, and sets its own defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+from recur.models.options import DecoderOptions
+from recur.options import BelowOne, Count, Natural, NonNegative, Options, Positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions(Options):
+    title = "Optimisation"
+
+    batch: Count | None = None
+    """Examples in a batch; if not given, the task's own number, a larger one on a GPU."""
+
+    optimizer: Literal["adam", "adamw", "sgd", "asgd"] = "adamw"
+    """asgd is SGD whose average is taken once validation stops improving."""
+
+    rate: Positive = 0.003
+    """Learning rate."""
+
+    schedule: str = "cosine"
+    """constant, step:γ:after (× γ an epoch after so many), cosine (to zero), plateau:γ (× γ when stuck), nonmono:n."""
+
+    warmup: Natural = 50
+    """Steps over which the rate rises from zero."""
+
+    momentum: NonNegative = 0.0
+    """For sgd."""
+
+    weight_decay: NonNegative | None = None
+    """Pull weights towards zero; if not given, the task's own with adamw, else 0."""
+
+    clip: NonNegative = 1.0
+    """Bound on the gradient's norm; 0 is none."""
+
+    clip_value: NonNegative = 0.0
+    """Bound on each of its entries; 0 is none."""
+
+    accumulate: Count = 1
+    """Batches to add up before a step."""
+
+    on_nan: Literal["stop", "skip"] = "stop"
+    """What to do with a batch whose loss is not a number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetOptions(Options):
+    title = "Budget"
+
+    minutes: Positive | None = None
+    """Stop after so many minutes; if no budget is given, the task's own number."""
+
+    epochs: Positive | None = None
+    """Stop after so many passes over the data."""
+
+    steps: Count | None = None
+    """Stop after so many steps."""
+
+    patience: Natural = 0
+    """Stop when so many measurements bring nothing better; 0 never."""
+
+    measure: NonNegative = 0.0
+    """Measure on the validation part every so many epochs; 0 is ten times in a run."""
+
+    checkpoint: NonNegative = 30.0
+    """Seconds between checkpoints to resume from."""
+
+    baseline: bool = True
+    """Measure the plain baseline first, to have something to beat."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineOptions(Options):
+    title = "Machine"
+
+    device: str = "auto"
+    """cpu, cuda, or auto: a GPU where there is one."""
+
+    threads: Natural = 0
+    """For the CPU; 0 takes what is fastest now, and the run keeps it. Another number of threads rounds otherwise."""
+
+    seed: Natural = 0
+    """Where random numbers start; the same seed and threads give the same numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions(TrainingOptions, BudgetOptions, MachineOptions):
+    """What every task reads."""
+
+    cpu_batch: ClassVar[int] = 32
+    gpu_batch: ClassVar[int] = 256
+    default_minutes: ClassVar[float] = 2.0
+    adamw_decay: ClassVar[float] = 0.0
+    """The weight decay of a run with adamw that says none."""
+
+    def settled(self, device: str) -> Self:
+        """What was left open decided, for a device (cpu or cuda), so that a run can keep it."""
+        fields: dict[str, Any] = {"device": device}
+        if self.batch is None:
+            fields["batch"] = self.cpu_batch if device == "cpu" else self.gpu_batch
+        if self.minutes is None and self.epochs is None and self.steps is None:
+            fields["minutes"] = self.default_minutes
+        if self.weight_decay is None:  # what adamw takes from the weights themselves, others would add to the gradient
+            fields["weight_decay"] = self.adamw_decay if self.optimizer == "adamw" else 0.0
+        return self.changed(**fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions(Options):
+    """For tasks that learn from files."""
+
+    title = "Data"
+
+    texts: tuple[str, ...] = ()
+    """What to learn from: files or folders; a path in a configuration file is relative to it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitOptions(TextOptions):
+    """… and hold parts of them out."""
+
+    title = "Data"
+
+    valid: tuple[str, ...] = ()
+    """Measure on this; a part of `texts` held out, if not given. Repeat it for several files."""
+
+    test: tuple[str, ...] = ()
+    """Measured once, by `recur eval`; a part of `texts` held out, if not given."""
+
+
+Token = Literal["char", "word", "subword"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabOptions(Options):
+    """What counts as a token."""
+
+    title = "Tokens"
+
+    punctuation: bool = False
+    """Words: punctuation marks are tokens too, and each Chinese character is one."""
+
+    lower: bool = False
+    """Words: drop case."""
+
+    min_freq: Count = 1
+    """Tokens seen less often in training are unknown."""
+
+    max_size: Count | None = None
+    """Keep this many tokens at most, the four special ones included."""
+
+    pieces: Count = 2000
+    """Subwords: how many pieces sentencepiece learns."""
+
+    def vocab_options(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in VocabOptions.names()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WritingOptions(TaskOptions, SplitOptions, VocabOptions, DecoderOptions):
+    """For tasks that write."""
+
+    title = "Decoder"
+
+    teacher: str = "always"
+    """Teacher forcing: always, never, constant:p, linear:a:b, exponential:k, sigmoid:k; ,sequence mixes sequences."""
+
+    smoothing: BelowOne = 0.0
+    """Label smoothing: this much of the target's probability goes to all symbols alike."""

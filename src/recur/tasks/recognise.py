@@ -1,0 +1,43 @@
+"""Which task a file is for, where its user does not say: taken where there is no doubt, and otherwise what to type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from recur.errors import OptionError
+from recur.text.recognise import Recognised, recognise
+
+TASKS = {"trees": "tree", "tagged": "tag", "series": "forecast", "text": "language"}
+"""By what a file looks like; what is not here can be meant in several ways."""
+
+CHOICES = {
+    "pairs": (
+        ("seq2seq", "writes the second column from the first"),
+        ("classify", "tells the first column from the second"),
+    ),
+    "labelled": (
+        ("classify", "tells the label of a text"),
+        ("conditional", "writes texts of a label"),
+        ("seq2seq", "writes the second column from the first"),
+    ),
+    "series": (("forecast", "forecasts the columns of numbers"), ("language", "reads it as text")),
+    "tagged": (("tag", "tags every word with its last column"), ("language", "reads it as text")),
+    "trees": (("tree", "classifies every node"), ("language", "reads it as text")),
+}
+
+
+def choose_task(names: Sequence[str]) -> tuple[str, str]:
+    """The task for files, and why, in words; empty for a plain text. In doubt, an error says what could be meant."""
+    if not names:
+        return "language", ""
+    found = recognise(names)
+    if found.sure and found.kind in TASKS:
+        task = TASKS[found.kind]
+        return task, "" if found.kind == "text" else f"{names[0]} holds {found.why}: --task {task}"
+    raise OptionError(_question(names, found))
+
+
+def _question(names: Sequence[str], found: Recognised) -> str:
+    choices = CHOICES.get(found.kind, (("language", "reads it as text"),))
+    listed = ", ".join(f"--task {task} {what}" for task, what in choices)
+    return f"{names[0]} looks like {found.why}; say what to learn from it: {listed}"

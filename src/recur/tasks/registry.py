@@ -1,0 +1,143 @@
+"""Tasks by name: each is a folder of this package, found, not listed. Their options need no torch."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import pkgutil
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recur.errors import OptionError, RunError, unknown
+from recur.options import read_toml
+from recur.tasks.options import TaskOptions
+
+if TYPE_CHECKING:
+    from recur.run import Run
+    from recur.tasks.contract import Predictor
+
+BUILT_IN = ("pydoc", "stdlib", "-", "/dev/stdin")
+"""Texts that are no files."""
+
+PATHS = ("texts", "valid", "test")
+"""Options that name files."""
+
+
+@functools.cache
+def task_names() -> tuple[str, ...]:
+    import recur.tasks
+
+    found = pkgutil.iter_modules(recur.tasks.__path__)
+    return tuple(sorted(module.name for module in found if module.ispkg))
+
+
+@functools.cache
+def options_class(task: str) -> type[TaskOptions]:
+    """The dataclass of a task's options."""
+    if task not in task_names():
+        raise OptionError(unknown("task", task, task_names()))
+    options: type[TaskOptions] = importlib.import_module(f"recur.tasks.{task}.options").OPTIONS
+    return options
+
+
+def task_class(task: str) -> Any:
+    options_class(task)  # an unknown one is refused there
+    return importlib.import_module(f"recur.tasks.{task}.task").TASK
+
+
+def task_of(options: TaskOptions) -> Any:
+    """The task that options ask for."""
+    return task_class(name_of(options))(options)
+
+
+def name_of(options: TaskOptions) -> str:
+    """A task's options lie in its folder."""
+    return type(options).__module__.split(".")[-2]
+
+
+def make_options(task: str, fields: Mapping[str, object], where: str = "") -> TaskOptions:
+    """Options of a task from whatever door they come through; what belongs to another task is refused by name."""
+    cls = options_class(task)
+    for name in fields:
+        if name not in cls.names():
+            raise OptionError(where + refusal(task, name))
+    return cls(**fields)
+
+
+def refusal(task: str, name: str, flag: str = "") -> str:
+    """What is wrong with an option that a task does not have."""
+    owners = [other for other in task_names() if name in options_class(other).names()]
+    if not owners:
+        return unknown("option", name, options_class(task).names())
+    flag = flag or "--" + name.replace("_", "-")
+    listed = owners[0] if len(owners) == 1 else f"{', '.join(owners[:-1])} and {owners[-1]}"
+    return f"{flag} belongs to {listed}; the task here is {task}: recur train --task {task} --help"
+
+
+# Configuration files ------------------------------------------------------------------------------------------
+
+
+def read_config(path: Path) -> dict[str, object]:
+    """The fields that a TOML file sets, `task` among them, with its paths made those of this process."""
+    fields = read_toml(path)
+    for name in PATHS:
+        if name in fields:
+            given = fields[name]
+            names = given if isinstance(given, list) else [given]
+            fields[name] = [_inside(path.parent, n) if isinstance(n, str) else n for n in names]
+    cell = fields.get("cell")
+    if isinstance(cell, str) and (file := _cell_file(cell)):
+        fields["cell"] = _inside(path.parent, file) + cell[len(file) :]
+    return fields
+
+
+def config_text(options: TaskOptions, folder: Path) -> str:
+    """The content of a configuration file in a folder, with paths relative to it."""
+    fields: dict[str, Any] = {}
+    for name in PATHS:
+        if name in options.names():
+            fields[name] = tuple(_outside(folder, n) for n in getattr(options, name))
+    cell = getattr(options, "cell", "")
+    if file := _cell_file(cell):
+        fields["cell"] = _outside(folder, file) + cell[len(file) :]
+    return f'task = "{name_of(options)}"\n' + options.changed(**fields).to_toml()
+
+
+def _cell_file(cell: str) -> str:
+    found = re.fullmatch(r"(.+\.py)(:\w+)?", cell)
+    return found[1] if found else ""
+
+
+def _inside(folder: Path, name: str) -> str:
+    return name if name in BUILT_IN or Path(name).is_absolute() else os.path.normpath(folder / name)
+
+
+def _outside(folder: Path, name: str) -> str:
+    return name if name in BUILT_IN or Path(name).is_absolute() else os.path.relpath(name, folder)
+
+
+# Runs -----------------------------------------------------------------------------------------------------------
+
+
+def options_of_run(run: Run) -> TaskOptions:
+    fields = read_config(run.config)
+    task = fields.pop("task", run.task)
+    if task != run.task:
+        raise RunError(f"{run.config} says task {task!r}, and manifest.json {run.task!r}")
+    return make_options(run.task, fields, f"{run.config}: ")
+
+
+def task_of_run(run: Run) -> Any:
+    return task_of(options_of_run(run))
+
+
+def open_predictor(paths: Sequence[Path | str], device: str = "auto") -> Predictor[Any]:
+    """The trained model of a run for use; of several, as one."""
+    from recur.run import Run
+
+    runs = [Run.open(path) for path in paths]
+    predictor: Predictor[Any] = task_of_run(runs[0]).predictor(runs, device)
+    return predictor

@@ -1,0 +1,1 @@
+"""Sequences from sequences: pairs, an encoder and a decoder."""

@@ -1,0 +1,40 @@
+"""Options of the task seq2seq, and its defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from recur.models.options import EncoderDecoderOptions
+from recur.options import Count, Natural, Positive, Share
+from recur.tasks.options import WritingOptions
+
+Symbol = Literal["char", "word", "subword", "space"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seq2SeqOptions(WritingOptions, EncoderDecoderOptions):
+    """Sequences from sequences: lines `source TAB target`, or two files."""
+
+    title = "seq2seq"
+
+    source_token: Symbol | None = None
+    """What a symbol of the source is; space is whatever stands between spaces. If not given, the file decides."""
+
+    target_token: Symbol | None = None
+    """What a symbol of the target is."""
+
+    # Defaults of its own ---------------------------------------------------------------------------------
+
+    hidden: Count = 128
+    embedding: Natural = 64
+    embedding_init: str = "normal:1"
+    dropout_input: Share = 0.1
+    dropout_output: Share = 0.3
+    rate: Positive = 0.004
+
+    cpu_batch = 64
+    gpu_batch = 256
+
+
+OPTIONS = Seq2SeqOptions

@@ -1,0 +1,119 @@
+"""What a trained encoder–decoder can do: write what follows from a source, by search or by chance, and be measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recur.decode import Choice, Ensemble, Writer, Written, greedy, likelihood, sample, search
+from recur.errors import OptionError, TextError
+from recur.models import Seq2Seq
+from recur.tasks.contract import Predictor
+from recur.tasks.examples import padded, split
+from recur.tasks.pairs import EncodedPair
+from recur.tasks.scores import bleu, error_rates, perplexity
+from recur.tasks.seq2seq.task import Seq2SeqTask, symbols_of
+from recur.tasks.writing import ROWS, pair_batches
+from recur.text import UNK, read_pairs
+from recur.text.tokens import Ids
+from recur.typedefs import JsonObject, Metrics
+
+
+class Transducer(Predictor[Seq2Seq]):
+    """A trained encoder–decoder, or several that write as one."""
+
+    ensembles = True
+    task: Seq2SeqTask
+
+    def __call__(self, text: str, **options: Any) -> str:
+        """What it makes of a source."""
+        (found,) = self.predict([text], **options)
+        return str(found["output"])
+
+    def predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
+        """`output` of each line, its `score` (log-probability), whether it was `cut`, what was `unknown` in it; with
+        `nbest` or `samples` above 1, all of them. Lines are taken and written in batches of 128."""
+        lines = iter(lines)
+        while True:
+            batch = [line for _, line in zip(range(ROWS), lines, strict=False)]
+            if not batch:
+                return
+            sources = [self._encode(line) for line in batch]
+            for line, found in zip(batch, self._write(sources, **options), strict=True):
+                made = [{"output": self.run.vocabs["target"].decode(w.ids), "score": w.score, "cut": w.cut} for w in found]
+                unknown = list(self.run.vocabs["source"].unknown_tokens(line))
+                yield {"input": line, **made[0], "unknown": unknown, "nbest": made}
+
+    def _encode(self, line: str) -> Ids:
+        ids = self.run.vocabs["source"].encode(line).astype(np.int64)
+        if not len(ids):
+            raise TextError(f"the source {line!r} is empty: there is nothing to write from")
+        return ids
+
+    def _write(
+        self,
+        sources: Sequence[Ids],
+        *,
+        beam: int = 1,
+        nbest: int = 1,
+        length_penalty: float = 0.0,
+        samples: int = 0,
+        seed: int | None = None,
+        **choice: Any,
+    ) -> list[list[Written]]:
+        """All of them as one batch. A beam of 1 takes the likeliest symbol at each step."""
+        writer = self._writer(*padded(sources))
+        if samples and (beam > 1 or nbest > 1):
+            raise OptionError("sequences are either drawn or searched for: samples, or beam and nbest")
+        if length_penalty and beam == 1:
+            raise OptionError("a length penalty ranks what a beam search finds: give a beam above 1")
+        if samples:
+            return sample(writer, Choice(**choice), samples, seed)
+        if choice:
+            raise OptionError(f"{', '.join(choice)}: for drawn sequences only; say how many with samples")
+        if beam == 1 and nbest == 1:
+            return [[made] for made in greedy(writer)]
+        return search(writer, beam, nbest, length_penalty)
+
+    @torch.no_grad()
+    def _writer(self, source: Tensor, lengths: Tensor) -> Writer:
+        writers = [model.writer(source.to(self.device), lengths) for model in self.models]
+        return writers[0] if len(writers) == 1 else Ensemble(writers)
+
+    def _perplexity(self, encoded: Sequence[EncodedPair]) -> Metrics:
+        """Of several models, by the mean of their probabilities."""
+        total, count = 0.0, 0
+        for batch in pair_batches(encoded):
+            count += int(self.models[0].decoder.predictions(batch.lengths).sum())
+            moved = batch.to(self.device)
+            writer = self._writer(batch.source, batch.source_lengths)
+            total -= float(likelihood(writer, moved.target, moved.lengths).sum())
+        return {"loss": total / count, "perplexity": perplexity(total / count)}
+
+    @torch.no_grad()
+    def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
+        """Error rates in per cent of what it writes for each source, and the perplexity of the targets."""
+        pairs = read_pairs(texts) if texts else split(self.task.options, read_pairs)[2]
+        begun = time.perf_counter()
+        written: list[Written] = []
+        encoded = self.task.encode(pairs, self.run.vocabs["source"], self.run.vocabs["target"], training=False)
+        for at in range(0, len(pairs), ROWS):
+            written += [found[0] for found in self._write([s for s, _ in encoded[at : at + ROWS]], **options)]
+        seconds = time.perf_counter() - begun
+        vocab = self.run.vocabs["target"]
+        targets = [vocab.tokenizer.split(pair.target) for pair in pairs]
+        made = [symbols_of(vocab, found.ids) for found in written]
+        row: JsonObject = {"model": self.name, **error_rates(targets, made)}
+        if vocab.tokenizer.kind in ("word", "subword"):
+            in_words = [[vocab.tokenizer.join(symbols).split() for symbols in side] for side in (targets, made)]
+            row["bleu"] = bleu(in_words[0], in_words[1])
+        row |= self.task.losses(self.models[0], encoded) if len(self.models) == 1 else self._perplexity(encoded)
+        unknown = sum(int((source == UNK).sum() + (target == UNK).sum()) for source, target in encoded)
+        row |= {"sequences": len(pairs), "cut": sum(found.cut for found in written), "oov": unknown}
+        return row | {"sequences_per_second": len(pairs) / seconds}

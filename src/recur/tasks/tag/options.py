@@ -1,0 +1,38 @@
+"""Options of the task tag, and its defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from recur.models.options import Direction, ReaderOptions
+from recur.options import Count, Natural, Positive, Share
+from recur.tasks.options import SplitOptions, TaskOptions, Token, VocabOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagOptions(TaskOptions, SplitOptions, VocabOptions, ReaderOptions):
+    """A tag for every word: CoNLL columns."""
+
+    title = "tag"
+
+    token: Token = "word"
+    """How words are spelled: one token each, or as many as they have characters or pieces."""
+
+    class_weights: Literal["none", "balanced"] = "none"
+    """Count rare tags as much as frequent ones, or every word alike."""
+
+    # Defaults of its own ---------------------------------------------------------------------------------
+
+    direction: Direction = "both"
+    hidden: Count = 128
+    embedding: Natural = 100
+    dropout_input: Share = 0.4
+    dropout_output: Share = 0.4
+    rate: Positive = 0.004
+
+    cpu_batch = 32
+    gpu_batch = 128
+
+
+OPTIONS = TagOptions

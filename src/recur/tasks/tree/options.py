@@ -1,0 +1,44 @@
+"""Options of the task tree, and its defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from recur.models.options import TreeModelOptions
+from recur.options import Count, Positive, Share
+from recur.tasks.options import SplitOptions, TaskOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeOptions(TaskOptions, SplitOptions, TreeModelOptions):
+    """A class for every node of a tree: bracketed trees."""
+
+    title = "tree"
+
+    structure: Literal["given", "balanced", "left", "right"] = "given"
+    """The file's own trees, halves of halves, or a chain from one end."""
+
+    labels: Literal["all", "root"] = "all"
+    """Learn from the labels of all nodes, or of the root only."""
+
+    lower: bool = False
+    """Drop case."""
+
+    min_freq: Count = 1
+    """Words seen less often in training are unknown."""
+
+    max_size: Count | None = None
+    """Keep this many words at most, the four special ones included."""
+
+    # Defaults of its own ---------------------------------------------------------------------------------
+
+    dropout_input: Share = 0.5
+    dropout_output: Share = 0.5
+    rate: Positive = 0.002
+
+    cpu_batch = 25
+    gpu_batch = 128
+
+
+OPTIONS = TreeOptions

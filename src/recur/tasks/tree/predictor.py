@@ -1,0 +1,67 @@
+"""What a trained tree classifier can do: classify trees, and sentences that it makes trees of."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from recur.errors import TextError
+from recur.models import TreeModel
+from recur.run import Run
+from recur.tasks.classes import classes_of
+from recur.tasks.contract import Predictor
+from recur.tasks.examples import split
+from recur.tasks.tree.task import NONE, Encoded, TreeBatch, TreeTask, tree_scores
+from recur.text import UNK, Tree, parse_tree, read_trees, restructured, structure_of
+from recur.typedefs import JsonObject
+
+
+class TreeClassifier(Predictor[TreeModel]):
+    """A trained tree classifier."""
+
+    task: TreeTask
+
+    def __init__(self, task: TreeTask, runs: Sequence[Run], device: str = "auto") -> None:
+        super().__init__(task, runs, device)
+        self.classes = classes_of(self.run.vocabs["labels"])
+
+    def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
+        """Accuracy, macro F1 and the confusion matrix at the roots, and the accuracy at all nodes."""
+        self.refuse(options)
+        trees = read_trees(texts) if texts else split(self.task.options, read_trees)[2]
+        encoded = self.task.encode(trees, self.run.vocabs)
+        begun = time.perf_counter()
+        found = tree_scores(self.model, encoded)
+        rate = len(trees) / (time.perf_counter() - begun)
+        return {"model": self.name, **found, "classes": list(self.classes), "trees_per_second": rate}
+
+    @torch.no_grad()
+    def predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
+        """The class of the root, its probabilities, and the tree with a class at every node.
+
+        A line is a tree, whose labels are not looked at; or words, if the structure is not the given one.
+        """
+        self.refuse(options)
+        for number, line in enumerate(lines, start=1):
+            tree = self._tree(line, number)
+            ids = [self.run.vocab.ids.get(self.task.word(word), UNK) for word in tree.words]
+            batch = TreeBatch.of([Encoded(ids, tree.children, [NONE] * len(tree.children))]).to(self.device)
+            p = self.model(batch.ids, batch.forest).softmax(-1).cpu()
+            predictions = [self.classes[k] for k in p.argmax(-1).tolist()]
+            labelled = dataclasses.replace(tree, labels=tuple(predictions))
+            chances = dict(zip(self.classes, p[-1].tolist(), strict=True))
+            yield {"input": line, "output": predictions[-1], "probabilities": chances, "tree": labelled.bracketed()}
+
+    def _tree(self, line: str, number: int) -> Tree:
+        structure = self.task.options.structure
+        if line.lstrip().startswith("(") or structure == "given":
+            return restructured(parse_tree(line, f"line {number}"), structure)
+        words = tuple(line.split())
+        if not words:
+            raise TextError(f"line {number} has no word")
+        children = structure_of(structure, len(words))
+        return Tree(words, children, (None,) * len(children))

@@ -1,0 +1,191 @@
+"""Trees whose nodes have classes, such as the sentiment of every phrase of a sentence."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from recur.errors import TextError
+from recur.layers import Forest
+from recur.models import TreeModel
+from recur.run import Run, Vocabs
+from recur.tasks.classes import (
+    class_of,
+    class_scores,
+    classes_of,
+    confusion,
+    error_of_always,
+    label_vocab,
+    most_frequent,
+    numbers_of,
+)
+from recur.tasks.contract import Baseline, Moment, Predictor, Task, TrainingStep, Validation
+from recur.tasks.examples import Shuffled, in_order, split
+from recur.tasks.tree.options import TreeOptions
+from recur.text import UNK, Tree, Vocab, Words, read_trees, restructured
+from recur.typedefs import JsonObject
+
+NONE = -1
+"""The class of a node that has no label, or whose label is not learned from."""
+
+ROWS = 128
+"""Trees measured as one forest."""
+
+
+class Encoded(NamedTuple):
+    ids: list[int]
+    children: tuple[tuple[int, ...], ...]
+    classes: list[int]
+
+
+class TreeBatch(NamedTuple):
+    ids: Tensor
+    forest: Forest
+    classes: Tensor
+    """(nodes,): NONE for no label."""
+
+    @classmethod
+    def of(cls, trees: Sequence[Encoded]) -> Self:
+        ids = torch.tensor([k for tree in trees for k in tree.ids])
+        classes = torch.tensor([k for tree in trees for k in tree.classes])
+        return cls(ids, Forest.of([tree.children for tree in trees]), classes)
+
+    def to(self, device: torch.device) -> TreeBatch:
+        return TreeBatch(self.ids.to(device), self.forest.to(device), self.classes.to(device))
+
+
+@dataclass(frozen=True)
+class TreeData:
+    vocabs: Vocabs
+    train: list[Encoded]
+    valid: list[Encoded]
+
+
+class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
+    """Bracketed trees; the model classifies every node."""
+
+    name = "tree"
+    curve = "valid_error"
+    unit = "nodes"
+
+    @property
+    def architecture(self) -> str:
+        return self.options.compose
+
+    def read(self, vocabs: Vocabs | None = None) -> TreeData:
+        train, valid, _ = split(self.options, read_trees)
+        if vocabs is None:
+            counts = Counter(self.word(word) for tree in train for word in tree.words)
+            labels = [label for tree in train for label in tree.labels if label is not None]
+            if not labels:
+                raise TextError(f"{train[0].where}: no node of any tree has a label; one is (label (label word) …)")
+            words = Vocab.from_counts(
+                counts, Words(lower=self.options.lower), self.options.min_freq, self.options.max_size
+            )
+            vocabs = {"vocab": words, "labels": label_vocab(labels)}
+        return TreeData(vocabs, self.encode(train, vocabs), self.encode(valid, vocabs))
+
+    def encode(self, trees: Iterable[Tree], vocabs: Vocabs) -> list[Encoded]:
+        ids = vocabs["vocab"].ids
+        classes = numbers_of(vocabs["labels"])
+        found = []
+        for given in trees:
+            for label, column in zip(given.labels, given.columns, strict=True):
+                if label is not None:
+                    class_of(label, classes, f"{given.where}:{column}")
+            tree = restructured(given, self.options.structure)
+            if self.options.compose != "child-sum" and any(len(below) not in (0, 2) for below in tree.children):
+                raise TextError(
+                    f"{tree.where}: {self.options.compose} joins two children, and a node has another number of them; "
+                    "take --compose child-sum, or --structure balanced"
+                )
+            if tree.labels[-1] is None:
+                raise TextError(f"{tree.where}: the root has no label")
+            known = [NONE if label is None else classes[label] for label in tree.labels]
+            if self.options.labels == "root":
+                known[:-1] = [NONE] * (len(known) - 1)
+            found.append(Encoded([ids.get(self.word(word), UNK) for word in tree.words], tree.children, known))
+        return found
+
+    def word(self, word: str) -> str:
+        return word.lower() if self.options.lower else word
+
+    def describe(self, data: TreeData) -> str:
+        nodes = sum(len(tree.children) for tree in data.train)
+        words, classes = len(data.vocabs["vocab"]), len(classes_of(data.vocabs["labels"]))
+        return f"{len(data.train):,} trees of {nodes:,} nodes to learn from, {words:,} words, {classes} classes"
+
+    def baseline(self, data: TreeData) -> Baseline:
+        always = most_frequent([tree.classes[-1] for tree in data.train])
+        error = error_of_always(always, [tree.classes[-1] for tree in data.valid])
+        return Baseline(f"always {classes_of(data.vocabs['labels'])[always]}", error)
+
+    def new_model(self, vocabs: Vocabs) -> TreeModel:
+        return TreeModel(len(vocabs["vocab"]), len(classes_of(vocabs["labels"])), self.options)
+
+    def batches(self, data: TreeData) -> Shuffled[Encoded, TreeBatch]:
+        return Shuffled(data.train, self.batch, self.options.seed, TreeBatch.of, lambda tree: len(tree.ids))
+
+    def training_step(
+        self, model: TreeModel, batch: TreeBatch, state: tuple[Any, ...] | None, moment: Moment
+    ) -> TrainingStep:
+        predictions = int((batch.classes != NONE).sum())
+        batch = batch.to(model.embedding.device)
+        loss = cross_entropy(model(batch.ids, batch.forest), batch.classes, ignore_index=NONE)
+        return TrainingStep(loss, predictions, "levels")
+
+    def divergence_threshold(self, vocabs: Vocabs) -> float:
+        return 10 * math.log(max(len(classes_of(vocabs["labels"])), 3))
+
+    def validate(self, model: TreeModel, data: TreeData) -> Validation:
+        found = tree_scores(model, data.valid)
+        metrics = {"valid_error": 1 - found["accuracy"], "valid_accuracy": found["accuracy"]}
+        metrics |= {
+            f"valid_{name}": found[name] for name in ("loss", "node_accuracy", "binary_accuracy") if name in found
+        }
+        return Validation(metrics["valid_error"], metrics, f"valid accuracy {found['accuracy']:6.2%}")
+
+    def predictor(self, runs: Sequence[Run], device: str = "auto") -> Predictor[TreeModel]:
+        from recur.tasks.tree.predictor import TreeClassifier
+
+        return TreeClassifier(self, runs, device)
+
+
+@torch.no_grad()
+def tree_scores(model: TreeModel, trees: Sequence[Encoded]) -> JsonObject:
+    """Accuracy at the roots and at all labelled nodes; on a scale with a middle, of its two halves too, the middle left
+    out (of sentiment: positive or negative)."""
+    device = model.embedding.device
+    root_logits, root_classes = [], []
+    right = nodes = 0
+    loss = 0.0
+    for batch in in_order(trees, ROWS, TreeBatch.of):
+        batch = batch.to(device)
+        logits = model(batch.ids, batch.forest)
+        labelled = batch.classes != NONE
+        loss += float(cross_entropy(logits[labelled], batch.classes[labelled], reduction="sum"))
+        right += int((logits.argmax(-1) == batch.classes)[labelled].sum())
+        nodes += int(labelled.sum())
+        root_logits.append(logits[batch.forest.roots].cpu())
+        root_classes.append(batch.classes[batch.forest.roots].cpu())
+    scores, targets = torch.cat(root_logits), torch.cat(root_classes)
+    classes = scores.shape[1]
+    table = confusion(targets.tolist(), scores.argmax(-1).tolist(), classes)
+    found: JsonObject = {**class_scores(table), "confusion": table.tolist(), "trees": len(trees)}
+    found |= {"node_accuracy": right / nodes, "nodes": nodes, "loss": loss / nodes}
+    if classes > 2 and classes % 2:
+        middle = classes // 2
+        upper = scores[:, middle + 1 :].logsumexp(-1) > scores[:, :middle].logsumexp(-1)
+        clear = targets != middle
+        found["binary_accuracy"] = float((upper == (targets > middle))[clear].float().mean())
+    return found
+
+
+TASK = TreeTask

@@ -1,0 +1,142 @@
+"""One way to train: `train` begins a run, `resume` goes on with one. The command line and `recur.fit` call these."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from recur.errors import OptionError
+from recur.run import Run
+from recur.tasks import config_text, name_of, options_of_run, task_class, task_of
+from recur.tasks.contract import Baseline, Moment, Task
+from recur.tasks.options import TaskOptions
+from recur.train.events import Callback, Event
+from recur.train.optimise import Schedule
+from recur.train.threads import pick_threads
+from recur.train.trainer import Trainer
+from recur.typedefs import JsonObject
+
+
+class Outcome(NamedTuple):
+    """What became of a run."""
+
+    run: Run
+    task: Task[Any, Any, Any, Any]
+    summary: JsonObject
+    """What `recur train --json` prints."""
+    stopped: bool
+    """Whether it was stopped before its budget was spent."""
+
+
+def train(
+    options: TaskOptions,
+    out: Path | str | None = None,
+    callback: Callback | None = None,
+    stop: threading.Event | None = None,
+) -> Outcome:
+    """Train from the start, into a new folder (runs/NAME-TIME, if not given).
+
+    Set `stop` from elsewhere to save and end after the step in progress. The process is left as it was: thread count
+    and random state are the caller's again.
+    """
+    callback = callback or _ignore
+    with _process_restored():
+        options = task_class(name_of(options)).settle(options)
+        task: Task[Any, Any, Any, Any] = task_of(options)
+        Schedule(options.schedule, options.warmup)  # what is wrong with an option is said before anything is written
+        data = task.read()
+        callback(Event("data", {"text": task.describe(data)}))
+        options = _with_threads(task, data, options, callback)
+        task = task_of(options)
+        folder = Path(out) if out is not None else Path("runs") / f"{task.run_name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        run = Run.create(folder, task.name, config_text(options, folder), data.vocabs)
+        baseline = task.baseline(data) if options.baseline else None
+        if baseline is not None:
+            run.write_json("baseline.json", {"metric": task.curve, **baseline._asdict()})
+        return _run(Trainer(run, task, data, callback, stop), baseline, callback)
+
+
+def resume(
+    path: Path | str,
+    *,
+    epochs: float | None = None,
+    steps: int | None = None,
+    minutes: float | None = None,
+    callback: Callback | None = None,
+    stop: threading.Event | None = None,
+) -> Outcome:
+    """Go on with a run exactly where it stopped: with what was left of its budget, or so much more."""
+    callback = callback or _ignore
+    for name, value in (("epochs", epochs), ("steps", steps), ("minutes", minutes)):
+        if value is not None and not 0 < value < float("inf"):
+            raise OptionError(f"{name} must be above 0, got {value}")
+    with _process_restored():
+        run = Run.open(path)
+        options = options_of_run(run)
+        if epochs or steps or minutes:
+            done = run.load_checkpoint()[0]
+            options = options.changed(
+                epochs=epochs and done["epoch"] + epochs,
+                steps=steps and done["step"] + steps,
+                minutes=minutes and (done["seconds"] + done["measuring"]) / 60 + minutes,
+            )
+            run.write_config(config_text(options, run.path))
+        task: Task[Any, Any, Any, Any] = task_of(options)
+        data = task.read(run.vocabs)
+        trainer = Trainer(run, task, data, callback, stop)
+        for complaint in trainer.restore():
+            callback(Event("note", {"text": f"{complaint}; the checkpoint before it serves"}))
+        found = run.read_json("baseline.json")
+        baseline = Baseline(str(found["name"]), float(found["value"])) if found is not None else None
+        return _run(trainer, baseline, callback)
+
+
+def _run(trainer: Trainer, baseline: Baseline | None, callback: Callback) -> Outcome:
+    task, run = trainer.task, trainer.run
+    if baseline is not None:
+        callback(Event("baseline", {"metric": task.curve, **baseline._asdict()}))
+    callback(Event("started", {"run": str(run.path), "curve": task.curve, "unit": task.unit}))
+    trainer.train()
+    summary = trainer.summary()
+    if baseline is not None:
+        passed = trainer.best_metrics.get(task.curve, float("inf")) < baseline.value
+        summary["baseline"] = {"name": baseline.name, "value": baseline.value, "passed": passed}
+    callback(Event("finished", summary))
+    return Outcome(run, task, summary, trainer.stopped)
+
+
+def _with_threads(
+    task: Task[Any, Any, Any, Any], data: Any, options: TaskOptions, callback: Callback
+) -> TaskOptions:
+    """Options with a number of threads: the fastest now, which the run keeps, since another one rounds otherwise."""
+    model = task.new_model(data.vocabs)
+    if options.threads or options.device != "cpu":
+        return options
+    batch = next(iter(task.batches(data).batches(0)))
+    threads = pick_threads(lambda: task.training_step(model, batch, None, Moment(0, 0, 0.0)).loss.backward())
+    text = f"{threads} thread{'s' * (threads > 1)}, the fastest now; the same numbers again: --threads {threads}"
+    callback(Event("note", {"text": text}))
+    return options.changed(threads=threads)
+
+
+@contextmanager
+def _process_restored() -> Iterator[None]:
+    threads, random = torch.get_num_threads(), torch.get_rng_state()
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_rng_state(random)
+        if cuda is not None:
+            torch.cuda.set_rng_state_all(cuda)
+
+
+def _ignore(event: Event) -> None:
+    """For who does not want to know."""
