@@ -42,12 +42,12 @@ def problem(module: Any, gates: int) -> Any:
 def central_difference(f: Any, array: Any, step: float = 1e-6) -> Any:
     slope = np.zeros_like(array)
     for index in np.ndindex(array.shape):
-        kept = array[index]
-        array[index] = kept + step
+        value = array[index]
+        array[index] = value + step
         above = f()
-        array[index] = kept - step
+        array[index] = value - step
         slope[index] = (above - f()) / (2 * step)
-        array[index] = kept
+        array[index] = value
     return slope
 
 
@@ -63,10 +63,10 @@ def test_gradients_by_hand_are_the_slopes_of_the_loss(module: Any, gates: int, o
     assert value == loss()
     for name, array in parameters.items():
         np.testing.assert_allclose(
-            grads[f"d{name}"], central_difference(loss, array), rtol=1e-6, atol=1e-7, err_msg=name
+            grads.weights[f"d{name}"], central_difference(loss, array), rtol=1e-6, atol=1e-7, err_msg=name
         )
-    np.testing.assert_allclose(grads["dx"], central_difference(loss, x), rtol=1e-6, atol=1e-7)
-    for part, array in zip(grads["ds0"], state0, strict=True):
+    np.testing.assert_allclose(grads.dx, central_difference(loss, x), rtol=1e-6, atol=1e-7)
+    for part, array in zip(grads.ds0, state0, strict=True):
         np.testing.assert_allclose(part, central_difference(loss, array), rtol=1e-6, atol=1e-7)
 
 
@@ -79,8 +79,8 @@ def test_one_step_is_a_sequence_of_one() -> None:
     ds, dC = np.ones_like(s), np.full_like(C, 0.5)
     step = reference.lstm.step_backward((ds, dC), cache)
     whole = reference.sequence.backward(reference.lstm, np.zeros((n_s, m, 1)), [cache], dlast=(ds, dC))
-    np.testing.assert_array_equal(whole["dx"][:, :, 0], step["dxt"])
-    np.testing.assert_array_equal(whole["ds0"][1], step["dprev"][1])
+    np.testing.assert_array_equal(whole.dx[:, :, 0], step.dxt)
+    np.testing.assert_array_equal(whole.ds0[1], step.dprev[1])
 
 
 def test_the_output_gradient_is_prediction_minus_truth() -> None:
@@ -89,7 +89,7 @@ def test_the_output_gradient_is_prediction_minus_truth() -> None:
     y_hat = reference.network.output_forward(s, parameters)
     np.testing.assert_allclose(y_hat.sum(axis=0), 1.0, rtol=1e-14)
     one_hot = np.eye(n_y)[y].transpose(2, 0, 1)
-    np.testing.assert_allclose(reference.network.output_backward(y_hat, y, s, parameters)["do"], y_hat - one_hot)
+    np.testing.assert_allclose(reference.network.output_backward(y_hat, y, s, parameters).do, y_hat - one_hot)
     # A large score must not overflow.
     assert np.isfinite(reference.network.softmax(np.array([[1e4], [0.0]]))).all()
 
@@ -106,16 +106,16 @@ class Linear(Cell):
 
 def test_the_gradient_of_a_linear_network_is_the_sum_of_powers() -> None:
     rng = np.random.default_rng(1)
-    W_hx, W_hh, W_qh = rng.normal(size=(n_s, n_x)), rng.normal(size=(n_s, n_s)), rng.normal(size=(n_y, n_s))
+    U, W, V = rng.normal(size=(n_s, n_x)), rng.normal(size=(n_s, n_s)), rng.normal(size=(n_y, n_s))
     do = rng.normal(size=(n_y, m, T))
-    weights = {"weight_ih": torch.from_numpy(W_hx), "weight_hh": torch.from_numpy(W_hh)}
+    weights = {"weight_ih": torch.from_numpy(U), "weight_hh": torch.from_numpy(W)}
     x = torch.randn(m, T, n_x, dtype=torch.float64, requires_grad=True)
     outputs, _, trace = scan(Linear(), weights, x, trace=True)
-    (outputs @ torch.from_numpy(W_qh).T).backward(torch.from_numpy(do.transpose(1, 2, 0).copy()))
+    (outputs @ torch.from_numpy(V).T).backward(torch.from_numpy(do.transpose(1, 2, 0).copy()))
     for t in range(T):
-        by_powers = reference.linear.state_gradient(W_hh, W_qh, do, t)
+        by_powers = reference.linear.state_gradient(W, V, do, t)
         close(trace.norms["h"][:, t], torch.from_numpy(np.linalg.norm(by_powers, axis=0)))
-        close(x.grad[:, t], torch.from_numpy((W_hx.T @ by_powers).T))
+        close(x.grad[:, t], torch.from_numpy((U.T @ by_powers).T))
 
 
 @pytest.mark.parametrize(("radius", "grows"), [(0.9, False), (1.1, True)])

@@ -24,7 +24,7 @@ n_y = 6
 
 
 def as_in_the_notes(case: Case, V: Any, c: Any) -> dict[str, Any]:
-    """torch's names to those of the notes. Only the GRU tells its two biases apart."""
+    """torch's names to those of the notes. Only the GRU has two biases."""
     w = {name: value.detach().numpy() for name, value in case.weights.items()}
     parameters = {"U": w["weight_ih"], "W": w["weight_hh"], "V": V.detach().numpy(), "c": c.detach().numpy()[:, None]}
     if case.cell.name == "gru":
@@ -63,15 +63,15 @@ def test_loss_and_all_gradients(name: str, module: Any, options: dict[str, str],
         close(grad, torch.from_numpy(np.ascontiguousarray(by_hand)), what)
 
     close(ours.detach(), torch.tensor(loss, dtype=torch.float64), "loss")
-    same(logits.grad, hand["do"].transpose(1, 2, 0), "∇o")
-    same(V.grad, hand["dV"], "∇V")
-    same(c.grad, hand["dc"][:, 0], "∇c")
-    same(case.weights["weight_ih"].grad, hand["dU"], "∇U")
-    same(case.weights["weight_hh"].grad, hand["dW"], "∇W")
-    same(case.weights["bias_ih"].grad, hand["db"][:, 0], "∇b")
-    same(case.weights["bias_hh"].grad, hand.get("dbW", hand["db"])[:, 0], "∇bW")
-    same(case.x.grad, hand["dx"].transpose(1, 2, 0), "dx")
-    for part, by_hand in zip(case.state, hand["ds0"], strict=True):
+    same(logits.grad, hand.do.transpose(1, 2, 0), "∇o")
+    same(V.grad, hand.weights["dV"], "∇V")
+    same(c.grad, hand.weights["dc"][:, 0], "∇c")
+    same(case.weights["weight_ih"].grad, hand.weights["dU"], "∇U")
+    same(case.weights["weight_hh"].grad, hand.weights["dW"], "∇W")
+    same(case.weights["bias_ih"].grad, hand.weights["db"][:, 0], "∇b")
+    same(case.weights["bias_hh"].grad, hand.weights.get("dbW", hand.weights["db"])[:, 0], "∇bW")
+    same(case.x.grad, hand.dx.transpose(1, 2, 0), "dx")
+    for part, by_hand in zip(case.state, hand.ds0, strict=True):
         same(part.grad, by_hand.T, "ds0")
-    for norms, by_hand in zip(trace.norms.values(), hand["dstates"].values(), strict=True):
+    for norms, by_hand in zip(trace.norms.values(), hand.dstates.values(), strict=True):
         same(norms, np.linalg.norm(by_hand, axis=0), "‖∂L/∂s_t‖")

@@ -15,25 +15,25 @@ and back, with ds_t = ∂L/∂s_t, the whole gradient of s_t:
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
-from recur.reference.sequence import Array, Parameters, sigmoid, sum_over_batch
+from recur.reference.sequence import Array, Cache, Parameters, State, StepGradients, sigmoid, sum_over_batch
 
 STATES = ("s",)
 
+Function = Callable[[Array], Array]
+
 # φ, and φ' written with s = φ(a), as the notes write 1 − s².
-ACTIVATIONS: dict[str, tuple[Any, Any]] = {
+ACTIVATIONS: dict[str, tuple[Function, Function]] = {
     "tanh": (np.tanh, lambda s: 1 - s**2),
     "sigmoid": (sigmoid, lambda s: s * (1 - s)),
     "relu": (lambda a: np.maximum(a, 0), lambda s: (s > 0).astype(s.dtype)),
 }
 
 
-def step_forward(
-    xt: Array, state: tuple[Array, ...], parameters: Parameters, activation: str = "tanh"
-) -> tuple[tuple[Array, ...], Any]:
+def step_forward(xt: Array, state: State, parameters: Parameters, activation: str = "tanh") -> tuple[State, Cache]:
     """xt (n_x, m), state (s_prev (n_s, m),), parameters U (n_s, n_x), W (n_s, n_s), b (n_s, 1)."""
     (s_prev,) = state
     U, W, b = parameters["U"], parameters["W"], parameters["b"]
@@ -42,16 +42,11 @@ def step_forward(
     return (s_next,), (s_next, s_prev, xt, parameters, activation)
 
 
-def step_backward(dstate: tuple[Array, ...], cache: Any) -> dict[str, Any]:
+def step_backward(dstate: State, cache: Cache) -> StepGradients:
     """dstate (∂L/∂s_t (n_s, m),) → the gradients of everything the step read."""
     (ds_next,) = dstate
     s_next, s_prev, xt, parameters, activation = cache
     _, phi_prime = ACTIVATIONS[activation]
     da = phi_prime(s_next) * ds_next
-    return {
-        "dxt": parameters["U"].T @ da,
-        "dprev": (parameters["W"].T @ da,),
-        "dU": da @ xt.T,
-        "dW": da @ s_prev.T,
-        "db": sum_over_batch(da),
-    }
+    weights = {"dU": da @ xt.T, "dW": da @ s_prev.T, "db": sum_over_batch(da)}
+    return StepGradients(dxt=parameters["U"].T @ da, dprev=(parameters["W"].T @ da,), weights=weights)

@@ -17,16 +17,14 @@ and back, with ds = ∂L/∂s_t:
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from recur.reference.sequence import Array, Parameters, sigmoid, sum_over_batch
+from recur.reference.sequence import Array, Cache, Parameters, State, StepGradients, sigmoid, sum_over_batch
 
 STATES = ("s",)
 
 
-def step_forward(xt: Array, state: tuple[Array, ...], parameters: Parameters) -> tuple[tuple[Array, ...], Any]:
+def step_forward(xt: Array, state: State, parameters: Parameters) -> tuple[State, Cache]:
     """xt (n_x, m), state (s_prev (n_s, m),); U (3 n_s, n_x), W (3 n_s, n_s), b and bW (3 n_s, 1)."""
     (s_prev,) = state
     x_r, x_z, x_n = np.split(parameters["U"] @ xt + parameters["b"], 3)
@@ -37,7 +35,7 @@ def step_forward(xt: Array, state: tuple[Array, ...], parameters: Parameters) ->
     return (s_next,), (r, z, n, h_n, s_prev, xt, parameters)
 
 
-def step_backward(dstate: tuple[Array, ...], cache: Any) -> dict[str, Any]:
+def step_backward(dstate: State, cache: Cache) -> StepGradients:
     (ds,) = dstate
     r, z, n, h_n, s_prev, xt, parameters = cache
     da_n = ds * (1 - z) * (1 - n**2)
@@ -45,11 +43,12 @@ def step_backward(dstate: tuple[Array, ...], cache: Any) -> dict[str, Any]:
     da_r = da_n * h_n * r * (1 - r)
     dx_share = np.concatenate([da_r, da_z, da_n])
     dh_share = np.concatenate([da_r, da_z, da_n * r])
-    return {
-        "dxt": parameters["U"].T @ dx_share,
-        "dprev": (parameters["W"].T @ dh_share + ds * z,),
+    weights = {
         "dU": dx_share @ xt.T,
         "dW": dh_share @ s_prev.T,
         "db": sum_over_batch(dx_share),
         "dbW": sum_over_batch(dh_share),
     }
+    return StepGradients(
+        dxt=parameters["U"].T @ dx_share, dprev=(parameters["W"].T @ dh_share + ds * z,), weights=weights
+    )

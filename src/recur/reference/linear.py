@@ -1,11 +1,11 @@
 """A network without nonlinearity, where powers of the recurrent matrix can be seen: why gradients vanish or explode.
 
-    h_t = W_hx x_t + W_hh h_{t−1}          o_t = W_qh h_t
+    h_t = U x_t + W h_{t−1}          o_t = V h_t
 
-Without input, h_t = W_hhᵗ h_0 = Q Λᵗ Q⁻¹ h_0: eigenvalues below 1 die out, those above 1 grow without bound.
+Without input, h_t = Wᵗ h_0 = Q Λᵗ Q⁻¹ h_0: eigenvalues below 1 die out, those above 1 grow without bound.
 Backward it is the same matrix, transposed:
 
-    ∂L/∂h_t = Σ_{i=t}^{T} (W_hhᵀ)^{T−i} W_qhᵀ ∂L/∂o_{T+t−i}
+    ∂L/∂h_t = Σ_{i=t}^{T} (Wᵀ)^{T−i} Vᵀ ∂L/∂o_{T+t−i}
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy as np
 from recur.reference.sequence import Array
 
 
-def free_state(W_hh: Array, h0: Array, t: int) -> Array:
-    """h_t = Q Λᵗ Q⁻¹ h_0 for a diagonalisable W_hh, without input."""
-    eigenvalues, Q = np.linalg.eig(W_hh)
+def free_state(W: Array, h0: Array, t: int) -> Array:
+    """h_t = Q Λᵗ Q⁻¹ h_0 for a diagonalisable W, without input."""
+    eigenvalues, Q = np.linalg.eig(W)
     h: Array = (Q @ (eigenvalues[:, None] ** t * np.linalg.solve(Q, h0.astype(complex)))).real
     return h
 
 
-def state_gradient(W_hh: Array, W_qh: Array, do: Array, t: int) -> Array:
+def state_gradient(W: Array, V: Array, do: Array, t: int) -> Array:
     """∂L/∂h_t from ∂L/∂o of all steps, do (n_q, m, T), as the sum of powers; t counts from 0."""
     T = do.shape[2]
-    total = np.zeros((W_hh.shape[0], do.shape[1]))
+    total = np.zeros((W.shape[0], do.shape[1]))
     for later in range(t, T):  # T + t − i of the formula above, as i runs from T down to t
-        total += np.linalg.matrix_power(W_hh.T, later - t) @ W_qh.T @ do[:, :, later]
+        total += np.linalg.matrix_power(W.T, later - t) @ V.T @ do[:, :, later]
     return total

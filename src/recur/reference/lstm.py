@@ -18,16 +18,14 @@ and back, with ds = ∂L/∂s_t and dC what came along the memory:
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from recur.reference.sequence import Array, Parameters, sigmoid, sum_over_batch
+from recur.reference.sequence import Array, Cache, Parameters, State, StepGradients, sigmoid, sum_over_batch
 
 STATES = ("s", "C")
 
 
-def step_forward(xt: Array, state: tuple[Array, ...], parameters: Parameters) -> tuple[tuple[Array, ...], Any]:
+def step_forward(xt: Array, state: State, parameters: Parameters) -> tuple[State, Cache]:
     """xt (n_x, m), state (s_prev, C_prev), each (n_s, m); U (4 n_s, n_x), W (4 n_s, n_s), b (4 n_s, 1)."""
     s_prev, C_prev = state
     a = parameters["b"] + parameters["W"] @ s_prev + parameters["U"] @ xt
@@ -38,7 +36,7 @@ def step_forward(xt: Array, state: tuple[Array, ...], parameters: Parameters) ->
     return (s_next, C_next), (i, f, g, o, C_next, s_prev, C_prev, xt, parameters)
 
 
-def step_backward(dstate: tuple[Array, ...], cache: Any) -> dict[str, Any]:
+def step_backward(dstate: State, cache: Cache) -> StepGradients:
     ds, dC = dstate
     i, f, g, o, C_next, s_prev, C_prev, xt, parameters = cache
     tanh_C = np.tanh(C_next)
@@ -51,10 +49,5 @@ def step_backward(dstate: tuple[Array, ...], cache: Any) -> dict[str, Any]:
             ds * tanh_C * o * (1 - o),
         ]
     )
-    return {
-        "dxt": parameters["U"].T @ da,
-        "dprev": (parameters["W"].T @ da, dC_t * f),
-        "dU": da @ xt.T,
-        "dW": da @ s_prev.T,
-        "db": sum_over_batch(da),
-    }
+    weights = {"dU": da @ xt.T, "dW": da @ s_prev.T, "db": sum_over_batch(da)}
+    return StepGradients(dxt=parameters["U"].T @ da, dprev=(parameters["W"].T @ da, dC_t * f), weights=weights)

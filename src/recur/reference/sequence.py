@@ -2,22 +2,61 @@
 
 Arrays stand as in the notes: features first, then the batch, then time; x is (n_x, m, T_x).
 
-Backward, for t = T … 1, with ∂L_t/∂s_t what the output layer gives and ξ as in recur.bptt:
+Backward, for t = T … 1, with ∂L_t/∂s_t from the output layer and ξ as in recur.bptt:
 
-    ds_t      = ∂L_t/∂s_t + ξ_{t+1} · (what step t + 1 handed back)
+    ds_t      = ∂L_t/∂s_t + ξ_{t+1} · ds_prev of step t + 1
     dU, dW, db  summed over t                because the weights are shared by all steps
-    ds0       = ξ_1 · (what step 1 handed back)
+    ds0       = ξ_1 · ds_prev of step 1
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
+Array = NDArray[np.float64]
+State = tuple[Array, ...]
 Parameters = Mapping[str, Array]
+Cache = tuple[Any, ...]
+"""What a step's backward pass needs of its forward pass."""
+
+
+class StepGradients(NamedTuple):
+    """The gradients of everything that one step read."""
+
+    dxt: Array
+    dprev: State
+    weights: dict[str, Array]
+    """dU, dW, db; of a GRU also dbW."""
+
+
+class Gradients(NamedTuple):
+    """The gradients of everything that a sequence read."""
+
+    dx: Array
+    """(n_x, m, T)"""
+    ds0: State
+    """One for each state."""
+    weights: dict[str, Array]
+    """dU, dW, db (and dbW), summed over time."""
+    dstates: dict[str, Array]
+    """For each state by name its whole gradient at every step, (n_s, m, T): ∇_h L of the notes."""
+
+
+class Recurrence(Protocol):
+    """The modules elman, lstm and gru."""
+
+    @property
+    def STATES(self) -> tuple[str, ...]: ...  # noqa: N802
+
+    @property
+    def step_forward(self) -> Callable[..., tuple[State, Cache]]: ...
+
+    @property
+    def step_backward(self) -> Callable[[State, Cache], StepGradients]: ...
 
 
 def sigmoid(a: Array) -> Array:
@@ -31,8 +70,8 @@ def sum_over_batch(da: Array) -> Array:
 
 
 def forward(
-    cell: Any, x: Array, state0: tuple[Array, ...], parameters: Parameters, **options: Any
-) -> tuple[Array, tuple[Array, ...], list[Any]]:
+    cell: Recurrence, x: Array, state0: State, parameters: Parameters, **options: str
+) -> tuple[Array, State, list[Cache]]:
     """Carry `cell` (elman, lstm or gru) along x (n_x, m, T): the outputs s (n_s, m, T), the last state, caches."""
     n_s, m = state0[0].shape
     T = x.shape[2]
@@ -46,26 +85,22 @@ def forward(
 
 
 def backward(
-    cell: Any, ds: Array, caches: list[Any], dlast: tuple[Array, ...] | None = None, xi: Array | None = None
-) -> dict[str, Any]:
-    """From ds (n_s, m, T), the output layer's gradient of every s_t, and `dlast`, that of the last state if any.
-
-    Returns dx (n_x, m, T), ds0 (one for each state), the weight gradients dU, dW, db (and dbW) summed over time,
-    and `dstates`: for each state its whole gradient at every step, (n_s, m, T), which is ∇_h L of the notes.
-    """
+    cell: Recurrence, ds: Array, caches: list[Cache], dlast: State | None = None, xi: Array | None = None
+) -> Gradients:
+    """From ds (n_s, m, T), the output layer's gradient of every s_t, and `dlast`, that of the last state if any."""
     n_s, m, T = ds.shape
     xi = np.ones(T) if xi is None else xi
-    handed_back = dlast or tuple(np.zeros((n_s, m)) for _ in cell.STATES)
+    from_next = dlast or tuple(np.zeros((n_s, m)) for _ in cell.STATES)
     dstates = {name: np.zeros((n_s, m, T)) for name in cell.STATES}
-    gradients: dict[str, Any] = {}
+    weights: dict[str, Array] = {}
     dx = []
     for t in reversed(range(T)):
-        dstate = (ds[:, :, t] + handed_back[0], *handed_back[1:])
+        dstate = (ds[:, :, t] + from_next[0], *from_next[1:])
         for name, value in zip(cell.STATES, dstate, strict=True):
             dstates[name][:, :, t] = value
         step = cell.step_backward(dstate, caches[t])
-        dx.append(step.pop("dxt"))
-        handed_back = tuple(xi[t] * part for part in step.pop("dprev"))
-        for name, part in step.items():
-            gradients[name] = gradients.get(name, 0) + part
-    return {**gradients, "dx": np.stack(dx[::-1], axis=2), "ds0": handed_back, "dstates": dstates}
+        dx.append(step.dxt)
+        from_next = tuple(xi[t] * part for part in step.dprev)
+        for name, part in step.weights.items():
+            weights[name] = weights[name] + part if name in weights else part
+    return Gradients(np.stack(dx[::-1], axis=2), from_next, weights, dstates)
