@@ -19,12 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recur.errors import TextError, unknown
-from recur.text.dates import Position, position
+from recur.text.fields import MISSING, Position, number, position
 from recur.text.lines import numbered_lines
 
 Floats = NDArray[np.float64]
-
-MISSING = frozenset(("", "na", "nan", "null", "none", "?"))
 
 
 @dataclass(frozen=True)
@@ -140,10 +138,9 @@ def _numbers(name: str, header: list[str], rows: list[_Row], columns: tuple[str,
 def _number(where: str, cell: str) -> float:
     if cell.lower() in MISSING:
         raise TextError(f"{where} is missing; fill it in, or cut the series there")
-    try:
-        value = float(cell)
-    except ValueError:
-        raise TextError(f"{where} is {cell!r}, which is not a number") from None
+    value = number(cell)
+    if value is None:
+        raise TextError(f"{where} is {cell!r}, which is not a number")
     if not np.isfinite(value):
         raise TextError(f"{where} is {cell}, which is not finite")
     return value

@@ -4,6 +4,7 @@ from recur.text.corpus import Corpus
 from recur.text.encoded import encoded
 from recur.text.lines import LabelledText, Sentence, numbered_lines, read_labelled, read_tagged
 from recur.text.pairs import Pair, read_pairs
+from recur.text.recognise import Recognised, between_spaces, recognise
 from recur.text.stream import Batch, Stream
 from recur.text.tokens import BOS, EOS, PAD, SPECIALS, UNK, Characters, Subwords, Tokenizer, Words, make_tokenizer
 from recur.text.trees import Tree, parse_tree, read_trees, restructured, structure_of
@@ -20,6 +21,7 @@ __all__ = [
     "Corpus",
     "LabelledText",
     "Pair",
+    "Recognised",
     "Sentence",
     "Stream",
     "Subwords",
@@ -27,6 +29,7 @@ __all__ = [
     "Tree",
     "Vocab",
     "Words",
+    "between_spaces",
     "encoded",
     "fit_lines",
     "fit_vocab",
@@ -37,6 +40,7 @@ __all__ = [
     "read_pairs",
     "read_tagged",
     "read_trees",
+    "recognise",
     "restructured",
     "structure_of",
 ]

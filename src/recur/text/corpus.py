@@ -18,7 +18,6 @@ import functools
 import hashlib
 import itertools
 import unicodedata
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
@@ -91,7 +90,7 @@ class Corpus:
         for k, source in enumerate(self.sources):
             last = ""
             with source.open() as stream:
-                for piece in _normalised(_decoded(stream, source.name), notes):
+                for piece in _normalised(_decoded(stream, source), notes):
                     last = piece or last
                     yield piece
             if k + 1 < len(self.sources) and last and not last.endswith("\n"):
@@ -147,29 +146,22 @@ def _pairs(cuts: list[int]) -> list[tuple[int, int]]:
     return list(itertools.pairwise(cuts))
 
 
-def _decoded(stream: BinaryIO, name: str) -> Iterator[str]:
+def _decoded(stream: BinaryIO, source: Source) -> Iterator[str]:
     """Strict UTF-8, in pieces; the error says which byte of which file."""
     pending, offset = b"", 0
     while True:
-        read = _read(stream, name)
+        read = source.read(stream, PIECE)
         data = pending + read
         try:
             text, used = codecs.utf_8_decode(data, "strict", not read)
         except UnicodeDecodeError as error:
-            raise TextError(_invalid(name, offset + error.start, data, error)) from None
+            raise TextError(_invalid(source.name, offset + error.start, data, error)) from None
         pending = data[used:]
         offset += used
         if text:
             yield text
         if not read:
             return
-
-
-def _read(stream: BinaryIO, name: str) -> bytes:
-    try:
-        return stream.read(PIECE)
-    except (OSError, EOFError, zlib.error) as error:
-        raise TextError(f"{name} cannot be read: {error}") from None
 
 
 def _invalid(name: str, offset: int, data: bytes, error: UnicodeDecodeError) -> str:

@@ -24,6 +24,13 @@ class Source:
     name: str
     open: Callable[[], BinaryIO]
 
+    def read(self, stream: BinaryIO, size: int) -> bytes:
+        """So many bytes of what was opened, or fewer at its end; damage is named with the source."""
+        try:
+            return stream.read(size)
+        except (OSError, EOFError, zlib.error) as error:
+            raise TextError(f"{self.name} cannot be read: {error}") from None
+
 
 def find_sources(names: Sequence[str]) -> tuple[list[Source], int]:
     """The sources behind what a user typed, and how many files were passed over as not text."""

@@ -1,10 +1,14 @@
-"""Dates as tables have them: whole numbers, YYYY, YYYY-MM or YYYY-MM-DD, with or without a time."""
+"""What the fields of a table hold: numbers, nothing, or dates (whole numbers, YYYY, YYYY-MM or YYYY-MM-DD, with or
+without a time)."""
 
 from __future__ import annotations
 
 import re
 from datetime import datetime
 from typing import Literal, NamedTuple
+
+MISSING = frozenset(("", "na", "nan", "null", "none", "?"))
+"""What stands, in any case, where a value is missing."""
 
 _WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
 _MONTH = re.compile(r"(\d{4})-(\d{1,2})")
@@ -17,6 +21,14 @@ class Position(NamedTuple):
     """How it is written."""
     counted: tuple[float, ...]
     """Its place; of days both in months, even where all are the same day of their month, and in seconds."""
+
+
+def number(field: str) -> float | None:
+    """None for what is no number, or missing."""
+    try:
+        return None if field.lower() in MISSING else float(field)
+    except ValueError:
+        return None
 
 
 def position(date: str) -> Position | None:

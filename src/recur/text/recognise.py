@@ -1,0 +1,231 @@
+"""What a file looks like: a text, or a table of some kind. From its first lines alone, so that it takes no time.
+
+trees      every line is a tree in brackets
+tagged     a word and a tag a line, blank lines between sentences (CoNLL)
+labelled   two columns between tabs, of which the first has values that repeat: each comes twice at least, on average
+pairs      two columns between tabs otherwise, or two texts of as many lines
+series     columns between commas, of which some are numbers
+text       all else
+
+There is no doubt about trees, about CoNLL with two columns, about numbers with a column of dates or evenly counted
+steps beside them, and about a text that is no table. Two columns between tabs can always be meant either way.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from recur.errors import TextError
+from recur.text.columns import read_columns
+from recur.text.fields import number
+from recur.text.sources import BUILT_IN, find_sources
+from recur.text.trees import parse_tree
+
+BYTES, LINES = 1 << 16, 1000
+"""How much of a file is looked at."""
+
+COUNTED = 1 << 28
+"""Bytes of a file whose lines are counted, to see whether another one has as many."""
+
+Kind = Literal["trees", "tagged", "series", "pairs", "labelled", "text"]
+
+
+class Recognised(NamedTuple):
+    kind: Kind
+    sure: bool
+    """Whether there is no doubt."""
+    why: str
+    """What the file looks like, in words."""
+    columns: tuple[str, ...] = ()
+    """The names of a series' columns."""
+
+
+class _Head(NamedTuple):
+    """The first lines of a file."""
+
+    name: str
+    lines: list[str]
+    whole: bool
+    """Whether they are all of it."""
+
+    @property
+    def rows(self) -> list[str]:
+        return [line for line in self.lines if line.strip()]
+
+
+def recognise(names: Sequence[str]) -> Recognised:
+    """What the files of these names hold, together."""
+    if not names:
+        raise TextError("no text given; name a file, a folder, - for standard input, pydoc or stdlib")
+    found = [_recognise(str(name)) for name in names]
+    kinds = {one.kind for one in found}
+    if kinds == {"text"} and len(names) == 2 and _same_number_of_lines(str(names[0]), str(names[1])):
+        return Recognised("pairs", False, "two texts with the same number of lines")
+    if len(kinds) == 1 or kinds == {"labelled", "pairs"}:  # of those two the first file, the one to learn from, decides
+        return found[0]._replace(sure=all(one.sure for one in found))
+    named = "; ".join(f"{name} has {one.why}" for name, one in zip(names, found, strict=True))
+    return Recognised("text", False, f"files of several kinds: {named}")
+
+
+def _recognise(name: str) -> Recognised:
+    path = Path(name)
+    if path.is_dir():
+        return Recognised("text", True, "a folder of texts")
+    if name in ("-", "/dev/stdin") or (path.exists() and not path.is_file()):
+        return Recognised("text", True, "a stream of text")  # which could not be read again
+    if name in BUILT_IN and not path.exists():
+        return Recognised("text", True, "a text that comes with Python")
+    head = _head(name)
+    for rule in (_trees, _tagged, _between_tabs, _between_commas):
+        if (found := rule(head)) is not None:
+            return found
+    return Recognised("text", True, "lines of text" if head.rows else "nothing")
+
+
+def _head(name: str) -> _Head:
+    (source,), _ = find_sources([name])
+    with source.open() as stream:
+        data = source.read(stream, BYTES + 1)
+    text = data[:BYTES].decode("utf-8-sig", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.removesuffix("\n").split("\n")
+    if len(data) > BYTES and len(lines) > 1:
+        lines.pop()  # it may be cut
+    return _Head(name, lines[:LINES], len(data) <= BYTES and len(lines) <= LINES)
+
+
+def _same_number_of_lines(*names: str) -> bool:
+    if not all(Path(name).is_file() and Path(name).stat().st_size <= COUNTED for name in names):
+        return False
+    one, other = map(_count_lines, names)
+    return one == other > 0
+
+
+def _count_lines(name: str) -> int:
+    (source,), _ = find_sources([name])
+    count, last = 0, b""
+    with source.open() as stream:
+        while data := source.read(stream, 1 << 20):
+            count += data.count(b"\n")
+            last = data[-1:]
+    return count + (last not in (b"", b"\n"))
+
+
+# Trees and tags -------------------------------------------------------------------------------------------------
+
+
+def _trees(head: _Head) -> Recognised | None:
+    """Every line is one; some have nodes under nodes, or else (two words) in brackets would do."""
+    rows = head.rows
+    if not rows or not all(row.lstrip().startswith("(") for row in rows):
+        return None
+    try:
+        nested = [len(parse_tree(row).children) > 1 for row in rows]
+    except TextError:
+        return None
+    return Recognised("trees", True, "bracketed trees, one a line") if any(nested) else None
+
+
+def _tagged(head: _Head) -> Recognised | None:
+    """Groups of lines with blank lines between, of as many columns each; the last is of tags, some of which repeat."""
+    sentences = _sentences(head.lines)
+    rows = list(itertools.chain.from_iterable(sentences))
+    if len(sentences) < 2 or len(rows) < 2 * len(sentences) or {*map(len, rows)} != {len(rows[0])}:
+        return None
+    tags, width = [row[-1] for row in rows], len(rows[0])
+    usual = _look_like_tags(tags)
+    if width == 1 or not _repeat(tags, 0.75) or not (usual or "\t" in head.rows[-1]):
+        return None
+    if width > 2:
+        return Recognised("tagged", False, f"{width} columns, blank lines between sentences: the last may be a tag")
+    return Recognised("tagged", usual, "CoNLL columns: a word and a tag a line, blank lines between sentences")
+
+
+def _sentences(lines: list[str]) -> list[list[list[str]]]:
+    """The columns of every line, in groups that blank lines part; comments are left out."""
+    found: list[list[list[str]]] = [[]]
+    for line in lines:
+        if not line.strip():
+            found.append([])
+        elif not line.startswith("# "):
+            found[-1].append(line.split("\t") if "\t" in line else line.split())
+    return list(filter(None, found))
+
+
+_TAG = re.compile(r"(?=.*[^a-z])[!-~]+")  # B-NP, O, PRP$ or a mark: no word in lower case, and no letters but ASCII's
+
+
+def _look_like_tags(tags: Sequence[str]) -> bool:
+    return len(list(filter(_TAG.fullmatch, tags))) >= 0.9 * len(tags)
+
+
+# Tables ---------------------------------------------------------------------------------------------------------
+
+
+def _between_tabs(head: _Head) -> Recognised | None:
+    rows = [row.split("\t") for row in head.rows]
+    widths = [len(row) for row in rows if row[0].strip()]  # a tab in front is indentation
+    width = max(set(widths), key=widths.count, default=1)
+    if width == 1 or widths.count(width) < 0.9 * len(rows):
+        return None
+    if width > 2:
+        return Recognised("text", False, f"{width} columns between tabs")
+    first, second = zip(*(row for row in rows if len(row) == 2), strict=True)
+    labels, texts = len(set(first)), len(set(second))
+    if _repeat(first) and labels <= texts:
+        values = f"{labels} short values that repeat" if labels > 1 else "one value"
+        return Recognised("labelled", False, f"2 columns between tabs, the first one of {values}")
+    if _repeat(second):
+        why = f"2 columns between tabs, the second one of {texts} short values that repeat; a label comes first"
+        return Recognised("labelled", False, why)
+    symbols = ", the second one of symbols between spaces" if between_spaces(second) else ""
+    return Recognised("pairs", False, f"2 columns between tabs, of values that hardly repeat{symbols}")
+
+
+def _repeat(values: Sequence[str], distinct: float = 0.5) -> bool:
+    """Whether at most this share of them is distinct, and all are short."""
+    return len(set(values)) <= distinct * len(values) and max(map(len, values)) <= 60
+
+
+def _between_commas(head: _Head) -> Recognised | None:
+    found = read_columns(head.lines)
+    if found is None or not found.numbers:
+        named = head.name.removesuffix(".gz").lower().endswith(".csv")
+        return Recognised("text", False, "a .csv without a column of numbers") if named else None
+    rows = f"{found.rows} rows" if head.whole else "rows"
+    count = "one" if len(found.numbers) == 1 else len(found.numbers)
+    steps = "dates" if found.dates else "evenly counted steps"
+    why = f"{rows} of a column of {steps} and {count} of numbers"
+    if not found.dates and not found.steps:
+        why = f"{rows} with {count} column{'s' * (count != 'one')} of numbers and none of dates"
+    doubts = [f"beside words ({', '.join(found.words[:3])})"] if found.words else []
+    doubts += ["without a header"] * all(number(name) is not None for name in found.numbers)
+    sure = bool(found.dates or found.steps) and not doubts
+    return Recognised("series", sure, ", ".join([why, *doubts]), found.header)
+
+
+# Symbols --------------------------------------------------------------------------------------------------------
+
+
+def between_spaces(lines: Iterable[str]) -> bool:
+    """Whether symbols stand between spaces, as in `t͡ʃ a n d`: nine in ten are of 1 to 3 letters, and nine in ten lines
+    that are longer than that have a space.
+
+    A letter is counted without its marks (ʰ, ː, a tie), and a syllable of Hangul by its letters. Of the words of a
+    text in English or German not even half are as short; Chinese without spaces has none between symbols.
+    """
+    rows = [line.split() for line in lines if line.strip()]
+    symbols = [_letters(symbol) for row in rows for symbol in row]
+    long = [row for row in rows if len(row) > 1 or _letters(row[0]) > 3]
+    spaced = sum(len(row) > 1 for row in long)
+    short = sum(letters <= 3 for letters in symbols)
+    return spaced > 0 and spaced >= 0.9 * len(long) and short >= 0.9 * len(symbols)
+
+
+def _letters(symbol: str) -> int:
+    marks = ("Mn", "Mc", "Me", "Lm", "Sk")
+    return sum(unicodedata.category(c) not in marks for c in unicodedata.normalize("NFD", symbol))
