@@ -138,18 +138,18 @@ def _fitted(
     from recur.ngram import fit
 
     learning = "learning pieces" if text.token == "subword" else "counting tokens"
-    with screen.busy(learning), screen.reading(train, "reading", train.characters) as heard:
-        vocab = text.vocab(heard)
+    with screen.busy(learning), screen.reading(train, "reading", train.characters) as tracked:
+        vocab = text.vocab(tracked)
     screen.note(f"{train.name}: {train.characters:,} characters ({train.notes})")
-    with screen.busy("counting and estimating"), screen.reading(train, "encoding", train.characters) as heard:
-        return fit(heard, vocab, order, smoothing, epsilon, k)
+    with screen.busy("counting and estimating"), screen.reading(train, "encoding", train.characters) as tracked:
+        return fit(tracked, vocab, order, smoothing, epsilon, k)
 
 
 def _measured(screen: Screen, model: NGram, held: Corpus) -> dict[str, Any]:
     if not held.characters:
         raise TextError(f"{held.name} is too short to measure on: give a longer text, or another one with --eval")
-    with screen.reading(held, "measuring", held.characters) as heard:
-        found = model.evaluate(heard)
+    with screen.reading(held, "measuring", held.characters) as tracked:
+        found = model.evaluate(tracked)
     content: dict[str, Any] = {"evaluated_on": held.name, "evaluated_text": str(held.notes), **found._asdict()}
     if found.oov:
         unknown = model.vocab.unknown_tokens(held.text())

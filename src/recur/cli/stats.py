@@ -65,11 +65,11 @@ def stats(
     corpus = Corpus.of(*(sources or ["pydoc"]))
     train, held, _ = corpus.split()
     options = TextOptions(token=token, punctuation=punctuation, lower=lower)
-    with screen.reading(train, "reading", train.characters) as heard:
-        vocab = options.vocab(heard)
+    with screen.reading(train, "reading", train.characters) as tracked:
+        vocab = options.vocab(tracked)
     screen.note(f"{corpus.name}: {train.characters:,} of {corpus.characters:,} characters counted ({train.notes})")
-    with screen.busy("counting"), screen.reading(train, "reading again", train.characters) as heard:
-        found = describe(heard, held if held.characters else None, vocab, top, stop_words)
+    with screen.busy("counting"), screen.reading(train, "reading again", train.characters) as tracked:
+        found = describe(tracked, held if held.characters else None, vocab, top, stop_words)
     for path in figure or []:
         draw(found, str(path), corpus.name)
         screen.note(f"drawn to {path}")

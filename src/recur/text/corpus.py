@@ -59,7 +59,7 @@ class Corpus:
     end: int | None = None
     skipped: int = 0
     notes: Notes = field(default_factory=Notes, compare=False)
-    heard: Callable[[int], object] | None = field(default=None, compare=False)
+    progress: Callable[[int], object] | None = field(default=None, compare=False)
     """Called with the number of characters of each piece that was read, for a progress bar."""
 
     @staticmethod
@@ -80,8 +80,8 @@ class Corpus:
             at += len(piece)
             if low < high:
                 yield piece[low:high]
-                if self.heard is not None:
-                    self.heard(high - low)
+                if self.progress is not None:
+                    self.progress(high - low)
 
     def _all_pieces(self) -> Iterator[str]:
         notes = self.notes
