@@ -14,7 +14,9 @@ from recur.native import library
 from recur.scan import Scanned, scan
 
 # The largest difference allowed, relative to the largest number compared (or to 1, if that is smaller).
-TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-2}
+SLOPE_TOLERANCE = 1e-6
+"""The same for a slope by central differences in float64, which are no better than that themselves."""
 
 ALL_CELLS = cell_names()
 TORCH_CELLS = ["elman", "elman-relu", "gru", "lstm"]
@@ -34,12 +36,12 @@ RUNS += [(name, "native") for name in NATIVE_CELLS if core]
 DOUBLE = {"dtype": torch.float64}
 
 
-def close(got: Any, expected: Any, what: str = "") -> None:
+def close(got: Any, expected: Any, what: str = "", tolerance: float | None = None) -> None:
     got, expected = torch.as_tensor(got), torch.as_tensor(expected)
     assert got.shape == expected.shape, f"{what}: {tuple(got.shape)} is not {tuple(expected.shape)}"
     assert got.dtype == expected.dtype, f"{what}: {got.dtype} is not {expected.dtype}"
     off = (got - expected).abs().max().item()
-    bound = TOLERANCE[expected.dtype] * max(1.0, expected.abs().max().item())
+    bound = (tolerance or TOLERANCE[expected.dtype]) * max(1.0, expected.abs().max().item())
     assert off <= bound, f"{what}: off by {off:.3g}, more than {bound:.3g}"
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from recur.cells import Cell
 from recur.errors import CellError
-from tests.support import ISAS, Case, core, needs_core, random_state, random_weights
+from tests.support import ISAS, Case, all_close, core, needs_core, random_state, random_weights
 
 pytestmark = needs_core
 
@@ -148,6 +148,4 @@ def test_a_random_step(cell: Random, isa: str, H: int, seed: int) -> None:
         got = case.everything(lambda: case.scan(backend="native", **options))
     finally:
         core.isa = was
-    for name, value in expected.items():
-        off = (got[name] - value).abs().max().item()
-        assert off <= 1e-10 * max(1.0, value.abs().max().item()), f"{name}: off by {off:.3g}"
+    all_close(got, expected)

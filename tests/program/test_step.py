@@ -14,7 +14,7 @@ from recur.errors import BackendError, CellError
 from recur.program.assembly import Assembly, assemble
 from recur.program.step import read_step
 from recur.scan import scan
-from tests.support import Case, all_close, needs_core, random_state, random_weights
+from tests.support import Case, all_close, close, needs_core, random_state, random_weights
 
 pytestmark = needs_core
 
@@ -256,11 +256,11 @@ def test_transforms_of_torch_func_go_through_the_loop() -> None:
 
     x = case.x.detach()
     expected = torch.autograd.grad(scan(case.cell, weights, case.x).outputs.square().sum(), case.x)[0]
-    torch.testing.assert_close(torch.func.grad(total)(x), expected)
+    close(torch.func.grad(total)(x), expected)
     one_by_one = torch.func.vmap(lambda row: scan(case.cell, weights, row[None]).outputs)(x)
-    torch.testing.assert_close(one_by_one[:, 0], scan(case.cell, weights, x).outputs)
+    close(one_by_one[:, 0], scan(case.cell, weights, x).outputs)
     _, forward = torch.func.jvp(total, (x,), (torch.ones_like(x),))
-    torch.testing.assert_close(forward, expected.sum())
+    close(forward, expected.sum())
     with pytest.raises(BackendError, match="transforms of torch.func"):
         torch.func.grad(lambda x: total(x, "native"))(x)
 
