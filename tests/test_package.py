@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,57 +14,78 @@ import recur
 
 SOURCE = Path(recur.__file__).parent
 
-# A part may import those listed for it, and itself. What is not listed may be imported by nobody but the root.
-MAY_IMPORT = {
-    "errors": set(),
-    "cells": {"errors"},
-    "bptt": {"errors"},
-    "reference": set(),
-    "program": {"errors", "cells"},
-    "native": {"errors", "cells", "program"},
-    "scan": {"errors", "cells", "bptt", "native"},
-    "layers": {"errors", "cells", "bptt", "native", "scan"},
-    "nn": {"layers"},
-    "text": {"errors"},
-    "ngram": {"errors", "text"},
-    "series": {"errors", "text"},
-    "models": {"errors", "layers", "scan"},
-    "decode": {"errors", "models", "text"},
-    "train": {"errors", "decode", "layers", "models", "text", "ngram", "series"},
-    "use": {"train"},
-    "probes": {"errors", "cells", "bptt", "layers", "models", "text", "decode", "train", "use"},
-    "studio": {"errors", "bptt", "text", "decode", "train", "use", "probes"},
-    "cli": {
-        "errors", "cells", "native", "scan", "text", "ngram", "decode", "train", "use", "probes", "studio",
-        "__version__",
-    },
-    "__main__": {"cli"},
-}  # fmt: skip
+ROOT = Path(__file__).parent.parent
 
 
-def part_of(path: Path) -> str:
+def rooms() -> dict[str, list[str]]:
+    """What each room may import, as CONTRIBUTING draws it."""
+    picture = re.search(r"```rooms\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), flags=re.DOTALL)
+    assert picture is not None
+    return {line.split()[0]: line.split()[1:] for line in picture[1].splitlines() if line.strip()}
+
+
+def room_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def imported_parts(path: Path) -> set[str]:
-    found = set()
+def imported_rooms(path: Path) -> set[str]:
+    """The rooms that a file names in an import of any form."""
+    inside = ["recur", *path.relative_to(SOURCE).parts[:-1]]
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module == "recur":
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("recur."):
-            found.add(str(node.module).split(".")[1])
+        if isinstance(node, ast.ImportFrom):
+            above = inside[: len(inside) - node.level + 1] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            names = [f"{module}.{alias.name}" for alias in node.names] if module == "recur" else [module]
         elif isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("recur.")}
-    return found
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "recur":
+                found.add(parts[1] if len(parts) > 1 else "recur")
+    return found - {"__version__"}
 
 
 def test_dependencies_point_one_way() -> None:
+    allowed = rooms()
+    above: set[str] = set()
+    for room, imports in allowed.items():
+        assert set(imports) <= above, f"{room} imports {set(imports) - above}, which do not stand above it"
+        above.add(room)
     files = [path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py"]
-    assert {part_of(path) for path in files} == set(MAY_IMPORT), "a new part of the house needs its line here"
+    assert {room_of(path) for path in files} == set(allowed), "a new room needs its line in CONTRIBUTING"
+    used: dict[str, set[str]] = {room: set() for room in allowed}
     for path in files:
-        part = part_of(path)
-        extra = imported_parts(path) - MAY_IMPORT[part] - {part}
+        room = room_of(path)
+        extra = imported_rooms(path) - set(allowed[room]) - {room}
         assert not extra, f"{path.relative_to(SOURCE)} imports {extra}"
+        used[room] |= imported_rooms(path) - {room}
+    for room, imports in allowed.items():
+        assert set(imports) == used[room], f"{room} is drawn with {set(imports) - used[room]}, which it does not import"
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("import recur", {"recur"}),
+        ("import recur.train.trainer as t", {"train"}),
+        ("from recur import text, scan", {"text", "scan"}),
+        ("from recur.models import Seq2Seq", {"models"}),
+        ("from . import options", {"tasks"}),
+        ("from .. import cli", {"cli"}),
+        ("from ..train import Trainer", {"train"}),
+        ("def f():\n    from recur.studio import app", {"studio"}),
+    ],
+)
+def test_every_form_of_import_is_seen(
+    line: str, found: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.test_package.SOURCE", tmp_path)
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "x.py").write_text(line)
+    assert imported_rooms(tmp_path / "tasks" / "x.py") == found
 
 
 def test_files_stay_readable() -> None:

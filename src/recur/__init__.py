@@ -1,6 +1,6 @@
 """recur: recurrent networks as equations, carried along sequences, with their gradients in view.
 
-    recur.fit          train a language model on a text; recur.load opens one that is trained
+    recur.fit          train a model on a text or a table; recur.load opens one that is trained
     recur.xray         look into a model while it reads a text; recur.probes has the probes one by one
     recur.Recurrent    a network of any cell, deep and in both directions
     recur.nn           RNN, GRU and LSTM as torch.nn has them
@@ -16,8 +16,9 @@ Names are imported when they are first used: `import recur` alone does not impor
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from recur.lazy import lazy
 
 __version__ = "0.1.0"
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from recur import reference as reference
     from recur import scan as scan
     from recur import text as text
+    from recur.api import fit as fit
+    from recur.api import load as load
     from recur.bptt import BPTT as BPTT
     from recur.cells import Cell as Cell
     from recur.cells import cell_names as cell_names
@@ -38,8 +41,6 @@ if TYPE_CHECKING:
     from recur.errors import RecurError as RecurError
     from recur.layers import Recurrent as Recurrent
     from recur.probes import xray as xray
-    from recur.use import fit as fit
-    from recur.use import load as load
 
 _NAMES = {
     "BPTT": "recur.bptt",
@@ -47,8 +48,8 @@ _NAMES = {
     "RecurError": "recur.errors",
     "Recurrent": "recur.layers",
     "cell_names": "recur.cells",
-    "fit": "recur.use",
-    "load": "recur.use",
+    "fit": "recur.api",
+    "load": "recur.api",
     "make_cell": "recur.cells",
     "xray": "recur.probes",
 }
@@ -57,12 +58,8 @@ _MODULES = ("bptt", "cells", "layers", "ngram", "nn", "probes", "reference", "sc
 __all__ = ["BPTT", "Cell", "RecurError", "Recurrent", "cell_names", "fit", "load", "make_cell", "xray", *_MODULES]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"recur.{name}")
-    if name in _NAMES:
-        return getattr(importlib.import_module(_NAMES[name]), name)
-    raise AttributeError(f"module 'recur' has no attribute {name!r}")
+if not TYPE_CHECKING:
+    __getattr__ = lazy(__name__, _NAMES | {name: f"recur.{name}" for name in _MODULES})
 
 
 def __dir__() -> list[str]:

@@ -44,25 +44,23 @@ Out = str | Path | None
 
 
 @overload
-def fit(texts: Texts, *, task: Literal["language"], out: Out = ..., callback: Callback | None = ..., **options: Any) -> Language: ...  # fmt: skip
+def fit(texts: Texts, *, task: Literal["language"], **options: Any) -> Language: ...
 @overload
-def fit(texts: Texts, *, task: Literal["conditional"], out: Out = ..., callback: Callback | None = ..., **options: Any) -> ConditionalWriter: ...  # fmt: skip  # noqa: E501
+def fit(texts: Texts, *, task: Literal["conditional"], **options: Any) -> ConditionalWriter: ...
 @overload
-def fit(texts: Texts, *, task: Literal["seq2seq"], out: Out = ..., callback: Callback | None = ..., **options: Any) -> Transducer: ...  # fmt: skip
+def fit(texts: Texts, *, task: Literal["seq2seq"], **options: Any) -> Transducer: ...
 @overload
-def fit(texts: Texts, *, task: Literal["classify"], out: Out = ..., callback: Callback | None = ..., **options: Any) -> TextClassifier: ...  # fmt: skip  # noqa: E501
+def fit(texts: Texts, *, task: Literal["classify"], **options: Any) -> TextClassifier: ...
 @overload
-def fit(texts: Texts, *, task: Literal["tag"], out: Out = ..., callback: Callback | None = ..., **options: Any) -> TextTagger: ...  # fmt: skip
+def fit(texts: Texts, *, task: Literal["tag"], **options: Any) -> TextTagger: ...
 @overload
-def fit(texts: Texts, *, task: Literal["tree"], out: Out = ..., callback: Callback | None = ..., **options: Any) -> TreeClassifier: ...  # fmt: skip
+def fit(texts: Texts, *, task: Literal["tree"], **options: Any) -> TreeClassifier: ...
 @overload
-def fit(texts: Texts, *, task: Literal["forecast"], out: Out = ..., callback: Callback | None = ..., **options: Any) -> SeriesForecaster: ...  # fmt: skip  # noqa: E501
+def fit(texts: Texts, *, task: Literal["forecast"], **options: Any) -> SeriesForecaster: ...
 @overload
-def fit(texts: None = ..., *, task: Literal["adding", "copy"], out: Out = ..., callback: Callback | None = ..., **options: Any) -> Solver[Any]: ...  # fmt: skip  # noqa: E501
+def fit(*, task: Literal["adding", "copy"], **options: Any) -> Solver[Any]: ...
 @overload
-def fit(texts: Texts | None = ..., *, task: str | None = ..., out: Out = ..., callback: Callback | None = ..., **options: Any) -> Predictor[Any]: ...  # fmt: skip  # noqa: E501
-
-
+def fit(texts: Texts | None = ..., *, task: str | None = ..., **options: Any) -> Predictor[Any]: ...
 def fit(
     texts: Texts | None = None,
     *,

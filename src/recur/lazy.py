@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 
 def lazy(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
-    """A package's `__getattr__`, for names and the modules that hold them; a module of the same name is itself meant."""
+    """A package's `__getattr__`, for names and the modules that hold them; a module of that name is meant itself."""
 
     def find(name: str) -> object:
         if name not in names:

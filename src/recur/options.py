@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import functools
 import inspect
 import json
 import math
@@ -27,7 +26,19 @@ import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    SupportsFloat,
+    SupportsIndex,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from recur.errors import OptionError, unknown
 
@@ -63,6 +74,8 @@ class Options:
     title: ClassVar[str] = ""
     """What the group of this class's own fields is called in help."""
 
+    _hints: ClassVar[dict[str, object]]
+
     def __post_init__(self) -> None:
         for name, hint in hints(type(self)).items():
             object.__setattr__(self, name, _checked(name, getattr(self, name), hint))
@@ -80,15 +93,16 @@ class Options:
         values = ((name, getattr(self, name)) for name in self.names())
         return "".join(f"{name} = {_toml(value)}\n" for name, value in values if value is not None)
 
-    def changed(self, **fields: object) -> Self:
+    def changed(self, **fields: Any) -> Self:
         return dataclasses.replace(self, **fields)
 
 
-@functools.cache
 def hints(cls: type[Options]) -> dict[str, object]:
     """The type of each field, bounds included, in the order of the fields."""
-    found = get_type_hints(cls, include_extras=True)
-    return {field.name: found[field.name] for field in dataclasses.fields(cls)}
+    if "_hints" not in vars(cls):
+        found = get_type_hints(cls, include_extras=True)
+        cls._hints = {field.name: found[field.name] for field in dataclasses.fields(cls)}
+    return cls._hints
 
 
 def value_of(hint: object) -> object:
@@ -107,7 +121,6 @@ def group_of(cls: type[Options], name: str) -> str:
     return title
 
 
-@functools.cache
 def documentation(cls: type[Options]) -> dict[str, str]:
     """The docstring of each field: the string below its line in the class where it first stands."""
     found: dict[str, str] = {}
@@ -118,9 +131,8 @@ def documentation(cls: type[Options]) -> dict[str, str]:
         assert isinstance(body, ast.ClassDef)
         for line, below in zip(body.body, body.body[1:], strict=False):
             if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-                documented = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
-                if documented and line.target.id not in found:
-                    found[line.target.id] = inspect.cleandoc(str(below.value.value))  # type: ignore[attr-defined]
+                if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                    found.setdefault(line.target.id, inspect.cleandoc(str(below.value.value)))
     return found
 
 
@@ -165,9 +177,9 @@ def _plain(value: object, kind: object) -> str | bool | int | float | None:
     if isinstance(value, bool):
         return None
     if kind is int:
-        return operator.index(value) if hasattr(value, "__index__") else None
-    if isinstance(value, int | float) or hasattr(value, "__float__"):
-        number = float(value)  # type: ignore[arg-type]
+        return operator.index(value) if isinstance(value, SupportsIndex) else None
+    if isinstance(value, SupportsFloat):
+        number = float(value)
         return None if math.isnan(number) else number
     return None
 

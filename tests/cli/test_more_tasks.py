@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from recur.cli.app import run
-from recur.cli.eval import _confusion
 from recur.cli.options import Output
+from recur.cli.results import confusion_table
 from recur.cli.screen import Screen
-from recur.train.run import Run
+from recur.run import Run
+from recur.tasks import task_of_run
 from tests.cli.test_cli import json_of
 
 QUICK = ["--hidden", "8", "--threads", "1", "--steps", "3", "-q"]
@@ -30,7 +31,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 TRAIN = {
     "classify": "names.tsv --task classify --token char --embedding 6 --pool max",
-    "tag": "tagged.conll --task tag --token word --embedding 6 --directions 2",
+    "tag": "tagged.conll --task tag --token word --embedding 6 --direction both",
     "tree": "trees.txt --task tree --compose tree-lstm --structure given --embedding 6",
     "forecast": "airline.csv --task forecast --target Passengers --horizon 12 --season 12",
     "adding": "--task adding --length 10",
@@ -53,9 +54,9 @@ def test_train_predict_and_eval(task: str, here: Path, capsys: pytest.CaptureFix
     if task in ("classify", "tag", "forecast"):
         assert "beside others" in shown
     if task in ("classify", "tag", "tree"):
-        assert "is, given as" in shown
+        assert "is, predicted as" in shown
     if task in ("adding", "copy"):
-        assert Run.open("run").task.verb == "eval"  # what the user is told to try: there is nothing to predict
+        assert task_of_run(Run.open("run")).verb == "eval"  # what the user is told to try: there is nothing to predict
         return
     (here / "lines").write_text({"classify": "x1\n", "tag": "the w1\n", "tree": "(0 (0 a) (0 b))\n"}.get(task, ""))
     inputs = "airline.csv" if task == "forecast" else "lines"
@@ -71,7 +72,7 @@ def test_a_confusion_matrix_loses_no_number_on_a_narrow_screen(
     monkeypatch.setenv("COLUMNS", "80")
     counts = [[91 if i == j else 234 * (i == 7 and j == 8) for j in range(classes)] for i in range(classes)]
     screen = Screen(Output())
-    screen.show(_confusion(screen, [f"class {k}" for k in range(classes)], counts))
+    screen.show(confusion_table(screen, [f"class {k}" for k in range(classes)], counts))
     found = capsys.readouterr().out
     assert shown in found
     assert "…" not in found
@@ -119,14 +120,14 @@ def test_a_figure_of_forecasts(here: Path) -> None:
         ("train gap.csv --task forecast", "gap.csv:4: a gap in t, from 2 to 4"),
         ("train hole.csv --task forecast", "hole.csv:3: y is missing"),
         ("train airline.csv --task forecast --target Passengers --quantiles 0.9", "quantiles must rise"),
-        ("train names.tsv --task classify --pool first", "--pool"),
-        ("train names.tsv --task classify --compose net", "--compose is not read by the task classify"),
+        ("train names.tsv --task classify --pool first", "unknown pool 'first'"),
+        ("train names.tsv --task classify --compose net", "--compose belongs to tree; the task here is classify"),
         ("train notabs.txt --task classify", "notabs.txt:1: a line is label TAB text"),
         ("train names.tsv --task tag", "names.tsv: 1 examples are too few to hold some out"),
         ("train names.tsv --task adding", "the task adding makes its own data"),
         ("train names.tsv --task clasify", "unknown task 'clasify'; did you mean 'classify'?"),
         ("eval run other.csv", "other.csv: unknown column 'Passengers'"),
-        ("eval run --beam 2", "--beam is not for the task 'forecast'"),
+        ("eval run --beam 2", "--beam is not for the task forecast"),
         ("predict run trees.txt", "recur: the table"),
     ],
 )

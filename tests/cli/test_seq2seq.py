@@ -113,8 +113,9 @@ def test_resume_goes_on(here: Path, capsys: pytest.CaptureFixture[str], tmp_path
 
 def test_two_files_words_and_bleu(here: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     both = ["words.txt", "backwards.txt"]
+    parts = [word for flag in ("--valid", "--test") for name in both for word in (flag, name)]
     found = json_of(
-        capsys, "train", *both, "--task", "seq2seq", "--valid", ",".join(both), "--test", ",".join(both),
+        capsys, "train", *both, "--task", "seq2seq", *parts,
         "--source-token", "char", "--target-token", "word", *SMALL, "--out", str(tmp_path / "w"),
     )  # fmt: skip
     assert found["valid_word_error_rate"] < 50
@@ -133,7 +134,7 @@ def test_subwords_on_both_sides(here: Path, capsys: pytest.CaptureFixture[str], 
 def test_lines_of_a_label(here: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     options = [*SMALL, "--condition", "both", "--valid", "names.tsv", "--test", "names.tsv"]
     out = str(tmp_path / "n")
-    json_of(capsys, "train", "names.tsv", "--task", "language", "--context", "label", *options, "--out", out)
+    json_of(capsys, "train", "names.tsv", "--task", "conditional", *options, "--out", out)
     for label, ends in (("Vowel", True), ("Other", False)):
         drawn = json_of(capsys, "sample", out, "--label", label, "--samples", "60", "--seed", "1")["samples"]
         assert len(drawn) == 60
@@ -147,7 +148,7 @@ def test_lines_of_a_label(here: Path, capsys: pytest.CaptureFixture[str], tmp_pa
         (["sample", out], "which label? --label, one of: Other, Vowel"),
         (["sample", out, "--label", "Vowels"], "did you mean 'Vowel'"),
         (["sample", out, "--label", "Vowel", "--prompt", "a"], "begin and end by themselves"),
-        (["eval", out, "--beam", "3"], "--beam is not for language models"),
+        (["eval", out, "--beam", "3"], "--beam is not for the task conditional"),
         (["predict", out, "words.txt"], "predicts no lines"),
     ):
         assert run([*arguments, "-q"]) == 2
@@ -161,7 +162,10 @@ def test_lines_of_a_label(here: Path, capsys: pytest.CaptureFixture[str], tmp_pa
         ("train empty-source.tsv --task seq2seq", "empty-source.tsv:1: the source is empty"),
         ("train empty-target.tsv --task seq2seq", "empty-target.tsv:2: the target is empty"),
         ("train pairs.tsv --task seq2sec", "unknown task 'seq2sec'; did you mean 'seq2seq'?"),
-        ("train pairs.tsv --task seq2seq --window 3", "--window is not read by the task seq2seq"),
+        (
+            "train pairs.tsv --task seq2seq --window 3",
+            "--window belongs to forecast and language",
+        ),
         ("train pairs.tsv --task seq2seq --teacher half", "teacher 'half' is not one of"),
         ("train pairs.tsv --task seq2seq --condition aligned", "take --stop source"),
         ("train pairs.tsv --task seq2seq --longest 3", "symbols, and --longest is 3"),

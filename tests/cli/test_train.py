@@ -41,10 +41,10 @@ def test_train_ends_with_what_it_reached(trained: Any) -> None:
     assert trained["run"] == "runs/book"
     assert trained["steps"] == 150
     assert trained["valid_perplexity"] < 6
-    assert trained["baseline_perplexity"] > 1
+    assert trained["baseline"]["value"] > 1
     assert trained["backend"] == ("native" if core else "torch")
     assert trained["parameters"] > 1000
-    assert trained["tokens_per_second"] > 0
+    assert trained["predictions_per_second"] > 0
     files = {path.name for path in Path("runs/book").iterdir()}
     assert {"config.toml", "vocab.json", "model.safetensors", "metrics.jsonl", "resume"} <= files
     entries = [json.loads(line) for line in Path("runs/book/metrics.jsonl").read_text().splitlines()]
@@ -230,8 +230,8 @@ def test_from_python(book: str) -> None:
 
 
 def test_the_curve_falls_and_meets_the_ngram() -> None:
-    drawn = draw([(1.0, 30.0), (2.0, 8.0), (3.0, 3.0)], baseline=4.0)
+    drawn = draw([(1.0, 30.0), (2.0, 8.0), (3.0, 3.0)], 4.0, "6-gram")
     rows = [line.find("●") for line in drawn.splitlines()]
     assert [r for r in rows if r >= 0] == sorted(r for r in rows if r >= 0), "later is further right and lower"
-    assert "n-gram 4.00" in drawn
+    assert "6-gram 4.00" in drawn
     assert drawn.count("●") == 3

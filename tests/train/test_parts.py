@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +12,13 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from recur.errors import OptionError
-from recur.models import LanguageModel, LanguageOptions
-from recur.train.config import Config
-from recur.train.data import load_data
-from recur.train.measure import free_running_gap, mean_loss, perplexity
+from recur.models import LanguageModel
+from recur.models.options import LanguageModelOptions
+from recur.tasks import make_options
+from recur.tasks.language.data import load_data
+from recur.tasks.language.measure import free_running_gap, mean_loss
+from recur.tasks.language.options import LanguageOptions
+from recur.tasks.scores import perplexity
 from recur.train.optimise import Schedule, averages, clip_gradients, make_optimizer, start_averaging
 
 
@@ -64,7 +66,7 @@ def test_clipping_by_norm_and_by_value() -> None:
 
 def test_averaging_starts_where_it_is_told_to() -> None:
     p = nn.Parameter(torch.zeros(1))
-    optimizer = make_optimizer(Config.of(optimizer="asgd", rate=1.0), [p])
+    optimizer = make_optimizer(make_options("adding", {"optimizer": "asgd", "rate": 1.0}), [p])
     seen = []
     for k in range(6):
         if k == 3:
@@ -79,24 +81,24 @@ def test_averaging_starts_where_it_is_told_to() -> None:
 
 
 def test_every_token_is_measured_with_the_state_carried() -> None:
-    model = LanguageModel(9, LanguageOptions(cell="gru", hidden=6, dropout_output=0.5)).double()
+    model = LanguageModel(9, LanguageModelOptions(cell="gru", hidden=6, embedding=0, dropout_output=0.5)).double()
     ids = np.random.default_rng(0).integers(9, size=1200)
     x = torch.from_numpy(np.concatenate([[3], ids[:-1]]))[None]
     expected = cross_entropy(model.eval()(x).logits[0], torch.from_numpy(ids)).item()
     model.train()
-    heard: list[int] = []
-    assert mean_loss(model, ids, first=3, heard=heard.append) == pytest.approx(expected, rel=1e-12)
-    assert sum(heard) == 1200
+    done: list[int] = []
+    assert mean_loss(model, ids, first=3, progress=done.append) == pytest.approx(expected, rel=1e-12)
+    assert sum(done) == 1200
     assert model.training, "it is left as it was"
-    heard.clear()
-    assert mean_loss(model, ids, first=3, lanes=7, heard=heard.append) == pytest.approx(expected, rel=1e-2)
-    assert sum(heard) == 1200
+    done.clear()
+    assert mean_loss(model, ids, first=3, lanes=7, progress=done.append) == pytest.approx(expected, rel=1e-2)
+    assert sum(done) == 1200
     assert perplexity(1e9) == math.inf
 
 
 @torch.no_grad()
 def test_the_gap_between_hearing_the_text_and_hearing_itself() -> None:
-    model = LanguageModel(7, LanguageOptions(cell="lstm", hidden=6)).double()
+    model = LanguageModel(7, LanguageModelOptions(cell="lstm", hidden=6, embedding=0)).double()
     ids = np.random.default_rng(0).integers(7, size=80)
     got = free_running_gap(model, ids, lead=5, steps=3, rows=4)
     model.eval()
@@ -112,36 +114,13 @@ def test_the_gap_between_hearing_the_text_and_hearing_itself() -> None:
     assert math.isnan(free_running_gap(model, ids[:20]))
 
 
-def test_a_configuration_survives_its_file(tmp_path: Path) -> None:
-    config = Config.of(
-        texts=['a "b".txt', "ü.txt"], valid=None, tied=True, epochs=2.5, forget_bias=1.0, bptt="truncated:5"
-    )
-    (tmp_path / "c.toml").write_text(config.to_toml(), encoding="utf-8")
-    assert Config.of(**Config.read_toml(tmp_path / "c.toml")) == config
-
-
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({"rate": 0.0}, "rate must be above 0"),
-        ({"epochs": float("inf")}, "epochs must be above 0"),
-        ({"clip": -1.0}, "clip must not be negative"),
-        ({"batch": 2.5}, "batch must be a whole number"),
-        ({"hiden": 1}, "did you mean 'hidden'"),
-    ],
-)
-def test_a_configuration_out_of_range(fields: dict[str, Any], says: str) -> None:
-    with pytest.raises(OptionError, match=says):
-        Config.of(**fields)
-
-
 def test_files_given_for_validation_and_test_leave_the_rest_to_training(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).write_text(f"{name} {name}\n" * 50)
     a, b, c = (str(tmp_path / name) for name in "abc")
-    whole = load_data(Config.of(texts=a, valid=b, test=c))
+    whole = load_data(LanguageOptions(texts=(a,), valid=(b,), test=(c,)))
     assert len(whole.train) == 200
     assert whole.valid_text.text().startswith("b b")
-    part = load_data(Config.of(texts=a, valid=b))
+    part = load_data(LanguageOptions(texts=(a,), valid=(b,)))
     assert 180 < len(part.train) < 200
     assert "b" not in part.vocab.ids, "the vocabulary is the training text's"

@@ -16,10 +16,10 @@ import torch
 
 from recur.cells import cell_names
 from recur.errors import RunError, TrainingError
-from recur.train.config import Config
-from recur.train.data import load_data
-from recur.train.loop import Trainer
-from recur.train.run import Run
+from recur.run import Run
+from recur.tasks import open_predictor, task_of_run
+from recur.train import Trainer
+from tests.training import begin, ignore, reopen, stop_after
 
 TEXT = "the network reads a word and the word is kept\na state is a word that the network keeps\n" * 40
 SMALL: dict[str, Any] = {"hidden": 8, "batch": 4, "window": 10, "threads": 1, "measure": 0.3, "baseline": False}
@@ -32,35 +32,14 @@ def book(tmp_path: Path) -> str:
 
 
 def make(path: Path, book: str, **fields: Any) -> Trainer:
-    config = Config.of(texts=book, **{**SMALL, **fields})
-    data = load_data(config)
-    return Trainer(Run.create(path, config, data.vocab), data)
-
-
-def reopen(path: Path) -> Trainer:
-    run = Run.open(path)
-    trainer = Trainer(run, load_data(run.config, run.vocab))
-    trainer.restore()
-    return trainer
-
-
-def stop_after(trainer: Trainer, step: int) -> None:
-    """Stop as Ctrl-C does."""
-    ordinary = trainer._one
-
-    def watched(batch: Any) -> None:
-        ordinary(batch)
-        trainer.stopping = trainer.step >= step
-
-    trainer._one = watched  # type: ignore[method-assign]
-    trainer.train()
+    return begin(path, texts=book, **{**SMALL, **fields})
 
 
 def assert_same(a: Trainer, b: Trainer) -> None:
     assert a.step == b.step
     for (name, x), y in zip(a.model.state_dict().items(), b.model.state_dict().values(), strict=True):
         assert torch.equal(x, y), name
-    assert torch.equal(a.run.load_model().bias, b.run.load_model().bias), "the best weights too"
+    assert torch.equal(*(open_predictor([t.run.path], "cpu").model.bias for t in (a, b))), "the best weights too"
 
     def numbers(t: Trainer) -> list[Any]:
         return [(m["step"], m["valid_loss"]) for m in t.run.metrics()]
@@ -109,7 +88,7 @@ def test_every_way_of_training_goes_on_exactly(fields: dict[str, Any], at: int, 
 def test_two_runs_with_one_seed_are_equal_and_another_seed_is_not(book: str, tmp_path: Path) -> None:
     a, b, c = (make(tmp_path / str(k), book, steps=10, dropout_output=0.2, seed=s) for k, s in enumerate((1, 1, 2)))
     for trainer in (a, b, c):  # each draws from where its own seed left off
-        torch.manual_seed(trainer.config.seed)
+        torch.manual_seed(trainer.options.seed)
         trainer.train()
     assert_same(a, b)
     assert not torch.equal(a.model.bias, c.model.bias)
@@ -120,22 +99,15 @@ def test_killed_at_any_moment_it_goes_on(book: str, tmp_path: Path) -> None:
     straight = make(tmp_path / "straight", book, steps=300)
     straight.train()
     code = f"""
-import sys
+import shutil
 from pathlib import Path
-from recur.train.config import Config
-from recur.train.data import load_data
-from recur.train.loop import Trainer
-from recur.train.run import Run
+from tests.training import begin, reopen
 path = Path({str(tmp_path / "killed")!r})
 if (path / "resume" / "latest.json").exists():
-    run = Run.open(path)
-    trainer = Trainer(run, load_data(run.config, run.vocab))
-    trainer.restore()
+    trainer = reopen(path)
 else:
-    config = Config.of(texts={book!r}, steps=300, checkpoint=0.0, **{SMALL!r})
-    data = load_data(config)
-    run = Run.open(path) if (path / "config.toml").exists() else Run.create(path, config, data.vocab)
-    trainer = Trainer(run, data)
+    shutil.rmtree(path, ignore_errors=True)  # killed before its first checkpoint
+    trainer = begin(path, texts={book!r}, steps=300, checkpoint=0.0, **{SMALL!r})
 trainer.train()
 """
     draw = torch.Generator().manual_seed(4)
@@ -162,7 +134,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(book: str, tmp_
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     run = Run.open(tmp_path / "b")
-    trainer = Trainer(run, load_data(run.config, run.vocab))
+    task = task_of_run(run)
+    trainer = Trainer(run, task, task.read(run.vocabs), ignore)
     (complaint,) = trainer.restore()
     assert newest["file"] in complaint
     assert "damaged" in complaint
@@ -176,7 +149,7 @@ def test_what_a_run_lacks_is_said(book: str, tmp_path: Path) -> None:
         Run.open(tmp_path)
     trainer = make(tmp_path / "a", book, steps=4)
     with pytest.raises(RunError, match="has no model.safetensors yet"):
-        trainer.run.load_model()
+        open_predictor([tmp_path / "a"])
     with pytest.raises(RunError, match="has no checkpoint to go on from"):
         trainer.restore()
     trainer.train()
@@ -184,7 +157,7 @@ def test_what_a_run_lacks_is_said(book: str, tmp_path: Path) -> None:
         make(tmp_path / "a", book, steps=4)
     (tmp_path / "a" / "model.safetensors").write_bytes(b"torn")
     with pytest.raises(RunError, match="model.safetensors is damaged"):
-        trainer.run.load_model()
+        open_predictor([tmp_path / "a"])
 
 
 def test_a_vocabulary_that_does_not_fit_the_weights(book: str, tmp_path: Path) -> None:
@@ -195,7 +168,7 @@ def test_a_vocabulary_that_does_not_fit_the_weights(book: str, tmp_path: Path) -
     content["counts"].append(1)
     (tmp_path / "a" / "vocab.json").write_text(json.dumps(content))
     with pytest.raises(RunError, match="does not fit config.toml and a vocabulary of"):
-        Run.open(tmp_path / "a").load_model()
+        open_predictor([tmp_path / "a"])
 
 
 # What can go wrong while training -------------------------------------------------------------------------
@@ -203,7 +176,7 @@ def test_a_vocabulary_that_does_not_fit_the_weights(book: str, tmp_path: Path) -
 
 def test_an_exploding_loss_stops_with_advice_and_keeps_the_best(book: str, tmp_path: Path) -> None:
     trainer = make(tmp_path / "a", book, cell="elman-relu", steps=300, rate=50.0, clip=0.0, warmup=0, optimizer="sgd")
-    with pytest.raises(TrainingError, match=r"training came apart at step \d+.*--clip.*--rate.*--on-nan skip"):
+    with pytest.raises(TrainingError, match=r"training diverged at step \d+.*--clip.*--rate.*--on-nan skip"):
         trainer.train()
 
 

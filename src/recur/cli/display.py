@@ -1,5 +1,5 @@
-"""Training as a person watches it: numbers, a curve against the baseline, a sample. On a terminal it is redrawn in place;
-elsewhere each measurement is a line."""
+"""Training as a person watches it: numbers, a curve against the baseline, a sample. On a terminal it is redrawn in
+place; elsewhere each measurement is a line."""
 
 from __future__ import annotations
 

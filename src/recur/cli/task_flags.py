@@ -145,12 +145,13 @@ def flag_app(task: str | None, fields: Mapping[str, object], begin: Begin, examp
         default_parameter=Parameter(negative_iterable=(), consume_multiple=False),
     )
     app.default(run)
+    app["--help"].group = (RUN,)
     return app
 
 
 def explain(error: UnknownOptionError, task: str) -> str | None:
     """What to say of a flag that this task does not have, if another task has it."""
-    keyword = error.token.keyword or ""
+    keyword = error.token.keyword or error.token.value
     name = keyword.removeprefix("--").removeprefix("no-").replace("-", "_")
     owned = any(name in options_class(other).names() for other in task_names())
     return refusal(task, name, keyword) if owned else None
@@ -219,9 +220,8 @@ def _default(cls: type[Options], name: str) -> str:
     value = cls.default(name)
     if isinstance(value, bool):
         return "on" if value else "off"
-    if isinstance(value, tuple):
-        return " ".join(map(str, value))
-    return "" if value is None else str(value)
+    values = value if isinstance(value, tuple) else () if value is None else (value,)
+    return " ".join(f"{item:g}" if isinstance(item, float) else str(item) for item in values)
 
 
 def _texts_help(task: str | None) -> str:
@@ -236,8 +236,8 @@ def _about(task: str | None) -> str:
         return f"Task {task}. {_first_line(options_class(task))}"
     listed = "\n".join(f"  {name:<12} {_first_line(options_class(name))}" for name in task_names())
     return (
-        "Learn a model from a file. The run is a folder: stop it at any moment, with Ctrl-C or worse, and `recur resume` "
-        f"goes on from there.\n\nTasks, each with options and defaults of its own:\n\n{listed}\n\n"
+        "Learn a model from a file. The run is a folder: stop it at any moment, with Ctrl-C or worse, and "
+        f"`recur resume` goes on from there.\n\nTasks, each with options and defaults of its own:\n\n{listed}\n\n"
         "recur train --task NAME --help shows them; what follows is common."
     )
 

@@ -64,9 +64,7 @@ def start(screen: Screen, options: TaskOptions, out: Path | None, tensorboard: b
     watch(screen, lambda callback, stop: train_run(options, out, callback, stop), tensorboard)
 
 
-def watch(
-    screen: Screen, run: Callable[[Callback, threading.Event], Outcome], tensorboard: bool = False
-) -> None:
+def watch(screen: Screen, run: Callable[[Callback, threading.Event], Outcome], tensorboard: bool = False) -> None:
     """Train on the screen; Ctrl-C saves and says how to go on."""
     from recur.cli.display import Display
 

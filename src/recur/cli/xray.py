@@ -50,8 +50,8 @@ def xray(
     """
     from recur.files import write_atomically
     from recur.probes import xray as look
-    from recur.text import Corpus
     from recur.tasks import open_predictor
+    from recur.text import Corpus
 
     screen = Screen(common)
     if tokens < 8:

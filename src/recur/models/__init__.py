@@ -42,4 +42,5 @@ _NAMES = {
 }
 
 __all__ = list(_NAMES)
-__getattr__ = lazy(__name__, _NAMES)
+if not TYPE_CHECKING:
+    __getattr__ = lazy(__name__, _NAMES)

@@ -9,7 +9,6 @@ relative to ℓ_t, the mean of the last season, so that a trend does not carry a
 
 from __future__ import annotations
 
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout

@@ -60,16 +60,10 @@ class EmbeddingOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StackOptions(SequenceOptions, EmbeddingOptions):
-    """Tokens in, layers above them: what language models and readers share."""
+class DropoutOptions(Options):
+    """The places of dropout in a stack of layers."""
 
     title = "Regularisation"
-
-    residual: bool = False
-    """Each layer above the first adds its input to its output."""
-
-    initial: str = "zero"
-    """Where sequences start: zero, random:σ or learned."""
 
     dropout_embedding: Share = 0.0
     """Drop whole tokens of the embedding."""
@@ -88,6 +82,19 @@ class StackOptions(SequenceOptions, EmbeddingOptions):
 
     variational: bool = False
     """One dropout mask for a whole sequence; else one for each step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackOptions(SequenceOptions, EmbeddingOptions, DropoutOptions):
+    """Tokens in, layers above them: what language models and readers share."""
+
+    title = "Network"
+
+    residual: bool = False
+    """Each layer above the first adds its input to its output."""
+
+    initial: str = "zero"
+    """Where sequences start: zero, random:σ or learned."""
 
 
 @dataclass(frozen=True, kw_only=True)

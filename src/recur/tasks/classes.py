@@ -71,7 +71,7 @@ def confusion(targets: Sequence[int], predictions: Sequence[int], classes: int) 
 
 
 def class_scores(table: Table) -> Metrics:
-    """Accuracy, and F1 = 2 · right / (predicted + occurring) averaged over the classes that occur, each counted alike."""
+    """Accuracy, and F1 = 2 · right / (predicted + occurring) averaged over the classes that occur."""
     right, predicted, occurring = np.diag(table), table.sum(0), table.sum(1)
     there = predicted + occurring > 0
     f1 = 2 * right[there] / (predicted + occurring)[there]

@@ -19,6 +19,7 @@ OptionsT = TypeVar("OptionsT", bound=TaskOptions)
 DataT = TypeVar("DataT", bound="Data")
 ModelT = TypeVar("ModelT", bound=nn.Module)
 BatchT = TypeVar("BatchT")
+BatchT_co = TypeVar("BatchT_co", covariant=True)
 
 
 class Data(Protocol):
@@ -74,10 +75,10 @@ class Baseline(NamedTuple):
     """On the scale of the task's `curve`."""
 
 
-class Batches(Protocol[BatchT]):
+class Batches(Protocol[BatchT_co]):
     """What is learned from, epoch by epoch; the batches of an epoch are drawn from (seed, epoch) alone."""
 
-    def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[BatchT]:
+    def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[BatchT_co]:
         """One epoch without its first batches, the same each time."""
 
     def __len__(self) -> int:
@@ -179,7 +180,9 @@ class Predictor(Generic[ModelT]):
             raise OptionError(f"runs of the task {task.name} do not serve as one model; name one run")
         for other in runs[1:]:
             if other.task != self.run.task or other.vocabs != self.run.vocabs:
-                raise OptionError(f"{other.path} and {self.run.path} differ in task or vocabulary: they are not one model")
+                raise OptionError(
+                    f"{other.path} and {self.run.path} differ in task or vocabulary: they are not one model"
+                )
         self.models = [self._load(run) for run in runs]
 
     def _load(self, run: Run) -> ModelT:

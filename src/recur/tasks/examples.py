@@ -63,9 +63,7 @@ class Shuffled(Generic[Item, BatchT]):
             yield self.collate([self.items[i] for i in order[k * self.batch : (k + 1) * self.batch]])
 
 
-def in_order(
-    items: Sequence[Item], rows: int, collate: Callable[[Sequence[Item]], BatchT]
-) -> Iterator[BatchT]:
+def in_order(items: Sequence[Item], rows: int, collate: Callable[[Sequence[Item]], BatchT]) -> Iterator[BatchT]:
     """Every example once, as they stand, to measure on."""
     for at in range(0, len(items), rows):
         yield collate(items[at : at + rows])

@@ -1,4 +1,4 @@
-"""Options that tasks share, in groups. A task's own dataclass inherits the groups it reads, and sets its own defaults."""
+"""Options that tasks share, in groups. A task's own dataclass inherits those it reads, and sets its own defaults."""
 
 from __future__ import annotations
 

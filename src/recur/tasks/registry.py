@@ -61,10 +61,12 @@ def name_of(options: TaskOptions) -> str:
 def make_options(task: str, fields: Mapping[str, object], where: str = "") -> TaskOptions:
     """Options of a task from whatever door they come through; what belongs to another task is refused by name."""
     cls = options_class(task)
-    for name in fields:
+    for name, value in fields.items():
+        if name == "texts" and "texts" not in cls.names():
+            raise OptionError(f"{where}the task {task} makes its own data; leave {value} out")
         if name not in cls.names():
             raise OptionError(where + refusal(task, name))
-    return cls(**fields)
+    return cls(**dict[str, Any](fields))
 
 
 def refusal(task: str, name: str, flag: str = "") -> str:

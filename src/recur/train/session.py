@@ -111,9 +111,7 @@ def _run(trainer: Trainer, baseline: Baseline | None, callback: Callback) -> Out
     return Outcome(run, task, summary, trainer.stopped)
 
 
-def _with_threads(
-    task: Task[Any, Any, Any, Any], data: Any, options: TaskOptions, callback: Callback
-) -> TaskOptions:
+def _with_threads(task: Task[Any, Any, Any, Any], data: Any, options: TaskOptions, callback: Callback) -> TaskOptions:
     """Options with a number of threads: the fastest now, which the run keeps, since another one rounds otherwise."""
     model = task.new_model(data.vocabs)
     if options.threads or options.device != "cpu":

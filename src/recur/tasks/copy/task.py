@@ -49,7 +49,9 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger]):
 
     def describe(self, data: Generated[Messages]) -> str:
         forgetful = MESSAGE * math.log(SYMBOLS) / (self.length + 2 * MESSAGE)
-        return f"{MESSAGE} symbols to recall after {self.length} steps; remembering nothing has a loss of {forgetful:.4f}"
+        return (
+            f"{MESSAGE} symbols to recall after {self.length} steps; remembering nothing has a loss of {forgetful:.4f}"
+        )
 
     def baseline(self, data: Generated[Messages]) -> Baseline:
         return Baseline("remembering nothing", 1 - 1 / SYMBOLS)

@@ -8,7 +8,7 @@ from typing import Any
 from recur.errors import OptionError, TextError
 from recur.models import Forecaster
 from recur.run import Run
-from recur.series import Rolling, parse_table, to_beat, together
+from recur.series import Rolling, baselines, mean_scores, parse_table
 from recur.series.figure import draw
 from recur.tasks.classes import classes_of
 from recur.tasks.contract import Predictor
@@ -40,12 +40,16 @@ class SeriesForecaster(Predictor[Forecaster]):
             if n <= max(lags, task.season):
                 raise OptionError(f"{table.name} has {len(table)} values, too few to hold out {task.holdout} of them")
             results.append(task.rolled(self.model, table, max(n - task.holdout, task.season + 1)))
-            for name, rolled in to_beat(table, n, task.horizon, task.season, lags).items():
+            for name, rolled in baselines(table, n, task.horizon, task.season, lags).items():
                 others.setdefault(name, []).append(rolled)
-        found = {"model": self.name, **together(results), "origins": sum(len(table) - r.first for table, r in zip(tables, results, strict=True))}
+        found = {
+            "model": self.name,
+            **mean_scores(results),
+            "origins": sum(len(table) - r.first for table, r in zip(tables, results, strict=True)),
+        }
         if "coverage" in found:
             found["nominal_coverage"] = self.model.quantiles[-1] - self.model.quantiles[0]
-        found["beside"] = [{"model": name, **together(rolled)} for name, rolled in others.items()]
+        found["beside"] = [{"model": name, **mean_scores(rolled)} for name, rolled in others.items()]
         if figure is not None:
             draw(tables[0], results[0], str(figure))
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import pairwise
 from statistics import median
 
 HOUR, DAY = 3600.0, 86400.0
@@ -29,7 +30,7 @@ def guess_season(dates: Sequence[str], values: int) -> int:
     times = [time for date in dates[:200] if (time := _parsed(date)) is not None]
     if len(times) < 3 or len(times) < min(len(dates), 200):
         return 1
-    step = median((b - a).total_seconds() for a, b in zip(times, times[1:], strict=False))
+    step = median((b - a).total_seconds() for a, b in pairwise(times))
     season = next((steps for low, high, steps in SEASONS if low <= step <= high), 1)
     return season if season * WHOLE_SEASONS <= values else 1
 

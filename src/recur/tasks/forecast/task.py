@@ -12,7 +12,7 @@ from torch import Tensor
 from recur.errors import OptionError, TextError
 from recur.models import Forecaster
 from recur.run import Run, Vocabs
-from recur.series import Rolling, Scale, SeriesTable, known_ahead, read_table, roll, to_beat, together
+from recur.series import Rolling, Scale, SeriesTable, baselines, known_ahead, mean_scores, read_table, roll
 from recur.tasks.classes import names_vocab
 from recur.tasks.contract import Baseline, Moment, Predictor, Task, TrainingStep, Validation
 from recur.tasks.examples import Shuffled
@@ -125,10 +125,10 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, CropBatch]):
         rolled: dict[str, list[Rolling]] = {}
         for table in seen:
             n = len(table) - self.holdout
-            for name, result in to_beat(table, n, self.horizon, self.season, 0).items():
+            for name, result in baselines(table, n, self.horizon, self.season, 0).items():
                 if name.endswith("naive"):
                     rolled.setdefault(name, []).append(result)
-        values = {name: float(together(results)["mase"]) for name, results in rolled.items()}
+        values = {name: float(mean_scores(results)["mase"]) for name, results in rolled.items()}
         best = min(values, key=lambda name: values[name])
         return Baseline(best, values[best])
 
@@ -153,7 +153,7 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, CropBatch]):
 
     def validate(self, model: Forecaster, data: SeriesData) -> Validation:
         seen = [self._without_test(table) for table in data.tables]
-        scores = together([self.rolled(model, table, len(table) - self.holdout) for table in seen])
+        scores = mean_scores([self.rolled(model, table, len(table) - self.holdout) for table in seen])
         named = ("mase", "smape", "pinball", "coverage")
         metrics = {f"valid_{name}": scores[name] for name in named if name in scores}
         return Validation(scores.get("pinball_scaled", scores["mase"]), metrics, f"valid MASE {scores['mase']:.3f}")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from recur.errors import TextError
+from recur.tasks.language.options import LanguageOptions
 from recur.text import BOS, EOS, Corpus, Stream, Vocab, encoded, fit_vocab
 from recur.text.tokens import Ids
-from recur.tasks.language.options import LanguageOptions
 
 IN_MEMORY = 50_000_000
 """Texts of more characters are encoded to disk and mapped."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -46,7 +45,9 @@ class Transducer(Predictor[Seq2Seq]):
                 return
             sources = [self._encode(line) for line in batch]
             for line, found in zip(batch, self._write(sources, **options), strict=True):
-                made = [{"output": self.run.vocabs["target"].decode(w.ids), "score": w.score, "cut": w.cut} for w in found]
+                made = [
+                    {"output": self.run.vocabs["target"].decode(w.ids), "score": w.score, "cut": w.cut} for w in found
+                ]
                 unknown = list(self.run.vocabs["source"].unknown_tokens(line))
                 yield {"input": line, **made[0], "unknown": unknown, "nbest": made}
 
@@ -82,7 +83,7 @@ class Transducer(Predictor[Seq2Seq]):
         return search(writer, beam, nbest, length_penalty)
 
     @torch.no_grad()
-    def _writer(self, source: Tensor, lengths: Tensor) -> Writer:
+    def _writer(self, source: Tensor, lengths: Tensor) -> Writer[Any]:
         writers = [model.writer(source.to(self.device), lengths) for model in self.models]
         return writers[0] if len(writers) == 1 else Ensemble(writers)
 

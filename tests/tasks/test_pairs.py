@@ -1,4 +1,4 @@
-"""Pairs: read, refused, split and batched; and how written ones are judged."""
+"""Pairs: read, refused, split and batched; and how predictions ones are judged."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from nltk.translate.bleu_score import corpus_bleu
 
 from recur.errors import TextError
+from recur.tasks.examples import Shuffled, split
+from recur.tasks.options import SplitOptions
+from recur.tasks.pairs import pair_batch, pair_size
+from recur.tasks.scores import bleu, edit_distance, error_rates
 from recur.text import read_pairs
-from recur.train.config import Config
-from recur.train.pairs import PairBatches, batch_of, split_pairs
-from recur.train.scores import bleu, edit_distance, error_rates
 
 
 def write(folder: Path, name: str, text: str) -> str:
@@ -58,22 +59,22 @@ def test_two_files_of_different_length(tmp_path: Path) -> None:
 
 def test_parts_are_held_out_at_random_and_disjoint(tmp_path: Path) -> None:
     table = write(tmp_path, "a.tsv", "".join(f"{k:03}\tx\n" for k in range(200)))
-    parts = split_pairs(Config.of(texts=table))
+    parts = split(SplitOptions(texts=(table,)), read_pairs)
     assert [len(part) for part in parts] == [180, 10, 10]
     assert len({pair.source for part in parts for pair in part}) == 200
-    assert parts == split_pairs(Config.of(texts=table, seed=3)), "whatever the seed of training"
+    assert parts == split(SplitOptions(texts=(table,)), read_pairs), "the same each time"
     assert [pair.source for pair in parts[1]] != sorted(pair.source for pair in parts[1])
     other = write(tmp_path, "b.tsv", "v\tx\n")
-    train, valid, test = split_pairs(Config.of(texts=table, valid=other))
+    train, valid, test = split(SplitOptions(texts=(table,), valid=(other,)), read_pairs)
     assert (len(train), [pair.source for pair in valid], len(test)) == (190, ["v"], 10)
-    with pytest.raises(TextError, match="1 pairs are too few .* give --valid and --test"):
-        split_pairs(Config.of(texts=other))
+    with pytest.raises(TextError, match="1 examples are too few .* give --valid and --test"):
+        split(SplitOptions(texts=(other,)), read_pairs)
 
 
 def test_an_epoch_has_every_pair_once_and_is_the_same_again() -> None:
     draw = np.random.default_rng(0)
     pairs = [(np.full(draw.integers(1, 9), k + 4), np.full(draw.integers(1, 9), k + 4)) for k in range(103)]
-    stream = PairBatches(pairs, 8, seed=2)
+    stream = Shuffled(pairs, 8, 2, pair_batch, pair_size)
     first, again, other = (list(stream.batches(epoch)) for epoch in (0, 0, 1))
     assert len(first) == len(stream) == 13
     assert sorted(int(k) - 4 for batch in first for k in batch.source[:, 0]) == list(range(103))
@@ -82,7 +83,7 @@ def test_an_epoch_has_every_pair_once_and_is_the_same_again() -> None:
         a.target.equal(b.target) for a, b in zip(first, other, strict=True) if a.target.shape == b.target.shape
     )
     assert all(a.source.equal(b.source) for a, b in zip(stream.batches(0, skip=5), first[5:], strict=True))
-    batch = batch_of(pairs[:3])
+    batch = pair_batch(pairs[:3])
     assert [int((row != 1).sum()) for row in batch.target] == batch.lengths.tolist()
 
 
@@ -103,18 +104,20 @@ def test_distance_by_its_definition(a: str, b: str) -> None:
 
 
 def test_error_rates() -> None:
-    wanted, written = [["a", "b"], ["c"], ["d", "e", "f"]], [["a", "b"], [], ["d", "x", "f", "g"]]
-    found = error_rates(wanted, written)
+    targets, predictions = [["a", "b"], ["c"], ["d", "e", "f"]], [["a", "b"], [], ["d", "x", "f", "g"]]
+    found = error_rates(targets, predictions)
     assert found["word_error_rate"] == pytest.approx(100 * 2 / 3)
     assert found["symbol_error_rate"] == pytest.approx(100 * 3 / 6)
 
 
 def test_bleu_is_what_nltk_has() -> None:
     draw = np.random.default_rng(1)
-    wanted = [[str(k) for k in draw.integers(6, size=draw.integers(4, 12))] for _ in range(30)]
-    written = [[w if draw.random() < 0.8 else "9" for w in row[: draw.integers(4, len(row) + 1)]] for row in wanted]
-    expected = 100 * corpus_bleu([[row] for row in wanted], written)
-    assert bleu(wanted, written) == pytest.approx(expected, rel=1e-9)
+    targets = [[str(k) for k in draw.integers(6, size=draw.integers(4, 12))] for _ in range(30)]
+    predictions = [
+        [w if draw.random() < 0.8 else "9" for w in row[: draw.integers(4, len(row) + 1)]] for row in targets
+    ]
+    expected = 100 * corpus_bleu([[row] for row in targets], predictions)
+    assert bleu(targets, predictions) == pytest.approx(expected, rel=1e-9)
     assert 10 < expected < 90
-    assert bleu(wanted, wanted) == pytest.approx(100)
+    assert bleu(targets, targets) == pytest.approx(100)
     assert bleu([["a", "b"]], [["a", "b"]]) == 0.0, "no four words in a row"

@@ -1,0 +1,129 @@
+"""Options of tasks: one check for every door, defaults of their own, files, and what belongs to whom."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recur.errors import OptionError
+from recur.options import documentation, hints
+from recur.tasks import config_text, make_options, name_of, options_class, read_config, task_names
+
+EVERY = ["adding", "classify", "conditional", "copy", "forecast", "language", "seq2seq", "tag", "tree"]
+
+
+def test_tasks_are_the_folders() -> None:
+    assert list(task_names()) == EVERY
+    for task in EVERY:
+        assert name_of(options_class(task)()) == task
+
+
+@pytest.mark.parametrize("task", EVERY)
+def test_every_option_has_help_and_its_default_passes_the_check(task: str) -> None:
+    cls = options_class(task)
+    assert set(hints(cls)) <= set(documentation(cls)), "a field without a docstring"
+    for name in cls.names():
+        assert getattr(cls(), name) == cls.default(name)
+
+
+def test_options_need_no_torch() -> None:
+    code = "import sys; from recur.tasks import options_class, task_names; [options_class(n) for n in task_names()]; "
+    assert (
+        subprocess.run([sys.executable, "-c", code + "sys.exit('torch' in sys.modules)"], check=False).returncode == 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "fields", "says"),
+    [
+        ("language", {"rate": 0.0}, "rate must be above 0, got 0.0"),
+        ("language", {"rate": float("nan")}, "rate must be above 0"),
+        ("language", {"epochs": float("inf")}, "epochs must be above 0, got inf"),
+        ("language", {"clip": -1.0}, "clip must not be negative, got -1.0"),
+        ("language", {"batch": 2.5}, "batch must be a whole number ≥ 1"),
+        ("language", {"batch": True}, "batch must be a whole number ≥ 1"),
+        ("language", {"batch": "16"}, "batch must be a whole number ≥ 1"),
+        ("language", {"tied": 1}, "tied must be true or false, got 1"),
+        ("language", {"cell": 3}, "cell must be text, got 3"),
+        ("language", {"texts": 7}, "texts must be text, got 7"),
+        ("language", {"texts": None}, "texts must be a list, got None"),
+        ("language", {"optimizer": "lion"}, "unknown optimizer 'lion'; known: adam, adamw, asgd, sgd"),
+        ("language", {"token": "char "}, "unknown token 'char '; did you mean 'char'?"),
+        ("language", {"dropout_output": 1.5}, r"dropout_output must lie in 0 … 1, got 1.5"),
+        ("language", {"seed": -1}, "seed must be a whole number ≥ 0"),
+        ("language", {"tied": True, "embedding": 0}, "tied weights need an embedding"),
+        ("language", {"jitter": True, "partition": "random"}, "jitter is for the sequential partition"),
+        ("seq2seq", {"smoothing": 1.0}, "smoothing must lie in 0 … 1, and below 1"),
+        ("seq2seq", {"embedding": 0}, "embedding must be a whole number ≥ 1"),
+        ("seq2seq", {"condition": "none", "attention": "none"}, "leave nothing to know the source by"),
+        ("forecast", {"quantiles": [0.9, 0.5]}, "quantiles must rise inside 0 … 1"),
+        ("forecast", {"quantiles": ["half"]}, "quantiles must be a number, got 'half'"),
+        ("forecast", {"lags": 3, "cell": "lstm"}, "--cell is for a state; --lags 3 has none"),
+        ("adding", {"length": 1}, "at least 2 numbers"),
+        ("conditional", {"stop": "source"}, "a label has no length"),
+        ("langage", {}, "unknown task 'langage'; did you mean 'language'?"),
+        ("language", {"hiden": 1}, "unknown option 'hiden'; did you mean 'hidden'?"),
+        ("language", {"horizon": 3}, "--horizon belongs to forecast; the task here is language"),
+        ("seq2seq", {"window": 20}, "--window belongs to forecast and language; the task here is seq2seq"),
+        ("tree", {"cell": "gru"}, "--cell belongs to adding, classify, conditional, .* and tag; the task here is tree"),
+        ("adding", {"texts": "a.txt"}, "the task adding makes its own data; leave a.txt out"),
+    ],
+)
+def test_what_is_wrong_is_said_once_for_all_doors(task: str, fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        make_options(task, fields)
+
+
+def test_values_are_held_as_their_types() -> None:
+    options: Any = make_options(
+        "language", {"texts": Path("a.txt"), "rate": 1, "hidden": np.int64(8), "valid": ["v.txt"], "forget_bias": 2}
+    )
+    assert options.texts == ("a.txt",)
+    assert (options.rate, type(options.rate)) == (1.0, float)
+    assert (options.hidden, type(options.hidden)) == (8, int)
+    assert options.valid == ("v.txt",)
+    assert options.forget_bias == 2.0
+
+
+def test_what_is_left_open_is_settled_once() -> None:
+    cls = options_class("language")
+    on_cpu, on_gpu = cls().settled("cpu"), cls().settled("cuda")
+    assert (on_cpu.batch, on_gpu.batch) == (cls.cpu_batch, cls.gpu_batch)
+    assert on_cpu.minutes == cls.default_minutes == 1.0
+    assert on_cpu.weight_decay == cls.adamw_decay
+    assert cls(optimizer="sgd").settled("cpu").weight_decay == 0.0
+    assert cls(steps=3).settled("cpu").minutes is None
+    assert cls(batch=5, minutes=7).settled("cuda").batch == 5
+    assert all(options_class(task).default_minutes == 2.0 for task in EVERY if task != "language")
+
+
+def test_options_survive_their_file(tmp_path: Path) -> None:
+    options: Any = make_options(
+        "forecast",
+        {"texts": ['a "b".csv', "/abs/ü.csv"], "quantiles": (0.2, 0.5), "epochs": 2.5, "forget_bias": 1.0, "date": "t"},
+    )
+    (tmp_path / "c.toml").write_text(config_text(options, tmp_path), encoding="utf-8")
+    fields = read_config(tmp_path / "c.toml")
+    assert fields.pop("task") == "forecast"
+    again: Any = make_options("forecast", fields)
+    assert [Path(name).resolve() for name in again.texts] == [Path(name).resolve() for name in options.texts]
+    assert again.changed(texts=()) == options.changed(texts=())
+
+
+def test_paths_in_a_configuration_are_relative_to_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("inner").mkdir()
+    content = 'texts = ["book.txt", "pydoc"]\nvalid = "../v.txt"\ncell = "mine.py:Cell"\n'
+    Path("inner/c.toml").write_text(content)
+    fields = read_config(Path("inner/c.toml"))
+    assert fields["texts"] == ["inner/book.txt", "pydoc"]
+    assert fields["valid"] == ["v.txt"]
+    assert fields["cell"] == "inner/mine.py:Cell"
+    options = make_options("language", fields)
+    assert 'cell = "../inner/mine.py:Cell"' in config_text(options, Path("runs"))
+    assert 'texts = ["../inner/book.txt", "pydoc"]' in config_text(options, Path("runs"))

@@ -1,0 +1,49 @@
+"""Runs for tests: begun, stopped as Ctrl-C stops them, and opened again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from recur.run import Run
+from recur.tasks import config_text, make_options, task_class, task_of_run
+from recur.train import Event, Trainer
+
+
+def ignore(event: Event) -> None:
+    """For tests that look at the run, not at what is told on the way."""
+
+
+def begin(path: Path, task: str = "language", **fields: Any) -> Trainer:
+    """A run at its first step."""
+    cls = task_class(task)
+    made = cls(cls.settle(make_options(task, fields)))
+    data = made.read()
+    run = Run.create(path, task, config_text(made.options, path), data.vocabs)
+    return Trainer(run, made, data, ignore)
+
+
+def reopen(path: Path) -> Trainer:
+    """The same run where its newest checkpoint is."""
+    trainer = _at_start(path)
+    trainer.restore()
+    return trainer
+
+
+def _at_start(path: Path) -> Trainer:
+    run = Run.open(path)
+    task = task_of_run(run)
+    return Trainer(run, task, task.read(run.vocabs), ignore)
+
+
+def stop_after(trainer: Trainer, step: int) -> None:
+    """Stop as Ctrl-C does."""
+    ordinary = trainer._train_on
+
+    def watched(batch: Any) -> None:
+        ordinary(batch)
+        if trainer.step >= step:
+            trainer.stop.set()
+
+    trainer._train_on = watched  # type: ignore[method-assign]
+    trainer.train()
