@@ -25,8 +25,10 @@ import numpy as np
 
 from recur.errors import TextError
 from recur.files import replacing
-from recur.ngram.model import Floats, Level, NGram
-from recur.text.tokens import BOS, SPECIALS, Ids, Tokenizer, Words
+from recur.ngram.model import Level, NGram
+from recur.text.arrays import Floats, Ids
+from recur.text.specials import BOS, SPECIALS
+from recur.text.tokens import Tokenizer, Words
 from recur.text.vocab import Vocab
 
 _TO_ARPA = {"<bos>": "<s>", "<eos>": "</s>"}
@@ -111,7 +113,7 @@ def _parse(lines: Iterator[str], name: str, tokenizer: Tokenizer) -> NGram:
     singles = [_special(t) or (_unescape(t) if escaped else t) for t in tables[0][1]]
     others = [t for t in singles if t not in SPECIALS]
     vocab = Vocab((*SPECIALS, *others), (1,) * (len(others) + 4), tokenizer)
-    V, ids = len(vocab), {written: vocab.ids[t] for written, t in zip(tables[0][1], singles, strict=True)}
+    K, ids = len(vocab), {written: vocab.ids[t] for written, t in zip(tables[0][1], singles, strict=True)}
     if len(set(singles)) != len(singles):
         raise TextError(f"{name}: a token stands twice in \\1-grams:")
 
@@ -123,7 +125,7 @@ def _parse(lines: Iterator[str], name: str, tokenizer: Tokenizer) -> NGram:
             raise TextError(f"{name}: {error} stands in \\{k}-grams but not in \\1-grams") from None
         except ValueError:
             raise TextError(f"{name}: not every row of \\{k}-grams has {k} tokens") from None
-        levels.append(_level(tokens, logp, backoff, levels, V, name))
+        levels.append(_level(tokens, logp, backoff, levels, K, name))
     return NGram(vocab, levels, "arpa")
 
 
@@ -189,16 +191,16 @@ def _spaced(line: str, k: int) -> list[str]:
     return [fields[0], " ".join(fields[1 : k + 1]), *fields[k + 1 :]]
 
 
-def _level(tokens: Ids, logp: Floats, backoff: Floats, below: list[Level], V: int, name: str) -> Level:
+def _level(tokens: Ids, logp: Floats, backoff: Floats, below: list[Level], K: int, name: str) -> Level:
     k = tokens.shape[1]
     if k == 1:
-        all_logp, all_backoff = np.full(V, -np.inf), np.zeros(V)
+        all_logp, all_backoff = np.full(K, -np.inf), np.zeros(K)
         all_logp[tokens[:, 0]], all_backoff[tokens[:, 0]] = logp, backoff
-        all_logp[BOS] = -np.inf  # it is given, never predicted
-        return Level(np.arange(V), all_logp, all_backoff)
+        all_logp[BOS] = -np.inf  # never predicted: it begins what is
+        return Level(np.arange(K), all_logp, all_backoff)
     place = tokens[:, 0]
     for at in range(1, k):
-        keys = place * V + tokens[:, at]
+        keys = place * K + tokens[:, at]
         if at + 1 == k:
             break
         place = np.searchsorted(below[at].keys, keys)

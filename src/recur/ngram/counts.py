@@ -1,7 +1,7 @@
 """Counting n-grams with sorted arrays.
 
 Level k holds every k-gram that was seen, once. A k-gram is written as a number: the place of its first k − 1 tokens in
-level k − 1, times V, plus its last token. So level k is one sorted array of keys; the k-grams of one context stand next
+level k − 1, times K, plus its last token. So level k is one sorted array of keys; the k-grams of one context stand next
 to each other, the last tokens in order; and looking n-grams up is a binary search, for a whole text at once.
 
 Where lines are sequences of their own, a sequence is <bos> w₁ … w_m <eos>, and no n-gram reaches across its start.
@@ -15,43 +15,43 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from recur.errors import OptionError, TextError
-from recur.text.tokens import BOS, EOS, Ids
+from recur.text.arrays import Ids, Mask
+from recur.text.specials import BOS, EOS
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """Ids laid end to end, each sequence led by <bos> where lines are sequences."""
+    """Ids laid end to end, each sequence behind a <bos> where lines are sequences."""
 
     ids: Ids
     """(N,), int64."""
     depth: Ids
     """(N,): how many tokens of its own sequence stand before a token; <bos> has none."""
-    led: bool
-    """Whether sequences are led by <bos>."""
+    has_bos: bool
+    """Whether each sequence begins with <bos>."""
 
     @staticmethod
     def of(ids: Ids, by_line: bool) -> Sequences:
         ids = np.asarray(ids, np.int64)
         if not by_line:
-            return Sequences(ids, np.arange(len(ids)), led=False)
+            return Sequences(ids, np.arange(len(ids)), has_bos=False)
         if len(ids) and ids[-1] != EOS:  # a last line without its end
             ids = np.append(ids, EOS)
         ends = np.nonzero(ids == EOS)[0]
         starts = np.concatenate([[0], ends[:-1] + 1])
-        led = np.insert(ids, starts, BOS)
+        ids = np.insert(ids, starts, BOS)
         first = starts + np.arange(len(starts))
-        depth = np.arange(len(led)) - np.repeat(first, np.diff(np.append(first, len(led))))
-        return Sequences(led, depth, led=True)
+        depth = np.arange(len(ids)) - np.repeat(first, np.diff(np.append(first, len(ids))))
+        return Sequences(ids, depth, has_bos=True)
 
-    def inside(self, k: int) -> Ids:
-        """(N,), bool: the k-gram that ends here lies within its sequence, <bos> not being part of it."""
-        inside: Ids = self.depth >= k - 1 + self.led
-        return inside
+    def inside(self, k: int) -> Mask:
+        """(N,): the k-gram that ends here lies within its sequence, <bos> not being part of it."""
+        return self.depth >= k - 1 + self.has_bos
 
     @property
-    def predicted(self) -> Ids:
-        """(N,), bool: every token but <bos>, which is given."""
-        predicted: Ids = self.ids != BOS
+    def predicted(self) -> Mask:
+        """(N,): every token but <bos>, which is never predicted."""
+        predicted: Mask = self.ids != BOS
         return predicted
 
 
@@ -60,12 +60,12 @@ class Level:
     """All k-grams of one k."""
 
     keys: Ids
-    """(n,), sorted: place of the context in the level below · V + last token."""
+    """(n,), sorted: place of the context in the level below · K + last token."""
     counts: Ids
     suffix: Ids
     """(n,): the place of the last k − 1 tokens in the level below."""
-    from_start: Ids
-    """(n,), bool: it begins with <bos>, so nothing can stand before it."""
+    from_start: Mask
+    """(n,): it begins with <bos>, so nothing can stand before it."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -73,33 +73,33 @@ class Level:
 
 @dataclass(frozen=True)
 class Counts:
-    """Levels 1 … n of a text, over a vocabulary of V tokens."""
+    """Levels 1 … n of a text, over a vocabulary of K tokens."""
 
     order: int
-    V: int
-    predictable: Ids
-    """(V,), bool: what can come next at all."""
+    K: int
+    predictable: Mask
+    """(K,): what can come next at all."""
     levels: list[Level] = field(repr=False)
 
     @staticmethod
-    def of(sequences: Sequences, order: int, V: int, predictable: Ids) -> Counts:
+    def of(sequences: Sequences, order: int, K: int, predictable: Mask) -> Counts:
         if isinstance(order, bool) or not isinstance(order, int) or order < 1:
             raise OptionError(f"order must be a whole number ≥ 1, got {order!r}")
         ids, depth = sequences.ids, sequences.depth
         if not len(ids):
             raise TextError("there is no token to count")
-        one = np.arange(V)
-        levels = [Level(one, np.bincount(ids, minlength=V), np.zeros(V, np.int64), one == BOS)]
+        one = np.arange(K)
+        levels = [Level(one, np.bincount(ids, minlength=K), np.zeros(K, np.int64), one == BOS)]
         place = ids  # of the k-gram that ends at each token, in level k
         for k in range(2, order + 1):
             ends = np.nonzero(depth >= k - 1)[0]
-            keys, at, counts = _unique(place[ends - 1] * V + ids[ends])
+            keys, at, counts = _unique(place[ends - 1] * K + ids[ends])
             suffix = np.empty(len(keys), np.int64)
             suffix[at] = place[ends]
-            levels.append(Level(keys, counts, suffix, levels[-1].from_start[keys // V]))
+            levels.append(Level(keys, counts, suffix, levels[-1].from_start[keys // K]))
             place = np.full(len(ids), -1)
             place[ends] = at
-        return Counts(order, V, predictable, levels)
+        return Counts(order, K, predictable, levels)
 
     @property
     def m(self) -> int:
@@ -107,7 +107,7 @@ class Counts:
         return int(self.predictable.sum())
 
 
-def places(keys: Sequence[Ids], V: int, sequences: Sequences) -> Iterator[tuple[Ids, Ids]]:
+def places(keys: Sequence[Ids], K: int, sequences: Sequences) -> Iterator[tuple[Ids, Ids]]:
     """For k = 1, 2, …: where the context before each token stands in level k − 1, and the k-gram that ends there in
     level k; −1 for what is not there. `keys` are those of the levels."""
     ids, depth = sequences.ids, sequences.depth
@@ -118,16 +118,16 @@ def places(keys: Sequence[Ids], V: int, sequences: Sequences) -> Iterator[tuple[
         before[depth < k - 1] = -1
         known = before >= 0
         place = np.full(len(ids), -1)
-        place[known] = find(level, before[known] * V + ids[known])
+        place[known] = find(level, before[known] * K + ids[known])
         yield before, place
 
 
-def find(keys: Ids, wanted: Ids) -> Ids:
-    """The place of each wanted key among sorted ones, or −1."""
+def find(keys: Ids, queries: Ids) -> Ids:
+    """The place of each query among sorted keys, or −1."""
     if not len(keys):
-        return np.full(len(wanted), -1)
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[at] == wanted, at, -1)
+        return np.full(len(queries), -1)
+    at = np.minimum(np.searchsorted(keys, queries), len(keys) - 1)
+    return np.where(keys[at] == queries, at, -1)
 
 
 def _unique(keys: Ids) -> tuple[Ids, Ids, Ids]:

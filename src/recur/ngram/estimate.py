@@ -19,12 +19,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recur.errors import OptionError, unknown
 from recur.ngram.counts import Counts, Sequences
-from recur.ngram.model import Floats, Level, NGram
+from recur.ngram.model import Level, NGram
+from recur.text.arrays import Floats, Ids
 from recur.text.corpus import Corpus
-from recur.text.tokens import Ids
 from recur.text.vocab import Vocab
 
 SMOOTHINGS = ("kneser-ney", "laplace", "add-k")
@@ -60,14 +61,14 @@ def estimate(
 
 
 def _epsilons(epsilon: float | Sequence[float], order: int) -> list[float]:
-    given = list(epsilon) if isinstance(epsilon, Sequence) else [epsilon] * order
-    if len(given) == 1:
-        given *= order
-    if len(given) != order:
-        raise OptionError(f"epsilon must be one number, or {order} of them, ε₁ … ε_{order}; got {len(given)}")
-    if not all(np.isfinite(e) and e >= 0 for e in given):
-        raise OptionError(f"epsilon must not be negative, got {given}")
-    return given
+    values = list(epsilon) if isinstance(epsilon, Sequence) else [epsilon]
+    if len(values) == 1:
+        values *= order
+    if len(values) != order:
+        raise OptionError(f"epsilon must be one number, or {order} of them, ε₁ … ε_{order}; got {len(values)}")
+    if not all(np.isfinite(e) and e >= 0 for e in values):
+        raise OptionError(f"epsilon must not be negative, got {values}")
+    return values
 
 
 def _by_context(values: Ids | Floats, context: Ids, contexts: int) -> Floats:
@@ -81,7 +82,7 @@ def _log(p: Floats) -> Floats:
     return logp
 
 
-def _ratio(a: Floats, b: Floats | float) -> Floats:
+def _ratio(a: NDArray[np.floating], b: Floats | float) -> Floats:
     """a / b, and 0 where nothing was seen at all."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(np.asarray(b) > 0, a / b, 0.0)
@@ -96,7 +97,7 @@ def _interpolated(counts: Counts, p: list[Floats], share: list[Floats]) -> list[
     whole = p[0]
     for k, level in enumerate(counts.levels):
         if k:
-            context = level.keys // counts.V
+            context = level.keys // counts.K
             whole = p[k] + share[k - 1][context] * whole[level.suffix]
         backoff = share[k] if k + 1 < counts.order else np.ones(len(level))
         levels.append(Level(level.keys, _log(whole), _log(backoff)))
@@ -108,7 +109,7 @@ def _laplace(counts: Counts, epsilons: list[float]) -> list[Level]:
     p = [_ratio(n + np.where(counts.predictable, epsilons[0] / counts.m, 0.0), n.sum() + epsilons[0])]
     share = []
     for level, epsilon in zip(counts.levels[1:], epsilons[1:], strict=True):
-        context = level.keys // counts.V
+        context = level.keys // counts.K
         total = _by_context(level.counts, context, len(p[-1]))
         p.append(level.counts / (total[context] + epsilon))
         share.append(np.where(total > 0, _ratio(np.full(len(total), epsilon), total + epsilon), 1.0))
@@ -127,8 +128,8 @@ def _add_k(counts: Counts, k: float) -> list[Level]:
     for at, level in enumerate(counts.levels):
         highest = at + 1 == counts.order
         if at:
-            context = level.keys // counts.V
-            last = level.keys % counts.V
+            context = level.keys // counts.K
+            last = level.keys % counts.K
             total = _by_context(level.counts, context, len(counts.levels[at - 1]))[context]
             estimated = np.full(len(level), highest) | level.from_start
             p = np.where(estimated, _ratio(level.counts + k, total + k * m), uniform[last])
@@ -138,7 +139,7 @@ def _add_k(counts: Counts, k: float) -> list[Level]:
         backoff = np.ones(len(level))
         if not highest:
             above = counts.levels[at + 1]
-            total = _by_context(above.counts, above.keys // counts.V, len(level))
+            total = _by_context(above.counts, above.keys // counts.K, len(level))
             full = np.full(len(level), at + 2 == counts.order) | level.from_start
             backoff = np.where(full & (total > 0), _ratio(np.full(len(level), k * m), total + k * m), 1.0)
         levels.append(Level(level.keys, _log(p), _log(backoff)))
@@ -160,7 +161,7 @@ def _kneser_ney(counts: Counts) -> tuple[list[Level], tuple[str, ...]]:
             left = float(discount.sum()) / total if total else 1.0
             p.append(np.where(counts.predictable, _ratio(a - discount, total) + left / counts.m, 0.0))
         else:
-            context = level.keys // counts.V
+            context = level.keys // counts.K
             contexts = len(counts.levels[at - 1])
             total_of = _by_context(a, context, contexts)
             p.append((a - discount) / total_of[context])

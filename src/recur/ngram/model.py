@@ -10,17 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from recur.errors import OptionError, TextError
 from recur.ngram.counts import Sequences, find, places
+from recur.text.arrays import Floats, Ids
 from recur.text.corpus import Corpus
-from recur.text.tokens import BOS, UNK, Ids
+from recur.text.specials import BOS, UNK
 from recur.text.vocab import Vocab
-
-Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class Level(NamedTuple):
@@ -107,8 +106,8 @@ class NGram:
     # The whole distribution -----------------------------------------------------------------------------
 
     def distribution(self, context: Iterable[int]) -> Floats:
-        """P(w | context) for every w, (V,); the context is as many ids as there are, of the same sequence."""
-        V = len(self.vocab)
+        """P(w | context) for every w, (K,); the context is as many ids as there are, of the same sequence."""
+        K = len(self.vocab)
         context = list(context)[-(self.order - 1) :] if self.order > 1 else []
         p: Floats = np.exp(self.levels[0].logp)
         for k in range(1, len(context) + 1):
@@ -117,8 +116,8 @@ class NGram:
                 break  # a longer context was not seen either
             p = p * np.exp(self.levels[k - 1].backoff[place])
             keys = self.levels[k].keys
-            low, high = np.searchsorted(keys, [place * V, (place + 1) * V])
-            p[keys[low:high] - place * V] = np.exp(self.levels[k].logp[low:high])
+            low, high = np.searchsorted(keys, [place * K, (place + 1) * K])
+            p[keys[low:high] - place * K] = np.exp(self.levels[k].logp[low:high])
         return p
 
     def _place(self, gram: list[int]) -> int:

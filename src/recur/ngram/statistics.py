@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,8 +11,9 @@ from recur.errors import TextError
 from recur.ngram.counts import Counts, Sequences, places
 from recur.ngram.stopwords import STOP_WORDS
 from recur.plotting import new_figure, save
+from recur.text.arrays import Ids, Mask
 from recur.text.corpus import Corpus
-from recur.text.tokens import SPECIALS, UNK, Ids
+from recur.text.specials import SPECIALS, UNK
 from recur.text.vocab import Vocab
 
 COVERAGE = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -52,12 +53,12 @@ class Statistics:
 
 def describe(train: Corpus, held: Corpus | None, vocab: Vocab, top: int = 20, stop_words: bool = True) -> Statistics:
     """Statistics of a text, and how a held-out part compares. `stop_words=False` leaves them out of the top list."""
-    words = _wanted(vocab)
+    words = _words(vocab)
     sequences = _only(_sequences(train, vocab), words)
-    V = len(vocab)
+    K = len(vocab)
     if not sequences.inside(1).any():
         raise TextError(f"{train.name} holds no word to count")
-    counts = Counts.of(sequences, 5, V, np.ones(V, bool))
+    counts = Counts.of(sequences, 5, K, np.ones(K, bool))
     singles = np.where(words, counts.levels[0].counts, 0)
     order = np.argsort(-singles, kind="stable")
     words_known = vocab.tokenizer.kind == "word"  # of characters none is a word
@@ -72,12 +73,12 @@ def describe(train: Corpus, held: Corpus | None, vocab: Vocab, top: int = 20, st
         stop_share=float(singles[is_stop].sum() / singles.sum()),
         zipf=[fit_zipf(_inside(counts, k, singles), k) for k in (1, 2, 3)],
         coverage={share: int(np.searchsorted(running, share * running[-1])) + 1 for share in COVERAGE},
-        novel={} if held is None else _novel(counts, _only(_sequences(held, vocab), words), V),
+        novel={} if held is None else _novel(counts, _only(_sequences(held, vocab), words), K),
     )
 
 
-def _wanted(vocab: Vocab) -> Any:
-    """(V,), bool: words, that is tokens with a letter or a digit in them; of characters, all."""
+def _words(vocab: Vocab) -> Mask:
+    """(K,): words, that is tokens with a letter or a digit in them; of characters, all."""
     if vocab.tokenizer.kind == "char":
         return np.ones(len(vocab), bool)
     return np.array([t not in SPECIALS[1:] and any(c.isalnum() for c in t) for t in vocab.tokens])
@@ -87,14 +88,14 @@ def _sequences(corpus: Corpus, vocab: Vocab) -> Sequences:
     return Sequences.of(vocab.encode_corpus(corpus), vocab.tokenizer.lines)
 
 
-def _only(sequences: Sequences, words: Any) -> Sequences:
+def _only(sequences: Sequences, words: Mask) -> Sequences:
     """The sequences without punctuation and line ends, <bos> kept to hold them apart."""
     if words.all():
         return sequences
     keep = words[sequences.ids] | (sequences.depth == 0)
     starts = np.nonzero(sequences.depth[keep] == 0)[0]
     depth = np.arange(keep.sum()) - np.repeat(starts, np.diff(np.append(starts, keep.sum())))
-    return Sequences(sequences.ids[keep], depth, sequences.led)
+    return Sequences(sequences.ids[keep], depth, sequences.has_bos)
 
 
 def _inside(counts: Counts, k: int, singles: Ids) -> Ids:
@@ -120,9 +121,9 @@ def fit_zipf(counts: Ids, order: int = 1) -> Zipf:
     return Zipf(order, -float(slope), float(c), r_squared, types, tokens, once, counts)
 
 
-def _novel(counts: Counts, sequences: Sequences, V: int) -> dict[int, float]:
+def _novel(counts: Counts, sequences: Sequences, K: int) -> dict[int, float]:
     novel = {}
-    walk = places([level.keys for level in counts.levels], V, sequences)
+    walk = places([level.keys for level in counts.levels], K, sequences)
     for k, (_, place) in enumerate(walk, start=1):
         found = place[sequences.inside(k)]
         seen = (counts.levels[0].counts[found] > 0) & (found != UNK) if k == 1 else found >= 0

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from recur.errors import OptionError
-from recur.series.table import Floats
+from recur.text.arrays import Floats
 
 Forecast = Callable[[Floats, int], Floats]
 

@@ -11,7 +11,8 @@ import numpy as np
 from recur.errors import OptionError
 from recur.series.naive import linear_autoregression, naive, seasonal_naive
 from recur.series.scores import coverage, mase_scale, pinball, smape
-from recur.series.table import Floats, SeriesTable
+from recur.series.table import SeriesTable
+from recur.text.arrays import Floats
 
 Forecast = Callable[[int], Floats]
 """From how many values are known to the quantiles (steps, series, Q) of those that follow."""

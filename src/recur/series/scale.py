@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from recur.errors import TextError
-from recur.series.table import Floats, SeriesTable
+from recur.series.table import SeriesTable
+from recur.text.arrays import Floats
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from recur.errors import OptionError
-from recur.series.table import Floats
+from recur.text.arrays import Floats
 
 
 def mase_scale(train: Floats, season: int) -> Floats:

@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recur.errors import TextError, unknown
+from recur.text.arrays import Floats as Floats
 from recur.text.fields import MISSING, Position, number, position
 from recur.text.lines import numbered_lines
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,15 @@
 """How a text flows: sources → Corpus → tokens → Vocab → ids → Stream. Nothing here needs torch."""
 
+from recur.text.arrays import Ids
 from recur.text.corpus import Corpus
 from recur.text.encoded import encoded
 from recur.text.lines import LabelledText, Sentence, numbered_lines, read_labelled, read_tagged
 from recur.text.pairs import Pair, read_pairs
 from recur.text.recognise import Recognised, between_spaces, recognise
+from recur.text.specials import BOS, EOS, PAD, SPECIALS, UNK
 from recur.text.stream import Batch, Stream
-from recur.text.tokens import BOS, EOS, PAD, SPECIALS, UNK, Characters, Subwords, Tokenizer, Words, make_tokenizer
+from recur.text.subwords import Subwords
+from recur.text.tokens import Characters, Lines, Tokenizer, Words, make_tokenizer
 from recur.text.trees import Tree, parse_tree, read_trees, restructured, structure_of
 from recur.text.vocab import Vocab, fit_lines, fit_vocab
 
@@ -19,7 +22,9 @@ __all__ = [
     "Batch",
     "Characters",
     "Corpus",
+    "Ids",
     "LabelledText",
+    "Lines",
     "Pair",
     "Recognised",
     "Sentence",

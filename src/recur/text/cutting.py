@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def whole_words(pieces: Iterable[str]) -> Iterator[str]:
@@ -23,7 +25,8 @@ def whole_words(pieces: Iterable[str]) -> Iterator[str]:
         yield "".join(held)
 
 
-def counted(split: Callable[[str], list[str]], pieces: Iterable[str]) -> Counter[str]:
+def count_tokens(split: Callable[[str], list[str]], pieces: Iterable[str]) -> Counter[str]:
+    """Of all pieces, no word of which is cut."""
     counts: Counter[str] = Counter()
     for piece in whole_words(pieces):
         counts.update(split(piece))
@@ -43,7 +46,8 @@ def short_lines(pieces: Iterable[str], longest: int = 2000) -> Iterator[str]:
                 yield line
 
 
-def between(items: Sequence[Any], separator: Any) -> Iterator[Any]:
+def between(items: Sequence[T], separator: T) -> Iterator[T]:
+    """The items, with a separator between each and the next."""
     for k, item in enumerate(items):
         if k:
             yield separator

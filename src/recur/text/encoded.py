@@ -17,8 +17,8 @@ import numpy as np
 
 from recur.errors import TextError
 from recur.files import replacing, write_atomically
+from recur.text.arrays import Ids
 from recur.text.corpus import Corpus
-from recur.text.tokens import Ids
 from recur.text.vocab import Vocab
 
 

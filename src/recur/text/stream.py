@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from recur.errors import OptionError, TextError, unknown
-from recur.text.tokens import Ids
+from recur.text.arrays import Ids, Mask
 
 PARTITIONS = ("sequential", "random")
 
@@ -28,7 +28,7 @@ class Batch(NamedTuple):
     """(B, T), int64."""
     y: Ids
     """(B, T): x one token later."""
-    fresh: Ids
+    fresh: Mask
     """(B,), bool: the lane does not continue the batch before."""
 
 

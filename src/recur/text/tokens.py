@@ -16,24 +16,22 @@ from __future__ import annotations
 
 import base64
 import functools
-import io
 import itertools
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from recur.errors import OptionError, RecurError, TextError, unknown
-from recur.text.cutting import between, counted, short_lines
-
-SPECIALS = ("<unk>", "<pad>", "<bos>", "<eos>")
-UNK, PAD, BOS, EOS = range(4)
-
-Ids = np.ndarray[Any, np.dtype[Any]]
+from recur.errors import OptionError, unknown
+from recur.text.arrays import Ids as Ids
+from recur.text.cutting import count_tokens
+from recur.text.specials import SPECIALS as SPECIALS
+from recur.text.specials import UNK
+from recur.text.subwords import Subwords
 
 _CODE_POINTS = 0x110000
 
@@ -66,7 +64,7 @@ class Characters:
                 table[ord(token)] = k
         return lambda text: table[_code_points(text)]
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, bool]:
         return {}
 
 
@@ -88,14 +86,14 @@ class Words:
         if self.lower:
             text = text.lower()
         found = (_marked() if self.punctuation else _PLAIN).findall(text)
-        return [_SPOKEN.get(token, token) for token in found]
+        return [_RESERVED.get(token, token) for token in found]
 
     def join(self, tokens: Iterable[str]) -> str:
         text = " ".join("\n" if token == "<eos>" else token for token in tokens)
         return text.replace(" \n ", "\n").replace("\n ", "\n").replace(" \n", "\n")
 
     def count(self, pieces: Iterable[str]) -> Counter[str]:
-        return counted(self.split, pieces)
+        return count_tokens(self.split, pieces)
 
     def encoder(self, ids: dict[str, int]) -> Callable[[str], Ids]:
         get = ids.get
@@ -106,13 +104,13 @@ class Words:
 
         return encode
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, bool]:
         return {"punctuation": self.punctuation, "lower": self.lower}
 
 
 _PLAIN = re.compile(r"\n|\S+")
-# A line's end has its token; a text that says <bos> or <pad> itself means none of ours.
-_SPOKEN = {"\n": "<eos>", "<bos>": "<unk>", "<pad>": "<unk>"}
+# A line's end has its token; a <bos> or <pad> that stands in a text is none of ours.
+_RESERVED = {"\n": "<eos>", "<bos>": "<unk>", "<pad>": "<unk>"}
 
 
 @functools.cache
@@ -131,84 +129,6 @@ def _marked() -> re.Pattern[str]:
 
 
 @dataclass(frozen=True)
-class Subwords:
-    """Pieces of a sentencepiece model, kept as its bytes; lines end in <eos>."""
-
-    model: bytes
-
-    kind: ClassVar[str] = "subword"
-    lines: ClassVar[bool] = True
-
-    @staticmethod
-    def train(pieces: Iterable[str], size: int, model_type: str = "unigram") -> Subwords:
-        spm = _sentencepiece()
-        written = io.BytesIO()
-        try:
-            spm.SentencePieceTrainer.train(
-                sentence_iterator=short_lines(pieces),
-                max_sentence_length=1 << 16,
-                model_writer=written,
-                vocab_size=size,
-                model_type=model_type,
-                character_coverage=0.9999,
-                byte_fallback=True,  # any string can be written, so nothing is unknown
-                normalization_rule_name="identity",
-                add_dummy_prefix=False,
-                remove_extra_whitespaces=False,
-                hard_vocab_limit=False,
-                unk_id=UNK,
-                pad_id=PAD,
-                bos_id=BOS,
-                eos_id=EOS,
-                pad_piece="<pad>",
-                bos_piece="<bos>",
-                eos_piece="<eos>",
-                num_threads=1,  # more would make its result depend on the machine
-                minloglevel=2,
-            )
-        except (RuntimeError, OSError) as error:
-            raise TextError(f"sentencepiece cannot learn {size} pieces from this text: {_first_line(error)}") from None
-        return Subwords(written.getvalue())
-
-    def _processor(self) -> Any:
-        return _sentencepiece().SentencePieceProcessor(model_proto=self.model)
-
-    def pieces(self) -> list[str]:
-        processor = self._processor()
-        return [processor.id_to_piece(k) for k in range(processor.get_piece_size())]
-
-    def split(self, text: str) -> list[str]:
-        processor = self._processor()
-        lines = [processor.encode(line, out_type=str) for line in text.split("\n")]
-        return list(itertools.chain.from_iterable(between(lines, ["<eos>"])))
-
-    def join(self, tokens: Iterable[str]) -> str:
-        processor = self._processor()
-        lines: list[list[str]] = [[]]
-        for token in tokens:
-            if token == "<eos>":
-                lines.append([])
-            else:
-                lines[-1].append(token)
-        return "\n".join(processor.decode(line) if line else "" for line in lines)
-
-    def count(self, pieces: Iterable[str]) -> Counter[str]:
-        return counted(self.split, pieces)
-
-    def encoder(self, ids: dict[str, int]) -> Callable[[str], Ids]:
-        processor = self._processor()
-
-        def encode(text: str) -> Ids:
-            lines = processor.encode(text.split("\n"))
-            return np.array(list(itertools.chain.from_iterable(between(lines, [EOS]))), np.int32)
-
-        return encode
-
-    def options(self) -> dict[str, Any]:
-        return {"model": base64.b64encode(self.model).decode()}
-
-
-@dataclass(frozen=True)
 class Spaced:
     """What stands between spaces: `p h o n e s`."""
 
@@ -222,12 +142,12 @@ class Spaced:
         return " ".join(tokens)
 
     def count(self, pieces: Iterable[str]) -> Counter[str]:
-        return counted(self.split, pieces)
+        return count_tokens(self.split, pieces)
 
     def encoder(self, ids: dict[str, int]) -> Callable[[str], Ids]:
         return lambda text: np.array([ids.get(token, UNK) for token in self.split(text)], np.int32)
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, bool]:
         return {}
 
 
@@ -247,26 +167,14 @@ class Lines(Spaced):
 Tokenizer = Characters | Words | Subwords | Spaced | Lines
 
 
-def make_tokenizer(kind: str, **options: Any) -> Tokenizer:
-    """From what `kind` and `options()` said; a subword tokenizer needs its model."""
+def make_tokenizer(kind: str, **options: str | bool) -> Tokenizer:
+    """From a tokenizer's `kind` and `options()`; one of subwords needs its model."""
     if kind == "char":
         return Characters()
     if kind == "word":
-        return Words(**options)
+        return Words(**{name: bool(value) for name, value in options.items()})
     if kind in ("space", "line"):
         return Spaced() if kind == "space" else Lines()
     if kind == "subword":
-        return Subwords(base64.b64decode(options["model"], validate=True))
+        return Subwords(base64.b64decode(str(options["model"]), validate=True))
     raise OptionError(unknown("token", kind, ["char", "word", "subword", "space", "line"]))
-
-
-def _sentencepiece() -> Any:
-    try:
-        import sentencepiece
-    except ImportError:
-        raise RecurError("subwords need sentencepiece: pip install 'recur[subword]'") from None
-    return sentencepiece
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

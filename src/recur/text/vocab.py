@@ -13,27 +13,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from recur.errors import OptionError, TextError
 from recur.files import write_atomically
+from recur.text.arrays import Ids, Mask
 from recur.text.corpus import Corpus
 from recur.text.cutting import whole_words
-from recur.text.tokens import (
-    BOS,
-    EOS,
-    PAD,
-    SPECIALS,
-    UNK,
-    Characters,
-    Ids,
-    Subwords,
-    Tokenizer,
-    Words,
-    make_tokenizer,
-)
+from recur.text.specials import BOS, EOS, PAD, SPECIALS, UNK
+from recur.text.subwords import Subwords
+from recur.text.tokens import Characters, Tokenizer, Words, make_tokenizer
 
 
 @dataclass(frozen=True)
@@ -118,8 +108,8 @@ class Vocab:
         """The id that ends a sequence, if lines are sequences of their own."""
         return EOS if self.tokenizer.lines else None
 
-    def predictable(self) -> Ids:
-        """Which ids can come next: all that were seen, <unk> for what was not, and the end of a line. (V,), bool.
+    def predictable(self) -> Mask:
+        """Which ids can come next: all that were seen, <unk> for what was not, and the end of a line. (K,), bool.
 
         Of subwords every piece can: with them any string can be written, whether or not training had the need.
         """
@@ -134,7 +124,7 @@ class Vocab:
     # Files ----------------------------------------------------------------------------------------------
 
     def to_json(self) -> str:
-        content: dict[str, Any] = {"tokenizer": {"kind": self.tokenizer.kind, **self.tokenizer.options()}}
+        content: dict[str, object] = {"tokenizer": {"kind": self.tokenizer.kind, **self.tokenizer.options()}}
         content |= {"tokens": self.tokens, "counts": self.counts}
         return json.dumps(content, ensure_ascii=False)
 
