@@ -84,7 +84,7 @@ def test_the_instruction_set_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> N
 
 @needs_core
 def test_every_operation_and_place_is_known_to_both_sides() -> None:
-    from recur.program.assembly import FUSED
+    from recur.program.writer import FUSED
     from recur.program.expressions import OPERATIONS
 
     found: Any = library.core()

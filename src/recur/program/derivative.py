@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from recur.program.expressions import Expressions
 
@@ -25,58 +25,70 @@ def differentiate(t: Expressions, states: Sequence[int], gradients: Sequence[int
         if op in ("x", "h", "s", "w"):
             found[op, int(leaf)] = adjoint[value]
         elif op != "number":
-            for arg, share in zip(args, _gradients(t, op, args, value, adjoint[value]), strict=True):
-                if share is not None and t[arg].op != "number":
-                    add(arg, share)
+            for arg, gradient_of_arg in zip(args, DERIVATIVES[op](t, adjoint[value], value, *args), strict=True):
+                if gradient_of_arg is not None and t[arg].op != "number":
+                    add(arg, gradient_of_arg)
     return found
 
 
-def _gradients(t: Expressions, op: str, args: tuple[int, ...], y: int, g: int) -> list[int | None]:
-    """The gradient of each argument of y = op(args), given that of y; at a kink, what PyTorch takes."""
-    a, b = args[0], args[-1]
-    half, one, two = t.number(0.5), t.number(1), t.number(2)
-    match op:
-        case "neg":
-            return [t("neg", g)]
-        case "add":
-            return [g, g]
-        case "sub":
-            return [g, t("neg", g)]
-        case "mul":
-            return [t("mul", g, b), t("mul", g, a)]
-        case "div":
-            share = t("div", g, b)
-            return [share, t("neg", t("mul", share, y))]
-        case "sigmoid" | "tanh":
-            return [t(f"d_{op}", g, y)]
-        case "relu":  # from its result, which is often a state and there anyway
-            return [t("select", t("less", t.number(0), y), g, t.number(0))]
-        case "exp":
-            return [t("mul", g, y)]
-        case "expm1":
-            return [t("mul", g, t("add", y, one))]
-        case "log":
-            return [t("div", g, a)]
-        case "log1p":
-            return [t("div", g, t("add", a, one))]
-        case "sqrt":
-            return [t("div", g, t("mul", two, y))]
-        case "sin":
-            return [t("mul", g, t("cos", a))]
-        case "cos":
-            return [t("neg", t("mul", g, t("sin", a)))]
-        case "erf":
-            bell = t("exp", t("neg", t("mul", a, a)))
-            return [t("mul", g, t("mul", t.number(2 / math.sqrt(math.pi)), bell))]
-        case "abs":
-            return [t("mul", g, t("sign", a))]
-        case "minimum" | "maximum":  # shared where both are equal
-            wins = t("less", a, b) if op == "minimum" else t("less", b, a)
-            share = t("add", wins, t("mul", half, t("equal", a, b)))
-            return [t("mul", g, share), t("mul", g, t("sub", one, share))]
-        case "select":
-            nothing = t.number(0)
-            return [None, t("select", a, g, nothing), t("select", a, nothing, g)]
-        case "sign" | "less" | "less_equal" | "equal":
-            return [None] * len(args)
-    raise AssertionError(op)
+Rule = Callable[..., Sequence[int | None]]
+"""`rule(t, g, y, *args)`: from y = op(args) and its gradient g, the gradient of each argument, or None for none."""
+
+
+def _quotient(t: Expressions, g: int, y: int, a: int, b: int) -> list[int]:
+    share = t("div", g, b)
+    return [share, t("neg", t("mul", share, y))]
+
+
+def _relu(t: Expressions, g: int, y: int, a: int) -> list[int]:
+    """From its result, which is often a state and in memory anyway."""
+    return [t("select", t("less", t.number(0), y), g, t.number(0))]
+
+
+def _erf(t: Expressions, g: int, y: int, a: int) -> list[int]:
+    bell = t("exp", t("neg", t("mul", a, a)))
+    return [t("mul", g, t("mul", t.number(2 / math.sqrt(math.pi)), bell))]
+
+
+def _extreme(t: Expressions, g: int, wins: int, a: int, b: int) -> list[int]:
+    """`wins` is 1 where a is the result; where both are equal they share the gradient."""
+    share = t("add", wins, t("mul", t.number(0.5), t("equal", a, b)))
+    return [t("mul", g, share), t("mul", g, t("sub", t.number(1), share))]
+
+
+def _select(t: Expressions, g: int, y: int, which: int, a: int, b: int) -> list[int | None]:
+    zero = t.number(0)
+    return [None, t("select", which, g, zero), t("select", which, zero, g)]
+
+
+def _none(t: Expressions, g: int, y: int, *args: int) -> list[None]:
+    return [None] * len(args)
+
+
+DERIVATIVES: dict[str, Rule] = {
+    "neg": lambda t, g, y, a: [t("neg", g)],
+    "add": lambda t, g, y, a, b: [g, g],
+    "sub": lambda t, g, y, a, b: [g, t("neg", g)],
+    "mul": lambda t, g, y, a, b: [t("mul", g, b), t("mul", g, a)],
+    "div": _quotient,
+    "sigmoid": lambda t, g, y, a: [t("d_sigmoid", g, y)],
+    "tanh": lambda t, g, y, a: [t("d_tanh", g, y)],
+    "relu": _relu,
+    "exp": lambda t, g, y, a: [t("mul", g, y)],
+    "expm1": lambda t, g, y, a: [t("mul", g, t("add", y, t.number(1)))],
+    "log": lambda t, g, y, a: [t("div", g, a)],
+    "log1p": lambda t, g, y, a: [t("div", g, t("add", a, t.number(1)))],
+    "sqrt": lambda t, g, y, a: [t("div", g, t("mul", t.number(2), y))],
+    "sin": lambda t, g, y, a: [t("mul", g, t("cos", a))],
+    "cos": lambda t, g, y, a: [t("neg", t("mul", g, t("sin", a)))],
+    "erf": _erf,
+    "abs": lambda t, g, y, a: [t("mul", g, t("sign", a))],
+    "minimum": lambda t, g, y, a, b: _extreme(t, g, t("less", a, b), a, b),
+    "maximum": lambda t, g, y, a, b: _extreme(t, g, t("less", b, a), a, b),
+    "select": _select,
+    "sign": _none,
+    "less": _none,
+    "less_equal": _none,
+    "equal": _none,
+}
+"""Operation by operation; at a kink, what PyTorch takes."""

@@ -8,7 +8,7 @@ construction, forward and back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,7 +46,7 @@ OPERATIONS: dict[str, Callable[..., Tensor]] = {
 """What a program may do, and what it means. Comparisons give 1 and 0."""
 
 COSTLY = {"sigmoid", "tanh", "exp", "log", "log1p", "expm1", "sqrt", "sin", "cos", "erf", "div"}
-"""Worth keeping for the way back rather than computing twice."""
+"""Worth saving for the way back rather than computing twice."""
 
 
 class Node(NamedTuple):
@@ -124,11 +124,11 @@ class Expressions:
                 todo += self.nodes[value].args
         return sorted(seen)
 
-    def evaluate(self, values: Iterable[int], leaves: Mapping[tuple[str, int], Any]) -> list[Tensor]:
+    def evaluate(self, values: Iterable[int], leaves: Mapping[tuple[str, int], Tensor]) -> list[Tensor]:
         """These values in PyTorch, for leaves given as tensors."""
         values = list(values)
         like = next(iter(leaves.values()))
-        known: dict[int, Any] = {}
+        known: dict[int, Tensor] = {}
         for value in self.reached_from(values):
             op, args, leaf = self.nodes[value]
             if op == "number":

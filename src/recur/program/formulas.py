@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from recur.program.expressions import OPERATIONS, Expressions
 
@@ -58,8 +57,8 @@ def _clamp(t: Expressions, a: int, low: int | None = None, high: int | None = No
     return a if high is None else t("select", t("less", high, a), high, a)
 
 
-def _hardtanh(t: Expressions, a: int, low: int | None = None, high: int | None = None, **given: Any) -> int:
-    low, high = given.get("min_val", low), given.get("max_val", high)
+def _hardtanh(t: Expressions, a: int, low: int | None = None, high: int | None = None, **bounds: int | None) -> int:
+    low, high = bounds.get("min_val", low), bounds.get("max_val", high)
     return _clamp_strictly(t, a, t.number(-1) if low is None else low, t.number(1) if high is None else high)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from recur.cells.cell import Cell
+from recur.cells.cell import Cell, Tensors
 from recur.cells.contract import check_step
 from recur.errors import CellError, RecurError
 from recur.program.derivative import differentiate
@@ -111,44 +111,51 @@ class _Tracer(fx.Tracer):
 
 
 def _trace(cell: Cell, roles: dict[str, tuple[str, ...]]) -> tuple[Expressions, list[int]]:
-    tracer = _Tracer()
-    terms = Expressions()
+    """The step's operations as expressions, and the next states among them."""
+    tracer, terms = _Tracer(), Expressions()
     values: dict[fx.Node, int] = {}
-    arguments = []
+    arguments: list[Tensors] = []
     for role, names in roles.items():
         proxies = [tracer.create_proxy("placeholder", f"{role}_{name}", (), {}) for name in names]
         values |= {proxy.node: terms.leaf(role, k) for k, proxy in enumerate(proxies)}
-        arguments.append(cell.tuple_of(role)._make(proxies))
+        arguments.append(cell.tuple_of(role)._make(proxies))  # type: ignore[arg-type]  # they stand for tensors
+    result = _call(cell, arguments)
+    for node in tracer.graph.nodes:
+        if node.op != "placeholder":
+            values[node] = _formula(node, terms, values)
+    parts = result if isinstance(result, tuple | list) else ()
+    if len(parts) != len(cell.states) or not all(isinstance(part, fx.Proxy) for part in parts):
+        raise NotPointwiseError("its step does not return one tensor for each state")
+    return terms, [values[part.node] for part in parts]
+
+
+def _call(cell: Cell, arguments: Sequence[Tensors]) -> object:
     try:
-        result = cell.advance(*arguments)
+        return cell.advance(*arguments)
     except RecurError:
         raise
-    except Exception as error:  # whatever a step does with what is no tensor: PyTorch's own backends will tell
+    except Exception as error:  # whatever a step does with what is no tensor: PyTorch's own backends will show it
         raise NotPointwiseError(f"its step cannot be followed: {error}".splitlines()[0]) from error
 
-    def value_of(argument: Any) -> Any:
+
+def _formula(node: fx.Node, terms: Expressions, values: dict[fx.Node, int]) -> int:
+    """One operation of the trace, as an expression of those before it."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+    if name not in FORMULAS:
+        raise NotPointwiseError(f"its step uses {name}, which is not among the pointwise operations")
+
+    def value_of(argument: object) -> object:
         if isinstance(argument, fx.Node):
             return values[argument]
         if isinstance(argument, bool) or not isinstance(argument, int | float):
             return argument
         return terms.number(argument)
 
-    for node in tracer.graph.nodes:
-        if node.op != "placeholder":
-            name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
-            formula = FORMULAS.get(name)
-            if formula is None:
-                raise NotPointwiseError(f"its step uses {name}, which is not among the pointwise operations")
-            try:
-                values[node] = formula(
-                    terms, *map(value_of, node.args), **{key: value_of(given) for key, given in node.kwargs.items()}
-                )
-            except (TypeError, ValueError) as error:
-                raise NotPointwiseError(f"its step uses {name} in a way that is not known: {error}") from error
-    parts = result if isinstance(result, tuple | list) else ()
-    if len(parts) != len(cell.states) or not all(isinstance(part, fx.Proxy) for part in parts):
-        raise NotPointwiseError("its step does not return one tensor for each state")
-    return terms, [values[part.node] for part in parts]
+    options = {key: value_of(given) for key, given in node.kwargs.items()}
+    try:
+        return FORMULAS[name](terms, *map(value_of, node.args), **options)
+    except (TypeError, ValueError) as error:
+        raise NotPointwiseError(f"its step uses {name} in a way that is not known: {error}") from error
 
 
 def _prepare(terms: Expressions, states: list[int]) -> Step:
