@@ -116,7 +116,7 @@ template <typename T> struct Backward : Frame<T> {
                             sizeof(T) * std::min<long>(width, H - unit));
     }
 
-    // ∂L/∂x = d · W for rows that stand like this from the first on.
+    // ∂L/∂x = d · U for rows that stand like this from the first on.
     void input_gradient(long first, const Grouped& rows) const {
         by_panels<T>(as(s.d_share) + first * s.share_step, s.share_step, input, nullptr, as(s.d_data) + first * s.D, s.D, rows,
                      s.gates * H, 0, s.D);
@@ -155,7 +155,7 @@ template <typename T> struct Backward : Frame<T> {
         }
     }
 
-    // ∂L/∂h_{t−1} through the products, a block of it: Σ over them of d · U, and the mask on the way.
+    // ∂L/∂h_{t−1} through the products, a block of it: Σ over them of d · W, and the mask on the way.
     void through_recurrent(T* passed, T* product, long part, long k, long rows, long unit) const {
         const long P = parts(), have = std::min<long>(width, H - unit);
         const bool direct = have == width && !s.mask;
@@ -237,12 +237,12 @@ template <typename T> struct Backward : Frame<T> {
         if (s.d_data && !rides()) by_rows(s.N, [&](long, long from, long rows) { input_gradient(from, {rows, 1, 1, 0}); });
         bool alike = s.products == s.gates;  // each product's gradient is that of its gate
         for (long r = 0; r < s.products; ++r) alike = alike && s.product_place[r] == r;
-        const Target<T> W{Source<T>{as(s.data), D, 1}, as(s.d_weight_ih), D};
+        const Target<T> U{Source<T>{as(s.data), D, 1}, as(s.d_weight_ih), D};
         by_parts(GH, panels_of(D) + (alike ? panels_of(H) : 0), [&](long p, const Part& part) {
             Arena arena = after(p);
-            if (!alike) return transposed_product<T>(as(s.d_share), GS, {W}, part, s.N, packing(), arena);
-            const Target<T> U{states_before(arena), as(s.d_weight_hh), H};
-            transposed_product<T>(as(s.d_share), GS, {W, U}, part, s.N, packing(), arena);
+            if (!alike) return transposed_product<T>(as(s.d_share), GS, {U}, part, s.N, packing(), arena);
+            const Target<T> W{states_before(arena), as(s.d_weight_hh), H};
+            transposed_product<T>(as(s.d_share), GS, {U, W}, part, s.N, packing(), arena);
         });
         for (long r = 0; r < s.products && !alike;) {  // products whose gradients lie side by side together
             long many = 1;
@@ -253,8 +253,8 @@ template <typename T> struct Backward : Frame<T> {
             const T* d = q < s.gates ? as(s.d_share) + q * H : as(s.d_product) + (q - s.gates) * H;
             by_parts(many * H, panels_of(H), [&](long p, const Part& part) {
                 Arena arena = after(p);
-                const Target<T> U{states_before(arena), as(s.d_weight_hh) + r * H * H, H};
-                transposed_product<T>(d, ld, {U}, part, s.N, packing(), arena);
+                const Target<T> W{states_before(arena), as(s.d_weight_hh) + r * H * H, H};
+                transposed_product<T>(d, ld, {W}, part, s.N, packing(), arena);
             });
             r += many;
         }

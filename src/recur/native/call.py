@@ -31,7 +31,7 @@ class Loaded:
         self.shares_outputs = {
             way: a.gates == 1 and not kept and _spends_share(getattr(a, way)) for way, kept in kept_there.items()
         }
-        """Whether W x + b of a step may lie where its output will."""
+        """Whether U x + b of a step may lie where its output will."""
 
     def biased(self, weights: int) -> bool:
         """Whether so many weights hold biases."""

@@ -53,7 +53,7 @@ struct Scan {
     const double* xi;             // (N,) or null
     double clip;                  // 0 for none
 
-    void* share;                  // (N, gates · H): W x + b, and then what is kept of each step; or state[0]
+    void* share;                  // (N, gates · H): U x + b, and then what is kept of each step; or state[0]
     int64_t share_step;           // from one of its rows to the next, and in d_share
     void* tape;                   // (N, kept · H)
     void* const* state;           // (N, H) each; null where no step's value is wanted but the last, never the first's

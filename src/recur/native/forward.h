@@ -1,4 +1,4 @@
-// The loop over time. W x + b comes some steps ahead of it, or before it where threads share a step.
+// The loop over time. U x + b comes some steps ahead of it, or before it where threads share a step.
 template <typename T> struct Forward : Frame<T> {
     using Base = Frame<T>;
     using Base::as, Base::blocks, Base::chunk, Base::H, Base::apart, Base::row, Base::padded, Base::panel, Base::parts, Base::rows_of;
@@ -24,7 +24,7 @@ template <typename T> struct Forward : Frame<T> {
         pack_recurrent(false);
     }
 
-    // W x + b for rows that stand like this from the first on; some of its columns.
+    // U x + b for rows that stand like this from the first on; some of its columns.
     void input_product(long first, const Grouped& rows, long begin, long end) const {
         by_panels<T>(as(s.data) + first * s.D, s.D, input, s.biased ? as(s.bias_ih) : nullptr,
                      as(s.share) + first * s.share_step, s.share_step, rows, s.D, begin, end);
@@ -59,7 +59,7 @@ template <typename T> struct Forward : Frame<T> {
             for (long j = 0; j < s.states; ++j)
                 after[j] = s.state[j] ? Operand<T>{as(s.state[j]) + first * H, Q * H}
                                       : Operand<T>{memory(part, j, k % 2), H};  // its steps are not kept
-            Operand<T> left = before[0];  // what U multiplies
+            Operand<T> left = before[0];  // what W multiplies
             if (s.mask) {
                 for (long i = 0; i < rows; ++i) {
                     const T *h = left.base + i * left.step, *m = as(s.mask) + (part + i * P) * H;

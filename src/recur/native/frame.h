@@ -5,8 +5,8 @@
 // are taken a block of `width` at a time: the recurrent product of the block's gates, then the cell's program on it
 // while it is in the nearest cache. All that sums over steps, the weights' gradients, is a product after the loop.
 //
-// Where there are few rows, each thread would bring all of U from memory for a handful of them. There the threads share
-// a step instead, block by block, and wait for each other after each: each core keeps its part of U in its own cache.
+// Where there are few rows, each thread would bring all of W from memory for a handful of them. There the threads share
+// a step instead, block by block, and wait for each other after each: each core keeps its part of W in its own cache.
 
 constexpr long FEW_ROWS[] = {7, 16};       // for a thread, forward and back
 constexpr double WORTH_SHARING = 1 << 17;  // about a microsecond for each of two threads
@@ -21,7 +21,7 @@ template <typename T> struct Frame {
     const bool shared;  // whether all threads take a step together
     const bool alone;   // whether the other threads are left out of it this time
     long* offset;  // where the rows of each step begin
-    T *packed, *input, *bias, *extra, *sums = nullptr;  // U, W and the vectors as the loops read them; for all threads
+    T *packed, *input, *bias, *extra, *sums = nullptr;  // W, U and the vectors as the loops read them; for all threads
     T* zeros;  // one row, for sequences that start from nothing
     long summed, used, scratch_size, memory_each;
     char *scratch_base, *after_base;
@@ -209,15 +209,15 @@ template <typename T> struct Frame {
         });
     }
 
-    // U once, as the loop will read it. Forward: block after block, its gates, their columns of Uᵀ. Back: block after
-    // block of the state's units, the columns of U, gate after gate.
+    // W once, as the loop will read it. Forward: block after block, its gates, their columns of Wᵀ. Back: block after
+    // block of the state's units, the columns of W, gate after gate.
     void pack_recurrent(bool backward) const {
         const long count = std::min<long>(s.threads, blocks);
         parallel(count, [&](long part) {
             for (long b = part; b < blocks; b += count)
                 for (long r = 0; r < s.products; ++r) {
-                    const T* U = as(s.weight_hh) + r * H * H;
-                    const Source<T> from = backward ? Source<T>{U, H, 1} : Source<T>{U, 1, H};
+                    const T* W = as(s.weight_hh) + r * H * H;
+                    const Source<T> from = backward ? Source<T>{W, H, 1} : Source<T>{W, 1, H};
                     pack_panel<T>(from, 0, H, b * width, std::min<long>(width, H - b * width), panel(b, r));
                 }
         });

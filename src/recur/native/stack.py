@@ -34,11 +34,11 @@ class NativeStack:
     def _add(self, weights: Mapping[str, Tensor]) -> None:
         text, given, extras = operands(self.cell, weights)
         given, extras = [w.contiguous() for w in given], [e.contiguous() for e in extras]
-        W = given[0]
-        D, H = W.shape[1], W.shape[0] // len(self.cell.gates)
-        x, share = W.new_zeros(self.rows, W.shape[1]), W.new_zeros(self.rows, W.shape[0])
-        states = [W.new_zeros(self.rows, H) for _ in self.cell.states]
-        double, biased = W.dtype == torch.float64, "bias_ih" in weights
+        U = given[0]
+        D, H = U.shape[1], U.shape[0] // len(self.cell.gates)
+        x, share = U.new_zeros(self.rows, U.shape[1]), U.new_zeros(self.rows, U.shape[0])
+        states = [U.new_zeros(self.rows, H) for _ in self.cell.states]
+        double, biased = U.dtype == torch.float64, "bias_ih" in weights
         form = Form(text, "use", double, self.rows, D, H, (self.rows,), batch_major=False, biased=biased)
         call = NativeCall(form, x, given, None)
         spare = [torch.empty_like(state) for state in states]
