@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from cyclopts import App, Parameter
 
@@ -13,7 +13,7 @@ from recur.cli.screen import Screen, facts
 from recur.errors import OptionError, TextError
 
 if TYPE_CHECKING:
-    from recur.ngram import NGram
+    from recur.ngram import Evaluation, NGram
     from recur.text import Corpus
 
 
@@ -21,7 +21,7 @@ verb = App(
     help_epilogue="""Examples:
   recur ngram                                       the language reference, its characters
   recur ngram train.txt --token word --order 5 --eval test.txt --json
-  recur ngram train.txt --token word --order 3 --smoothing laplace --epsilon 1,0.5,0.1
+  recur ngram train.txt --token word --order 3 --smoothing laplace --epsilon 1 --epsilon 0.5 --epsilon 0.1
   recur ngram book.txt --order 8 --sample 300 --seed 1
   cat *.txt | recur ngram - --token word --save model.arpa"""
 )
@@ -34,7 +34,7 @@ def ngram(
     *,
     order: int = 5,
     smoothing: Literal["kneser-ney", "laplace", "add-k"] = "kneser-ney",
-    epsilon: str = "1",
+    epsilon: list[float] | None = None,
     k: Annotated[float, Parameter(name="--k")] = 1.0,
     eval: list[str] | None = None,
     sample: int = 0,
@@ -58,7 +58,7 @@ def ngram(
     smoothing
         kneser-ney (interpolated, modified), laplace (the recursion with ε₁, ε₂, …) or add-k.
     epsilon
-        For laplace: one number, or ε₁,ε₂,… one for each order.
+        For laplace: 1, another number, or several: ε₁, ε₂, … one for each order.
     k
         For add-k: what is added to every count.
     eval
@@ -82,41 +82,58 @@ def ngram(
     if not 0 < temperature < float("inf"):
         raise OptionError(f"--temperature must be above 0, got {temperature}")
     begun = time.perf_counter()
+    notes: dict[str, object] = {}
     if load is not None:
         if sources:
             raise OptionError("give texts to count or --load a model, not both")
         model, trained_on = _loaded(load, text), str(load)
-        held = Corpus.of(*eval) if eval else None
+        held_out = Corpus.of(*eval) if eval else None
     else:
         corpus = Corpus.of(*(sources or ["pydoc"]))
         trained_on = corpus.name
-        train, held = (corpus, Corpus.of(*eval)) if eval else corpus.split()[:2]
-        model = _fitted(screen, train, text, order, smoothing, _numbers(epsilon), k)
-    content: dict[str, Any] = {
-        "trained_on": trained_on,
-        "order": model.order,
-        "smoothing": model.smoothing,
-        "vocabulary": len(model.vocab),
-        "ngrams": len(model),
-        "notes": list(model.notes),
-    }
-    if load is None:
-        content["text"] = str(train.notes)
+        train, held_out = (corpus, Corpus.of(*eval)) if eval else corpus.split()[:2]
+        model = _fitted(screen, train, text, order, smoothing, epsilon or [1.0], k)
+        notes = {"text": str(train.notes)}
     for remark in model.notes:
         screen.note(remark)
-    if held is not None:
-        content |= _measured(screen, model, held)
+    measured = None if held_out is None else _measured(screen, model, held_out)
     if save is not None:
         from recur.ngram import write_arpa
 
         with screen.busy("writing"):
             write_arpa(model, save)
         screen.note(f"written to {save}")
-    if sample:
-        content["sample"] = model.sample(sample, common.seed, prompt, temperature)
-    content["seconds"] = round(time.perf_counter() - begun, 3)
-    _show(screen, content)
-    screen.result(content)
+    written = model.sample(sample, common.seed, prompt, temperature) if sample else None
+    seconds = time.perf_counter() - begun
+    _show(screen, model, measured, written, seconds)
+    screen.result(
+        {
+            "trained_on": trained_on,
+            "order": model.order,
+            "smoothing": model.smoothing,
+            "vocabulary": len(model.vocab),
+            "ngrams": len(model),
+            "notes": list(model.notes),
+            **notes,
+            **(measured.content() if measured is not None else {}),
+            **({"sample": written} if written is not None else {}),
+            "seconds": round(seconds, 3),
+        }
+    )
+
+
+class Measured(NamedTuple):
+    """How well a text was predicted."""
+
+    name: str
+    notes: str
+    found: Evaluation
+    unknown: list[str]
+    """The most frequent tokens that the vocabulary does not have."""
+
+    def content(self) -> dict[str, object]:
+        content = {"evaluated_on": self.name, "evaluated_text": self.notes, **self.found._asdict()}
+        return content | {"unknown": self.unknown} if self.unknown else content
 
 
 def _loaded(path: Path, text: TextOptions) -> NGram:
@@ -145,37 +162,28 @@ def _fitted(
         return fit(tracked, vocab, order, smoothing, epsilon, k)
 
 
-def _measured(screen: Screen, model: NGram, held: Corpus) -> dict[str, Any]:
-    if not held.characters:
-        raise TextError(f"{held.name} is too short to measure on: give a longer text, or another one with --eval")
-    with screen.reading(held, "measuring", held.characters) as tracked:
+def _measured(screen: Screen, model: NGram, text: Corpus) -> Measured:
+    if not text.characters:
+        raise TextError(f"{text.name} is too short to measure on: give a longer text, or another one with --eval")
+    with screen.reading(text, "measuring", text.characters) as tracked:
         found = model.evaluate(tracked)
-    content: dict[str, Any] = {"evaluated_on": held.name, "evaluated_text": str(held.notes), **found._asdict()}
-    if found.oov:
-        unknown = model.vocab.unknown_tokens(held.text())
-        content["unknown"] = [token for token, _ in unknown.most_common(10)]
-    return content
+    unknown = model.vocab.unknown_tokens(text.text()).most_common(10) if found.oov else []
+    return Measured(text.name, str(text.notes), found, [token for token, _ in unknown])
 
 
-def _numbers(written: str) -> list[float]:
-    try:
-        return [float(number) for number in written.split(",")]
-    except ValueError:
-        raise OptionError(f"--epsilon must be a number or several with commas between, got {written!r}") from None
-
-
-def _show(screen: Screen, content: dict[str, Any]) -> None:
-    said = {"model": f"{content['order']}-gram, {content['smoothing']}"}
-    said["size"] = f"{content['ngrams']:,} n-grams over {content['vocabulary']:,} tokens"
-    if "perplexity" in content:
-        said["measured on"] = f"{content['evaluated_on']}, {content['tokens']:,} tokens, {content['oov']:,} unknown"
-        said["perplexity"] = f"{content['perplexity']:,.2f}"
-        said["bits/char"] = f"{content['bits_per_character']:.3f}"
-    said["seconds"] = f"{content['seconds']:.2f}"
-    screen.show(facts("", said))
-    if content.get("impossible"):
-        screen.show(f"perplexity is infinite because of {content['impossible']}: it has probability 0")
-    if content.get("unknown"):
-        screen.show(f"unknown, most frequent first: {' '.join(map(repr, content['unknown']))}")
-    if "sample" in content:
-        screen.write("\n" + content["sample"])
+def _show(screen: Screen, model: NGram, measured: Measured | None, written: str | None, seconds: float) -> None:
+    rows = {"model": f"{model.order}-gram, {model.smoothing}"}
+    rows["size"] = f"{len(model):,} n-grams over {len(model.vocab):,} tokens"
+    if measured is not None:
+        found = measured.found
+        rows["measured on"] = f"{measured.name}, {found.tokens:,} tokens, {found.oov:,} unknown"
+        rows["perplexity"] = f"{found.perplexity:,.2f}"
+        rows["bits/char"] = f"{found.bits_per_character:.3f}"
+    rows["seconds"] = f"{seconds:.2f}"
+    screen.show(facts("", rows))
+    if measured is not None and measured.found.impossible:
+        screen.show(f"perplexity is infinite because of {measured.found.impossible}: it has probability 0")
+    if measured is not None and measured.unknown:
+        screen.show(f"unknown, most frequent first: {' '.join(map(repr, measured.unknown))}")
+    if written is not None:
+        screen.write("\n" + written)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from cyclopts import App
 
@@ -63,13 +63,13 @@ def stats(
 
     screen = Screen(common)
     corpus = Corpus.of(*(sources or ["pydoc"]))
-    train, held, _ = corpus.split()
+    train, held_out, _ = corpus.split()
     options = TextOptions(token=token, punctuation=punctuation, lower=lower)
     with screen.reading(train, "reading", train.characters) as tracked:
         vocab = options.vocab(tracked)
     screen.note(f"{corpus.name}: {train.characters:,} of {corpus.characters:,} characters counted ({train.notes})")
     with screen.busy("counting"), screen.reading(train, "reading again", train.characters) as tracked:
-        found = describe(tracked, held if held.characters else None, vocab, top, stop_words)
+        found = describe(tracked, held_out if held_out.characters else None, vocab, top, stop_words)
     for path in figure or []:
         draw(found, str(path), corpus.name)
         screen.note(f"drawn to {path}")
@@ -77,7 +77,7 @@ def stats(
     screen.result(_content(corpus.name, found) | {"notes": str(train.notes)})
 
 
-def _content(name: str, found: Statistics) -> dict[str, Any]:
+def _content(name: str, found: Statistics) -> dict[str, object]:
     return {
         "text": name,
         "characters": found.characters,
