@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from recur.cells import Cell, cell_names
+from recur.cells import Cell
 from recur.layers import Init, Recurrent
 
 ROOT = Path(__file__).parent.parent
@@ -45,11 +45,6 @@ def test_the_first_result_is_the_one_shown(capsys: pytest.CaptureFixture[str]) -
         numbers = [[float(n) for n in re.findall(r"[\d.]+\d", line)] for line in (ours, theirs)]
         assert numbers[0] == pytest.approx(numbers[1], rel=0.1, abs=0.02), (ours, theirs)
         assert re.sub(r"[\d.█ ]", "", ours) == re.sub(r"[\d.█ ]", "", theirs)
-
-
-def test_the_cells_of_the_readme_are_those_there_are() -> None:
-    listed = (ROOT / "README.md").read_text().partition("Known by name:")[2].partition("[CONTRIBUTING]")[0]
-    assert sorted(re.findall(r"`([\w-]+)`", listed)) == cell_names()
 
 
 def test_the_worked_example_of_contributing_is_a_cell() -> None:

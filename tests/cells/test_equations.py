@@ -18,11 +18,16 @@ def sigma(a: Any) -> Any:
     return 1 / (1 + np.exp(-a))
 
 
-def elman(phi: Callable[[Any], Any]) -> Callable[..., Any]:
-    def step(x: Any, p: Any, h: Any) -> Any:
-        return (phi(p["weight_ih"] @ x + p["bias_ih"] + p["weight_hh"] @ h + p["bias_hh"]),)
+PAPERS: dict[str, Callable[..., Any]] = {}
+"""For every registered cell, one step of its paper: from x, the parameters and the states to the next states."""
 
-    return step
+
+def paper(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(step: Callable[..., Any]) -> Callable[..., Any]:
+        PAPERS[name] = step
+        return step
+
+    return register
 
 
 def blocks(n: int, x: Any, p: Any, h: Any) -> Any:
@@ -30,24 +35,43 @@ def blocks(n: int, x: Any, p: Any, h: Any) -> Any:
     return np.split(p["weight_ih"] @ x + p["bias_ih"] + p["weight_hh"] @ h + p["bias_hh"], n)
 
 
+@paper("elman")
+def elman(x: Any, p: Any, h: Any) -> Any:
+    return (np.tanh(*blocks(1, x, p, h)),)
+
+
+@paper("elman-relu")
+def elman_relu(x: Any, p: Any, h: Any) -> Any:
+    return (np.maximum(*blocks(1, x, p, h), 0),)
+
+
+@paper("elman-sigmoid")
+def elman_sigmoid(x: Any, p: Any, h: Any) -> Any:
+    return (sigma(*blocks(1, x, p, h)),)
+
+
+@paper("lstm")
 def lstm(x: Any, p: Any, h: Any, c: Any) -> Any:
     i, f, g, o = blocks(4, x, p, h)
     c = sigma(f) * c + sigma(i) * np.tanh(g)
     return sigma(o) * np.tanh(c), c
 
 
+@paper("lstm1997")
 def lstm1997(x: Any, p: Any, h: Any, c: Any) -> Any:
     i, g, o = blocks(3, x, p, h)
     c = c + sigma(i) * np.tanh(g)
     return sigma(o) * np.tanh(c), c
 
 
+@paper("peephole")
 def peephole(x: Any, p: Any, h: Any, c: Any) -> Any:
     i, f, g, o = blocks(4, x, p, h)
     new = sigma(f + p["p_f"] * c) * c + sigma(i + p["p_i"] * c) * np.tanh(g)
     return sigma(o + p["p_o"] * new) * np.tanh(new), new
 
 
+@paper("gru")
 def gru(x: Any, p: Any, h: Any) -> Any:
     U, W = np.split(p["weight_ih"], 3), np.split(p["weight_hh"], 3)
     b, d = np.split(p["bias_ih"], 3), np.split(p["bias_hh"], 3)
@@ -57,6 +81,7 @@ def gru(x: Any, p: Any, h: Any) -> Any:
     return ((1 - z) * n + z * h,)
 
 
+@paper("gru2014")
 def gru2014(x: Any, p: Any, h: Any) -> Any:
     U, b = np.split(p["weight_ih"], 3), np.split(p["bias_ih"], 3)
     W, d = np.split(p["weight_hh"], 2), np.split(p["bias_hh"], 2)
@@ -66,11 +91,13 @@ def gru2014(x: Any, p: Any, h: Any) -> Any:
     return ((1 - z) * n + z * h,)
 
 
+@paper("leaky")
 def leaky(x: Any, p: Any, h: Any) -> Any:
     alpha = sigma(p["a"])
-    return (alpha * h + (1 - alpha) * elman(np.tanh)(x, p, h)[0],)
+    return (alpha * h + (1 - alpha) * elman(x, p, h)[0],)
 
 
+@paper("mgu")
 def mgu(x: Any, p: Any, h: Any) -> Any:
     U, W = np.split(p["weight_ih"], 2), np.split(p["weight_hh"], 2)
     b, d = np.split(p["bias_ih"], 2), np.split(p["bias_hh"], 2)
@@ -79,29 +106,15 @@ def mgu(x: Any, p: Any, h: Any) -> Any:
     return ((1 - f) * h + f * n,)
 
 
+@paper("indrnn")
 def indrnn(x: Any, p: Any, h: Any) -> Any:
     return (np.maximum(p["weight_ih"] @ x + p["bias_ih"] + p["u"] * h, 0),)
 
 
+@paper("mingru")
 def mingru(x: Any, p: Any, h: Any) -> Any:
     z, n = np.split(p["weight_ih"] @ x + p["bias_ih"], 2)
     return ((1 - sigma(z)) * h + sigma(z) * n,)
-
-
-PAPERS = {
-    "elman": elman(np.tanh),
-    "elman-relu": elman(lambda a: np.maximum(a, 0)),
-    "elman-sigmoid": elman(sigma),
-    "lstm": lstm,
-    "lstm1997": lstm1997,
-    "peephole": peephole,
-    "gru": gru,
-    "gru2014": gru2014,
-    "leaky": leaky,
-    "mgu": mgu,
-    "indrnn": indrnn,
-    "mingru": mingru,
-}
 
 
 def by_paper(step: Callable[..., Any], case: Case) -> Any:
