@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import recur
-from recur.train.tasks.language import Language
+from recur.tasks.language.predictor import Language
 
 SMALL: dict[str, Any] = {
     "cell": "lstm", "hidden": 64, "steps": 300, "window": 48, "threads": 1, "baseline": False
@@ -16,4 +16,4 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture(scope="session")
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Language:
-    return recur.fit("pydoc", tmp_path_factory.mktemp("runs") / "healthy", **SMALL)
+    return recur.fit("pydoc", task="language", out=tmp_path_factory.mktemp("runs") / "healthy", **SMALL)

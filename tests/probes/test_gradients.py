@@ -14,14 +14,13 @@ from recur.cells import Cell
 from recur.errors import OptionError
 from recur.layers import Init, Recurrent
 from recur.probes import Level, Subject, xray
-from recur.probes.flow import describe, flow, gradient_flow, window
+from recur.probes.flow import Flow, _flow_finding, fit_decay, flow, gradient_flow, window
 from recur.probes.gates import activations
-from recur.probes.jacobian import basis, jacobians, lyapunov, products
+from recur.probes.jacobian import basis, jacobians, lyapunov, singular_values
 from recur.probes.linear import Linearised
-from recur.probes.paths import along, memory_path
-from recur.probes.spectrum import describe as describe_matrix
-from recur.probes.spectrum import spectrum
-from recur.probes.subject import _along_a_direction
+from recur.probes.paths import memory_gradients, memory_path
+from recur.probes.spectrum import spectrum, spectrum_of
+from recur.probes.subject import _random_projection
 from tests.support import ALL_CELLS, DOUBLE, close
 
 
@@ -69,10 +68,10 @@ def test_flow_equals_finite_differences(cell: str) -> None:
             for sign in (1, -1):
                 moved = [part.detach().clone() for part in state[0]]
                 moved[k][0, unit] += sign * eps
-                losses.append(float(_along_a_direction(net(x[:, upto:], (net.cell.state(moved),))).detach()))
+                losses.append(float(_random_projection(net(x[:, upto:], (net.cell.state(moved),))).detach()))
             slopes.append((losses[0] - losses[1]) / (2 * eps))
         expected = math.sqrt(sum(s * s for s in slopes))
-        assert found[f"layer 1, {name}"]["norms"][lag] == pytest.approx(expected, rel=1e-6, abs=1e-9)
+        assert found[f"layer 1, {name}"].norms[lag] == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
 @pytest.mark.parametrize("cell", ALL_CELLS)
@@ -104,9 +103,9 @@ def test_a_linear_network_decays_as_its_eigenvalues_say() -> None:
     layer = subject.layers[0]
     expected = sorted((math.log(abs(v)) for v in eigenvalues), reverse=True)
     assert lyapunov(layer, count=4) == pytest.approx(expected, abs=1e-3)
-    for k, values in products(layer, [1, 5]).items():
+    for k, values in singular_values(layer, [1, 5]).items():
         close(values, torch.tensor(sorted((abs(v) ** k for v in eigenvalues), reverse=True), **DOUBLE))
-    norms = flow(subject, rows=1)["layer 1, h"]["norms"]
+    norms = flow(subject, rows=1)["layer 1, h"].norms
     drawn = torch.randn(1, 4, generator=torch.Generator().manual_seed(0), **DOUBLE)
     d = (drawn / drawn.norm())[0]
     expected_norms = [float((torch.linalg.matrix_power(W.t(), k) @ d).norm()) for k in range(60)]
@@ -115,23 +114,23 @@ def test_a_linear_network_decays_as_its_eigenvalues_say() -> None:
 
 
 def test_decay_and_memory_of_a_curve_that_is_known() -> None:
-    assert describe(0.5 ** np.arange(30)) == {"decay": pytest.approx(0.5), "memory": 7}
+    assert fit_decay(0.5 ** np.arange(30)) == (pytest.approx(0.5), 7)
     late = np.concatenate([[0.0], 0.1 ** np.arange(5)])
-    assert describe(late)["memory"] == 3
-    assert describe(np.ones(9)) == {"decay": pytest.approx(1.0), "memory": None}
-    assert describe(np.zeros(4)) == {"decay": 0.0, "memory": 0}
+    assert fit_decay(late).memory == 3
+    assert fit_decay(np.ones(9)) == (pytest.approx(1.0), None)
+    assert fit_decay(np.zeros(4)) == (0.0, 0)
 
 
 def test_powers_of_a_matrix_follow_its_spectrum() -> None:
-    found = describe_matrix(rotated([1.5, 0.5, -0.2]))
-    assert found["radius"] == pytest.approx(1.5)
-    assert found["powers"]["16"] == pytest.approx(1.5**16)
-    assert sorted(v[0] for v in found["eigenvalues"]) == pytest.approx([-0.2, 0.5, 1.5])
-    turning = describe_matrix(torch.tensor([[0.0, -1.0], [1.0, 0.0]]))
-    assert sorted(v[1] for v in turning["eigenvalues"]) == pytest.approx([-1, 1])
+    found = spectrum_of(rotated([1.5, 0.5, -0.2]))
+    assert found.radius == pytest.approx(1.5)
+    assert found.powers["16"] == pytest.approx(1.5**16)
+    assert sorted(real for real, _ in found.eigenvalues) == pytest.approx([-0.2, 0.5, 1.5])
+    rotation = spectrum_of(torch.tensor([[0.0, -1.0], [1.0, 0.0]]))
+    assert sorted(imaginary for _, imaginary in rotation.eigenvalues) == pytest.approx([-1, 1])
 
 
-def test_wide_states_are_carried_on_a_subspace() -> None:
+def test_wide_states_are_measured_on_a_subspace() -> None:
     assert torch.equal(basis(4, 9), torch.eye(4, dtype=torch.float64))
     Q = basis(40, 6)
     close(Q.t() @ Q, torch.eye(6, **DOUBLE))
@@ -142,37 +141,43 @@ def test_wide_states_are_carried_on_a_subspace() -> None:
 
 def test_a_sigmoid_network_vanishes() -> None:
     subject = Subject.of(Recurrent("elman-sigmoid", 3, 16, **DOUBLE), sequence())
-    seen = gradient_flow(subject).finding
-    assert seen.level is Level.FAULT
-    assert "vanish" in seen.verdict
-    assert seen.value < seen.threshold
+    found = gradient_flow(subject).finding
+    assert found.level is Level.FAULT
+    assert "vanish" in found.verdict
+    assert found.value < found.threshold
     bound = spectrum(subject)
-    assert bound.finding.level is Level.CONCERN
+    assert bound.finding.level is Level.WARNING
     assert "must vanish" in bound.finding.verdict
     assert bound.numbers["slope"]["bound"] == 0.25
     assert 0 < bound.numbers["slope"]["largest"] <= 0.25
-    assert jacobians(subject).finding.level is Level.CONCERN
+    assert jacobians(subject).finding.level is Level.WARNING
 
 
 def test_linear_units_with_a_radius_above_one_explode() -> None:
     subject = Subject.of(linear_network(rotated([1.5, 0.6, 0.3])), sequence())
-    seen = gradient_flow(subject).finding
-    assert seen.level is Level.FAULT
-    assert "explode" in seen.verdict
-    assert seen.value == pytest.approx(1.5, rel=0.01)
+    found = gradient_flow(subject).finding
+    assert found.level is Level.FAULT
+    assert "explode" in found.verdict
+    assert found.value == pytest.approx(1.5, rel=0.01)
     assert jacobians(subject).finding.value == pytest.approx(math.log(1.5), abs=1e-3)
-    assert "amplifies" in jacobians(subject).finding.verdict
+    assert "chaotic" in jacobians(subject).finding.verdict
 
 
-def test_an_orthogonal_matrix_holds() -> None:
+def test_an_orthogonal_matrix_preserves_the_gradient() -> None:
     W = torch.linalg.qr(torch.randn(6, 6, **DOUBLE)).Q
     subject = Subject.of(linear_network(W), sequence())
-    seen = gradient_flow(subject).finding
-    assert seen.level is Level.SOUND
-    assert "hold" in seen.verdict
+    found = gradient_flow(subject).finding
+    assert found.level is Level.OK
+    assert "preserved" in found.verdict
     assert lyapunov(subject.layers[0], 3) == pytest.approx([0, 0, 0], abs=1e-9)
     tanh = Recurrent("elman", 3, 16, init="orthogonal", **DOUBLE)
-    assert gradient_flow(Subject.of(tanh, sequence(scale=0.1))).finding.level is Level.SOUND
+    assert gradient_flow(Subject.of(tanh, sequence(scale=0.1))).finding.level is Level.OK
+
+
+def test_a_state_without_a_gradient_does_not_hide_the_others() -> None:
+    flows = {"c": Flow([0.0] * 40, 0.0, 0), "h": Flow([1.0] * 40, 1.0, None)}
+    assert "preserved: × 1 a step in h" in _flow_finding(flows, 40).verdict
+    assert "vanish" in _flow_finding({"c": flows["c"]}, 40).verdict
 
 
 def test_truncation_ends_the_flow_and_a_random_one_does_not() -> None:
@@ -183,30 +188,30 @@ def test_truncation_ends_the_flow_and_a_random_one_does_not() -> None:
     assert np.array(found["randomized:0.9"]["layer 1, h"]["norms"])[10:].any()
 
 
-def test_a_window_that_cuts_memory_off_is_named() -> None:
+def test_a_window_that_truncates_too_much_is_named() -> None:
     net = linear_network(rotated([0.95, 0.9]))
-    assert window(Subject.of(net, sequence())).finding.level is Level.SOUND
+    assert window(Subject.of(net, sequence())).finding.level is Level.OK
     net.bptt = type(net.bptt).parse("truncated:2")
-    seen = window(Subject.of(net, sequence())).finding
-    assert seen.level is Level.FAULT
-    assert "window of 2" in seen.verdict
+    found = window(Subject.of(net, sequence())).finding
+    assert found.level is Level.FAULT
+    assert "window of 2" in found.verdict
     assert net.bptt.window == 2, "a probe leaves the network as it was"
     net.bptt = type(net.bptt).parse("truncated:10")
-    seen = window(Subject.of(net, sequence())).finding
-    assert seen.level is Level.CONCERN
-    assert "--window 20" in seen.advice
+    found = window(Subject.of(net, sequence())).finding
+    assert found.level is Level.WARNING
+    assert "--window 20" in found.advice
 
 
-def test_the_cell_path_of_an_lstm_holds_where_the_others_fade() -> None:
+def test_the_memory_of_an_lstm_preserves_the_gradient_where_other_paths_do_not() -> None:
     """The notes' argument: with f near 1 the gradient along c alone neither shrinks nor grows."""
     net = Recurrent("lstm", 3, 8, init=Init(forget_bias=8.0), **DOUBLE)
     with torch.no_grad():
         net.weight_hh_l0.mul_(0.2)
-    seen = memory_path(Subject.of(net, sequence()))
-    part = seen.numbers["layer 1"]
-    assert part["decay"]["path"] == pytest.approx(1.0, abs=2e-3)
+    measured = memory_path(Subject.of(net, sequence()))
+    part = measured.numbers["layer 1"]
+    assert part["decay"]["memory"] == pytest.approx(1.0, abs=2e-3)
     assert part["share"] > 0.9
-    assert "carries the gradient" in seen.finding.verdict
+    assert "carries the gradient" in measured.finding.verdict
     shut = Recurrent("lstm", 3, 8, init=Init(forget_bias=-8.0), **DOUBLE)
     assert memory_path(Subject.of(shut, sequence())).numbers["layer 1"]["share"] < 0.01
 
@@ -215,14 +220,16 @@ def test_paths_add_up_to_what_backpropagation_finds() -> None:
     """All paths together are the trace's norm of c; the path alone is the product of the forget gates."""
     net = Recurrent("lstm", 3, 5, **DOUBLE)
     subject = Subject.of(net, sequence(T=12, B=1))
-    norms = flow(subject, rows=1)["layer 1, c"]["norms"]
+    norms = flow(subject, rows=1)["layer 1, c"].norms
     numbers = memory_path(subject, rows=1).numbers["layer 1"]
     assert numbers["total"] == pytest.approx(norms, rel=1e-9)
     layer = subject.layers[0]
     f = activations(layer)["f"].values
     start = torch.randn(5, **DOUBLE)
-    whole, path = along(layer, start)
-    close(path[4], whole[1] * f[-2] * f[-3] * f[-4])  # f[k] is the gate of step k + 1; c of T − 1 has gradient whole[1]
+    total, memory = memory_gradients(layer, start)
+    close(
+        memory[4], total[1] * f[-2] * f[-3] * f[-4]
+    )  # f[k] is the gate of step k + 1; c of T − 1 has gradient total[1]
 
 
 # Other models, and mistakes ------------------------------------------------------------------------------
@@ -246,10 +253,10 @@ def test_a_model_of_ones_own_joins_with_its_loss() -> None:
     assert report.as_dict()["run"] is None
 
 
-def test_what_cannot_be_looked_at_is_refused() -> None:
+def test_what_cannot_be_read_is_refused() -> None:
     with pytest.raises(OptionError, match="no recur.Recurrent"):
         Subject.of(nn.Linear(2, 2), torch.zeros(1, 2))
     with pytest.raises(OptionError, match="reads a tensor, got str"):
         Subject.of(Recurrent("gru", 3, 4), "text")
-    with pytest.raises(OptionError, match="takes a trained model"):
+    with pytest.raises(OptionError, match="reads a trained model or a torch module, got str"):
         Subject.of("runs/book", "text")

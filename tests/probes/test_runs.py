@@ -14,22 +14,28 @@ import recur
 from recur.cli.app import run as command
 from recur.errors import OptionError, ShapeError, TextError
 from recur.probes import Finding, Level, Subject, worst_first, xray
-from recur.probes.context import by_context, by_position, losses, saliency
-from recur.probes.copying import copied, hashes, shares
+from recur.probes.context import loss_by_context, loss_by_position, losses, saliency
+from recur.probes.copying import copied, known_shares, ngram_hashes
 from recur.probes.figures import FIGURES
-from recur.probes.gates import activations, dead_units, saturation, states
+from recur.probes.gates import activations, saturation
 from recur.probes.page import coloured
+from recur.probes.states import dead_units, states
 from recur.probes.stationary import time_as_input
-from recur.probes.training import training
-from recur.probes.units import correlations, features, ranked, similar, values
-from recur.train.tasks.language import Language
+from recur.probes.training import from_metrics
+from recur.probes.units import correlations, features, similar_spans, unit_features, unit_values
+from recur.tasks.language.predictor import Language
+from recur.typedefs import JsonObject
 from tests.cli.test_cli import json_of
 from tests.probes.conftest import SMALL
 from tests.support import ALL_CELLS
 
 
-def first_of(model: Language) -> Finding:
-    return xray(model, tokens=2000).troubles[0]
+def worst_of(model: Language) -> Finding:
+    return xray(model, tokens=2000).problems[0]
+
+
+def fit(folder: Path, **options: Any) -> Language:
+    return recur.fit("pydoc", task="language", out=folder, **{**SMALL, **options})
 
 
 # Planted faults ------------------------------------------------------------------------------------------
@@ -37,13 +43,13 @@ def first_of(model: Language) -> Finding:
 
 def test_a_healthy_run_has_no_finding(healthy: Language) -> None:
     report = xray(healthy)
-    assert report.troubles == []
-    assert {seen.finding.probe for seen in report.seen} == {finding.probe for finding in report.findings}
+    assert report.problems == []
+    assert {m.finding.probe for m in report.measurements} == {finding.probe for finding in report.findings}
     assert len(report.findings) == 16
 
 
 def test_a_rate_that_is_too_high_is_named_first(tmp_path: Path) -> None:
-    found = first_of(recur.fit("pydoc", tmp_path / "fast", **{**SMALL, "rate": 1.0}))
+    found = worst_of(fit(tmp_path / "fast", rate=1.0))
     assert found.probe == "training"
     assert "rate of 1 is too high" in found.verdict
     assert "--rate 0.1" in found.advice
@@ -51,7 +57,7 @@ def test_a_rate_that_is_too_high_is_named_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_a_window_of_two_is_named_first(tmp_path: Path, cell: str) -> None:
-    found = first_of(recur.fit("pydoc", tmp_path / "narrow", **{**SMALL, "window": 2, "cell": cell}))
+    found = worst_of(fit(tmp_path / "narrow", window=2, cell=cell))
     assert found.probe == "window"
     assert found.level is Level.FAULT
     assert "window of 2" in found.verdict
@@ -59,31 +65,31 @@ def test_a_window_of_two_is_named_first(tmp_path: Path, cell: str) -> None:
 
 
 def test_a_forget_gate_stuck_at_zero_is_named_first(healthy: Language) -> None:
-    model = recur.load(healthy.run.path)
+    model = recur.load(healthy.run.path, task="language")
     with torch.no_grad():
         model.model.recurrent.bias_ih_l0.chunk(4)[1].fill_(-50.0)
-    found = first_of(model)
+    found = worst_of(model)
     assert found.probe == "forgetting"
-    assert "gate f of layer 1 is shut" in found.verdict
+    assert "forget gate f of layer 1 is closed" in found.verdict
     assert "--forget-bias" in found.advice
 
 
 def test_dead_units_are_named_first(tmp_path: Path) -> None:
-    model = recur.fit("pydoc", tmp_path / "relu", **{**SMALL, "cell": "elman-relu", "steps": 20, "rate": 0.001})
+    model = fit(tmp_path / "relu", cell="elman-relu", steps=20, rate=0.001)
     with torch.no_grad():
         model.model.recurrent.bias_ih_l0[:40].fill_(-1000.0)
-    found = first_of(model)
+    found = worst_of(model)
     assert found.probe == "dead units"
-    assert "of 64 units of layer 1 never move" in found.verdict
+    assert "of 64 units of layer 1 are dead" in found.verdict
     assert set(range(40)) <= set(dead_units(Subject.of(model)).numbers["layer 1"]["dead"])
 
 
 def test_causes_come_before_what_they_cause() -> None:
     made = [
         Finding("saturation", Level.FAULT, 0, 0, ""),
-        Finding("units", Level.SOUND, 0, 0, ""),
+        Finding("units", Level.OK, 0, 0, ""),
         Finding("training", Level.FAULT, 0, 0, ""),
-        Finding("window", Level.CONCERN, 0, 0, ""),
+        Finding("window", Level.WARNING, 0, 0, ""),
     ]
     assert [f.probe for f in worst_first(made)] == ["training", "saturation", "window", "units"]
 
@@ -91,24 +97,23 @@ def test_causes_come_before_what_they_cause() -> None:
 # Training ------------------------------------------------------------------------------------------------
 
 
-def with_metrics(healthy: Language, entries: list[dict[str, Any]]) -> Finding:
-    subject = Subject.of(healthy)
-    assert subject.run is not None
-    subject.run = type("Kept", (), {"config": subject.run.config, "metrics": lambda self: entries})()
-    return training(subject).finding
-
-
 def test_how_training_went_is_read_from_its_metrics(healthy: Language) -> None:
+    subject = Subject.of(healthy)
+
+    def found(*entries: JsonObject) -> Finding:
+        return from_metrics(subject, list(entries)).finding
+
     fell = [{"step": k, "valid_loss": 3 - 0.2 * k, "train_loss": 3 - 0.2 * k, "clipped": 0.5} for k in range(5)]
-    assert with_metrics(healthy, fell).level is Level.SOUND
-    assert "50% clipped" in with_metrics(healthy, fell).verdict
-    jumped = [*fell, {"step": 9, "valid_loss": 4.0, "train_loss": 4.0}]
-    assert "too high" in with_metrics(healthy, jumped).verdict
-    by_heart = [*fell, *({"step": k, "valid_loss": 2.1 + 0.15 * (k - 4), "train_loss": 1.0} for k in range(5, 8))]
-    assert "by heart" in with_metrics(healthy, by_heart).verdict
-    noisy = [*fell, {"step": 9, "valid_loss": 2.1, "train_loss": 2.6}]  # another part of the text, harder to learn
-    assert with_metrics(healthy, noisy).level is Level.SOUND
-    assert "too few" in with_metrics(healthy, fell[:2]).verdict
+    assert found(*fell).level is Level.OK
+    assert "50% of the steps clipped" in found(*fell).verdict
+    diverged = found(*fell, {"step": 9, "valid_loss": 4.0, "train_loss": 4.0})
+    assert diverged.level is Level.FAULT
+    assert "diverged" in diverged.verdict
+    overfitted = [{"step": k, "valid_loss": 2.1 + 0.15 * (k - 4), "train_loss": 1.0} for k in range(5, 8)]
+    assert "overfitting" in found(*fell, *overfitted).verdict
+    noisy = {"step": 9, "valid_loss": 2.1, "train_loss": 2.6}  # another part of the text, harder to learn
+    assert found(*fell, noisy).level is Level.OK
+    assert "too few" in found(*fell[:2]).verdict
 
 
 # Gates and units -----------------------------------------------------------------------------------------
@@ -125,9 +130,9 @@ def test_gates_are_found_by_watching_the_step(cell: str) -> None:
         assert gate.values.shape == (6, 5)
     if cell in ("lstm", "peephole", "gru", "gru2014"):
         assert set(found) == set(net.cell.gates)
-        sums = layer.shares(layer.inputs[0, 1:], [p[0] for p in layer.before])
+        x, h, _, _ = layer.step_arguments(layer.inputs[0, 1:], [p[0] for p in layer.previous])
         if cell == "lstm":
-            assert torch.equal(found["f"].values, torch.sigmoid(sums[0].f + sums[1].f))
+            assert torch.equal(found["f"].values, torch.sigmoid(x.f + h.f))
             assert found["g"].kind == "tanh"
 
 
@@ -136,19 +141,19 @@ def test_saturation_counts_both_ends() -> None:
     with torch.no_grad():
         net.bias_ih_l0.chunk(4)[0][:4].fill_(-20.0)
         net.bias_ih_l0.chunk(4)[0][4:].fill_(20.0)
-    seen = saturation(Subject.of(net, torch.randn(1, 30, 3)))
-    assert seen.finding.level is Level.CONCERN
-    assert "gate i" in seen.finding.verdict
-    gate = seen.numbers["layer 1"]["i"]
+    measured = saturation(Subject.of(net, torch.randn(1, 30, 3)))
+    assert measured.finding.level is Level.WARNING
+    assert "gate i" in measured.finding.verdict
+    gate = measured.numbers["layer 1"]["i"]
     assert (gate["low"], gate["high"]) == (0.5, 0.5)
     assert sum(gate["histogram"]) == pytest.approx(1)
 
 
-def test_a_state_that_keeps_growing_is_seen() -> None:
+def test_a_state_that_keeps_growing_is_named() -> None:
     net = recur.Recurrent("lstm1997", 3, 8)
     with torch.no_grad():
         net.weight_ih_l0.fill_(0.5)
-    assert states(Subject.of(net, torch.ones(1, 200, 3))).finding.level is Level.CONCERN
+    assert states(Subject.of(net, torch.ones(1, 200, 3))).finding.level is Level.WARNING
 
 
 def test_features_are_read_off_a_text() -> None:
@@ -165,16 +170,15 @@ def test_features_are_read_off_a_text() -> None:
 def test_a_unit_that_follows_something_is_ranked_first(healthy: Language) -> None:
     subject = Subject.of(healthy, tokens=500)
     planted = subject.layers[0].states["c"][0, :, 11].double()
-    seen = ranked(subject, {"mine": planted.tolist()})
-    best = seen.numbers["ranked"]["mine"][0]
+    best = unit_features(subject, {"mine": planted.tolist()}).numbers["ranked"]["mine"][0]
     assert (best["unit"], best["state"]) == (11, "c")
     assert best["r"] == pytest.approx(1.0)
     series = np.arange(50.0)
     made = torch.stack([torch.arange(50.0), -torch.arange(50.0), torch.ones(50)], 1)
     assert correlations(made, series).tolist() == pytest.approx([1, -1, 0])
-    assert torch.equal(values(subject, 0, "c", 11), subject.layers[0].states["c"][0, :, 11])
+    assert torch.equal(unit_values(subject, 0, "c", 11), subject.layers[0].states["c"][0, :, 11])
     with pytest.raises(OptionError, match="unit must lie in 0 … 63"):
-        values(subject, 0, "c", 64)
+        unit_values(subject, 0, "c", 64)
 
 
 def test_similar_places_are_found_where_the_text_repeats(healthy: Language) -> None:
@@ -182,13 +186,13 @@ def test_similar_places_are_found_where_the_text_repeats(healthy: Language) -> N
     text = f"{phrase} is a number.\nOther words stand here, and here.\n" * 3
     subject = Subject.of(healthy, text)
     begin = text.index(phrase, 10) + 1
-    found = similar(subject, begin, begin + len(phrase))
+    found = similar_spans(subject, begin, begin + len(phrase))
     best = found[0]
-    assert best["likeness"] > 0.9
-    assert text[best["begin"] - 1 : best["end"] - 1] == phrase, "tokens are one behind: the first is what stands before"
-    assert [f["likeness"] for f in found] == sorted((f["likeness"] for f in found), reverse=True)
-    with pytest.raises(OptionError, match="a span lies within"):
-        similar(subject, 5, 5)
+    assert best.similarity > 0.9
+    assert text[best.begin - 1 : best.end - 1] == phrase, "tokens are one behind: the first is what stands before"
+    assert [span.similarity for span in found] == sorted((span.similarity for span in found), reverse=True)
+    with pytest.raises(OptionError, match="a span must lie in"):
+        similar_spans(subject, 5, 5)
 
 
 # Context, copying, time ----------------------------------------------------------------------------------
@@ -198,9 +202,9 @@ def test_losses_are_those_of_the_model(healthy: Language) -> None:
     text = "The value of an expression is an object.\n" * 5
     subject = Subject.of(healthy, text)
     assert float(losses(subject).mean().exp()) == pytest.approx(healthy.perplexity(text), rel=1e-5)
-    numbers = by_position(subject, 20).numbers
-    assert numbers["fresh"][0] != numbers["carried"][0]
-    whole = by_context(Subject.of(healthy, tokens=1000)).numbers
+    numbers = loss_by_position(subject, 20).numbers
+    assert numbers["zero"][0] != numbers["carried"][0]
+    whole = loss_by_context(Subject.of(healthy, tokens=1000)).numbers
     assert whole["losses"][0] > whole["losses"][-1], "one token of context is worse than many"
     assert whole["lengths"] == [1, 2, 4, 8, 16, 32, 64, 128]
 
@@ -215,9 +219,8 @@ def test_saliency_is_the_gradient_of_one_prediction(healthy: Language) -> None:
     assert numbers["predicted"] == "t"
     model = healthy.model
     ids = subject.rows(1, len(subject.inputs))[0][:, 10:21]
-    assert model.embedding is not None
-    x = model.embedding.detach()[ids].double()
-    double = recur.load(healthy.run.path).model.double()
+    x = model.embedding.vectors(ids).detach().double()
+    double = recur.load(healthy.run.path, task="language").model.double()
     target = int(subject.inputs[20])
 
     def chance(x: torch.Tensor) -> float:
@@ -238,13 +241,13 @@ def test_saliency_is_the_gradient_of_one_prediction(healthy: Language) -> None:
 
 def test_copying_counts_what_stands_in_the_training_text() -> None:
     training_ids = np.arange(1000) % 97
-    assert shares([np.array([3, 4, 5, 9])], training_ids, (2, 3)) == [2 / 3, 1 / 2]
-    assert len(set(hashes(np.array([1, 2, 1, 2, 2, 1]), 2).tolist())) == 3
+    assert known_shares([np.array([3, 4, 5, 9])], training_ids, (2, 3)) == [2 / 3, 1 / 2]
+    assert len(set(ngram_hashes(np.array([1, 2, 1, 2, 2, 1]), 2).tolist())) == 3
     foreign = np.random.default_rng(0).integers(0, 97, 400)
-    recites = copied([training_ids[50:250]], foreign, training_ids)
-    assert recites.finding.level is Level.CONCERN
-    assert "recites" in recites.finding.verdict
-    assert copied([foreign], foreign, training_ids).finding.level is Level.SOUND
+    memorised = copied([training_ids[50:250]], foreign, training_ids)
+    assert memorised.finding.level is Level.WARNING
+    assert "memorised" in memorised.finding.verdict
+    assert copied([foreign], foreign, training_ids).finding.level is Level.OK
 
 
 def test_time_as_an_input_helps_where_the_law_changes_with_time() -> None:
@@ -253,30 +256,32 @@ def test_time_as_an_input_helps_where_the_law_changes_with_time() -> None:
     drifting = torch.from_numpy((generator.random(T) < np.linspace(0.1, 0.9, T)).astype(np.int64))
     steady = torch.from_numpy((generator.random(T) < 0.5).astype(np.int64))
     logits = torch.zeros(T, 2, dtype=torch.float64)
-    seen = time_as_input(logits, drifting)
-    assert seen.finding.level is Level.CONCERN
+    measured = time_as_input(logits, drifting)
+    assert measured.finding.level is Level.WARNING
     # A coin of chance q(t) = 0.1 … 0.9 has mean entropy ∫ H(q) dq / 0.8 = 0.559 nats; one of 0.5 has log 2.
-    assert seen.numbers["loss"]["with"] == pytest.approx(0.559, abs=0.03)
-    assert seen.numbers["loss"]["without"] == pytest.approx(np.log(2), abs=0.02)
-    assert time_as_input(logits, steady).finding.level is Level.SOUND
+    assert measured.numbers["loss"]["with"] == pytest.approx(0.559, abs=0.03)
+    assert measured.numbers["loss"]["without"] == pytest.approx(np.log(2), abs=0.02)
+    assert time_as_input(logits, steady).finding.level is Level.OK
 
 
 # The command and the page --------------------------------------------------------------------------------
 
 
-def test_the_command_tells_worst_first(healthy: Language, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_worst_first(healthy: Language, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = tmp_path / "text.txt"
     text.write_text("The value of an expression is an object; see section (Objects).\n" * 20)
     found = json_of(capsys, "xray", str(healthy.run.path), str(text), "--tokens", "600")
     assert found["tokens"] == 600
-    levels = [("sound", "concern", "fault").index(f["level"]) for f in found["findings"]]
+    levels = [("ok", "warning", "fault").index(f["level"]) for f in found["findings"]]
     assert levels == sorted(levels, reverse=True)
     assert all({"value", "threshold", "verdict", "advice"} <= f.keys() for f in found["findings"])
     assert command(["xray", str(healthy.run.path), str(text), "--tokens", "600"]) == 0
     assert "gradient flow" in capsys.readouterr().out
 
 
-def test_the_report_holds_all_it_shows(healthy: Language, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_has_no_external_resource(
+    healthy: Language, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("matplotlib")
     page = tmp_path / "report.html"
     assert command(["xray", str(healthy.run.path), "--html", str(page), "--tokens", "1000", "-q"]) == 0
@@ -284,7 +289,7 @@ def test_the_report_holds_all_it_shows(healthy: Language, tmp_path: Path, capsys
     assert content.count("<svg") == len(FIGURES)
     assert "<script" not in content
     fetched = re.findall(r"""(?:src|href)=["']([^"'#][^"']*)""", content)
-    assert fetched == [], "nothing comes from elsewhere"
+    assert fetched == [], "no external resource"
     assert "@import" not in content
     capsys.readouterr()
 
@@ -294,7 +299,7 @@ def test_a_token_cannot_write_markup() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["xray", "nowhere"], "is not a run"),
         (["xray", "RUN", "missing.txt"], "missing.txt"),
@@ -302,14 +307,24 @@ def test_a_token_cannot_write_markup() -> None:
     ],
 )
 def test_mistakes_are_one_line(
-    healthy: Language, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    healthy: Language, arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command([str(healthy.run.path) if a == "RUN" else a for a in arguments]) == 2
     printed = capsys.readouterr().err
-    assert said in printed
+    assert expected in printed
+    assert printed.count("\n") == 1
+
+
+def test_a_run_of_another_task_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    adding = ["--task", "adding", "--length", "4", "--hidden", "4", "--steps", "2", "--threads", "1", "-q"]
+    assert command(["train", *adding, "--out", str(tmp_path / "adding")]) == 0
+    capsys.readouterr()
+    assert command(["xray", str(tmp_path / "adding")]) == 2
+    printed = capsys.readouterr().err
+    assert "is a run of the task adding; X-ray reads runs of the task language" in printed
     assert printed.count("\n") == 1
 
 
 def test_too_short_a_text_is_refused(healthy: Language) -> None:
-    with pytest.raises(TextError, match="too little to look at: 3 tokens"):
+    with pytest.raises(TextError, match="too short: 3 tokens"):
         recur.xray(healthy, "abc")

@@ -1,4 +1,4 @@
-"""recur lab: short experiments that reproduce the textbook's arguments, each one figure and one paragraph."""
+"""recur lab: short experiments that reproduce the textbook's arguments, one figure and one paragraph each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lab(
     Parameters
     ----------
     experiment
-        Which argument to see.
+        Which one to run.
     """
     from recur.plotting import save
     from recur.probes.lab import EXPERIMENTS

@@ -1,4 +1,4 @@
-"""recur xray: what a trained network does with a text, and what is wrong with it."""
+"""recur xray: diagnose a trained language model while it reads a text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def xray(
     device: str = "auto",
     common: Common = Common(),  # noqa: B008  frozen
 ) -> None:
-    """Look into a trained model while it reads a text: findings, worst first, each with what to try.
+    """Diagnose a trained language model while it reads a text: findings, worst first, each with what to try.
 
     Parameters
     ----------
@@ -44,12 +44,12 @@ def xray(
     html
         Write a report with figures to this file; it opens offline.
     tokens
-        How much of the text to look at.
+        How many tokens of the text to read.
     device
         cpu, cuda or auto.
     """
     from recur.files import write_atomically
-    from recur.probes import xray as look
+    from recur.probes import xray as diagnose
     from recur.tasks import open_predictor
     from recur.text import Corpus
 
@@ -57,12 +57,12 @@ def xray(
     if tokens < 8:
         raise OptionError(f"--tokens must be at least 8, got {tokens}")
     model = open_predictor([run], device)
-    with screen.busy("looking"):
-        report = look(model, Corpus.of(file) if file else None, tokens=tokens, seed=common.seed)
+    with screen.busy("running probes"):
+        report = diagnose(model, Corpus.of(file) if file else None, tokens=tokens, seed=common.seed)
     if html is not None:
-        with screen.busy("drawing"):
-            written = report.html()
-        write_atomically(html, written.encode())
+        with screen.busy("drawing figures"):
+            content = report.html()
+        write_atomically(html, content.encode())
         screen.note(f"written to {html}")
     _show(screen, report)
     screen.result(report.as_dict())
@@ -73,11 +73,11 @@ def _show(screen: Screen, report: Report) -> None:
 
     from recur.probes import Level
 
-    looks = {Level.FAULT: "bold red", Level.CONCERN: "bold yellow"}
-    for finding in report.troubles:
-        screen.show(Text(finding.level.name.lower(), looks[finding.level]).append(f"  {finding.probe}", "bold"))
+    styles = {Level.FAULT: "bold red", Level.WARNING: "bold yellow"}
+    for finding in report.problems:
+        screen.show(Text(finding.level.name.lower(), styles[finding.level]).append(f"  {finding.probe}", "bold"))
         screen.show(f"  {finding.verdict}", f"  try: {finding.advice}", "")
-    sound = [finding for finding in report.findings if finding.level == Level.SOUND]
-    screen.show(Text("sound", "bold green") if report.troubles else Text("nothing to mend", "bold green"))
-    for finding in sound:
-        screen.show(f"  {finding.probe}: {finding.verdict}")
+    screen.show(Text("ok" if report.problems else "no problems found", "bold green"))
+    for finding in report.findings:
+        if finding.level == Level.OK:
+            screen.show(f"  {finding.probe}: {finding.verdict}")

@@ -1,11 +1,12 @@
-"""Probes: what a recurrent network does, and why its gradients die.
+"""Probes: what a recurrent network does, and why its gradients vanish or explode.
 
-Each is a function of a `Subject`, a model and what it reads, and returns numbers and a finding in words. `xray` runs
-them all.
+Each is a function of a `Subject`, a model and its input, and returns a `Measurement`: numbers, and a finding in words.
+`xray` runs them all.
 """
 
-from recur.probes.finding import Finding, Level, Seen, worst_first
+from recur.probes.finding import Finding, Level, Measurement, worst_first
+from recur.probes.layer import Layer
 from recur.probes.report import Report, xray
-from recur.probes.subject import Layer, Subject
+from recur.probes.subject import Subject
 
-__all__ = ["Finding", "Layer", "Level", "Report", "Seen", "Subject", "worst_first", "xray"]
+__all__ = ["Finding", "Layer", "Level", "Measurement", "Report", "Subject", "worst_first", "xray"]

@@ -1,25 +1,25 @@
-"""How much of what stands before is used.
+"""How much context a language model uses.
 
-loss against context length   each token predicted from its last n tokens alone, the state fresh
-loss by position              along a window, entered with a fresh state and with the one carried to it
-saliency                      of one prediction: ‖∂ log p / ∂x_{t−k}‖, x the network's input for an earlier token
+loss by context      each token predicted from its last n tokens alone, from a zero state
+loss by position     along a window, from a zero state and from the one carried to it
+saliency             of one prediction: ‖∂ log p / ∂x_{t−k}‖, x the network's input for an earlier token
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from recur.probes.finding import Finding, Level, Seen
+from recur.probes.finding import Finding, Level, Measurement
 from recur.probes.subject import Subject
 
 ENOUGH = 0.02
-"""Nats: a context whose loss is this near the best is all that is used."""
+"""Nats: the shortest context whose loss is this near the best is all that is used."""
 LITTLE = 4
 """A model that uses fewer tokens is no better than an n-gram."""
+HARM = -0.05
+"""Nats a token: a carried state that is worth less does harm."""
 
 
 @torch.no_grad()
@@ -30,11 +30,14 @@ def losses(subject: Subject) -> Tensor:
 
 
 @torch.no_grad()
-def by_context(subject: Subject, lengths: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128), places: int = 96) -> Seen:
-    """The loss of the same tokens, seen with more and more of what stands before them."""
+def loss_by_context(
+    subject: Subject, lengths: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128), places: int = 96
+) -> Measurement:
+    """The loss of the same tokens, predicted from more and more of the text before them."""
     N = len(subject.inputs)
     lengths = tuple(n for n in lengths if n <= N // 2) or (1,)
-    at = torch.linspace(max(lengths), N - 1, min(places, N - max(lengths))).long()
+    longest = max(lengths)
+    at = torch.linspace(longest, N - 1, min(places, N - longest)).long()
     found = {}
     for n in lengths:
         x = subject.inputs[at[:, None] + torch.arange(-n, 0)].long()
@@ -42,74 +45,72 @@ def by_context(subject: Subject, lengths: tuple[int, ...] = (1, 2, 4, 8, 16, 32,
     numbers = {"lengths": list(found), "losses": list(found.values())}
     best = min(found.values())
     used = next(n for n, loss in found.items() if loss <= best + ENOUGH)
-    longest = max(lengths)
-    gain = found[1] - best
-    said = f"{used} of {longest} tokens of context bring all there is to gain, {gain:.2f} nats over one token"
+    detail = f"{used} of {longest} tokens bring all there is to gain, {found[1] - best:.2f} nats over one token"
     if used < LITTLE and longest > 8:
         advice = "a longer window, a larger network, longer training; a gated cell"
-        finding = Finding("context", Level.CONCERN, used, LITTLE, f"hardly any context is used: {said}", advice)
+        finding = Finding("context", Level.WARNING, used, LITTLE, f"hardly any context is used: {detail}", advice)
     else:
-        finding = Finding("context", Level.SOUND, used, LITTLE, f"context is used: {said}")
-    return Seen(finding, numbers)
+        finding = Finding("context", Level.OK, used, LITTLE, f"context is used: {detail}")
+    return Measurement(finding, numbers)
 
 
 @torch.no_grad()
-def by_position(subject: Subject, length: int = 64) -> Seen:
-    """Loss by position in a window, the state fresh at its start, or carried there through the text."""
+def loss_by_position(subject: Subject, length: int = 64) -> Measurement:
+    """Loss by position in a window, the state zero at its start, or carried there through the text."""
     N = len(subject.inputs)
     length = max(2, min(length, N // 4))
     rows = N // length
     x, y = subject.rows(1, rows * length)
     whole = cross_entropy(subject.model(x).logits[0], y[0], reduction="none")
-    cut_x, cut_y = x.view(rows, length), y.view(rows, length)
-    fresh = cross_entropy(subject.model(cut_x).logits.flatten(0, 1), cut_y.flatten(), reduction="none")
-    carried = whole.view(rows, length).mean(dim=0)
-    alone = fresh.view(rows, length).mean(dim=0)
-    numbers = {"fresh": alone.tolist(), "carried": carried.tolist(), "windows": rows}
-    gain = float(alone.mean() - carried.mean())
-    tail = length // 2
-    late = float(alone[tail:].mean() - carried[tail:].mean())
-    said = f"a carried state is worth {gain:.3f} nats a token in windows of {length}, {late:.3f} in their second half"
-    if gain < -0.05:
+    x, y = x.view(rows, length), y.view(rows, length)
+    cut = cross_entropy(subject.model(x).logits.flatten(0, 1), y.flatten(), reduction="none")
+    carried, zero = (loss.view(rows, length).mean(dim=0) for loss in (whole, cut))
+    numbers = {"zero": zero.tolist(), "carried": carried.tolist(), "windows": rows}
+    gains = zero - carried
+    gain, late = float(gains.mean()), float(gains[length // 2 :].mean())
+    detail = f"a carried state is worth {gain:.3f} nats a token in windows of {length}, {late:.3f} in their second half"
+    if gain < HARM:
         advice = "resets at sequence starts; --partition sequential in training, so that it meets carried states"
-        finding = Finding("position", Level.CONCERN, gain, -0.05, f"carrying the state does harm: {said}", advice)
+        finding = Finding("position", Level.WARNING, gain, HARM, f"carrying the state does harm: {detail}", advice)
     else:
-        finding = Finding("position", Level.SOUND, gain, -0.05, said)
-    return Seen(finding, numbers)
+        finding = Finding("position", Level.OK, gain, HARM, detail)
+    return Measurement(finding, numbers)
 
 
-def saliency(subject: Subject, at: int = -1, back: int = 60) -> Seen:
-    """Which earlier tokens the prediction of token `at` of the text hangs on, by the norm of the gradient."""
+def saliency(subject: Subject, at: int = -1, back: int = 60) -> Measurement:
+    """Which earlier tokens the prediction of token `at` of the text depends on, by the norm of the gradient."""
     N = len(subject.inputs)
     end = at % N
     begin = max(0, end - back)
-    x, y = subject.rows(1, N)
-    x, y = x[:, begin : end + 1], y[:, begin : end + 1]
-    caught: list[Tensor] = []
-
-    def catch(_: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        caught.append(args[0].detach().requires_grad_())
-        return (caught[-1], *args[1:])
-
-    handle = subject.net.register_forward_pre_hook(catch)
-    try:
-        logits = subject.model(x).logits[0, -1]
-    finally:
-        handle.remove()
-    chance = logits.log_softmax(-1)[y[0, -1]]
-    (grad,) = torch.autograd.grad(chance, caught[0])
-    chance = chance.detach()
-    norms = torch.linalg.vector_norm(grad[0].double(), dim=-1)
+    x, y = (ids[:, begin : end + 1] for ids in subject.rows(1, N))
+    target = int(y[0, -1])
+    log_p, grad = _input_gradient(subject, x, target)
+    norms = torch.linalg.vector_norm(grad[0].double(), dim=-1).cpu()
     share = norms / norms.sum().clamp_min(1e-300)
     lags = torch.arange(len(share) - 1, -1, -1, dtype=torch.float64)
-    reach = float((share * lags).sum())
-    names = subject.vocab.tokens if subject.vocab is not None else None
-    show = [names[k] if names else str(k) for k in x[0].tolist()]
+    mean_lag = float((share * lags).sum())
     numbers = {
-        "tokens": show,
+        "tokens": [subject.token(k) for k in x[0].tolist()],
         "share": share.tolist(),
-        "predicted": names[int(y[0, -1])] if names else str(int(y[0, -1])),
-        "probability": float(chance.exp()),
+        "predicted": subject.token(target),
+        "probability": float(log_p.exp()),
     }
-    verdict = f"one prediction looks {reach:.1f} tokens back on average; {float(share[-1]):.0%} hangs on the last one"
-    return Seen(Finding("saliency", Level.SOUND, reach, 1.0, verdict), numbers)
+    verdict = f"one prediction depends on tokens {mean_lag:.1f} back on average; {float(share[-1]):.0%} on the last one"
+    return Measurement(Finding("saliency", Level.OK, mean_lag, 1.0, verdict), numbers)
+
+
+def _input_gradient(subject: Subject, x: Tensor, target: int) -> tuple[Tensor, Tensor]:
+    """log p of a token after ids (1, T), and its gradient with respect to the network's inputs, (1, T, D)."""
+    inputs: list[Tensor] = []
+
+    def capture(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        inputs.append(args[0].detach().requires_grad_())
+        return (inputs[-1], *args[1:])
+
+    handle = subject.net.register_forward_pre_hook(capture)
+    try:
+        log_p = subject.model(x).logits[0, -1].log_softmax(-1)[target]
+    finally:
+        handle.remove()
+    (grad,) = torch.autograd.grad(log_p, inputs[0])
+    return log_p.detach(), grad

@@ -1,18 +1,19 @@
 """Figures, one for each probe that has something to draw: from its numbers alone, so that each works in a notebook.
 
-seen = gradient_flow(Subject.of(model, text))
-flow_figure(seen.numbers)
+measured = gradient_flow(Subject.of(model, text))
+flow_figure(measured.numbers)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from recur.plotting import new_figure
-from recur.probes.spectrum import as_points
+from recur.probes.spectrum import complex_eigenvalues
+from recur.typedefs import JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 COLOURS = ("#2f6fde", "#d9622b", "#1f9d7a", "#a44fc4", "#b8860b", "#6b7280", "#c2385a", "#3a9ad9")
 STYLES = ("-", "--", ":")
 
-Numbers = Mapping[str, Any]
 Curve = Sequence[float | None]
 """None where nothing was measured."""
 
@@ -38,7 +38,7 @@ def canvas(columns: int = 1, width: float = 6.4, height: float = 3.2) -> tuple[F
     return figure, axes
 
 
-def flow_figure(numbers: Numbers) -> Figure:
+def flow_figure(numbers: JsonObject) -> Figure:
     """Norms against the lag, full beside truncated and randomized."""
     figure, (axis,) = canvas()
     for style, (mode, found) in zip(STYLES, numbers["modes"].items(), strict=False):
@@ -53,7 +53,7 @@ def flow_figure(numbers: Numbers) -> Figure:
     return figure
 
 
-def jacobian_figure(numbers: Numbers) -> Figure:
+def jacobian_figure(numbers: JsonObject) -> Figure:
     """Singular values of ∂s_t/∂s_{t−k} for several k, and Lyapunov exponents."""
     figure, (left, right) = canvas(2)
     layer, part = next(iter(numbers.items()))
@@ -69,12 +69,12 @@ def jacobian_figure(numbers: Numbers) -> Figure:
     return figure
 
 
-def spectrum_figure(numbers: Numbers) -> Figure:
+def spectrum_figure(numbers: JsonObject) -> Figure:
     """Eigenvalues of W on the unit circle, and ‖Wᵗ‖ as t grows."""
     figure, (left, right) = canvas(2)
     angle = np.linspace(0, 2 * np.pi, 200)
     left.plot(np.cos(angle), np.sin(angle), color="#6b7280", lw=0.8)
-    for colour, (name, points) in zip(COLOURS, as_points(dict(numbers)).items(), strict=False):
+    for colour, (name, points) in zip(COLOURS, complex_eigenvalues(numbers).items(), strict=False):
         left.plot(points.real, points.imag, ".", ms=3, color=colour)
         powers = numbers[name]["powers"]
         right.semilogy([int(t) for t in powers], list(powers.values()), "o-", ms=3, color=colour, label=name)
@@ -85,11 +85,11 @@ def spectrum_figure(numbers: Numbers) -> Figure:
     return figure
 
 
-def path_figure(numbers: Numbers) -> Figure:
+def path_figure(numbers: JsonObject) -> Figure:
     """The memory's own path, the others, and their sum, by lag."""
     figure, axes = canvas(len(numbers))
     for axis, (layer, part) in zip(axes, numbers.items(), strict=True):
-        for key, label in (("total", "all paths"), ("path", "the memory alone"), ("others", "other paths")):
+        for key, label in (("total", "all paths"), ("memory", "the memory alone"), ("others", "other paths")):
             curve = np.array(part[key])
             curve[curve <= 0] = np.nan
             axis.semilogy(curve, label=label)
@@ -99,14 +99,14 @@ def path_figure(numbers: Numbers) -> Figure:
     return figure
 
 
-def gate_figure(numbers: Numbers) -> Figure:
-    """Where each gate stands, layer by layer."""
-    gates = [(layer, gate, seen) for layer, found in numbers.items() for gate, seen in found.items()]
+def gate_figure(numbers: JsonObject) -> Figure:
+    """The distribution of each gate, layer by layer."""
+    gates = [(layer, gate, part) for layer, found in numbers.items() for gate, part in found.items()]
     figure, axes = canvas(len(gates), width=max(6.4, 1.6 * len(gates)), height=2.2)
-    for k, (axis, (layer, gate, seen)) in enumerate(zip(axes, gates, strict=True)):
-        low, high = seen["range"]
-        edges = np.linspace(low, high, len(seen["histogram"]) + 1)
-        axis.bar(edges[:-1], seen["histogram"], width=np.diff(edges), align="edge", color=COLOURS[k % len(COLOURS)])
+    for k, (axis, (layer, gate, part)) in enumerate(zip(axes, gates, strict=True)):
+        low, high = part["range"]
+        edges = np.linspace(low, high, len(part["histogram"]) + 1)
+        axis.bar(edges[:-1], part["histogram"], width=np.diff(edges), align="edge", color=COLOURS[k % len(COLOURS)])
         axis.set_title(f"{gate}, {layer}", fontsize=9)
         axis.set_yticks([])
     return figure
@@ -122,7 +122,7 @@ def curves_figure(lines: Mapping[str, Curve], x: Sequence[float] | None = None, 
     return figure
 
 
-def training_figure(numbers: Numbers) -> Figure:
+def training_figure(numbers: JsonObject) -> Figure:
     """Losses on the left; the gradient's norm and the share of clipped steps on the right."""
     figure, (left, right) = canvas(2)
     for name in ("train_loss", "valid_loss"):
@@ -136,14 +136,14 @@ def training_figure(numbers: Numbers) -> Figure:
     return figure
 
 
-def context_figure(numbers: Numbers) -> Figure:
+def context_figure(numbers: JsonObject) -> Figure:
     figure, (axis,) = canvas()
     axis.semilogx(numbers["lengths"], numbers["losses"], "o-", ms=4, base=2)
     axis.set(xlabel="tokens of context", ylabel="nats a token")
     return figure
 
 
-FIGURES: dict[str, Callable[[Numbers], Figure]] = {
+FIGURES: dict[str, Callable[[JsonObject], Figure]] = {
     "training": training_figure,
     "gradient flow": flow_figure,
     "Jacobians": jacobian_figure,
@@ -153,12 +153,15 @@ FIGURES: dict[str, Callable[[Numbers], Figure]] = {
     "states": lambda n: curves_figure(n, xlabel="t", ylabel="‖s_t‖"),
     "context": context_figure,
     "position": lambda n: curves_figure(
-        {"fresh state": n["fresh"], "carried state": n["carried"]},
+        {"zero state": n["zero"], "carried state": n["carried"]},
         xlabel="position in the window",
         ylabel="nats a token",
     ),
     "copying": lambda n: curves_figure(
-        {"written": n["written"], "held out": n["held_out"]}, n["orders"], xlabel="n", ylabel="n-grams known"
+        {"generated": n["generated"], "held out": n["held_out"]},
+        n["orders"],
+        xlabel="n",
+        ylabel="share in the training text",
     ),
     "stationarity": lambda n: curves_figure(
         {"error": n["by_time"]}, xlabel="twentieth of the text", ylabel="nats a token"
@@ -167,7 +170,7 @@ FIGURES: dict[str, Callable[[Numbers], Figure]] = {
 
 
 def figures(report: Report) -> dict[str, Figure]:
-    """All that can be drawn of what was seen, in the order of the report."""
+    """One for each probe that has numbers to draw, in the order of the report."""
     found = {}
     for finding in report.findings:
         numbers = report.numbers(finding.probe)

@@ -1,17 +1,18 @@
-"""What a probe says: numbers for figures, and a finding in words."""
+"""What a probe returns: numbers for figures, and a finding in words."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+
+from recur.typedefs import JsonObject
 
 
 class Level(IntEnum):
-    """How bad it is."""
+    """How bad a finding is."""
 
-    SOUND = 0
-    CONCERN = 1
+    OK = 0
+    WARNING = 1
     FAULT = 2
 
 
@@ -19,12 +20,12 @@ CAUSES = (
     "training", "window", "forgetting", "dead units", "gradient flow", "Jacobians", "saturation",
     "context", "copying", "stationarity", "position", "spectrum", "memory path", "states", "saliency", "units",
 )  # fmt: skip
-"""The probes by name, causes before what they cause: a rate that is too high saturates gates, which kill gradients."""
+"""The probes by name, causes before their effects: a rate that is too high saturates gates, which stop gradients."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One measurement, held against its threshold."""
+    """One measurement, compared with its threshold."""
 
     probe: str
     """One of CAUSES."""
@@ -32,11 +33,11 @@ class Finding:
     value: float
     threshold: float
     verdict: str
-    """What was seen, in words, with its numbers."""
+    """The conclusion in words, with its numbers."""
     advice: str = ""
-    """What to try; empty where there is nothing to mend."""
+    """What to try; empty where nothing is wrong."""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return {
             "probe": self.probe,
             "level": self.level.name.lower(),
@@ -48,14 +49,14 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a probe returns."""
+class Measurement:
+    """The result of one probe."""
 
     finding: Finding
-    numbers: dict[str, Any] = field(default_factory=dict)
+    numbers: JsonObject = field(default_factory=dict)
     """Lists, numbers and strings only: as JSON can hold them."""
 
 
 def worst_first(findings: list[Finding]) -> list[Finding]:
-    """By level; of one level, causes before what they cause."""
+    """By level; within one level, causes before their effects."""
     return sorted(findings, key=lambda f: (-f.level, CAUSES.index(f.probe)))

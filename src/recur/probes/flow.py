@@ -1,9 +1,9 @@
-"""How far a gradient comes: ‖∂L_T/∂s_t‖ against the lag T − t.
+"""How far a gradient flows back: ‖∂L_T/∂s_t‖ against the lag T − t.
 
-The loss of one step only, carried back. With g_k the norm k steps back (root mean square over the rows),
+L_T is the loss of the last step only. With g_k the norm k steps back (root mean square over the rows),
 
     decay     ρ, from the line log g_k ≈ a + k log ρ fitted to what is above the floor of the arithmetic
-    memory    the first lag at which 1 % of the norm is left that it had where it first arrives
+    memory    the first lag at which 1 % is left of the norm that it had where it first arrives
 
 A state that the last output does not read itself, such as c of an LSTM, first gets a gradient one step back.
 """
@@ -11,118 +11,155 @@ A state that the last output does not read itself, such as c of an LSTM, first g
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from recur.bptt import BPTT
-from recur.probes.finding import Finding, Level, Seen
-from recur.probes.subject import Subject, layer_name
+from recur.probes.finding import Finding, Level, Measurement
+from recur.probes.layer import layer_name
+from recur.probes.subject import Subject
 
-LEFT = 0.01
+VANISHED = 0.01
+"""The share of a gradient below which it counts as vanished."""
 SHORT = 8
 """A memory of fewer steps is called vanishing."""
-GROWS = 1.02
-"""A decay of more per step is called exploding, if it comes to a factor of ten."""
+EXPLODING, GROWTH = 1.02, 10.0
+"""A decay of more per step is called exploding, if the norm grows by such a factor in all."""
 CUT = 0.3
-"""The share of the gradient behind the window that is too much to lose; half of it where the window is shorter than
+"""The share of the gradient beyond the window that is too much to lose; half of it where the window is shorter than
 SHORT, and teaches no memory that could show more."""
 
+Curve = NDArray[np.float64]
 
-def flow(subject: Subject, *, rows: int = 8, steps: int = 200, bptt: str | BPTT = "full") -> dict[str, Any]:
-    """For every layer and state: norms by lag, decay and memory (None if more than 1 % is left at the last lag)."""
+
+class Decay(NamedTuple):
+    """How a curve of norms falls with the lag."""
+
+    decay: float
+    """A factor per step."""
+    memory: int | None
+    """None where more than 1 % is left at the last lag."""
+
+
+class Flow(NamedTuple):
+    """The gradient of one state, by lag."""
+
+    norms: list[float]
+    decay: float
+    memory: int | None
+
+    @property
+    def growth(self) -> float:
+        """The largest norm over the one at the lag where a gradient first arrives."""
+        return max(self.norms) / next((norm for norm in self.norms if norm > 0), 1.0)
+
+    @property
+    def reach(self) -> str:
+        if self.memory is None:
+            return f"more than 1 % is left after {len(self.norms) - 1} steps"
+        return f"1 % is left after {self.memory} steps"
+
+    def share_beyond(self, window: int) -> float:
+        """The share of the gradient that lies further back than a window."""
+        norms = np.array(self.norms)
+        total = norms.sum()
+        return float(norms[window:].sum() / total) if np.isfinite(total) and total > 0 else 0.0
+
+
+def flow(subject: Subject, *, rows: int = 8, steps: int = 200, bptt: str | BPTT = "full") -> dict[str, Flow]:
+    """The flow of every layer and state, by name."""
     x, loss = subject.last_loss(rows, steps)
-    with subject.watched(bptt) as seen:
-        value = loss(subject.model(x))
-        value.backward()
-    found: dict[str, Any] = {}
-    for suffix, trace in zip(subject.net.suffixes(), seen[-1].trace, strict=True):
+    with subject.traced(bptt) as results:
+        loss(subject.model(x)).backward()
+    found = {}
+    for suffix, trace in zip(subject.net.suffixes(), results[-1].trace, strict=True):
         for state, norms in trace.norms.items():
-            by_lag = _rms(norms if suffix.endswith("_reverse") else norms.flip(1))
-            found[f"{layer_name(suffix)}, {state}"] = {"norms": by_lag.tolist(), **describe(by_lag)}
+            by_lag = _root_mean_square(norms if suffix.endswith("_reverse") else norms.flip(1))
+            found[f"{layer_name(suffix)}, {state}"] = Flow(by_lag.tolist(), *fit_decay(by_lag))
     return found
 
 
-def describe(g: np.ndarray[Any, Any]) -> dict[str, float | int | None]:
+def fit_decay(norms: Curve) -> Decay:
     """Decay per step and memory of a curve of norms by lag."""
-    arrived = np.nonzero(g > 0)[0]
+    arrived = np.nonzero(norms > 0)[0]
     if not len(arrived):
-        return {"decay": 0.0, "memory": 0}
+        return Decay(0.0, 0)
     first = int(arrived[0])
-    curve = g[first:] / g[first]
-    below = np.nonzero(curve <= LEFT)[0]
-    memory = first + int(below[0]) if len(below) else None
-    sound = np.nonzero(~((curve > 1e-12) & np.isfinite(curve)))[0]
-    fitted = curve[: int(sound[0]) if len(sound) else None]
-    decay = float(np.exp(np.polyfit(np.arange(len(fitted)), np.log(fitted), 1)[0])) if len(fitted) > 1 else 0.0
-    return {"decay": decay, "memory": memory}
+    curve = norms[first:] / norms[first]
+    vanished = np.nonzero(curve <= VANISHED)[0]
+    memory = first + int(vanished[0]) if len(vanished) else None
+    unusable = np.nonzero(~((curve > 1e-12) & np.isfinite(curve)))[0]
+    fitted = curve[: int(unusable[0]) if len(unusable) else None]
+    if len(fitted) < 2:
+        return Decay(0.0, memory)
+    slope = np.polyfit(np.arange(len(fitted)), np.log(fitted), 1)[0]
+    return Decay(float(np.exp(slope)), memory)
 
 
-def gradient_flow(subject: Subject, *, rows: int = 8, steps: int = 200) -> Seen:
-    """Full backpropagation: does a gradient vanish, explode or hold?"""
-    found = flow(subject, rows=rows, steps=steps)
-    length = max(len(part["norms"]) for part in found.values())
-    modes = {"full": found}
-    short = max(2, min(length // 4, 20))
-    drawn = BPTT(keep=0.9, generator=torch.Generator().manual_seed(subject.seed))
-    for mode in (BPTT(window=short), drawn):
-        modes[str(mode)] = flow(subject, rows=rows, steps=length - length % short, bptt=mode)
-    numbers = {"lags": length, "modes": modes}
-    name, part = max(found.items(), key=lambda item: item[1]["memory"] or math.inf)  # the way that reaches furthest
-    grew = {key: max(p["norms"]) / next((n for n in p["norms"] if n > 0), 1.0) for key, p in found.items()}
-    worst = max(grew, key=lambda key: grew[key])
-    decay, memory = part["decay"], part["memory"]
-    if not all(math.isfinite(n) for p in found.values() for n in p["norms"]) or (
-        found[worst]["decay"] > GROWS and grew[worst] > 10
-    ):
-        decay = found[worst]["decay"]
-        verdict = f"gradients explode: × {decay:.3g} a step in {worst}, × {grew[worst]:.3g} at most"
-        advice = "clip the gradient (--clip 1, or --bptt full,clip:1 at every step); init=orthogonal; a smaller rate"
-        return Seen(Finding("gradient flow", Level.FAULT, decay, GROWS, verdict, advice), numbers)
-    if memory is not None and memory < min(SHORT, length - 1):
-        verdict = f"gradients vanish: × {decay:.3g} a step in {name}, 1 % is left after {memory} steps"
-        advice = "a cell with a gated memory (--cell lstm or gru), a forget bias (--forget-bias 1), init=orthogonal"
-        return Seen(Finding("gradient flow", Level.FAULT, memory, SHORT, verdict, advice), numbers)
-    reach = f"1 % is left after {memory} steps" if memory is not None else f"more than 1 % is left after {length - 1}"
-    word = "hold" if memory is None else "fade slowly"
-    verdict = f"gradients {word}: × {decay:.3g} a step in {name}, {reach}"
-    value = float(memory) if memory is not None else math.inf
-    return Seen(Finding("gradient flow", Level.SOUND, value, SHORT, verdict), numbers)
+def gradient_flow(subject: Subject, *, rows: int = 8, steps: int = 200) -> Measurement:
+    """Full backpropagation: does the gradient vanish, explode or stay? Truncated modes are measured beside it."""
+    full = flow(subject, rows=rows, steps=steps)
+    lags = max(len(part.norms) for part in full.values())
+    modes = {"full": full}
+    short = max(2, min(lags // 4, 20))
+    randomized = BPTT(keep=0.9, generator=torch.Generator().manual_seed(subject.seed))
+    for mode in (BPTT(window=short), randomized):
+        modes[str(mode)] = flow(subject, rows=rows, steps=lags - lags % short, bptt=mode)
+    numbers = {mode: {name: part._asdict() for name, part in found.items()} for mode, found in modes.items()}
+    return Measurement(_flow_finding(full, lags), {"lags": lags, "modes": numbers})
 
 
-def window(subject: Subject, *, rows: int = 8, steps: int = 200) -> Seen:
-    """How much of the gradient lies behind the window that the run was trained with, and was never seen."""
-    trained = subject.run.config.window if subject.run is not None else 0
-    mode = subject.net.bptt.window
-    trained = min(t for t in (trained or math.inf, mode or math.inf))  # type: ignore[assignment]
-    if not math.isfinite(trained):
-        return Seen(Finding("window", Level.SOUND, 0.0, CUT, "no window: nothing is cut off"))
-    found = flow(subject, rows=rows, steps=max(steps, 2 * int(trained)))
-    shares = {}
-    for name, part in found.items():
-        g = np.array(part["norms"])
-        total = g.sum()
-        shares[name] = float(g[int(trained) :].sum() / total) if np.isfinite(total) and total > 0 else 0.0
+def _flow_finding(flows: dict[str, Flow], lags: int) -> Finding:
+    fastest = max(flows, key=lambda name: flows[name].growth)
+    explodes = flows[fastest].decay > EXPLODING and flows[fastest].growth > GROWTH
+    if explodes or not all(math.isfinite(norm) for part in flows.values() for norm in part.norms):
+        decay, growth = flows[fastest].decay, flows[fastest].growth
+        verdict = f"gradients explode: × {decay:.3g} a step in {fastest}, × {growth:.3g} at most"
+        advice = "clip the gradient (--clip 1, or --bptt full,clip:1 at every step); --init orthogonal; a smaller rate"
+        return Finding("gradient flow", Level.FAULT, decay, EXPLODING, verdict, advice)
+    # The state that reaches furthest decides: as long as one path is open, the network can learn along it.
+    name = max(flows, key=lambda key: math.inf if flows[key].memory is None else flows[key].memory or 0)
+    best = flows[name]
+    detail = f"× {best.decay:.3g} a step in {name}, {best.reach}"
+    if best.memory is not None and best.memory < min(SHORT, lags - 1):
+        advice = "a cell with a gated memory (--cell lstm or gru), a forget bias (--forget-bias 1), --init orthogonal"
+        return Finding("gradient flow", Level.FAULT, best.memory, SHORT, f"gradients vanish: {detail}", advice)
+    if best.memory is None:
+        return Finding("gradient flow", Level.OK, math.inf, SHORT, f"gradients are preserved: {detail}")
+    return Finding("gradient flow", Level.OK, best.memory, SHORT, f"gradients decay slowly: {detail}")
+
+
+def window(subject: Subject, *, rows: int = 8, steps: int = 200) -> Measurement:
+    """How much of the gradient lies beyond the window that the run was trained with, and was never learnt from."""
+    truncation = subject.net.bptt.window
+    windows = [truncation, subject.options.window if subject.options is not None else None]
+    trained = min((w for w in windows if w), default=None)
+    if trained is None:
+        return Measurement(Finding("window", Level.OK, 0.0, CUT, "no window: backpropagation is not truncated"))
+    flows = flow(subject, rows=rows, steps=max(steps, 2 * trained))
+    shares = {name: part.share_beyond(trained) for name, part in flows.items()}
     name = max(shares, key=lambda key: shares[key])
-    share, memory = shares[name], found[name]["memory"]
-    numbers = {"window": trained, "share_behind": shares}
-    reach = f"{memory} steps" if memory is not None else f"more than {len(found[name]['norms']) - 1} steps"
-    said = f"{share:.0%} of the gradient of {name} lies behind the window of {trained} (1 % is left after {reach})"
+    share, memory = shares[name], flows[name].memory
+    numbers = {"window": trained, "share_beyond": shares}
+    detail = f"{share:.0%} of the gradient of {name} lies beyond the window of {trained} ({flows[name].reach})"
     narrow = trained < SHORT
-    limit, level = (CUT / 2, Level.FAULT) if narrow else (CUT, Level.CONCERN)
-    if share > limit:
-        wider = max(2 * int(trained), min(memory or 200, 200)) if narrow else 2 * int(trained)
-        advice = f"a longer window (--window {wider})"
-        if not narrow:
-            advice += ", and more time, since its steps are longer"
-        if mode is not None:
-            advice += f", or --bptt full in place of {subject.net.bptt}"
-        return Seen(Finding("window", level, share, limit, f"the window cuts memory off: {said}", advice), numbers)
-    return Seen(Finding("window", Level.SOUND, share, limit, f"the window is wide enough: {said}"), numbers)
+    limit, level = (CUT / 2, Level.FAULT) if narrow else (CUT, Level.WARNING)
+    if share <= limit:
+        return Measurement(Finding("window", Level.OK, share, limit, f"the window is long enough: {detail}"), numbers)
+    wider = max(2 * trained, min(memory or 200, 200)) if narrow else 2 * trained
+    advice = f"a longer window (--window {wider})"
+    if not narrow:
+        advice += ", and more time, since its steps take longer"
+    if truncation is not None:
+        advice += f", or --bptt full in place of {subject.net.bptt}"
+    verdict = f"the window truncates gradients that matter: {detail}"
+    return Measurement(Finding("window", level, share, limit, verdict, advice), numbers)
 
 
-def _rms(norms: Tensor) -> np.ndarray[Any, Any]:
-    rms: np.ndarray[Any, Any] = norms.detach().double().square().mean(dim=0).sqrt().cpu().numpy()
+def _root_mean_square(norms: Tensor) -> Curve:
+    rms: Curve = norms.detach().double().square().mean(dim=0).sqrt().cpu().numpy()
     return rms

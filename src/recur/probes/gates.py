@@ -1,4 +1,4 @@
-"""Gates by name: where they stand, which are stuck, which units are dead.
+"""Gates by name: their activations, and which of them are saturated.
 
 A cell only writes its step, so its gates are found by watching it: an activation function applied to what comes from
 one gate's shares of input and state (x.g, h.g) and from no other gate directly is that gate's activation.
@@ -6,39 +6,46 @@ one gate's shares of input and state (x.g, h.g) and from no other gate directly 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from recur.probes.finding import Finding, Level, Seen
-from recur.probes.subject import Layer, Subject
+from recur.probes.finding import Finding, Level, Measurement
+from recur.probes.layer import Layer
+from recur.probes.subject import Subject
 
-SLOPES: dict[str, tuple[Any, float]] = {
-    "sigmoid": (lambda a: a * (1 - a), 0.25),
-    "tanh": (lambda a: 1 - a * a, 1.0),
-    "relu": (lambda a: (a > 0).to(a.dtype), 1.0),
-    "softplus": (lambda a: 1 - torch.exp(-a), 1.0),
-    "hardsigmoid": (lambda a: ((a > 0) & (a < 1)).to(a.dtype) / 6, 1 / 6),
-}
-"""φ′ in terms of φ, and the most it can be."""
-
-_PLACES = (torch, Tensor, torch.nn.functional)
-_KINDS: dict[Any, str] = {getattr(p, kind): kind for kind in SLOPES for p in _PLACES if hasattr(p, kind)}
-
-SHUT, OPEN = 0.05, 0.95
+CLOSED, OPEN = 0.05, 0.95
 ERASES = 0.1
-"""A gate that keeps the state and is lower on average is called stuck."""
+"""A forget gate that is lower on average is called closed."""
 SATURATED = 0.95
-"""A gate of which a larger share stands below SHUT or above OPEN is called saturated."""
-DEAD = 0.25
-"""A larger share of dead units is called a fault."""
-SWELLS = 4.0
-"""The last quarter of a text over its first, from which a state is said to keep growing; steady growth makes it 7."""
-STILL = 1e-4
-"""A unit whose state moves by less along the whole text carries nothing."""
+"""A gate is called saturated if a larger share of its values is below CLOSED or above OPEN."""
+
+
+class Slope(NamedTuple):
+    """The derivative of an activation function φ."""
+
+    of: Callable[[Tensor], Tensor]
+    """φ′ in terms of φ."""
+    bound: float
+    """The most it can be."""
+
+
+SLOPES = {
+    "sigmoid": Slope(lambda a: a * (1 - a), 0.25),
+    "tanh": Slope(lambda a: 1 - a * a, 1.0),
+    "relu": Slope(lambda a: (a > 0).to(a.dtype), 1.0),
+    "softplus": Slope(lambda a: 1 - torch.exp(-a), 1.0),
+    "hardsigmoid": Slope(lambda a: ((a > 0) & (a < 1)).to(a.dtype) / 6, 1 / 6),
+}
+
+_MODULES = (torch, Tensor, torch.nn.functional)
+_KINDS: dict[Callable[..., object], str] = {
+    getattr(module, kind): kind for kind in SLOPES for module in _MODULES if hasattr(module, kind)
+}
 
 
 @dataclass
@@ -52,13 +59,12 @@ class Activation:
 
     @property
     def slopes(self) -> Tensor:
-        slope: Tensor = SLOPES[self.kind][0](self.values)
-        return slope
+        return SLOPES[self.kind].of(self.values)
 
     @property
     def low(self) -> float:
         """The share of values near the lower end: below 0.05 for σ, −0.95 for tanh; 0 for ReLU."""
-        least = {"tanh": -OPEN, "relu": 0.0}.get(self.kind, SHUT)
+        least = {"tanh": -OPEN, "relu": 0.0}.get(self.kind, CLOSED)
         return float((self.values <= least).double().mean())
 
     @property
@@ -67,25 +73,31 @@ class Activation:
 
 
 class _Provenance(TorchFunctionMode):
-    """Follows which gates' shares a tensor comes from, up to the next activation."""
+    """Follows which gates' shares a tensor comes from, up to the next activation function."""
 
     def __init__(self, sources: dict[int, str]) -> None:
         super().__init__()
-        self.of: dict[int, frozenset[str]] = {key: frozenset([gate]) for key, gate in sources.items()}
+        self.gates_of: dict[int, frozenset[str]] = {key: frozenset([gate]) for key, gate in sources.items()}
         self.found: list[tuple[frozenset[str], str, Tensor]] = []
-        self.kept: list[Any] = []  # an id is a tensor's own only while the tensor lives
+        self.alive: list[object] = []  # an id is a tensor's own only while the tensor lives
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         out = func(*args, **(kwargs or {}))
         if not isinstance(out, Tensor):
             return out
-        gates = frozenset[str]().union(*(self.of.get(id(a), frozenset()) for a in args if isinstance(a, Tensor)))
+        gates = frozenset[str]().union(*(self.gates_of.get(id(a), frozenset()) for a in args if isinstance(a, Tensor)))
         kind = _KINDS.get(func)
         if kind is not None:
             self.found.append((gates, kind, out.detach()))
             gates = frozenset()
-        self.of[id(out)] = gates
-        self.kept.append((args, out))
+        self.gates_of[id(out)] = gates
+        self.alive.append((args, out))
         return out
 
 
@@ -93,117 +105,88 @@ class _Provenance(TorchFunctionMode):
 def activations(layer: Layer) -> dict[str, Activation]:
     """The activations of a layer's gates along the text, by gate; gates without one are left out."""
     cell = layer.cell
-    x, h, s, w = layer.shares(layer.inputs[0, 1:], [part[0] for part in layer.before])
+    x, h, s, w = layer.step_arguments(layer.inputs[0, 1:], [part[0] for part in layer.previous])
     sources = {id(t): g for t, g in zip((*x, *h), (*cell.gates, *cell.recurrent_gates), strict=True)}
-    with _Provenance(sources) as watching:
+    with _Provenance(sources) as followed:
         cell.advance(x, h, s, w)
     found: dict[str, Activation] = {}
-    for gates, kind, values in watching.found:
+    for gates, kind, values in followed.found:
         if len(gates) == 1:
             (gate,) = gates
             found.setdefault(gate, Activation(gate, kind, values))
     return found
 
 
-def distributions(layer: Layer) -> dict[str, Any]:
-    """For each gate: mean, share at either end, a histogram, and the same two shares for every unit."""
+class Distribution(NamedTuple):
+    """The values of one gate along the text."""
+
+    activation: str
+    mean: float
+    low: float
+    high: float
+    range: tuple[float, float]
+    """Of the histogram."""
+    histogram: list[float]
+    unit_means: list[float]
+
+
+def distributions(layer: Layer) -> dict[str, Distribution]:
+    """For each gate: mean, share at either end, a histogram, and the mean of every unit."""
     found = {}
-    for gate, seen in activations(layer).items():
-        low, high = (-1.0, 1.0) if seen.kind == "tanh" else (0.0, max(1.0, float(seen.values.max())))
-        counts = torch.histc(seen.values.float(), 20, low, high)
-        found[gate] = {
-            "activation": seen.kind,
-            "mean": float(seen.values.mean()),
-            "low": seen.low,
-            "high": seen.high,
-            "range": [low, high],
-            "histogram": (counts / counts.sum()).tolist(),
-            "unit_means": seen.values.mean(dim=0).tolist(),
-        }
+    for gate, activation in activations(layer).items():
+        values = activation.values
+        low, high = (-1.0, 1.0) if activation.kind == "tanh" else (0.0, max(1.0, float(values.max())))
+        counts = torch.histc(values.float(), 20, low, high)
+        found[gate] = Distribution(
+            activation=activation.kind,
+            mean=float(values.mean()),
+            low=activation.low,
+            high=activation.high,
+            range=(low, high),
+            histogram=(counts / counts.sum()).tolist(),
+            unit_means=values.mean(dim=0).tolist(),
+        )
     return found
 
 
-def forgetting(subject: Subject) -> Seen:
-    """Whether the gate that keeps the state does keep it."""
+def forgetting(subject: Subject) -> Measurement:
+    """Whether the forget gate lets the state persist."""
     gate = subject.net.cell.forget_gate
     if gate is None:
-        return Seen(Finding("forgetting", Level.SOUND, 1.0, ERASES, "the cell has no gate that keeps its state"))
-    means = {}
-    for layer in subject.layers:
-        seen = activations(layer).get(gate)
-        if seen is not None:
-            means[layer.name] = float(seen.values.mean())
+        return Measurement(Finding("forgetting", Level.OK, 1.0, ERASES, "the cell has no forget gate"))
+    found = {layer.name: activations(layer).get(gate) for layer in subject.layers}
+    means = {name: float(part.values.mean()) for name, part in found.items() if part is not None}
     if not means:
-        return Seen(Finding("forgetting", Level.SOUND, 1.0, ERASES, f"gate {gate} has no activation to look at"))
+        return Measurement(Finding("forgetting", Level.OK, 1.0, ERASES, f"gate {gate} has no activation function"))
     name = min(means, key=lambda key: means[key])
     value = means[name]
     if value < ERASES:
-        verdict = f"gate {gate} of {name} is shut: {value:.3f} on average, so every step erases the memory"
-        advice = "a forget bias (--forget-bias 1); weights that start smaller"
-        return Seen(Finding("forgetting", Level.FAULT, value, ERASES, verdict, advice), means)
-    verdict = f"gate {gate}, which keeps the state, is {value:.2f} on average in {name}"
-    return Seen(Finding("forgetting", Level.SOUND, value, ERASES, verdict), means)
+        verdict = f"forget gate {gate} of {name} is closed: {value:.3f} on average, so every step erases the memory"
+        advice = "a forget bias (--forget-bias 1); smaller initial weights"
+        return Measurement(Finding("forgetting", Level.FAULT, value, ERASES, verdict, advice), means)
+    verdict = f"forget gate {gate} is {value:.2f} on average in {name}"
+    return Measurement(Finding("forgetting", Level.OK, value, ERASES, verdict), means)
 
 
-def saturation(subject: Subject) -> Seen:
-    """Gates that stand at one end, whatever is read: their slope is nearly 0, so nothing can be learnt through them."""
-    numbers = {layer.name: distributions(layer) for layer in subject.layers}
+def saturation(subject: Subject) -> Measurement:
+    """Gates that are at one end for any input: their slope is nearly 0, so no gradient passes through them."""
+    found = {layer.name: distributions(layer) for layer in subject.layers}
+    numbers = {name: {gate: part._asdict() for gate, part in gates.items()} for name, gates in found.items()}
     ends = {
-        (name, gate): seen["low"] + seen["high"]
-        for name, gates in numbers.items()
-        for gate, seen in gates.items()
-        if seen["activation"] != "relu"
+        (name, gate): part.low + part.high
+        for name, gates in found.items()
+        for gate, part in gates.items()
+        if part.activation != "relu"
     }
     if not ends:
-        return Seen(Finding("saturation", Level.SOUND, 0.0, SATURATED, "no gate here can saturate"), numbers)
-    (name, gate), share = max(ends.items(), key=lambda item: item[1])
-    seen = numbers[name][gate]
-    where = f"{seen['low']:.0%} low, {seen['high']:.0%} high"
-    said = f"gate {gate} of {name} stands at an end for {share:.0%} of the text ({where})"
+        return Measurement(Finding("saturation", Level.OK, 0.0, SATURATED, "no gate here can saturate"), numbers)
+    name, gate = max(ends, key=lambda key: ends[key])
+    share, part = ends[name, gate], found[name][gate]
+    detail = (
+        f"gate {gate} of {name} is saturated for {share:.0%} of the text ({part.low:.0%} low, {part.high:.0%} high)"
+    )
     if share > SATURATED:
-        advice = "a smaller rate, weights that start smaller (--init glorot), weight decay"
-        finding = Finding("saturation", Level.CONCERN, share, SATURATED, f"{said}: hardly any gradient passes", advice)
-    else:
-        finding = Finding("saturation", Level.SOUND, share, SATURATED, said)
-    return Seen(finding, numbers)
-
-
-def dead_units(subject: Subject) -> Seen:
-    """Units whose output never moves along the text: a ReLU that is never on, a tanh that is always at its end."""
-    numbers: dict[str, Any] = {}
-    for layer in subject.layers:
-        h = next(iter(layer.states.values())).flatten(0, 1)
-        still = (h.amax(dim=0) - h.amin(dim=0)) < STILL
-        numbers[layer.name] = {"dead": still.nonzero()[:, 0].tolist(), "units": h.shape[1]}
-        at_end = (h.abs() > 0.99).double().mean(dim=0) > OPEN
-        numbers[layer.name]["saturated"] = (at_end & ~still).nonzero()[:, 0].tolist()
-    shares = {name: len(part["dead"]) / part["units"] for name, part in numbers.items()}
-    name = max(shares, key=lambda key: shares[key])
-    share, part = shares[name], numbers[name]
-    stuck = sum(len(p["saturated"]) for p in numbers.values())
-    said = f"{len(part['dead'])} of {part['units']} units of {name} never move along the text; {stuck} stand at ±1"
-    if share > DEAD:
-        advice = "a smaller rate, init=identity or orthogonal, tanh in place of ReLU"
-        return Seen(Finding("dead units", Level.FAULT, share, DEAD, said, advice), numbers)
-    return Seen(Finding("dead units", Level.SOUND, share, DEAD, said), numbers)
-
-
-def states(subject: Subject) -> Seen:
-    """How long the states are along the text, and whether they keep growing."""
-    numbers: dict[str, Any] = {}
-    growth = {}
-    for layer in subject.layers:
-        for name, part in layer.states.items():
-            norms = torch.linalg.vector_norm(part.double(), dim=-1).mean(dim=0)
-            numbers[f"{layer.name}, {name}"] = norms.tolist()
-            quarter = max(1, len(norms) // 4)
-            growth[f"{layer.name}, {name}"] = float(norms[-quarter:].mean() / norms[:quarter].mean().clamp_min(1e-30))
-    name = max(growth, key=lambda key: growth[key])
-    value = growth[name]
-    said = f"‖s_t‖ of {name} is × {value:.3g} at the end of the text what it was at the beginning"
-    if not value < SWELLS:
-        advice = "a cell that forgets (--cell lstm, gru), resets between texts, weight decay"
-        finding = Finding("states", Level.CONCERN, value, SWELLS, f"the state keeps growing: {said}", advice)
-    else:
-        finding = Finding("states", Level.SOUND, value, SWELLS, f"states stay within bounds: {said}")
-    return Seen(finding, numbers)
+        advice = "a smaller rate, smaller initial weights (--init glorot), weight decay"
+        verdict = f"{detail}: hardly any gradient passes"
+        return Measurement(Finding("saturation", Level.WARNING, share, SATURATED, verdict, advice), numbers)
+    return Measurement(Finding("saturation", Level.OK, share, SATURATED, detail), numbers)

@@ -1,38 +1,50 @@
-"""The product of Jacobians, ∂s_t/∂s_{t−k} = J_t J_{t−1} … J_{t−k+1}, which a gradient meets on its way back.
+"""The product of Jacobians, ∂s_t/∂s_{t−k} = J_t J_{t−1} … J_{t−k+1}, that multiplies a gradient on its way back.
 
-Its singular values say how much each direction of the state is stretched or shrunk over k steps. Their growth per
-step, as k goes on, are the Lyapunov exponents
+Its singular values are the factors by which directions of the state grow or shrink over k steps. Their growth per step
+as k → ∞ are the Lyapunov exponents
 
     λ_i  =  lim  1/k log σ_i(∂s_t/∂s_{t−k})
 
-found as Benettin et al. 1980 do: carry an orthonormal basis through the Jacobians, make it orthonormal again at every
-step, and average the logarithms of what each direction lost or won. λ₁ < 0: the past is forgotten, at e^λ₁ a step;
-λ₁ > 0: it is amplified. s is the whole state; of an LSTM, h and c together.
+computed as by Benettin et al. 1980: multiply an orthonormal basis by the Jacobians, orthonormalise it again at every
+step, and average the logarithms of the factors (the diagonal of R in QR). λ₁ < 0: the past is forgotten, at e^λ₁ a
+step; λ₁ > 0: the dynamics are chaotic. s is the whole state; of an LSTM, h and c together.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from recur.probes.finding import Finding, Level, Seen
+from recur.probes.finding import Finding, Level, Measurement
+from recur.probes.layer import Layer
 from recur.probes.linear import Linearised
-from recur.probes.subject import Layer, Subject
+from recur.probes.subject import Subject
 
 WHOLE = 512
-"""States up to this wide are carried whole; of wider ones, so many random directions as DIRECTIONS says."""
+"""States up to this wide are multiplied whole; for wider ones, DIRECTIONS random directions of them."""
 DIRECTIONS = 64
 EXPONENTS = 8
-CHAOS = 0.02
-"""λ₁ above this is called amplifying."""
+CHAOTIC = 0.02
+"""λ₁ above this is called chaotic."""
 FORGETFUL = math.log(0.01) / 8
 """λ₁ below this leaves less than 1 % of any direction after 8 steps."""
+LARGEST_LOG = 700.0
+"""exp of more is infinite in float64."""
 
 
-def products(layer: Layer, lags: list[int], begin: int | None = None) -> dict[int, Tensor]:
+class Dynamics(NamedTuple):
+    """Of one layer, along the text."""
+
+    singular_values: dict[str, list[float]]
+    """Of ∂s_t/∂s_{t−k} by k, largest first."""
+    lyapunov: list[float]
+    """The largest exponents, largest first."""
+
+
+def singular_values(layer: Layer, lags: list[int], begin: int | None = None) -> dict[int, Tensor]:
     """Singular values of ∂s_t/∂s_{t−k} for each lag k, largest first; t − k is the same step (`begin`) for all.
 
     Of a state wider than WHOLE, those of the product on a random subspace: lower bounds, tight for the largest.
@@ -40,15 +52,15 @@ def products(layer: Layer, lags: list[int], begin: int | None = None) -> dict[in
     steps = Linearised(layer)
     longest = max(lags)
     at = steps.steps - longest if begin is None else begin
-    V = basis(steps.N, steps.N if steps.N <= WHOLE else DIRECTIONS)
-    scale, found = 0.0, {}  # the scale in logarithms, so that 1.5^1000 and 0.1^1000 are numbers still
+    product = basis(steps.N, steps.N if steps.N <= WHOLE else DIRECTIONS)
+    log_scale, found = 0.0, {}  # so that neither 1.5^1000 nor 0.1^1000 leaves the range of numbers
     for k in range(1, longest + 1):
-        V = steps.push(at + k, V)
-        size = float(V.abs().max())
+        product = steps.push(at + k, product)
+        size = float(product.abs().max())
         if size > 0 and math.isfinite(size):
-            V, scale = V / size, scale + math.log(size)
+            product, log_scale = product / size, log_scale + math.log(size)
         if k in lags:
-            found[k] = torch.linalg.svdvals(V) * math.exp(min(scale, 700))
+            found[k] = torch.linalg.svdvals(product) * math.exp(min(log_scale, LARGEST_LOG))
     return found
 
 
@@ -57,13 +69,13 @@ def lyapunov(layer: Layer, count: int = EXPONENTS, last: int = 400) -> list[floa
     steps = Linearised(layer)
     Q = basis(steps.N, min(count, steps.N))
     begin = max(0, steps.steps - last)
-    warm = min(20, (steps.steps - begin) // 4)  # until the basis has turned towards the directions that matter
+    warmup = min(20, (steps.steps - begin) // 4)  # until the basis has aligned with the leading directions
     sums = torch.zeros(Q.shape[1], dtype=torch.float64)
     for step in range(begin + 1, steps.steps + 1):
         Q, R = torch.linalg.qr(steps.push(step, Q))
-        if step > begin + warm:
+        if step > begin + warmup:
             sums += R.diagonal().abs().clamp_min(1e-300).log()
-    exponents: list[float] = (sums / max(1, steps.steps - begin - warm)).sort(descending=True).values.tolist()
+    exponents: list[float] = (sums / max(1, steps.steps - begin - warmup)).sort(descending=True).values.tolist()
     return exponents
 
 
@@ -76,26 +88,25 @@ def basis(N: int, columns: int) -> Tensor:
     return Q
 
 
-def jacobians(subject: Subject, *, lags: tuple[int, ...] = (1, 4, 16, 64), last: int = 400) -> Seen:
+def jacobians(subject: Subject, *, lags: tuple[int, ...] = (1, 4, 16, 64), last: int = 400) -> Measurement:
     """Singular values over several lags and Lyapunov exponents, layer by layer."""
-    numbers: dict[str, Any] = {}
+    found = {}
     for layer in subject.layers:
         longest = layer.inputs.shape[1] - 1
-        values = products(layer, [k for k in lags if k <= longest] or [longest])
-        numbers[layer.name] = {
-            "singular_values": {str(k): v.tolist() for k, v in values.items()},
-            "lyapunov": lyapunov(layer, last=last),
-        }
-    name = max(numbers, key=lambda key: numbers[key]["lyapunov"][0])
-    exponent = numbers[name]["lyapunov"][0]
-    factor = math.exp(min(exponent, 700))
-    said = f"λ₁ = {exponent:.3g} in {name}: the strongest direction changes by × {factor:.3g} a step"
-    if exponent > CHAOS:
-        advice = "init=orthogonal, a smaller rate, clipping at every step (--bptt full,clip:1)"
-        finding = Finding("Jacobians", Level.CONCERN, exponent, CHAOS, f"the state amplifies its past: {said}", advice)
+        values = singular_values(layer, [k for k in lags if k <= longest] or [longest])
+        by_lag = {str(k): v.tolist() for k, v in values.items()}
+        found[layer.name] = Dynamics(by_lag, lyapunov(layer, last=last))
+    numbers = {name: part._asdict() for name, part in found.items()}
+    name = max(found, key=lambda key: found[key].lyapunov[0])
+    exponent = found[name].lyapunov[0]
+    factor = math.exp(min(exponent, LARGEST_LOG))
+    detail = f"λ₁ = {exponent:.3g} in {name}: the strongest direction changes by × {factor:.3g} a step"
+    if exponent > CHAOTIC:
+        advice = "--init orthogonal, a smaller rate, clipping at every step (--bptt full,clip:1)"
+        finding = Finding("Jacobians", Level.WARNING, exponent, CHAOTIC, f"the dynamics are chaotic: {detail}", advice)
     elif exponent < FORGETFUL:
-        advice = "a gated cell, a forget bias (--forget-bias 1), init=orthogonal"
-        finding = Finding("Jacobians", Level.CONCERN, exponent, FORGETFUL, f"the past is erased: {said}", advice)
+        advice = "a gated cell, a forget bias (--forget-bias 1), --init orthogonal"
+        finding = Finding("Jacobians", Level.WARNING, exponent, FORGETFUL, f"the past is erased: {detail}", advice)
     else:
-        finding = Finding("Jacobians", Level.SOUND, exponent, CHAOS, f"the past fades slowly: {said}")
-    return Seen(finding, numbers)
+        finding = Finding("Jacobians", Level.OK, exponent, CHAOTIC, f"the past decays slowly: {detail}")
+    return Measurement(finding, numbers)

@@ -1,7 +1,7 @@
-"""Five experiments on synthetic tasks: the textbook's arguments about gradients, seen.
+"""Five experiments on synthetic tasks: the textbook's arguments about gradients, measured.
 
 vanishing     φ′ ≤ 1/4 for σ and ≤ 1 for tanh: a product of small numbers; the memory c of an LSTM is not one
-exploding     h_t = Wᵗ h_0: eigenvalues inside the unit circle die out, those outside grow
+exploding     h_t = Wᵗ h_0: eigenvalues inside the unit circle vanish, those outside grow
 truncation    windows of τ cannot learn what lies further back; a random cut is unbiased, and noisy
 forget-gate   f near 1 keeps the gradient, f near 0 cuts it
 clipping      g ← min(1, θ/‖g‖) g turns a step over a cliff into a small one in the same direction
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,16 +20,20 @@ from torch.nn.functional import cross_entropy
 
 from recur.layers import Init, Recurrent
 from recur.probes.figures import canvas
-from recur.probes.flow import describe, flow
-from recur.probes.paths import memory_path
+from recur.probes.flow import fit_decay, flow
+from recur.probes.paths import memory_paths
 from recur.probes.subject import Subject
+from recur.typedefs import JsonObject
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass
 class Experiment:
-    figure: Any
+    figure: Figure
     paragraph: str
-    numbers: dict[str, Any]
+    numbers: JsonObject
 
 
 def vanishing(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
@@ -37,24 +41,24 @@ def vanishing(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
     torch.manual_seed(seed)
     x = torch.randn(8, T, 4)
     curves = {
-        f"Elman, {name}": flow(Subject.of(Recurrent(cell, 4, H), x))["layer 1, h"]["norms"]
+        f"Elman, {name}": flow(Subject.of(Recurrent(cell, 4, H), x))["layer 1, h"].norms
         for name, cell in (("σ", "elman-sigmoid"), ("tanh", "elman"))
     }
     lstm = Subject.of(Recurrent("lstm", 4, H, init=Init(forget_bias=4.0)), x)
-    curves["LSTM, along c"] = memory_path(lstm, rows=8, steps=T).numbers["layer 1"]["path"][1:]
+    curves["LSTM, along c"] = memory_paths(lstm, rows=8, steps=T)["layer 1"].memory[1:].tolist()
     figure = shares_figure(curves, "share of the gradient left")
-    s, t, c = (describe(np.array(curve)) for curve in curves.values())
+    s, t, c = (fit_decay(np.array(curve)) for curve in curves.values())
     kept = curves["LSTM, along c"][-1] / curves["LSTM, along c"][0]
     paragraph = (
         f"The gradient of one step's loss, followed back through {T} steps of random input. With σ, whose slope is at "
-        f"most 1/4, it is multiplied by {s['decay']:.2f} a step and 1 % is left after {s['memory']}; with tanh, "
-        f"slope at most 1, by {t['decay']:.2f}, and after {t['memory']}. Along the memory of an LSTM with forget bias "
-        f"4 it is multiplied by the forget gate alone, {c['decay']:.3f} a step: {kept:.0%} is left after {T - 2}."
+        f"most 1/4, it is multiplied by {s.decay:.2f} a step and 1 % is left after {s.memory}; with tanh, "
+        f"slope at most 1, by {t.decay:.2f}, and after {t.memory}. Along the memory of an LSTM with forget bias "
+        f"4 it is multiplied by the forget gate alone, {c.decay:.3f} a step: {kept:.0%} is left after {T - 2}."
     )
-    return Experiment(figure, paragraph, dict(zip(curves, (s, t, c), strict=True)))
+    return Experiment(figure, paragraph, {name: found._asdict() for name, found in zip(curves, (s, t, c), strict=True)})
 
 
-def shares_figure(curves: dict[str, Any], label: str) -> Any:
+def shares_figure(curves: dict[str, list[float]], label: str) -> Figure:
     """Curves by lag, each over its first value."""
     figure, (axis,) = canvas()
     for name, curve in curves.items():
@@ -97,12 +101,12 @@ def exploding(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
 
 
 class Recall(nn.Module):
-    """Say at the end which of two symbols came first: a dependency of exactly T − 1 steps."""
+    """Predict at the end which of two symbols came first: a dependency of exactly T − 1 steps."""
 
-    def __init__(self, cell: str, H: int, **options: Any) -> None:
+    def __init__(self, net: Recurrent) -> None:
         super().__init__()
-        self.net = Recurrent(cell, 3, H, **options)
-        self.head = nn.Linear(H, 2)
+        self.net = net
+        self.head = nn.Linear(net.output_size, 2)
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.head(self.net(x).outputs[:, -1])
@@ -117,10 +121,10 @@ def recall_batch(B: int, T: int) -> tuple[Tensor, Tensor]:
     return x, y
 
 
-def _recall(cell: str, T: int, steps: int, seed: int, **options: Any) -> float:
-    """The share of right answers after training."""
+def recall_accuracy(T: int, steps: int, seed: int, bptt: str) -> float:
+    """Of an LSTM after training with a mode of backpropagation."""
     torch.manual_seed(seed)
-    model = Recall(cell, 24, **options)
+    model = Recall(Recurrent("lstm", 3, 24, bptt=bptt, init=Init(forget_bias=0.0)))
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     for _ in range(steps):
         x, y = recall_batch(32, T)
@@ -134,10 +138,10 @@ def _recall(cell: str, T: int, steps: int, seed: int, **options: Any) -> float:
 
 
 def truncation(seed: int = 0, lag: int = 10, steps: int = 150) -> Experiment:
-    """Recall over a fixed lag, learnt with windows shorter and longer than it, and with random cuts."""
+    """Recall over a fixed lag, learnt with windows shorter and longer than it, and with randomized truncation."""
     modes = {"truncated:3": "τ = 3", "truncated:5": "τ = 5", "truncated:20": "τ = 20", "randomized:0.9": "π = 0.9"}
     modes["full"] = "full"
-    numbers = {name: _recall("lstm", lag + 1, steps, seed, bptt=mode, init=Init(forget_bias=0.0)) for mode, name in modes.items()}
+    numbers = {name: recall_accuracy(lag + 1, steps, seed, mode) for mode, name in modes.items()}
     figure, (axis,) = canvas()
     axis.bar(list(numbers), list(numbers.values()), color="#2f6fde")
     axis.axhline(0.5, color="#6b7280", lw=1)
@@ -156,21 +160,21 @@ def forget_gate(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
     """The gradient along c by lag, for forget biases from shut to open."""
     torch.manual_seed(seed)
     x = torch.randn(8, T, 4)
-    curves: dict[str, Any] = {}
+    curves = {}
     for bias in (-2.0, 0.0, 1.0, 3.0, 5.0):
         torch.manual_seed(seed)
         subject = Subject.of(Recurrent("lstm", 4, H, init=Init(forget_bias=bias)), x)
-        path = memory_path(subject, rows=8, steps=T).numbers["layer 1"]["path"]
-        curves[f"bias {bias:g}, σ(bias) = {1 / (1 + np.exp(-bias)):.2f}"] = path[1:]
+        path = memory_paths(subject, rows=8, steps=T)["layer 1"].memory
+        curves[f"bias {bias:g}, σ(bias) = {1 / (1 + np.exp(-bias)):.2f}"] = path[1:].tolist()
     figure = shares_figure(curves, "share of the gradient left along c")
-    numbers = {name: describe(np.array(curve)) for name, curve in curves.items()}
-    said = "; ".join(f"{name}: × {found['decay']:.3f} a step" for name, found in numbers.items())
+    decays = {name: fit_decay(np.array(curve)) for name, curve in curves.items()}
+    listed = "; ".join(f"{name}: × {found.decay:.3f} a step" for name, found in decays.items())
     paragraph = (
-        f"∂c_t/∂c_{{t−1}} = f_t along the memory, so the forget gate is the gradient's rate. Seen over {T} steps: "
-        f"{said}. With f near 0 the past is cut off on purpose; with f near 1 it is as in the LSTM of 1997, which had "
-        f"no forget gate at all. This is why its bias is often started at 1 or more."
+        f"∂c_t/∂c_{{t−1}} = f_t along the memory, so the forget gate is the gradient's decay. Measured over {T} steps: "
+        f"{listed}. With f near 0 the past is cut off on purpose; with f near 1 it is kept as in the LSTM of 1997, "
+        f"which had no forget gate. This is why its bias is often initialised to 1 or more."
     )
-    return Experiment(figure, paragraph, numbers)
+    return Experiment(figure, paragraph, {name: found._asdict() for name, found in decays.items()})
 
 
 def clipping(seed: int = 0, H: int = 16, T: int = 40, steps: int = 60) -> Experiment:
@@ -178,7 +182,7 @@ def clipping(seed: int = 0, H: int = 16, T: int = 40, steps: int = 60) -> Experi
     curves, norms = {}, {}
     for theta in (0.0, 1.0):
         torch.manual_seed(seed)
-        model = Recall("elman", H, init="orthogonal")
+        model = Recall(Recurrent("elman", 3, H, init="orthogonal"))
         with torch.no_grad():
             model.net.weights()["weight_hh"].mul_(1.6)
         optimizer = torch.optim.SGD(model.parameters(), 1.0)
@@ -200,7 +204,7 @@ def clipping(seed: int = 0, H: int = 16, T: int = 40, steps: int = 60) -> Experi
     left.set(xlabel="step", ylabel="loss")
     left.legend(fontsize=8)
     right.set(xlabel="step", ylabel="‖g‖ before clipping")
-    numbers: dict[str, Any] = {
+    numbers: JsonObject = {
         name: {
             "largest_loss": max(curves[name]),
             "last_loss": float(np.mean(curves[name][-10:])),

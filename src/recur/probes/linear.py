@@ -1,9 +1,9 @@
-"""A layer's steps to first order, along the states it went through.
+"""A layer's steps linearised, along the states of one pass.
 
     ds_t^a  =  Σ_b  E_t^{ab} ⊙ ds_{t−1}^b  +  Σ_g  D_t^{ag} ⊙ (W_g dh_{t−1})          a, b states, g gates
 
-Of a pointwise cell, E and D are numbers for every unit, found for all steps at once; a Jacobian is then never written
-down, only multiplied with. Of any other cell each step's Jacobian is.
+Of a pointwise cell, E and D are numbers for every unit, computed for all steps at once; its Jacobian is never formed,
+only multiplied with. Of any other cell the Jacobian of each step is formed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from recur.probes.subject import Layer
+from recur.probes.layer import Layer
 
 
 class Linearised:
@@ -29,12 +29,13 @@ class Linearised:
 
     def _slopes(self) -> None:
         layer = self.layer
-        x, h, s, w = layer.shares(layer.inputs[self.row, 1:], [part[self.row] for part in layer.before])
+        x, h, s, w = layer.step_arguments(layer.inputs[self.row, 1:], [part[self.row] for part in layer.previous])
         s = layer.cell.state([part.detach().clone().requires_grad_() for part in s])
         h = type(h)._make(part.detach().clone().requires_grad_() for part in h)
         with torch.enable_grad():
             after = layer.cell.advance(x, h, s, w)
-        self.E, self.D = [], []
+        self.E: list[Tensor] = []
+        self.D: list[Tensor | None] = []
         for part in after:
             slopes: list[Tensor | None] = [None] * (len(s) + len(h))
             if part.requires_grad:
@@ -49,17 +50,17 @@ class Linearised:
         """∂m_t/∂m_{t−1} of the last state, everything else held: (T − 1, H); of an LSTM, the forget gate."""
         return self.E[-1][:, -1]
 
-    def push(self, t: int, V: Tensor) -> Tensor:
-        """J_t V; V is (N, M), float64, the states one below the other."""
+    def push(self, t: int, X: Tensor) -> Tensor:
+        """J_t X; X is (N, M), float64, the states one below the other."""
         if not self.layer.cell.pointwise:
-            return self._jacobian(t) @ V
-        parts = V.view(self.S, self.H, -1)
-        WV = None if self.W is None else (self.W @ parts[0]).view(-1, self.H, V.shape[1])
+            return self._jacobian(t) @ X
+        parts = X.view(self.S, self.H, -1)
+        WX = None if self.W is None else (self.W @ parts[0]).view(-1, self.H, X.shape[1])
         moved = []
         for E, D in zip(self.E, self.D, strict=True):
             out = torch.einsum("bh,bhm->hm", E[t - 1], parts)
-            if WV is not None and D is not None:
-                out = out + torch.einsum("gh,ghm->hm", D[t - 1], WV)
+            if WX is not None and D is not None:
+                out = out + torch.einsum("gh,ghm->hm", D[t - 1], WX)
             moved.append(out)
         return torch.cat(moved)
 
@@ -76,7 +77,7 @@ class Linearised:
         return out.reshape(-1)
 
     def _jacobian(self, t: int) -> Tensor:
-        """J_t written down: row i is the gradient of output i, taken in row i of a batch of copies."""
+        """J_t as a matrix: row i is the gradient of output i, taken in row i of a batch of copies."""
         before = [part[self.row, t - 1].repeat(self.N, 1).requires_grad_() for part in self.layer.states.values()]
         x = self.layer.inputs[self.row, t].expand(self.N, -1)
         with torch.enable_grad():

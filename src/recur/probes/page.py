@@ -1,26 +1,28 @@
-"""The report as one page that holds all it shows: no script, no font, no picture from elsewhere."""
+"""The report as one HTML page without any external resource: no script, no font, no picture."""
 
 from __future__ import annotations
 
 import html
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from recur.probes.finding import Finding, Level
-from recur.probes.units import read_tokens, values
+from recur.probes.finding import Finding
+from recur.probes.units import UnitCorrelation, tokens_read, unit_values
+from recur.typedefs import JsonObject
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from recur.probes.report import Report
 
-WORDS = {Level.SOUND: "sound", Level.CONCERN: "concern", Level.FAULT: "fault"}
 COLOURED = 1500
-"""Tokens of the text that are shown coloured."""
+"""Tokens of the text that are coloured."""
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --dim: #5d6877; --paper: #fbfbf9; --card: #fff; --line: #e3e5e8;
-  --fault: #b3261e; --concern: #9a6700; --sound: #1a7f4b; }
+  --fault: #b3261e; --warning: #9a6700; --ok: #1a7f4b; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e9ee; --dim: #9aa5b4; --paper: #14181e; --card: #1c222b;
-  --line: #2e3742; --fault: #ff8a80; --concern: #e3b341; --sound: #56d364; } }
+  --line: #2e3742; --fault: #ff8a80; --warning: #e3b341; --ok: #56d364; } }
 body { margin: 0 auto; max-width: 60rem; padding: 2rem 1rem; background: var(--paper); color: var(--ink);
   font: 16px/1.55 system-ui, sans-serif; }
 h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.05rem; margin: 0; }
@@ -28,7 +30,7 @@ p { margin: .4rem 0; } .dim { color: var(--dim); }
 section { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: 1rem 1.2rem;
   margin: 1rem 0; }
 .level { float: right; padding: .1rem .5rem; border: 1px solid; border-radius: 1rem; font-weight: 600; }
-.fault { color: var(--fault); } .concern { color: var(--concern); } .sound { color: var(--sound); }
+.fault { color: var(--fault); } .warning { color: var(--warning); } .ok { color: var(--ok); }
 figure { margin: .8rem 0 0; background: #fff; border-radius: .3rem; overflow-x: auto; }
 svg { max-width: 100%; height: auto; display: block; }
 .text { font: 14px/1.7 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere; margin: .6rem 0 0; }
@@ -40,8 +42,8 @@ def page(report: Report) -> str:
     run, net = report.subject.run, report.subject.net
     title = f"X-ray of {run.path.name}" if run is not None else f"X-ray of {type(report.subject.model).__name__}"
     drawn = report.figures()
-    troubles = len(report.troubles)
-    summary = f"{troubles} finding{'s' * (troubles != 1)}, worst first" if troubles else "nothing to mend"
+    problems = len(report.problems)
+    summary = f"{problems} problem{'s' * (problems != 1)}, worst first" if problems else "no problems found"
     about = f"{net.cell!r}, {net.layers} × {net.hidden_size}"
     parts = [
         f"<h1>{html.escape(title)}</h1>",
@@ -57,8 +59,8 @@ def page(report: Report) -> str:
     )
 
 
-def _section(finding: Finding, figure: Any, extra: str) -> str:
-    level = WORDS[finding.level]
+def _section(finding: Finding, figure: Figure | None, extra: str) -> str:
+    level = finding.level.name.lower()
     advice = f"<p><b>Try:</b> {html.escape(finding.advice)}</p>" if finding.advice else ""
     drawing = f"<figure>{_svg(figure)}</figure>" if figure is not None else ""
     return (
@@ -67,7 +69,7 @@ def _section(finding: Finding, figure: Any, extra: str) -> str:
     )
 
 
-def _svg(figure: Any) -> str:
+def _svg(figure: Figure) -> str:
     written = io.StringIO()
     figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
     svg = written.getvalue()
@@ -75,39 +77,45 @@ def _svg(figure: Any) -> str:
 
 
 def _extra(report: Report, finding: Finding) -> str:
+    """Text and tables of the probes that have no figure."""
     numbers = report.numbers(finding.probe)
     if finding.probe == "saliency" and numbers:
-        strongest = max(numbers["share"]) or 1.0
-        shown = zip(numbers["tokens"], (s / strongest for s in numbers["share"]), strict=True)
-        what = f"→ {numbers['predicted']!r} (p = {numbers['probability']:.2f})"
-        return f'<div class="text">{coloured(list(shown))} <b>{html.escape(what)}</b></div>'
-    if finding.probe == "units" and numbers.get("ranked"):
-        return _ranking(numbers["ranked"]) + _best_unit(report, numbers["ranked"])
+        return _saliency(numbers)
+    if finding.probe == "units" and numbers["ranked"]:
+        ranked = {name: [UnitCorrelation(**unit) for unit in units] for name, units in numbers["ranked"].items()}
+        return _ranking(ranked) + _best_unit(report, ranked)
     return ""
 
 
-def _ranking(ranked: dict[str, Any]) -> str:
+def _saliency(numbers: JsonObject) -> str:
+    strongest = max(numbers["share"]) or 1.0
+    pairs = list(zip(numbers["tokens"], (share / strongest for share in numbers["share"]), strict=True))
+    prediction = f"→ {numbers['predicted']!r} (p = {numbers['probability']:.2f})"
+    return f'<div class="text">{coloured(pairs)} <b>{html.escape(prediction)}</b></div>'
+
+
+def _ranking(ranked: dict[str, list[UnitCorrelation]]) -> str:
     rows = "".join(
-        f"<tr><td>{html.escape(name)}</td><td>{row['unit']}</td><td>{row['state']}</td><td>{row['layer']}</td>"
-        f"<td>{row['r']:+.2f}</td></tr>"
-        for name, found in ranked.items()
-        for row in found[:2]
+        f"<tr><td>{html.escape(name)}</td><td>{best.unit}</td><td>{best.state}</td><td>{best.layer}</td>"
+        f"<td>{best.r:+.2f}</td></tr>"
+        for name, units in ranked.items()
+        for best in units[:2]
     )
     return f"<table><tr><th>follows</th><th>unit</th><th>state</th><th>layer</th><th>r</th></tr>{rows}</table>"
 
 
-def _best_unit(report: Report, ranked: dict[str, Any]) -> str:
-    name = max(ranked, key=lambda key: abs(ranked[key][0]["r"]))
-    best = ranked[name][0]
+def _best_unit(report: Report, ranked: dict[str, list[UnitCorrelation]]) -> str:
+    """The text, coloured by the unit that follows one of its features best."""
+    best = max((units[0] for units in ranked.values()), key=lambda unit: abs(unit.r))
     names = [layer.name for layer in report.subject.layers]
-    series = values(report.subject, names.index(best["layer"]), best["state"], best["unit"])[:COLOURED]
+    series = unit_values(report.subject, names.index(best.layer), best.state, best.unit)[:COLOURED]
     scale = float(series.abs().max()) or 1.0
-    pairs = list(zip(read_tokens(report.subject), (series / scale).tolist(), strict=False))
+    pairs = list(zip(tokens_read(report.subject), (series / scale).tolist(), strict=False))
     return f'<div class="text">{coloured(pairs)}</div>'
 
 
 def coloured(pairs: list[tuple[str, float]]) -> str:
-    """Tokens on a ground from blue (−1) over none (0) to orange (+1)."""
+    """Tokens on a background from blue (−1) over none (0) to orange (+1)."""
     parts = []
     for token, value in pairs:
         rgb = "217,98,43" if value > 0 else "47,111,222"

@@ -1,79 +1,111 @@
-"""The memory's own path against all others.
+"""The gradient along the memory alone, against that of all other paths.
 
 The gradient of a memory c is the sum over all paths through time. One of them never leaves c: of an LSTM,
 
-    ∂c_t/∂c_{t−1} along c alone  =  f_t,   so   g_k^path  =  g_1 ⊙ f_{T−1} ⊙ f_{T−2} ⊙ … ⊙ f_{T−k+1}
+    ∂c_t/∂c_{t−1} along c alone  =  f_t,   so   g_k^memory  =  g_1 ⊙ f_{T−1} ⊙ f_{T−2} ⊙ … ⊙ f_{T−k+1}
 
-All others go through h, W and the gates, and shrink as in a plain network. As long as one path holds, the sum does.
-Here for every cell: the path of its last state (c; or h, of a GRU along z) on which no unit meets another.
+All others go through h, W and the gates, and shrink as in an Elman network. As long as one path does not vanish, the
+sum does not. Here for every cell: the path of its last state (c; or h, of a GRU along z) that crosses no units.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from recur.probes.finding import Finding, Level, Seen
-from recur.probes.flow import describe
+from recur.probes.finding import Finding, Level, Measurement
+from recur.probes.flow import Curve, fit_decay
+from recur.probes.layer import Layer, layers_of
 from recur.probes.linear import Linearised
-from recur.probes.subject import Layer, Subject, layers_of
+from recur.probes.subject import Subject
 
-SHARE = 0.5
+HALF = 0.5
+LAG = 10
+"""Steps back at which the share is taken: the gradient of an Elman network would have shrunk by then."""
 
 
-def along(layer: Layer, start: Tensor, row: int = 0) -> tuple[Tensor, Tensor]:
-    """∂L_T/∂m by lag, (T, H), from ∂L_T/∂h_T = `start`: all paths together, and m's own alone."""
+class Paths(NamedTuple):
+    """The norm of a memory's gradient by lag, of one layer."""
+
+    total: Curve
+    memory: Curve
+    """Along the memory alone."""
+    others: Curve
+
+    @property
+    def lag(self) -> int:
+        return min(LAG, len(self.total) - 1)
+
+    @property
+    def share(self) -> float:
+        """Of the squared gradient at that lag, the part along the memory alone."""
+        memory, others = float(self.memory[self.lag]) ** 2, float(self.others[self.lag]) ** 2
+        return memory / (memory + others) if memory + others else 0.0
+
+
+def memory_gradients(layer: Layer, start: Tensor, row: int = 0) -> tuple[Tensor, Tensor]:
+    """∂L_T/∂m by lag, (T, H), from ∂L_T/∂h_T = `start`: along all paths, and along the memory m alone."""
     steps = Linearised(layer, row)
     slopes, H = steps.own_slope(), steps.H
     g = torch.zeros(steps.N, dtype=torch.float64)
     g[:H] = start
-    whole, path = [g[-H:]], [g[-H:]]
+    total, memory = [g[-H:]], [g[-H:]]
     entered = steps.S == 1  # a memory that is not the output gets its first gradient one step back
     for t in range(steps.steps, 0, -1):
         g = steps.pull(t, g)
-        whole.append(g[-H:])
-        path.append(path[-1] * slopes[t - 1] if entered else g[-H:])
+        total.append(g[-H:])
+        memory.append(memory[-1] * slopes[t - 1] if entered else g[-H:])
         entered = True
-    return torch.stack(whole), torch.stack(path)
+    return torch.stack(total), torch.stack(memory)
 
 
-def memory_path(subject: Subject, *, rows: int = 4, steps: int = 100) -> Seen:
-    """How much of the gradient travels through the memory alone, in every layer, by lag."""
-    if not subject.net.cell.pointwise:
-        verdict = f"{type(subject.net.cell).__name__} mixes units inside its step: no path is a memory's own"
-        return Seen(Finding("memory path", Level.SOUND, 0.0, SHARE, verdict))
+def paths_of(layer: Layer, starts: Tensor) -> Paths:
+    """Norms by lag, root mean square over the rows, from ∂L_T/∂h_T of each row."""
+    T, B = layer.inputs.shape[1], len(starts)
+    squares = np.zeros((3, T))
+    for row in range(B):
+        total, memory = memory_gradients(layer, starts[row], row)
+        for k, g in enumerate((total, memory, total - memory)):
+            squares[k] += g.square().sum(dim=-1).numpy() / B
+    return Paths(*np.sqrt(squares))
+
+
+def memory_path(subject: Subject, *, rows: int = 4, steps: int = 100) -> Measurement:
+    """How much of the gradient flows along the memory alone, in every layer, by lag."""
+    cell = subject.net.cell
+    if not cell.pointwise:
+        verdict = f"{type(cell).__name__} mixes units inside its step: no path is the memory's own"
+        return Measurement(Finding("memory path", Level.OK, 0.0, HALF, verdict))
     if subject.net.direction != "forward":
-        verdict = "the memory's path is followed in networks of one direction"
-        return Seen(Finding("memory path", Level.SOUND, 0.0, SHARE, verdict))
-    x, loss = subject.last_loss(rows, steps)
-    with subject.watched() as seen:
-        value = loss(subject.model(x))
-        tops = [state[0] for state in seen[-1].state]
-        starts = torch.autograd.grad(value, tops)
-    numbers: dict[str, Any] = {}
-    for layer, start in zip(layers_of(subject.net, seen[-1]), starts, strict=True):
-        squares: dict[str, Any] = {"total": 0.0, "path": 0.0, "others": 0.0}
-        for row in range(len(start)):
-            whole, path = along(layer, start[row], row)
-            for key, g in (("total", whole), ("path", path), ("others", whole - path)):
-                squares[key] = squares[key] + g.square().sum(dim=-1).numpy() / len(start)
-        curves = {key: np.sqrt(part) for key, part in squares.items()}
-        numbers[layer.name] = {key: curve.tolist() for key, curve in curves.items()}
-        numbers[layer.name]["decay"] = {key: describe(curve)["decay"] for key, curve in curves.items()}
-        # Taken where a plain network's gradient would have shrunk already.
-        lag = min(10, len(whole) - 1)
-        both = curves["path"][lag] ** 2 + curves["others"][lag] ** 2
-        numbers[layer.name]["share"] = float(curves["path"][lag] ** 2 / both) if both else 0.0
-        numbers[layer.name]["lag"] = lag
-    name = max(numbers, key=lambda key: numbers[key]["share"])
-    part, memory = numbers[name], subject.net.cell.states[-1]
-    decay = part["decay"]
-    said = (
-        f"{part['share']:.0%} of the gradient {part['lag']} steps back came through {memory} of {name} alone "
-        f"(× {decay['path']:.3g} a step; other paths × {decay['others']:.3g})"
+        verdict = "measured for networks of one direction only"
+        return Measurement(Finding("memory path", Level.OK, 0.0, HALF, verdict))
+    found = memory_paths(subject, rows, steps)
+    numbers = {}
+    for name, paths in found.items():
+        curves = paths._asdict()
+        numbers[name] = {key: curve.tolist() for key, curve in curves.items()}
+        numbers[name] |= {"decay": {key: fit_decay(curve).decay for key, curve in curves.items()}}
+        numbers[name] |= {"share": paths.share, "lag": paths.lag}
+    name = max(found, key=lambda key: found[key].share)
+    best, decay, memory = found[name], numbers[name]["decay"], cell.states[-1]
+    detail = (
+        f"{best.share:.0%} of the gradient {best.lag} steps back flows along {memory} of {name} alone "
+        f"(× {decay['memory']:.3g} a step; other paths × {decay['others']:.3g})"
     )
-    word = f"the path of {memory} carries the gradient" if part["share"] > SHARE else "gradients take other paths"
-    return Seen(Finding("memory path", Level.SOUND, part["share"], SHARE, f"{word}: {said}"), numbers)
+    verdict = f"{memory} carries the gradient" if best.share > HALF else "other paths carry the gradient"
+    return Measurement(Finding("memory path", Level.OK, best.share, HALF, f"{verdict}: {detail}"), numbers)
+
+
+def memory_paths(subject: Subject, rows: int, steps: int) -> dict[str, Paths]:
+    """The paths of every layer, by its name."""
+    x, loss = subject.last_loss(rows, steps)
+    with subject.traced() as results:
+        value = loss(subject.model(x))
+        starts = torch.autograd.grad(value, [state[0] for state in results[-1].state])
+    return {
+        layer.name: paths_of(layer, start)
+        for layer, start in zip(layers_of(subject.net, results[-1]), starts, strict=True)
+    }

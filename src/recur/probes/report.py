@@ -4,101 +4,110 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
-from recur.probes.context import by_context, by_position, saliency
+from recur.probes.context import loss_by_context, loss_by_position, saliency
 from recur.probes.copying import copying
-from recur.probes.finding import Finding, Level, Seen, worst_first
+from recur.probes.finding import Finding, Level, Measurement, worst_first
 from recur.probes.flow import gradient_flow, window
-from recur.probes.gates import dead_units, forgetting, saturation, states
+from recur.probes.gates import forgetting, saturation
 from recur.probes.jacobian import jacobians
 from recur.probes.paths import memory_path
 from recur.probes.spectrum import spectrum
+from recur.probes.states import dead_units, states
 from recur.probes.stationary import stationarity
-from recur.probes.subject import TOKENS, Subject
+from recur.probes.subject import TOKENS, Loss, Subject, Text
 from recur.probes.training import training
-from recur.probes.units import ranked
+from recur.probes.units import unit_features
+from recur.typedefs import JsonObject
 
-Probe = Callable[[Subject], Seen]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-OF_A_NETWORK: tuple[Probe, ...] = (
+Probe = Callable[[Subject], Measurement]
+
+NETWORK_PROBES: tuple[Probe, ...] = (
     gradient_flow, jacobians, spectrum, memory_path, forgetting, saturation, dead_units, states, window,
 )  # fmt: skip
-OF_A_LANGUAGE: tuple[Probe, ...] = (by_context, by_position, saliency, ranked, stationarity)
-OF_A_RUN: tuple[Probe, ...] = (training, copying)
+LANGUAGE_PROBES: tuple[Probe, ...] = (loss_by_context, loss_by_position, saliency, unit_features, stationarity)
+RUN_PROBES: tuple[Probe, ...] = (training, copying)
 
 
 @dataclass
 class Report:
-    """What all probes saw."""
+    """The measurements of all probes."""
 
     subject: Subject
-    seen: list[Seen]
+    measurements: list[Measurement]
 
     @property
     def findings(self) -> list[Finding]:
         """All of them, worst first."""
-        return worst_first([seen.finding for seen in self.seen])
+        return worst_first([measurement.finding for measurement in self.measurements])
 
     @property
-    def troubles(self) -> list[Finding]:
-        """Those that are not sound, worst first."""
-        return [finding for finding in self.findings if finding.level > Level.SOUND]
+    def problems(self) -> list[Finding]:
+        """Warnings and faults, worst first."""
+        return [finding for finding in self.findings if finding.level > Level.OK]
 
-    def numbers(self, probe: str) -> dict[str, Any]:
-        return next((seen.numbers for seen in self.seen if seen.finding.probe == probe), {})
+    def numbers(self, probe: str) -> JsonObject:
+        """Of a probe by name; empty where it did not run."""
+        return next((m.numbers for m in self.measurements if m.finding.probe == probe), {})
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         run = self.subject.run
         return {
             "run": str(run.path) if run is not None else None,
             "cell": repr(self.subject.net.cell),
-            "tokens": len(self.subject.inputs) if self.subject.is_language else self.subject.inputs.shape[1],
+            "tokens": self.subject.length,
             "findings": [finding.as_dict() for finding in self.findings],
-            "numbers": {seen.finding.probe: seen.numbers for seen in self.seen},
+            "numbers": {m.finding.probe: m.numbers for m in self.measurements},
         }
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Figure]:
         """A matplotlib figure for each probe that has one, by the probe's name."""
         from recur.probes.figures import figures
 
         return figures(self)
 
     def html(self) -> str:
-        """A page that holds all it shows."""
+        """One page without any external resource."""
         from recur.probes.page import page
 
         return page(self)
 
 
 def xray(
-    model: Any,
-    text: Any = None,
+    model: object,
+    text: Text | None = None,
     *,
-    loss: Callable[[Any], Tensor] | None = None,
+    loss: Loss | None = None,
     tokens: int = TOKENS,
     seed: int = 0,
-    heard: Callable[[str], object] | None = None,
+    progress: Callable[[str], object] | None = None,
 ) -> Report:
-    """Look into a model while it reads a text.
+    """Run all probes on a model while it reads a text.
 
-    model   what `recur.load` or `recur.fit` returned, or any module with a `recur.Recurrent` in it
-    text    a str, a `Corpus` or ids; a tensor (B, T, D) for a network; the run's validation text, if not given
-    loss    for a module of your own: from what it returns to a scalar of its last step
-    tokens  how much of the text is looked at
-    seed    for what is drawn: samples, and the cuts of randomized truncation
-    heard   called with each probe's name before it starts
+    model     what `recur.load` or `recur.fit` returned, or any module with a `recur.Recurrent` in it
+    text      a str, a `Corpus` or ids; a tensor (B, T, D) for a network; the run's validation text, if not given
+    loss      for a module of your own: from its output to the loss of its last step, a scalar
+    tokens    how many tokens of the text are read
+    seed      for random numbers: generated text, and the truncation of randomized BPTT
+    progress  called with each probe's name before it starts
     """
     subject = Subject.of(model, text, loss=loss, tokens=tokens)
     subject.seed = seed
-    probes = OF_A_NETWORK + (OF_A_LANGUAGE if subject.is_language else ()) + (OF_A_RUN if subject.run else ())
-    seen = []
+    probes = NETWORK_PROBES
+    if subject.is_language:
+        probes += LANGUAGE_PROBES
+    if subject.run is not None:
+        probes += RUN_PROBES
+    measurements = []
     with torch.enable_grad():
         for probe in probes:
-            if heard is not None:
-                heard(probe.__name__.replace("_", " "))
-            seen.append(probe(subject))
-    return Report(subject, seen)
+            if progress is not None:
+                progress(probe.__name__.replace("_", " "))
+            measurements.append(probe(subject))
+    return Report(subject, measurements)

@@ -1,28 +1,45 @@
-"""The eigenvalues of W, and what the activation allows.
+"""The eigenvalues of W, and the bound that the activation function sets.
 
-Without its nonlinearity h_t = Wᵗ h_0 = Q Λᵗ Q⁻¹ h_0: eigenvalues inside the unit circle die out, those outside grow
+Without its nonlinearity h_t = Wᵗ h_0 = Q Λᵗ Q⁻¹ h_0: eigenvalues inside the unit circle vanish, those outside grow
 without bound. With it, ∂h_t/∂h_{t−1} = diag(φ′) W, so its norm is at most max φ′ · σ₁(W), and φ′ is at most 1/4 for
 σ and 1 for tanh and ReLU: where that product is below 1, gradients must vanish, whatever the text.
-W is `weight_hh` here, a block for each gate. For a cell with gates the bound does not hold: its memory has another way.
+W is `weight_hh`, a block for each gate. For a gated cell the bound does not hold: its memory has another path.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from recur.cells import Elman
-from recur.probes.finding import Finding, Level, Seen
+from recur.probes.finding import Finding, Level, Measurement
 from recur.probes.gates import SLOPES, activations
-from recur.probes.subject import Layer, Subject
+from recur.probes.layer import Layer
+from recur.probes.subject import Subject
+from recur.typedefs import JsonObject
 
 POWERS = (1, 2, 4, 8, 16, 32, 64)
 
 
-def blocks(layer: Layer) -> dict[str, Tensor]:
+class Spectrum(NamedTuple):
+    """Of one square matrix."""
+
+    eigenvalues: list[tuple[float, float]]
+    """Real and imaginary part, largest |λ| first."""
+    radius: float
+    """The largest |λ|."""
+    norm: float
+    """σ₁, the largest singular value."""
+    powers: dict[str, float]
+    """‖Wᵗ‖₂ by t."""
+
+
+def recurrent_blocks(layer: Layer) -> dict[str, Tensor]:
     """The square matrices that multiply a state, by gate or by name."""
     cell = layer.cell
     found: dict[str, Tensor] = {}
@@ -33,59 +50,58 @@ def blocks(layer: Layer) -> dict[str, Tensor]:
     return found
 
 
-def describe(W: Tensor) -> dict[str, Any]:
-    """Eigenvalues, spectral radius, σ₁, and ‖Wᵗ‖₂ as t grows."""
-    M = W.double().cpu()
-    values = torch.linalg.eigvals(M)
-    order = values.abs().argsort(descending=True)
-    norms, P, at = {}, torch.eye(len(M), dtype=torch.float64), 0
+def spectrum_of(matrix: Tensor) -> Spectrum:
+    W = matrix.double().cpu()
+    values = torch.linalg.eigvals(W)
+    values = values[values.abs().argsort(descending=True)]
+    norms, power, at = {}, torch.eye(len(W), dtype=torch.float64), 0
     for t in POWERS:
-        P = torch.linalg.matrix_power(M, t - at) @ P
-        at = t
-        norms[str(t)] = float(torch.linalg.matrix_norm(P, 2))
-    return {
-        "eigenvalues": [[float(v.real), float(v.imag)] for v in values[order]],
-        "radius": float(values.abs().max()),
-        "norm": norms["1"],
-        "powers": norms,
-    }
-
-
-def spectrum(subject: Subject) -> Seen:
-    numbers: dict[str, Any] = {}
-    for layer in subject.layers:
-        for gate, W in blocks(layer).items():
-            numbers[f"{layer.name}, {gate}"] = describe(W)
-    layer, cell = subject.layers[0], subject.net.cell
-    if not numbers:
-        return Seen(
-            Finding("spectrum", Level.SOUND, 0.0, 1.0, f"{type(cell).__name__} multiplies no state by a matrix")
-        )
-    name = max(numbers, key=lambda key: numbers[key]["radius"])
-    radius = numbers[name]["radius"]
-    if not isinstance(cell, Elman):
-        verdict = f"the largest eigenvalue is {radius:.3g}, of {name}; gates decide what becomes of it"
-        return Seen(Finding("spectrum", Level.SOUND, radius, 1.0, verdict), numbers)
-    used = activations(layer)["h"]
-    bound, steepest = SLOPES[used.kind][1], float(used.slopes.max())
-    strongest = max(part["norm"] for part in numbers.values())
-    numbers["slope"] = {"activation": used.kind, "bound": bound, "largest": steepest, "mean": float(used.slopes.mean())}
-    said = (
-        f"max {used.kind}′ = {bound:g} ({steepest:.3g} along the text), σ₁(W) = {strongest:.3g}, |λ|max = {radius:.3g}"
+        power, at = torch.linalg.matrix_power(W, t - at) @ power, t
+        norms[str(t)] = float(torch.linalg.matrix_norm(power, 2))
+    return Spectrum(
+        eigenvalues=[(float(v.real), float(v.imag)) for v in values],
+        radius=float(values.abs().max()),
+        norm=norms["1"],
+        powers=norms,
     )
-    if bound * strongest < 1:
-        verdict = f"gradients must vanish, whatever the text: at most × {bound * strongest:.3g} a step; {said}"
-        advice = "init=orthogonal, another activation (--cell elman or elman-relu), a gated cell"
-        return Seen(Finding("spectrum", Level.CONCERN, bound * strongest, 1.0, verdict, advice), numbers)
-    verdict = f"W alone does not force gradients to vanish: {said}"
-    return Seen(Finding("spectrum", Level.SOUND, bound * strongest, 1.0, verdict), numbers)
 
 
-def as_points(numbers: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+def spectrum(subject: Subject) -> Measurement:
+    """The spectrum of every recurrent matrix; of an Elman network, whether its gradients must vanish."""
+    cell = subject.net.cell
+    found = {
+        f"{layer.name}, {gate}": spectrum_of(W)
+        for layer in subject.layers
+        for gate, W in recurrent_blocks(layer).items()
+    }
+    if not found:
+        verdict = f"{type(cell).__name__} multiplies no state by a matrix"
+        return Measurement(Finding("spectrum", Level.OK, 0.0, 1.0, verdict))
+    numbers: JsonObject = {name: part._asdict() for name, part in found.items()}
+    name = max(found, key=lambda key: found[key].radius)
+    radius = found[name].radius
+    if not isinstance(cell, Elman):
+        verdict = f"the spectral radius is {radius:.3g}, of {name}; gates scale it at every step"
+        return Measurement(Finding("spectrum", Level.OK, radius, 1.0, verdict), numbers)
+    activation = activations(subject.layers[0])["h"]
+    kind, slopes, bound = activation.kind, activation.slopes, SLOPES[activation.kind].bound
+    steepest = float(slopes.max())
+    numbers["slope"] = {"activation": kind, "bound": bound, "largest": steepest, "mean": float(slopes.mean())}
+    norm = max(part.norm for part in found.values())
+    detail = f"max {kind}′ = {bound:g} ({steepest:.3g} along the text), σ₁(W) = {norm:.3g}, |λ|max = {radius:.3g}"
+    if bound * norm < 1:
+        verdict = f"gradients must vanish, whatever the text: at most × {bound * norm:.3g} a step; {detail}"
+        advice = "--init orthogonal, another activation function (--cell elman or elman-relu), a gated cell"
+        return Measurement(Finding("spectrum", Level.WARNING, bound * norm, 1.0, verdict, advice), numbers)
+    verdict = f"W alone does not force gradients to vanish: {detail}"
+    return Measurement(Finding("spectrum", Level.OK, bound * norm, 1.0, verdict), numbers)
+
+
+def complex_eigenvalues(numbers: Mapping[str, JsonObject]) -> dict[str, NDArray[np.complex128]]:
     """Eigenvalues as complex numbers, for a figure."""
     found = {}
     for name, part in numbers.items():
         if "eigenvalues" in part:
-            pairs = np.array(part["eigenvalues"])
-            found[name] = pairs[:, 0] + 1j * pairs[:, 1]
+            real, imaginary = np.array(part["eigenvalues"], np.float64).T
+            found[name] = real + 1j * imaginary
     return found

@@ -1,58 +1,68 @@
-"""What single units follow, and where the state was like this before.
+"""Single units: what they follow along a text, and where the state was similar before.
 
-A unit is ranked by |r|, the correlation of its state along the text with something that can be read off the text:
+A unit is ranked by |r|, the correlation of its state along the text with a feature of the text:
 
-    column      how far into its line        line length   of the line it stands in
+    column      how far into its line        line length   of the line around it
     position    how far into the text        brackets      how many are open
     quotes      inside a pair or not         a label       numbers of the user's own, one for each token
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from recur.errors import OptionError, ShapeError
-from recur.probes.finding import Finding, Level, Seen
+from recur.probes.finding import Finding, Level, Measurement
 from recur.probes.subject import Subject
 
-Series = np.ndarray[Any, np.dtype[np.float64]]
+Series = NDArray[np.float64]
 
 CLEAR = 0.6
-"""|r| from which a unit is said to follow something."""
-OPENING, CLOSING, QUOTES = "([{（【「《", ")]}）】」》", "\"“”'"
+"""|r| from which a unit is said to follow a feature."""
+LINE_ENDS = ("\n", "<eos>")
+OPENING, CLOSING, QUOTE = "([{（【「《", ")]}）】」》", '"'
+DIRECTED_QUOTES = {"“": 1, "”": 0}
+TAIL = 4
+"""Tokens at the end of a span whose states are compared: how it ended, and how it came there."""
+
+
+class UnitCorrelation(NamedTuple):
+    """How well one unit follows a feature."""
+
+    layer: str
+    state: str
+    unit: int
+    r: float
+
+
+class SimilarSpan(NamedTuple):
+    """Tokens begin … end (exclusive), and the cosine similarity of their states."""
+
+    begin: int
+    end: int
+    similarity: float
+
+
+# Features of a text -------------------------------------------------------------------------------------
 
 
 def features(tokens: Sequence[str], labels: Mapping[str, Sequence[float]] | None = None) -> dict[str, Series]:
-    """What can be read off a text, token by token, as it stands after each."""
+    """Features of a text, token by token, as they are after each; those that never change are left out."""
     N = len(tokens)
-    column, depth, quoted = np.zeros(N), np.zeros(N), np.zeros(N)
-    at = opened = inside = 0
-    for k, token in enumerate(tokens):
-        at = 0 if token in ("\n", "<eos>") else at + 1
-        for character in token if len(token) < 4 or token[0] != "<" else "":
-            opened = max(0, opened + (character in OPENING) - (character in CLOSING))
-            inside = 1 - inside if character in QUOTES[:1] else inside
-            inside = {"“": 1, "”": 0}.get(character, inside)
-        if token in ("\n", "<eos>"):
-            inside = 0  # a mark that is never closed ends with its line
-        column[k], depth[k], quoted[k] = at, opened, inside
-    length = np.zeros(N)
-    begin = 0
-    for k in range(N):
-        if k + 1 == N or column[k + 1] == 0:
-            length[begin : k + 1] = column[k]
-            begin = k + 1
+    column = np.array(list(_columns(tokens)), np.float64)
     found = {
         "position": np.arange(N, dtype=np.float64),
         "column": column,
-        "line length": length,
-        "brackets": depth,
-        "quotes": quoted,
+        "line length": _line_lengths(column),
+        "brackets": np.array(list(_open_brackets(tokens)), np.float64),
+        "quotes": np.array(list(_inside_quotes(tokens)), np.float64),
     }
     for name, values in (labels or {}).items():
         if len(values) != N:
@@ -61,8 +71,50 @@ def features(tokens: Sequence[str], labels: Mapping[str, Sequence[float]] | None
     return {name: series for name, series in found.items() if series.std() > 0}
 
 
+def _columns(tokens: Sequence[str]) -> Iterator[int]:
+    column = 0
+    for token in tokens:
+        column = 0 if token in LINE_ENDS else column + 1
+        yield column
+
+
+def _line_lengths(column: Series) -> Series:
+    """The length of the line around each token; a line begins where the column goes back to 0."""
+    lengths = np.zeros(len(column))
+    starts = [0, *(k for k in range(1, len(column)) if column[k] == 0), len(column)]
+    for begin, end in pairwise(starts):
+        lengths[begin:end] = column[end - 1] if end else 0
+    return lengths
+
+
+def _characters(token: str) -> str:
+    """Of a token of the text; a special one such as <unk> has none."""
+    return "" if len(token) >= 4 and token[0] == "<" else token
+
+
+def _open_brackets(tokens: Sequence[str]) -> Iterator[int]:
+    depth = 0
+    for token in tokens:
+        for character in _characters(token):
+            depth = max(0, depth + (character in OPENING) - (character in CLOSING))
+        yield depth
+
+
+def _inside_quotes(tokens: Sequence[str]) -> Iterator[int]:
+    inside = 0
+    for token in tokens:
+        for character in _characters(token):
+            inside = 1 - inside if character == QUOTE else DIRECTED_QUOTES.get(character, inside)
+        if token in LINE_ENDS:
+            inside = 0  # a mark that is never closed ends with its line
+        yield inside
+
+
+# Units --------------------------------------------------------------------------------------------------
+
+
 def correlations(states: Tensor, series: Series) -> Tensor:
-    """r of each unit, (T, H) → (H,); 0 for a unit that does not move."""
+    """r of each unit, (T, H) → (H,); 0 for a unit that is constant."""
     s = states.double() - states.double().mean(dim=0)
     f = torch.from_numpy(series - series.mean())
     norms = torch.linalg.vector_norm(s, dim=0) * torch.linalg.vector_norm(f)
@@ -70,69 +122,70 @@ def correlations(states: Tensor, series: Series) -> Tensor:
     return r
 
 
-def values(subject: Subject, layer: int = 0, state: str = "", unit: int = 0) -> Tensor:
+def unit_values(subject: Subject, layer: int = 0, state: str = "", unit: int = 0) -> Tensor:
     """(T,): one unit of a state along the text, to colour it by."""
     if not 0 <= layer < len(subject.layers):
         raise OptionError(f"layer must lie in 0 … {len(subject.layers) - 1}, got {layer}")
-    chosen = subject.layers[layer].states
-    name = state or next(iter(chosen))
-    if name not in chosen:
-        raise OptionError(f"state must be one of {', '.join(chosen)}, got {name!r}")
-    part = chosen[name][0]
-    if not 0 <= unit < part.shape[1]:
-        raise OptionError(f"unit must lie in 0 … {part.shape[1] - 1}, got {unit}")
-    return part[:, unit]
+    states = subject.layers[layer].states
+    name = state or next(iter(states))
+    if name not in states:
+        raise OptionError(f"state must be one of {', '.join(states)}, got {name!r}")
+    values = states[name][0]
+    if not 0 <= unit < values.shape[1]:
+        raise OptionError(f"unit must lie in 0 … {values.shape[1] - 1}, got {unit}")
+    return values[:, unit]
 
 
-def ranked(subject: Subject, labels: Mapping[str, Sequence[float]] | None = None, top: int = 5) -> Seen:
+def rank_units(
+    subject: Subject, labels: Mapping[str, Sequence[float]] | None = None, top: int = 5
+) -> dict[str, list[UnitCorrelation]]:
     """For each feature of the text, the units that follow it best."""
-    tokens = read_tokens(subject)
-    found: dict[str, list[dict[str, Any]]] = {}
-    for name, series in features(tokens, labels).items():
-        rows: list[dict[str, Any]] = []
+    found = {}
+    for name, series in features(tokens_read(subject), labels).items():
+        best: list[UnitCorrelation] = []
         for layer in subject.layers:
-            for state, part in layer.states.items():
-                r = correlations(part[0], series)
-                best = r.abs().topk(min(top, len(r))).indices
-                rows += [{"layer": layer.name, "state": state, "unit": int(k), "r": float(r[k])} for k in best]
-        found[name] = sorted(rows, key=lambda row: -abs(row["r"]))[:top]
-    numbers = {"ranked": found, "tokens": len(tokens)}
-    if not found:
-        return Seen(Finding("units", Level.SOUND, 0.0, CLEAR, "the text has nothing for a unit to follow"), numbers)
-    name = max(found, key=lambda key: abs(found[key][0]["r"]))
-    best_row = found[name][0]
-    where = f"unit {best_row['unit']} of {best_row['state']}, {best_row['layer']}"
-    word = "follows" if abs(best_row["r"]) > CLEAR else "comes nearest to following"
-    verdict = f"{where} {word} {name}: r = {best_row['r']:.2f}"
-    return Seen(Finding("units", Level.SOUND, abs(best_row["r"]), CLEAR, verdict), numbers)
-
-
-def similar(subject: Subject, begin: int, end: int, layer: int = -1, top: int = 8) -> list[dict[str, Any]]:
-    """Where else in the text the state is like at the end of tokens begin … end (exclusive): cosine, best first."""
-    states = torch.cat([part[0] for part in subject.layers[layer].states.values()], dim=-1).double()
-    N, width = len(states), end - begin
-    if not 0 <= begin < end <= N:
-        raise OptionError(f"a span lies within 0 … {N} and holds a token at least, got {begin} … {end}")
-    states = states - states.mean(dim=0)  # what all places share says nothing about this one
-    unit = states / torch.linalg.vector_norm(states, dim=-1, keepdim=True).clamp_min(1e-30)
-    # The mean over the last tokens of the span: how it ended, and how it came there.
-    tail = min(width, 4)
-    likeness = torch.stack([unit[max(0, tail - 1 - k) : N - k] @ unit[end - 1 - k] for k in range(tail)]).mean(dim=0)
-    score = torch.full((N,), -2.0, dtype=torch.float64)
-    score[tail - 1 :] = likeness
-    score[max(0, begin) : end + width] = -2.0
-    found: list[dict[str, Any]] = []
-    for _ in range(top):
-        k = int(score.argmax())
-        if score[k] <= -2:
-            break
-        start = max(0, k + 1 - width)
-        found.append({"begin": start, "end": k + 1, "likeness": float(score[k])})
-        score[max(0, k - width) : k + width + 1] = -2.0
+            for state, values in layer.states.items():
+                r = correlations(values[0], series)
+                for k in r.abs().topk(min(top, len(r))).indices.tolist():
+                    best.append(UnitCorrelation(layer.name, state, k, float(r[k])))
+        found[name] = sorted(best, key=lambda unit: -abs(unit.r))[:top]
     return found
 
 
-def read_tokens(subject: Subject) -> list[str]:
-    """The tokens as the network read them: what stands before the text first."""
-    ids = subject.rows(1, len(subject.inputs))[0][0].tolist()
-    return [subject.vocab.tokens[k] if subject.vocab is not None else str(k) for k in ids]
+def unit_features(subject: Subject, labels: Mapping[str, Sequence[float]] | None = None, top: int = 5) -> Measurement:
+    """Which units follow which feature of the text."""
+    ranked = rank_units(subject, labels, top)
+    numbers = {"ranked": {name: [unit._asdict() for unit in units] for name, units in ranked.items()}}
+    if not ranked:
+        return Measurement(Finding("units", Level.OK, 0.0, CLEAR, "the text has no feature to follow"), numbers)
+    name = max(ranked, key=lambda key: abs(ranked[key][0].r))
+    best = ranked[name][0]
+    verb = "follows" if abs(best.r) > CLEAR else "comes nearest to following"
+    verdict = f"unit {best.unit} of {best.state}, {best.layer} {verb} {name}: r = {best.r:.2f}"
+    return Measurement(Finding("units", Level.OK, abs(best.r), CLEAR, verdict), numbers)
+
+
+def similar_spans(subject: Subject, begin: int, end: int, layer: int = -1, top: int = 8) -> list[SimilarSpan]:
+    """Where else in the text the state is similar to that at the end of tokens begin … end (exclusive), best first."""
+    states = torch.cat([part[0] for part in subject.layers[layer].states.values()], dim=-1).double()
+    N, width = len(states), end - begin
+    if not 0 <= begin < end <= N:
+        raise OptionError(f"a span must lie in 0 … {N} and hold at least one token, got {begin} … {end}")
+    states = states - states.mean(dim=0)  # the mean is the same at all places and tells none apart
+    unit = states / torch.linalg.vector_norm(states, dim=-1, keepdim=True).clamp_min(1e-30)
+    tail = min(width, TAIL)
+    cosines = [unit[tail - 1 - k : N - k] @ unit[end - 1 - k] for k in range(tail)]
+    score = torch.full((N,), -torch.inf, dtype=torch.float64)
+    score[tail - 1 :] = torch.stack(cosines).mean(dim=0)
+    score[begin : end + width] = -torch.inf
+    found: list[SimilarSpan] = []
+    while len(found) < top and score.max() > -torch.inf:
+        k = int(score.argmax())
+        found.append(SimilarSpan(max(0, k + 1 - width), k + 1, float(score[k])))
+        score[max(0, k - width) : k + width + 1] = -torch.inf
+    return found
+
+
+def tokens_read(subject: Subject) -> list[str]:
+    """The tokens as the network read them: the one that precedes the text first."""
+    return [subject.token(k) for k in subject.rows(1, len(subject.inputs))[0][0].tolist()]
