@@ -19,20 +19,19 @@ import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 import numpy as np
 
 from recur.errors import TextError
 from recur.files import replacing
+from recur.ngram.arpa_tokens import TO_ARPA, escape, special, unescape
 from recur.ngram.model import Level, NGram
 from recur.text.arrays import Floats, Ids
 from recur.text.specials import BOS, SPECIALS
 from recur.text.tokens import Tokenizer, Words
 from recur.text.vocab import Vocab
 
-_TO_ARPA = {"<bos>": "<s>", "<eos>": "</s>"}
-_FROM_ARPA = {arpa: ours for ours, arpa in _TO_ARPA.items()}
 _END = "the end of the file"
 ESCAPED = "recur: tokens are escaped"
 NEVER = -99.0
@@ -40,8 +39,8 @@ NEVER = -99.0
 
 
 def write_arpa(model: NGram, path: Path | str) -> None:
-    tokens = [_TO_ARPA.get(token) or _escape(token) for token in model.vocab.tokens]
-    plain = all(_TO_ARPA.get(token, token) == name for token, name in zip(model.vocab.tokens, tokens, strict=True))
+    tokens = [TO_ARPA.get(token) or escape(token) for token in model.vocab.tokens]
+    plain = all(TO_ARPA.get(token, token) == name for token, name in zip(model.vocab.tokens, tokens, strict=True))
     with replacing(Path(path)) as stream:
         out = io.TextIOWrapper(stream, "utf-8", newline="\n")
         out.write("" if plain else f"{ESCAPED}\n\n")
@@ -110,29 +109,32 @@ def _parse(lines: Iterator[str], name: str, tokenizer: Tokenizer) -> NGram:
     if next(lines, "") != "\\end\\":
         raise TextError(f"{name} is cut off: it does not end in \\end\\")
 
-    singles = [_special(t) or (_unescape(t) if escaped else t) for t in tables[0][1]]
-    others = [t for t in singles if t not in SPECIALS]
-    vocab = Vocab((*SPECIALS, *others), (1,) * (len(others) + 4), tokenizer)
-    K, ids = len(vocab), {written: vocab.ids[t] for written, t in zip(tables[0][1], singles, strict=True)}
-    if len(set(singles)) != len(singles):
-        raise TextError(f"{name}: a token stands twice in \\1-grams:")
-
+    vocab, ids = _vocab(tables[0].grams, escaped, name, tokenizer)
     levels: list[Level] = []
-    for k, (logp, grams, backoff) in enumerate(tables, start=1):
-        try:
-            tokens = np.array([[ids[t] for t in gram.split(" ")] for gram in grams], np.int64).reshape(-1, k)
-        except KeyError as error:
-            raise TextError(f"{name}: {error} stands in \\{k}-grams but not in \\1-grams") from None
-        except ValueError:
-            raise TextError(f"{name}: not every row of \\{k}-grams has {k} tokens") from None
-        levels.append(_level(tokens, logp, backoff, levels, K, name))
+    for table in tables:
+        levels.append(_level(_tokens(table, ids, name), table, levels, len(vocab), name))
     return NGram(vocab, levels, "arpa")
 
 
-def _special(token: str) -> str | None:
-    """Our name of a token that every implementation has; some write it in capitals."""
-    lowered = token.lower()
-    return _FROM_ARPA.get(lowered) or (lowered if lowered in SPECIALS else None)
+def _vocab(written: list[str], escaped: bool, name: str, tokenizer: Tokenizer) -> tuple[Vocab, dict[str, int]]:
+    """The vocabulary of \\1-grams:, and the id of each token as the file writes it."""
+    singles = [special(token) or (unescape(token) if escaped else token) for token in written]
+    if len(set(singles)) != len(singles):
+        raise TextError(f"{name}: a token stands twice in \\1-grams:")
+    others = [token for token in singles if token not in SPECIALS]
+    vocab = Vocab((*SPECIALS, *others), (1,) * (len(others) + 4), tokenizer)
+    return vocab, {token: vocab.ids[single] for token, single in zip(written, singles, strict=True)}
+
+
+def _tokens(table: _Table, ids: dict[str, int], name: str) -> Ids:
+    """(n, k)"""
+    k = table.order
+    try:
+        return np.array([[ids[t] for t in gram.split(" ")] for gram in table.grams], np.int64).reshape(-1, k)
+    except KeyError as error:
+        raise TextError(f"{name}: {error} stands in \\{k}-grams but not in \\1-grams") from None
+    except ValueError:
+        raise TextError(f"{name}: not every row of \\{k}-grams has {k} tokens") from None
 
 
 def _header(lines: Iterator[str], name: str) -> tuple[list[int], bool]:
@@ -155,7 +157,16 @@ def _header(lines: Iterator[str], name: str) -> tuple[list[int], bool]:
     return sizes, ESCAPED in before
 
 
-def _section(lines: Iterator[str], name: str, k: int, size: int) -> tuple[Floats, list[str], Floats]:
+class _Table(NamedTuple):
+    """The rows of one section."""
+
+    order: int
+    logp: Floats
+    grams: list[str]
+    backoff: Floats
+
+
+def _section(lines: Iterator[str], name: str, k: int, size: int) -> _Table:
     if k > 1 and (title := next(lines, "the end of the file")) != f"\\{k}-grams:":
         raise TextError(f"{name}: expected \\{k}-grams: and got {title!r}")
     logps: list[float] = []
@@ -176,7 +187,7 @@ def _section(lines: Iterator[str], name: str, k: int, size: int) -> tuple[Floats
             raise TextError(
                 f"{name}: row {row + 1} of \\{k}-grams: is not 'log10 p, tokens, back-off': {line!r}"
             ) from None
-    return _natural(logps), grams, _natural(backoffs)
+    return _Table(k, _natural(logps), grams, _natural(backoffs))
 
 
 def _natural(decimal: list[float]) -> Floats:
@@ -191,11 +202,11 @@ def _spaced(line: str, k: int) -> list[str]:
     return [fields[0], " ".join(fields[1 : k + 1]), *fields[k + 1 :]]
 
 
-def _level(tokens: Ids, logp: Floats, backoff: Floats, below: list[Level], K: int, name: str) -> Level:
-    k = tokens.shape[1]
+def _level(tokens: Ids, table: _Table, below: list[Level], K: int, name: str) -> Level:
+    k = table.order
     if k == 1:
         all_logp, all_backoff = np.full(K, -np.inf), np.zeros(K)
-        all_logp[tokens[:, 0]], all_backoff[tokens[:, 0]] = logp, backoff
+        all_logp[tokens[:, 0]], all_backoff[tokens[:, 0]] = table.logp, table.backoff
         all_logp[BOS] = -np.inf  # never predicted: it begins what is
         return Level(np.arange(K), all_logp, all_backoff)
     place = tokens[:, 0]
@@ -210,27 +221,4 @@ def _level(tokens: Ids, logp: Floats, backoff: Floats, below: list[Level], K: in
     order = np.argsort(keys, kind="stable")
     if len(keys) and (np.diff(keys[order]) == 0).any():
         raise TextError(f"{name}: an n-gram stands twice in \\{k}-grams:")
-    return Level(keys[order], logp[order], backoff[order])
-
-
-def _escape(token: str) -> str:
-    odd = [c.isspace() or not c.isprintable() for c in token]
-    if token.lower() in _FROM_ARPA:
-        return f"\\x3c{token[1:]}"  # a word of the text that looks like an end of ours
-    if not any(odd) and _unescape(token) == token:
-        return token  # a backslash that escapes nothing is left alone: other implementations know no escapes
-    written = []
-    for c, is_odd in zip(token, odd, strict=True):
-        escaped = c.encode("unicode_escape").decode() if is_odd or c == "\\" else c
-        written.append("\\x20" if c == " " else escaped)
-    return "".join(written)
-
-
-def _unescape(token: str) -> str:
-    if "\\" not in token:
-        return token
-    return re.sub(
-        r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[nrt\\])",
-        lambda found: found[0].encode().decode("unicode_escape"),
-        token,
-    )
+    return Level(keys[order], table.logp[order], table.backoff[order])

@@ -40,12 +40,12 @@ class Notes:
     composed: int = 0
 
     def __str__(self) -> str:
-        said = [f"{self.files} file{'s' * (self.files != 1)}"]
-        said += [f"{self.skipped} skipped as not text"] * bool(self.skipped)
-        said += [f"{self.byte_order_marks} byte-order mark removed"] * bool(self.byte_order_marks)
-        said += [f"{self.line_ends:,} line ends made \\n"] * bool(self.line_ends)
-        said += [f"composed (NFC) in {self.composed:,} pieces"] * bool(self.composed)
-        return ", ".join(said)
+        parts = [f"{self.files} file{'s' * (self.files != 1)}"]
+        parts += [f"{self.skipped} skipped as not text"] * bool(self.skipped)
+        parts += [f"{self.byte_order_marks} byte-order mark removed"] * bool(self.byte_order_marks)
+        parts += [f"{self.line_ends:,} line ends made \\n"] * bool(self.line_ends)
+        parts += [f"composed (NFC) in {self.composed:,} pieces"] * bool(self.composed)
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True)

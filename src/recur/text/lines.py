@@ -51,28 +51,41 @@ def read_labelled(names: Sequence[str]) -> list[LabelledText]:
 
 def read_tagged(names: Sequence[str]) -> list[Sentence]:
     """CoNLL columns, between tabs or spaces: the first is the word, the last its tag. Lines with # are comments."""
-    found: list[Sentence] = []
-    for name in names:
-        words: list[str] = []
-        tags: list[str] = []
-        first, width, widest = "", 0, ""
-        for where, line in (*numbered_lines(name), (name, "")):
-            if not line.strip():
-                if words:
-                    found.append(Sentence(tuple(words), tuple(tags), first))
-                words, tags = [], []
-                continue
-            if line.startswith("#") and not words:
-                continue
-            columns = line.split("\t") if "\t" in line else line.split()
-            if len(columns) < 2 or not columns[0].strip() or not columns[-1].strip():
-                raise TextError(f"{where}: a line is a word, its columns and its tag, got {line[:40]!r}")
-            if width and len(columns) != width:
-                raise TextError(f"{where}: {len(columns)} columns, where {widest} has {width}")
-            width, widest = width or len(columns), widest or where
-            first = first if words else where
-            words.append(columns[0])
-            tags.append(columns[-1])
+    found = [sentence for name in names for sentence in _sentences(name)]
     if not found:
         raise TextError(f"{', '.join(names)} holds no sentence; one is lines of word TAB tag, and an empty line")
     return found
+
+
+class _TaggedWord(NamedTuple):
+    where: str
+    columns: list[str]
+
+
+def _sentences(name: str) -> Iterator[Sentence]:
+    first: _TaggedWord | None = None
+    sentence: list[_TaggedWord] = []
+    for where, line in (*numbered_lines(name), (name, "")):
+        if not line.strip():
+            if sentence:
+                yield _sentence(sentence)
+            sentence = []
+        elif sentence or not line.startswith("#"):
+            word = _tagged_word(where, line)
+            first = first or word
+            if len(word.columns) != len(first.columns):
+                count = len(word.columns)
+                raise TextError(f"{where}: {count} columns, where {first.where} has {len(first.columns)}")
+            sentence.append(word)
+
+
+def _tagged_word(where: str, line: str) -> _TaggedWord:
+    columns = line.split("\t") if "\t" in line else line.split()
+    if len(columns) < 2 or not columns[0].strip() or not columns[-1].strip():
+        raise TextError(f"{where}: a line is a word, its columns and its tag, got {line[:40]!r}")
+    return _TaggedWord(where, columns)
+
+
+def _sentence(rows: list[_TaggedWord]) -> Sentence:
+    words, tags = tuple(row.columns[0] for row in rows), tuple(row.columns[-1] for row in rows)
+    return Sentence(words, tags, rows[0].where)

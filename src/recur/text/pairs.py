@@ -1,6 +1,6 @@
 """Pairs of sequences: a table `source TAB target`, or two files whose lines belong together.
 
-Read as every text is (UTF-8, composed, any line ends); what is wrong with a line is said with its file and number.
+Read as every text is (UTF-8, composed, any line ends); errors name the file and the line.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -129,10 +129,7 @@ def _stdlib() -> list[Source]:
     root = Path(sysconfig.get_path("stdlib"))
     leave_out = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "pydoc_data", "lib2to3"}
 
-    def wanted(paths: Iterable[Path]) -> list[Path]:
-        return [p for p in sorted(paths) if not leave_out & set(p.relative_to(root).parts)]
-
-    return [_file(path) for path in wanted(root.rglob("*.py"))]
+    return [_file(path) for path in sorted(root.rglob("*.py")) if not leave_out & {*path.relative_to(root).parts}]
 
 
 BUILT_IN: dict[str, Callable[[], list[Source]]] = {"pydoc": _pydoc, "stdlib": _stdlib}

@@ -1,6 +1,6 @@
 """Bracketed trees, one a line: `(3 (2 It) (4 (2 's) (4 great)))`.
 
-A node is `(label word)` or `(label node node …)`. What is wrong with a line is said with its file, line and column. The
+A node is `(label word)` or `(label node node …)`. Errors name the file, the line and the column. The
 nodes of a tree are numbered children first, from left to right, the root last.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from recur.errors import OptionError, TextError, unknown
 from recur.text.lines import numbered_lines
@@ -44,11 +44,11 @@ class Tree:
 
     def bracketed(self) -> str:
         """The tree as it is read; the inverse of `parse_tree`."""
-        words, said = iter(self.words), list[str]()
+        words, nodes = iter(self.words), list[str]()
         for below, label in zip(self.children, self.labels, strict=True):
-            inside = " ".join(said[k] for k in below) if below else next(words)
-            said.append(f"({label} {inside})" if label is not None else f"({inside})")
-        return said[-1]
+            inside = " ".join(nodes[k] for k in below) if below else next(words)
+            nodes.append(f"({label} {inside})" if label is not None else f"({inside})")
+        return nodes[-1]
 
 
 def read_trees(names: Sequence[str]) -> list[Tree]:
@@ -59,55 +59,85 @@ def read_trees(names: Sequence[str]) -> list[Tree]:
 
 
 def parse_tree(line: str, where: str = "") -> Tree:
-    """One line. Open nodes wait on a stack, so that a tree may be as deep as its line is long."""
-    words: list[str] = []
-    children: list[tuple[int, ...]] = []
-    labels: list[str | None] = []
-    columns: list[int] = []
-    open_at: list[int] = []
-    open_column: list[int] = []
-    open_label: list[str | None] = []
-    open_word: list[str | None] = []
-    open_children: list[list[int]] = []
-
-    def wrong(column: int, what: str) -> TextError:
-        return TextError(f"{where}{':' if where else 'column '}{column + 1}: {what}")
-
+    """One line."""
+    parser = _Parser(where)
     for found in _PART.finditer(line):
-        part, at = found.group(), found.start()
-        if children and not open_at:
-            raise wrong(at, f"{part!r} stands behind the end of the tree; a line holds one")
+        parser.read(found.group(), found.start())
+    return parser.finish()
+
+
+@dataclass
+class _Open:
+    """A node whose bracket is not closed yet."""
+
+    at: int
+    column: int
+    label: str | None = None
+    word: str | None = None
+    children: list[int] = field(default_factory=list)
+
+
+class _Parser:
+    """Open nodes wait on a stack, so that a tree may be as deep as its line is long."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.stack: list[_Open] = []
+        self.words: list[str] = []
+        self.children: list[tuple[int, ...]] = []
+        self.labels: list[str | None] = []
+        self.columns: list[int] = []
+
+    def read(self, part: str, at: int) -> None:
+        if self.children and not self.stack:
+            raise self.wrong(at, f"{part!r} stands behind the end of the tree; a line holds one")
         if part == "(":
-            if open_at and open_word[-1] is not None:
-                raise wrong(at, f"a node has a word or nodes under it, and this one has {open_word[-1]!r} already")
-            open_at.append(at)
-            open_column.append(at + 1)
-            open_label.append(None)
-            open_word.append(None)
-            open_children.append([])
-        elif not open_at:
-            raise wrong(at, f"{part!r} stands outside of all brackets")
+            self.open(at)
+        elif not self.stack:
+            raise self.wrong(at, f"{part!r} stands outside of all brackets")
         elif part == ")":
-            begin, label, word, below = open_at.pop(), open_label.pop(), open_word.pop(), open_children.pop()
-            if word is None and not below:
-                raise wrong(begin, "a node without a word or nodes under it; one is (label word)")
-            words += [word] if word is not None else []
-            children.append(tuple(below))
-            labels.append(label)
-            columns.append(open_column.pop())
-            if open_at:
-                open_children[-1].append(len(children) - 1)
-        elif open_children[-1] or open_word[-1] is not None:
-            raise wrong(at, f"{part!r} is one word too many; a node has a label, and a word or nodes under it")
-        elif open_label[-1] is None:
-            open_label[-1], open_column[-1] = part, at + 1
+            self.close(self.stack.pop())
         else:
-            open_word[-1] = part
-    if open_at:
-        raise wrong(open_at[-1], f"this bracket is never closed ({len(open_at)} of them at the end of the line)")
-    if not children:
-        raise wrong(0, "no tree; one is (label (label word) (label word))")
-    return Tree(tuple(words), tuple(children), tuple(labels), where, tuple(columns))
+            self.name(self.stack[-1], part, at)
+
+    def open(self, at: int) -> None:
+        if self.stack and self.stack[-1].word is not None:
+            word = self.stack[-1].word
+            raise self.wrong(at, f"a node has a word or nodes under it, and this one has {word!r} already")
+        self.stack.append(_Open(at, at + 1))
+
+    def close(self, node: _Open) -> None:
+        if node.word is not None:
+            self.words.append(node.word)
+        elif not node.children:
+            raise self.wrong(node.at, "a node without a word or nodes under it; one is (label word)")
+        self.children.append(tuple(node.children))
+        self.labels.append(node.label)
+        self.columns.append(node.column)
+        if self.stack:
+            self.stack[-1].children.append(len(self.children) - 1)
+
+    def name(self, node: _Open, part: str, at: int) -> None:
+        """The first part in a bracket is a node's label, the second its word."""
+        if node.children or node.word is not None:
+            raise self.wrong(at, f"{part!r} is one word too many; a node has a label, and a word or nodes under it")
+        if node.label is None:
+            node.label, node.column = part, at + 1
+        else:
+            node.word = part
+
+    def finish(self) -> Tree:
+        if self.stack:
+            count = len(self.stack)
+            raise self.wrong(
+                self.stack[-1].at, f"this bracket is never closed ({count} of them at the end of the line)"
+            )
+        if not self.children:
+            raise self.wrong(0, "no tree; one is (label (label word) (label word))")
+        return Tree(tuple(self.words), tuple(self.children), tuple(self.labels), self.where, tuple(self.columns))
+
+    def wrong(self, at: int, what: str) -> TextError:
+        return TextError(f"{self.where}{':' if self.where else 'column '}{at + 1}: {what}")
 
 
 def restructured(tree: Tree, structure: str) -> Tree:
