@@ -87,6 +87,7 @@ def streaming(gigabytes: float) -> dict[str, float]:
     code = """
 import sys, threading, time
 from pathlib import Path
+from typing import Any
 from recur.text import Corpus, Stream, Vocab, Words, encoded
 text, cache = sys.argv[1:]
 peak = 0

@@ -16,21 +16,11 @@ class DictionaryKneserNey:
     def __init__(self, sentences: Iterable[list[str]], order: int, vocabulary: set[str]) -> None:
         """`vocabulary` is all that can be predicted, </s> and <unk> included."""
         self.order, self.vocabulary = order, vocabulary
-        counts: list[Counter[Gram]] = [Counter() for _ in range(order + 1)]
-        for sentence in sentences:
-            words = ["<s>", *sentence, "</s>"]
-            for end in range(1, len(words)):
-                for n in range(1, min(order, end + 1) + 1):
-                    counts[n][tuple(words[end - n + 1 : end + 1])] += 1
-        self.adjusted: list[dict[Gram, int]] = [{} for _ in range(order + 1)]
-        for n in range(1, order + 1):
-            if n == order:
-                self.adjusted[n] = dict(counts[n])
-                continue
-            before: dict[Gram, set[str]] = defaultdict(set)
-            for gram in counts[n + 1]:
-                before[gram[1:]].add(gram[0])
-            self.adjusted[n] = {g: c if g[0] == "<s>" else len(before[g]) for g, c in counts[n].items()}
+        counts = self._count(sentences)
+        self.adjusted: list[dict[Gram, int]] = [{}]
+        for n in range(1, order):
+            self.adjusted.append(self._adjusted(counts[n], counts[n + 1]))
+        self.adjusted.append(dict(counts[order]))
         self.discounts = [self._discounts(n) for n in range(order + 1)]
         self.total: list[dict[Gram, int]] = [defaultdict(int) for _ in range(order + 1)]
         self.left: list[dict[Gram, float]] = [defaultdict(float) for _ in range(order + 1)]
@@ -38,6 +28,22 @@ class DictionaryKneserNey:
             for gram, a in self.adjusted[n].items():
                 self.total[n][gram[:-1]] += a
                 self.left[n][gram[:-1]] += self.discounts[n][min(a, 3)]
+
+    def _count(self, sentences: Iterable[list[str]]) -> list[Counter[Gram]]:
+        counts: list[Counter[Gram]] = [Counter() for _ in range(self.order + 1)]
+        for sentence in sentences:
+            words = ["<s>", *sentence, "</s>"]
+            for end in range(1, len(words)):
+                for n in range(1, min(self.order, end + 1) + 1):
+                    counts[n][tuple(words[end - n + 1 : end + 1])] += 1
+        return counts
+
+    def _adjusted(self, counts: Counter[Gram], longer: Counter[Gram]) -> dict[Gram, int]:
+        """In how many different contexts an n-gram was seen; what begins a sentence has one only, and is counted."""
+        before: dict[Gram, set[str]] = defaultdict(set)
+        for gram in longer:
+            before[gram[1:]].add(gram[0])
+        return {gram: c if gram[0] == "<s>" else len(before[gram]) for gram, c in counts.items()}
 
     def _discounts(self, n: int) -> list[float]:
         t = [0.0] * 5

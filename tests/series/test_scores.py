@@ -34,10 +34,10 @@ def test_scores_by_hand() -> None:
     y = np.array([[1.0], [4.0], [2.0], [7.0]])
     assert mase_scale(y, 1) == pytest.approx([(3 + 2 + 5) / 3])
     assert mase_scale(y, 2) == pytest.approx([(1 + 3) / 2])
-    wanted, given = np.array([2.0, 4.0]), np.array([1.0, 8.0])
-    assert smape(wanted, given) == pytest.approx((200 * 1 / 3 + 200 * 4 / 12) / 2)
-    assert pinball(wanted, given, 0.9) == pytest.approx((0.9 * 1 + 0.1 * 4) / 2)
-    assert coverage(wanted, np.array([2.0, 5.0]), np.array([3.0, 6.0])) == 0.5
+    target, prediction = np.array([2.0, 4.0]), np.array([1.0, 8.0])
+    assert smape(target, prediction) == pytest.approx((200 * 1 / 3 + 200 * 4 / 12) / 2)
+    assert pinball(target, prediction, 0.9) == pytest.approx((0.9 * 1 + 0.1 * 4) / 2)
+    assert coverage(target, np.array([2.0, 5.0]), np.array([3.0, 6.0])) == 0.5
     with pytest.raises(OptionError, match="needs more than 4 values, got 4"):
         mase_scale(y, 4)
     with pytest.raises(OptionError, match="nothing to measure by"):

@@ -1,4 +1,4 @@
-"""Bracketed trees: read, written back, given other structures; what is wrong said with its line and column."""
+"""Bracketed trees: read, written back, given other structures; errors that name line and column."""
 
 from __future__ import annotations
 

@@ -94,13 +94,13 @@ def _interpolated(counts: Counts, p: list[Floats], share: list[Floats]) -> list[
     p[k] is the estimate without the lower orders; share[k] the weight of the contexts of level k + 1's n-grams.
     """
     levels = []
-    whole = p[0]
+    interpolated = p[0]
     for k, level in enumerate(counts.levels):
         if k:
             context = level.keys // counts.K
-            whole = p[k] + share[k - 1][context] * whole[level.suffix]
+            interpolated = p[k] + share[k - 1][context] * interpolated[level.suffix]
         backoff = share[k] if k + 1 < counts.order else np.ones(len(level))
-        levels.append(Level(level.keys, _log(whole), _log(backoff)))
+        levels.append(Level(level.keys, _log(interpolated), _log(backoff)))
     return levels
 
 

@@ -74,7 +74,7 @@ def parse_table(
 
 
 def _names(columns: Sequence[str]) -> tuple[str, ...]:
-    return (columns,) if isinstance(columns, str) else tuple(columns)  # one name is easily given as it is
+    return (columns,) if isinstance(columns, str) else tuple(columns)  # one name without its list is easily written
 
 
 def _rows(lines: Iterable[str], name: str) -> tuple[list[str], list[_Row]]:

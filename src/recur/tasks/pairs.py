@@ -56,7 +56,7 @@ def encode_pairs(
     pairs: Sequence[Pair], source: Vocab, target: Vocab, *, longest: int | None, equal: bool
 ) -> list[EncodedPair]:
     """Ids of pairs; `longest` bounds the target, `equal` wants it as long as its source."""
-    found = []
+    found: list[EncodedPair] = []
     for pair in pairs:
         ids = source.encode(pair.source).astype(np.int64), target.encode(pair.target).astype(np.int64)
         if not len(ids[0]) or not len(ids[1]):
