@@ -9,16 +9,16 @@ loop    against a loop over nn.RNNCell, nn.GRUCell or nn.LSTMCell, as PyTorch's 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bench.side_by_side import Contest, Tensors
+from recur import cells
 from recur.cells import GRU
 from recur.layers import Recurrent
 
-PEERS: dict[str, tuple[Any, Any]] = {
+PEERS: dict[str, tuple[type[nn.Module], type[nn.Module]]] = {
     "elman": (nn.RNN, nn.RNNCell),
     "gru": (nn.GRU, nn.GRUCell),
     "lstm": (nn.LSTM, nn.LSTMCell),
@@ -41,14 +41,14 @@ def contests() -> Iterator[Contest]:
 
 
 class LeakyGRU(GRU):
-    """A cell of a user's own: half of the old state stays, whatever the gates say."""
+    """A cell of a user's own: half of the old state stays, whatever its gates are."""
 
-    def step(self, x: Any, h: Any, s: Any) -> tuple[Tensor, ...]:
+    def step(self, x: cells.Tensors, h: cells.Tensors, s: cells.Tensors) -> cells.State:
         (new,) = super().step(x, h, s)
         return (0.5 * s.h + 0.5 * new,)
 
 
-def own_cell(cell: Any, like: str, B: int, T: int, H: int, backward: bool) -> Contest:
+def own_cell(cell: cells.CellLike, like: str, B: int, T: int, H: int, backward: bool) -> Contest:
     """Ours and peer are different functions here, each checked elsewhere: it is their times that are compared."""
     torch.manual_seed(0)
     ours, peer = Recurrent(cell, H, H, backend="native"), Recurrent(like, H, H, backend="native")
@@ -98,7 +98,7 @@ def contest(name: str, backend: str, B: int, T: int, H: int, backward: bool) -> 
 
     direction = "forward + backward" if backward else "forward"
     peer_name = f"{single.__name__} loop" if backend == "loop" else f"nn.{whole.__name__}"
-    # One input and one recurrent product forward; back, one for each of x, W, U and h.
+    # One input and one recurrent product forward; back, one for each of x, U, W and h.
     flops = 2 * B * T * H * H * len(ours.cell.gates) * (6 if backward else 2)
     what = f"{name} on {backend} / {peer_name}, B {B} T {T} H {H}, {direction}"
     return Contest(what, run_ours, run_peer, flops=flops)

@@ -101,7 +101,7 @@ def train(kind: str, seed: int, rate: float) -> Reader:
     optimizer = torch.optim.Adam(model.parameters())
     steps = EPOCHS * -(-len(learn.x) // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, steps, pct_start=0.1)
-    most, kept = -1.0, copy.deepcopy(model.state_dict())
+    best, best_weights = -1.0, copy.deepcopy(model.state_dict())
     for _ in range(EPOCHS):
         for batch in torch.randperm(len(learn.x)).split(BATCH):
             cross_entropy(model(shifted(learn.x[batch])), learn.y[batch]).backward()
@@ -109,9 +109,9 @@ def train(kind: str, seed: int, rate: float) -> Reader:
             optimizer.step()
             optimizer.zero_grad()
             schedule.step()
-        if (found := accuracy(model, valid)) > most:
-            most, kept = found, copy.deepcopy(model.state_dict())
-    model.load_state_dict(kept)
+        if (found := accuracy(model, valid)) > best:
+            best, best_weights = found, copy.deepcopy(model.state_dict())
+    model.load_state_dict(best_weights)
     return model
 
 

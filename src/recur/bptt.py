@@ -1,4 +1,4 @@
-"""What crosses time on the way back.
+"""What crosses time in the backward pass.
 
 Backpropagation through time carries ∂L/∂s_t from step to step. One mechanism serves every mode: on its way from
 step t to the state before it, the carried gradient is multiplied by ξ_t,
@@ -71,7 +71,7 @@ class BPTT:
                 window = int(number) if mode == "truncated" else None
                 keep = float(number) if mode == "randomized" else None
             except ValueError:
-                pass  # not a number: said below, with the whole line
+                pass  # not a number: the error below has the whole line
             else:
                 return BPTT(window, keep, clip=clip)
         raise OptionError(f"bptt {spec!r} is not of the form: {SPEC}; or a tensor ξ of (T,) or (B, T)")

@@ -27,8 +27,8 @@ def test_entries_are_dropped_one_by_one() -> None:
     """Neighbours share a random word: no more of them go together than chance has it, at any distance up to a word."""
     torch.manual_seed(1)
     gone = drop(torch.ones(1_000_000), 0.5) == 0
-    for apart in (1, 2, 3, 4, 5, 8):
-        together = (gone[apart:] & gone[:-apart]).double().mean().item()
+    for distance in (1, 2, 3, 4, 5, 8):
+        together = (gone[distance:] & gone[:-distance]).double().mean().item()
         assert abs(together - 0.25) < 4 * (0.25 * 0.75 / 1e6) ** 0.5
 
 

@@ -1,4 +1,4 @@
-"""Reading a step: what is kept for the way back, odd but right steps, and what is refused with its reason."""
+"""Reading a step: what is saved for the backward pass, odd but right steps, and what is refused with its reason."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def assembled(name: str) -> Assembly:
     return assemble(cell, read_step(cell), biased=True)
 
 
-def test_an_elman_network_keeps_its_states_alone() -> None:
+def test_an_elman_network_saves_its_states_alone() -> None:
     for name in ("elman", "elman-relu", "elman-sigmoid", "indrnn"):
         made = assembled(name)
         assert (made.kept, made.own, made.reads_share) == (0, 0, False), name
 
 
-def test_an_lstm_keeps_its_gates_in_their_own_places() -> None:
+def test_an_lstm_saves_its_gates_in_their_own_places() -> None:
     for name in ("lstm", "lstm1997", "peephole"):
         made = assembled(name)
         assert (made.kept, made.own) == (0, 0), name
@@ -61,13 +61,13 @@ def test_an_lstm_keeps_its_gates_in_their_own_places() -> None:
         assert {place for place in written if place[0] == "share"} == {("share", g) for g in range(made.gates)}
 
 
-def test_a_gru_keeps_one_value_more_than_its_gates() -> None:
+def test_a_gru_saves_one_value_more_than_its_gates() -> None:
     made = assembled("gru")
     assert (made.kept, made.own) == (1, 1)
     assert made.product_places == [0, 1, 3], "W_n h goes through the reset gate, and has a gradient of its own"
 
 
-def test_using_a_network_keeps_nothing() -> None:
+def test_inference_saves_nothing() -> None:
     for name in ("gru", "lstm", "leaky", "mgu"):
         made = assembled(name)
         written = {made.use.places[operands[0]][0] for _, operands in made.use.instructions}
@@ -103,7 +103,7 @@ ODD: dict[str, Any] = {
         lambda self, x, h, s, w: (torch.tanh(x.a + h.a) * torch.sigmoid(w.p) + torch.exp(w.p) * w.q * s.h,),
         extras={"p": ("H",), "q": ("H",)},
     ),
-    "keeps a difference and its parts": cell_of(
+    "saves a difference and its parts": cell_of(
         lambda self, x, h, s: (torch.tanh(x.a + (-x.b)) * h.a * x.b - torch.tanh(h.b) * (-x.b), -x.b * (x.a - x.b)),
         "ab",
         "hc",
@@ -217,7 +217,7 @@ def test_refused_by_name_with_the_reason(step: Any, reason: str) -> None:
 
 def test_refused_for_what_the_cell_says() -> None:
     for cell, reason in (
-        (make_cell("gru2014"), "GRU2014 says that its step is not pointwise"),
+        (make_cell("gru2014"), "GRU2014 has pointwise = False"),
         (cell_of(make_cell("elman").step, multiplied=lambda self, s, w: s.h * 2), "multiplies something else"),
         (cell_of(lambda self, x, h, s, w: (w.p * 2,), extras={"p": ("H",)}), "each like the one before"),
     ):

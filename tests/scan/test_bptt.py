@@ -32,7 +32,7 @@ def test_truncated_is_the_gradient_of_the_detached_computation(name: str, backen
             live = left > 0
             out, final, _ = scan(case.cell, case.weights, x[live], [p[live] for p in state], lengths=left[live])
             outputs.append(torch.zeros_like(x[..., :1]).expand(-1, -1, 3).masked_scatter(live[:, None, None], out))
-            # A row that has ended keeps the state it ended with, gradient and all.
+            # A row that has ended retains the state it ended with, gradient and all.
             state = [
                 torch.stack([new[int(live[:b].sum())] if live[b] else old[b] for b in range(3)])
                 for new, old in zip(final, state, strict=True)
@@ -63,13 +63,13 @@ def test_a_window_as_long_as_the_sequence_cuts_nothing() -> None:
 
 @pytest.mark.parametrize("backend", HERE)
 def test_truncation_counts_from_the_start_of_each_sequence(backend: str) -> None:
-    # A reset is what two separate sequences would be, windows and all; and the learned start keeps its gradient.
+    # A reset is what two separate sequences would be, windows and all; and the learned start has its gradient.
     case = Case("lstm", T=7)
     fresh = [torch.randn(3, dtype=torch.float64, requires_grad=True) for _ in case.cell.states]
     reset = torch.zeros(3, 7, dtype=torch.bool)
     reset[:, 3] = True
 
-    def apart() -> Any:
+    def separate() -> Any:
         first = case.scan_of(slice(0, 3), case.state, bptt="truncated:3", backend=backend)
         second = case.scan_of(slice(3, 7), fresh, bptt="truncated:3", backend=backend)
         return torch.cat([first.outputs, second.outputs], dim=1), second.state
@@ -77,9 +77,11 @@ def test_truncation_counts_from_the_start_of_each_sequence(backend: str) -> None
     def together() -> Any:
         return case.scan(bptt="truncated:3", reset=reset, initial=fresh, backend=backend)
 
-    all_close(case.everything(together), case.everything(apart))
+    all_close(case.everything(together), case.everything(separate))
     for got, expected in zip(
-        torch.autograd.grad(case.loss(together()), fresh), torch.autograd.grad(case.loss(apart()), fresh), strict=True
+        torch.autograd.grad(case.loss(together()), fresh),
+        torch.autograd.grad(case.loss(separate()), fresh),
+        strict=True,
     ):
         assert expected.abs().max() > 0
         close(got, expected)
@@ -181,22 +183,22 @@ def test_the_trace_is_the_gradient_of_each_state(name: str, backend: str, option
     result = case.scan(trace=True, backend=backend, **options)
     case.loss(result).backward()
 
-    # One step at a time, every state a tensor whose gradient autograd keeps.
+    # One step at a time, every state a tensor whose gradient autograd retains.
     lengths = options.get("lengths", [5, 5, 5])
     for b in range(3):
         n = lengths[b]
         state: Any = [part[b : b + 1] for part in case.state]
         order = list(reversed(range(n))) if options.get("reverse") else list(range(n))
-        loss, kept = torch.zeros((), dtype=torch.float64), {}
+        loss, saved = torch.zeros((), dtype=torch.float64), {}
         for t in order:
             _out, state, _ = scan(case.cell, case.weights, case.x[b : b + 1, t : t + 1], state)
             state = [part.clone() for part in state]
-            kept[t] = state
+            saved[t] = state
             loss = loss + (state[0] * case.on_outputs[b, t]).sum()
         for part, weight in zip(state, case.on_state, strict=True):
             loss = loss + (part * weight[b]).sum()
         for k, key in enumerate(case.cell.states):
-            grads = torch.autograd.grad(loss, [kept[t][k] for t in range(n)], retain_graph=True, allow_unused=True)
+            grads = torch.autograd.grad(loss, [saved[t][k] for t in range(n)], retain_graph=True, allow_unused=True)
             expected = torch.zeros(5, dtype=torch.float64)
             for t, grad in enumerate(grads):
                 expected[t] = 0.0 if grad is None else grad.norm()
@@ -258,7 +260,7 @@ def test_a_second_pass_starts_from_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "written"),
     [
         ("full", "full"),
         ("truncated:20", "truncated:20"),
@@ -268,8 +270,8 @@ def test_a_second_pass_starts_from_nothing() -> None:
         ("truncated:5, clip:0.5", "truncated:5,clip:0.5"),
     ],
 )
-def test_a_mode_is_read_and_written(spec: str, said: str) -> None:
-    assert str(BPTT.parse(spec)) == said
+def test_a_mode_is_read_and_written(spec: str, written: str) -> None:
+    assert str(BPTT.parse(spec)) == written
     assert BPTT.parse(str(BPTT.parse(spec))) == BPTT.parse(spec)
 
 

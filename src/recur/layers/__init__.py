@@ -8,8 +8,9 @@ Names are imported when they are first used: options alone need no torch.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from recur.lazy import lazy
 
 if TYPE_CHECKING:
     from recur.layers.attention import Attention as Attention
@@ -27,27 +28,23 @@ if TYPE_CHECKING:
     from recur.layers.tree import Forest as Forest
     from recur.layers.tree import Recursive as Recursive
 
-_MODULES = {
-    "Attention": "attention",
-    "Conditioned": "conditioning",
-    "Connections": "options",
-    "Depth": "options",
-    "Dropout": "options",
-    "Forest": "tree",
-    "Grid": "grid",
-    "Init": "options",
-    "OutputRecurrent": "output_recurrence",
-    "Pooling": "pooling",
-    "Recurred": "recurrent",
-    "Recurrent": "recurrent",
-    "Recursive": "tree",
-    "drop_steps": "dropout",
+_NAMES = {
+    "Attention": "recur.layers.attention",
+    "Conditioned": "recur.layers.conditioning",
+    "Connections": "recur.layers.options",
+    "Depth": "recur.layers.options",
+    "Dropout": "recur.layers.options",
+    "Forest": "recur.layers.tree",
+    "Grid": "recur.layers.grid",
+    "Init": "recur.layers.options",
+    "OutputRecurrent": "recur.layers.output_recurrence",
+    "Pooling": "recur.layers.pooling",
+    "Recurred": "recur.layers.recurrent",
+    "Recurrent": "recur.layers.recurrent",
+    "Recursive": "recur.layers.tree",
+    "drop_steps": "recur.layers.dropout",
 }
 
-__all__ = sorted(_MODULES)
-
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+__all__ = list(_NAMES)
+if not TYPE_CHECKING:
+    __getattr__ = lazy(__name__, _NAMES)

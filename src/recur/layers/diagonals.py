@@ -2,8 +2,8 @@
 
 The Q corners come first, then units, and points last: (Q, H, n, B). So a diagonal is one batched product for all
 corners, a gate is one piece of memory, and the neighbours of a diagonal's points are two slices of the diagonal before,
-which has a point of zeros at either end for what lies outside the grid. On the way back each diagonal adds its gradient
-to that of the one before, and its part of ∂M is computed while ∂a is in the cache. M = [W_1 W_2 U], side by side.
+which has a point of zeros at either end for what lies outside the grid. In the backward pass each diagonal adds its
+gradient to that of the one before, and its part of ∂M is computed while ∂a is in the cache. M = [W_1 W_2 U].
 
     net    h = tanh(a)                          ∂a = (1 − h²) ∂h
     lstm   c = i ⊙ g + f_1 ⊙ c_1 + f_2 ⊙ c_2    ∂c = ∂c' + ∂h ⊙ o ⊙ (1 − tanh²(c))

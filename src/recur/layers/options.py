@@ -26,7 +26,7 @@ SCHEMES = {"torch": None, "glorot": None, "orthogonal": None, "identity": 1.0, "
 class Dropout:
     """Probabilities of dropping an entry while training.
 
-    layers       of what one layer hands to the next
+    layers       of one layer's outputs, before the next reads them
     state        of what W multiplies, with one mask for each row of a call
     weights      of W and of a cell's own recurrent matrices (Merity et al. 2018)
     variational  between layers, one mask for a whole sequence (Gal and Ghahramani 2016); else one for each step, as

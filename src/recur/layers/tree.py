@@ -6,7 +6,7 @@ holds the children of node k, in order, each before its parent and the root last
     ((), (), (0, 1), (), (2, 3))        ((a b) c)
 
 A batch of different trees is a `Forest`. Levels are counted from the roots: the children of all nodes of one level are
-exactly the nodes of the next, siblings side by side, so a level is one product and nothing waits to be looked up.
+exactly the nodes of the next, siblings side by side, so a level is one product, without an index into earlier ones.
 """
 
 from __future__ import annotations

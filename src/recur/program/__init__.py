@@ -4,7 +4,7 @@
     step.py          trace → expressions, compared with the step itself
     expressions.py   values made of values, each written once
     derivative.py    ∂L/∂leaf of every leaf, as expressions
-    assembly.py      a cell's three programs, and what is saved for the way back
+    assembly.py      a cell's three programs, and what is saved for the backward pass
     writer.py        expressions → instructions and places
 
 What runs a program or prints it (the C++ core's interpreter today) reads an `Assembly` and nothing else.

@@ -1,8 +1,8 @@
-"""From expressions to instructions: what is saved for the way back, where every value lives, in which order.
+"""From expressions to instructions: what is saved for the backward pass, where every value lives, in which order.
 
-A saved value costs memory for every step of every sequence; one computed again costs time. Saved is what the way back
-reads and cannot have more cheaply: states are in memory anyway, and so is what follows from them and from other saved
-values by additions and products. A saved value takes the place of a gate's input share once that has been read.
+A saved value costs memory for every step of every sequence; one computed again costs time. Saved is what the backward
+pass reads and cannot have more cheaply: states are in memory anyway, and so is what follows from them and from other
+saved values by additions and products. A saved value takes the place of a gate's input share once that has been read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from recur.program.writer import Code as Code
 from recur.program.writer import Slots, Writer
 
 GIVEN = ("s", "w", "number")
-"""What the way back has anyway, as the way forward had it."""
+"""What the backward pass has anyway, as the forward pass had it."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Assembly:
 
 
 class _Gradients(NamedTuple):
-    """The values of the way back: ∂L of everything that a step reads, given ∂L of the states it returns."""
+    """The values of the backward pass: ∂L of everything that a step reads, given ∂L of the states it returns."""
 
     share: list[int]
     product: list[int]
@@ -109,7 +109,7 @@ def assemble(cell: Cell, step: Step, biased: bool) -> Assembly:
 
 
 def _backward(step: Step, d: _Gradients, slots: Slots, adds_to_first: bool, biased: bool) -> Code:
-    """The program of the way back, which reads the states and what `slots` hold."""
+    """The program of the backward pass, which reads the states and what `slots` hold."""
     t, back = step.terms, Writer(step.terms)
     for j, state in reversed(list(enumerate(step.states))):
         if t[state].op not in GIVEN:
@@ -128,7 +128,7 @@ def _backward(step: Step, d: _Gradients, slots: Slots, adds_to_first: bool, bias
 
 
 def _saved(t: Expressions, states: list[int], wanted: list[int], forward_only: int) -> list[int]:
-    """The values of the way forward that the way back reads from memory."""
+    """The values of the forward pass that the backward pass reads from memory."""
     later = [v for v in t.reached_from(wanted) if v >= forward_only]
     read = {arg for v in later for arg in t[v].args if arg < forward_only} | {v for v in wanted if v < forward_only}
     saved: list[int] = []

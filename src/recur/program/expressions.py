@@ -1,7 +1,7 @@
 """Pointwise expressions: values made of values, each written once.
 
-A value is an index. Leaves are what a step is given (`x.i`, `h.i`, `s.c`, `w.p`), numbers, and, on the way back, the
-gradients of the next states. The same operation on the same values is the same value, so common terms are shared by
+A value is an index. Leaves are what a step is given (`x.i`, `h.i`, `s.c`, `w.p`), numbers, and, in the backward pass,
+the gradients of the next states. The same operation on the same values is the same value, so common terms are shared by
 construction, forward and back.
 """
 
@@ -46,7 +46,7 @@ OPERATIONS: dict[str, Callable[..., Tensor]] = {
 """What a program may do, and what it means. Comparisons give 1 and 0."""
 
 COSTLY = {"sigmoid", "tanh", "exp", "log", "log1p", "expm1", "sqrt", "sin", "cos", "erf", "div"}
-"""Worth saving for the way back rather than computing twice."""
+"""Worth saving for the backward pass rather than computing twice."""
 
 
 class Node(NamedTuple):

@@ -42,7 +42,7 @@ class Step:
 
 def read_step(cell: Cell) -> Step:
     if not cell.pointwise:
-        raise NotPointwiseError(f"{type(cell).__name__} says that its step is not pointwise")
+        raise NotPointwiseError(f"{type(cell).__name__} has pointwise = False")
     if type(cell).multiplied is not Cell.multiplied:
         raise NotPointwiseError(f"{type(cell).__name__} multiplies something else than its first state")
     roles = {"x": cell.gates, "h": cell.recurrent_gates, "s": cell.states, "w": tuple(cell.extras)}

@@ -10,7 +10,7 @@ and back, with ds_t = ∂L/∂s_t, the whole gradient of s_t:
     dU       = da_t x_tᵀ             ∇_U L
     db       = da_t                  ∇_b L
     dx_t     = Uᵀ da_t
-    ds_prev  = Wᵀ da_t               what goes on to the step before
+    ds_prev  = Wᵀ da_t               carried to the step before
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     C_t = f ⊙ C_{t−1} + i ⊙ g
     s_t = o ⊙ tanh(C_t)
 
-and back, with ds = ∂L/∂s_t and dC what came along the memory:
+and back, with ds = ∂L/∂s_t and dC the gradient carried along the memory:
 
     dC_t     = dC + ds ⊙ o ⊙ (1 − tanh²(C_t))     C_t is reached through s_t too
     da_i     = dC_t ⊙ g ⊙ i (1 − i)

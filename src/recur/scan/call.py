@@ -27,7 +27,7 @@ class Call:
     cell: Cell
     weights: Weights
     x: Tensor
-    """(B, T, D): the inputs as they came."""
+    """(B, T, D): the inputs as they were given."""
     packing: Packing | None
     """The order in which they are taken, if that is not simply step after step, row after row."""
     sizes: list[int]
@@ -107,7 +107,7 @@ class _CarryContext(FunctionCtx):
 
 
 class Carry(torch.autograd.Function):
-    """Nothing on the way forward; on the way back, g ← ξ g and then g ← min(1, θ/‖g‖) g for each sequence.
+    """Forward, the identity; backward, g ← ξ g and then g ← min(1, θ/‖g‖) g for each sequence.
 
     ‖g‖ is over all states of the cell together: the carried gradient is one vector, whatever its parts are named.
     """

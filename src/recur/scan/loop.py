@@ -58,7 +58,7 @@ def run(call: Call) -> tuple[Tensor, State]:
 
 
 def _carried(state: Sequence[Tensor], xi: Edge, clip: float | None) -> Sequence[Tensor]:
-    """The same states; on the way back their gradient is multiplied by ξ, and clipped."""
+    """The same states; in the backward pass their gradient is multiplied by ξ, and clipped."""
     if isinstance(xi, float) and xi == 0:
         return [part.detach() for part in state]
     carried: State = Carry.apply(xi, clip, *state)

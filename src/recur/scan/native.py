@@ -16,7 +16,7 @@ name = "native"
 
 def unsupported_reason(call: Call) -> str | None:
     if call.mask is not None and call.mask.requires_grad and torch.is_grad_enabled():
-        return "it gives no gradient to the mask, which asks for one"
+        return "it gives no gradient to the mask, which requires one"
     return compiled.unsupported_reason(call.cell, call.x, "bias_ih" in call.weights)
 
 

@@ -33,7 +33,7 @@ class Scanned(NamedTuple):
     state: Tensors
     """The state after each row's last step, a named tuple of (B, H)."""
     trace: Trace
-    """Which backend ran, and the gradients' norms once a backward pass has come through."""
+    """Which backend ran, and, after a backward pass, the gradients' norms."""
 
 
 def scan(
@@ -62,8 +62,8 @@ def scan(
     reset    (B, T), bool: a new sequence starts at this step
     reverse  take each sequence from its end; outputs stay where their inputs stand
     mask     (B, H): multiplies what W multiplies, the same at every step (recurrent dropout)
-    bptt     what crosses time on the way back; see recur.bptt
-    trace    record ‖∂L/∂s_t‖ on the way back
+    bptt     what crosses time in the backward pass; see recur.bptt
+    trace    record ‖∂L/∂s_t‖ in the backward pass
     backend  native, torch, loop, or auto: the first that can run the call. One asked for by name runs or raises.
     """
     check_cell(cell)

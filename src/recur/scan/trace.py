@@ -12,7 +12,7 @@ from recur.scan.packing import Packing
 
 
 class Trace:
-    """Which backend ran and, once a backward pass has come through, the norms of the states' gradients in the last one.
+    """Which backend ran and, after a backward pass, the norms of the states' gradients in the last one.
 
     ∂L/∂s_t is the whole gradient of the state after step t: from its own output and from all later steps.
     """
@@ -35,26 +35,26 @@ class Trace:
 
     @property
     def states(self) -> dict[str, Tensor]:
-        """For each state by name, its values after every step, (B, T, H); recorded on the way forward by `loop`."""
+        """For each state by name, its values after every step, (B, T, H); recorded in the forward pass by `loop`."""
         if not all(self._states.values()) or not self._states:
             raise OptionError("no states were recorded; call with trace=True and backend='loop'")
-        return {name: self._spread(torch.cat(parts)) for name, parts in self._states.items()}
+        return {name: self._unpacked(torch.cat(parts)) for name, parts in self._states.items()}
 
     @property
     def norms(self) -> dict[str, Tensor]:
-        """For each state by name, ‖∂L/∂s_t‖ of every sequence and step, (B, T); zero where no gradient came."""
+        """For each state by name, ‖∂L/∂s_t‖ of every sequence and step, (B, T); zero where there was no gradient."""
         if not self._norms:
             raise OptionError("no gradient norms were asked for; call with trace=True")
         if self._pass is None:
-            raise OptionError("no backward pass has come through yet; call .backward() on the loss first")
-        return {name: self._spread(norms[:, None])[..., 0] for name, norms in self._norms.items()}
+            raise OptionError("there was no backward pass yet; call .backward() on the loss first")
+        return {name: self._unpacked(norms[:, None])[..., 0] for name, norms in self._norms.items()}
 
     @property
     def total(self) -> Tensor:
         """(T,): the norm over the whole batch and all states, step by step."""
         return torch.stack(list(self.norms.values())).square().sum(dim=(0, 1)).sqrt()
 
-    def _spread(self, packed: Tensor) -> Tensor:
+    def _unpacked(self, packed: Tensor) -> Tensor:
         """(N, …) in packed order as (B, T, …)."""
         B, T = self._batch
         return packed.view(T, B, -1).transpose(0, 1) if self._packing is None else self._packing.unpack(packed)
