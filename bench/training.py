@@ -12,19 +12,26 @@ import torch
 from torch import Tensor, nn
 
 from recur.decode import Choice, generate
-from recur.train.config import Config
-from recur.train.data import load_data
-from recur.train.loop import Trainer
-from recur.train.run import Run
+from recur.run import Run
+from recur.tasks import config_text, make_options, task_class, task_of
+from recur.train import Trainer
+
+
+def make_trainer(folder: Path, **fields: object) -> Trainer:
+    """A language model of the default size on pydoc, in a run of its own, about to make its first step on the CPU."""
+    fields = {"device": "cpu", "steps": 10**6, "measure": 1e6, "baseline": False, **fields}
+    options = task_class("language").settle(make_options("language", fields))
+    task = task_of(options)
+    data = task.read()
+    run = Run.create(folder, task.name, config_text(options, folder), data.vocabs)
+    return Trainer(run, task, data, callback=lambda event: None)
 
 
 def overhead(hidden: int = 256, steps: int = 150) -> dict[str, float]:
     """A step of the trainer, batching, metrics and reports included, beside the same forward, backward, clip and
     optimiser step on a batch that lies ready; in turns, so that both see the same machine."""
     with tempfile.TemporaryDirectory() as folder:
-        config = Config.of(texts="pydoc", hidden=hidden, steps=10**6, threads=2, measure=1e6, baseline=False)
-        data = load_data(config)
-        trainer = Trainer(Run.create(Path(folder) / "run", config, data.vocab), data)
+        trainer = make_trainer(Path(folder) / "run", hidden=hidden, threads=2)
         batches = trainer.stream.batches()
         ready = next(batches)
         x, y = torch.from_numpy(ready.x), torch.from_numpy(ready.y)
@@ -44,7 +51,7 @@ def overhead(hidden: int = 256, steps: int = 150) -> dict[str, float]:
             begun = time.perf_counter()
             bare()
             middle = time.perf_counter()
-            trainer._one(next(batches))
+            trainer._train_on(next(batches))
             if k % 20 == 0:  # about as often as twice a second
                 trainer._report()
             times["bare"].append(middle - begun)
@@ -59,10 +66,7 @@ def backends(cell: str, steps: int = 60) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         trainers = {}
         for backend in ("native", "torch"):
-            options = {"cell": cell, "steps": 10**6, "threads": 2, "measure": 1e6, "baseline": False}
-            config = Config.of(texts="pydoc", backend=backend, **options)
-            data = load_data(config)
-            trainer = Trainer(Run.create(Path(folder) / backend, config, data.vocab), data)
+            trainer = make_trainer(Path(folder) / backend, cell=cell, backend=backend, threads=2)
             trainers[backend] = trainer, trainer.stream.batches()
         times: dict[str, list[float]] = {name: [] for name in trainers}
         tokens = 0
@@ -71,7 +75,7 @@ def backends(cell: str, steps: int = 60) -> dict[str, float]:
                 batch = next(batches)
                 tokens = batch.y.size
                 begun = time.perf_counter()
-                trainer._one(batch)
+                trainer._train_on(batch)
                 times[name].append(time.perf_counter() - begun)
     ratio = statistics.median(b / a for a, b in zip(times["native"], times["torch"], strict=True))
     return {name: tokens / statistics.median(seen) for name, seen in times.items()} | {"ratio": ratio}
@@ -81,11 +85,9 @@ def sampling(hidden: int = 256, tokens: int = 2000) -> dict[str, float]:
     """Tokens a second, one stream, beside the same model as one writes it in PyTorch: nn.LSTM called step by step."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        options = {"cell": "lstm", "embedding": 0, "steps": 1, "threads": 1, "baseline": False}
-        config = Config.of(texts="pydoc", hidden=hidden, **options)
-        data = load_data(config)
-        model = Run.create(Path(folder) / "run", config, data.vocab).new_model().eval()
-    lstm = nn.LSTM(model.V, hidden, batch_first=True)
+        trainer = make_trainer(Path(folder) / "run", cell="lstm", hidden=hidden, embedding=0, threads=1)
+    model = trainer.model.eval()
+    lstm = nn.LSTM(model.K, hidden, batch_first=True)
     lstm.load_state_dict(model.recurrent.state_dict())
     assert model.output is not None
     weight: Tensor = model.output
@@ -94,7 +96,7 @@ def sampling(hidden: int = 256, tokens: int = 2000) -> dict[str, float]:
     def by_hand() -> None:
         token, state = torch.tensor([[5]]), None
         for _ in range(tokens):
-            out, state = lstm(nn.functional.one_hot(token, model.V).float(), state)
+            out, state = lstm(nn.functional.one_hot(token, model.K).float(), state)
             logits = nn.functional.linear(out[:, -1], weight, model.bias)
             token = torch.multinomial(logits.softmax(-1), 1)
 

@@ -10,9 +10,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from bench.side_by_side import Contest, Tensors
 from recur.decode import greedy, search
 from recur.layers import OutputRecurrent
-from recur.models import Seq2Seq, Seq2SeqOptions
+from recur.models import Seq2Seq
+from recur.models.options import EncoderDecoderOptions
 
-B, S, T, V, E, H = 32, 16, 14, 60, 128, 256
+B, S, T, K, E, H = 32, 16, 14, 60, 128, 256
 
 
 class ByHand(nn.Module):
@@ -20,12 +21,12 @@ class ByHand(nn.Module):
 
     def __init__(self, like: Seq2Seq) -> None:
         super().__init__()
-        self.source, self.target = nn.Embedding(V, E), nn.Embedding(V, E)
+        self.source, self.target = nn.Embedding(K, E), nn.Embedding(K, E)
         self.encoder = nn.LSTM(E, H, batch_first=True, bidirectional=True)
         self.bridge = nn.Linear(2 * H, 2 * H)
         self.decoder = nn.LSTM(E, H, batch_first=True)
         self.query, self.key, self.score = nn.Linear(H, H), nn.Linear(2 * H, H, bias=False), nn.Linear(H, 1, bias=False)
-        self.combine, self.out = nn.Linear(3 * H, H), nn.Linear(H, V)
+        self.combine, self.out = nn.Linear(3 * H, H), nn.Linear(H, K)
         d, a = like.decoder, like.decoder.attention
         assert a is not None
         assert a.score is not None
@@ -55,15 +56,19 @@ def _batch() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     sources = torch.randint(S // 2, S + 1, (B,), generator=draw)
     targets = torch.randint(T // 2, T + 1, (B,), generator=draw)
     sources[0], targets[0] = S, T
-    source, target = (torch.randint(4, V, (B, n), generator=draw) for n in (S, T))
+    source, target = (torch.randint(4, K, (B, n), generator=draw) for n in (S, T))
     source[torch.arange(S) >= sources[:, None]] = 1
     target[torch.arange(T) >= targets[:, None]] = 1
     return source, sources, target, targets
 
 
+def _model(longest: int) -> Seq2Seq:
+    return Seq2Seq(K, K, EncoderDecoderOptions(cell="lstm", hidden=H, embedding=E, longest=longest))
+
+
 def training() -> Contest:
     """Forward and backward with a teacher; loss and some gradients are compared."""
-    model = Seq2Seq(V, V, Seq2SeqOptions(hidden=H, embedding=E, longest=30))
+    model = _model(longest=30)
     peer = ByHand(model)
     source, s, target, t = _batch()
     before = torch.cat([torch.full((B, 1), 2), target], 1)
@@ -86,21 +91,22 @@ def training() -> Contest:
     return Contest(f"encoder–decoder, teacher, B {B} S {S} T {T} H {H} / torch.nn by hand", ours, by_hand)
 
 
-def _named(loss: Tensor, embedding: Tensor, recurrent: Tensor) -> Tensors:
+def _named(loss: Tensor, embedding: Tensor | None, recurrent: Tensor) -> Tensors:
+    assert embedding is not None
     assert embedding.grad is not None
     assert recurrent.grad is not None
-    return {"loss": loss.detach(), "grad embedding": embedding.grad, "grad U": recurrent.grad}
+    return {"loss": loss.detach(), "grad embedding": embedding.grad, "grad W": recurrent.grad}
 
 
 def decoding(width: int) -> Contest:
     """A batch at once beside a loop over its sentences."""
-    model = Seq2Seq(V, V, Seq2SeqOptions(hidden=H, embedding=E, longest=20)).eval()
+    model = _model(longest=20).eval()
     nn.init.normal_(model.decoder.symbols.weight, std=0.2)  # sharp enough for equal scores to be no matter of rounding
     source, s, _, _ = _batch()
 
     @torch.no_grad()
     def scores(rows: slice) -> list[float]:
-        writer = model.writing(source[rows, : int(s[rows].max())], s[rows])
+        writer = model.writer(source[rows, : int(s[rows].max())], s[rows])
         found = greedy(writer) if width == 1 else [row[0] for row in search(writer, width)]
         return [made.score for made in found]
 
@@ -116,9 +122,9 @@ def decoding(width: int) -> Contest:
 
 def output_recurrence() -> Contest:
     """All steps at once beside one after the other."""
-    layer = OutputRecurrent(E, H, V)
-    x, targets = torch.randn(B, 35, E), one_hot(torch.randint(V, (B, 35)), V).float()
-    first = torch.zeros(B, V)
+    layer = OutputRecurrent(E, H, K)
+    x, targets = torch.randn(B, 35, E), one_hot(torch.randint(K, (B, 35)), K).float()
+    first = torch.zeros(B, K)
 
     def result(outputs: Tensor) -> Tensors:
         layer.zero_grad()

@@ -18,12 +18,11 @@ import recur
 from recur.layers import Recurrent
 from recur.probes import Subject, xray
 from recur.probes.flow import flow
+from recur.run import Run
 from recur.studio.app import make_app
 from recur.studio.folder import Folder, Opened
 from recur.studio.views import next_tokens
-from recur.train.config import Config
-from recur.train.data import load_data
-from recur.train.run import Run
+from recur.tasks import config_text, make_options, task_of
 
 TEXT = "If the condition is true, the first suite is executed; otherwise the suite after else"
 
@@ -50,7 +49,8 @@ def gradient_flow(rounds: int = 3) -> dict[str, float]:
 
 def report(folder: Path) -> float:
     """All probes and the page of a run with 2 layers of 256, after a few steps of training."""
-    model = recur.fit("pydoc", folder / "run", hidden=256, layers=2, steps=20, threads=1, baseline=False)
+    sizes = {"hidden": 256, "layers": 2, "steps": 20, "threads": 1, "baseline": False}
+    model = recur.fit("pydoc", task="language", out=folder / "run", device="cpu", **sizes)
     begun = time.perf_counter()
     xray(model).html()
     return time.perf_counter() - begun
@@ -60,10 +60,11 @@ def first_view(folder: Path, runs: int = 100) -> dict[str, float]:
     """The list of so many runs, read for the first time and again, each with a hundred measurements."""
     entry = {"step": 1, "seconds": 1.0, "train_loss": 2.0, "valid_loss": 2.0, "valid_perplexity": 7.4, "grad_norm": 0.5}
     lines = "".join(json.dumps({**entry, "step": step}) + "\n" for step in range(100))
+    vocabs = Run.open(folder / "run").vocabs
     for k in range(runs):
-        (folder / "runs" / f"run-{k}").mkdir(parents=True)
-        (folder / "runs" / f"run-{k}" / "config.toml").write_text(Config().to_toml())
-        (folder / "runs" / f"run-{k}" / "metrics.jsonl").write_text(lines)
+        path = folder / "runs" / f"run-{k}"
+        Run.create(path, "language", config_text(make_options("language", {}), path), vocabs)
+        (path / "metrics.jsonl").write_text(lines)
     begun = time.perf_counter()
     listed = Folder(folder / "runs")
     assert len(listed.list()) == runs
@@ -73,9 +74,10 @@ def first_view(folder: Path, runs: int = 100) -> dict[str, float]:
 
 def keystroke(folder: Path, hidden: int = 512) -> float:
     """From one more character to the bars of what comes next, two layers."""
-    config = Config.of(texts="pydoc", hidden=hidden, layers=2, steps=1, baseline=False)
-    run = Run.create(folder / "wide", config, load_data(config).vocab)
-    run.save_model(run.new_model())
+    options = make_options("language", {"hidden": hidden, "layers": 2, "device": "cpu"})
+    vocabs = Run.open(folder / "run").vocabs
+    run = Run.create(folder / "wide", "language", config_text(options, folder / "wide"), vocabs)
+    run.save_weights(task_of(options).new_model(vocabs))
     opened = Opened(folder / "wide")
     typed = iter(range(1, len(TEXT)))
     return seconds(lambda: next_tokens(opened, {"text": TEXT[: next(typed)]}), 60)

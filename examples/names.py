@@ -23,7 +23,7 @@ SAMPLES = 200
 
 
 class Judge:
-    """P(label | name) = softmax(mean of the rows of W that the name's n-grams have + b)."""
+    """P(label | name) = softmax(Σ of the rows of a table that the name's n-grams have / √(their number))."""
 
     def __init__(self, names: list[tuple[str, str]], epochs: int = 15) -> None:
         torch.manual_seed(0)
@@ -67,8 +67,8 @@ def main(folder: Path) -> None:
     seen = {pair.target for pair in read_pairs([train])}
 
     model = recur.fit(
-        train, valid=valid, test=test, context="label", condition="both", hidden=256, embedding=64, batch=64,
-        rate=0.003, epochs=12, dropout_input=0.1, dropout_output=0.4, threads=1,
+        train, task="conditional", valid=valid, test=test, condition="both", hidden=256, embedding=64, batch=64,
+        rate=0.003, clip=0.5, epochs=12, dropout_input=0.1, dropout_output=0.4, threads=1,
     )  # fmt: skip
     print(f"perplexity of a character on the test names {model.evaluate()['perplexity']:.2f}")
     print("language     real names judged right   written ones   of which new   some of them")
