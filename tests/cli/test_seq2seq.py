@@ -55,7 +55,7 @@ def test_it_learns_and_eval_says_how_well(here: Path, capsys: pytest.CaptureFixt
     found = json_of(capsys, "eval", "r0", "pairs.tsv")
     assert found["sequences"] == 42
     assert found["word_error_rate"] < 20
-    assert found["symbol_error_rate"] < found["word_error_rate"]
+    assert found["symbol_error_rate"] <= found["word_error_rate"]
     assert 1 < found["perplexity"] < 1.5
     assert found["gap"] == pytest.approx(found["free_loss"] - found["loss"])
     assert found["models"][0]["word_error_rate"] == found["word_error_rate"]

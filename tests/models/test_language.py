@@ -9,25 +9,27 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from recur.errors import OptionError
-from recur.models import LanguageModel, LanguageOptions
+from recur.layers import drop_steps
+from recur.models import LanguageModel
+from recur.models.options import LanguageModelOptions
 from recur.scan import scan
 from tests.support import close
 
-V, H = 7, 5
+K, H = 7, 5
 
 
 def model(**options: Any) -> LanguageModel:
-    return LanguageModel(V, LanguageOptions(**{"hidden": H, **options})).double()
+    return LanguageModel(K, LanguageModelOptions(**{"cell": "lstm", "hidden": H, "embedding": 0, **options})).double()
 
 
 def ids(B: int = 3, T: int = 6) -> Any:
-    return torch.randint(V, (B, T))
+    return torch.randint(K, (B, T))
 
 
 def test_one_hot_is_an_embedding_that_is_the_identity() -> None:
     net, x = model(cell="gru"), ids()
     weights = net.recurrent.weights()
-    outputs = scan(net.recurrent.cell, weights, torch.eye(V, dtype=torch.float64)[x]).outputs
+    outputs = scan(net.recurrent.cell, weights, torch.eye(K, dtype=torch.float64)[x]).outputs
     assert net.output is not None
     close(net(x).logits, outputs @ net.output.T + net.bias)
 
@@ -36,19 +38,19 @@ def test_one_hot_is_an_embedding_that_is_the_identity() -> None:
 def test_tied_weights_are_the_embedding(embedding: int) -> None:
     net, x = model(embedding=embedding, tied=True), ids()
     assert net.output is None
-    assert net.embedding is not None
-    top = net.recurrent(net.embedding[x]).outputs
+    assert net.embedding.weight is not None
+    top = net.recurrent(net.embedding.weight[x]).outputs
     if embedding != H:
         assert net.narrow is not None
         top = top @ net.narrow.weight.T
-    close(net(x).logits, top @ net.embedding.T + net.bias)
-    assert sum(p.shape == (V, embedding) for p in net.parameters()) == 1
+    close(net(x).logits, top @ net.embedding.weight.T + net.bias)
+    assert sum(p.shape == (K, embedding) for p in net.parameters()) == 1
 
 
 def test_the_loss_is_the_mean_over_all_tokens() -> None:
     net, x, y = model(), ids(), ids()
     predicted = net(x)
-    close(net.loss(predicted, y), cross_entropy(predicted.logits.reshape(-1, V), y.reshape(-1)))
+    close(net.loss(predicted, y), cross_entropy(predicted.logits.reshape(-1, K), y.reshape(-1)))
 
 
 def test_state_is_carried_and_can_be_cut_off() -> None:
@@ -63,7 +65,7 @@ def test_state_is_carried_and_can_be_cut_off() -> None:
 
 def test_activation_regularisation_by_its_formula() -> None:
     net, x = model(alpha=2.0, beta=3.0), ids()
-    out = net.recurrent(torch.eye(V, dtype=torch.float64)[x]).outputs
+    out = net.recurrent(torch.eye(K, dtype=torch.float64)[x]).outputs
     expected = 2 * out.square().mean() + 3 * (out[:, 1:] - out[:, :-1]).square().mean()
     close(net(x).penalty, expected)
     assert net.eval()(x).penalty == 0.0
@@ -71,23 +73,27 @@ def test_activation_regularisation_by_its_formula() -> None:
 
 def test_embedding_dropout_takes_whole_tokens_everywhere() -> None:
     net = model(embedding=4, dropout_embedding=0.5)
-    x = torch.arange(V).repeat(40, 2)
-    seen = net._input(x)
+    x = torch.arange(K).repeat(40, 2)
+    seen = net.embedding(x)
     gone = (seen == 0).all(-1)
-    assert torch.equal(gone[:, :V], gone[:1, :V].expand(40, V)), "the same tokens in every row"
-    assert torch.equal(gone[:, :V], gone[:, V:])
-    assert net.embedding is not None
-    kept = ~gone[0, :V]
-    close(seen[0, :V][kept], 2 * net.embedding[kept])
+    assert torch.equal(gone[:, :K], gone[:1, :K].expand(40, K)), "the same tokens in every row"
+    assert torch.equal(gone[:, :K], gone[:, K:])
+    assert net.embedding.weight is not None
+    kept = ~gone[0, :K]
+    close(seen[0, :K][kept], 2 * net.embedding.weight[kept])
 
 
 @pytest.mark.parametrize("variational", [True, False])
 def test_input_and_output_dropout_hold_one_mask_or_many(variational: bool) -> None:
-    net = model(variational=variational)
-    dropped = net._locked(torch.ones(50, 9, 20, dtype=torch.float64), 0.3)
+    ones = torch.ones(50, 9, 20, dtype=torch.float64)
+    dropped = drop_steps(ones, 0.3, training=True, variational=variational)
     assert set(dropped.unique().tolist()) == {0.0, 1 / 0.7}
     assert bool((dropped == dropped[:, :1]).all()) is variational
-    assert net.eval()._locked(torch.ones(2, 2, 2), 0.3).eq(1).all()
+    assert drop_steps(ones, 0.3, training=False, variational=variational).eq(1).all()
+    net = model(embedding=4, dropout_input=0.3, variational=variational)
+    vectors = net.embedding(torch.zeros(50, 9, dtype=torch.long))
+    assert bool(((vectors == 0) == (vectors == 0)[:, :1]).all()) is variational
+    assert bool((vectors == 0).any())
 
 
 def test_a_range_draws_every_weight_from_it() -> None:
@@ -99,7 +105,7 @@ def test_a_range_draws_every_weight_from_it() -> None:
     ("options", "says"),
     [
         ({"tied": True}, "tied weights need an embedding"),
-        ({"embedding": -1}, "got -1"),
+        ({"embedding": -1}, "embedding must be a whole number ≥ 0"),
         ({"dropout_input": 1.5}, "dropout_input must lie in 0 … 1"),
         ({"cell": "grv"}, "did you mean 'gru'"),
     ],

@@ -8,58 +8,59 @@ from torch import nn
 from torch.nn.functional import cross_entropy, one_hot
 
 from recur.errors import OptionError
-from recur.models import Classifier, ReaderOptions, Regressor, Tagger
+from recur.models import Classifier, Regressor, Tagger
+from recur.models.options import ClassifierOptions
 from tests.support import close
 
-V, CLASSES = 7, 3
+K, CLASSES = 7, 3
 IDS = torch.tensor([[1, 4, 2, 6, 5], [3, 3, 1, 0, 0]])
 LENGTHS = torch.tensor([5, 3])
 
 
-def options(**more: object) -> ReaderOptions:
-    return ReaderOptions(**{"cell": "lstm", "hidden": 6, "layers": 2, "embedding": 4, **more})  # type: ignore[arg-type]
+def options(**more: object) -> ClassifierOptions:
+    return ClassifierOptions(**{"cell": "lstm", "hidden": 6, "layers": 2, "embedding": 4, **more})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("direction", ["forward", "both"])
 @pytest.mark.parametrize("width", [0, 4])
-def test_a_tagger_is_torchs_lstm_and_a_linear_layer(directions: int, width: int) -> None:
-    model = Tagger(V, CLASSES, options(directions=directions, embedding=width)).double().eval()
-    lstm = nn.LSTM(width or V, 6, 2, batch_first=True, bidirectional=directions == 2).double()
+def test_a_tagger_is_torchs_lstm_and_a_linear_layer(direction: str, width: int) -> None:
+    model = Tagger(K, CLASSES, options(direction=direction, embedding=width)).double().eval()
+    lstm = nn.LSTM(width or K, 6, 2, batch_first=True, bidirectional=direction == "both").double()
     lstm.load_state_dict(model.recurrent.state_dict())
     at = torch.tensor([0, 2, 4, 5, 7])
     found = model(IDS, LENGTHS, at)
     for row, step, k in [(0, 0, 0), (0, 2, 1), (0, 4, 2), (1, 0, 3), (1, 2, 4)]:
         ids = IDS[row, : LENGTHS[row]]
-        x = one_hot(ids, V).double() if model.embedding is None else model.embedding[ids]
+        x = one_hot(ids, K).double() if not width else model.embedding.vectors(ids)
         close(found[k].detach(), model.output(lstm(x[None])[0][0, step]).detach())
 
 
 @pytest.mark.parametrize("pool", ["last", "mean", "max", "attention"])
 def test_one_direction_can_be_streamed(pool: str) -> None:
-    model = Classifier(V, CLASSES, options(pool=pool)).double().eval()
-    tagger = Tagger(V, CLASSES, options()).double().eval()
+    model = Classifier(K, CLASSES, options(pool=pool)).double().eval()
+    tagger = Tagger(K, CLASSES, options()).double().eval()
     carried = state = None
     for t in range(5):
         logits, carried = model.step(IDS[:1, t], carried)
         close(logits, model(IDS[:1, : t + 1], torch.tensor([t + 1])).detach())
         tags, state = tagger.step(IDS[:1, t], state)
         close(tags, tagger(IDS[:1], LENGTHS[:1], torch.tensor([t])).detach())
-    with pytest.raises(OptionError, match="cannot take one step at a time"):
-        Tagger(V, CLASSES, options(directions=2)).step(IDS[:, 0])
+    with pytest.raises(OptionError, match="one step at a time needs direction='forward'"):
+        Tagger(K, CLASSES, options(direction="both")).step(IDS[:, 0])
 
 
 def test_padding_changes_nothing() -> None:
-    model = Classifier(V, CLASSES, options(directions=2)).double().eval()
+    model = Classifier(K, CLASSES, options(direction="both")).double().eval()
     close(model(IDS, LENGTHS)[1].detach(), model(IDS[1:, :3], torch.tensor([3]))[0].detach())
 
 
 def test_the_loss_weighs_classes() -> None:
     weights = torch.tensor([1.0, 2.0, 4.0])
-    model = Classifier(V, CLASSES, options(), weights)
+    model = Classifier(K, CLASSES, options(), weights)
     logits, classes = torch.randn(4, CLASSES), torch.tensor([0, 1, 2, 2])
     each = -logits.log_softmax(-1)[torch.arange(4), classes]
     close(model.loss(logits, classes), (each * weights[classes]).sum() / weights[classes].sum())
-    close(Classifier(V, CLASSES, options()).loss(logits, classes), cross_entropy(logits, classes))
+    close(Classifier(K, CLASSES, options()).loss(logits, classes), cross_entropy(logits, classes))
     assert "class_weights" not in model.state_dict()
 
 

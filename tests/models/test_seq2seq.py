@@ -11,32 +11,33 @@ from torch import Tensor
 from recur.cells import cell_names
 from recur.decode import greedy, likelihood
 from recur.errors import OptionError
-from recur.models import DecoderOptions, Labelled, Seq2Seq, Seq2SeqOptions
+from recur.models import ConditionalModel, Seq2Seq
+from recur.models.options import DecoderOptions, EncoderDecoderOptions
 from tests.support import close
 
-V_IN, V_OUT = 9, 8
-SMALL: dict[str, Any] = {"hidden": 6, "embedding": 5, "longest": 12}
+K_IN, K_OUT = 9, 8
+SMALL: dict[str, Any] = {"cell": "lstm", "hidden": 6, "embedding": 5, "longest": 12}
 
 WAYS: list[dict[str, Any]] = [
     {"attention": "additive", "condition": "initial", "stop": "eos"},
     {"attention": "dot", "condition": "both", "stop": "bernoulli", "layers": 2, "encoder_layers": 2},
     {"attention": "none", "condition": "input", "stop": "length"},
-    {"attention": "additive", "condition": "none", "stop": "length", "bidirectional": False},
+    {"attention": "additive", "condition": "none", "stop": "length", "direction": "backward"},
     {"attention": "none", "condition": "aligned", "stop": "source"},
     {"attention": "none", "condition": "aligned", "stop": "source", "feedback": False},
 ]
 
 
 def make(**fields: Any) -> Seq2Seq:
-    return Seq2Seq(V_IN, V_OUT, Seq2SeqOptions(**SMALL | fields)).double().eval()
+    return Seq2Seq(K_IN, K_OUT, EncoderDecoderOptions(**SMALL | fields)).double().eval()
 
 
 def batch(stop: str = "eos") -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Rows of different lengths, padded with 1."""
     lengths = torch.tensor([4, 1, 3])
     source_lengths = lengths if stop == "source" else torch.tensor([2, 5, 3])
-    source = torch.randint(4, V_IN, (3, int(source_lengths.max())))
-    target = torch.randint(4, V_OUT, (3, 4))
+    source = torch.randint(4, K_IN, (3, int(source_lengths.max())))
+    target = torch.randint(4, K_OUT, (3, 4))
     for ids, ends in ((source, source_lengths), (target, lengths)):
         ids[torch.arange(ids.shape[1]) >= ends[:, None]] = 1
     return source, source_lengths, target, lengths
@@ -57,11 +58,11 @@ def test_a_batch_is_its_rows(way: dict[str, Any]) -> None:
 def test_step_by_step_with_a_teacher_is_all_at_once(way: dict[str, Any]) -> None:
     model, (source, s, target, t) = make(**way), batch(way["stop"])
     steps = target.shape[1] + 1
-    told = torch.ones(3, steps, dtype=torch.bool)
-    told[:, 0] = False  # the first step has nothing to be told: takes the loop, and the same path
+    forced = torch.ones(3, steps, dtype=torch.bool)
+    forced[:, 0] = False  # the first step has nothing to be forced: takes the loop, and the same path
     grads = []
-    for forced in (None, told):
-        loss = model.decoder.loss(model(source, s, target, t, forced), target, t).sum()
+    for mask in (None, forced):
+        loss = model.decoder.loss(model(source, s, target, t, mask), target, t).sum()
         grads.append((loss.detach(), *torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)))
     for a, b in zip(*grads, strict=True):
         if a is not None and b is not None:
@@ -101,7 +102,7 @@ def test_edges_from_the_output_before_or_none() -> None:
 def test_writing_has_the_probabilities_of_training(way: dict[str, Any]) -> None:
     model, (source, s, target, t) = make(**way), batch(way["stop"])
     trained = -model.decoder.loss(model(source, s, target, t), target, t)
-    close(likelihood(model.writing(source, s), target, t), trained.detach())
+    close(likelihood(model.writer(source, s), target, t), trained.detach())
 
 
 def test_the_three_losses_by_their_definitions() -> None:
@@ -126,7 +127,7 @@ def test_the_three_losses_by_their_definitions() -> None:
 def test_any_cell(cell: str) -> None:
     model, (source, s, target, t) = make(cell=cell), batch()
     trained = -model.decoder.loss(model(source, s, target, t), target, t)
-    close(likelihood(model.writing(source, s), target, t), trained.detach())
+    close(likelihood(model.writer(source, s), target, t), trained.detach())
 
 
 @pytest.mark.parametrize("way", [w for w in WAYS if w.get("feedback", True)], ids=str)
@@ -134,9 +135,9 @@ def test_each_way_learns_to_copy_and_to_stop(way: dict[str, Any]) -> None:
     """Rows of a batch that end at different times."""
     torch.manual_seed(1)
     fields = SMALL | way | {"hidden": 48, "embedding": 16, "layers": 1, "encoder_layers": 1}
-    model = Seq2Seq(V_OUT, V_OUT, Seq2SeqOptions(**fields))
+    model = Seq2Seq(K_OUT, K_OUT, EncoderDecoderOptions(**fields))
     lengths = torch.tensor([1, 2, 3, 4, 5] * 4)
-    source = torch.randint(4, V_OUT, (20, 5))
+    source = torch.randint(4, K_OUT, (20, 5))
     source[torch.arange(5) >= lengths[:, None]] = 1
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     for _ in range(200):
@@ -144,18 +145,18 @@ def test_each_way_learns_to_copy_and_to_stop(way: dict[str, Any]) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    written = greedy(model.eval().writing(source, lengths))
+    written = greedy(model.eval().writer(source, lengths))
     assert [w.ids for w in written] == [row[:n].tolist() for row, n in zip(source, lengths, strict=True)]
     assert not any(w.cut for w in written)
 
 
 def test_a_label_is_a_context() -> None:
-    options = DecoderOptions(**SMALL, attention="none", condition="both", stop="bernoulli")
-    model = Labelled(6, V_OUT, options).double().eval()
+    options = DecoderOptions(**SMALL, condition="both", stop="bernoulli")
+    model = ConditionalModel(6, K_OUT, options).double().eval()
     _, _, target, t = batch()
     label = torch.tensor([4, 5, 4])
     loss = model.decoder.loss(model(label, target, t), target, t)
-    close(likelihood(model.writing(label), target, t), -loss.detach())
+    close(likelihood(model.writer(label), target, t), -loss.detach())
     other = model.decoder.loss(model(torch.tensor([5, 5, 4]), target, t), target, t)
     assert other[0] != loss[0]
     assert other[1] == loss[1]

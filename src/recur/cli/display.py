@@ -73,7 +73,8 @@ class Display:
         best = content.get(self.metric)
         shown = {"run": content["run"], _words(self.metric): "not measured yet" if best is None else f"{best:.3f}"}
         if (beside := content.get("baseline")) is not None:
-            verdict = "passed" if beside["passed"] else "not passed yet; train longer"
+            level = best == beside["value"]
+            verdict = "passed" if beside["passed"] else "level with it" if level else "not passed yet; train longer"
             shown[beside["name"]] = f"{beside['value']:.3f}: {verdict}"
         rate = f"{content['predictions_per_second']:,.0f} {content['unit']}/s"
         seconds = content["seconds"] + content["measuring_seconds"]

@@ -100,7 +100,7 @@ class Run:
 
     def save_weights(self, model: nn.Module, **about: object) -> None:
         weights = {name: value.detach().contiguous().cpu() for name, value in model.state_dict().items()}
-        content = save(weights, {name: json.dumps(value) for name, value in about.items()})
+        content = save(weights, {"about": json.dumps(about)})  # one entry: several would be written in any order
         write_atomically(self.path / "model.safetensors", content)
 
     def load_weights(self, model: nn.Module) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, cast
 
+import torch
 from torch import Tensor, nn
 
 from recur.errors import OptionError
@@ -188,7 +189,8 @@ class Predictor(Generic[ModelT]):
     def _load(self, run: Run) -> ModelT:
         from recur.tasks.registry import task_of_run
 
-        model = cast(ModelT, task_of_run(run).new_model(run.vocabs))
+        with torch.random.fork_rng(devices=[]):  # fresh weights are drawn, and then replaced
+            model = cast(ModelT, task_of_run(run).new_model(run.vocabs))
         run.load_weights(model)
         return model.to(self.device).eval()
 

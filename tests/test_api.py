@@ -1,0 +1,102 @@
+"""recur.fit and recur.load: the same training as the command line's, and nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import recur
+from recur.cli.app import run
+from recur.errors import OptionError
+from recur.train import Event, resume
+from tests.cli.test_cli import json_of
+
+FIELDS: dict[str, Any] = {"hidden": 8, "batch": 4, "window": 10, "steps": 12, "threads": 1, "seed": 3}
+
+
+@pytest.fixture
+def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("book.txt").write_text("the network reads a word and the word is kept\n" * 60)
+    return "book.txt"
+
+
+def test_fit_and_train_are_one(book: str, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [word for name, value in FIELDS.items() for word in (f"--{name}", str(value))]
+    printed = json_of(capsys, "train", book, *flags, "--out", "a")
+    events: list[Event] = []
+    recur.fit(book, out="b", callback=events.append, **FIELDS)
+    assert sorted(p.name for p in Path("a").iterdir()) == sorted(p.name for p in Path("b").iterdir())
+    for name in ("config.toml", "vocab.json", "manifest.json", "baseline.json", "samples.jsonl", "model.safetensors"):
+        assert (Path("a") / name).read_bytes() == (Path("b") / name).read_bytes(), name
+    finished = events[-1].content
+    timed = {"run", "seconds", "measuring_seconds", "predictions_per_second"}
+    assert {k: v for k, v in finished.items() if k not in timed} == {k: v for k, v in printed.items() if k not in timed}
+    kinds = [event.kind for event in events]
+    assert kinds[:3] == ["data", "baseline", "started"]
+    assert kinds.count("measured") == 10
+
+
+def test_fit_leaves_the_process_as_it_was(book: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    torch.set_num_threads(2)
+    try:
+        torch.manual_seed(5)
+        before = torch.get_rng_state()
+        model = recur.fit(book, **FIELDS)
+        assert torch.get_num_threads() == 2
+        assert torch.equal(before, torch.get_rng_state())
+        folder = model.run.path
+        assert (folder / "config.toml").exists(), "as long as the model is there"
+        del model
+        gc.collect()
+        assert not folder.exists()
+        with pytest.raises(OptionError):
+            recur.fit(book, cell="gru", init="wild", steps=1)
+        assert list((tmp_path / "temporary").iterdir()) == []
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_what_the_machine_decides_is_kept_and_said(book: str) -> None:
+    events: list[Event] = []
+    model = recur.fit(book, callback=events.append, **{**FIELDS, "threads": 0})
+    options = model.task.options
+    assert options.threads >= 1
+    assert options.batch == 4
+    assert options.device in ("cpu", "cuda")
+    if options.device == "cpu":
+        assert any(f"--threads {options.threads}" in e.content["text"] for e in events if e.kind == "note")
+
+
+def test_resume_compares_with_the_baseline_again(book: str, capsys: pytest.CaptureFixture[str]) -> None:
+    recur.fit(book, out="r", **FIELDS)
+    more = json_of(capsys, "resume", "r", "--steps", "3")
+    assert more["steps"] == 15
+    assert more["baseline"]["name"].endswith("-gram")
+    assert run(["resume", "r", "--steps", "2"]) == 0
+    shown = capsys.readouterr()
+    assert "to beat:" in shown.err
+    assert "-gram" in shown.out
+    with pytest.raises(OptionError, match="minutes must be above 0"):
+        resume("r", minutes=-1)
+
+
+def test_load_knows_its_task(book: str) -> None:
+    recur.fit(book, out="r", **FIELDS)
+    assert recur.load("r", task="language").perplexity("the word\n") > 1
+    with pytest.raises(OptionError, match="r is a run of the task language, not classify"):
+        recur.load("r", task="classify")
+
+
+def test_a_run_of_before_is_refused_in_one_line(book: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("old").mkdir()
+    Path("old/config.toml").write_text('texts = ["book.txt"]\n')
+    assert run(["sample", "old"]) == 2
+    assert "is a run of another version of recur" in capsys.readouterr().err
