@@ -1,17 +1,16 @@
-"""Recurrent: depth, both directions and how they merge, dropout, skips, the three deepenings, initial states."""
+"""Recurrent: depth, both directions and how they merge, skips, the three deepenings, and what reaches scan."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from recur.cells import Cell, DeepTransition
-from recur.errors import BackendError, CellError, OptionError, ShapeError
-from recur.layers import Connections, Depth, Dropout, Init, Recurrent
+from recur.cells import DeepTransition
+from recur.errors import OptionError
+from recur.layers import Connections, Depth, Init, Recurrent
 from recur.scan import scan
 from tests.support import ALL_CELLS, DOUBLE, TOLERANCE, close
 
@@ -147,86 +146,7 @@ def test_the_three_deepenings() -> None:
     assert (short[1, :2] != 0).all()
 
 
-# Dropout --------------------------------------------------------------------------------------------------
-
-
-def test_dropout_is_off_outside_training() -> None:
-    wild: Any = {"dropout": Dropout(0.5, state=0.5, weights=0.5), "init": Init(state="random:1.0")}
-    net = layer("lstm", layers=2, **wild).eval()
-    plain = layer("lstm", layers=2)
-    plain.load_state_dict(net.state_dict())
-    x = inputs()
-    assert torch.equal(net(x).outputs, plain(x).outputs)
-    net.train()
-    assert not torch.equal(net(x).outputs, net(x).outputs)
-
-
-@pytest.mark.parametrize("variational", [True, False])
-def test_dropout_between_layers(variational: bool) -> None:
-    # A second layer that copies its input shows the mask: h' = ReLU(x) with weight_ih = I.
-    net = Recurrent("indrnn", H, H, layers=2, dropout=Dropout(0.4, variational=variational), **DOUBLE)
-    with torch.no_grad():
-        for suffix in ("_l0", "_l1"):
-            weights = net.weights(suffix)
-            nn.init.eye_(weights["weight_ih"])
-            weights["bias_ih"].zero_()
-            weights["u"].zero_()
-    kept = net(torch.ones(200, T, H, **DOUBLE)).outputs
-    assert set(kept.unique().tolist()) == {0.0, 1 / 0.6}
-    assert abs((kept > 0).double().mean().item() - 0.6) < 0.05
-    same_at_every_step = bool((kept == kept[:, :1]).all())
-    assert same_at_every_step is variational
-
-
-def test_dropout_of_the_state_is_one_mask_a_sequence() -> None:
-    # h' = x + m ⊙ h with W = I: h_1 = 1, and h_T counts the steps a unit remembers.
-    net = Recurrent("elman-relu", H, H, dropout=Dropout(state=0.5), bias=False, **DOUBLE)
-    with torch.no_grad():
-        nn.init.eye_(net.weight_ih_l0)
-        nn.init.eye_(net.weight_hh_l0)
-    outputs = net(torch.ones(100, 4, H, **DOUBLE)).outputs
-    dropped, kept = torch.ones(4, **DOUBLE), torch.tensor([1.0, 3, 7, 15], **DOUBLE)
-    paths = outputs.transpose(1, 2).reshape(-1, 4)
-    is_kept = (paths == kept).all(1)
-    assert (is_kept | (paths == dropped).all(1)).all()
-    assert abs(is_kept.double().mean().item() - 0.5) < 0.1
-
-
-def test_dropout_of_weights_acts_on_entries_of_w() -> None:
-    net = Recurrent("elman-relu", 1, 40, dropout=Dropout(weights=0.25), bias=False, **DOUBLE)
-    with torch.no_grad():
-        net.weight_ih_l0.fill_(1)
-        nn.init.eye_(net.weight_hh_l0)
-    last = net(torch.ones(2, 2, 1, **DOUBLE)).outputs[:, 1]
-    assert set(last.unique().tolist()) == {1.0, 1 + 1 / 0.75}
-    assert torch.equal(last[0], last[1]), "one mask for the whole batch: it is the weights' own"
-    net(torch.ones(2, 2, 1, **DOUBLE)).outputs.sum().backward()
-    assert net.weight_hh_l0.grad is not None
-
-
-# Initial states -------------------------------------------------------------------------------------------
-
-
-def test_a_learned_initial_state_is_a_parameter_that_learns() -> None:
-    net = layer("lstm", layers=2, direction="both", init=Init(state="learned"))
-    names = {name for name, _ in net.named_parameters() if "0_l" in name}
-    assert names == {f"{s}0_l{k}{d}" for s in "hc" for k in (0, 1) for d in ("", "_reverse")}
-    net(inputs()).outputs.sum().backward()
-    assert all(getattr(net, name).grad.abs().sum() > 0 for name in names)
-
-
-def test_a_reset_returns_to_the_learned_state() -> None:
-    net = layer("gru", init=Init(state="learned"))
-    with torch.no_grad():
-        net.h0_l0.normal_()
-    x = inputs()
-    reset = torch.zeros(B, T, dtype=torch.bool)
-    reset[:, 3] = True
-    carried = [torch.randn(B, H, **DOUBLE)]
-    close(net(x, [carried], reset=reset).outputs[:, 3:], net(x[:, 3:]).outputs)
-
-
-# What is handed on to scan --------------------------------------------------------------------------------
+# Options of scan ------------------------------------------------------------------------------------------
 
 
 def test_bptt_and_reset_reach_every_layer_and_direction() -> None:
@@ -278,33 +198,6 @@ def test_what_stands_behind_a_length_reaches_no_gradient() -> None:
     assert all(torch.isfinite(p.grad).all() for p in net.parameters())
 
 
-def test_dropout_masks_differ_between_rows_also_when_packed() -> None:
-    net = Recurrent("elman-relu", H, H, dropout=Dropout(state=0.5), bias=False, **DOUBLE)
-    with torch.no_grad():
-        nn.init.eye_(net.weight_ih_l0)
-        nn.init.eye_(net.weight_hh_l0)
-    outputs = net(torch.ones(50, 4, H, **DOUBLE), lengths=[2 + b % 3 for b in range(50)]).outputs
-    kept = outputs[:, 1] == 3  # 1 + 2 · 1 for a unit that remembers, 1 for one that does not
-    assert len(kept.unique(dim=0)) > 10, "rows have masks of their own"
-
-
-def test_a_random_start_has_the_scale_it_was_given() -> None:
-    for sigma in (0.02, 0.3):
-        net = Recurrent("elman", 1, 400, init=Init(state=f"random:{sigma}"), bias=False, **DOUBLE)
-        with torch.no_grad():
-            net.weight_ih_l0.zero_()
-            nn.init.eye_(net.weight_hh_l0)
-        h0 = torch.atanh(net(torch.zeros(20, 1, 1, **DOUBLE)).outputs)
-        assert abs(h0.std().item() / sigma - 1) < 0.05
-        assert (net.eval()(torch.zeros(20, 1, 1, **DOUBLE)).outputs == 0).all()
-
-
-def test_a_learned_state_starts_at_zero() -> None:
-    net = layer("lstm", init=Init(state="learned"))
-    assert (net.h0_l0 == 0).all()
-    assert (net.c0_l0 == 0).all()
-
-
 @pytest.mark.parametrize("backend", ["loop", "torch"])
 @pytest.mark.parametrize("name", ["elman", "gru", "lstm"])
 def test_autocast_runs_the_whole_scan_in_its_dtype(name: str, backend: str) -> None:
@@ -316,69 +209,6 @@ def test_autocast_runs_the_whole_scan_in_its_dtype(name: str, backend: str) -> N
     outputs.sum().backward()
     assert net.weight_hh_l0.grad.dtype == torch.float32
     assert (outputs.float() - net(x).outputs).abs().max() < TOLERANCE[torch.bfloat16]
-
-
-# Refusals -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"layers": 0}, "layers must be a whole number ≥ 1, got 0"),
-        ({"layers": 1.5}, "layers must be a whole number"),
-        ({"layers": True}, "layers must be a whole number"),
-        ({"direction": "backwards"}, "unknown direction 'backwards'; did you mean 'backward'"),
-        ({"direction": True}, "unknown direction True"),
-        ({"dropout": 1.1, "layers": 2}, "dropout of layers must lie in 0 … 1, got 1.1"),
-        ({"init": None}, "unknown initialisation None"),
-        ({"init": "xavier"}, "unknown initialisation 'xavier'"),
-        ({"bptt": "half"}, "bptt 'half'"),
-        ({"cell": "gru2014", "dropout": Dropout(state=0.5)}, "multiplies its state inside the step"),
-        ({"cell": "mingru", "dropout": Dropout(weights=0.5)}, "MinGRU has no product with W"),
-        ({"cell": "indrnn", "dropout": Dropout(state=0.5)}, "IndRNN has no product with W"),
-        ({"cell": "elman", "init": Init(forget_bias=1.0)}, "Elman has no forget gate"),
-        ({"bias": False, "init": Init(forget_bias=1.0)}, "without biases"),
-    ],
-)
-def test_an_option_out_of_range_is_refused(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(OptionError, match=says):
-        layer(**options)
-
-
-def test_sizes_and_cells_are_refused_by_name() -> None:
-    Recurrent("gru", np.int64(4), np.int64(5))
-    with pytest.raises(OptionError, match="hidden_size must be a whole number"):
-        Recurrent("gru", 4, 0)
-    with pytest.raises(CellError, match="unknown cell 'gruu'"):
-        layer("gruu")
-    with pytest.raises(CellError, match="MinGRU has no product with W"):
-        layer("mingru", depth=Depth(transition=1))
-
-
-def test_wrong_calls_are_refused() -> None:
-    net = layer("gru", layers=2)
-    with pytest.raises(ShapeError, match=r"GRU: x must be \(B, T, D=4\), got \(3, 4\); add a time axis"):
-        net(torch.zeros(3, 4, **DOUBLE))
-    with pytest.raises(ShapeError, match=r"x must be \(B, T, D=4\), got \(3, 6, 5\)"):
-        net(torch.zeros(3, 6, 5, **DOUBLE))
-    with pytest.raises(ShapeError, match="one entry for each of 2 layers"):
-        net(inputs(), [torch.zeros(B, H, **DOUBLE)])
-    for wrong in (torch.zeros(2, H, **DOUBLE), 3):
-        with pytest.raises(ShapeError, match=r"one entry for each of 2 layers and directions, got (Tensor|int)"):
-            net(inputs(), wrong)
-    with pytest.raises(BackendError, match="unknown backend 'tourch'"):
-        layer("gru", backend="tourch")
-    with pytest.raises(CellError, match="Cell has no step"):
-        layer(Cell)
-
-
-def test_dropout_with_one_layer_warns_that_it_has_no_effect() -> None:
-    with pytest.warns(UserWarning, match="there is one layer"):
-        layer("gru", dropout=0.5)
-
-
-def test_its_repr_names_the_cell() -> None:
-    assert repr(layer("elman-relu", layers=2)) == "Recurrent(Elman(activation='relu'), 4, 5, layers=2)"
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -394,3 +224,7 @@ def test_a_step_notices_what_an_optimizer_changed(fused: bool) -> None:
     with torch.no_grad():
         close(after, net(x[:, :1]).outputs[:, 0])
     assert not torch.allclose(before, after)
+
+
+def test_its_repr_names_the_cell() -> None:
+    assert repr(layer("elman-relu", layers=2)) == "Recurrent(Elman(activation='relu'), 4, 5, layers=2)"

@@ -19,7 +19,6 @@ pytestmark = needs_core
 # B, T, D, H: a single number; vectors, tiles and panels that are full, one short, and one over; several of each.
 SIZES = [(1, 1, 1, 1), (2, 3, 7, 5), (13, 2, 1, 31), (1, 4, 33, 32), (25, 1, 16, 33), (49, 2, 33, 65)]
 LARGE = (13, 3, 400, 650)
-
 ROUNDING = 2.0**-23
 
 
@@ -60,17 +59,14 @@ def as_exact_as_the_loop(case: Case, **options: Any) -> None:
 
     In the mean square: the largest of some errors is a matter of luck, by a factor of three.
     """
-    exact = everything(in_double(case), "loop", **_each(options, Tensor.double))
+    doubled = {k: v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for k, v in options.items()}
+    exact = everything(in_double(case), "loop", **doubled)
     got, loop = everything(case, "native", **options), everything(case, "loop", **options)
     for name, true in exact.items():
         assert got[name].dtype == torch.float32
         ours, theirs = ((found[name].double() - true).square().mean().sqrt().item() for found in (got, loop))
         allowed = 2 * theirs + 2 * ROUNDING * true.abs().max().item()
         assert ours <= allowed, f"{name}: off by {ours:.3g}, and the loop by {theirs:.3g}"
-
-
-def _each(options: dict[str, Any], change: Any) -> dict[str, Any]:
-    return {k: change(v) if isinstance(v, Tensor) and v.is_floating_point() else v for k, v in options.items()}
 
 
 @pytest.mark.parametrize("name", NATIVE_CELLS)
@@ -292,9 +288,6 @@ def test_scans_side_by_side_do_not_meet(threads: Any) -> None:
         together = list(pool.map(lambda case: everything(case, "native"), cases))
     for got, expected in zip(together, alone, strict=True):
         all_close(got, expected)
-
-
-# Memory ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NATIVE_CELLS)

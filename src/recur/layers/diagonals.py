@@ -114,7 +114,7 @@ class _Context(FunctionCtx):
     step: Pointwise
 
 
-class Along(torch.autograd.Function):
+class DiagonalScan(torch.autograd.Function):
     """x (Q, D, R·C, B), point by point, and M (Q, G·H, 2H + D) to the states h (Q, H, R·C, B) of all points."""
 
     @staticmethod

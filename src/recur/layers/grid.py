@@ -17,7 +17,7 @@ from torch.types import Device
 from recur.cells import State
 from recur.errors import OptionError, ShapeError, unknown
 from recur.layers.compose import COMPOSITIONS, Composition, RecursiveNet, TreeLSTM
-from recur.layers.diagonals import LSTM, Along, Net, Pointwise
+from recur.layers.diagonals import LSTM, DiagonalScan, Net, Pointwise
 
 CORNERS: dict[int, list[tuple[int, ...]]] = {1: [()], 2: [(), (1, 2)], 4: [(), (2,), (1,), (1, 2)]}
 """Which axes of (·, R, C, ·) are turned around for each corner; two are opposite ones."""
@@ -63,7 +63,7 @@ class Grid(nn.Module):
         points = one.permute(3, 1, 2, 0).contiguous()
         turned = torch.stack([points.flip(turn) for turn in self.turns]).flatten(2, 3)
         W, U, b = (torch.stack([getattr(c, name) for c in self.composes]) for name in ("weight_h", "weight_x", "bias"))
-        h: Tensor = Along.apply(turned, torch.cat([W, U, b[:, :, None]], dim=2), R, C, self._step)
+        h: Tensor = DiagonalScan.apply(turned, torch.cat([W, U, b[:, :, None]], dim=2), R, C, self._step)
         corners = zip(h.unflatten(2, (R, C)), self.turns, strict=True)
         return torch.cat([part.flip(turn).permute(3, 1, 2, 0) for part, turn in corners], dim=-1)
 

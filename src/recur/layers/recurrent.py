@@ -17,6 +17,7 @@ from recur.errors import OptionError, ShapeError
 from recur.layers.checks import whole
 from recur.layers.dropout import drop, drop_steps
 from recur.layers.init import check_init, initialise
+from recur.layers.mlp import apply_mlp, make_mlp, reset_mlp
 from recur.layers.options import Connections, Depth, Dropout, Init, check_direction
 from recur.layers.streaming import Stream, one_step
 from recur.scan import GivenState, Scanned, Trace, check_backend, scan
@@ -93,8 +94,8 @@ class Recurrent(nn.Module):
         width = self.hidden_size * (2 if direction == "both" and connections.merge == "concat" else 1)
         self.output_size = width * self.layers if connections.skip else width
         bottom = self.hidden_size if depth.input else self.input_size
-        self.input_mlp = _mlp(self.input_size, self.hidden_size, depth.input, device, dtype)
-        self.output_mlp = _mlp(self.output_size, self.output_size, depth.output, device, dtype)
+        self.input_mlp = make_mlp(self.input_size, self.hidden_size, depth.input, device, dtype)
+        self.output_mlp = make_mlp(self.output_size, self.output_size, depth.output, device, dtype)
         for layer in range(self.layers):
             below = bottom if not layer else width + (bottom if connections.skip else 0)
             for suffix in self._directions(layer):
@@ -121,11 +122,8 @@ class Recurrent(nn.Module):
             if self.init.learned:
                 for start in self._learned(suffix):
                     nn.init.zeros_(start)
-        for mlp in (self.input_mlp, self.output_mlp):
-            for layer in mlp or ():
-                if isinstance(layer, nn.Linear):
-                    nn.init.xavier_uniform_(layer.weight)
-                    nn.init.zeros_(layer.bias)
+        reset_mlp(self.input_mlp)
+        reset_mlp(self.output_mlp)
 
     # Names ----------------------------------------------------------------------------------------------
 
@@ -165,7 +163,7 @@ class Recurrent(nn.Module):
         if lengths is not None and (self.input_mlp or self.output_mlp):
             ends = torch.as_tensor(lengths, device=x.device)
             padding = (torch.arange(x.shape[1], device=x.device) >= ends[:, None])[..., None]
-        below = bottom = _through(self.input_mlp, x, padding)
+        below = bottom = apply_mlp(self.input_mlp, x, padding)
         scanned: list[Scanned] = []
         every = []
         for layer in range(self.layers):
@@ -194,7 +192,7 @@ class Recurrent(nn.Module):
             below = outputs + below if self.connections.residual and layer else outputs
             every.append(below)
         outputs = torch.cat(every, dim=-1) if self.connections.skip else below
-        outputs = _through(self.output_mlp, outputs, padding)
+        outputs = apply_mlp(self.output_mlp, outputs, padding)
         return Recurred(outputs, tuple(one.state for one in scanned), tuple(one.trace for one in scanned))
 
     def step(self, x: Tensor, state: Sequence[GivenState] | None = None) -> tuple[Tensor, NetworkState]:
@@ -253,22 +251,3 @@ class Recurrent(nn.Module):
         defaults = {"dropout": Dropout(), "connections": Connections(), "depth": Depth(), "init": Init()}
         words += [f"{name}={mine}" for name, usual in defaults.items() if (mine := getattr(self, name)) != usual]
         return ", ".join(words)
-
-
-def _mlp(width: int, out: int, depth: int, device: Device, dtype: torch.dtype | None) -> nn.Sequential | None:
-    if not depth:
-        return None
-    layers: list[nn.Module] = []
-    for _ in range(depth):
-        layers += [nn.Linear(width, out, device=device, dtype=dtype), nn.Tanh()]
-        width = out
-    return nn.Sequential(*layers)
-
-
-def _through(mlp: nn.Sequential | None, x: Tensor, padding: Tensor | None) -> Tensor:
-    """An MLP, if there is one; what lies behind a length neither enters it nor comes out."""
-    if mlp is None:
-        return x
-    if padding is None:
-        return mlp(x)  # type: ignore[no-any-return]
-    return mlp(x.masked_fill(padding, 0)).masked_fill(padding, 0)  # type: ignore[no-any-return]

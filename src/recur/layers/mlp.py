@@ -1,0 +1,35 @@
+"""Layers of tanh before and behind a recurrence."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.types import Device
+
+
+def make_mlp(width: int, out: int, depth: int, device: Device, dtype: torch.dtype | None) -> nn.Sequential | None:
+    """`depth` layers from `width` to `out` units; None for none."""
+    if not depth:
+        return None
+    layers: list[nn.Module] = []
+    for _ in range(depth):
+        layers += [nn.Linear(width, out, device=device, dtype=dtype), nn.Tanh()]
+        width = out
+    return nn.Sequential(*layers)
+
+
+def reset_mlp(mlp: nn.Sequential | None) -> None:
+    """Weights as Glorot and Bengio draw them; biases zero."""
+    for layer in mlp or ():
+        if isinstance(layer, nn.Linear):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+
+def apply_mlp(mlp: nn.Sequential | None, x: Tensor, padding: Tensor | None) -> Tensor:
+    """An MLP, if there is one; padding neither enters it nor comes out."""
+    if mlp is None:
+        return x
+    if padding is None:
+        return mlp(x)  # type: ignore[no-any-return]
+    return mlp(x.masked_fill(padding, 0)).masked_fill(padding, 0)  # type: ignore[no-any-return]
