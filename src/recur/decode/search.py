@@ -17,7 +17,8 @@ from recur.decode.writer import Carried, Writer, Written
 from recur.errors import OptionError
 from recur.text import BOS, EOS, PAD, UNK
 
-NEVER_WRITTEN = (UNK, PAD, BOS)
+NOT_SYMBOLS = (UNK, PAD, BOS)
+"""Tokens that no decoder writes."""
 
 
 def greedy(writer: Writer[Carried]) -> list[Written]:
@@ -49,7 +50,7 @@ def _write(writer: Writer[Carried], k: int, choose: Callable[[Tensor], Tensor]) 
     written = []
     for t in range(writer.longest + 1):
         logp, carried = writer.step(tokens, carried)
-        logp[:, list(NEVER_WRITTEN)] = -torch.inf
+        logp[:, list(NOT_SYMBOLS)] = -torch.inf
         tokens = choose(logp)
         ended = tokens == EOS
         counted = alive & ended if t == writer.longest else alive  # the last step can only end what is written
@@ -74,7 +75,7 @@ def search(
     penalty: float = 0.0,
     *,
     end: int = EOS,
-    never: Sequence[int] = NEVER_WRITTEN,
+    never: Sequence[int] = NOT_SYMBOLS,
 ) -> list[list[Written]]:
     """The `nbest` best sequences that a beam of this width finds for each row, best first.
 

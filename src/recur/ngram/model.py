@@ -94,11 +94,11 @@ class NGram:
         impossible = None
         if np.isneginf(logp).any():
             at = int(np.argmax(np.isneginf(logp)))
-            words = [token for piece in self.vocab.whole(pieces) for token in self.vocab.tokenizer.split(piece)]
+            words = [token for piece in self.vocab.whole_tokens(pieces) for token in self.vocab.tokenizer.split(piece)]
             impossible = f"{words[at] if at < len(words) else '<eos>'!r}, token {at + 1} of {tokens}"
         oov = 0
         if (ids == UNK).any():  # texts such as the Penn Treebank say <unk> themselves; that token is known
-            oov = sum(sum(self.vocab.unknown_tokens(piece).values()) for piece in self.vocab.whole(pieces))
+            oov = sum(sum(self.vocab.unknown_tokens(piece).values()) for piece in self.vocab.whole_tokens(pieces))
         mean = -float(logp.mean())
         bits = mean / float(np.log(2))
         return Evaluation(float(np.exp(mean)), tokens, oov, bits, bits * tokens / characters, impossible)

@@ -81,13 +81,13 @@ class Vocab:
         """Ids of a text, int32; what is not in the vocabulary is <unk>."""
         return self._encoder(text)
 
-    def whole(self, pieces: Iterable[str]) -> Iterable[str]:
+    def whole_tokens(self, pieces: Iterable[str]) -> Iterable[str]:
         """Pieces that cut no token."""
         return pieces if isinstance(self.tokenizer, Characters) else whole_words(pieces)
 
     def encode_pieces(self, pieces: Iterable[str]) -> Iterator[Ids]:
         """Ids of a text that comes in pieces, piece by piece; no word is cut."""
-        return map(self._encoder, self.whole(pieces))
+        return map(self._encoder, self.whole_tokens(pieces))
 
     def encode_corpus(self, corpus: Corpus) -> Ids:
         found = list(self.encode_pieces(corpus.pieces()))
