@@ -27,6 +27,8 @@ from tests.support import DOUBLE
         ({"init": None}, "unknown initialisation None"),
         ({"init": "xavier"}, "unknown initialisation 'xavier'"),
         ({"bptt": "half"}, "bptt 'half'"),
+        ({"connections": "sum"}, r"connections must be a Connections\(…\) of recur.layers, got 'sum'"),
+        ({"depth": 2}, r"depth must be a Depth\(…\)"),
         ({"cell": "gru2014", "dropout": Dropout(state=0.5)}, "multiplies its state inside the step"),
         ({"cell": "mingru", "dropout": Dropout(weights=0.5)}, "MinGRU has no product with W"),
         ({"cell": "indrnn", "dropout": Dropout(state=0.5)}, "IndRNN has no product with W"),

@@ -82,6 +82,9 @@ class Recurrent(nn.Module):
         self.input_size, self.hidden_size = whole("input_size", input_size, 1), whole("hidden_size", hidden_size, 1)
         self.layers, self.direction, self.bias = whole("layers", layers, 1), check_direction(direction), bias
         self.dropout, self.connections, self.depth, self.init = Dropout.of(dropout), connections, depth, Init.of(init)
+        for name, given, kind in (("connections", connections, Connections), ("depth", depth, Depth)):
+            if not isinstance(given, kind):
+                raise OptionError(f"{name} must be a {kind.__name__}(…) of recur.layers, got {given!r}")
         self.bptt, self.backend = BPTT.parse(bptt), backend
         check_backend(backend)
         self.cell = check_cell(make_cell(cell))
