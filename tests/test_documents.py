@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import re
 import runpy
+import shlex
+import subprocess
+import sys
 import tempfile
+import tomllib
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recur.cells import Cell
+from recur.cli.app import run
 from recur.layers import Init, Recurrent
 
 ROOT = Path(__file__).parent.parent
@@ -54,3 +60,85 @@ def test_the_worked_example_of_contributing_is_a_cell() -> None:
     cell = namespace["UGRNN"]()
     assert isinstance(cell, Cell)
     Recurrent(cell, 3, 4, init=Init(forget_bias=1.0))
+
+
+# The shell of the README ------------------------------------------------------------------------------------------
+
+
+def shell_lines() -> list[str]:
+    lines = [line.partition("  #")[0].strip() for block in blocks("README.md", "sh") for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+def shortened(words: list[str]) -> list[str]:
+    """The same command with a smaller budget and network, where it trains."""
+    if words[0] not in ("train", "resume") or "--help" in words:
+        return words
+    for flag in ("--minutes", "--epochs"):
+        if flag in words:
+            del words[words.index(flag) : words.index(flag) + 2]
+    return [*words, "--steps", "2", *(["--hidden", "8", "--threads", "1"] if words[0] == "train" else [])]
+
+
+def write_files(here: Path) -> None:
+    (here / "book.txt").write_text("The network reads a word, and the word is kept. A state keeps the word.\n" * 60)
+    (here / "test.txt").write_text("The network keeps a word.\n" * 5)
+    (here / "words.txt").write_text("abc\nbca\n")
+    (here / "pairs.tsv").write_text("".join(f"a{k}bc\tc b {k % 7} a\n" for k in range(100)))
+    (here / "names.tsv").write_text("".join(f"{('Greek', 'Irish')[k % 2]}\tNabc{k}\n" for k in range(100)))
+    (here / "tagged.conll").write_text("".join(f"the\tDT\nw{k}\tNN\n\n" for k in range(60)))
+    (here / "trees.txt").write_text("".join(f"({k % 3} (1 a) ({k % 2} b))\n" for k in range(60)))
+    rows = [f"{1949 + k // 12}-{k % 12 + 1:02},{100 + k + (k % 12) ** 2}\n" for k in range(96)]
+    (here / "airline.csv").write_text("Month,Passengers\n" + "".join(rows))
+
+
+def test_every_shell_line_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_files(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    ran = []
+    for line in shell_lines():
+        command = line.rpartition("&& ")[2]
+        if not command.startswith(".venv/bin/recur ") or command.startswith(".venv/bin/recur studio"):
+            continue
+        words = shortened(shlex.split(command)[1:])
+        assert run(words) == 0, (line, capsys.readouterr().err)
+        ran.append(words[0])
+    assert {"train", "resume", "sample", "predict", "eval", "xray", "lab", "stats", "ngram", "doctor"} <= set(ran)
+    for name in ("report.html", "airline.png", "zipf.png", "vanishing.png"):
+        assert (tmp_path / name).stat().st_size > 1000, name
+
+
+def test_the_other_shell_lines_of_the_readme_are_known() -> None:
+    """Those that install are run by .ci/run, or by whoever reads them; their extras exist."""
+    others = [line for line in shell_lines() if not line.startswith(".venv/bin/recur")]
+    assert len(others) == 2
+    assert all(
+        line.startswith("python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt -e ") for line in others
+    )
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for line in others:
+        (extras,) = re.findall(r"\[([\w,]+)\]", line)
+        assert set(extras.split(",")) <= set(project["optional-dependencies"])
+    # What the first screen uses is installed by the first command.
+    needed = {"matplotlib": "plot", "starlette": "studio", "uvicorn": "studio"}
+    (first,) = re.findall(r"\[([\w,]+)\]", others[0])
+    assert set(needed.values()) == set(first.split(","))
+
+
+def test_the_studio_line_of_the_readme_serves(tmp_path: Path) -> None:
+    (line,) = [line for line in shell_lines() if "recur studio" in line]
+    (tmp_path / "runs").mkdir()
+    words = [sys.executable, "-m", "recur", *shlex.split(line)[1:], "--port", "0"]
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        address = re.search(r"http://\S+/", process.stdout.readline())
+        assert address is not None
+        with urllib.request.urlopen(address[0], timeout=20) as answer:
+            assert answer.status == 200
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+        process.stdout.close()  # type: ignore[union-attr]
