@@ -209,7 +209,7 @@ class Recurrent(nn.Module):
         return Stream(self, rows, state)
 
     def _check(self, x: Tensor, state: Sequence[GivenState] | None) -> None:
-        who, n = type(self.cell).__name__, len(list(self.suffixes()))
+        who, n = type(self.cell).__name__, self.layers * len(SUFFIXES[self.direction])
         if not isinstance(x, Tensor) or x.dim() != 3 or x.shape[-1] != self.input_size:
             got: object = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
             hint = "; add a time axis with x[:, None]" if isinstance(x, Tensor) and x.dim() == 2 else ""
