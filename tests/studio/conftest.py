@@ -1,4 +1,4 @@
-"""A folder of runs, two trained and one damaged, and a server over it."""
+"""Folders of runs, and a server over one: two language models and a damaged run; a run of every task."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from recur.cli.app import run
+from recur.tasks import task_names
 
 pytest.importorskip("starlette", reason="the studio needs starlette: pip install 'recur[studio]'")
 uvicorn = pytest.importorskip("uvicorn", reason="the studio needs uvicorn: pip install 'recur[studio]'")
@@ -32,6 +33,41 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder.parent / "secret").mkdir()
     (folder.parent / "secret" / "config.toml").write_text("hidden = 3\n")
     return folder
+
+
+EXAMPLES = {
+    "classify.tsv": "".join(f"{kind}\ta {kind} film {n}\n" for n in range(20) for kind in ("good", "bad")),
+    "pairs.tsv": "".join(f"{n} and {n + 1}\t{n + 1} {n}\n" for n in range(40)),
+    "tags.conll": "the DET\nnetwork NOUN\nreads VERB\n\na DET\nword NOUN\nstays VERB\n\n" * 10,
+    "trees.txt": "(3 (2 a) (4 (2 good) (3 film)))\n(1 (2 a) (0 (1 bad) (2 film)))\n" * 10,
+    "series.csv": "month,value\n"
+    + "".join(f"{2000 + n // 12}-{n % 12 + 1:02d},{10 + n % 12 + n**0.5:.2f}\n" for n in range(120)),
+}
+TASKS = {
+    "adding": ["--length", "5"],
+    "classify": ["classify.tsv"],
+    "conditional": ["classify.tsv"],
+    "copy": ["--length", "3"],
+    "forecast": ["series.csv"],
+    "language": ["classify.tsv"],
+    "seq2seq": ["pairs.tsv"],
+    "tag": ["tags.conll"],
+    "tree": ["trees.txt"],
+}
+"""What `recur train` is given for each."""
+
+
+@pytest.fixture(scope="session")
+def every_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of each task, named after it."""
+    folder = tmp_path_factory.mktemp("tasks")
+    for name, content in EXAMPLES.items():
+        (folder / name).write_text(content)
+    for task in task_names():
+        given = [str(folder / part) if part in EXAMPLES else part for part in TASKS[task]]
+        options = ["--hidden", "8", "--steps", "4", "--threads", "1", "-q", "--out", str(folder / "runs" / task)]
+        assert run(["train", *given, "--task", task, *options]) == 0
+    return folder / "runs"
 
 
 class Served:

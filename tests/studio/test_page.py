@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from recur.studio.app import make_app
+from recur.tasks import task_names
 from tests.studio.conftest import SMALL, Served
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright")
@@ -18,7 +20,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
 
 SCREENSHOTS = Path(__file__).parent.parent.parent / "screenshots"
-VIEWS = ("runs", "write", "see", "gradients", "unfold")
+VIEWS = ("runs", "generate", "activations", "gradients", "unfold")
 SIZES = {"wide": (1280, 800), "phone": (390, 844)}
 
 
@@ -47,14 +49,14 @@ class Visit:
         self.served, self.errors, self.elsewhere = served, [], []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
-        self.page.on("request", self._asked)
-        self.page.on("response", self._answered)
+        self.page.on("request", self._requested)
+        self.page.on("response", self._responded)
 
-    def _asked(self, request: Any) -> None:
+    def _requested(self, request: Any) -> None:
         if not request.url.startswith((self.served.address, "data:", "about:")):
             self.elsewhere.append(request.url)
 
-    def _answered(self, response: Any) -> None:
+    def _responded(self, response: Any) -> None:
         if response.status >= 400:
             self.errors.append(f"{response.url} with {response.request.post_data!r} is refused")
 
@@ -79,8 +81,8 @@ def visit(browser: Any, served: Served) -> Iterator[Visit]:
 
 READY = {
     "runs": "tr[data-run] >> nth=1",
-    "write": "#bars button >> nth=3",
-    "see": "#coloured span >> nth=20",
+    "generate": "#bars button >> nth=3",
+    "activations": "#coloured span >> nth=20",
     "gradients": "#heat .cell >> nth=20",
     "unfold": "#unrolled rect >> nth=3",
 }
@@ -106,7 +108,7 @@ def test_every_view_opens(browser: Any, served: Served, size: str, theme: str, l
 
 
 def test_typing_shows_what_comes_next_and_a_branch_is_taken(visit: Visit) -> None:
-    page = visit.open("write")
+    page = visit.open("generate")
     area = page.locator("textarea")
     area.fill("")
     area.type("the netw")
@@ -119,17 +121,17 @@ def test_typing_shows_what_comes_next_and_a_branch_is_taken(visit: Visit) -> Non
 
 
 def test_text_streams_into_the_page(visit: Visit) -> None:
-    page = visit.open("write")
-    page.wait_for_selector(READY["write"])
+    page = visit.open("generate")
+    page.wait_for_selector(READY["generate"])
     area = page.locator("textarea")
     area.fill("the ")
-    page.get_by_role("button", name="write on").click()
+    page.get_by_role("button", name="generate").click()
     page.wait_for_function("document.querySelector('textarea').value.length > 150")
-    page.get_by_role("button", name="write on").wait_for()
+    page.get_by_role("button", name="generate").wait_for()
 
 
 def test_a_span_is_dragged_over_and_similar_places_are_found(visit: Visit) -> None:
-    page = visit.open("see")
+    page = visit.open("activations")
     page.locator("textarea").fill("the network keeps a word\n" * 4)
     page.wait_for_function("document.querySelectorAll('#coloured span').length === 100")
     first, last = (
@@ -140,16 +142,16 @@ def test_a_span_is_dragged_over_and_similar_places_are_found(visit: Visit) -> No
     page.mouse.down()
     page.mouse.move(last["x"] + 2, last["y"] + 8, steps=4)
     page.mouse.up()
-    page.wait_for_selector("#coloured .like")
-    assert page.locator("#alike li code").count() >= 1
+    page.wait_for_selector("#coloured .similar")
+    assert page.locator("#similar li code").count() >= 1
     assert page.locator("#coloured .span").count() == 7
-    assert page.locator("#coloured .like").count() >= 7
-    page.screenshot(path=SCREENSHOTS / "see-span.png")
+    assert page.locator("#coloured .similar").count() >= 7
+    page.screenshot(path=SCREENSHOTS / "activations-span.png")
 
 
 def test_the_keyboard_is_enough(visit: Visit) -> None:
-    page = visit.open("see")
-    page.wait_for_selector(READY["see"])
+    page = visit.open("activations")
+    page.wait_for_selector(READY["activations"])
     for _ in range(40):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.id") == "coloured":
@@ -161,7 +163,7 @@ def test_the_keyboard_is_enough(visit: Visit) -> None:
     for _ in range(4):
         page.keyboard.press("Shift+ArrowRight")
     page.keyboard.press("Enter")
-    page.wait_for_selector("#coloured .like")
+    page.wait_for_selector("#coloured .similar")
     assert page.locator("#coloured .span").count() == 5
     reached = set()
     page = visit.open("runs")
@@ -169,7 +171,7 @@ def test_the_keyboard_is_enough(visit: Visit) -> None:
     for _ in range(20):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.getAttribute('href') ?? document.activeElement.id"))
-    assert {"#/write/lstm", "#/unfold/lstm", "language", "theme"} <= reached
+    assert {"#/generate/lstm", "#/unfold/lstm", "language", "theme"} <= reached
 
 
 def test_the_truncation_slider_cuts_the_heat_map(visit: Visit) -> None:
@@ -198,6 +200,33 @@ def test_patterns_are_drawn(visit: Visit) -> None:
     assert "24" in page.inner_text("#unrolled"), "shapes are written beside"
 
 
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_runs_of_every_task_are_shown(browser: Any, every_task: Path, language: str) -> None:
+    server = Served(make_app(every_task))
+    visit = Visit(browser, server, "wide", "light", language, bypass_csp=True)
+    page = visit.open("runs", "")
+    page.wait_for_selector("tr[data-run]")
+    assert page.locator("tr[data-run]").count() == len(task_names())
+    for box in page.locator("tr[data-run] input").all():
+        box.check()
+    label = {"en": "validation word error rate", "zh": "验证词错误率"}[language]
+    assert label in page.inner_text('tr[data-run="seq2seq"]')
+    page.wait_for_function("[...document.querySelectorAll('select option')].some((o) => o.value === 'valid_mase')")
+    for metric, run in (("valid_mase", "forecast"), ("valid_mse", "adding"), ("valid_word_error_rate", "seq2seq")):
+        page.select_option("select", metric)
+        page.wait_for_function(f"document.querySelector('.legend')?.textContent === '{run}'")
+        assert page.locator("svg.chart line[stroke-dasharray]").count() == 1, "its baseline"
+    page.screenshot(path=SCREENSHOTS / f"runs-tasks-{language}.png", full_page=True)
+    page = visit.open("gradients", "adding")
+    expected = {"en": "adding is a run of the task adding; this view reads", "zh": "adding 是任务 adding 的训练"}
+    assert expected[language] in page.inner_text("main .empty")
+    page.screenshot(path=SCREENSHOTS / f"other-task-{language}.png", full_page=True)
+    page.select_option("select", "language")
+    page.wait_for_selector(READY["gradients"])
+    visit.close()
+    server.stop()
+
+
 def test_language_and_theme_are_switched_and_kept(visit: Visit) -> None:
     page = visit.open("runs")
     page.click("#language")
@@ -217,7 +246,7 @@ def test_a_run_that_trains_meanwhile_appears_live(visit: Visit, runs: Path) -> N
     training = subprocess.Popen([*command, "--out", str(runs / "meanwhile")], stderr=subprocess.DEVNULL)
     try:
         page.wait_for_selector('tr[data-run="meanwhile"] .live', timeout=30_000)
-        step = "Number(document.querySelector('tr[data-run=\"meanwhile\"]').cells[4].textContent.replace(/\\D/g, ''))"
+        step = "Number(document.querySelector('tr[data-run=\"meanwhile\"] .step').textContent.replace(/\\D/g, ''))"
         page.wait_for_function(f"{step} > 0", timeout=30_000)
         before = page.evaluate(step)
         page.wait_for_function(f"{step} > {before}", timeout=30_000)

@@ -19,12 +19,14 @@ import pytest
 import torch
 
 from recur.cli.app import run
+from recur.run import Run
 from recur.studio.app import BODY, make_app
-from recur.studio.folder import Folder, Opened
+from recur.studio.folder import Folder
 from recur.studio.guard import Guard
-from recur.studio.views import write
+from recur.studio.loaded import LoadedModel
+from recur.studio.views import generate
+from recur.tasks import open_predictor, task_class, task_names
 from recur.text import EOS
-from recur.use import load
 from tests.studio.conftest import Served
 
 httpx = pytest.importorskip("httpx")
@@ -55,23 +57,50 @@ def ask(client: Any, path: str, **body: Any) -> Any:
 # What it answers -----------------------------------------------------------------------------------------
 
 
-def test_runs_are_listed_with_the_ngram_to_beat(client: Any) -> None:
+def test_runs_are_listed_with_their_baseline(client: Any) -> None:
     found = {entry["name"]: entry for entry in client.get("/api/runs").json()["runs"]}
     assert set(found) == {"lstm", "gru", "damaged"}
-    assert "cannot be used" in found["damaged"]["broken"]
-    assert found["lstm"]["layers"] == 2
+    assert "another version" in found["damaged"]["error"]
+    assert found["lstm"]["options"]["layers"] == 2
+    assert (found["lstm"]["task"], found["lstm"]["metric"]) == ("language", "valid_perplexity")
     assert found["lstm"]["best"] > 1
-    assert found["lstm"]["baseline"] > 1
+    assert found["lstm"]["baseline"]["name"].endswith("-gram")
+    assert found["lstm"]["baseline"]["value"] > 1
     assert not found["lstm"]["live"], "it is finished"
     curves = client.get("/api/runs/lstm").json()
-    assert curves["curves"]["step"][-1] == 120
+    assert curves["steps"][-1] == 120
+    assert min(curves["curves"]["valid_perplexity"]) == found["lstm"]["best"]
     assert curves["samples"][-1]["step"] == 120
     assert len(curves["samples"][-1]["text"]) > 50
 
 
+def test_a_run_of_every_task_is_listed_with_its_own_metric(every_task: Path) -> None:
+    with client_of(make_app(every_task)) as client:
+        found = {entry["name"]: entry for entry in client.get("/api/runs").json()["runs"]}
+        assert set(found) == set(task_names())
+        for task, entry in found.items():
+            assert "error" not in entry
+            assert entry["task"] == task
+            assert entry["metric"] == task_class(task).curve
+            run = Run.open(every_task / task)
+            assert entry["best"] == pytest.approx(min(line[entry["metric"]] for line in run.metrics()))
+            kept = run.read_json("baseline.json")
+            assert entry["baseline"] == (kept and {"name": kept["name"], "value": kept["value"]})
+            curves = client.get(f"/api/runs/{task}").json()
+            assert len(curves["curves"][entry["metric"]]) == len(curves["steps"]) > 0
+        assert found["tree"]["architecture"] == "tree-lstm"
+        assert "layers" not in found["tree"]["options"], "only what the task has"
+        assert "valid_perplexity" not in client.get("/api/runs/adding").json()["curves"]
+        for view in ("next", "activations", "gradients", "unfold", "generate"):
+            answer = client.post(f"/api/runs/adding/{view}", json={"text": "a"})
+            assert answer.status_code == 400
+            expected = "adding is a run of the task adding; this view reads runs of the task language"
+            assert answer.json()["error"] == expected
+
+
 def test_next_tokens_are_the_models(client: Any, runs: Path) -> None:
     found = ask(client, "gru/next", text="the netw", temperature=1.0)
-    model = load(runs / "gru")
+    model = open_predictor([runs / "gru"], "cpu")
     state: Any = None
     for token in "\nthe netw":
         chances, state = model.step(token, state)
@@ -84,38 +113,43 @@ def test_next_tokens_are_the_models(client: Any, runs: Path) -> None:
 
 
 def test_what_was_read_is_not_read_again_and_gives_the_same(runs: Path) -> None:
-    opened, fresh = Opened(runs / "gru"), Opened(runs / "gru")
-    ids = [int(k) for k in opened.language.vocab.encode(TEXT)]
+    model, fresh = (LoadedModel(Run.open(runs / "gru")) for _ in range(2))
+    ids = [int(k) for k in model.language.vocab.encode(TEXT)]
     for end in range(1, len(ids) + 1):
-        typed = opened.logits(ids[:end])
+        typed = model.logits(ids[:end])
     assert torch.allclose(typed, fresh.logits(ids), atol=1e-4)
 
 
 def test_text_streams_and_the_same_seed_gives_the_same(client: Any) -> None:
-    with client.stream("POST", "/api/runs/lstm/write", json={"text": "the ", "length": 60, "seed": 3}) as answer:
+    with client.stream("POST", "/api/runs/lstm/generate", json={"text": "the ", "length": 60, "seed": 3}) as answer:
         pieces = list(answer.iter_text())
     assert len(pieces) > 5, "it comes in pieces"
-    again = client.post("/api/runs/lstm/write", json={"text": "the ", "length": 60, "seed": 3}).text
+    again = client.post("/api/runs/lstm/generate", json={"text": "the ", "length": 60, "seed": 3}).text
     assert "".join(pieces) == again
     assert len(again) == 60
 
 
-def test_what_stands_for_an_end_is_not_written_into_the_text(runs: Path) -> None:
+def test_special_tokens_are_not_generated_as_text(runs: Path) -> None:
     """The page sends back what it was given, and a character model knows no such characters."""
-    opened = Opened(runs / "gru")
-    opened.language.model.bias.data[EOS] = 30.0
-    assert "".join(write(opened, {"text": "the ", "length": 9, "seed": 0})) == ""
+    model = LoadedModel(Run.open(runs / "gru"))
+    model.language.model.bias.data[EOS] = 30.0
+    assert "".join(generate(model, {"text": "the ", "length": 9, "seed": 0})) == ""
 
 
 def test_views_look_into_the_model(client: Any) -> None:
-    seen = ask(client, "lstm/see", text=TEXT, layer=1, what="gate f", unit=3)
-    assert len(seen["values"]) == len(seen["tokens"]) == len(TEXT)
-    assert all(0 <= v <= 1 for v in seen["values"])
-    assert seen["what"] == ["state h", "state c", "gate i", "gate f", "gate g", "gate o"]
-    spans = ask(client, "lstm/alike", text=TEXT * 3, begin=47, end=55)["spans"]
-    assert spans[0]["likeness"] > 0.9
+    found = ask(client, "lstm/activations", text=TEXT, layer=1, signal="gate f", unit=3)
+    assert len(found["values"]) == len(found["tokens"]) == len(TEXT)
+    assert all(0 <= v <= 1 for v in found["values"])
+    assert found["signals"] == ["state h", "state c", "gate i", "gate f", "gate g", "gate o"]
+    spans = ask(client, "lstm/similar", text=TEXT * 3, begin=47, end=55)["spans"]
+    assert spans[0]["similarity"] > 0.9
     shape = ask(client, "lstm/unfold")
-    assert (shape["hidden"], shape["layers"], shape["states"]) == (24, 2, ["h", "c"])
+    assert (shape["H"], shape["layers"], shape["states"]) == (24, 2, ["h", "c"])
+    letters = {weight["name"]: weight["letter"] for weight in shape["weights"]}
+    assert letters["recurrent.weight_ih_l0"] == "U"
+    assert letters["recurrent.weight_hh_l1"] == "W"
+    assert letters["output"] == "V"
+    assert letters["bias"] == ""
 
 
 def test_truncation_cuts_the_heat_map_at_its_window(client: Any) -> None:
@@ -157,7 +191,9 @@ def test_only_the_pages_files_are_served(client: Any, path: str) -> None:
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "", "10.0.0.1"])
 def test_other_hosts_are_refused(client: Any, host: str) -> None:
-    assert client.get("/api/runs", headers={"Host": host}).status_code == 400
+    answer = client.get("/api/runs", headers={"Host": host})
+    assert answer.status_code == 400
+    assert "unknown Host header" in answer.json()["error"]
     assert client.get("/api/runs", headers={"Host": "localhost:1"}).status_code == 200
 
 
@@ -173,12 +209,12 @@ def test_large_and_odd_bodies_are_refused(client: Any) -> None:
     assert client.post("/api/runs/gru/next", content=b"x" * (BODY + 1), headers=headers).status_code == 413
     for body in (b"[1]", b"{", b"[" * 50_000, b"\xff"):
         assert client.post("/api/runs/gru/next", content=body, headers=headers).status_code == 400
-    for asked in ({"text": "the " * 2000}, {"text": 3}, {"temperature": 0}, {"temperature": "hot"}, {"text": "龘"}):
-        answer = client.post("/api/runs/gru/next", json=asked)
+    for request in ({"text": "the " * 2000}, {"text": 3}, {"temperature": 0}, {"temperature": "hot"}, {"text": "龘"}):
+        answer = client.post("/api/runs/gru/next", json=request)
         assert answer.status_code == 400
         assert answer.json()["error"]
-    assert client.post("/api/runs/gru/write", json={"length": 10**6}).status_code == 400
-    assert client.post("/api/runs/gru/see", json={"text": TEXT, "unit": 999}).status_code == 400
+    assert client.post("/api/runs/gru/generate", json={"length": 10**6}).status_code == 400
+    assert client.post("/api/runs/gru/activations", json={"text": TEXT, "unit": 999}).status_code == 400
     assert client.post("/api/runs/gru/nothing", json={}).status_code == 404
 
 
@@ -194,7 +230,7 @@ def test_nothing_from_elsewhere_may_be_loaded(client: Any) -> None:
 
 
 @pytest.mark.parametrize("damage", ["weights", "vocabulary", "metrics"])
-def test_a_damaged_run_is_said_and_the_others_go_on(runs: Path, tmp_path: Path, damage: str) -> None:
+def test_a_damaged_run_is_named_and_the_others_still_work(runs: Path, tmp_path: Path, damage: str) -> None:
     for name in ("gru", "lstm"):
         shutil.copytree(runs / name, tmp_path / name)
     file = {"weights": "model.safetensors", "vocabulary": "vocab.json", "metrics": "metrics.jsonl"}[damage]
@@ -215,7 +251,7 @@ def test_a_cell_from_a_file_is_not_run_unless_allowed(runs: Path, tmp_path: Path
     config.write_text(config.read_text().replace('cell = "gru"', f'cell = "{tmp_path}/mine.py:Mine"'))
     with client_of(make_app(tmp_path)) as client:
         answer = client.post("/api/runs/gru/next", json={"text": "a"})
-    assert answer.status_code == 404
+    assert answer.status_code == 400
     assert "--own-cells" in answer.json()["error"]
     assert not mark.exists()
     with client_of(make_app(tmp_path, own_cells=True)) as client:
@@ -264,11 +300,11 @@ def test_the_command_serves_and_ends(runs: Path, capsys: pytest.CaptureFixture[s
 def test_fifty_clients_stream_at_once(served: Served) -> None:
     def stream(seed: int) -> str:
         body = {"text": "the ", "length": 40, "seed": seed}
-        return str(httpx.post(f"{served.address}/api/runs/gru/write", json=body, timeout=120).text)
+        return str(httpx.post(f"{served.address}/api/runs/gru/generate", json=body, timeout=120).text)
 
     with concurrent.futures.ThreadPoolExecutor(50) as pool:
         texts = list(pool.map(stream, range(50)))
-    assert all(len(text) >= 35 for text in texts), "but for what stands for an end"
+    assert all(len(text) >= 35 for text in texts), "but for special tokens"
     assert len(set(texts)) > 10
 
 
@@ -278,19 +314,19 @@ def test_one_run_does_not_block_another(served: Served, monkeypatch: pytest.Monk
 
     entered, release = threading.Event(), threading.Event()
 
-    def slow(opened: Any, asked: Any) -> Any:
-        if opened.language.run.path.name == "lstm":
+    def slow(model: LoadedModel, request: Any) -> Any:
+        if model.language.run.path.name == "lstm":
             entered.set()
             release.wait(60)
         return {"done": True}
 
-    monkeypatch.setitem(views.VIEWS, "see", slow)
+    monkeypatch.setitem(views.VIEWS, "activations", slow)
     with concurrent.futures.ThreadPoolExecutor(60) as pool:
         url = f"{served.address}/api/runs"
-        waiting = [pool.submit(httpx.post, f"{url}/lstm/see", json={}, timeout=120) for _ in range(55)]
+        waiting = [pool.submit(httpx.post, f"{url}/lstm/activations", json={}, timeout=120) for _ in range(55)]
         assert entered.wait(30)
         begun = time.monotonic()
-        assert httpx.post(f"{url}/gru/see", json={}, timeout=20).json() == {"done": True}
+        assert httpx.post(f"{url}/gru/activations", json={}, timeout=20).json() == {"done": True}
         assert httpx.post(f"{url}/gru/next", json={"text": "the"}, timeout=20).status_code == 200
         assert time.monotonic() - begun < 15
         assert not any(future.done() for future in waiting)

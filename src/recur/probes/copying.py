@@ -10,7 +10,7 @@ from recur.errors import OptionError
 from recur.probes.finding import Finding, Level, Measurement
 from recur.probes.subject import Subject
 from recur.tasks.language.data import corpora, first_input
-from recur.text.tokens import Ids
+from recur.text import Ids
 
 ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 LONG = 16

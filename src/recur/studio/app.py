@@ -1,6 +1,6 @@
 """The server: the page's files, and JSON for its views.
 
-Models run in threads. What takes long for one run waits in that run's own line, so that others go on meanwhile.
+Models run in worker threads. Slow views of one run queue behind each other, so that other runs are not blocked.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import json
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import anyio
 from anyio import CapacityLimiter, to_thread
@@ -20,46 +19,52 @@ from starlette.responses import FileResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from recur.errors import RecurError, RunError, ShapeError
+from recur.errors import OptionError, RecurError, RunError
 from recur.studio.folder import Folder
 from recur.studio.guard import LOOPBACK, Guard
-from recur.studio.views import VIEWS, write
+from recur.studio.views import VIEWS, generate
+from recur.typedefs import JsonObject
 
 PAGE = Path(__file__).parent / "page"
 BODY = 64 * 1024
 """Bytes of a request, at most."""
 QUICK = "next"
-"""The view that needs no line of its own: one step of a model that nothing else changes."""
+"""The view that does not queue: one step of a model that nothing else changes."""
 
 
 class TooLargeError(RecurError):
-    """A request with more than is read."""
+    """A request body above the limit."""
 
 
-def make_app(folder: Path, token: str | None = None, hosts: tuple[str, ...] = LOOPBACK, own_cells: bool = False) -> Any:
+def make_app(
+    folder: Path, token: str | None = None, hosts: tuple[str, ...] = LOOPBACK, own_cells: bool = False
+) -> Guard:
     """The studio over a folder of runs, as an ASGI application."""
     studio = Studio(Folder(folder, own_cells))
     routes = [
         Route("/", studio.page),
         Route("/api/runs", studio.runs),
         Route("/api/runs/{name}", studio.curves),
-        Route("/api/runs/{name}/write", studio.write, methods=["POST"]),
+        Route("/api/runs/{name}/generate", studio.generate, methods=["POST"]),
         Route("/api/runs/{name}/{view}", studio.view, methods=["POST"]),
         Mount("/page", StaticFiles(directory=PAGE)),
     ]
-    app = Starlette(routes=routes, exception_handlers={RecurError: refused})
+    app = Starlette(routes=routes, exception_handlers={RecurError: error_response})
     return Guard(app, hosts, token)
 
 
-def refused(request: Request, error: Exception) -> Response:
+def error_response(request: Request, error: Exception) -> Response:
     status = 413 if isinstance(error, TooLargeError) else 404 if isinstance(error, RunError) else 400
     return JSONResponse({"error": " ".join(str(error).split())}, status)
 
 
 class Studio:
+    """The handlers of the routes."""
+
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
-        self.lines: defaultdict[str, CapacityLimiter] = defaultdict(lambda: CapacityLimiter(1))
+        self.limiters: defaultdict[str, CapacityLimiter] = defaultdict(lambda: CapacityLimiter(1))
+        """One at a time for each run."""
 
     async def page(self, request: Request) -> Response:
         return FileResponse(PAGE / "index.html")
@@ -73,20 +78,20 @@ class Studio:
     async def view(self, request: Request) -> Response:
         name, view = request.path_params["name"], request.path_params["view"]
         if view not in VIEWS:
-            raise RunError(f"there is no view {view!r}")
-        asked = await read_json(request)
+            raise RunError(f"unknown view {view!r}")
+        body = await read_json(request)
 
-        def look() -> dict[str, Any]:
-            return VIEWS[view](self.folder.open(name), asked)
+        def compute() -> JsonObject:
+            return VIEWS[view](self.folder.open(name), body)
 
-        self.folder.at(name)  # before a line is made for it
-        line = None if view == QUICK else self.lines[name]
-        return JSONResponse(await to_thread.run_sync(look, limiter=line))
+        self.folder.path_of(name)  # before a limiter is made for it
+        limiter = None if view == QUICK else self.limiters[name]
+        return JSONResponse(await to_thread.run_sync(compute, limiter=limiter))
 
-    async def write(self, request: Request) -> Response:
-        asked = await read_json(request)
+    async def generate(self, request: Request) -> Response:
+        body = await read_json(request)
         name = request.path_params["name"]
-        pieces = await to_thread.run_sync(lambda: write(self.folder.open(name), asked))
+        pieces = await to_thread.run_sync(lambda: generate(self.folder.open(name), body))
 
         async def stream() -> AsyncIterator[str]:
             async for piece in iterate_in_threadpool(pieces):
@@ -96,19 +101,19 @@ class Studio:
         return StreamingResponse(stream(), media_type="text/plain; charset=utf-8")
 
 
-async def read_json(request: Request) -> dict[str, Any]:
-    """The body, if it is small enough and an object."""
+async def read_json(request: Request) -> JsonObject:
+    """The body of a request, if it is small enough and a JSON object."""
     if request.headers.get("content-type", "").partition(";")[0] != "application/json":
-        raise ShapeError("a request's body is application/json")
+        raise OptionError("Content-Type must be application/json")
     body = b""
     async for chunk in request.stream():
         body += chunk
         if len(body) > BODY:
-            raise TooLargeError(f"a request may have {BODY:,} bytes")
+            raise TooLargeError(f"request body too large: at most {BODY:,} bytes")
     try:
-        asked = json.loads(body or b"{}")
+        content = json.loads(body or b"{}")
     except (ValueError, RecursionError):
-        asked = None
-    if not isinstance(asked, dict):
-        raise ShapeError("a request's body is one JSON object")
-    return asked
+        content = None
+    if not isinstance(content, dict):
+        raise OptionError("the request body must be a JSON object")
+    return content

@@ -15,7 +15,8 @@ function fill(node, attributes, children) {
 }
 
 export const el = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
-export const svg = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+export const svg = (tag, attributes = {}, ...children) =>
+  fill(document.createElementNS(SVG, tag), attributes, children);
 
 export function notice(message) {
   const place = document.getElementById("notice");
@@ -24,23 +25,24 @@ export function notice(message) {
   if (message) notice.timer = setTimeout(() => { place.textContent = ""; }, 6000);
 }
 
-export async function ask(path, body, signal) {
+export async function post(path, body, signal) {
   const options = body === undefined ? { signal } : {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal,
   };
   const response = await fetch(path, options);
   if (response.ok) return response;
-  const said = await response.json().catch(() => ({ error: response.statusText }));
-  throw new Error(said.error);
+  const { error } = await response.json().catch(() => ({ error: response.statusText }));
+  throw new Error(error);
 }
 
-export const askJson = async (...request) => (await ask(...request)).json();
+// Without a body it is a GET.
+export const fetchJson = async (...request) => (await post(...request)).json();
 export const runPath = (name, view = "") => `/api/runs/${encodeURIComponent(name)}${view ? `/${view}` : ""}`;
 
-// Something for a view to show before one has typed.
-export const example = async (name) => (await askJson(runPath(name, "example"), {})).text;
+// A text to start from.
+export const example = async (name) => (await fetchJson(runPath(name, "example"), {})).text;
 
-// The newest call wins: answers that come late are dropped, and failures are shown.
+// The newest call wins: late responses are dropped, and errors are shown.
 export function latest(work) {
   let running = null;
   return async (...given) => {
@@ -56,20 +58,28 @@ export function latest(work) {
 }
 
 export function slider(label, { min, max, step, value, show = String, oninput }) {
-  const shown = el("output", {}, show(value));
+  const output = el("output", {}, show(value));
   const input = el("input", { type: "range", min: String(min), max: String(max), step: String(step) });
   input.value = value;
-  input.addEventListener("input", () => { shown.textContent = show(Number(input.value)); oninput(Number(input.value)); });
-  return el("label", { class: "slider" }, el("span", {}, label), input, shown);
+  input.addEventListener("input", () => {
+    output.textContent = show(Number(input.value));
+    oninput(Number(input.value));
+  });
+  return el("label", { class: "slider" }, el("span", {}, label), input, output);
 }
 
 export function picker(label, options, value, onchange) {
-  const select = el("select", { onchange: () => onchange(select.value) },
-    options.map((o) => el("option", { value: String(o.value ?? o), selected: String(o.value ?? o) === String(value) }, o.label ?? o)));
+  const select = el("select", { onchange: () => onchange(select.value) }, options.map((option) => {
+    const own = String(option.value ?? option);
+    return el("option", { value: own, selected: own === String(value) }, option.label ?? option);
+  }));
   return el("label", {}, el("span", {}, label), select);
 }
 
+export const dot = (colour, label) =>
+  el("span", {}, el("span", { class: "dot", style: { background: colour } }), label);
+
 export const number = (value) => value === null || value === undefined ? "–"
   : value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(0)
-  : Math.abs(value) >= 1000 ? Math.round(value).toLocaleString() : value.toPrecision(4).replace(/\.?0+$/, "");
+  : Math.abs(value) >= 1000 ? Math.round(value).toLocaleString() : String(Number(value.toPrecision(4)));
 export const visible = (text) => text.replace(/\n/g, "⏎").replace(/ /g, "␣").replace(/\t/g, "⇥") || "∅";

@@ -1,56 +1,85 @@
-// Gradients: how far the last token's loss reaches back, with truncation to try, and how training clipped.
+// Gradients: how far the last token's loss flows back, with truncation to try, and how training clipped.
 
-import { askJson, el, example, latest, number, runPath, slider, visible } from "./dom.js";
+import { dot, el, example, fetchJson, latest, runPath, slider, visible } from "./dom.js";
 import { chart, COLOURS } from "./chart.js";
-import { t } from "./words.js";
+import { metricLabel, t } from "./words.js";
 
-const kept = { text: null, tau: 0 };
+const settings = { text: null, tau: 0 };
+const DECADES = 6;  // powers of ten that the heat map shows
 
 export function gradients(body, { name }) {
   const area = el("textarea", { "aria-label": t("text"), spellcheck: "false" });
-  area.value = kept.text ?? "";
-  const heat = el("div", { class: "heat", id: "heat" }), curve = el("div"), legend = el("div", { class: "legend" }), facts = el("div", { class: "scroll" }), control = el("div"), clips = el("div", { class: "card" });
-  let bound = 0;
+  area.value = settings.text ?? "";
+  const heat = el("div", { class: "heat", id: "heat" }), control = el("div"), curve = el("div");
+  const legend = el("div", { class: "legend" }), facts = el("div", { class: "scroll" });
+  const clips = el("div", { class: "card" });
+  let steps = 0;
 
-  const look = latest(async (signal) => {
-    kept.text = area.value;
-    const found = await askJson(runPath(name, "gradients"), { text: kept.text, tau: kept.tau }, signal).catch((error) => {
-      if (error.name === "AbortError" || !kept.tau) throw error;
-      kept.tau = 0;  // the text became shorter than the window
-      return askJson(runPath(name, "gradients"), { text: kept.text, tau: 0 }, signal);
+  const update = latest(async (signal) => {
+    settings.text = area.value;
+    const request = (tau) => fetchJson(runPath(name, "gradients"), { text: settings.text, tau }, signal);
+    const found = await request(settings.tau).catch((error) => {
+      if (error.name === "AbortError" || !settings.tau) throw error;
+      settings.tau = 0;  // the text became shorter than the window
+      return request(0);
     });
-    if (bound !== found.steps) {
-      bound = found.steps;
-      control.replaceChildren(slider(t("window"), { min: 0, max: bound - 1, step: 1, value: kept.tau, show: (v) => (v ? String(v) : t("full")), oninput: (v) => { kept.tau = v; look(); } }));
+    if (steps !== found.steps) {
+      steps = found.steps;
+      control.replaceChildren(slider(t("window"), { min: 0, max: steps - 1, step: 1, value: settings.tau,
+        show: (value) => String(value || t("full")), oninput: (value) => { settings.tau = value; update(); } }));
     }
-    draw(found);
+    for (const row of found.rows) row.name = row.name.replace("layer", t("layer"));
+    drawHeat(found);
+    drawCurves(found);
+    drawFacts(found.rows);
+    drawClips(found.clips);
   });
 
-  function draw(found) {
-    for (const row of found.rows) row.name = row.name.replace("layer", t("layer"));
-    const top = Math.max(...found.rows.flatMap((row) => row.norms), 1e-30);
-    const shade = (v) => (v > 0 ? Math.max(0, 1 + Math.log10(v / top) / 6) : 0);  // six powers of ten
-    heat.replaceChildren(...found.rows.map((row) => el("div", { class: "line" }, el("span", { class: "name" }, row.name),
-      row.norms.map((v, k) => el("span", { class: "cell", title: `${visible(found.tokens[k])}  ${v.toExponential(2)}`,
-        style: { background: v > 0 ? `rgba(var(--warm), ${(0.05 + 0.95 * shade(v)).toFixed(3)})` : "var(--soft)" } })))),
-    el("div", { class: "line", "aria-hidden": "true" }, el("span", { class: "name" }), found.tokens.map((token) => el("span", { class: "tok" }, visible(token)))));
+  function drawHeat({ rows, tokens }) {
+    const top = Math.max(...rows.flatMap((row) => row.norms), 1e-30);
+    const shade = (norm) => Math.max(0, 1 + Math.log10(norm / top) / DECADES);
+    const warm = (norm) => `rgba(var(--warm), ${(0.05 + 0.95 * shade(norm)).toFixed(3)})`;
+    const cell = (norm, k) => el("span", { class: "cell", style: { background: norm > 0 ? warm(norm) : "var(--soft)" },
+      title: `${visible(tokens[k])}  ${norm?.toExponential(2) ?? "∞"}` });
+    const line = (row) => el("div", { class: "line" }, el("span", { class: "name" }, row.name), row.norms.map(cell));
+    const labels = tokens.map((token) => el("span", { class: "token" }, visible(token)));
+    heat.replaceChildren(...rows.map(line),
+      el("div", { class: "line", "aria-hidden": "true" }, el("span", { class: "name" }), labels));
     heat.scrollLeft = heat.scrollWidth;  // the end, where the loss is
-    curve.replaceChildren(chart(found.rows.map((row, k) => ({ name: row.name, colour: COLOURS[k], points: row.norms.map((v, i) => [row.norms.length - 1 - i, v]) })),
-      { log: true, x: t("steps_back"), label: "‖∂L/∂s‖" }));
-    legend.replaceChildren(...found.rows.map((row, k) => el("span", {}, el("span", { class: "dot", style: { background: COLOURS[k] } }), row.name)), `${t("predicts")} ${visible(found.target)}`);
-    facts.replaceChildren(el("table", {}, el("thead", {}, el("tr", {}, el("th"), el("th", { class: "number" }, t("decay")), el("th", { class: "number" }, t("memory")))),
-      el("tbody", {}, found.rows.map((row) => el("tr", {}, el("td", {}, row.name), el("td", { class: "number" }, `× ${row.decay.toFixed(3)}`), el("td", { class: "number" }, row.memory === null ? t("beyond") : String(row.memory)))))));
-    const known = found.clips.filter((c) => c.step !== null && c.norm !== null && c.norm !== undefined);
-    clips.replaceChildren(el("h2", {}, t("clips")), ...(known.length ? [chart([
-      { name: t("share clipped"), colour: COLOURS[1], points: known.map((c) => [c.step, c.clipped]) },
-      { name: t("gradient norm"), colour: COLOURS[0], points: known.map((c) => [c.step, c.norm]) }], { x: t("step"), label: t("clips") }),
-    el("div", { class: "legend" }, el("span", {}, el("span", { class: "dot", style: { background: COLOURS[1] } }), t("share clipped")), el("span", {}, el("span", { class: "dot", style: { background: COLOURS[0] } }), t("gradient norm")))]
-      : [el("p", { class: "lead" }, t("no clips"))]));
   }
 
-  area.addEventListener("input", () => look());
-  body.append(el("div", { class: "card" }, control, heat), el("div", { class: "grid" },
-    el("div", { class: "card" }, curve, legend), el("div", { class: "stack" }, el("div", { class: "card" }, facts), el("div", { class: "card" }, el("h2", {}, t("text")), area), clips)));
-  if (kept.text === null) example(name).then((text) => { area.value ||= text.trim(); look(); }, look);
-  else look();
+  function drawCurves({ rows, target }) {
+    const series = rows.map(({ name: label, norms }, k) => ({ name: label, colour: COLOURS[k % COLOURS.length],
+      points: norms.map((norm, i) => [norms.length - 1 - i, norm]) }));
+    curve.replaceChildren(chart(series, { log: true, x: t("steps_back"), label: "‖∂L/∂s‖" }));
+    legend.replaceChildren(...series.map((one) => dot(one.colour, one.name)), `${t("predicts")} ${visible(target)}`);
+  }
+
+  function drawFacts(rows) {
+    const heads = ["", "decay", "memory"].map((key) => el("th", { class: "number" }, key && t(key)));
+    const line = (row) => el("tr", {}, el("td", {}, row.name),
+      el("td", { class: "number" }, row.decay === null ? "–" : `× ${row.decay.toFixed(3)}`),
+      el("td", { class: "number" }, row.memory === null ? t("beyond") : String(row.memory)));
+    facts.replaceChildren(el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows.map(line))));
+  }
+
+  function drawClips(entries) {
+    const known = entries.filter((entry) => entry.step !== null && entry.norm !== null);
+    clips.replaceChildren(el("h2", {}, t("clips")));
+    if (!known.length) {
+      clips.append(el("p", { class: "lead" }, t("no clips")));
+      return;
+    }
+    const series = [["clipped", "clipped", 1], ["norm", "grad_norm", 0]].map(([key, metric, k]) => ({
+      name: metricLabel(metric), colour: COLOURS[k], points: known.map((entry) => [entry.step, entry[key]]) }));
+    clips.append(chart(series, { x: t("step"), label: t("clips") }),
+      el("div", { class: "legend" }, series.map((one) => dot(one.colour, one.name))));
+  }
+
+  area.addEventListener("input", () => update());
+  const card = (...content) => el("div", { class: "card" }, ...content);
+  body.append(card(control, heat), el("div", { class: "grid" },
+    card(curve, legend), el("div", { class: "stack" }, card(facts), card(el("h2", {}, t("text")), area), clips)));
+  if (settings.text !== null) update();
+  else example(name).then((text) => { area.value ||= text.trim(); update(); }, update);
 }

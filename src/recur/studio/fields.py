@@ -1,0 +1,52 @@
+"""Fields of a request, checked, and numbers of a response."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from recur.decode import Choice
+from recur.errors import OptionError
+from recur.typedefs import JsonObject
+
+TEXT = 4000
+"""Characters of a text, at most."""
+
+LARGEST = 1e300
+
+Value = TypeVar("Value", int, float, str)
+
+
+def field(request: JsonObject, name: str, default: Value, low: float = 0, high: float = 1e9) -> Value:
+    """A field of the type of its default and within its bounds; the default where it is missing."""
+    kind = type(default)
+    value = request.get(name, default)
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind:
+        raise OptionError(f"{name} must be {kind.__name__}, got {type(value).__name__}")
+    if not isinstance(value, str) and not low <= value <= high:
+        raise OptionError(f"{name} must lie in {low:g} … {high:g}, got {value}")
+    return value
+
+
+def text_of(request: JsonObject) -> str:
+    text = field(request, "text", "")
+    if len(text) > TEXT:
+        raise OptionError(f"the text is too long: {len(text):,} characters, at most {TEXT:,}")
+    return text
+
+
+def choice_of(request: JsonObject) -> Choice:
+    """Temperature, top-k and top-p."""
+    return Choice(
+        temperature=field(request, "temperature", 1.0, 0.05, 5),
+        top_k=field(request, "top_k", 0, 0, 10**6),
+        top_p=field(request, "top_p", 1.0, 0.01, 1),
+    )
+
+
+def number(value: object) -> float | None:
+    """A number that JSON can hold; None for anything else, infinity among it."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -LARGEST < value < LARGEST:
+        return None
+    return float(value)

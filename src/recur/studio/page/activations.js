@@ -1,0 +1,105 @@
+// Activations: text coloured by a unit or gate; a span, dragged or by keyboard, and where the state is similar.
+
+import { el, example, fetchJson, latest, number, picker, runPath, slider, visible } from "./dom.js";
+import { t } from "./words.js";
+
+const settings = { text: null, layer: 0, signal: "", unit: 0 };
+
+export function activations(body, { name }) {
+  const area = el("textarea", { "aria-label": t("text"), spellcheck: "false" });
+  area.value = settings.text ?? "";
+  const controls = el("div", { class: "row" }), units = el("div"), features = el("div", { class: "chips" });
+  const text = el("div", { class: "text", tabindex: "0", id: "coloured", "aria-label": t("drag_hint"), role: "group" });
+  const places = el("ol", { class: "list", id: "similar" });
+  let spans = [], cursor = 0, anchor = null, found = null;
+
+  const update = latest(async (signal) => {
+    settings.text = area.value;
+    const request = { text: settings.text, layer: settings.layer, unit: settings.unit };
+    if (settings.signal) request.signal = settings.signal;
+    try {
+      found = await fetchJson(runPath(name, "activations"), request, signal);
+    } catch (error) {  // another run may have other gates and fewer units
+      if (error.name === "AbortError" || (!settings.signal && !settings.unit && !settings.layer)) throw error;
+      Object.assign(settings, { signal: "", unit: 0, layer: 0 });
+      found = await fetchJson(runPath(name, "activations"), { text: settings.text }, signal);
+    }
+    settings.signal ||= found.signals[0];
+    draw();
+  });
+
+  const set = (key) => (value) => { settings[key] = value; update(); };
+
+  function draw() {
+    const layers = found.layers.map((_, k) => ({ value: k, label: String(k + 1) }));
+    const signals = found.signals.map((value) => ({ value, label: value.replace(/^\w+/, (kind) => t(kind)) }));
+    controls.replaceChildren(
+      picker(t("layer"), layers, settings.layer, (value) => set("layer")(Number(value))),
+      picker(t("colour"), signals, settings.signal, set("signal")));
+    if (!units.contains(document.activeElement)) units.replaceChildren(
+      slider(t("unit"), { min: 0, max: found.units - 1, step: 1, value: found.unit, oninput: set("unit") }));
+    spans = found.tokens.map((token, k) => {
+      const value = found.values[k] ?? 0, hue = value > 0 ? "--warm" : "--cold";
+      const opacity = (Math.min(Math.abs(value), 1) * 0.65).toFixed(3);
+      return el("span", { "data-k": String(k), class: token === "\n" ? "end" : null,
+        title: `${visible(token)} ${number(value)}`, style: { background: `rgba(var(${hue}), ${opacity})` } }, token);
+    });
+    text.replaceChildren(...spans);
+    features.replaceChildren(...Object.entries(found.features).map(([feature, { unit, r }]) => el("button",
+      { type: "button", onclick: () => { units.replaceChildren(); set("unit")(unit); } },
+      `${t(feature)} → ${unit} (${r.toFixed(2)})`)));
+    places.replaceChildren(el("li", { class: "legend" }, t("drag_hint")));
+  }
+
+  function mark(begin, end) {
+    spans.forEach((span, k) => {
+      span.classList.toggle("span", k >= begin && k < end);
+      span.classList.remove("similar");
+      span.classList.toggle("cursor", document.activeElement === text && k === cursor);
+    });
+  }
+
+  const find = latest(async (signal, begin, end) => {
+    const request = { text: settings.text, layer: settings.layer, begin, end };
+    const { spans: similar } = await fetchJson(runPath(name, "similar"), request, signal);
+    for (const place of similar) for (let k = place.begin; k < place.end; k++) spans[k].classList.add("similar");
+    places.replaceChildren(...similar.map((place) => el("li", {}, `${place.similarity.toFixed(2)}  `,
+      el("code", {}, found.tokens.slice(place.begin, place.end).map(visible).join("")))));
+  });
+
+  const range = () => [Math.min(anchor, cursor), Math.max(anchor, cursor) + 1];
+  const at = (event) => {
+    const k = document.elementFromPoint(event.clientX, event.clientY)?.dataset?.k;
+    return k === undefined ? null : Number(k);
+  };
+  text.addEventListener("pointerdown", (event) => {
+    const k = at(event);
+    if (k === null) return;
+    anchor = cursor = k;
+    mark(...range());
+  });
+  text.addEventListener("pointermove", (event) => {
+    const k = at(event);
+    if (!event.buttons || anchor === null || k === null) return;
+    cursor = k;
+    mark(...range());
+  });
+  text.addEventListener("pointerup", () => { if (anchor !== null) find(...range()); });
+  text.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 20, ArrowUp: -20 }[event.key];
+    if (step) {
+      cursor = Math.max(0, Math.min(spans.length - 1, cursor + step));
+      if (!event.shiftKey || anchor === null) anchor = cursor;
+      mark(...range());
+    } else if (event.key === "Enter" && anchor !== null) find(...range());
+    else return;
+    event.preventDefault();
+  });
+  area.addEventListener("input", () => update());
+  const card = (title, ...content) => el("div", { class: "card" }, el("h2", {}, t(title)), ...content);
+  body.append(el("div", { class: "grid" },
+    el("div", { class: "stack" }, el("div", { class: "card" }, controls, units, text), card("text", area)),
+    el("div", { class: "stack" }, card("features", features), card("similar", places))));
+  if (settings.text !== null) update();
+  else example(name).then((drawn) => { area.value ||= drawn; update(); }, update);
+}
