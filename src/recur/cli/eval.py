@@ -76,9 +76,9 @@ def eval(
     options = {name: value for name, value in asked.items() if value is not None}
     groups = [runs] if ensemble and runs else [[run] for run in runs]
     predictors = [open_predictor(group, device) for group in groups]
-    if len({predictor.task.name == "language" for predictor in predictors}) > 1:
+    if len({predictor.task.on_text for predictor in predictors}) > 1:
         raise OptionError("some of these runs learned from texts and others from tables: measure them one by one")
-    if predictors and predictors[0].task.name != "language":
+    if predictors and not predictors[0].task.on_text:
         if arpas:
             raise OptionError(f"{predictors[0].run.path} learned from a table, and an ARPA file measures texts")
         rows = [_measure(screen, predictor, texts, options) for predictor in predictors]

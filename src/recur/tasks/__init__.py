@@ -16,8 +16,8 @@
     generator, or from one seeded by the options, and keep no state of its own between batches but what
     `training_step` returns as `state`.
 
-3.  **What a trained model can do**, `tasks/NAME/predictor.py`: a `Predictor`. `recur.load`, `recur eval` and
-    `recur predict` all go through it.
+3.  **What a trained model can do**, `tasks/NAME/predictor.py`: a `Predictor`, named `PREDICTOR` at the end of the file.
+    `recur.load`, `recur eval` and `recur predict` all go through it.
 
 4.  **Its test**: `tests/tasks/test_resume.py` resumes every task exactly; give it a small configuration there.
 """

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from recur.errors import OptionError
 from recur.run import Run, Vocabs, pick_device
 from recur.tasks.options import TaskOptions
+from recur.tasks.registry import task_of_run
 from recur.typedefs import JsonObject, Metrics
 
 OptionsT = TypeVar("OptionsT", bound=TaskOptions)
@@ -97,6 +98,8 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
     """What predictions are counted in."""
     verb: ClassVar[str] = "predict"
     """What one does with a trained model at the command line."""
+    on_text: ClassVar[bool] = False
+    """Whether it is measured on a running text, so that n-grams can stand beside it."""
     likelihood: ClassVar[bool] = True
     """Whether the loss is a mean negative log-likelihood, so that exp of it is a perplexity."""
 
@@ -157,10 +160,6 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
         """Something to watch while it trains."""
         return ""
 
-    @abstractmethod
-    def predictor(self, runs: Sequence[Run], device: str = "auto") -> Predictor[ModelT]:
-        """The trained model of a run, for use; of several runs, as one."""
-
     @property
     def batch(self) -> int:
         """The batch's size, once options are settled."""
@@ -169,7 +168,7 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
 
 
 class Predictor(Generic[ModelT]):
-    """A trained model for use: what `recur.fit` and `recur.load` return."""
+    """A trained model for use, or several runs' as one: what `recur.fit` and `recur.load` return."""
 
     ensembles: ClassVar[bool] = False
     """Whether several runs can serve as one."""
@@ -187,8 +186,6 @@ class Predictor(Generic[ModelT]):
         self.models = [self._load(run) for run in runs]
 
     def _load(self, run: Run) -> ModelT:
-        from recur.tasks.registry import task_of_run
-
         with torch.random.fork_rng(devices=[]):  # fresh weights are drawn, and then replaced
             model = cast(ModelT, task_of_run(run).new_model(run.vocabs))
         run.load_weights(model)

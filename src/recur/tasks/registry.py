@@ -141,5 +141,8 @@ def open_predictor(paths: Sequence[Path | str], device: str = "auto") -> Predict
     from recur.run import Run
 
     runs = [Run.open(path) for path in paths]
-    predictor: Predictor[Any] = task_of_run(runs[0]).predictor(runs, device)
+    task = task_of_run(runs[0])
+    predictor: Predictor[Any] = importlib.import_module(f"recur.tasks.{task.name}.predictor").PREDICTOR(
+        task, runs, device
+    )
     return predictor

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from recur.errors import OptionError
-from recur.run import Run, Vocabs
+from recur.run import Vocabs
 from recur.tasks.contract import Predictor, Task
 from recur.tasks.options import TaskOptions
 from recur.typedefs import JsonObject, Metrics
@@ -85,9 +85,6 @@ class SyntheticTask(Task[OptionsT, Generated[BatchT], ModelT, BatchT]):
 
     def batches(self, data: Generated[BatchT]) -> Generated[BatchT]:
         return data
-
-    def predictor(self, runs: Sequence[Run], device: str = "auto") -> Solver[ModelT]:
-        return Solver(self, runs, device)
 
 
 class Solver(Predictor[ModelT]):

@@ -76,3 +76,6 @@ class TextClassifier(Predictor[Classifier]):
         for k in encode_text(self.run.vocab, text, "the text"):
             logits, carried = self.model.step(torch.tensor([int(k)], device=self.device), carried)
             yield dict(zip(self.classes, logits[0].softmax(-1).tolist(), strict=True))
+
+
+PREDICTOR = TextClassifier

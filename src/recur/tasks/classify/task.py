@@ -13,7 +13,7 @@ from torch import Tensor
 
 from recur.errors import TextError
 from recur.models import Classifier
-from recur.run import Run, Vocabs
+from recur.run import Vocabs
 from recur.tasks.classes import (
     class_of,
     class_weights,
@@ -25,7 +25,7 @@ from recur.tasks.classes import (
     validation,
 )
 from recur.tasks.classify.options import ClassifyOptions
-from recur.tasks.contract import Baseline, Moment, Predictor, Task, TrainingStep, Validation
+from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
 from recur.tasks.examples import Shuffled, in_order, padded, split
 from recur.tasks.tokens import choose_token
 from recur.text import LabelledText, Vocab, fit_lines, read_labelled
@@ -114,11 +114,6 @@ class ClassifyTask(Task[ClassifyOptions, TextData, Classifier, TextBatch]):
     def validate(self, model: Classifier, data: TextData) -> Validation:
         p = probabilities([model], data.valid)
         return validation(p.clamp_min(1e-30).log(), [example.label for example in data.valid])
-
-    def predictor(self, runs: Sequence[Run], device: str = "auto") -> Predictor[Classifier]:
-        from recur.tasks.classify.predictor import TextClassifier
-
-        return TextClassifier(self, runs, device)
 
 
 def encode_text(vocab: Vocab, text: str, where: str) -> Ids:

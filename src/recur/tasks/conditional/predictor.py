@@ -58,3 +58,6 @@ class ConditionalWriter(Predictor[ConditionalModel]):
         bits = found["loss"] / math.log(2) * predictions / sum(len(pair.target) for pair in pairs)
         counts = {"tokens": predictions, "sequences": len(pairs)}
         return {"model": self.name, **found, "bits_per_character": bits, **counts}
+
+
+PREDICTOR = ConditionalWriter

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from recur.decode import Choice, sample
 from recur.models import ConditionalModel, Scores
-from recur.run import Run, Vocabs
+from recur.run import Vocabs
 from recur.tasks.conditional.options import ConditionalOptions
-from recur.tasks.contract import Predictor, Validation
+from recur.tasks.contract import Validation
 from recur.tasks.examples import split
 from recur.tasks.pairs import PairBatch, PairData
 from recur.tasks.tokens import choose_token
@@ -65,11 +63,6 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
         return "\n".join(
             f"{data.vocabs['labels'].tokens[k]} → {data.vocabs['vocab'].decode(found[0].ids)}" for k, found in named
         )
-
-    def predictor(self, runs: Sequence[Run], device: str = "auto") -> Predictor[ConditionalModel]:
-        from recur.tasks.conditional.predictor import ConditionalWriter
-
-        return ConditionalWriter(self, runs, device)
 
 
 TASK = ConditionalTask

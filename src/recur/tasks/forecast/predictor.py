@@ -72,3 +72,6 @@ class SeriesForecaster(Predictor[Forecaster]):
             for column, quantiles in zip(table.targets, row, strict=True):
                 at = {f"{q:g}": float(x) for q, x in zip(self.model.quantiles, quantiles, strict=True)}
                 yield {"input": f"{column} + {step}", "output": f"{at['0.5']:g}", "quantiles": at, "step": step}
+
+
+PREDICTOR = SeriesForecaster

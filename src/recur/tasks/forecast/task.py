@@ -11,10 +11,10 @@ from torch import Tensor
 
 from recur.errors import OptionError, TextError
 from recur.models import Forecaster
-from recur.run import Run, Vocabs
+from recur.run import Vocabs
 from recur.series import Rolling, Scale, SeriesTable, baselines, known_ahead, mean_scores, read_table, roll
 from recur.tasks.classes import names_vocab
-from recur.tasks.contract import Baseline, Moment, Predictor, Task, TrainingStep, Validation
+from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
 from recur.tasks.examples import Shuffled
 from recur.tasks.forecast.options import ForecastOptions
 from recur.tasks.forecast.quantiles import Settings, forecasts
@@ -166,11 +166,6 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, CropBatch]):
         n = len(table) - self.holdout
         found = forecasts(model, table, range(n, len(table)), learned, self.settings)
         return roll(table, n, self.horizon, self.season, self.options.quantiles, lambda end: found[end - n])
-
-    def predictor(self, runs: Sequence[Run], device: str = "auto") -> Predictor[Forecaster]:
-        from recur.tasks.forecast.predictor import SeriesForecaster
-
-        return SeriesForecaster(self, runs, device)
 
 
 def _table(options: ForecastOptions, name: str) -> SeriesTable:

@@ -138,3 +138,6 @@ class Language(Predictor[LanguageModel]):
             return self.vocab.decode(ids)
         before = [int(k) for k in self.vocab.encode(prompt)]
         return self.vocab.decode([*before, *ids])[len(self.vocab.decode(before)) :]
+
+
+PREDICTOR = Language

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from recur.decode import Choice, generate
 from recur.models import LanguageModel
-from recur.run import Run, Vocabs
+from recur.run import Vocabs
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
 from recur.tasks.language.baseline import best_ngram
 from recur.tasks.language.data import LanguageData, first_input, load_data, make_stream
 from recur.tasks.language.measure import free_running_gap, mean_loss
 from recur.tasks.language.options import LanguageOptions
-from recur.tasks.language.predictor import Language
 from recur.tasks.scores import perplexity
 from recur.text import Batch, Stream
 
@@ -29,6 +27,7 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch]):
 
     name = "language"
     verb = "sample"
+    on_text = True
 
     def read(self, vocabs: Vocabs | None = None) -> LanguageData:
         return load_data(self.options, vocabs["vocab"] if vocabs else None)
@@ -80,9 +79,6 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch]):
     def sample(self, model: LanguageModel, data: LanguageData) -> str:
         drawn = generate(model, [first_input(data.vocab)], 120, Choice(temperature=0.8), seed=0)
         return data.vocab.decode([tokens[0] for tokens in drawn])
-
-    def predictor(self, runs: Sequence[Run], device: str = "auto") -> Language:
-        return Language(self, runs, device)
 
 
 TASK = LanguageTask

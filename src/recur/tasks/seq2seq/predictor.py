@@ -118,3 +118,6 @@ class Transducer(Predictor[Seq2Seq]):
         unknown = sum(int((source == UNK).sum() + (target == UNK).sum()) for source, target in encoded)
         row |= {"sequences": len(pairs), "cut": sum(found.cut for found in written), "oov": unknown}
         return row | {"sequences_per_second": len(pairs) / seconds}
+
+
+PREDICTOR = Transducer

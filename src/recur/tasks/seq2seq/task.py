@@ -8,8 +8,8 @@ from torch import Tensor
 
 from recur.decode import Written, greedy
 from recur.models import Scores, Seq2Seq
-from recur.run import Run, Vocabs
-from recur.tasks.contract import Baseline, Predictor, Validation
+from recur.run import Vocabs
+from recur.tasks.contract import Baseline, Validation
 from recur.tasks.examples import padded, split
 from recur.tasks.pairs import PairBatch, PairData
 from recur.tasks.scores import error_rates
@@ -89,11 +89,6 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
         written = greedy(model.writer(source.to(model.decoder.symbols.weight.device), lengths))
         shown = zip(data.valid_pairs, written, strict=False)
         return "\n".join(f"{pair.source} → {data.vocabs['target'].decode(made.ids)}" for pair, made in shown)
-
-    def predictor(self, runs: Sequence[Run], device: str = "auto") -> Predictor[Seq2Seq]:
-        from recur.tasks.seq2seq.predictor import Transducer
-
-        return Transducer(self, runs, device)
 
 
 def choose_symbol(lines: Sequence[str]) -> Symbol:

@@ -72,3 +72,6 @@ class TextTagger(Predictor[Tagger]):
             for k in ids:
                 logits, state = self.model.step(torch.tensor([k], device=self.device), state)
             yield word, self.tags[int(logits.argmax())]
+
+
+PREDICTOR = TextTagger

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from recur.models import Tagger
-from recur.run import Run, Vocabs
+from recur.run import Vocabs
 from recur.tasks.classes import class_of, class_weights, classes_of, label_vocab, numbers_of, validation
-from recur.tasks.contract import Baseline, Moment, Predictor, Task, TrainingStep, Validation
+from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
 from recur.tasks.examples import Shuffled, in_order, padded, split
 from recur.tasks.tag.options import TagOptions
 from recur.text import UNK, Sentence, Vocab, fit_lines, read_tagged
@@ -102,11 +102,6 @@ class TagTask(Task[TagOptions, TagData, Tagger, TagBatch]):
 
     def validate(self, model: Tagger, data: TagData) -> Validation:
         return validation(tag_logits(model, data.valid), [tag for sentence in data.valid for tag in sentence.tags])
-
-    def predictor(self, runs: Sequence[Run], device: str = "auto") -> Predictor[Tagger]:
-        from recur.tasks.tag.predictor import TextTagger
-
-        return TextTagger(self, runs, device)
 
 
 def spell(words: Sequence[str], vocab: Vocab) -> tuple[list[int], list[int]]:

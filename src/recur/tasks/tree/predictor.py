@@ -65,3 +65,6 @@ class TreeClassifier(Predictor[TreeModel]):
             raise TextError(f"line {number} has no word")
         children = structure_of(structure, len(words))
         return Tree(words, children, (None,) * len(children))
+
+
+PREDICTOR = TreeClassifier

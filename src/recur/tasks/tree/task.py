@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from recur.errors import TextError
 from recur.layers import Forest
 from recur.models import TreeModel
-from recur.run import Run, Vocabs
+from recur.run import Vocabs
 from recur.tasks.classes import (
     class_of,
     class_scores,
@@ -26,7 +26,7 @@ from recur.tasks.classes import (
     most_frequent,
     numbers_of,
 )
-from recur.tasks.contract import Baseline, Moment, Predictor, Task, TrainingStep, Validation
+from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
 from recur.tasks.examples import Shuffled, in_order, split
 from recur.tasks.tree.options import TreeOptions
 from recur.text import UNK, Tree, Vocab, Words, read_trees, restructured
@@ -151,11 +151,6 @@ class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
             f"valid_{name}": found[name] for name in ("loss", "node_accuracy", "binary_accuracy") if name in found
         }
         return Validation(metrics["valid_error"], metrics, f"valid accuracy {found['accuracy']:6.2%}")
-
-    def predictor(self, runs: Sequence[Run], device: str = "auto") -> Predictor[TreeModel]:
-        from recur.tasks.tree.predictor import TreeClassifier
-
-        return TreeClassifier(self, runs, device)
 
 
 @torch.no_grad()
