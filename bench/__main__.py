@@ -6,6 +6,7 @@ python -m bench training               the trainer's overhead, what the backend 
 python -m bench trees                  trees beside plain recursion, grids beside the double loop
 python -m bench writing                encoder and decoder: training, decoding, output recurrence
 python -m bench xray                   gradient flow, a report, the studio's first view and a keystroke
+python -m bench defaults               every task with nothing but its file, beside its recipe and something plain
 python -m bench counting TRAIN TEST    n-grams beside dictionaries, encoding, a corpus larger than memory should be
 """
 
@@ -18,8 +19,10 @@ import statistics
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench import counting, scan, streaming, training, trees_and_grids, writing
+from bench import counting, defaults, scan, streaming, training, trees_and_grids, writing
+from bench.datasets import DataSet
 from bench.side_by_side import Contest, compare, header, machine, report, row
+from recur.tasks import task_names
 
 RESULTS = Path("bench/results")
 
@@ -54,11 +57,21 @@ def main() -> None:
     streamed.add_argument("--out", type=Path, default=RESULTS / "streaming.json")
     looked = suites.add_parser("xray", help="how long it takes to look into a model")
     looked.add_argument("--out", type=Path, default=RESULTS / "xray.json")
+    plain = suites.add_parser("defaults", help="every task with nothing but its file")
+    plain.add_argument("--minutes", type=float, help="for every training, in place of the task's own; a quick look")
+    plain.add_argument("--task", action="append", default=[], choices=task_names(), help="only this; repeat it")
+    plain.add_argument("--data", type=Path, default=defaults.DATA, help="the folder of data sets (../shared/data)")
+    plain.add_argument("--seeds", type=int, default=1, help="runs of each, whose mean is shown (1)")
+    plain.add_argument(
+        "--json", dest="out", type=Path, metavar="FILE", help="where the JSON goes; nowhere, if not given"
+    )
     options = parser.parse_args()
     runs = {"counting": run_counting, "streaming": run_streaming, "training": run_training}
     runs |= {"trees": run_trees, "writing": run_writing, "xray": run_xray}
+    runs |= {"defaults": run_defaults}
     runs.get(options.suite, run_scan)(options)
-    print(f"written to {options.out}")
+    if options.out is not None:
+        print(f"written to {options.out}")
 
 
 def run_scan(options: argparse.Namespace) -> None:
@@ -148,9 +161,24 @@ def run_xray(options: argparse.Namespace) -> None:
     _write(options.out, {"machine": machine(), **found})
 
 
+def run_defaults(options: argparse.Namespace) -> None:
+    found: list[object] = []
+    skipped: list[str] = []
+    print(defaults.HEADER)
+    for made in defaults.rows(options.task, options.data, options.minutes, options.seeds):
+        if isinstance(made, DataSet):
+            skipped.append(f"{made.task} {made.name}")
+            print(f"{made.task:<12}{made.name:<20}skipped: {made.missing} is not there", flush=True)
+        else:
+            found.append(defaults.as_json(made))
+            print(defaults.line(made), flush=True)
+        if options.out is not None:  # after every row: all of them take an hour
+            _write(options.out, {"machine": machine(), "seeds": options.seeds, "results": found, "skipped": skipped})
+
+
 def _write(path: Path, content: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
