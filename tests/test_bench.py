@@ -1,0 +1,67 @@
+"""The benchmark of defaults covers every task, compares like with like, and says where something plain is better."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.datasets import DataSet, data_sets
+from bench.defaults import METRICS, Row, Trained, as_json, line, recipe_fields, rows
+from recur.tasks import make_options, name_of, options_class, read_config, task_class, task_names
+from recur.tasks.contract import Baseline
+
+RECIPES = Path(__file__).parent.parent / "recipes"
+
+
+def test_every_task_is_measured_by_its_own_metric(tmp_path: Path) -> None:
+    found = list(data_sets(tmp_path, tmp_path))
+    assert {data_set.task for data_set in found} == set(task_names())
+    assert all(task_class(data_set.task).curve in METRICS for data_set in found)
+
+
+def test_recipes_are_asked_the_same_question_as_the_default(tmp_path: Path) -> None:
+    for data_set in data_sets(tmp_path, tmp_path):
+        if not data_set.recipe:
+            continue
+        assert read_config(RECIPES / data_set.recipe)["task"] == data_set.task
+        settled = make_options(data_set.task, {}).settled("cpu")
+        fields = recipe_fields(data_set.recipe, settled) | data_set.fields
+        options = make_options(data_set.task, {**fields, "minutes": 1.0})
+        assert (options.epochs, options.steps, options.minutes) == (None, None, 1.0)
+    tang = make_options("language", recipe_fields("tang.toml", options_class("language")()))
+    assert (name_of(tang), getattr(tang, "min_freq")) == ("language", 1)  # noqa: B009
+
+
+def test_pairs_are_what_they_are_called(tmp_path: Path) -> None:
+    found = {data_set.name: data_set for data_set in data_sets(tmp_path, tmp_path)}
+    for name, target in (("reverse 10 letters", lambda w: w[::-1]), ("sort 10 letters", lambda w: "".join(sorted(w)))):
+        pairs = [line.split("\t") for line in Path(found[name].texts[0]).read_text().splitlines()]
+        assert len(pairs) == 10_000
+        assert all(len(source) == 10 and made == target(source) for source, made in pairs)
+
+
+def test_a_data_set_that_is_not_there_is_named(tmp_path: Path) -> None:
+    (found,) = rows(["tag"], tmp_path, None, 1)
+    assert isinstance(found, DataSet)
+    assert found.missing.endswith("chunking/train.conll")
+
+
+def test_a_task_without_a_file_makes_a_row(tmp_path: Path) -> None:
+    (found,) = rows(["adding"], tmp_path, 0.0005, 2)
+    assert isinstance(found, Row)
+    assert found.recipe is not None
+    assert len(found.default.values) == len(found.recipe.values) == 2
+    assert found.baseline is not None
+    assert found.baseline.value == pytest.approx(1 / 6)
+    assert as_json(found)["minutes"] == 0.0005
+    assert "mean squared error ↓" in line(found)
+
+
+@pytest.mark.parametrize(("metric", "value", "worse"), [("bleu", 1.0, True), ("bleu", 3.0, False)])
+def test_what_is_worse_depends_on_the_metric(metric: str, value: float, worse: bool) -> None:
+    row = Row(DataSet("seq2seq", "pairs"), METRICS[metric], Trained([value], [1.0], []), baseline=Baseline("copy", 2.0))
+    assert row.worse_than == (["copy"] if worse else [])
+    lower = Row(row.data_set, METRICS["valid_mase"], row.default, baseline=row.baseline)
+    assert lower.worse_than == ([] if worse else ["copy"])
+    assert ("✗" in line(row)) == worse
