@@ -93,7 +93,7 @@ def test_values_are_held_as_their_types() -> None:
 def test_what_is_left_open_is_settled_once() -> None:
     cls = options_class("language")
     on_cpu, on_gpu = cls().settled("cpu"), cls().settled("cuda")
-    assert (on_cpu.batch, on_gpu.batch) == (cls.cpu_batch, cls.gpu_batch)
+    assert (on_cpu.batch, on_gpu.batch) == (cls.cpu_batch, 4 * cls.cpu_batch)
     assert on_cpu.minutes == cls.default_minutes == 1.0
     assert on_cpu.weight_decay == cls.adamw_decay
     assert cls(optimizer="sgd").settled("cpu").weight_decay == 0.0

@@ -19,7 +19,7 @@ from recur.errors import OptionError
 from recur.models.options import NetworkOptions
 from recur.options import Options, documentation, group_of, hints, value_of
 from recur.tasks import make_options, options_class, read_config, refusal, task_names
-from recur.tasks.options import TaskOptions
+from recur.tasks.options import GPU_FACTOR, TaskOptions
 from recur.tasks.recognise import choose_task
 
 HELP = ("--help", "-h")
@@ -211,7 +211,7 @@ def _default(cls: type[Options], name: str) -> str:
     """A default as help shows it."""
     if issubclass(cls, TaskOptions):
         own = {
-            "batch": f"{cls.cpu_batch}, on a GPU {cls.gpu_batch}",
+            "batch": f"{cls.cpu_batch}, on a GPU {GPU_FACTOR * cls.cpu_batch}",
             "minutes": f"{cls.default_minutes:g}, if no budget is given",
             "weight_decay": f"{cls.adamw_decay:g} with adamw",
         }

@@ -45,5 +45,5 @@ class Seq2Seq(nn.Module):
         scores: Scores = self.decoder(self.encode(source, source_lengths), target, lengths, forced)
         return scores
 
-    def writer(self, source: Tensor, lengths: Tensor) -> DecoderWriter:
-        return DecoderWriter(self.decoder, self.encode(source, lengths))
+    def writer(self, source: Tensor, lengths: Tensor, longest: int | None = None) -> DecoderWriter:
+        return DecoderWriter(self.decoder, self.encode(source, lengths), longest)

@@ -25,10 +25,13 @@ class Carried(NamedTuple):
 class DecoderWriter:
     """A decoder about to write for a batch of contexts: what searches and samplers drive (recur.decode.search)."""
 
-    def __init__(self, decoder: Decoder, context: Context) -> None:
+    def __init__(self, decoder: Decoder, context: Context, longest: int | None = None) -> None:
+        """`longest` bounds what is written further than the decoder's own option, where an end is written."""
         self.decoder, self.context = decoder, context
         self.rows, self.K, self.device = len(context.vector), decoder.K, context.vector.device
         self.longest = decoder.options.longest
+        if longest is not None and decoder.options.stop in ("eos", "bernoulli"):
+            self.longest = min(self.longest, longest)
         if decoder.options.stop == "source":
             assert context.lengths is not None
             self.longest = int(context.lengths.max())

@@ -24,7 +24,6 @@ class AddingOptions(TaskOptions, SequenceOptions):
     rate: Positive = 0.004
 
     cpu_batch = 32
-    gpu_batch = 256
 
     def __post_init__(self) -> None:
         super().__post_init__()

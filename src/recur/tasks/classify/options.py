@@ -33,7 +33,6 @@ class ClassifyOptions(TaskOptions, SplitOptions, VocabOptions, ClassifierOptions
     rate: Positive = 0.004
 
     cpu_batch = 32
-    gpu_batch = 256
 
 
 OPTIONS = ClassifyOptions

@@ -29,7 +29,6 @@ class ConditionalOptions(WritingOptions):
     rate: Positive = 0.004
 
     cpu_batch = 64
-    gpu_batch = 256
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -24,7 +24,6 @@ class CopyOptions(TaskOptions, ReaderOptions):
     rate: Positive = 0.004
 
     cpu_batch = 32
-    gpu_batch = 256
 
 
 OPTIONS = CopyOptions

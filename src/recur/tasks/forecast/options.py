@@ -54,7 +54,6 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
     rate: Positive = 0.004
 
     cpu_batch = 32
-    gpu_batch = 128
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -45,7 +45,6 @@ class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOpti
     clip: NonNegative = 0.5
 
     cpu_batch = 16
-    gpu_batch = 128
     default_minutes = 1.0
     adamw_decay = 0.1
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recur.models.options import EncoderDecoderOptions
-from recur.options import Count, Natural, Positive, Share
+from recur.options import BelowOne, Count, Natural, Positive, Share
 from recur.tasks.options import WritingOptions
 
 Symbol = Literal["char", "word", "subword", "space"]
@@ -26,15 +26,16 @@ class Seq2SeqOptions(WritingOptions, EncoderDecoderOptions):
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
-    hidden: Count = 128
+    hidden: Count = 192
     embedding: Natural = 64
     embedding_init: str = "normal:1"
-    dropout_input: Share = 0.1
+    dropout_input: Share = 0.2
     dropout_output: Share = 0.3
-    rate: Positive = 0.004
+    smoothing: BelowOne = 0.1
+    rate: Positive = 0.003
+    warmup: Natural = 100
 
-    cpu_batch = 64
-    gpu_batch = 256
+    cpu_batch = 32
 
 
 OPTIONS = Seq2SeqOptions

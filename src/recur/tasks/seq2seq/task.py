@@ -19,6 +19,10 @@ from recur.tasks.writing import MEASURED, WritingTask, pair_batches
 from recur.text import Vocab, fit_lines, read_pairs
 from recur.text.recognise import between_spaces
 
+MARGIN = 5
+"""Symbols beyond the longest target after which a sequence is wrong anyway, and cut while training: a network that has
+not learned to stop would take most of its time to write."""
+
 TIE = 1e-4
 """Of two models that are wrong equally often, the one with the lower loss is better."""
 
@@ -74,8 +78,9 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
         pairs, device = data.valid[:MEASURED], model.decoder.symbols.weight.device
         found = self.losses(model, pairs)
         written: list[Written] = []
+        longest = max(len(target) for _, target in pairs) + MARGIN
         for batch in pair_batches(pairs):
-            written += greedy(model.writer(batch.source.to(device), batch.source_lengths))
+            written += greedy(model.writer(batch.source.to(device), batch.source_lengths, longest))
         tokens = data.vocabs["target"].tokenizer.split
         targets = [tokens(pair.target) for pair in data.valid_pairs[: len(pairs)]]
         found |= error_rates(targets, [symbols_of(data.vocabs["target"], made.ids) for made in written])

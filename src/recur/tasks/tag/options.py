@@ -32,7 +32,6 @@ class TagOptions(TaskOptions, SplitOptions, VocabOptions, ReaderOptions):
     rate: Positive = 0.004
 
     cpu_batch = 32
-    gpu_batch = 128
 
 
 OPTIONS = TagOptions

@@ -38,7 +38,6 @@ class TreeOptions(TaskOptions, SplitOptions, TreeModelOptions):
     rate: Positive = 0.002
 
     cpu_batch = 25
-    gpu_batch = 128
 
 
 OPTIONS = TreeOptions
