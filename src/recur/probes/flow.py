@@ -130,7 +130,7 @@ def _flow_finding(flows: dict[str, Flow], lags: int) -> Finding:
         return Finding("gradient flow", Level.FAULT, best.memory, SHORT, f"gradients vanish: {detail}", advice)
     if best.memory is None:
         return Finding("gradient flow", Level.OK, math.inf, SHORT, f"gradients are preserved: {detail}")
-    return Finding("gradient flow", Level.OK, best.memory, SHORT, f"gradients decay slowly: {detail}")
+    return Finding("gradient flow", Level.OK, best.memory, SHORT, f"gradients decay: {detail}")
 
 
 def window(subject: Subject, *, rows: int = 8, steps: int = 200) -> Measurement:

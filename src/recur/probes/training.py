@@ -48,7 +48,7 @@ def from_metrics(subject: Subject, entries: list[JsonObject]) -> Measurement:
         verdict = f"overfitting: the validation loss rose again while the training loss fell ({detail})"
         advice = "dropout (--dropout-output 0.5), a smaller network, more text, early stopping (--patience 3)"
         return Measurement(Finding("training", Level.WARNING, last - best, OVERFIT, verdict, advice), numbers)
-    verdict = f"training converged: {detail}"
+    verdict = f"training is stable: {detail}"
     return Measurement(Finding("training", Level.OK, last - best, OVERFIT, verdict), numbers)
 
 

@@ -128,7 +128,7 @@ def describe(path: Path) -> JsonObject:
         run = Run.open(path)
         task = task_of_run(run)
     except (RecurError, OSError) as error:
-        return {"error": str(error).replace(f"{path}/", "")}
+        return {"error": str(error).replace(f"{path}/", "").replace(str(path), path.name)}  # the page is for others too
     names = [name for name in OPTIONS if name in task.options.names()]
     return {
         "task": task.name,

@@ -25,6 +25,8 @@ LENGTH = 2000
 """Tokens generated for one request, at most."""
 BARS = 12
 """Likeliest next tokens."""
+SIMILAR = 0.3
+"""The least cosine of states that are called similar."""
 FLOW_STEPS = 120
 """Steps of the heat map, at most."""
 CLIPS = 200
@@ -122,7 +124,8 @@ def similar(model: LoadedModel, request: JsonObject) -> JsonObject:
     subject = model.subject(text_of(request))
     begin, end = field(request, "begin", 0), field(request, "end", 1)
     layer = field(request, "layer", 0, 0, len(subject.layers) - 1)
-    return {"spans": [span._asdict() for span in similar_spans(subject, begin, end, layer)]}
+    spans = similar_spans(subject, begin, end, layer)
+    return {"spans": [span._asdict() for span in spans if span.similarity >= SIMILAR]}
 
 
 # Gradients --------------------------------------------------------------------------------------------------

@@ -63,7 +63,8 @@ export function activations(body, { name }) {
     const request = { text: settings.text, layer: settings.layer, begin, end };
     const { spans: similar } = await fetchJson(runPath(name, "similar"), request, signal);
     for (const place of similar) for (let k = place.begin; k < place.end; k++) spans[k].classList.add("similar");
-    places.replaceChildren(...similar.map((place) => el("li", {}, `${place.similarity.toFixed(2)}  `,
+    if (!similar.length) places.replaceChildren(el("li", { class: "legend" }, t("none similar")));
+    else places.replaceChildren(...similar.map((place) => el("li", {}, `${place.similarity.toFixed(2)}  `,
       el("code", {}, found.tokens.slice(place.begin, place.end).map(visible).join("")))));
   });
 

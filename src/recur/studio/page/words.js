@@ -16,7 +16,7 @@ const zh = {
   metric: "指标", samples: "各时刻的样本", "no samples": "这次训练没有保存样本。", compare: "比较", error: "无法读取",
   empty: "这里还没有训练。试试：", temperature: "温度", "top-k": "top-k", "top-p": "top-p", all: "全部",
   generate: "继续生成", stop: "停止", length: "长度", "next token": "下一个词元", entropy: "熵",
-  bars_hint: "浅色：模型的概率；深色：经温度、top-k、top-p 之后。", features: "各单元跟踪的特征", similar: "相似的状态",
+  bars_hint: "浅色：模型的概率；深色：经温度、top-k、top-p 之后。", features: "各单元跟踪的特征", similar: "相似的状态", "none similar": "没有相似的状态。",
   drag_hint: "在文本上拖选，或用方向键移动、Shift 加方向键选择、回车查找。", window: "截断长度 τ", full: "完整",
   decay: "每步衰减", memory: "剩 1 % 时的步数", beyond: "超出文本", clips: "梯度裁剪", "no clips": "没有训练记录。",
   steps_back: "离末尾的步数", pattern: "结构", weights: "权重", parameters: "参数",
@@ -38,7 +38,7 @@ const en = {
   no_language: "There is no language model here yet, and this view reads nothing else. Try:",
   empty: "There is no run here yet. Try:", "no samples": "This run kept no samples.", error: "cannot be read",
   bars_hint: "Light: probability. Dark: after temperature, top-k and top-p.",
-  features: "Features that units follow", similar: "Similar states",
+  features: "Features that units follow", similar: "Similar states", "none similar": "No similar state.",
   drag_hint: "Drag over the text, or move with the arrow keys, extend with Shift, and press Enter.",
   window: "truncation τ", decay: "decay per step", memory: "steps until 1 % is left", beyond: "beyond the text",
   clips: "Gradient clipping", "no clips": "No record of training.", samples: "Samples over time",
@@ -79,5 +79,6 @@ export function metricLabel(name) {
   const [, part, rest] = /^(?:(valid|train)_)?(.+)$/.exec(name);
   const words = metrics[current];
   const label = words[rest] ?? rest.replaceAll("_", " ");
-  return part ? words[part] + (current === "zh" ? "" : " ") + label : label;
+  const space = current === "zh" && !/^[a-z]/i.test(label) ? "" : " ";
+  return part ? words[part] + space + label : label;
 }
