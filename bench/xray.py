@@ -20,7 +20,8 @@ from recur.probes import Subject, xray
 from recur.probes.flow import flow
 from recur.run import Run
 from recur.studio.app import make_app
-from recur.studio.folder import Folder, Opened
+from recur.studio.folder import Folder
+from recur.studio.loaded import LoadedModel
 from recur.studio.views import next_tokens
 from recur.tasks import config_text, make_options, task_of
 
@@ -78,9 +79,9 @@ def keystroke(folder: Path, hidden: int = 512) -> float:
     vocabs = Run.open(folder / "run").vocabs
     run = Run.create(folder / "wide", "language", config_text(options, folder / "wide"), vocabs)
     run.save_weights(task_of(options).new_model(vocabs))
-    opened = Opened(folder / "wide")
+    model = LoadedModel(run)
     typed = iter(range(1, len(TEXT)))
-    return seconds(lambda: next_tokens(opened, {"text": TEXT[: next(typed)]}), 60)
+    return seconds(lambda: next_tokens(model, {"text": TEXT[: next(typed)]}), 60)
 
 
 TYPING = """async () => {
@@ -121,7 +122,7 @@ def in_the_browser(folder: Path) -> dict[str, float] | None:
         page.wait_for_selector("tr[data-run] >> nth=99", state="attached")
         page.wait_for_selector("svg.chart path", state="attached")
         first = time.perf_counter() - begun
-        page.goto(f"{address}/#/write/wide")
+        page.goto(f"{address}/#/generate/wide")
         page.wait_for_selector("#bars button >> nth=3")
         letters = page.evaluate(TYPING)
         browser.close()
