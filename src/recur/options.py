@@ -75,6 +75,15 @@ class Options:
     """What the group of this class's own fields is called in help."""
 
     _hints: ClassVar[dict[str, object]]
+    _explicit: ClassVar[frozenset[str]] = frozenset()
+    """The fields that somebody set, on options made by `of`: what is left may follow from the data."""
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """Options that know which of their fields were set."""
+        made = cls(**fields)
+        object.__setattr__(made, "_explicit", frozenset(fields))
+        return made
 
     def __post_init__(self) -> None:
         for name, hint in hints(type(self)).items():
@@ -94,7 +103,14 @@ class Options:
         return "".join(f"{name} = {_toml(value)}\n" for name, value in values if value is not None)
 
     def changed(self, **fields: Any) -> Self:
-        return dataclasses.replace(self, **fields)
+        """The same with other values; which fields were set is remembered."""
+        made = dataclasses.replace(self, **fields)
+        object.__setattr__(made, "_explicit", self._explicit)
+        return made
+
+    def with_defaults(self, **fields: Any) -> Self:
+        """The same with other defaults: what somebody set stays."""
+        return self.changed(**{name: value for name, value in fields.items() if name not in self._explicit})
 
 
 def hints(cls: type[Options]) -> dict[str, object]:
@@ -130,9 +146,10 @@ def documentation(cls: type[Options]) -> dict[str, str]:
         (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
         assert isinstance(body, ast.ClassDef)
         for line, below in zip(body.body, body.body[1:], strict=False):
-            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-                if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-                    found.setdefault(line.target.id, inspect.cleandoc(str(below.value.value)))
+            field = line.target if isinstance(line, ast.AnnAssign) else None
+            text = below.value if isinstance(below, ast.Expr) else None
+            if isinstance(field, ast.Name) and isinstance(text, ast.Constant):
+                found.setdefault(field.id, inspect.cleandoc(str(text.value)))
     return found
 
 

@@ -91,7 +91,7 @@ def test_input_and_output_dropout_hold_one_mask_or_many(variational: bool) -> No
     assert bool((dropped == dropped[:, :1]).all()) is variational
     assert drop_steps(ones, 0.3, training=False, variational=variational).eq(1).all()
     net = model(embedding=4, dropout_input=0.3, variational=variational)
-    vectors = net.embedding(torch.zeros(50, 9, dtype=torch.long))
+    vectors = net.embedding(torch.full((50, 9), 5))
     assert bool(((vectors == 0) == (vectors == 0)[:, :1]).all()) is variational
     assert bool((vectors == 0).any())
 

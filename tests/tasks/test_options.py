@@ -12,7 +12,7 @@ import pytest
 
 from recur.errors import OptionError
 from recur.options import documentation, hints
-from recur.tasks import config_text, make_options, name_of, options_class, read_config, task_names
+from recur.tasks import config_text, make_options, name_of, options_class, read_config, task_class, task_names
 
 EVERY = ["adding", "classify", "conditional", "copy", "forecast", "language", "seq2seq", "tag", "tree"]
 
@@ -100,6 +100,22 @@ def test_what_is_left_open_is_settled_once() -> None:
     assert cls(steps=3).settled("cpu").minutes is None
     assert cls(batch=5, minutes=7).settled("cuda").batch == 5
     assert all(options_class(task).default_minutes == 2.0 for task in EVERY if task != "language")
+
+
+def test_defaults_by_token_leave_what_was_said(tmp_path: Path) -> None:
+    cls: Any = task_class("classify")
+    names, sentences = tmp_path / "names.tsv", tmp_path / "sentences.tsv"
+    names.write_text("a\tSmith\nb\tJones\n" * 20)
+    sentences.write_text("a\tthis is a sentence\nb\tand this is another one\n" * 20)
+    found = cls.settle(make_options("classify", {"texts": str(names)}))
+    assert (found.token, found.hidden, found.epochs, found.minutes) == ("char", 256, 12.0, 2.0)
+    found = cls.settle(make_options("classify", {"texts": str(sentences)}))
+    assert (found.token, found.hidden, found.rate, found.epochs) == ("word", 128, 0.002, 6.0)
+    found = cls.settle(make_options("classify", {"texts": str(sentences), "hidden": 256, "steps": 9}))
+    assert (found.token, found.hidden, found.rate) == ("word", 256, 0.002), "256 was said, though it is a default too"
+    assert (found.epochs, found.minutes) == (None, None)
+    found = cls.settle(make_options("classify", {"texts": str(sentences), "token": "char"}))
+    assert (found.token, found.hidden) == ("char", 256)
 
 
 def test_options_survive_their_file(tmp_path: Path) -> None:

@@ -209,15 +209,22 @@ def _group(cls: type[Options], task: str | None, name: str) -> Group:
 
 def _default(cls: type[Options], name: str) -> str:
     """A default as help shows it."""
+    shown = _shown(cls.default(name))
     if issubclass(cls, TaskOptions):
+        budget = f"{cls.default_minutes:g}, if no budget is given"
         own = {
             "batch": f"{cls.cpu_batch}, on a GPU {GPU_FACTOR * cls.cpu_batch}",
-            "minutes": f"{cls.default_minutes:g}, if no budget is given",
+            "minutes": budget,
+            "epochs": f"{cls.default_epochs:g}, if no budget is given" if cls.default_epochs else "",
             "weight_decay": f"{cls.adamw_decay:g} with adamw",
         }
-        if name in own:
-            return own[name]
-    value = cls.default(name)
+        shown = own.get(name, shown)
+        others = [f"{token}s: {_shown(d[name])}" for token, d in cls.by_token.items() if name in d]
+        shown += f" ({', '.join(others)})" if others else ""
+    return shown
+
+
+def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     values = value if isinstance(value, tuple) else () if value is None else (value,)

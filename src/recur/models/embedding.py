@@ -8,6 +8,7 @@ from torch.nn.functional import dropout, embedding, one_hot
 
 from recur.errors import OptionError
 from recur.layers import drop_steps
+from recur.text import UNK
 
 
 class TokenEmbedding(nn.Module):
@@ -53,7 +54,7 @@ class TokenEmbedding(nn.Module):
 
 
 def drawn(K: int, width: int, init: str) -> Tensor:
-    """A matrix (K, width): uniform:a is uniform in ± a, normal:σ normal."""
+    """A matrix (K, width): uniform:a is uniform in ± a, normal:σ normal; zero for <unk>."""
     kind, _, written = init.partition(":")
     try:
         scale = float(written)
@@ -62,4 +63,6 @@ def drawn(K: int, width: int, init: str) -> Tensor:
     if kind not in ("uniform", "normal") or not 0 < scale < float("inf"):
         raise OptionError(f"embedding_init must be uniform:a or normal:σ with a number above 0, got {init!r}")
     weight = torch.empty(K, width)
-    return nn.init.uniform_(weight, -scale, scale) if kind == "uniform" else nn.init.normal_(weight, std=scale)
+    weight = nn.init.uniform_(weight, -scale, scale) if kind == "uniform" else nn.init.normal_(weight, std=scale)
+    weight[UNK] = 0  # where nothing is unknown in training, no gradient ever reaches it, and a random row is noise
+    return weight

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 from recur.models.options import DecoderOptions
 from recur.options import BelowOne, Count, Natural, NonNegative, Options, Positive
-
 
 GPU_FACTOR = 4
 """A step of these networks on a GPU is bound by the launches of its kernels: so much larger a batch takes as long."""
@@ -98,8 +98,12 @@ class TaskOptions(TrainingOptions, BudgetOptions, MachineOptions):
     cpu_batch: ClassVar[int] = 32
     """The batch of a run that says none, on the CPU; on a GPU GPU_FACTOR times as much."""
     default_minutes: ClassVar[float] = 2.0
+    default_epochs: ClassVar[float | None] = None
+    """The budget of a run that says none is both: little data is not read a thousand times, much ends by the clock."""
     adamw_decay: ClassVar[float] = 0.0
     """The weight decay of a run with adamw that says none."""
+    by_token: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Other defaults, where tokens are of a kind; `epochs` among them stands for `default_epochs`."""
 
     def settled(self, device: str) -> Self:
         """What was left open decided, for a device (cpu or cuda), so that a run can keep it."""
@@ -107,10 +111,17 @@ class TaskOptions(TrainingOptions, BudgetOptions, MachineOptions):
         if self.batch is None:
             fields["batch"] = self.cpu_batch * (1 if device == "cpu" else GPU_FACTOR)
         if self.minutes is None and self.epochs is None and self.steps is None:
-            fields["minutes"] = self.default_minutes
+            token = str(getattr(self, "token", None))
+            epochs = self.by_token.get(token, {}).get("epochs", self.default_epochs)
+            fields |= {"minutes": self.default_minutes, "epochs": epochs}
         if self.weight_decay is None:  # what adamw takes from the weights themselves, others would add to the gradient
             fields["weight_decay"] = self.adamw_decay if self.optimizer == "adamw" else 0.0
         return self.changed(**fields)
+
+    def for_token(self, token: str) -> Self:
+        """With the defaults for tokens of a kind."""
+        defaults = self.by_token.get(token, {})
+        return self.with_defaults(**{name: value for name, value in defaults.items() if name != "epochs"})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,7 +66,7 @@ def make_options(task: str, fields: Mapping[str, object], where: str = "") -> Ta
             raise OptionError(f"{where}the task {task} makes its own data; leave {value} out")
         if name not in cls.names():
             raise OptionError(where + refusal(task, name))
-    return cls(**dict[str, Any](fields))
+    return cls.of(fields)
 
 
 def refusal(task: str, name: str, flag: str = "") -> str:

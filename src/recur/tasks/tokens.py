@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Literal
 
-LOOK = 1000
+LOOK = 2000
 """Lines looked at."""
 
 SENTENCE = 3.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from recur.models.options import ClassifierOptions, Direction
@@ -26,13 +27,17 @@ class ClassifyOptions(TaskOptions, SplitOptions, VocabOptions, ClassifierOptions
 
     direction: Direction = "both"
     pool: Literal["last", "mean", "max", "attention"] = "max"
-    hidden: Count = 128
+    hidden: Count = 256
     embedding: Natural = 64
-    dropout_input: Share = 0.2
+    dropout_input: Share = 0.1
     dropout_output: Share = 0.5
     rate: Positive = 0.004
 
-    cpu_batch = 32
+    default_epochs = 12.0
+    # Words are learned by heart within a few epochs unless they are dropped; characters do not bear it.
+    by_token = MappingProxyType(
+        {"word": {"hidden": 128, "embedding": 128, "dropout_input": 0.5, "rate": 0.002, "epochs": 6.0}}
+    )
 
 
 OPTIONS = ClassifyOptions

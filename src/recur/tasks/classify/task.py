@@ -69,11 +69,10 @@ class ClassifyTask(Task[ClassifyOptions, TextData, Classifier, TextBatch]):
 
     @classmethod
     def settle(cls, options: ClassifyOptions) -> ClassifyOptions:
-        options = super().settle(options)
         if options.token is None:
             texts = (example.text for example in read_labelled(options.texts))
             options = options.changed(token=choose_token(texts))
-        return options
+        return super().settle(options.for_token(str(options.token)))
 
     def read(self, vocabs: Vocabs | None = None) -> TextData:
         train, valid, _ = split(self.options, read_labelled)

@@ -24,10 +24,9 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
 
     @classmethod
     def settle(cls, options: ConditionalOptions) -> ConditionalOptions:
-        options = super().settle(options)
         if options.token is None:
             options = options.changed(token=choose_token(pair.target for pair in read_pairs(options.texts)))
-        return options
+        return super().settle(options.for_token(str(options.token)))
 
     def read(self, vocabs: Vocabs | None = None) -> PairData:
         train, valid, _ = split(self.options, read_pairs)

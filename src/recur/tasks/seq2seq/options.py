@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from recur.models.options import EncoderDecoderOptions
@@ -28,14 +29,16 @@ class Seq2SeqOptions(WritingOptions, EncoderDecoderOptions):
 
     hidden: Count = 192
     embedding: Natural = 64
-    embedding_init: str = "normal:1"
+    embedding_init: str = "normal:0.3"
     dropout_input: Share = 0.2
     dropout_output: Share = 0.3
     smoothing: BelowOne = 0.1
-    rate: Positive = 0.003
+    rate: Positive = 0.004
     warmup: Natural = 100
 
     cpu_batch = 32
+    default_epochs = 60.0
+    by_token = MappingProxyType({"word": {"punctuation": True, "min_freq": 2}})
 
 
 OPTIONS = Seq2SeqOptions

@@ -33,14 +33,14 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
 
     @classmethod
     def settle(cls, options: Seq2SeqOptions) -> Seq2SeqOptions:
-        options = super().settle(options)
-        if options.source_token is not None and options.target_token is not None:
-            return options
-        pairs = read_pairs(options.texts)
-        return options.changed(
-            source_token=options.source_token or choose_symbol([pair.source for pair in pairs]),
-            target_token=options.target_token or choose_symbol([pair.target for pair in pairs]),
-        )
+        if options.source_token is None or options.target_token is None:
+            pairs = read_pairs(options.texts)
+            options = options.changed(
+                source_token=options.source_token or choose_symbol([pair.source for pair in pairs]),
+                target_token=options.target_token or choose_symbol([pair.target for pair in pairs]),
+            )
+        words = "word" in (options.source_token, options.target_token)
+        return super().settle(options.for_token("word") if words else options)
 
     def read(self, vocabs: Vocabs | None = None) -> PairData:
         o = self.options

@@ -25,13 +25,14 @@ class TagOptions(TaskOptions, SplitOptions, VocabOptions, ReaderOptions):
     # Defaults of its own ---------------------------------------------------------------------------------
 
     direction: Direction = "both"
-    hidden: Count = 128
-    embedding: Natural = 100
-    dropout_input: Share = 0.4
-    dropout_output: Share = 0.4
-    rate: Positive = 0.004
+    hidden: Count = 192
+    embedding: Natural = 128
+    dropout_input: Share = 0.3
+    dropout_output: Share = 0.5
+    rate: Positive = 0.005
 
-    cpu_batch = 32
+    cpu_batch = 16
+    default_epochs = 8.0
 
 
 OPTIONS = TagOptions

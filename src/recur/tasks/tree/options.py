@@ -33,11 +33,13 @@ class TreeOptions(TaskOptions, SplitOptions, TreeModelOptions):
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
+    embedding: Count = 150
     dropout_input: Share = 0.5
     dropout_output: Share = 0.5
-    rate: Positive = 0.002
+    rate: Positive = 0.003
 
     cpu_batch = 25
+    default_epochs = 5.0
 
 
 OPTIONS = TreeOptions
