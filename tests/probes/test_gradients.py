@@ -254,6 +254,16 @@ def test_a_model_of_ones_own_joins_with_its_loss() -> None:
 
 
 def test_what_cannot_be_read_is_refused() -> None:
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = Recurrent("gru", 3, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.net(x).outputs[:, -1]
+
+    with pytest.raises(OptionError, match=r"got \(2, 4\); give the loss"):
+        xray(Last(), sequence().float())
     with pytest.raises(OptionError, match="no recur.Recurrent"):
         Subject.of(nn.Linear(2, 2), torch.zeros(1, 2))
     with pytest.raises(OptionError, match="reads a tensor, got str"):

@@ -201,6 +201,10 @@ def _encoded(vocab: Vocab, text: object, tokens: int) -> Tensor:
 def _random_projection(out: Tensor | tuple[Tensor, ...]) -> Tensor:
     """For a network without a loss: its last output, projected on one random unit vector for each row."""
     outputs = out if isinstance(out, Tensor) else out[0]
+    if outputs.dim() != 3:
+        raise OptionError(
+            f"outputs of (B, T, H) are expected, got {tuple(outputs.shape)}; give the loss of the last step"
+        )
     last = outputs[:, -1]
     drawn = torch.randn(last.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(last)
     direction: Tensor = drawn / torch.linalg.vector_norm(drawn, dim=-1, keepdim=True)
