@@ -123,8 +123,8 @@ def run_streaming(options: argparse.Namespace) -> None:
         for hidden in (256, 512):
             found = streaming.streaming(hidden, threads)
             results.append({"hidden": hidden, "threads": threads, "microseconds": found})
-            said = ", ".join(f"{name} {us:.0f}" for name, us in found.items())
-            print(f"LSTM, H {hidden}, batch 1, {threads} threads, µs a token: {said}", flush=True)
+            times = ", ".join(f"{name} {us:.0f}" for name, us in found.items())
+            print(f"LSTM, H {hidden}, batch 1, {threads} threads, µs a token: {times}", flush=True)
     _write(options.out, {"machine": machine(), "results": results})
 
 

@@ -93,11 +93,11 @@ def _onnx(lstm: nn.LSTM, H: int, threads: int) -> Step | None:
 
 
 def _refuse_unequal(steps: dict[str, Step | None], xs: Tensor) -> None:
-    wanted = None
+    expected = None
     for name, step in steps.items():
         if step is not None:
             for x in xs:
                 out = step(x)
-            wanted = out.clone() if wanted is None else wanted
-            if not torch.allclose(out, wanted, atol=1e-4):
+            expected = out.clone() if expected is None else expected
+            if not torch.allclose(out, expected, atol=1e-4):
                 raise SystemExit(f"streaming: {name} gives other numbers; what is wrong is not timed")

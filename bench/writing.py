@@ -1,4 +1,4 @@
-"""Sequences from sequences beside the same by hand: a training step with a teacher, decoding, output recurrence."""
+"""Sequences from sequences beside the same by hand: a teacher-forced training step, decoding, output recurrence."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _model(longest: int) -> Seq2Seq:
 
 
 def training() -> Contest:
-    """Forward and backward with a teacher; loss and some gradients are compared."""
+    """Forward and backward, teacher-forced; loss and some gradients are compared."""
     model = _model(longest=30)
     peer = ByHand(model)
     source, s, target, t = _batch()
@@ -88,7 +88,7 @@ def training() -> Contest:
         loss.backward()
         return _named(loss, peer.source.weight, dict(peer.decoder.named_parameters())["weight_hh_l0"])
 
-    return Contest(f"encoder–decoder, teacher, B {B} S {S} T {T} H {H} / torch.nn by hand", ours, by_hand)
+    return Contest(f"encoder–decoder, teacher-forced, B {B} S {S} T {T} H {H} / torch.nn by hand", ours, by_hand)
 
 
 def _named(loss: Tensor, embedding: Tensor | None, recurrent: Tensor) -> Tensors:
@@ -133,7 +133,7 @@ def output_recurrence() -> Contest:
         return {"outputs": outputs.detach(), "grad W": layer.back.weight.grad}
 
     return Contest(
-        f"output recurrence, teacher, B {B} T 35 H {H}, all steps at once / one by one",
+        f"output recurrence, teacher-forced, B {B} T 35 H {H}, all steps at once / one by one",
         lambda: result(layer(x, targets)),
         lambda: result(layer.run(x, lambda t, o: targets[:, t], first)),
     )

@@ -30,13 +30,13 @@ class Judge:
         self.labels = sorted({label for label, _ in names})
         self.features: dict[str, int] = {}
         known = [self.grams(name, learn=True) for _, name in names]
-        wanted = torch.tensor([self.labels.index(label) for label, _ in names])
+        targets = torch.tensor([self.labels.index(label) for label, _ in names])
         self.weight = nn.EmbeddingBag(len(self.features) + 1, len(self.labels), mode="sum")
         nn.init.zeros_(self.weight.weight)
         optimizer = torch.optim.Adam(self.weight.parameters(), 0.02, weight_decay=1e-6)
         for _ in range(epochs):
             for rows in torch.randperm(len(names)).split(256):
-                loss = cross_entropy(self.scores([known[k] for k in rows]), wanted[rows])
+                loss = cross_entropy(self.scores([known[k] for k in rows]), targets[rows])
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
