@@ -119,6 +119,6 @@ def coloured(pairs: list[tuple[str, float]]) -> str:
     parts = []
     for token, value in pairs:
         rgb = "217,98,43" if value > 0 else "47,111,222"
-        shown = html.escape({"<eos>": "\n"}.get(token, token))
-        parts.append(f'<span style="background:rgba({rgb},{min(abs(value), 1) * 0.6:.2f})">{shown}</span>')
+        content = html.escape({"<eos>": "\n"}.get(token, token))
+        parts.append(f'<span style="background:rgba({rgb},{min(abs(value), 1) * 0.6:.2f})">{content}</span>')
     return "".join(parts)

@@ -102,7 +102,7 @@ function unrolled(model, pattern) {
   });
   const G = model.gates.length * model.H, top = rows.length - 1;
   const between = on.x(0) + GAP / 2;
-  if (plan.feedback) on.text(between + 8, on.y(top) - 8, `W ${G} × ${model.K}`);
+  if (plan.feedback) on.text(between, on.y(top) - 8, `W ${G} × ${model.K}`);
   else on.text(between, on.y(1) - 8, `W ${G} × ${model.H}`);
   on.text(on.x(0) + 6, on.y(0) - 42, `U ${G} × ${model.D}`, "start");
   on.text(on.x(STEPS - 1) + 6, on.y(top - 1) - 42, `V ${model.K} × ${both ? 2 * model.H : model.H}`, "start");
