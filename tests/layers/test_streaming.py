@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from recur.errors import DtypeError, OptionError, ShapeError
+from recur.errors import DeviceError, DtypeError, OptionError, ShapeError
 from recur.layers import Connections, Depth, Dropout, Init, Recurrent
 from recur.layers.streaming import _stack
+from recur.native.call import NativeCall
+from recur.native.stack import MAX_PLANS
 from tests.support import ALL_CELLS, DOUBLE, ISAS, NATIVE_CELLS, close, core, needs_core
 
 D, H = 5, 35
@@ -121,8 +123,76 @@ def test_weights_that_change_are_noticed() -> None:
     follow(net, x)
     net.load_state_dict({name: weight * 0.5 for name, weight in net.state_dict().items()})
     follow(net, x)
+    for weight in net.parameters():
+        weight.data = weight.data * 2
+    follow(net, x)
     net.to(torch.float32)
     follow(net, x.float())
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad])
+def test_steps_of_fused_optimizers_are_noticed(optimizer: Any) -> None:
+    """They change weights in place and leave their versions as they were."""
+    net, x = network(), torch.randn(2, 3, D, **DOUBLE)
+    follow(net, x)
+    net(x).outputs.square().sum().backward()
+    before = net.weight_hh_l0.detach().clone()
+    optimizer(net.parameters(), lr=0.5, fused=True).step()
+    assert not torch.equal(before, net.weight_hh_l0)
+    follow(net, x)
+
+
+@pytest.fixture
+def packings(monkeypatch: pytest.MonkeyPatch) -> list[NativeCall]:
+    """Every packing of a layer's weights."""
+    made: list[NativeCall] = []
+    pack = NativeCall.pack
+
+    def counted(call: NativeCall) -> Tensor:
+        made.append(call)
+        return pack(call)
+
+    monkeypatch.setattr(NativeCall, "pack", counted)
+    return made
+
+
+@needs_core
+def test_batches_of_every_size_share_packed_weights(packings: list[NativeCall]) -> None:
+    net, sizes = network(layers=2), range(1, 13)  # more sizes than plans are held for
+    streams = [(net.stream(B), torch.randn(B, 3, D, **DOUBLE)) for B in sizes]
+    expected = [net(x).outputs.detach() for _, x in streams]
+    for t in range(3):
+        for (stream, x), outputs in zip(streams, expected, strict=True):
+            close(stream.step(x[:, t]), outputs[:, t])
+    assert len(packings) == net.layers
+    with torch.no_grad():
+        net.bias_hh_l0.zero_()
+    for stream, x in streams:
+        stream.step(x[:, 0])
+    assert len(packings) == 2 * net.layers
+
+
+@needs_core
+def test_scratch_memory_is_held_for_few_batch_sizes() -> None:
+    net = network()
+    for B in range(1, 50):
+        net.step(torch.randn(B, D, **DOUBLE))
+    stack: Any = _stack(net, torch.randn(1, D, **DOUBLE))
+    assert len(stack._plans) == MAX_PLANS
+
+
+@pytest.mark.parametrize("backend", ["auto", "loop"])
+def test_what_a_stream_returned_stays_as_it_was(backend: str) -> None:
+    net, x = network("gru", layers=2, backend=backend), torch.randn(3, 6, D, **DOUBLE)
+    stream = net.stream(3)
+    outputs = torch.stack([stream.step(x[:, t]) for t in range(6)], dim=1)
+    expected = net(x).outputs.detach()
+    close(outputs, expected)
+    stream = net.stream(3)
+    for t in range(6):
+        one = stream.step(x[:, t])
+        close(one, expected[:, t])
+        one.zero_()  # nor is it the stream's state
 
 
 def test_a_stream_follows_weights_that_change_on_its_way() -> None:
@@ -145,9 +215,9 @@ def test_options_of_the_cell_that_change_are_noticed() -> None:
 def test_a_stream_can_be_set_back() -> None:
     net, x = network("gru", layers=2), torch.randn(3, D, **DOUBLE)
     stream = net.stream(3)
-    first = stream.step(x).clone()
+    first = stream.step(x)
     kept = stream.state
-    second = stream.step(x).clone()
+    second = stream.step(x)
     assert (first - second).abs().max() > 1e-3
     stream.state = kept
     assert torch.equal(stream.step(x), second)
@@ -181,11 +251,19 @@ def test_threads_may_share_a_network() -> None:
 
     def walk(x: Tensor) -> Tensor:
         stream = net.stream(2)
-        return torch.stack([stream.step(x[:, t]).clone() for t in range(300)], dim=1)
+        return torch.stack([stream.step(x[:, t]) for t in range(300)], dim=1)
 
     with ThreadPoolExecutor(4) as pool:
         for got, wanted in zip(pool.map(walk, inputs), expected, strict=True):
             close(got, wanted)
+
+
+def test_a_step_can_be_mapped_over_batches() -> None:
+    """By torch.func, whose tensors have no memory that the core could read."""
+    net, x = network("gru"), torch.randn(4, 2, D, **DOUBLE)
+    one_by_one = torch.stack([net.step(part)[0] for part in x])
+    close(torch.func.vmap(lambda part: net.step(part)[0])(x), one_by_one)
+    assert core is None or _stack(net, x[0]) is not None, "and the core is used again afterwards"
 
 
 def test_inputs_in_pieces() -> None:
@@ -226,6 +304,8 @@ def test_a_stream_refuses_what_it_was_not_begun_for() -> None:
         stream.step(torch.zeros(3, D, **DOUBLE))
     with pytest.raises(DtypeError, match="begun in torch.float64, got x of torch.float32"):
         stream.step(torch.zeros(2, D))
+    with pytest.raises(DeviceError, match="begun on cpu, got x on meta"):
+        stream.step(torch.zeros(2, D, **DOUBLE, device="meta"))
     with pytest.raises(ShapeError, match="state must be"):
         stream.state = start(net, 3)
     net.float()

@@ -2,6 +2,7 @@
 // a sanitizer sees every step over an edge and every race. Written for test_sanitizers.py, which reads what it writes.
 //
 //   driver THREADS CALL…     for each file CALL, all that the call writes goes to CALL.out
+//   driver THREADS           exceptions thrown by work on these threads reach the caller
 //
 // A file is a list of fields: name (16 bytes), kind (1 read, 2 written, 3 both), how many bytes; then the bytes, unless
 // the field is only written. Numbers are fields of one int64. What is only written starts as NaN, in every bit 1.
@@ -80,21 +81,56 @@ class Call {
     std::map<std::string, Field> fields_;
 };
 
+void check(int status) {
+    if (status != RECUR_OK) std::fprintf(stderr, "%s\n", recur_error());
+}
+
+std::unique_ptr<char[]> memory_of(const Scan& s, int isa, int is_double, int backward) {
+    int64_t bytes = 0;
+    check(recur_workspace_bytes(&s, isa, is_double, backward, &bytes));
+    return std::unique_ptr<char[]>(new char[bytes]);
+}
+
+// The same call on weights that are packed beforehand, as a step of a stack takes them.
+void run_packed(Scan s, int isa, int is_double) {
+    int64_t bytes = 0;
+    s.workspace = nullptr;
+    check(recur_packed_bytes(&s, isa, is_double, &bytes));
+    const std::unique_ptr<char[]> packed(new char[bytes]);
+    s.packed = packed.get();
+    check(recur_pack(&s, isa, is_double));
+    const auto workspace = memory_of(s, isa, is_double, 0);
+    s.workspace = workspace.get();
+    const Scan* once = &s;
+    check(recur_stack(&once, 1, isa, is_double));
+}
+
+struct Thrown {};
+
+template <typename F> void expect_thrown(F work) {
+    try {
+        work();
+    } catch (const Thrown&) {
+        return;
+    }
+    std::fprintf(stderr, "the exception was lost\n");
+}
+
 void run(const char* path, int64_t threads) {
     Call call(path);
     Scan s = {};
 #define NUMBER(name) s.name = call.number(#name);
-    NUMBER(D) NUMBER(H) NUMBER(gates) NUMBER(products) NUMBER(states) NUMBER(extras) NUMBER(constants) NUMBER(kept)
+    NUMBER(D) NUMBER(H) NUMBER(gates) NUMBER(products) NUMBER(states) NUMBER(extras) NUMBER(constants) NUMBER(saved)
     NUMBER(own) NUMBER(steps) NUMBER(N) NUMBER(S) NUMBER(batch_major) NUMBER(biased) NUMBER(adds_to_first)
-    NUMBER(share_step)
+    NUMBER(share_stride)
 #define ARRAY(name) s.name = call.at<std::remove_pointer_t<decltype(s.name)>>(#name);
     ARRAY(sizes) ARRAY(data) ARRAY(weight_ih) ARRAY(weight_hh) ARRAY(bias_ih) ARRAY(bias_hh) ARRAY(constant) ARRAY(mask)
     ARRAY(xi) ARRAY(share) ARRAY(tape) ARRAY(d_outputs) ARRAY(d_share) ARRAY(d_product) ARRAY(product_place) ARRAY(d_data)
     ARRAY(d_weight_ih) ARRAY(d_weight_hh) ARRAY(d_bias_ih) ARRAY(d_bias_hh)
     const bool backward = call.number("backward"), is_double = call.number("is_double");
     const int isa = int(call.number("isa"));
-    if (backward && !s.d_share) s.d_share = s.share;  // the way back writes over what was kept
-    if (!backward && !s.share) s.share = call.at("state0");  // and the outputs over W x + b
+    if (backward && !s.d_share) s.d_share = s.share;  // gradients overwrite what was saved
+    if (!backward && !s.share) s.share = call.at("state0");  // and outputs U x + b
     s.clip = *call.at<double>("clip");
     s.threads = threads;
 
@@ -111,28 +147,56 @@ void run(const char* path, int64_t threads) {
     s.program.places = call.at<Place>("places"), s.program.count = call.number("count");
     s.program.temps = call.number("temps");
 
-    const std::unique_ptr<char[]> workspace(new char[recur_workspace_bytes(&s, isa, is_double, backward)]);
+    const auto workspace = memory_of(s, isa, is_double, backward);
     s.workspace = workspace.get();
     if (backward) {
-        recur_backward(&s, isa, is_double);
+        check(recur_backward(&s, isa, is_double));
     } else {
-        recur_forward(&s, isa, is_double);
-        call.forget();
-        s.packed = 1;  // and once more, on weights that were packed before
-        const Scan* once = &s;
-        recur_stack(&once, 1, isa, is_double);
+        check(recur_forward(&s, isa, is_double));
+        const std::string packing_itself = call.forget();
+        run_packed(s, isa, is_double);
+        if (call.forget() != packing_itself) std::fprintf(stderr, "%s: not the same on packed weights\n", path);
+        check(recur_forward(&s, isa, is_double));
     }
     call.write(std::string(path) + ".out");
-    if (backward && s.d_share == s.share) return;  // what it read is spent
-    const std::string together = call.forget();
-    while (!Crowd::leaves_us_alone()) Crowd::seen();
-    s.packed = 0;
-    (backward ? recur_backward : recur_forward)(&s, isa, is_double);
-    while (Crowd::leaves_us_alone()) {}
-    if (call.forget() != together) std::fprintf(stderr, "%s: not the same when done alone\n", path);
+    if (backward && s.d_share == s.share) return;  // what it read is overwritten
+    const std::string with_threads = call.forget();
+    while (!Contention::prefers_one_thread()) Contention::report();
+    check((backward ? recur_backward : recur_forward)(&s, isa, is_double));
+    while (Contention::prefers_one_thread()) {}
+    if (call.forget() != with_threads) std::fprintf(stderr, "%s: not the same on one thread\n", path);
+}
+
+// Work that throws on some thread: run_parallel passes the exception on, and nobody waits for what will not be done.
+void run_throwing(int64_t threads) {
+    Scan s = {};
+    s.threads = threads;
+    for (long bad = 0; bad < threads; ++bad) {
+        auto part = [&](long p) {
+            if (p == bad) throw Thrown();
+        };
+        expect_thrown([&] { run_parallel(s, threads, part, false); });
+        Team team(threads, 2 * threads);
+        auto member = [&](long m) {
+            try {
+                for (long phase = 0; phase < 3; ++phase) {
+                    const auto task = [&](long t) {
+                        if (phase == 1 && t == bad) throw Thrown();
+                    };
+                    if (!team.phase(m, phase, task)) return;
+                }
+            } catch (...) {
+                team.abandon();
+                throw;
+            }
+        };
+        expect_thrown([&] { run_parallel(s, threads, member, false); });
+    }
 }
 }  // namespace
 
 int main(int count, char** arguments) {
-    for (int k = 2; k < count; ++k) run(arguments[k], std::atoll(arguments[1]));
+    const int64_t threads = std::atoll(arguments[1]);
+    if (count == 2) run_throwing(threads);
+    for (int k = 2; k < count; ++k) run(arguments[k], threads);
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,15 +52,51 @@ def test_without_the_core_other_backends_run() -> None:
     torch.testing.assert_close(net.stream(2).step(x[:, 0]), net(x).outputs[:, 0])
 
 
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The library and its sources in a folder of their own."""
+    path: Any = library.built()
+    for source in [path, *path.parent.glob("*.h"), *path.parent.glob("*.cpp")]:
+        shutil.copy(source, tmp_path)
+    return tmp_path / path.name
+
+
 @needs_core
-def test_a_core_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_of_other_sources_is_not_used(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an update without a new build, its structs would be read wrongly."""
+    assert library.Core(copy).best_isa >= 0, "it is used as long as the sources are its own"
+    with (copy.parent / "vector.h").open("a") as header:
+        header.write("// changed\n")
+    monkeypatch.setattr(library, "built", lambda: copy)
+    monkeypatch.setattr(library, "_load", library._load.__wrapped__)
+    stale = "was built from other sources than those beside it; build it again: pip install -e ."
+    assert library.missing() == f"{copy.name} {stale}"
+    assert Case("peephole").scan().trace.backend == "loop"
+    with pytest.raises(BackendError, match=rf"{re.escape(copy.name)} {re.escape(stale)} \(recur doctor says more\)"):
+        Case("lstm").scan(backend="native")
 
-    class Longer(ctypes.Structure):
-        _fields_ = [*library.Scan._fields_, ("more", ctypes.c_int64)]
 
-    monkeypatch.setattr(library, "Scan", Longer)
-    assert "cannot be used: it was built from other sources; build it again" in library._load.__wrapped__()
+@needs_core
+@pytest.mark.parametrize("change", ["a source more", "a source less"])
+def test_sources_that_come_or_go_are_a_change_too(copy: Path, change: str) -> None:
+    if change == "a source more":
+        (copy.parent / "more.h").touch()
+    else:
+        (copy.parent / "table.h").unlink()
+    with pytest.raises(library.StaleError, match="build it again"):
+        library.Core(copy)
+
+
+@needs_core
+def test_an_installed_library_has_no_sources_beside_it(copy: Path) -> None:
+    for source in [*copy.parent.glob("*.h"), *copy.parent.glob("*.cpp")]:
+        source.unlink()
+    assert library.Core(copy).best_isa >= 0
+
+
+@needs_core
+def test_both_sides_hold_the_same_struct() -> None:
+    assert ctypes.CDLL(str(library.built())).recur_scan_bytes() == ctypes.sizeof(library.Scan)
 
 
 @needs_core
@@ -84,8 +122,8 @@ def test_the_instruction_set_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> N
 
 @needs_core
 def test_every_operation_and_place_is_known_to_both_sides() -> None:
-    from recur.program.writer import FUSED
     from recur.program.expressions import OPERATIONS
+    from recur.program.writer import FUSED
 
     found: Any = library.core()
     assert {*OPERATIONS, *FUSED.values(), "copy", "sum"} == found.operations.keys()

@@ -83,11 +83,11 @@ def fields_of(call: NativeCall, backward: bool) -> dict[str, tuple[int, bytes | 
     array("mask", s.mask, S * H)
     arrays("extra", s.extra, s.extras, H)
     arrays("initial", s.initial, s.states, S * H)
-    spent = backward and s.d_share == s.share
-    assert s.share_step == G, "or what lies between the rows would stay unwritten"
+    overwritten = backward and s.d_share == s.share
+    assert s.share_stride == G, "or the padding between the rows would stay unwritten"
     if s.share != ctypes.c_void_p.from_address(s.state).value:  # which it lies in, or has a place of its own
-        array("share", s.share, N * G, READ | WRITTEN if spent else READ if backward else WRITTEN)
-    array("tape", s.tape, N * s.kept * H, READ if backward else WRITTEN)
+        array("share", s.share, N * G, READ | WRITTEN if overwritten else READ if backward else WRITTEN)
+    array("tape", s.tape, N * s.saved * H, READ if backward else WRITTEN)
     arrays("state", s.state, s.states, N * H, READ if backward else WRITTEN)
     if not backward:
         arrays("final_state", s.final_state, s.states, S * H, WRITTEN)
@@ -95,7 +95,7 @@ def fields_of(call: NativeCall, backward: bool) -> dict[str, tuple[int, bytes | 
     array("xi", s.xi, N, size=8)
     array("d_outputs", s.d_outputs, N * H)
     arrays("d_final", s.d_final, s.states, S * H)
-    array("d_share", None if spent else s.d_share, N * G, WRITTEN)
+    array("d_share", None if overwritten else s.d_share, N * G, WRITTEN)
     array("d_product", s.d_product, N * s.own * H, WRITTEN)
     array("d_data", s.d_data, N * D, WRITTEN)
     for name, count in weights.items():
@@ -166,7 +166,7 @@ CASES: list[tuple[str | Cell, tuple[int, int, int, int], torch.dtype, dict[str, 
     ("lstm1997", (4, 3, 40, 31), torch.float64, {"mask": torch.full((4, 31), 0.5, dtype=torch.float64)}),
     ("lstm", (2, 3, 40, 131), torch.float32, {}),  # from here on threads share a step
     ("gru", (3, 3, 9, 150), torch.float64, {"lengths": [3, 1, 2]}),
-    ("elman", (9, 4, 5, 128), torch.float32, {}),  # whose rows stand half a page apart
+    ("elman", (9, 4, 5, 128), torch.float32, {}),  # whose rows are 2 KiB apart
     ("indrnn", (3, 5, 1, 65), torch.float32, {"reset": torch.tensor([[False, True, False, False, True]] * 3)}),
 ]
 
@@ -182,8 +182,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
             core.isa = isa
             for name, sizes, dtype, options in CASES:
                 case = Case(name, *sizes, dtype=dtype)
-                for keep in (True, False):  # a walk that spends what was kept, and one that does not
-                    for start in (case.state, None):  # from nothing, the way back is shorter
+                for keep in (True, False):  # a backward pass that may not overwrite what was saved, and one that may
+                    for start in (case.state, None):  # from zero, the backward pass has no step for the initial state
                         result = case.scan_of(slice(None), start, backend="native", **options)
                         torch.autograd.grad(case.loss(result), case.x, retain_graph=keep)
     core.isa = was
@@ -226,6 +226,14 @@ def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 ABSENT = "namespace {} {{ Table table() {{ std::abort(); }} }}\n"
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_an_exception_on_any_thread_reaches_the_caller(driver: Path, threads: int) -> None:
+    """Rather than ending the process, or leaving the other threads to wait for work that will never be done."""
+    ran = subprocess.run([str(driver), str(threads)], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert not ran.stderr
 
 
 @pytest.mark.parametrize("threads", [1, 3])

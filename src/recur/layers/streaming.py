@@ -1,14 +1,15 @@
 """One step of a network at a time, for use: sampling and serving call this once a token.
 
-The same numbers as `Recurrent.forward` in evaluation mode. Nothing is recorded or kept for a way back, which is most of
-what a single step of a scan costs. Where the C++ core can run a plain stack of layers it does, on weights that it
-packed once and packs again when they change.
+The same numbers as `Recurrent.forward` in evaluation mode. Nothing is saved for a backward pass, which is most of what
+a single step of a scan costs. Where the C++ core can run a plain stack of layers it does, on weights that it packed
+once and packs again when they change: in place, by an optimizer, or by being replaced. Only a write that autograd does
+not see either, through `weight.data` or NumPy, goes unnoticed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from recur.cells.cell import Tensors
 from recur.errors import DeviceError, DtypeError, ShapeError
 from recur.native import compiled
 from recur.native.stack import NativeStack
@@ -24,8 +26,12 @@ if TYPE_CHECKING:
     from recur.layers.recurrent import Recurrent
 
 
+States = Sequence[Sequence[Tensor]]
+"""The states of every layer, (B, H) each."""
+
+
 @torch.no_grad()
-def one_step(net: Recurrent, x: Tensor, state: Sequence[Any] | None) -> tuple[Tensor, tuple[Any, ...]]:
+def one_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor, tuple[Tensors, ...]]:
     _check(net, x, state)
     stack = _stack(net, x)
     if stack is not None:
@@ -38,7 +44,7 @@ def one_step(net: Recurrent, x: Tensor, state: Sequence[Any] | None) -> tuple[Te
     for layer in range(net.layers):
         weights = net.weights(f"_l{layer}")
         own = w_of(weights[name] for name in cell.extras)
-        before = state[layer] if state is not None else _start(net, f"_l{layer}", x)
+        before = s_of(state[layer]) if state is not None else _start(net, f"_l{layer}", x)
         inputs = torch.cat([below, bottom], dim=-1) if net.connections.skip and layer else below
         share = linear(inputs, weights["weight_ih"], weights.get("bias_ih")).chunk(G, dim=-1)
         products: Sequence[Tensor] = ()
@@ -54,58 +60,54 @@ def one_step(net: Recurrent, x: Tensor, state: Sequence[Any] | None) -> tuple[Te
 
 
 class Stream:
-    """A network that reads one step after another and keeps its own state: nothing is allocated between two steps.
+    """A network that reads one step after another and holds its state in memory of its own."""
 
-    `step` returns a tensor of the stream's own, which the call after the next writes over.
-    """
-
-    def __init__(self, net: Recurrent, rows: int = 1, state: Sequence[Any] | None = None) -> None:
+    def __init__(self, net: Recurrent, rows: int = 1, state: States | None = None) -> None:
         self.net, self.rows = net, rows
         weight = next(net.parameters())
         self._like = weight.new_zeros(rows, net.input_size)
-        self._sides: list[list[Any]] = [[], []]
-        for side in self._sides:
+        self._expected = self._like.shape, self._like.dtype, self._like.device
+        # Two buffers: a step reads the first, writes the second, and swaps them.
+        self._buffers: list[list[list[Tensor]]] = [[], []]
+        for buffer in self._buffers:
             for layer in range(net.layers):
-                started = _start(net, f"_l{layer}", self._like)
-                side.append(net.cell.state([part.detach().clone() for part in started]))
+                buffer.append([part.detach().clone() for part in _start(net, f"_l{layer}", self._like)])
         if state is not None:
-            self._go_on_from(state)
+            self.state = state
 
     @property
-    def state(self) -> tuple[Any, ...]:
-        """The state, layer by layer; give one to go on from it."""
-        return tuple(self.net.cell.state([part.clone() for part in layer]) for layer in self._sides[0])
+    def state(self) -> tuple[Tensors, ...]:
+        """A copy of the state, layer by layer; assign one to continue from it."""
+        return tuple(self.net.cell.state([part.clone() for part in layer]) for layer in self._buffers[0])
 
     @state.setter
-    def state(self, given: Sequence[Any]) -> None:
-        self._go_on_from(given)
-
-    def _go_on_from(self, given: Sequence[Any]) -> None:
-        _check_state(self.net, self._like, given)
-        for mine, theirs in zip(self._sides[0], given, strict=True):
-            for part, new in zip(mine, theirs, strict=True):
-                part.copy_(new)
-
     @torch.no_grad()
+    def state(self, given: States) -> None:
+        _check_state(self.net, self._like, given)
+        for layer, new in zip(self._buffers[0], given, strict=True):
+            for part, value in zip(layer, new, strict=True):
+                part.copy_(value)
+
     def step(self, x: Tensor) -> Tensor:
-        """(rows, D) → (rows, output_size)."""
-        if x.shape != self._like.shape:
-            raise ShapeError(f"this stream reads {tuple(self._like.shape)}, got {tuple(x.shape)}")
-        if x.dtype != self._like.dtype:
-            raise DtypeError(f"this stream was begun in {self._like.dtype}, got x of {x.dtype}; begin another one")
+        """(rows, D) → (rows, output_size): a new tensor, which later steps leave as it is."""
+        shape, dtype, device = self._expected
+        if x.shape != shape:
+            raise ShapeError(f"this stream reads {tuple(shape)}, got {tuple(x.shape)}")
+        if x.dtype != dtype:
+            raise DtypeError(f"this stream was begun in {dtype}, got x of {x.dtype}; begin another one")
+        if x.device != device:
+            raise DeviceError(f"this stream was begun on {device}, got x on {x.device}; begin another one")
         stack = _stack(self.net, x)
         if stack is None:
-            outputs, state = one_step(self.net, x, self._sides[0])
-            self._go_on_from(state)
+            outputs, self.state = one_step(self.net, x, self._buffers[0])
             return outputs
-        before, after = self._sides
+        before, after = self._buffers
         stack.step(x.contiguous(), before, after)
-        self._sides.reverse()
-        written: Tensor = after[-1][0]
-        return written
+        self._buffers.reverse()
+        return after[-1][0].clone()
 
 
-def _check(net: Recurrent, x: Tensor, state: Sequence[Any] | None) -> None:
+def _check(net: Recurrent, x: Tensor, state: States | None) -> None:
     who, weight = type(net.cell).__name__, next(net.parameters())
     if x.dim() != 2 or x.shape[1] != net.input_size:
         raise ShapeError(f"{who}: one step takes x of (B, D={net.input_size}), got {tuple(x.shape)}")
@@ -117,7 +119,7 @@ def _check(net: Recurrent, x: Tensor, state: Sequence[Any] | None) -> None:
         _check_state(net, x, state)
 
 
-def _check_state(net: Recurrent, x: Tensor, state: Sequence[Any]) -> None:
+def _check_state(net: Recurrent, x: Tensor, state: States) -> None:
     form = (len(x), net.hidden_size), x.dtype
     found = [[(tuple(part.shape), part.dtype) for part in parts] for parts in state]
     if found != [[form] * len(net.cell.states)] * net.layers:
@@ -127,40 +129,66 @@ def _check_state(net: Recurrent, x: Tensor, state: Sequence[Any]) -> None:
         )
 
 
-_STACKS: WeakKeyDictionary[Any, tuple[Any, NativeStack | None]] = WeakKeyDictionary()
-_optimised = 0
-"""How many steps optimizers have taken, all of them together."""
+class _Packed(NamedTuple):
+    """A network's weights as the core reads them, and how it was when they were packed."""
+
+    stamp: list[object]
+    stack: NativeStack | None
+    """None where the core cannot run the network."""
+    weights: list[Tensor]
+    """Held, so that no other tensor can come to lie at the address of one that was replaced."""
 
 
-def _after_a_step_of_any_optimizer(*_: Any) -> None:
-    """A fused optimizer changes weights without counting it among their versions."""
-    global _optimised
-    _optimised += 1
+_PACKED: WeakKeyDictionary[Recurrent, _Packed] = WeakKeyDictionary()
 
 
-register_optimizer_step_post_hook(_after_a_step_of_any_optimizer)
+class _OptimizerSteps:
+    """Counts the steps of all optimizers, from when the first weights are packed on.
+
+    A fused optimizer changes weights in place without increasing their version, and nothing else tells of it.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._watching = False
+
+    def watch(self) -> None:
+        if not self._watching:
+            self._watching = True
+            register_optimizer_step_post_hook(self._increment)
+
+    def _increment(self, *_: object) -> None:
+        self.count += 1
+
+
+_OPTIMIZER_STEPS = _OptimizerSteps()
 
 
 def _stack(net: Recurrent, x: Tensor) -> NativeStack | None:
-    """The network as the core runs it, if it can; packed anew when a weight has changed."""
+    """The network as the core runs it, if it can; packed again when a weight has changed."""
     joined = net.connections.skip or net.connections.residual
-    if joined or net.input_mlp or net.output_mlp or net.backend not in ("auto", "native"):
+    if joined or net.input_mlp or net.output_mlp or net.backend not in ("auto", "native") or compiled.transformed():
         return None
     # A tensor's version counts its changes in place; its address changes when it is replaced. Without modules inside,
-    # the network's own dictionary holds all weights, and reading it costs a fraction of what asking for them does.
+    # the network's own dictionary holds all weights, and reading it costs a fraction of what net.parameters() does.
     weights = net.parameters() if net._modules else net._parameters.values()
     stamps = [(weight._version, weight.data_ptr()) for weight in weights if weight is not None]
-    stamp = [_optimised, len(x), x.dtype, compiled.assembled(net.cell, net.bias), torch.get_num_threads(), stamps]
-    kept = _STACKS.get(net)
-    if kept is None or kept[0] != stamp:
+    programs, isa = compiled.assembled(net.cell, net.bias), compiled.instruction_set()
+    stamp = [_OPTIMIZER_STEPS.count, x.dtype, isa, programs, stamps]
+    packed = _PACKED.get(net)
+    if packed is None or packed.stamp != stamp:
         _check(net, x, None)
+        _OPTIMIZER_STEPS.watch()
         able = compiled.unsupported_reason(net.cell, x, net.bias) is None
         layers = [net.weights(f"_l{layer}") for layer in range(net.layers)]
-        kept = _STACKS[net] = stamp, NativeStack(net.cell, layers, len(x)) if able else None
-    return kept[1]
+        held = [weight.detach() for weight in net.parameters()]
+        packed = _PACKED[net] = _Packed(stamp, NativeStack(net.cell, layers) if able else None, held)
+    return packed.stack
 
 
-def _native_step(net: Recurrent, stack: NativeStack, x: Tensor, state: Any) -> tuple[Tensor, tuple[Any, ...]]:
+def _native_step(
+    net: Recurrent, stack: NativeStack, x: Tensor, state: States | None
+) -> tuple[Tensor, tuple[Tensors, ...]]:
     after = [[x.new_empty(len(x), net.hidden_size) for _ in net.cell.states] for _ in range(net.layers)]
     if state is None:
         state = [_start(net, f"_l{layer}", x) for layer in range(net.layers)]
@@ -169,7 +197,7 @@ def _native_step(net: Recurrent, stack: NativeStack, x: Tensor, state: Any) -> t
     return after[-1][0], tuple(map(net.cell.state, after))
 
 
-def _start(net: Recurrent, suffix: str, x: Tensor) -> Any:
+def _start(net: Recurrent, suffix: str, x: Tensor) -> Tensors:
     if net.init.learned:
         return net.cell.state([getattr(net, f"{name}0{suffix}").expand(len(x), -1) for name in net.cell.states])
     return net.cell.state([x.new_zeros(len(x), net.hidden_size) for _ in net.cell.states])

@@ -1,69 +1,72 @@
 // The loop over time from its end, then the weights' gradients as large products.
 template <typename T> struct Backward : Frame<T> {
     using Base = Frame<T>;
-    using Base::as, Base::blocks, Base::chunk, Base::H, Base::apart, Base::row, Base::padded, Base::panel, Base::parts, Base::rows_of;
-    using Base::s, Base::width, Base::run_program, Base::pack_recurrent, Base::by_rows, Base::each_part, Base::memory;
-    using Base::by_parts, Base::panels_of, Base::packing, Base::collide, Base::initial, Base::lined, Base::lined_step;
-    using Bound = typename Base::Bound;
+    using Base::as, Base::blocks, Base::chunk, Base::each_part, Base::H, Base::padded_H, Base::panel, Base::parts;
+    using Base::by_parts, Base::by_rows, Base::gradient_arena, Base::packing, Base::panels_of, Base::rows_of, Base::U;
+    using Base::conflicts, Base::copy_stride, Base::initial, Base::row, Base::row_copy, Base::row_stride;
+    using Base::interleaved, Base::interleaved_steps, Base::pack_all, Base::pack_recurrent, Base::rows_of_steps;
+    using Base::run_program, Base::s, Base::state_buffer, Base::summed, Base::sums, Base::width;
+    using Bindings = typename Base::Bindings;
     using In = typename Base::In;
-    using Base::after, Base::input, Base::pack_all, Base::rides, Base::riding_steps, Base::rows_of_steps, Base::summed, Base::sums;
 
     explicit Backward(const Scan& scan) : Base(scan, true) {}
 
     void run() const {
-        prefer_large_pages(s.d_share, sizeof(T) * s.N * s.share_step);
+        prefer_large_pages(s.d_share, sizeof(T) * s.N * s.share_stride);
         prefer_large_pages(s.d_data, sizeof(T) * s.N * s.D);
-        if (s.d_data) pack_all(Source<T>{as(s.weight_ih), s.D, 1}, s.gates * H, s.D, input);
+        if (s.d_data) pack_all(Source<T>{as(s.weight_ih), s.D, 1}, s.gates * H, s.D, U);
         pack_recurrent(true);
-        if (summed) std::memset(sums, 0, sizeof(T) * parts() * summed * padded);
+        if (summed) std::memset(sums, 0, sizeof(T) * parts() * summed * padded_H);
         each_part([&](long part, Arena arena, auto&& for_blocks) { steps(part, arena, for_blocks); });
         reduce_sums();
         weight_gradients();
     }
 
-    // A block of units takes what comes back to it from the step behind, and does its own step with it: both need no other
-    // block of the same step. Unless a row has to be seen whole in between.
+    // A block of units takes the gradient that step k + 1 carries back to it, and runs its own step on it: both need no
+    // other block of the same step. Unless a whole row is needed in between, for its norm.
     template <typename ForBlocks> void steps(long part, Arena arena, ForBlocks&& for_blocks) const {
-        const bool whole_rows = s.norms || s.clip > 0;
-        const long riding = riding_steps(part);
+        const bool needs_rows = s.norms || s.clip > 0;
+        const long at_once = interleaved_steps(part);
         Scratch scratch(s, arena);
         const long last = s.d_initial ? -1 : 0;
         for (long k = s.steps - 1; k >= last; --k) {
-            if (whole_rows) {
-                for (long b = 0; b < blocks; ++b) come_back(scratch, part, k, b * width);
-                if (k + 1 < s.steps) bound_carried(part, k, 0, H);
+            if (needs_rows) {
+                for (long b = 0; b < blocks; ++b) receive(scratch, part, k, b * width);
+                if (k + 1 < s.steps) scale_carried(part, k, 0, H);
                 if (s.norms && k >= 0) record_norms(part, k);
             }
             const auto block = [&](long b) {
-                if (!whole_rows) {
-                    come_back(scratch, part, k, b * width);
-                    if (s.xi && k + 1 < s.steps) bound_carried(part, k, b * width, std::min<long>(width, H - b * width));
+                if (!needs_rows) {
+                    receive(scratch, part, k, b * width);
+                    if (s.xi && k + 1 < s.steps)
+                        scale_carried(part, k, b * width, std::min<long>(width, H - b * width));
                 }
-                if (k < 0) return start(part, b * width);
+                if (k < 0) return store_initial(part, b * width);
                 step(scratch, part, k, b);
-                if (lines_up()) line_up(part, k, b * width);
+                if (copies_rows()) copy_rows(part, k, b * width);
             };
             if (!for_blocks(s.steps - 1 - k, block)) return;
-            if (s.d_data && rides() && k >= 0 && k % riding == 0 && rows_of(part, s.sizes[k]))
-                rows_of_steps(part, k, std::min(s.steps, k + riding),
+            if (s.d_data && interleaved() && k >= 0 && k % at_once == 0 && rows_of(part, s.sizes[k]))
+                rows_of_steps(part, k, std::min(s.steps, k + at_once),
                               [&](long at, const Grouped& which) { input_gradient(at, which); });
         }
     }
 
     struct Scratch {
-        Bound bound;
+        Bindings bound;
         T *total, *product;
         Scratch(const Scan& s, Arena& arena)
             : bound(s, arena), total(arena.take<T>(chunk * width)), product(arena.take<T>(chunk * width)) {}
     };
 
     // ∂L/∂s_k as it comes from later steps.
-    T* carried(long part, long k, long state) const { return memory(part, state, k & 1); }
+    T* carried(long part, long k, long state) const { return state_buffer(part, state, k & 1); }
     long rows_at(long part, long k) const { return k < s.steps ? rows_of(part, s.sizes[std::max(0L, k)]) : 0; }
 
-    // ∂L/∂s_k for a block of units: over the products of the step behind, and from outside for segments that end here.
-    void come_back(Scratch& scratch, long part, long k, long unit) const {
-        const long had = rows_at(part, k + 1), rows = rows_at(part, k), size = sizeof(T) * std::min<long>(width, H - unit);
+    // ∂L/∂s_k for a block of units: through the products of step k + 1, and from outside for segments that end here.
+    void receive(Scratch& scratch, long part, long k, long unit) const {
+        const long had = rows_at(part, k + 1), rows = rows_at(part, k);
+        const long size = sizeof(T) * std::min<long>(width, H - unit);
         if (s.products && had) through_recurrent(carried(part, k, 0), scratch.product, part, k + 1, had, unit);
         for (long j = 0; j < s.states; ++j)
             for (long i = had; i < rows; ++i) {
@@ -76,9 +79,9 @@ template <typename T> struct Backward : Frame<T> {
     }
 
     void step(Scratch& scratch, long part, long k, long b) const {
-        const long P = parts(), Q = P * apart(), GS = s.share_step, KH = s.kept * H, OH = s.own * H, unit = b * width;
-        const long rows = rows_at(part, k), first = row(k, part);
-        T* sum = sums + part * summed * padded;
+        const long P = parts(), Q = P * row_stride(), rows = rows_at(part, k), first = row(k, part);
+        const long GS = s.share_stride, KH = s.saved * H, OH = s.own * H, unit = b * width;
+        T* sum = sums + part * summed * padded_H;
         for (long from = 0; from < rows; from += chunk) {
             const long here = std::min<long>(chunk, rows - from), at = first + from * Q;
             if (s.d_outputs) add_outputs(scratch.total, carried(part, k, 0) + from * H + unit, at, unit, here);
@@ -89,7 +92,7 @@ template <typename T> struct Backward : Frame<T> {
                     case Kind::kept: return {as(s.tape) + at * KH + q * H + unit, Q * KH};
                     case Kind::before: {
                         const Operand<T> start = initial(q, part + from * P);
-                        if (!k) return {start.base + unit, P * start.step};
+                        if (!k) return {start.base + unit, P * start.stride};
                         return {as(s.state[q]) + (row(k - 1, part) + from * Q) * H + unit, Q * H};
                     }
                     case Kind::after: return {as(s.state[q]) + at * H + unit, Q * H};
@@ -98,34 +101,34 @@ template <typename T> struct Backward : Frame<T> {
                         in = In::scratch;
                         return {scratch.total, width};
                     case Kind::d_share:
-                        if (s.d_share == s.share) in = In::memory_afterwards;  // what is kept there is still read
+                        if (s.d_share == s.share) in = In::memory_afterwards;  // what is saved there is still read
                         return {as(s.d_share) + at * GS + q * H + unit, Q * GS};
                     case Kind::d_product: return {as(s.d_product) + at * OH + q * H + unit, Q * OH};
                     case Kind::d_before: return {carried(part, k - 1, q) + from * H + unit, H};
-                    default: in = In::scratch; return {sum + q * padded + unit, 0};
+                    default: in = In::scratch; return {sum + q * padded_H + unit, 0};
                 }
             });
         }
     }
 
     // ∂L/∂s_0, for a block of units.
-    void start(long part, long unit) const {
+    void store_initial(long part, long unit) const {
         for (long j = 0; j < s.states; ++j)
             for (long i = 0; i < rows_of(part, s.S); ++i)
                 std::memcpy(as(s.d_initial[j]) + (part + i * parts()) * H + unit, carried(part, -1, j) + i * H + unit,
                             sizeof(T) * std::min<long>(width, H - unit));
     }
 
-    // ∂L/∂x = d · U for rows that stand like this from the first on.
+    // ∂L/∂x = d · U for rows that lie like this from the first on.
     void input_gradient(long first, const Grouped& rows) const {
-        by_panels<T>(as(s.d_share) + first * s.share_step, s.share_step, input, nullptr, as(s.d_data) + first * s.D, s.D, rows,
-                     s.gates * H, 0, s.D);
+        by_panels<T>(as(s.d_share) + first * s.share_stride, s.share_stride, U, nullptr, as(s.d_data) + first * s.D,
+                     s.D, rows, s.gates * H, 0, s.D);
     }
 
     void add_outputs(T* total, const T* carried, long first, long unit, long rows) const {
         const long have = std::min<long>(width, H - unit);
         for (long i = 0; i < rows; ++i) {
-            const T *out = as(s.d_outputs) + (first + i * parts() * apart()) * H + unit, *in = carried + i * H;
+            const T *out = as(s.d_outputs) + (first + i * parts() * row_stride()) * H + unit, *in = carried + i * H;
             if (have == width)
                 for (int v = 0; v < width; v += Tile<T>::lanes)
                     store<T>(total + i * width + v, load<T>(in + v) + load<T>(out + v));
@@ -134,28 +137,30 @@ template <typename T> struct Backward : Frame<T> {
         }
     }
 
-    // The gradient of a gate, or of a product of its own, at step k.
+    // The gradient of a gate, or of a product that has its own, at step k.
     Operand<T> gradient(long place, long part, long k) const {
-        if (lines_up()) return {lined(part, k & 1, true) + place * H, lined_step(true)};
-        const long Q = parts() * apart(), first = row(k, part);
-        if (place < s.gates) return {as(s.d_share) + first * s.share_step + place * H, Q * s.share_step};
+        if (copies_rows()) return {row_copy(part, k & 1, true) + place * H, copy_stride(true)};
+        const long Q = parts() * row_stride(), first = row(k, part);
+        if (place < s.gates) return {as(s.d_share) + first * s.share_stride + place * H, Q * s.share_stride};
         return {as(s.d_product) + first * s.own * H + (place - s.gates) * H, Q * s.own * H};
     }
 
-    bool lines_up() const { return s.products && collide(parts() * apart() * s.share_step); }
+    bool copies_rows() const { return s.products && conflicts(parts() * row_stride() * s.share_stride); }
 
-    void line_up(long part, long k, long unit) const {
-        const long Q = parts() * apart(), rows = rows_at(part, k), size = sizeof(T) * std::min<long>(width, H - unit);
+    void copy_rows(long part, long k, long unit) const {
+        const long Q = parts() * row_stride(), rows = rows_at(part, k);
+        const long size = sizeof(T) * std::min<long>(width, H - unit);
         for (long i = 0; i < rows; ++i) {
-            T* to = lined(part, k & 1, true) + i * lined_step(true) + unit;
+            T* to = row_copy(part, k & 1, true) + i * copy_stride(true) + unit;
             const long at = row(k, part) + i * Q;
-            for (long g = 0; g < s.gates; ++g) std::memcpy(to + g * H, as(s.d_share) + at * s.share_step + g * H + unit, size);
+            for (long g = 0; g < s.gates; ++g)
+                std::memcpy(to + g * H, as(s.d_share) + at * s.share_stride + g * H + unit, size);
             for (long o = 0; o < s.own; ++o)
                 std::memcpy(to + (s.gates + o) * H, as(s.d_product) + (at * s.own + o) * H + unit, size);
         }
     }
 
-    // ∂L/∂h_{t−1} through the products, a block of it: Σ over them of d · W, and the mask on the way.
+    // ∂L/∂h_{t−1} through the products, a block of it: Σ over them of d · W, and the mask after it.
     void through_recurrent(T* passed, T* product, long part, long k, long rows, long unit) const {
         const long P = parts(), have = std::min<long>(width, H - unit);
         const bool direct = have == width && !s.mask;
@@ -163,11 +168,11 @@ template <typename T> struct Backward : Frame<T> {
             const long here = std::min<long>(chunk, rows - from);
             T* at = passed + from * H + unit;
             T* to = direct ? at : product;
-            const long step = direct ? H : width;
+            const long stride = direct ? H : width;
             From<T> onto = direct && s.adds_to_first ? From<T>{at, H} : From<T>{};
-            for (long r = 0; r < s.products; ++r, onto = {to, step}) {
+            for (long r = 0; r < s.products; ++r, onto = {to, stride}) {
                 const Operand<T> d = gradient(s.product_place[r], part, k);
-                rows_by_panel<T>(d.base + from * d.step, d.step, here, panel(unit / width, r), onto, to, step, H);
+                rows_by_panel<T>(d.base + from * d.stride, d.stride, here, panel(unit / width, r), onto, to, stride, H);
             }
             if (direct) continue;
             for (long i = 0; i < here; ++i)
@@ -179,11 +184,12 @@ template <typename T> struct Backward : Frame<T> {
         }
     }
 
-    // g ← ξ g, then g ← min(1, θ/‖g‖) g for each row that step k + 1 sent back to k, ‖g‖ over all states; some units of it.
-    void bound_carried(long part, long k, long unit, long units) const {
+    // g ← ξ g, then g ← min(1, θ/‖g‖) g for each row that step k + 1 carries back to k, ‖g‖ over
+    // all states; some units of it.
+    void scale_carried(long part, long k, long unit, long units) const {
         for (long i = 0; i < rows_at(part, k + 1); ++i) {
             double scale = s.xi ? s.xi[row(k + 1, part + i * parts())] : 1.0;
-            const bool cut = scale == 0;  // whatever comes, even if it is no number
+            const bool cut = scale == 0;  // whatever g is, NaN too
             if (s.clip > 0) {
                 double square = 0;
                 for (long j = 0; j < s.states; ++j) square += squares(carried(part, k, j) + i * H, nullptr, H);
@@ -216,13 +222,13 @@ template <typename T> struct Backward : Frame<T> {
             }
     }
 
-    // What the programs summed over rows and steps, over the threads too, in one fixed order.
+    // What the programs summed over rows and steps, summed over the threads in one fixed order.
     void reduce_sums() const {
         const auto into = [&](long q, void* to, long at) {
             if (!to) return;
             for (long u = 0; u < H; ++u) {
                 T value = 0;
-                for (long p = 0; p < parts(); ++p) value += sums[(p * summed + q) * padded + u];
+                for (long p = 0; p < parts(); ++p) value += sums[(p * summed + q) * padded_H + u];
                 as(to)[at + u] = value;
             }
         };
@@ -231,18 +237,19 @@ template <typename T> struct Backward : Frame<T> {
         for (long r = 0; r < s.products && s.biased; ++r) into(s.extras + s.product_place[r], s.d_bias_hh, r * H);
     }
 
-    // What is left: large products over all steps.
+    // Large products over all steps.
     void weight_gradients() const {
-        const long GH = s.gates * H, GS = s.share_step, D = s.D;
-        if (s.d_data && !rides()) by_rows(s.N, [&](long, long from, long rows) { input_gradient(from, {rows, 1, 1, 0}); });
+        const long GH = s.gates * H, GS = s.share_stride, D = s.D;
+        if (s.d_data && !interleaved())
+            by_rows(s.N, [&](long, long from, long rows) { input_gradient(from, {rows, 1, 1, 0}); });
         bool alike = s.products == s.gates;  // each product's gradient is that of its gate
         for (long r = 0; r < s.products; ++r) alike = alike && s.product_place[r] == r;
-        const Target<T> U{Source<T>{as(s.data), D, 1}, as(s.d_weight_ih), D};
+        const Target<T> for_U{Source<T>{as(s.data), D, 1}, as(s.d_weight_ih), D};
         by_parts(GH, panels_of(D) + (alike ? panels_of(H) : 0), [&](long p, const Part& part) {
-            Arena arena = after(p);
-            if (!alike) return transposed_product<T>(as(s.d_share), GS, {U}, part, s.N, packing(), arena);
-            const Target<T> W{states_before(arena), as(s.d_weight_hh), H};
-            transposed_product<T>(as(s.d_share), GS, {U, W}, part, s.N, packing(), arena);
+            Arena arena = gradient_arena(p);
+            if (!alike) return transposed_product<T>(as(s.d_share), GS, {for_U}, part, s.N, packing(), arena);
+            const Target<T> for_W{states_before(arena), as(s.d_weight_hh), H};
+            transposed_product<T>(as(s.d_share), GS, {for_U, for_W}, part, s.N, packing(), arena);
         });
         for (long r = 0; r < s.products && !alike;) {  // products whose gradients lie side by side together
             long many = 1;
@@ -252,15 +259,15 @@ template <typename T> struct Backward : Frame<T> {
             const long q = s.product_place[r], ld = q < s.gates ? GS : s.own * H;
             const T* d = q < s.gates ? as(s.d_share) + q * H : as(s.d_product) + (q - s.gates) * H;
             by_parts(many * H, panels_of(H), [&](long p, const Part& part) {
-                Arena arena = after(p);
-                const Target<T> W{states_before(arena), as(s.d_weight_hh) + r * H * H, H};
-                transposed_product<T>(d, ld, {W}, part, s.N, packing(), arena);
+                Arena arena = gradient_arena(p);
+                const Target<T> for_W{states_before(arena), as(s.d_weight_hh) + r * H * H, H};
+                transposed_product<T>(d, ld, {for_W}, part, s.N, packing(), arena);
             });
             r += many;
         }
     }
 
-    // h_{t−1} of every step, where it lies.
+    // The rows of h_{t−1} of every step, where they lie.
     Source<T> states_before(Arena& arena) const {
         const T** rows = arena.take<const T*>(s.N);
         const T** factors = s.mask ? arena.take<const T*>(s.N) : nullptr;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from recur.native import library
 from recur.program.assembly import Assembly, Code
 
-WAYS = ("use", "train", "back")
+PROGRAMS = ("use", "train", "back")
 
 
 class Loaded:
@@ -26,10 +26,11 @@ class Loaded:
         plain = tuple(f"weight_{side}" for side in sides)
         self.weight_names = {False: plain, True: (*plain, *(f"bias_{side}" for side in sides))}
         """torch's names, in the order in which the operator takes the weights, without biases and with them."""
-        self.encoded = {way: _encoded(getattr(a, way)) for way in WAYS}
-        kept_there = {"use": False, "train": a.reads_share}
-        self.shares_outputs = {
-            way: a.gates == 1 and not kept and _spends_share(getattr(a, way)) for way, kept in kept_there.items()
+        self.encoded = {name: _encoded(getattr(a, name)) for name in PROGRAMS}
+        saves_share = {"use": False, "train": a.reads_share}
+        self.share_in_outputs = {
+            name: a.gates == 1 and not saved and _reads_share_first(getattr(a, name))
+            for name, saved in saves_share.items()
         }
         """Whether U x + b of a step may lie where its output will."""
 
@@ -38,9 +39,8 @@ class Loaded:
         return weights > len(self.weight_names[False])
 
 
-def _encoded(code: Code) -> tuple[library.Program, Any]:
-    core = library.core()
-    assert core is not None
+def _encoded(code: Code) -> tuple[library.Program, ctypes.Array[ctypes.c_double]]:
+    core = _core()
     written = {operands[0] for _, operands in code.instructions}
     read = {place for op, operands in code.instructions for place in operands[1:]}
     instructions = (library.Instruction * max(1, len(code.instructions)))()
@@ -54,7 +54,13 @@ def _encoded(code: Code) -> tuple[library.Program, Any]:
     return program, numbers
 
 
-def _spends_share(code: Code) -> bool:
+def _core() -> library.Core:
+    core = library.core()
+    assert core is not None
+    return core
+
+
+def _reads_share_first(code: Code) -> bool:
     """Whether nothing reads a gate's share any more once the first state is written."""
     kinds = [tuple(place) for place in code.places]
     reads = [k for k, (_, operands) in enumerate(code.instructions) for p in operands[1:] if kinds[p][0] == "share"]
@@ -71,7 +77,7 @@ class Form(NamedTuple):
     """What two calls must have in common to differ in their pointers only."""
 
     cell: str
-    way: str
+    program: str
     double: bool
     N: int
     D: int
@@ -80,52 +86,53 @@ class Form(NamedTuple):
     batch_major: bool
     biased: bool
     masked: bool = False
+    packed: bool = False
+    """Whether the weights were packed by an earlier call."""
     clip: float = 0.0
     norms: bool = False
-    roomy: int = 0
+    padded_rows: int = 0
     """As in core.h."""
 
 
 @functools.lru_cache(maxsize=64)
-def _plan(form: Form, threads: int, isa: int) -> tuple[library.Scan, int, Any]:
-    """The struct of such a call but for its pointers, the bytes of scratch memory it takes, and what they rest on."""
-    core = library.core()
-    assert core is not None
+def _plan(form: Form, threads: int, isa: int) -> tuple[library.Scan, int, tuple[object, ...]]:
+    """The struct of such a call without its pointers, the bytes of its workspace, and the objects it points into."""
     cell, sizes = load(form.cell), (ctypes.c_int64 * len(form.sizes))(*form.sizes)
-    program, numbers = cell.encoded[form.way]
-    s = library.Scan(program=program, threads=threads)
-    for count in ("gates", "products", "states", "extras", "kept", "own", "adds_to_first"):
+    program, numbers = cell.encoded[form.program]
+    s = library.Scan(program=program, threads=threads, saved=cell.assembly.kept)
+    for count in ("gates", "products", "states", "extras", "own", "adds_to_first"):
         setattr(s, count, int(getattr(cell.assembly, count)))
-    for name in ("N", "D", "H", "batch_major", "biased", "clip", "roomy"):
+    for name in ("N", "D", "H", "batch_major", "biased", "clip", "padded_rows"):
         setattr(s, name, getattr(form, name))
     s.S, s.steps, s.sizes = form.sizes[0], len(sizes), ctypes.addressof(sizes)
     s.constant, s.constants = ctypes.addressof(numbers), len(numbers)
     s.product_place = ctypes.addressof(cell.product_places)
-    # How much memory it takes depends on what there is, not on where.
-    there = {"mask": form.masked, "norms": form.norms, "d_weight_ih": True, "d_weight_hh": True}
+    # How much memory it takes depends on which pointers are given, not on where they point.
+    given = {"mask": form.masked, "norms": form.norms, "packed": form.packed, "d_weight_ih": True, "d_weight_hh": True}
     asked = library.Scan.from_buffer_copy(s)
-    for name, given in there.items():
-        setattr(asked, name, 1 if given else None)
-    size = core.bytes(ctypes.byref(asked), isa, int(form.double), int(form.way == "back"))
+    for name, there in given.items():
+        setattr(asked, name, 1 if there else None)
+    size = _core().workspace_bytes(asked, isa, int(form.double), int(form.program == "back"))
     return s, size, (cell, sizes)
 
 
 class NativeCall:
     """The struct of one scan, and all that must live as long as it does."""
 
-    def __init__(self, form: Form, data: Tensor, weights: Sequence[Tensor], mask: Tensor | None) -> None:
-        core = library.core()
-        assert core is not None
-        self.core, self.isa, self.double = core, core.isa, int(form.double)
-        planned, self.size, self._alive = _plan(form, torch.get_num_threads(), core.isa)
+    def __init__(
+        self, form: Form, data: Tensor, weights: Sequence[Tensor], mask: Tensor | None, isa: int | None = None
+    ) -> None:
+        self.core, self.double = _core(), int(form.double)
+        self.isa = self.core.isa if isa is None else isa
+        planned, self.size, self._alive = _plan(form, torch.get_num_threads(), self.isa)
         s = self.scan = library.Scan.from_buffer_copy(planned)
         self._like = data
-        s.parallel, s.data = core.parallel, data.data_ptr()
+        s.parallel, s.data = self.core.parallel, data.data_ptr()
         for name, weight in zip(load(form.cell).weight_names[form.biased], weights, strict=True):
             setattr(s, name, weight.data_ptr())
         s.mask = None if mask is None else mask.data_ptr()
 
-    def point(self, **arrays: Sequence[Tensor | None]) -> Any:
+    def point(self, **arrays: Sequence[Tensor | None]) -> ctypes.Array[ctypes.c_void_p]:
         """Have these fields point to arrays of pointers to these tensors, which all lie in the one that is returned.
 
         A field without tensors becomes null.
@@ -139,9 +146,22 @@ class NativeCall:
             at += 8 * len(tensors)
         return table
 
+    def new_memory(self, size: int) -> Tensor:
+        return self._like.new_empty(size // self._like.element_size() + 1)
+
     def run(self, backward: bool) -> Tensor:
-        """Do it. Returns the scratch memory, which holds the packed weights."""
-        workspace = self._like.new_empty(self.size // self._like.element_size() + 1)
+        """Do it. Returns the workspace."""
+        workspace = self.new_memory(self.size)
         self.scan.workspace = workspace.data_ptr()
-        (self.core.backward if backward else self.core.forward)(ctypes.byref(self.scan), self.isa, self.double)
+        run = self.core.backward if backward else self.core.forward
+        if status := run(ctypes.byref(self.scan), self.isa, self.double):
+            self.core.fail(status)
         return workspace
+
+    def pack(self) -> Tensor:
+        """The weights as the core reads them, in memory of their own, for any number of rows."""
+        packed = self.new_memory(self.core.packed_bytes(self.scan, self.isa, self.double))
+        self.scan.packed, self.scan.workspace = packed.data_ptr(), None
+        if status := self.core.pack(ctypes.byref(self.scan), self.isa, self.double):
+            self.core.fail(status)
+        return packed

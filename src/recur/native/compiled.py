@@ -15,7 +15,8 @@ from recur.native import library
 from recur.program.assembly import assemble
 from recur.program.step import NotPointwiseError, Step, read_step
 
-KEPT_AS = "_assembled"
+CACHE = "_assembled"
+"""The attribute of a cell that holds its programs, with the options they were made for."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,7 +31,7 @@ def unsupported_reason(cell: Cell, x: Tensor, biased: bool) -> str | None:
         return f"it knows float32 and float64, and x is {str(x.dtype).removeprefix('torch.')}"
     if not x.shape[-1]:
         return "x has no features"
-    if _transformed():
+    if transformed():
         return "transforms of torch.func and forward-mode derivatives need each operation in PyTorch"
     found = assembled(cell, biased)
     return found if isinstance(found, str) else None
@@ -40,44 +41,51 @@ def operands(cell: Cell, weights: Weights) -> tuple[str, list[Tensor], list[Tens
     """The programs of a cell that can run here, its gates' weights, and what its step makes of its own weights."""
     biased = "bias_ih" in weights
     text = _text(cell, biased)
-    step: Step = getattr(cell, KEPT_AS)[biased][1][0]  # by a way that torch.compile can follow
+    step: Step = getattr(cell, CACHE)[biased][1][0]  # as torch.compile can trace it
     own = {("w", k): weights[key] for k, key in enumerate(cell.extras)}
     extras = step.weights.evaluate(step.prepared, own) if step.prepared else []
     return text, [weights[key] for key in GATE_WEIGHTS if key in weights], extras
 
 
-def _decided_once(function: F) -> F:
-    """torch.compile calls this when it compiles, and takes what it returns for granted from then on.
+def _constant_when_compiled(function: F) -> F:
+    """torch.compile calls this once, when it compiles, and takes the result for a constant.
 
-    As torch.compiler.assume_constant_result, which imports the whole compiler to say so.
+    As torch.compiler.assume_constant_result does, but without importing the whole compiler.
     """
     vars(function)["_dynamo_marked_constant"] = True
     return function
 
 
-@_decided_once
+@_constant_when_compiled
 def _missing() -> str | None:
     return library.missing()
 
 
-@_decided_once
-def _transformed() -> bool:
+@_constant_when_compiled
+def instruction_set() -> int | None:
+    """The index of the one that the core uses now."""
+    core = library.core()
+    return None if core is None else core.isa
+
+
+@_constant_when_compiled
+def transformed() -> bool:
+    """Whether a transform of torch.func or a forward-mode derivative is under way, for which tensors have no memory."""
     return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
-@_decided_once
+@_constant_when_compiled
 def assembled(cell: Cell, biased: bool) -> tuple[Step, str] | str:
     """A cell's programs as text, made once; or why there are none."""
-    options = {key: _as_it_is(value) for key, value in vars(cell).items() if not key.startswith("_")}
-    kept: dict[bool, Any] = vars(cell).setdefault(KEPT_AS, {})
-    if biased not in kept or kept[biased][0] != options:
-        with ThreadPoolExecutor(1) as alone:  # where no mode of the caller's reaches: compiling, exporting, inference
-            kept[biased] = options, alone.submit(_assemble, cell, biased).result()
-    found: tuple[Step, str] | str = kept[biased][1]
-    return found
+    options = {key: _snapshot(value) for key, value in vars(cell).items() if not key.startswith("_")}
+    cache: dict[bool, tuple[object, tuple[Step, str] | str]] = vars(cell).setdefault(CACHE, {})
+    if biased not in cache or cache[biased][0] != options:
+        with ThreadPoolExecutor(1) as thread:  # the caller's modes are its thread's: compiling, exporting, inference
+            cache[biased] = options, thread.submit(_assemble, cell, biased).result()
+    return cache[biased][1]
 
 
-@_decided_once
+@_constant_when_compiled
 def _text(cell: Cell, biased: bool) -> str:
     found = assembled(cell, biased)
     assert not isinstance(found, str), found
@@ -92,12 +100,12 @@ def _assemble(cell: Cell, biased: bool) -> tuple[Step, str] | str:
         return str(error)
 
 
-def _as_it_is(option: Any) -> Any:
-    """Something that differs from what it was before, once an option was changed in place."""
+def _snapshot(option: object) -> object:
+    """Something that compares unequal once the option was changed, in place too."""
     if isinstance(option, Tensor):
         return id(option), option._version
     if isinstance(option, dict):
-        return {key: _as_it_is(value) for key, value in option.items()}
+        return {key: _snapshot(value) for key, value in option.items()}
     if isinstance(option, list | tuple):
-        return [_as_it_is(value) for value in option]
+        return [_snapshot(value) for value in option]
     return option if isinstance(option, Hashable) else repr(option)

@@ -1,4 +1,6 @@
-// What Python hands over: plain numbers and pointers. `program.py` and `library.py` hold the other half of each struct.
+// What Python hands over: plain numbers and pointers. `library.py` holds the other half of each struct.
+//
+// Letters as in the book: U is the input's matrix (weight_ih), W the state's (weight_hh).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +12,7 @@ struct Instruction {
     int32_t op, to, a, b, c;
 };
 
-// Where an operand lives. What is read is brought in, what is written is taken out, where a block is cut by the edge.
+// Where an operand lives. A block that is cut by its matrix's edge is copied: in if it is read, out if it is written.
 struct Place {
     int32_t kind, index, read, written;
 };
@@ -26,12 +28,12 @@ struct Program {
 typedef void (*Task)(void*);
 typedef void (*Parallel)(Task, void*, unsigned threads, unsigned flags);  // OpenMP's GOMP_parallel
 
-// A scan: N steps of S segments; step k is taken by the first sizes[k] of them. In packed order the rows of a step stand
+// A scan: N steps of S segments; step k is taken by the first sizes[k] of them. In packed order the rows of a step lie
 // side by side; batch-major, which needs all segments to be equally long, those of a segment. Matrices are row-major.
 struct Scan {
     int64_t D, H, gates, products, states, extras, constants;
-    int64_t kept;      // values of the tape beyond the gates' own places
-    int64_t own;       // gradients of products that are not those of the gate of the same name
+    int64_t saved;     // values saved for the backward pass beyond those in the gates' columns of `share`
+    int64_t own;       // products whose gradient is not that of the gate of the same name
     int64_t steps, N, S;
     const int64_t* sizes;
     int64_t batch_major;
@@ -39,11 +41,11 @@ struct Scan {
     int64_t threads;
     Parallel parallel; // torch's own pool, or null
     void* workspace;   // of recur_workspace_bytes()
-    int64_t packed;    // whether it holds the weights as an earlier call packed them
+    void* packed;      // weights as recur_pack() left them; or null: a call packs them into its workspace
 
     const void* data;             // (N, D)
-    const void* weight_ih;        // (gates · H, D)
-    const void* weight_hh;        // (products · H, H)
+    const void* weight_ih;        // U: (gates · H, D)
+    const void* weight_hh;        // W: (products · H, H)
     const void* bias_ih;
     const void* bias_hh;
     const void* const* extra;     // (H,) each
@@ -53,24 +55,25 @@ struct Scan {
     const double* xi;             // (N,) or null
     double clip;                  // 0 for none
 
-    void* share;                  // (N, gates · H): U x + b, and then what is kept of each step; or state[0]
-    int64_t share_step;           // from one of its rows to the next, and in d_share
-    void* tape;                   // (N, kept · H)
-    void* const* state;           // (N, H) each; null where no step's value is wanted but the last, never the first's
+    void* share;                  // (N, gates · H): the input's share U x + b, then what a step saves in its place;
+                                  // or state[0], whose outputs overwrite it
+    int64_t share_stride;         // from one of its rows to the next, and in d_share
+    void* tape;                   // (N, saved · H)
+    void* const* state;           // (N, H) each; null, but never the first, where only the last step's value is wanted
     void* const* final_state;     // (S, H) each, or null
     Program program;
 
-    // The way back
+    // The backward pass
     const void* d_outputs;        // (N, H) or null
     const void* const* d_final;   // (S, H) each, or null
     void* d_share;                // (N, gates · H), or share itself
     void* d_product;              // (N, own · H)
-    const int32_t* product_place; // for each product: its gate, or gates + its place in d_product
-    int64_t adds_to_first;        // whether the program itself passes something on to the first state
+    const int32_t* product_place; // for each product: its gate, or gates + its column block in d_product
+    int64_t adds_to_first;        // whether the program itself writes a gradient of the first state before the step
     void* d_data;                 // (N, D) or null
     void* d_weight_ih;
     void* d_weight_hh;
-    int64_t roomy;                // 1, 2: there is room behind the first, the second, for rows of a multiple of 32 columns
+    int64_t padded_rows;          // bits 1, 2: the memory of d_weight_ih, d_weight_hh has rows padded to 32 columns
     void* d_bias_ih;
     void* d_bias_hh;
     void* const* d_extra;
@@ -78,12 +81,20 @@ struct Scan {
     void* const* norms;           // (N,) each, or null
 };
 
-int64_t recur_workspace_bytes(const Scan*, int isa, int is_double, int backward);
-void recur_forward(const Scan*, int isa, int is_double);
+// No exception leaves these: they return a status, and recur_error() says what went wrong in this thread's last call.
+enum Status { RECUR_OK = 0, RECUR_OUT_OF_MEMORY = 1, RECUR_FAILED = 2 };
+
+int recur_workspace_bytes(const Scan*, int isa, int is_double, int backward, int64_t* bytes);
+int recur_packed_bytes(const Scan*, int isa, int is_double, int64_t* bytes);
+int recur_pack(const Scan*, int isa, int is_double);
+int recur_forward(const Scan*, int isa, int is_double);
 // One scan after another, each on what the one before it wrote: one step of a stack of layers.
-void recur_stack(const Scan* const*, int64_t count, int isa, int is_double);
-void recur_backward(const Scan*, int isa, int is_double);
-int64_t recur_scan_bytes();  // of the struct, which Python holds a copy of
+int recur_stack(const Scan* const*, int64_t count, int isa, int is_double);
+int recur_backward(const Scan*, int isa, int is_double);
+const char* recur_error();
+
+const char* recur_sources();  // the digest of the sources it was built from
+int64_t recur_scan_bytes();   // of the struct, which Python holds a copy of
 const char* recur_operations();
 const char* recur_places();
 int recur_best_isa();

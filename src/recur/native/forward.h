@@ -1,46 +1,46 @@
-// The loop over time. U x + b comes some steps ahead of it, or before it where threads share a step.
+// The loop over time. U x + b is computed some steps ahead of it, or before it where threads share a step.
 template <typename T> struct Forward : Frame<T> {
     using Base = Frame<T>;
-    using Base::as, Base::blocks, Base::chunk, Base::H, Base::apart, Base::row, Base::padded, Base::panel, Base::parts, Base::rows_of;
-    using Base::s, Base::shared, Base::width, Base::run_program, Base::pack_recurrent, Base::by_rows, Base::each_part, Base::memory;
-    using Base::collide, Base::initial, Base::lined, Base::lined_step;
-    using Bound = typename Base::Bound;
+    using Base::as, Base::blocks, Base::chunk, Base::each_part, Base::H, Base::padded_H, Base::panel, Base::parts;
+    using Base::bias, Base::by_rows, Base::pack_all, Base::pack_recurrent, Base::rows_of, Base::run_program, Base::U;
+    using Base::conflicts, Base::copy_stride, Base::initial, Base::row, Base::row_copy, Base::row_stride;
+    using Base::interleaved, Base::interleaved_steps, Base::rows_of_steps, Base::s, Base::shared, Base::width;
+    using Bindings = typename Base::Bindings;
     using In = typename Base::In;
-    using Base::bias, Base::input, Base::pack_all, Base::rides, Base::riding_steps, Base::rows_of_steps;
 
     explicit Forward(const Scan& scan) : Base(scan, false) {}
 
     void run() const {
-        prefer_large_pages(s.share, sizeof(T) * s.N * s.share_step);
+        prefer_large_pages(s.share, sizeof(T) * s.N * s.share_stride);
         for (long j = 0; j < s.states; ++j) prefer_large_pages(s.state[j], sizeof(T) * s.N * H);
         if (!s.packed) pack();
-        if (!rides() && !shared)
+        if (!interleaved() && !shared)
             by_rows(s.N, [&](long, long from, long rows) { input_product(from, {rows, 1, 1, 0}, 0, s.gates * H); });
         each_part([&](long part, Arena arena, auto&& for_blocks) { steps(part, arena, for_blocks); });
     }
 
     void pack() const {
-        pack_all(Source<T>{as(s.weight_ih), 1, s.D}, s.D, s.gates * H, input);
+        pack_all(Source<T>{as(s.weight_ih), 1, s.D}, s.D, s.gates * H, U);
         pack_recurrent(false);
     }
 
-    // U x + b for rows that stand like this from the first on; some of its columns.
+    // U x + b for rows that lie like this from the first on; some of its columns.
     void input_product(long first, const Grouped& rows, long begin, long end) const {
-        by_panels<T>(as(s.data) + first * s.D, s.D, input, s.biased ? as(s.bias_ih) : nullptr,
-                     as(s.share) + first * s.share_step, s.share_step, rows, s.D, begin, end);
+        by_panels<T>(as(s.data) + first * s.D, s.D, U, s.biased ? as(s.bias_ih) : nullptr,
+                     as(s.share) + first * s.share_stride, s.share_stride, rows, s.D, begin, end);
     }
 
     template <typename ForBlocks> void steps(long part, Arena arena, ForBlocks&& for_blocks) const {
-        const long P = parts(), Q = P * apart(), GH = s.gates * H, KH = s.kept * H, most = rows_of(part, s.S);
-        const long riding = riding_steps(part);
-        Bound bound(s, arena);
+        const long P = parts(), Q = P * row_stride(), GH = s.gates * H, KH = s.saved * H, most = rows_of(part, s.S);
+        const long at_once = interleaved_steps(part);
+        Bindings bound(s, arena);
         T* product = arena.take<T>(s.products * chunk * width);
         T* masked = s.mask ? arena.take<T>(most * H) : nullptr;
-        const bool lines_up = !s.mask && s.products && collide(Q * H);
+        const bool copies = !s.mask && s.products && conflicts(Q * H);
         Operand<T>*before = arena.take<Operand<T>>(s.states), *after = arena.take<Operand<T>>(s.states);
         for (long j = 0; j < s.states; ++j) {
             const Operand<T> start = initial(j, part);
-            before[j] = {start.base, P * start.step};
+            before[j] = {start.base, P * start.stride};
         }
 
         const auto input_share = [&](long b) {
@@ -51,63 +51,67 @@ template <typename T> struct Forward : Frame<T> {
         if (shared && !for_blocks(0, input_share)) return;
         for (long k = 0; k < s.steps; ++k) {
             const long rows = rows_of(part, s.sizes[k]), first = row(k, part);
-            const long stay = k + 1 < s.steps ? rows_of(part, s.sizes[k + 1]) : 0;
+            const long remain = k + 1 < s.steps ? rows_of(part, s.sizes[k + 1]) : 0;
             if (!rows) return;
-            if (rides() && k % riding == 0)
-                rows_of_steps(part, k, std::min(s.steps, k + riding),
+            if (interleaved() && k % at_once == 0)
+                rows_of_steps(part, k, std::min(s.steps, k + at_once),
                               [&](long at, const Grouped& which) { input_product(at, which, 0, GH); });
             for (long j = 0; j < s.states; ++j)
                 after[j] = s.state[j] ? Operand<T>{as(s.state[j]) + first * H, Q * H}
-                                      : Operand<T>{memory(part, j, k % 2), H};  // its steps are not kept
+                                      : Operand<T>{this->state_buffer(part, j, k % 2), H};  // only its end is wanted
             Operand<T> left = before[0];  // what W multiplies
             if (s.mask) {
                 for (long i = 0; i < rows; ++i) {
-                    const T *h = left.base + i * left.step, *m = as(s.mask) + (part + i * P) * H;
+                    const T *h = left.base + i * left.stride, *m = as(s.mask) + (part + i * P) * H;
                     for (long u = 0; u < H; ++u) masked[i * H + u] = h[u] * m[u];
                 }
                 left = {masked, H};
-            } else if (k && lines_up) {
-                left = {lined(part, k % 2, false), lined_step(false)};
+            } else if (k && copies) {
+                left = {row_copy(part, k % 2, false), copy_stride(false)};
             }
             const auto block = [&](long b) {
                 const long unit = b * width;
                 for (long from = 0; from < rows; from += chunk) {
                     const long here = std::min<long>(chunk, rows - from);
                     for (long r = 0; r < s.products; ++r)
-                        rows_by_panel<T>(left.base + from * left.step, left.step, here, panel(b, r),
-                                         {s.biased ? bias + r * padded + unit : nullptr, 0}, product + r * chunk * width,
-                                         width, H);
+                        rows_by_panel<T>(left.base + from * left.stride, left.stride, here, panel(b, r),
+                                         {s.biased ? bias + r * padded_H + unit : nullptr, 0},
+                                         product + r * chunk * width, width, H);
                     run_program(bound, b, here, [&](const Place& place, In& in) -> Operand<T> {
                         const long q = place.index, at = first + from * Q;
                         switch (Kind(place.kind)) {
-                            case Kind::share: return {as(s.share) + at * s.share_step + q * H + unit, Q * s.share_step};
+                            case Kind::share:
+                                return {as(s.share) + at * s.share_stride + q * H + unit, Q * s.share_stride};
                             case Kind::kept: return {as(s.tape) + at * KH + q * H + unit, Q * KH};
-                            case Kind::before: return {before[q].base + from * before[q].step + unit, before[q].step};
-                            case Kind::after: return {after[q].base + from * after[q].step + unit, after[q].step};
+                            case Kind::before:
+                                return {before[q].base + from * before[q].stride + unit, before[q].stride};
+                            case Kind::after: return {after[q].base + from * after[q].stride + unit, after[q].stride};
                             default: in = In::scratch; return {product + q * chunk * width, width};
                         }
                     });
                 }
-                finish(part, after, unit, stay, rows);
-                if (lines_up) line_up(part, after[0], (k + 1) % 2, unit, stay);
+                store_final(part, after, unit, remain, rows);
+                if (copies) copy_rows(part, after[0], (k + 1) % 2, unit, remain);
             };
             if (!for_blocks(k + 1, block)) return;
             std::swap(before, after);
         }
     }
 
-    void line_up(long part, const Operand<T>& state, long side, long unit, long rows) const {
-        T* to = lined(part, side, false) + unit;
+    void copy_rows(long part, const Operand<T>& state, long side, long unit, long rows) const {
+        T* to = row_copy(part, side, false) + unit;
+        const long size = sizeof(T) * std::min<long>(width, H - unit);
         for (long i = 0; i < rows; ++i)
-            std::memcpy(to + i * lined_step(false), state.base + i * state.step + unit, sizeof(T) * std::min<long>(width, H - unit));
+            std::memcpy(to + i * copy_stride(false), state.base + i * state.stride + unit, size);
     }
 
     // The states of the segments that end here, rows [from, to) of a part; a block of their units.
-    void finish(long part, const Operand<T>* last, long unit, long from, long to) const {
+    void store_final(long part, const Operand<T>* last, long unit, long from, long to) const {
         if (!s.final_state) return;
         const long size = sizeof(T) * std::min<long>(width, H - unit);
         for (long j = 0; j < s.states; ++j)
             for (long i = from; i < to; ++i)
-                std::memcpy(as(s.final_state[j]) + (part + i * parts()) * H + unit, last[j].base + i * last[j].step + unit, size);
+                std::memcpy(as(s.final_state[j]) + (part + i * parts()) * H + unit,
+                            last[j].base + i * last[j].stride + unit, size);
     }
 };

@@ -1,85 +1,89 @@
-// A scan, forward and back.
+// A scan, forward and backward.
 //
-// Rows of a batch never meet inside a scan, so each thread takes every P-th segment through all of its steps and waits
-// for nobody: what a busy machine does to one thread does not stop the others at every step. Inside a step the units
-// are taken a block of `width` at a time: the recurrent product of the block's gates, then the cell's program on it
-// while it is in the nearest cache. All that sums over steps, the weights' gradients, is a product after the loop.
+// Rows of a batch do not depend on each other, so each thread takes every P-th segment through all of its steps and
+// waits for nobody: what a busy machine does to one thread does not stop the others at every step. Inside a step the
+// units are taken a block of `width` at a time: the recurrent product of the block's gates, then the cell's program on
+// it while it is in the L1 cache. What sums over steps, the weights' gradients, is a product after the loop.
 //
-// Where there are few rows, each thread would bring all of W from memory for a handful of them. There the threads share
+// Where there are few rows, each thread would read all of W from memory for a handful of them. There the threads share
 // a step instead, block by block, and wait for each other after each: each core keeps its part of W in its own cache.
 
-constexpr long FEW_ROWS[] = {7, 16};       // for a thread, forward and back
+constexpr long FEW_ROWS[] = {7, 16};       // for a thread, forward and backward
 constexpr double WORTH_SHARING = 1 << 17;  // about a microsecond for each of two threads
 
-// What both ways share: sizes, the packed recurrent matrix, scratch memory, and how a program meets its block.
+// What both directions share: sizes, packed weights, scratch memory, and how a program gets its operands.
 template <typename T> struct Frame {
     static constexpr int width = Tile<T>::width;
     static constexpr int chunk = 2 * TILE_ROWS;  // rows that the program takes at a time
 
     const Scan& s;
-    const long H, blocks, padded;
-    const bool shared;  // whether all threads take a step together
-    const bool alone;   // whether the other threads are left out of it this time
+    const long H, blocks, padded_H;
+    const bool shared;      // whether all threads take a step together
+    const bool one_thread;  // whether this call leaves the other threads out
     long* offset;  // where the rows of each step begin
-    T *packed, *input, *bias, *extra, *sums = nullptr;  // W, U and the vectors as the loops read them; for all threads
-    T* zeros;  // one row, for sequences that start from nothing
-    long summed, used, scratch_size, memory_each;
-    char *scratch_base, *after_base;
-    T* memory_base;
+    T *W, *U, *bias, *extra;  // packed weights, and vectors padded to whole blocks; for all threads
+    T* sums = nullptr;
+    T* zeros;  // one row, for sequences that start from zero
+    long summed, used, packed_used, scratch_size, state_size;
+    char *scratch_base, *gradient_base;
+    T* state_base;
 
     Frame(const Scan& scan, bool backward)
-        : s(scan), H(s.H), blocks((H + width - 1) / width), padded(blocks * width), shared(shares_steps(backward)),
-          alone(s.workspace && (shared || parts() > 1) && Crowd::leaves_us_alone()) {
+        : s(scan), H(s.H), blocks((H + width - 1) / width), padded_H(blocks * width), shared(shares_steps(backward)),
+          one_thread(s.workspace && (shared || parts() > 1) && Contention::prefers_one_thread()) {
         summed = s.extras + (s.biased ? s.gates + s.own : 0);
-        Arena arena(s.workspace);
+        Arena arena(s.workspace), packed(s.packed);
         offset = arena.take<long>(s.steps + 1);
-        zeros = arena.take<T>(padded);
-        after_base = arena.take<char>(0);
-        const long kept = arena.used();
+        zeros = arena.take<T>(padded_H);
+        gradient_base = arena.take<char>(0);
+        const long before_loop = arena.used();
+        Arena& weights = s.packed ? packed : arena;
         if (backward) {
-            packed = lent(s.d_weight_hh, s.roomy & 2, s.products * H, H, arena);
-            input = lent(s.d_weight_ih, s.roomy & 1, s.gates * H, s.D, arena);
+            W = packed_weight(s.d_weight_hh, s.padded_rows & 2, s.products * H, H, arena);
+            U = packed_weight(s.d_weight_ih, s.padded_rows & 1, s.gates * H, s.D, arena);
         } else {
-            packed = arena.take<T>(s.products * H * padded);
-            input = arena.take<T>(s.D * whole_panels<T>(s.gates * H));
+            W = weights.take<T>(s.products, H, padded_H);
+            U = weights.take<T>(s.D, whole_panels<T>(s.gates * H));
         }
-        bias = arena.take<T>(s.products * padded);
-        extra = arena.take<T>(s.extras * padded);
-        if (backward) sums = arena.take<T>(parts() * summed * padded);
+        bias = weights.take<T>(s.products, padded_H);
+        extra = weights.take<T>(s.extras, padded_H);
+        packed_used = weights.used();
+        if (backward) sums = arena.take<T>(parts(), summed, padded_H);
         scratch_size = (scratch_bytes(backward) + 63) / 64 * 64;
-        scratch_base = arena.take<char>(scratch_size * s.threads);
-        memory_each = memory_size(backward);
-        memory_base = arena.take<T>(parts() * memory_each);
+        scratch_base = arena.take<char>(scratch_size, s.threads);
+        state_size = state_numbers(backward);
+        state_base = arena.take<T>(parts(), state_size);
         used = arena.used();
-        if (backward) used = std::max(used, kept + s.threads * after_bytes());
-        if (!s.workspace) return;  // only asked how much it would be
-        std::memset(zeros, 0, sizeof(T) * padded);
+        if (backward) used = std::max(used, before_loop + s.threads * gradient_bytes());
+        if (!s.workspace) return;  // only asked how much it would be, or to pack
+        std::memset(zeros, 0, sizeof(T) * padded_H);
         offset[0] = 0;
         for (long k = 0; k < s.steps; ++k) offset[k + 1] = offset[k] + s.sizes[k];
     }
 
-    // Packed weights are read until the loop is through, and their gradients written afterwards: into the same memory.
-    T* lent(void* gradient, bool roomy, long rows, long columns, Arena& arena) const {
-        if (gradient && (roomy || columns == whole_panels<T>(columns))) return as(gradient);
-        return arena.take<T>(rows * whole_panels<T>(columns));
+    // Packed weights are read until the loop ends, and their gradients are written after it: into the same memory,
+    // where its rows are whole panels or there is room to pad them.
+    T* packed_weight(void* gradient, bool padded, long rows, long columns, Arena& arena) const {
+        if (gradient && (padded || columns == whole_panels<T>(columns))) return as(gradient);
+        return arena.take<T>(rows, whole_panels<T>(columns));
     }
 
-    // The products over all steps begin when the loop is through: they take all of its memory.
-    long after_bytes() const {
-        long most = 0;  // whatever weights are taken together
+    // The weights' gradients begin when the loop has ended: they take over all of its memory.
+    long gradient_bytes() const {
+        long most = 0;  // whichever weights are taken together
         for (const long panels : {panels_of(s.D), panels_of(H), panels_of(s.D) + panels_of(H)})
             for (long rows = H; rows <= std::max(s.gates, s.products) * H; rows += H) {
-                const long count = sharers(rows, panels);  // of whom the last has the most
+                const long count = sharers(rows, panels);  // of which the last has the most
                 most = std::max(most, transposed_product_bytes<T>(part_of(count - 1, count, rows, panels), packing()));
             }
         return (most + (s.mask ? 2 : 1) * long(sizeof(void*)) * s.N + 191) / 64 * 64;
     }
     Packing packing() const { return Packing(s.N, s.gates * H * s.N, s.threads); }
-    Arena after(long part) const { return Arena(after_base + part * after_bytes()); }
+    Arena gradient_arena(long part) const { return Arena(gradient_base + part * gradient_bytes()); }
 
     Arena scratch(long part) const { return Arena(scratch_base + part * scratch_size); }
 
-    // A step has work for all threads, and is worth waiting for; a row's norm is known only to who has all of it.
+    // A step has work for all threads, and is worth waiting for; a row's norm needs all of the row in one thread.
     bool shares_steps(bool backward) const {
         const double work = double(s.S) * H * H * s.products;  // multiplications in a step
         if (s.threads < 2 || blocks < 2 || s.S > FEW_ROWS[backward] * s.threads || work < WORTH_SHARING) return false;
@@ -90,27 +94,27 @@ template <typename T> struct Frame {
     long parts() const { return shared ? 1 : std::max(1L, std::min<long>(s.threads, s.S)); }
     long rows_of(long part, long n) const { return n > part ? (n - part + parts() - 1) / parts() : 0; }
 
-    // States on their way from step to step, two of each: for all who work on a part. And what the next product reads.
-    long memory_size(bool backward) const {
-        return (2 * rows_of(0, s.S) * (s.states * H + lined_step(backward)) + 15) / 16 * 16;
+    // The states carried from step to step, two buffers of each, for all threads of a part; and the copies below.
+    long state_numbers(bool backward) const {
+        return (2 * rows_of(0, s.S) * (s.states * H + copy_stride(backward)) + 15) / 16 * 16;
     }
-    T* memory(long part, long state, long side) const {
-        return memory_base + part * memory_each + (2 * state + side) * rows_of(0, s.S) * H;
+    T* state_buffer(long part, long state, long side) const {
+        return state_base + part * state_size + (2 * state + side) * rows_of(0, s.S) * H;
     }
 
-    // Rows that stand half a page apart fall on the same few places of the nearest cache and drive each other out: a product
-    // reads a copy of them that stands better.
-    static bool collide(long step) { return step * sizeof(T) % 2048 == 0; }
-    long lined_step(bool backward) const {
+    // Rows at a multiple of 2 KiB from each other compete for the same few sets of the L1 cache: a product reads a copy
+    // of them with a better stride.
+    static bool conflicts(long stride) { return stride * sizeof(T) % 2048 == 0; }
+    long copy_stride(bool backward) const {
         const long wide = backward ? (s.gates + s.own) * H : H;
-        return wide + (collide(wide) ? 64 / long(sizeof(T)) : 0);
+        return wide + (conflicts(wide) ? 64 / long(sizeof(T)) : 0);
     }
-    T* lined(long part, long side, bool backward) const {
-        return memory(part, s.states, 0) + side * rows_of(0, s.S) * lined_step(backward);
+    T* row_copy(long part, long side, bool backward) const {
+        return state_buffer(part, s.states, 0) + side * rows_of(0, s.S) * copy_stride(backward);
     }
 
-    // Calls work(part, scratch, blocks), where blocks(phase, f) does f(block) for all that are this thread's to do, and
-    // says whether to go on.
+    // Calls work(part, scratch, blocks), where blocks(phase, f) runs f(block) for those that are this thread's to do,
+    // and returns whether to go on.
     template <typename F> void each_part(F work) const {
         if (!shared) {
             const auto whole_part = [&](long part) {
@@ -121,12 +125,17 @@ template <typename T> struct Frame {
             };
             return parallel(parts(), whole_part, s.S % parts() == 0 && s.sizes[s.steps - 1] == s.S);
         }
-        const long members = alone ? 1 : std::min({long(s.threads), blocks, Team::most});
+        const long members = one_thread ? 1 : std::min({long(s.threads), blocks, Team::max_members});
         Team team(members, blocks);
         const auto join = [&](long member) {
-            work(0, scratch(member), [&](long phase, auto&& block) { return team.phase(member, phase, block); });
+            try {
+                work(0, scratch(member), [&](long phase, auto&& block) { return team.phase(member, phase, block); });
+            } catch (...) {
+                team.abandon();
+                throw;
+            }
         };
-        parallel(members, join, false);  // a team judges for itself
+        parallel(members, join, false);  // a team measures its waits itself
     }
 
     long scratch_bytes(bool backward) const {
@@ -136,24 +145,24 @@ template <typename T> struct Frame {
         return sizeof(T) * (values * chunk * width + s.constants * width + masked) + tables;
     }
 
-    // Input products ride along with the loop over time, some steps at a time, while what they touch is in the cache;
+    // Input products are computed inside the loop over time, some steps at once, while what they touch is in the cache;
     // unless that would leave threads without work.
-    bool rides() const { return !shared && parts() == s.threads; }
-    long riding_steps(long part) const {
+    bool interleaved() const { return !shared && parts() == s.threads; }
+    long interleaved_steps(long part) const {
         return s.batch_major ? TILE_ROWS / 2 : std::max(1L, TALL / std::max(1L, rows_of(part, s.S)));
     }
 
-    // Where segment i takes step k, and how far apart the rows of two neighbours stand.
+    // The row of segment i at step k, and the stride between two neighbours' rows.
     long row(long k, long i) const { return s.batch_major ? i * s.steps + k : offset[k] + i; }
-    long apart() const { return s.batch_major ? s.steps : 1; }
+    long row_stride() const { return s.batch_major ? s.steps : 1; }
 
-    // Where segment i starts, and how far apart two neighbours' rows stand.
+    // Where segment i starts, and the stride between two neighbours' rows.
     Operand<T> initial(long state, long i) const {
         const T* given = as(s.initial[state]);
         return given ? Operand<T>{const_cast<T*>(given) + i * H, H} : Operand<T>{zeros, 0};
     }
 
-    // Steps [from, to) of a part: the first row, and how the rows stand.
+    // Steps [from, to) of a part: the first row, and how the rows lie.
     template <typename F> void rows_of_steps(long part, long from, long to, F work) const {
         const long rows = rows_of(part, s.sizes[from]), P = parts();
         if (s.batch_major) {
@@ -167,14 +176,14 @@ template <typename T> struct Frame {
     }
 
     template <typename F> void parallel(long count, F work, bool even = true) const {
-        if (count > 1 && !alone) return run_parallel(s, count, work, even);
+        if (count > 1 && !one_thread) return run_parallel(s, count, work, even);
         for (long p = 0; p < count; ++p) work(p);
     }
 
     static const T* as(const void* p) { return static_cast<const T*>(p); }
     static T* as(void* p) { return static_cast<T*>(p); }
 
-    // Rows [from, to) of part p when M rows are shared out evenly among all threads.
+    // Rows [from, to) of part p when M rows are divided evenly among all threads.
     template <typename F> void by_rows(long M, F work) const {
         const long count = std::max(1L, std::min<long>(s.threads, M / TILE_ROWS));
         parallel(count, [&](long p) {
@@ -185,8 +194,8 @@ template <typename T> struct Frame {
 
     static long panels_of(long columns) { return whole_panels<T>(columns) / width; }
 
-    // The gradient of weights, M rows and so many panels of columns, is shared out along its longer side: the other one is
-    // packed by everyone.
+    // The gradient of weights, M rows and so many panels of columns, is divided along its longer side: the other one is
+    // packed by every thread.
     long sharers(long M, long panels) const {
         return std::max(1L, std::min<long>(s.threads, panels * width > M ? panels : M / TILE_ROWS));
     }
@@ -209,35 +218,35 @@ template <typename T> struct Frame {
         });
     }
 
-    // W once, as the loop will read it. Forward: block after block, its gates, their columns of Wᵀ. Back: block after
-    // block of the state's units, the columns of W, gate after gate.
+    // W once, as the loop will read it. Forward: block after block, its gates, their columns of Wᵀ. Backward: block
+    // after block of the state's units, the columns of W, gate after gate.
     void pack_recurrent(bool backward) const {
         const long count = std::min<long>(s.threads, blocks);
         parallel(count, [&](long part) {
             for (long b = part; b < blocks; b += count)
                 for (long r = 0; r < s.products; ++r) {
-                    const T* W = as(s.weight_hh) + r * H * H;
-                    const Source<T> from = backward ? Source<T>{W, H, 1} : Source<T>{W, 1, H};
+                    const T* weight = as(s.weight_hh) + r * H * H;
+                    const Source<T> from = backward ? Source<T>{weight, H, 1} : Source<T>{weight, 1, H};
                     pack_panel<T>(from, 0, H, b * width, std::min<long>(width, H - b * width), panel(b, r));
                 }
         });
-        for (long r = 0; r < s.products && s.biased; ++r) pad(as(s.bias_hh) + r * H, bias + r * padded);
-        for (long e = 0; e < s.extras; ++e) pad(as(s.extra[e]), extra + e * padded);
+        for (long r = 0; r < s.products && s.biased; ++r) pad(as(s.bias_hh) + r * H, bias + r * padded_H);
+        for (long e = 0; e < s.extras; ++e) pad(as(s.extra[e]), extra + e * padded_H);
     }
 
-    T* panel(long block, long product) const { return packed + (block * s.products + product) * H * width; }
+    T* panel(long block, long product) const { return W + (block * s.products + product) * H * width; }
 
     void pad(const T* from, T* to) const {
-        std::memset(to, 0, sizeof(T) * padded);
+        std::memset(to, 0, sizeof(T) * padded_H);
         std::memcpy(to, from, sizeof(T) * H);
     }
 
-    // The operands of a program for one block. `find` knows the places that depend on the step.
-    struct Bound {
+    // The operands of a program for one block, and where those that are staged lie in memory.
+    struct Bindings {
         Operand<T>*operand, *memory;
         T *temps, *constants, *stage;
 
-        Bound(const Scan& s, Arena& arena) {
+        Bindings(const Scan& s, Arena& arena) {
             operand = arena.take<Operand<T>>(s.program.count);
             memory = arena.take<Operand<T>>(s.program.count);
             temps = arena.take<T>(s.program.temps * chunk * width);
@@ -247,11 +256,12 @@ template <typename T> struct Frame {
         }
     };
 
-    // Where an operand lies: in memory; in scratch, which has room for a whole block; or in memory that must not be
-    // written before the program is through.
+    // Where an operand lies: in memory; in scratch, which holds a whole block; or in memory that must not be written
+    // before the program has ended.
     enum class In { memory, scratch, memory_afterwards };
 
-    template <typename Find> void run_program(Bound& bound, long block, long rows, Find find) const {
+    // `find` knows the places that depend on the step.
+    template <typename Find> void run_program(Bindings& bound, long block, long rows, Find find) const {
         const long have = std::min<long>(width, H - block * width);
         const Program& program = s.program;
         bool staged = false;
@@ -262,20 +272,20 @@ template <typename T> struct Frame {
             switch (Kind(place.kind)) {
                 case Kind::temp: at = {bound.temps + place.index * chunk * width, width}; continue;
                 case Kind::constant: at = {bound.constants + place.index * width, 0}; continue;
-                case Kind::extra: at = {extra + place.index * padded + block * width, 0}; continue;
+                case Kind::extra: at = {extra + place.index * padded_H + block * width, 0}; continue;
                 default: break;
             }
             In in = In::memory;
             at = find(place, in);
             if (in == In::scratch || (in == In::memory && have == width)) continue;
-            staged = true;  // also where the block hangs over the edge of what is in memory
+            staged = true;  // also where the block goes beyond the edge of what is in memory
             memory = at;
             at = {bound.stage + q * chunk * width, width};
             if (in == In::memory_afterwards) continue;
             for (long i = 0; i < rows; ++i) {
                 T* row = at.base + i * width;
                 std::memset(row, 0, sizeof(T) * width);
-                if (place.read) std::memcpy(row, memory.base + i * memory.step, sizeof(T) * have);
+                if (place.read) std::memcpy(row, memory.base + i * memory.stride, sizeof(T) * have);
             }
         }
         execute<T>(program.code, program.length, bound.operand, rows);
@@ -283,7 +293,7 @@ template <typename T> struct Frame {
             const Operand<T>&from = bound.operand[q], &to = bound.memory[q];
             if (!program.places[q].written || !to.base) continue;
             for (long i = 0; i < rows; ++i)
-                std::memcpy(to.base + i * to.step, from.base + i * width, sizeof(T) * have);
+                std::memcpy(to.base + i * to.stride, from.base + i * width, sizeof(T) * have);
         }
     }
 };

@@ -6,13 +6,13 @@ enum class Kind : int32_t { PLACES(AS_NAME) };
 
 template <typename T> struct Operand {
     T* base;
-    long step;
+    long stride;
 };
 
 template <typename T, typename F> INLINE void map_block(long rows, Operand<T> to, F f) {
     constexpr int lanes = Tile<T>::lanes;
     for (long i = 0; i < rows; ++i) {
-        T* p = to.base + i * to.step;
+        T* p = to.base + i * to.stride;
         const Vector<T> left = f(i, 0), right = f(i, lanes);
         store<T>(p, left);
         store<T>(p + lanes, right);
@@ -23,9 +23,9 @@ template <typename T> void execute(const Instruction* code, long length, const O
     constexpr int lanes = Tile<T>::lanes;
     for (const Instruction* it = code; it != code + length; ++it) {
         const Operand<T> to = operands[it->to], x = operands[it->a], y = operands[it->b], z = operands[it->c];
-#define FIRST load<T>(x.base + i * x.step + k)
-#define SECOND load<T>(y.base + i * y.step + k)
-#define THIRD load<T>(z.base + i * z.step + k)
+#define FIRST load<T>(x.base + i * x.stride + k)
+#define SECOND load<T>(y.base + i * y.stride + k)
+#define THIRD load<T>(z.base + i * z.stride + k)
 #define CASE(name, value) \
     case Op::name: \
         map_block<T>(rows, to, [&](long i, int k) __attribute__((always_inline)) -> Vector<T> { return value; }); \

@@ -1,4 +1,4 @@
-// One instruction set: everything below it compiled for it, in a namespace of its own.
+// One instruction set: everything below is compiled for it, in a namespace of its own.
 //
 // The including file sets ISA, VECTOR_BYTES and TILE_ROWS, after common.h and under its own target flags.
 
@@ -19,11 +19,26 @@ namespace ISA {
 
 #include "backward.h"
 
-template <typename T> int64_t bytes(const Scan* s, int way_back) { return Frame<T>(*s, way_back != 0).used; }
+template <typename T> int64_t workspace_bytes(const Scan* s, int backward) { return Frame<T>(*s, backward != 0).used; }
+template <typename T> int64_t packed_bytes(const Scan* s) {
+    Scan asked = *s;
+    asked.workspace = nullptr;
+    asked.packed = &asked;  // any address: only the distance from it counts
+    return Frame<T>(asked, false).packed_used;
+}
+template <typename T> void pack(const Scan* s) {
+    const Forward<T> scan(*s);
+    prefer_large_pages(s->packed, scan.packed_used);  // read at every step from then on
+    scan.pack();
+}
+template <typename T> void forward(const Scan* s) { Forward<T>(*s).run(); }
+template <typename T> void backward(const Scan* s) { Backward<T>(*s).run(); }
 
 struct Table table() {
-    return {{bytes<float>, bytes<double>},
-            {[](const Scan* s) { Forward<float>(*s).run(); }, [](const Scan* s) { Forward<double>(*s).run(); }},
-            {[](const Scan* s) { Backward<float>(*s).run(); }, [](const Scan* s) { Backward<double>(*s).run(); }}};
+    return {{workspace_bytes<float>, workspace_bytes<double>},
+            {packed_bytes<float>, packed_bytes<double>},
+            {pack<float>, pack<double>},
+            {forward<float>, forward<double>},
+            {backward<float>, backward<double>}};
 }
 }  // namespace ISA

@@ -8,11 +8,15 @@ import importlib.machinery
 import os
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int32, c_int64, c_void_p
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 from recur.errors import BackendError, unknown
+from recur.native.sources import digest
 
 ISAS = ("portable", "avx2", "avx512")
+
+OUT_OF_MEMORY = 1
+"""The status of a call that failed for want of memory; 0 is success, any other a failure."""
 
 
 class Instruction(Structure):
@@ -37,29 +41,31 @@ class Scan(Structure):
     """As in core.h, field by field."""
 
     _fields_ = [
-        *((name, c_int64) for name in ("D", "H", "gates", "products", "states", "extras", "constants", "kept", "own")),
+        *((name, c_int64) for name in ("D", "H", "gates", "products", "states", "extras", "constants", "saved", "own")),
         *((name, c_int64) for name in ("steps", "N", "S")),
         ("sizes", c_void_p),
         ("batch_major", c_int64),
         ("biased", c_int64),
         ("threads", c_int64),
-        ("parallel", c_void_p),
-        ("workspace", c_void_p),
-        ("packed", c_int64),
+        *((name, c_void_p) for name in ("parallel", "workspace", "packed")),
         *((name, c_void_p) for name in ("data", "weight_ih", "weight_hh", "bias_ih", "bias_hh")),
         *((name, c_void_p) for name in ("extra", "constant", "initial", "mask", "xi")),
         ("clip", c_double),
         ("share", c_void_p),
-        ("share_step", c_int64),
+        ("share_stride", c_int64),
         *((name, c_void_p) for name in ("tape", "state", "final_state")),
         ("program", Program),
         *((name, c_void_p) for name in ("d_outputs", "d_final", "d_share", "d_product", "product_place")),
         ("adds_to_first", c_int64),
         *((name, c_void_p) for name in ("d_data", "d_weight_ih", "d_weight_hh")),
-        ("roomy", c_int64),
+        ("padded_rows", c_int64),
         *((name, c_void_p) for name in ("d_bias_ih", "d_bias_hh")),
         *((name, c_void_p) for name in ("d_extra", "d_initial", "norms")),
     ]
+
+
+class StaleError(OSError):
+    """A library that was built from other sources: its structs would be read wrongly."""
 
 
 class Core:
@@ -67,18 +73,18 @@ class Core:
 
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
-        library.recur_scan_bytes.restype = c_int64
-        if library.recur_scan_bytes() != ctypes.sizeof(Scan):
-            raise OSError("it was built from other sources; build it again")
-        library.recur_operations.restype = library.recur_places.restype = c_char_p
-        self.bytes = library.recur_workspace_bytes
-        self.bytes.restype = c_int64
-        self.bytes.argtypes = [POINTER(Scan), c_int, c_int, c_int]
-        self.forward, self.backward = library.recur_forward, library.recur_backward
-        self.forward.restype = self.backward.restype = None
-        self.forward.argtypes = self.backward.argtypes = [POINTER(Scan), c_int, c_int]
+        _refuse_stale(library, path)
+        for name in ("recur_operations", "recur_places", "recur_error"):
+            getattr(library, name).restype = c_char_p
+        self._error = library.recur_error
+        scan, number = POINTER(Scan), POINTER(c_int64)
+        self.forward, self.backward, self.pack = library.recur_forward, library.recur_backward, library.recur_pack
+        self.forward.argtypes = self.backward.argtypes = self.pack.argtypes = [scan, c_int, c_int]
         self.stack = library.recur_stack
-        self.stack.restype, self.stack.argtypes = None, [c_void_p, c_int64, c_int, c_int]
+        self.stack.argtypes = [c_void_p, c_int64, c_int, c_int]
+        self._workspace_bytes, self._packed_bytes = library.recur_workspace_bytes, library.recur_packed_bytes
+        self._workspace_bytes.argtypes = [scan, c_int, c_int, c_int, number]
+        self._packed_bytes.argtypes = [scan, c_int, c_int, number]
         self.operations = {name: k for k, name in enumerate(library.recur_operations().decode().split())}
         self.places = {name: k for k, name in enumerate(library.recur_places().decode().split())}
         self.best_isa = int(library.recur_best_isa())
@@ -95,24 +101,54 @@ class Core:
             raise BackendError(f"this machine has no {isa}; its best is {ISAS[self.best_isa]}")
         self.isa = ISAS.index(isa)
 
+    def fail(self, status: int) -> NoReturn:
+        """Raise what a call of this thread's returned as a status other than 0."""
+        if status == OUT_OF_MEMORY:
+            raise MemoryError("the native backend ran out of memory")
+        raise BackendError(f"the native backend failed: {self._error().decode()}")
+
+    def workspace_bytes(self, scan: Scan, isa: int, double: int, backward: int) -> int:
+        size = c_int64()
+        status = self._workspace_bytes(ctypes.byref(scan), isa, double, backward, ctypes.byref(size))
+        return size.value if not status else self.fail(status)
+
+    def packed_bytes(self, scan: Scan, isa: int, double: int) -> int:
+        size = c_int64()
+        status = self._packed_bytes(ctypes.byref(scan), isa, double, ctypes.byref(size))
+        return size.value if not status else self.fail(status)
+
     @functools.cached_property
-    def parallel(self) -> Any:
-        """OpenMP's entry of the library that torch itself runs on: one pool of threads for both, not two that fight."""
-        return _openmp()
+    def parallel(self) -> int | None:
+        """GOMP_parallel of the OpenMP that torch itself runs on: two pools would compete for the same cores."""
+        return _openmp_of_torch()
 
 
-def _openmp() -> int | None:
-    try:
-        mapped = Path("/proc/self/maps").read_text()
-    except OSError:
-        return None
-    paths = {line.split(maxsplit=5)[-1] for line in mapped.splitlines() if "/" in line}
-    for path in sorted(paths):
-        if Path(path).name.startswith(("libgomp", "libiomp5", "libomp")):
-            entry = getattr(ctypes.CDLL(path), "GOMP_parallel", None)
-            if entry is not None:
-                return ctypes.cast(entry, c_void_p).value
+def _openmp_of_torch() -> int | None:
+    """The entry that torch's own calls of OpenMP reach, found as the dynamic linker finds it for them.
+
+    First among what is loaded for all, then among the libraries that torch's module depends on. Other packages bring
+    an OpenMP of their own, scikit-learn for one, and those are in neither.
+    """
+    import torch
+
+    for name in (None, torch._C.__file__):
+        try:
+            entry = ctypes.CDLL(name).GOMP_parallel
+        except (OSError, TypeError, AttributeError):  # no such library, or no OpenMP in it
+            continue
+        return ctypes.cast(entry, c_void_p).value
     return None
+
+
+def _refuse_stale(library: ctypes.CDLL, path: Path) -> None:
+    sources = digest(path.parent)
+    built_from = getattr(library, "recur_sources", None)  # older ones could not tell
+    if built_from is not None:
+        built_from.restype = c_char_p
+    if sources is not None and (built_from is None or built_from().decode() != sources):
+        raise StaleError(
+            f"{path.name} was built from other sources than those beside it; build it again: pip install -e ."
+        )
 
 
 def built() -> Path | None:
@@ -129,7 +165,9 @@ def _load() -> Core | str:
         return "it was not built when recur was installed"
     try:
         return Core(path)
-    except (OSError, AttributeError) as error:  # built for another machine, or from other sources
+    except StaleError as error:
+        return str(error)
+    except (OSError, AttributeError) as error:  # built for another machine, or no library at all
         return f"{path.name} cannot be used: {error}"
 
 

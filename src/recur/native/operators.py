@@ -1,14 +1,14 @@
 """The scan as one PyTorch operator on plain tensors, `recur::scan`, with its derivative `recur::scan_backward`.
 
-Autograd, torch.compile and torch.export see an operator like any other; what it does is in recur/native. A cell comes
-as the text of its assembled programs, so that a graph which holds the operator holds the cell. Where no state is
-given, sequences start from zero.
+Autograd, torch.compile and torch.export see an operator like any other; run.py is its implementation. A cell is
+passed as the text of its assembled programs, so that a graph which holds the operator holds the cell. Where no state
+is given, sequences start from zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeAlias
 
 import torch
 from torch import Tensor
@@ -29,31 +29,40 @@ LIBRARY.define(
 )
 
 
-def plain(x: Tensor) -> bool:
-    """Whether this is a computation and no more, which nobody traces, counts or compiles."""
+Record: TypeAlias = Callable[[Tensors], None] | None
+"""What receives the norms of the carried gradients after a backward pass."""
+
+
+def is_eager(x: Tensor) -> bool:
+    """Whether no tracing, compiling, tensor subclass or dispatch mode has to see the operator."""
     return not torch.compiler.is_compiling() and type(x) is Tensor and not torch._C._len_torch_dispatch_stack()
 
 
 class Differentiable(torch.autograd.Function):
     """The operator with its derivative, for a call whose tensors autograd must see one by one.
 
-    `ours` says that what is saved was never handed out: the way back may write over it.
+    `private`: the saved tensors are not among the results, so a last backward pass may overwrite them.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, record: Any, ours: bool, counts: tuple[int, int, int], options: tuple[Any, ...], *tensors: Tensor
-    ) -> Any:
+        ctx: Any,
+        record: Record,
+        private: bool,
+        counts: tuple[int, int, int],
+        options: tuple[Any, ...],
+        *tensors: Tensor,
+    ) -> tuple[Tensor, ...]:
         data, weights, extras, state = _grouped(counts, tensors)
         mask, xi, *others = options
         arguments: Any = (data, weights, extras, state, *options, True)
-        results = forward(*arguments, handed_out=not ours) if plain(data) else _below_autograd(*arguments)
-        ctx.record, ctx.ours, ctx.counts, ctx.options = record, ours, counts, others
+        results = forward(*arguments, zero_padding=not private) if is_eager(data) else _below_autograd(*arguments)
+        ctx.record, ctx.private, ctx.counts, ctx.options = record, private, counts, others
         ctx.states = load(others[-1]).assembly.states
         saved = results[1 + ctx.states :]
         ctx.save_for_backward(mask, xi, results[0], *tensors, *saved)
         ctx.set_materialize_grads(False)
-        if ours:
+        if private:
             return tuple(results[: 1 + ctx.states])
         ctx.mark_non_differentiable(*saved)
         return tuple(results)
@@ -78,9 +87,9 @@ class Differentiable(torch.autograd.Function):
         )
         wanted = ctx.needs_input_grad[4:]
         arguments += (wanted[0], any(wanted[count - len(state) :]), ctx.record is not None)
-        if plain(data) and not torch.is_grad_enabled():
-            spend = ctx.ours and not torch._C._autograd._get_current_graph_task_keep_graph()
-            found = backward(*arguments, spend_saved=spend)
+        if is_eager(data) and not torch.is_grad_enabled():
+            last = not torch._C._autograd._get_current_graph_task_keep_graph()
+            found = backward(*arguments, overwrite_saved=ctx.private and last)
         else:
             found = torch.ops.recur.scan_backward(*arguments)
         if ctx.record is not None:
@@ -110,18 +119,18 @@ def _below_autograd(*args: Any) -> Tensors:
 
 
 class _Once(torch.autograd.Function):
-    """Gradients as they are, and a clear word to who wants to differentiate them again."""
+    """The identity on gradients, whose own derivative is a clear error."""
 
     @staticmethod
-    def forward(ctx: Any, count: int, *tensors: Tensor) -> Any:
+    def forward(ctx: Any, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
         return tuple(t.view_as(t) for t in tensors[:count])
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
+    def backward(ctx: Any, *gradients: Tensor) -> NoReturn:
         raise BackendError("the native backend has no second derivatives; take backend='loop' for them")
 
 
-def _backward_autograd(gradients: Any, *rest: Any) -> Tensors:
+def _backward_autograd(gradients: Sequence[Tensor | None], *rest: Any) -> Tensors:
     with torch._C._AutoDispatchBelowAutograd():
         found: Tensors = torch.ops.recur.scan_backward(gradients, *rest)
     data, weights, extras, state = rest[:4]
@@ -131,11 +140,11 @@ def _backward_autograd(gradients: Any, *rest: Any) -> Tensors:
     return found
 
 
-def scan_op(record: Any, data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *options: Any) -> Tensors:
-    """The operator, called the shortest way that will do. `record` receives the gradients' norms, if it is given."""
+def scan_op(record: Record, data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *options: Any) -> Tensors:
+    """The operator, without PyTorch's dispatcher where nothing has to see it."""
     tensors = (data, *weights, *extras, *state)
     train = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-    if record is None and not plain(data):
+    if record is None and not is_eager(data):
         found: Tensors = torch.ops.recur.scan(data, weights, extras, state, *options, train)
         return found
     if train:

@@ -3,16 +3,16 @@
 // Sizes that keep what is used again in the cache: K and rows of A in a block.
 constexpr long DEEP = 512, TALL = 8 * TILE_ROWS;
 
-// Rows of a matrix that stand in groups: `rows` of them `step` apart, and so again, `groups` times, `group` apart.
+// Rows of a matrix in groups: `rows` of them at a stride, and so again, `groups` times, at a stride of `group`.
 struct Grouped {
-    long rows, step, groups, group;
+    long rows, stride, groups, group;
 };
 
 // C = bias + A · B for these rows of A and C, with A as it lies and B (K, …) packed whole, panel after panel; columns
 // [begin, end) of it, of which the first begins a panel.
 template <typename T>
-void by_panels(const T* a, long a_step, const T* panels, const T* bias, T* c, long c_step, const Grouped& at, long K, long begin,
-               long end) {
+void by_panels(const T* a, long lda, const T* panels, const T* bias, T* c, long ldc, const Grouped& at, long K,
+               long begin, long end) {
     constexpr int width = Tile<T>::width;
     const long all = at.rows * at.groups;
     const long deep = all > TILE_ROWS ? DEEP : K;  // a panel that is read once is best read from end to end
@@ -26,11 +26,12 @@ void by_panels(const T* a, long a_step, const T* panels, const T* bias, T* c, lo
                     for (long g = g0; g < g_end; ++g)
                         for (long i = m0; i < m_end;) {
                             const int rows = next_rows<T>(m_end - i);
-                            const long row = i * at.step + g * at.group;
-                            T* to = c + row * c_step + n;
-                            const From<T> from = k0 ? From<T>{to, at.step * c_step} : bias ? From<T>{bias + n, 0} : From<T>{};
-                            tile_at_edge<T>(rows, a + row * a_step + k0, at.step * a_step, false, panels + n * K + k0 * width,
-                                            from, to, at.step * c_step, k_here, end - n);
+                            const long row = i * at.stride + g * at.group;
+                            T* to = c + row * ldc + n;
+                            const From<T> start = bias ? From<T>{bias + n, 0} : From<T>{};
+                            const From<T> from = k0 ? From<T>{to, at.stride * ldc} : start;
+                            tile_at_edge<T>(rows, a + row * lda + k0, at.stride * lda, false,
+                                            panels + n * K + k0 * width, from, to, at.stride * ldc, k_here, end - n);
                             i += rows;
                         }
             }
@@ -43,8 +44,8 @@ template <typename T> struct Target {
     long N;
 };
 
-// How much a transposed product packs of both sides, to keep it in the cache; less, all threads together, where A is so
-// small that this would count among the memory. K is taken in equal parts, since every part reads and writes all of C.
+// How much a transposed product packs of both sides, to keep it in the cache; less where A is so small that all threads'
+// packed memory would count beside it. K is taken in equal parts, since every part reads and writes all of C.
 struct Packing {
     long deep, wide, tall;
     Packing(long K, long A_size, long threads) {
@@ -56,7 +57,7 @@ struct Packing {
     }
 };
 
-// Which part of a product: rows [from, from + rows), and panels [first, end) of columns, counted through all its targets.
+// A part of a product: rows [from, from + rows), and panels [first, end) of columns, counted through all targets.
 struct Part {
     long from, rows, first, end;
 };
@@ -64,7 +65,7 @@ struct Part {
 // C (M, N) = Aᵀ · B for A (K, M) and one or two B: a sum over all steps, which is what the gradient of a weight is.
 // Two share the work of packing A. A part of it.
 template <typename T, int count>
-void transposed_product(const T* a, long a_step, const Target<T> (&targets)[count], const Part& part, long K,
+void transposed_product(const T* a, long lda, const Target<T> (&targets)[count], const Part& part, long K,
                         const Packing& packing, Arena arena) {
     constexpr int width = Tile<T>::width;
     const auto [deep, wide, tall] = packing;
@@ -85,11 +86,12 @@ void transposed_product(const T* a, long a_step, const Target<T> (&targets)[coun
             for (long p = p0; p < p_end; ++p) {
                 long n;
                 const Target<T>& target = find(p, n);
-                pack_panel<T>(target.b, k0, k_here, n, std::min<long>(width, target.N - n), panels + (p - p0) * width * k_here);
+                const long have = std::min<long>(width, target.N - n);
+                pack_panel<T>(target.b, k0, k_here, n, have, panels + (p - p0) * width * k_here);
             }
             for (long m0 = 0; m0 < M; m0 += tall) {
                 const long m_here = std::min(tall, M - m0);
-                pack_columns<T>(a + k0 * a_step + m0, a_step, m_here, k_here, block);
+                pack_columns<T>(a + k0 * lda + m0, lda, m_here, k_here, block);
                 for (long p = p0; p < p_end; ++p) {
                     long n;
                     const Target<T>& target = find(p, n);
@@ -98,8 +100,8 @@ void transposed_product(const T* a, long a_step, const Target<T> (&targets)[coun
                         const int rows = next_rows<T>(m_here - i);
                         T* to = target.c + (part.from + m0 + i) * target.N + n;
                         const From<T> onto = k0 ? From<T>{to, target.N} : From<T>{};
-                        tile_at_edge<T>(rows, tile, 0, true, panels + (p - p0) * width * k_here, onto, to, target.N, k_here,
-                                        target.N - n);
+                        tile_at_edge<T>(rows, tile, 0, true, panels + (p - p0) * width * k_here, onto, to, target.N,
+                                        k_here, target.N - n);
                         tile += rows * k_here;
                         i += rows;
                     }

@@ -1,4 +1,4 @@
-"""What the operator does with plain tensors: memory for what a scan gives, and a call of the C++ core to fill it."""
+"""The operator on plain tensors: memory for the results of a scan, and a call of the C++ core to fill it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def _contiguous(tensors: Sequence[Tensor]) -> Tensors:
 
 
 def _empty_share(data: Tensor, columns: int) -> Tensor:
-    """A value of each gate and step. Rows half a page apart would drive each other out of the cache: these get more."""
-    crowded = columns * data.element_size() % 2048 == 0
-    return data.new_empty(data.shape[0], columns + (64 // data.element_size() if crowded else 0))
+    """A value of each gate and step. Rows 2 KiB apart would compete for the same sets of the cache: they are padded."""
+    conflicts = columns * data.element_size() % 2048 == 0
+    return data.new_empty(data.shape[0], columns + (64 // data.element_size() if conflicts else 0))
 
 
 def _empty_results(
     a: Assembly, data: Tensor, weights: Tensors, S: int, train: bool
 ) -> tuple[Tensor, Tensors, Tensor | None, Tensor | None, Tensors]:
-    """Outputs, final states, and what is saved: the gates' places, further kept values, the other states' history."""
+    """Outputs, final states, and what is saved: in the gates' places, on the tape, and the other states' history."""
     N, H = data.shape[0], weights[0].shape[0] // a.gates
     share = _empty_share(data, a.gates * H) if train and a.reads_share else None
     tape = data.new_empty(N, a.kept * H) if train and a.kept else None
@@ -37,17 +37,22 @@ def _empty_results(
 
 def _call(
     cell: str,
-    way: str,
+    program: str,
     data: Tensor,
     weights: Tensors,
     mask: Tensor | None,
     H: int,
     sizes: Sequence[int],
     batch_major: bool,
-    **more: Any,
+    clip: float = 0.0,
+    norms: bool = False,
+    padded_rows: int = 0,
 ) -> NativeCall:
     (N, D), double, biased = data.shape, data.dtype == torch.float64, load(cell).biased(len(weights))
-    form = Form(cell, way, double, N, D, H, tuple(sizes), batch_major, biased, mask is not None, **more)
+    form = Form(
+        cell, program, double, N, D, H, tuple(sizes), batch_major, biased,
+        masked=mask is not None, clip=clip, norms=norms, padded_rows=padded_rows,
+    )  # fmt: skip
     return NativeCall(form, data, weights, mask)
 
 
@@ -64,22 +69,22 @@ def forward(
     cell: str,
     train: bool,
     *,
-    handed_out: bool = True,
+    zero_padding: bool = True,
 ) -> Tensors:
-    """`handed_out` says that others will see what is saved for the way back."""
+    """`zero_padding` writes the columns that pad a saved tensor too: an operator returns nothing uninitialised."""
     loaded = load(cell)
     a = loaded.assembly
     data, weights, extras, state = data.contiguous(), _contiguous(weights), _contiguous(extras), _contiguous(state)
     mask = mask if mask is None else mask.contiguous()
     outputs, finals, share, tape, others = _empty_results(a, data, weights, sizes[0], train)
-    H, way = outputs.shape[1], "train" if train else "use"
-    call = _call(cell, way, data, weights, mask, H, sizes, batch_major)
-    s, kept = call.scan, share
-    if kept is None:
-        kept = outputs if loaded.shares_outputs[way] else _empty_share(data, a.gates * H)
-    s.share, s.share_step = kept.data_ptr(), kept.shape[1]
-    if handed_out and kept is share and kept.shape[1] > a.gates * H:
-        kept[:, a.gates * H :].zero_()  # what is returned is written, all of it
+    H, program = outputs.shape[1], "train" if train else "use"
+    call = _call(cell, program, data, weights, mask, H, sizes, batch_major)
+    s, written = call.scan, share
+    if written is None:
+        written = outputs if loaded.share_in_outputs[program] else _empty_share(data, a.gates * H)
+    elif zero_padding:
+        written[:, a.gates * H :].zero_()
+    s.share, s.share_stride = written.data_ptr(), written.shape[1]
     s.tape = None if tape is None else tape.data_ptr()
     nothing = [None] * a.states
     call.point(extra=extras, initial=state or nothing, state=[outputs, *(others or nothing[1:])], final_state=finals)
@@ -111,24 +116,23 @@ def backward(
     for_state: bool,
     norms: bool,
     *,
-    spend_saved: bool = False,
+    overwrite_saved: bool = False,
 ) -> Tensors:
-    """`spend_saved` may write over what was saved: nobody will come this way again."""
+    """`overwrite_saved` reuses the saved tensors' memory: there will be no further backward pass over this graph."""
     loaded = load(cell)
     a = loaded.assembly
     data, weights, extras, state = data.contiguous(), _contiguous(weights), _contiguous(extras), _contiguous(state)
     gradients = [g if g is None else g.contiguous() for g in gradients]
     mask = mask if mask is None else mask.contiguous()
     N, H = outputs.shape
-    roomy = sum(2**k for k, weight in enumerate(weights[:2]) if _wants_room(weight))
-    more = {"clip": clip, "norms": norms, "roomy": roomy}
-    call = _call(cell, "back", data, weights, mask, H, sizes, batch_major, **more)
+    padded_rows = sum(2**k for k, weight in enumerate(weights[:2]) if _pads_rows(weight))
+    call = _call(cell, "back", data, weights, mask, H, sizes, batch_major, clip, norms, padded_rows)
     s, rest = call.scan, list(saved)
     s.xi = None if xi is None else xi.data_ptr()
     share = rest.pop(0) if a.reads_share else None
-    d_share = share if share is not None and spend_saved else _empty_share(data, a.gates * H)
+    d_share = share if share is not None and overwrite_saved else _empty_share(data, a.gates * H)
     d_product = data.new_empty(N, a.own * H) if a.own else None
-    s.d_share, s.share_step = d_share.data_ptr(), d_share.shape[1]
+    s.d_share, s.share_stride = d_share.data_ptr(), d_share.shape[1]
     s.d_product = None if d_product is None else d_product.data_ptr()
     s.share = None if share is None else share.data_ptr()
     if a.kept:
@@ -157,29 +161,29 @@ def _empty_gradients(
     for_state: bool,
     norms: bool,
 ) -> tuple[Tensor, Tensors, Tensors, Tensors, Tensors]:
-    """Memory for the gradients; none for those that nobody wants."""
+    """Memory for the gradients; none for those that are not asked for."""
     d_data = data.new_empty(data.shape if for_data else 0)
     d_extras = [extra.new_empty(extra.shape) for extra in extras]
     d_state = [part.new_empty(part.shape if for_state else 0) for part in state]
     traced = [data.new_empty(data.shape[0]) for _ in range(states)] if norms else []
-    return d_data, [_roomy(w) for w in weights], d_extras, d_state, traced
+    return d_data, [_empty_gradient(w) for w in weights], d_extras, d_state, traced
 
 
-def _wants_room(weight: Tensor) -> bool:
-    """Whether a few columns more would make its rows whole vectors, of which the widest are 32 numbers."""
+def _pads_rows(weight: Tensor) -> bool:
+    """Whether a few columns more would make its rows whole panels, of which the widest have 32 columns."""
     return weight.dim() == 2 and weight.shape[1] % 32 != 0 and weight.shape[1] >= 256
 
 
-def _roomy(weight: Tensor) -> Tensor:
-    """Memory for a weight's gradient, and room for rows of whole vectors: the core packs the weight there meanwhile."""
-    if not _wants_room(weight):
+def _empty_gradient(weight: Tensor) -> Tensor:
+    """Memory for a weight's gradient, enough for padded rows: until it is written, the packed weight lies there."""
+    if not _pads_rows(weight):
         return weight.new_empty(weight.shape)
     rows, columns = weight.shape
     return weight.new_empty(rows * (columns + -columns % 32))[: rows * columns].view(rows, columns)
 
 
 def backward_shapes(
-    gradients: Any, data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *rest: Any
+    gradients: Sequence[Tensor | None], data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *rest: Any
 ) -> Tensors:
     *_, cell, for_data, for_state, norms = rest
     sizes = data, weights, extras, state, load(cell).assembly.states

@@ -4,7 +4,9 @@
 #include "core.h"
 
 struct Table {
-    int64_t (*bytes[2])(const Scan*, int way_back);
+    int64_t (*workspace_bytes[2])(const Scan*, int backward);
+    int64_t (*packed_bytes[2])(const Scan*);
+    void (*pack[2])(const Scan*);
     void (*forward[2])(const Scan*);
     void (*backward[2])(const Scan*);
 };

@@ -50,7 +50,8 @@ template <> struct Exponential<float> {
 template <> struct Exponential<double> {
     static constexpr double ln2_high = 6.93147180369123816490e-01, ln2_low = 1.90821492927058770002e-10;
     static constexpr double rounder = 6755399441055744.0;  // 1.5 · 2⁵²
-    static INLINE Vector<double> q(Vector<double> r) {  // Taylor's own: the first term left out, r¹⁴/14!, is below 5e-18
+    // Taylor's series: the first term left out, r¹⁴/14!, is below 5e-18.
+    static INLINE Vector<double> q(Vector<double> r) {
         Vector<double> p = all(1.0 / 6227020800.0);
         p = p * r + 1.0 / 479001600.0;
         p = p * r + 1.0 / 39916800.0;
@@ -123,7 +124,8 @@ template <typename T, typename F> INLINE Vector<T> each(Vector<T> x, F f) {
 #ifdef HAS_SHUFFLE
 // A square block, a vector for each row, transposed: for each bit of a place, the two quarters where row and column
 // differ in it change sides.
-template <typename T, int bit, int... lane> INLINE void swap_quarters(Vector<T>* rows, std::integer_sequence<int, lane...>) {
+template <typename T, int bit, int... lane>
+INLINE void swap_quarters(Vector<T>* rows, std::integer_sequence<int, lane...>) {
     constexpr int lanes = sizeof...(lane);
     for (int i = 0; i < lanes; ++i) {
         if (i & bit) continue;

@@ -1,0 +1,165 @@
+// Threads: parts of a job on torch's pool, and a team that goes through the steps of a scan together.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <thread>
+#include <vector>
+
+#include "core.h"
+
+// Whether other programs compete for the cores. A thread that waits for one which is not scheduled loses more than it
+// gains; so after some calls with waits that work does not explain, the next ones run on the calling thread alone, and
+// then threads are tried again. What is computed, and in which order it is summed, stays the same.
+class Contention {
+  public:
+    using Clock = std::chrono::steady_clock;
+
+    // A thread worked, and then waited for others that had about as much work.
+    static bool excessive(Clock::duration work, Clock::duration wait) {
+        return wait > work / 4 + std::chrono::milliseconds(1);
+    }
+    static void report() { score_.fetch_add(4, std::memory_order_relaxed); }
+
+    // Asked, and counted, once a call: whether to run it on one thread.
+    static bool prefers_one_thread() {
+        const long score = score_.load(std::memory_order_relaxed), left = calls_left_.load(std::memory_order_relaxed);
+        if (left > 0) {
+            calls_left_.store(left - 1, std::memory_order_relaxed);
+        } else if (score >= 12) {
+            score_.store(8, std::memory_order_relaxed);  // one more report, when threads are tried again, is enough
+            calls_left_.store(20, std::memory_order_relaxed);
+        } else if (score > 0) {
+            score_.store(score - 1, std::memory_order_relaxed);
+        }
+        return left > 0;
+    }
+
+  private:
+    static inline std::atomic<long> score_{0}, calls_left_{0};
+};
+
+// Parts of a job, each taken by whichever thread comes first: right for any number of threads that turn up. No
+// exception leaves a thread; the first one is kept for the caller.
+struct Parts {
+    std::atomic<long> next{0};
+    long count;
+    void (*call)(void*, long);
+    void* work;
+    std::thread::id caller = std::this_thread::get_id();
+    Contention::Clock::duration busy{0};  // how long the caller itself worked
+    std::atomic<bool> failed{false};
+    std::exception_ptr error;
+
+    static void take(void* self) noexcept {
+        Parts& parts = *static_cast<Parts*>(self);
+        const auto begun = Contention::Clock::now();
+        try {
+            for (long p; (p = parts.next.fetch_add(1)) < parts.count;) parts.call(parts.work, p);
+        } catch (...) {
+            parts.next.store(parts.count);  // the other parts are not begun
+            if (!parts.failed.exchange(true)) parts.error = std::current_exception();
+        }
+        if (std::this_thread::get_id() == parts.caller) parts.busy = Contention::Clock::now() - begun;
+    }
+};
+
+// On torch's own threads where they were found: a second pool would compete with it for the same cores.
+// Where all parts are `even`, the wait for the last one tells how busy the machine is.
+template <typename F> void run_parallel(const Scan& s, long count, F& work, bool even) {
+    Parts parts;
+    parts.count = count;
+    parts.call = [](void* work, long p) { (*static_cast<F*>(work))(p); };
+    parts.work = &work;
+    const auto begun = Contention::Clock::now();
+    if (s.parallel) {
+        s.parallel(Parts::take, &parts, unsigned(count), 0);
+    } else {
+        std::vector<std::thread> others;
+        others.reserve(count);
+        try {
+            for (long p = 1; p < count; ++p) others.emplace_back(Parts::take, &parts);
+        } catch (...) {
+        }  // no more threads can be made: those that were do all of the work
+        Parts::take(&parts);
+        for (std::thread& other : others) other.join();
+    }
+    if (parts.error) std::rethrow_exception(parts.error);
+    if (even && Contention::excessive(parts.busy, Contention::Clock::now() - begun - parts.busy)) Contention::report();
+}
+
+// Threads that go through phases together, each phase of `tasks` pieces of work. A thread takes its own pieces first,
+// since their data lies in its core's cache, and then those that others have not begun. The next phase begins when all
+// of this one is done: a thread never waits for one that is not scheduled, only for a piece that one has begun. Where
+// even that takes long, the thread that waited goes on alone.
+class Team {
+  public:
+    static constexpr long max_members = 64;
+
+    Team(long members, long tasks) : members_(members), tasks_(tasks) {}
+
+    // False for a member that is not needed any more.
+    template <typename F> bool phase(long member, long index, const F& task) {
+        Member& mine = member_[member];
+        const auto entered = Contention::Clock::now();
+        if (!index) mine.begun = entered;
+        for (long turn = 0; turn < members_; ++turn) {
+            const long owner = (member + turn) % members_, first = tasks_ * owner / members_;
+            const long size = tasks_ * (owner + 1) / members_ - first, end = (index + 1) * size;
+            std::atomic<long>& next = member_[owner].next;  // counts on from phase to phase
+            for (long t = next.load(std::memory_order_relaxed); t < end;) {
+                if (!active(member)) return false;
+                if (next.compare_exchange_weak(t, t + 1, std::memory_order_relaxed)) {
+                    task(first + t - index * size);
+                    done_.fetch_add(1, std::memory_order_release);
+                    t = next.load(std::memory_order_relaxed);
+                }
+            }
+        }
+        const auto over = [&] {
+            return done_.load(std::memory_order_acquire) >= (index + 1) * tasks_ ||
+                   only_.load(std::memory_order_relaxed) == nobody;
+        };
+        for (long spins = 0; spins < max_spins && !over(); ++spins) pause();
+        if (over()) return active(member);
+        const auto through = Contention::Clock::now();
+        for (auto now = through, last = through + (through - entered); !over();) {  // others may have a task more
+            std::this_thread::yield();  // the thread that has begun it may need this core
+            now = Contention::Clock::now();
+            if (now < last) continue;
+            mine.waited += now - last;
+            last = now;
+            if (!Contention::excessive(now - mine.begun - mine.waited, mine.waited)) continue;
+            long all = everybody;
+            if (only_.compare_exchange_strong(all, member, std::memory_order_relaxed)) Contention::report();
+        }
+        return active(member);
+    }
+
+    // A member leaves by an exception: its task will never be done, and nobody is to wait for it.
+    void abandon() { only_.store(nobody, std::memory_order_relaxed); }
+
+  private:
+    static constexpr long max_spins = 2000, everybody = -1, nobody = max_members;
+
+    struct alignas(64) Member {
+        std::atomic<long> next{0};
+        Contention::Clock::time_point begun;  // when this member came, and how long it has waited since
+        Contention::Clock::duration waited{0};
+    };
+    Member member_[max_members];
+    alignas(64) std::atomic<long> done_{0};
+    alignas(64) std::atomic<long> only_{everybody};  // the member that goes on alone
+    const long members_, tasks_;
+
+    bool active(long member) const {
+        const long only = only_.load(std::memory_order_relaxed);
+        return only == everybody || only == member;
+    }
+    static void pause() {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+    }
+};
