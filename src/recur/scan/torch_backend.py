@@ -7,9 +7,8 @@ not inside: a window is a call of its own, entered with a detached state.
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import torch
 from torch import _VF, Tensor
@@ -19,11 +18,10 @@ from recur.scan.call import Call, Finals
 
 name = "torch"
 
-# cuDNN likes its weights in one piece and says so on every call; ours are the user's own tensors, and copied.
-warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+Kernel: TypeAlias = Callable[..., tuple[Tensor, ...]]
 
 
-def _kernel(cell: Cell) -> Callable[..., Any] | None:
+def _kernel(cell: Cell) -> Kernel | None:
     # The exact type: a subclass may have another step.
     if type(cell) is LSTM:
         return _VF.lstm
@@ -53,6 +51,8 @@ def run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
     assert kernel is not None
     names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     weights = [call.weights[n] for n in names if n in call.weights]
+    if call.data.is_cuda:
+        weights = _in_one_piece(weights)
     cuts = [t for t, xi in enumerate(call.edges) if xi == 0]
     if not cuts:
         return _window(kernel, call.data, call.sizes, call.state, weights)
@@ -72,8 +72,20 @@ def run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
     return torch.cat(outputs), finals.all(state)
 
 
+def _in_one_piece(weights: list[Tensor]) -> list[Tensor]:
+    """Views of one buffer, laid out as cuDNN takes them: it would copy them there itself, with a warning at every call.
+
+    The buffer always has biases; those of a cell without them are zero.
+    """
+    if len(weights) == 2:
+        weights = [*weights, *weights[0].new_zeros(2, len(weights[0]))]
+    buffer = torch.cat([weight.reshape(-1) for weight in weights])
+    parts = buffer.split([weight.numel() for weight in weights])
+    return [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]
+
+
 def _window(
-    kernel: Callable[..., Any], data: Tensor, sizes: list[int], state: Sequence[Tensor], weights: list[Tensor]
+    kernel: Kernel, data: Tensor, sizes: list[int], state: Sequence[Tensor], weights: list[Tensor]
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """One call of a kernel: one layer, one direction, no dropout of its own."""
     initial = [part.contiguous().unsqueeze(0) for part in state]  # cuDNN takes no expanded state
