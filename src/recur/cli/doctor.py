@@ -145,8 +145,8 @@ def _show(screen: Screen, content: dict[str, Any]) -> None:
 
     native = content["native"]
     if "missing" in native:
-        told = {"missing": native["missing"], "compiler": native["compiler"] or "none found", "cure": native["cure"]}
+        rows = {"missing": native["missing"], "compiler": native["compiler"] or "none found", "cure": native["cure"]}
     else:
         chosen = "the best of this machine" if native["instructions"] == native["best"] else f"best: {native['best']}"
-        told = {"instructions": f"{native['instructions']} ({chosen})", "threads": native["threads"]}
-    screen.show(facts("C++ core of the native backend", told))
+        rows = {"instructions": f"{native['instructions']} ({chosen})", "threads": native["threads"]}
+    screen.show(facts("C++ core of the native backend", rows))
