@@ -30,7 +30,9 @@ app.command("recur.cli.eval:verb", name="eval", help="Measure trained models, an
 app.command("recur.cli.xray:verb", name="xray", help="What a trained network does with a text, and what is wrong.")
 app.command("recur.cli.lab:verb", name="lab", help="Short experiments: why gradients vanish, explode, and what helps.")
 app.command(
-    "recur.cli.studio:verb", name="studio", help="A local page over a folder of runs: compare, write, see, understand."
+    "recur.cli.studio:verb",
+    name="studio",
+    help="A local page over a folder of runs: curves, generated text, activations, gradients.",
 )
 app.command("recur.cli.ngram:verb", name="ngram", help="Count n-grams, smooth them, and measure perplexity.")
 app.command("recur.cli.stats:verb", name="stats", help="Frequencies, stop words, Zipf's law, coverage, novelty.")

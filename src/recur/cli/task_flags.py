@@ -153,6 +153,8 @@ def explain(error: UnknownOptionError, task: str) -> str | None:
     """What to say of a flag that this task does not have, if another task has it."""
     keyword = error.token.keyword or error.token.value
     name = keyword.removeprefix("--").removeprefix("no-").replace("-", "_")
+    if name == "texts":
+        return "texts have no flag: recur train FILE"
     owned = any(name in options_class(other).names() for other in task_names())
     return refusal(task, name, keyword) if owned else None
 

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from recur.errors import OptionError, RecurError, RunError
-from recur.run import Run, is_run, read_jsonl
-from recur.run.folder import read_json
+from recur.run import Run, is_run, read_json, read_jsonl
 from recur.studio.fields import number
 from recur.studio.loaded import LoadedModel
 from recur.tasks import options_of_run, task_of_run

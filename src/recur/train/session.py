@@ -46,6 +46,8 @@ def train(
     and random state are the caller's again.
     """
     callback = callback or _ignore
+    if not getattr(options, "texts", True):
+        raise OptionError(f"the task {name_of(options)} learns from a file; name one: recur train FILE")
     with _process_restored():
         options = task_class(name_of(options)).settle(options)
         task: Task[Any, Any, Any, Any] = task_of(options)

@@ -34,7 +34,7 @@ SKIP_AT_MOST = 20
 """Bad batches in a row that `on_nan=skip` passes over."""
 
 
-class Seen(NamedTuple):
+class StepRecord(NamedTuple):
     """One step of the optimiser."""
 
     loss: Tensor
@@ -74,8 +74,8 @@ class Trainer:
         self.next_measure = self._measure_every()
         self.state: tuple[Any, ...] | None = None
         self.backend = ""
-        self._since_report: list[Seen] = []
-        self._since_measure: list[Seen] = []
+        self._since_report: list[StepRecord] = []
+        self._since_measure: list[StepRecord] = []
 
     # Budget -----------------------------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class Trainer:
         if self.index % o.accumulate:
             return
         loss, norm = done.loss.detach(), clip_gradients(self.parameters, o.clip, o.clip_value)
-        self._since_report.append(Seen(loss, norm, done.predictions))
+        self._since_report.append(StepRecord(loss, norm, done.predictions))
         usable = True
         if self.device.type == "cpu" or o.on_nan == "skip":
             usable = self._usable(loss, norm)  # on a GPU this waits for it: there, when progress is reported
@@ -199,7 +199,7 @@ class Trainer:
         self._since_measure += seen
         self.callback(Event("progress", self._entry(seen)))
 
-    def _entry(self, seen: list[Seen]) -> JsonObject:
+    def _entry(self, seen: list[StepRecord]) -> JsonObject:
         entry: JsonObject = {"step": self.step, "epoch": self.epoch, "predictions": self.predictions}
         entry |= {"seconds": round(self.seconds, 3), "progress": min(self.progress, 1.0), "skipped": self.skipped}
         entry["predictions_per_second"] = self.predictions / self.seconds if self.seconds else 0.0
