@@ -1,4 +1,4 @@
-"""One step at a time gives what the whole pass gives, whoever keeps the state."""
+"""One step at a time gives what the whole pass gives, whether the caller or a stream holds the state."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def follow(net: Recurrent, x: Tensor, state: Any = None) -> None:
     """step and stream against forward on the same sequence, outputs and states."""
     expected = net.eval()(x, state)
     stream = net.stream(len(x), state)
-    kept = state
+    carried = state
     for t in range(x.shape[1]):
-        one, kept = net.step(x[:, t], kept)
+        one, carried = net.step(x[:, t], carried)
         close(one, expected.outputs[:, t].detach())
         close(stream.step(x[:, t]), expected.outputs[:, t].detach())
-    same(kept, expected.state)
+    same(carried, expected.state)
     same(stream.state, expected.state)
 
 
@@ -216,12 +216,12 @@ def test_a_stream_can_be_set_back() -> None:
     net, x = network("gru", layers=2), torch.randn(3, D, **DOUBLE)
     stream = net.stream(3)
     first = stream.step(x)
-    kept = stream.state
+    state = stream.state
     second = stream.step(x)
     assert (first - second).abs().max() > 1e-3
-    stream.state = kept
+    stream.state = state
     assert torch.equal(stream.step(x), second)
-    assert torch.equal(kept[0].h, net.step(x)[1][0].h), "what was handed out is not written over"
+    assert torch.equal(state[0].h, net.step(x)[1][0].h), "the copy is not overwritten"
 
 
 def test_a_step_leaves_what_it_was_given() -> None:
@@ -232,10 +232,10 @@ def test_a_step_leaves_what_it_was_given() -> None:
     second, _ = net.step(x, after)
     same([net.cell.state(layer) for layer in copies], state)
     assert (first - second).abs().max() > 1e-3
-    assert torch.equal(net.step(x, state)[0], first), "and what it gave back stays"
+    assert torch.equal(net.step(x, state)[0], first), "and what it returned stays"
 
 
-def test_nothing_is_recorded_for_a_way_back() -> None:
+def test_nothing_is_recorded_for_a_backward_pass() -> None:
     net = network()
     x = torch.randn(2, D, **DOUBLE).requires_grad_()
     outputs, state = net.step(x)
@@ -249,12 +249,12 @@ def test_threads_may_share_a_network() -> None:
     inputs = [torch.randn(2, 300, D, **DOUBLE) for _ in range(8)]
     expected = [net(x).outputs.detach() for x in inputs]
 
-    def walk(x: Tensor) -> Tensor:
+    def steps(x: Tensor) -> Tensor:
         stream = net.stream(2)
         return torch.stack([stream.step(x[:, t]) for t in range(300)], dim=1)
 
     with ThreadPoolExecutor(4) as pool:
-        for got, wanted in zip(pool.map(walk, inputs), expected, strict=True):
+        for got, wanted in zip(pool.map(steps, inputs), expected, strict=True):
             close(got, wanted)
 
 

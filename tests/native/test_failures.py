@@ -54,7 +54,7 @@ def test_an_exception_becomes_an_error(throwing_pool: tuple[type[Exception], str
             begin()
 
 
-def test_an_exception_on_the_way_back_becomes_an_error(
+def test_an_exception_of_the_backward_pass_becomes_an_error(
     throwing_pool: tuple[type[Exception], str], threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error, message = throwing_pool

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
+
+import pytest
+import torch
+
+from recur.scan.torch_backend import _in_one_piece
+from tests.support import Case, all_close, random_weights
 
 CODE = """
 import importlib, random, sys, warnings
@@ -50,3 +57,38 @@ def test_importing_every_module_leaves_the_process_as_it_was() -> None:
     count, _, changed = ran.stdout.partition(" ")
     assert changed.strip() == "[]", ran.stderr
     assert int(count) > 50
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_weights_in_one_piece_are_the_same_weights(bias: bool) -> None:
+    """What spares a filter for cuDNN's warning about scattered ones: views of one buffer, in torch's order."""
+    case = Case("lstm")
+    weights = list(random_weights(case.cell, 4, 3, bias=bias).values())
+    pieces = _in_one_piece(weights)
+    assert len({piece.untyped_storage().data_ptr() for piece in pieces}) == 1
+    ends = [piece.storage_offset() + piece.numel() for piece in pieces]
+    assert [piece.storage_offset() for piece in pieces] == [0, *ends[:-1]], "one after the other"
+    for piece, weight in zip(pieces, weights, strict=False):
+        assert torch.equal(piece, weight)
+    assert len(pieces) == 4
+    assert bias or not any(piece.any() for piece in pieces[2:])
+    total = sum(((k + 1) * piece**2).sum() for k, piece in enumerate(pieces))
+    for k, grad in enumerate(torch.autograd.grad(total, weights)):
+        assert torch.equal(grad, 2 * (k + 1) * weights[k])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("name", ["elman", "gru", "lstm"])
+def test_cudnn_has_nothing_to_warn_of(name: str, bias: bool) -> None:
+    case = Case(name)
+    case.x, case.state = case.x.detach().cuda().requires_grad_(), tuple(part.detach().cuda() for part in case.state)
+    case.weights = {k: w.detach().cuda().requires_grad_() for k, w in case.weights.items() if bias or "bias" not in k}
+    found = {}
+    for backend in ("torch", "loop"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            outputs = case.scan(backend=backend).outputs
+            grads = torch.autograd.grad(outputs.square().sum(), list(case.weights.values()))
+        found[backend] = {"outputs": outputs.detach(), **dict(zip(case.weights, grads, strict=True))}
+    all_close(found["torch"], found["loop"])

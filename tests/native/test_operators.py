@@ -54,7 +54,7 @@ def test_the_operators_keep_their_promises(name: str, H: int, train: bool) -> No
 
 
 def test_the_operator_is_differentiated_by_itself() -> None:
-    """As a graph that holds it would call it: no Python of ours around it but its own."""
+    """As a graph that holds it would call it: by its registered derivative alone."""
     case = Case("peephole", B=2, T=3)
     text, weights, extras = operands(case.cell, case.weights)
 

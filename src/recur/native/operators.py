@@ -15,7 +15,7 @@ from torch import Tensor
 
 from recur.errors import BackendError
 from recur.native.call import load
-from recur.native.run import Tensors, backward, backward_shapes, forward, forward_shapes
+from recur.native.run import Options, Tensors, backward, backward_shapes, forward, forward_shapes
 
 LIBRARY = torch.library.Library("recur", "DEF")
 LIBRARY.define(
@@ -50,15 +50,17 @@ class Differentiable(torch.autograd.Function):
         record: Record,
         private: bool,
         counts: tuple[int, int, int],
-        options: tuple[Any, ...],
+        options: Options,
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
         data, weights, extras, state = _grouped(counts, tensors)
-        mask, xi, *others = options
-        arguments: Any = (data, weights, extras, state, *options, True)
-        results = forward(*arguments, zero_padding=not private) if is_eager(data) else _below_autograd(*arguments)
-        ctx.record, ctx.private, ctx.counts, ctx.options = record, private, counts, others
-        ctx.states = load(others[-1]).assembly.states
+        if is_eager(data):
+            results = forward(data, weights, extras, state, *options, True, zero_padding=not private)
+        else:
+            results = _below_autograd(data, weights, extras, state, *options, True)
+        mask, xi, *ctx.options = options
+        ctx.record, ctx.private, ctx.counts = record, private, counts
+        ctx.states = load(options.cell).assembly.states
         saved = results[1 + ctx.states :]
         ctx.save_for_backward(mask, xi, results[0], *tensors, *saved)
         ctx.set_materialize_grads(False)
@@ -68,25 +70,16 @@ class Differentiable(torch.autograd.Function):
         return tuple(results)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         mask, xi, outputs, *rest = ctx.saved_tensors
         count = 1 + sum(ctx.counts)
         tensors, saved = rest[:count], rest[count:]
         data, weights, extras, state = _grouped(ctx.counts, tensors)
-        arguments: Any = (
-            gradients[: 1 + ctx.states],
-            data,
-            weights,
-            extras,
-            state,
-            mask,
-            xi,
-            outputs,
-            saved,
-            *ctx.options,
-        )
         wanted = ctx.needs_input_grad[4:]
-        arguments += (wanted[0], any(wanted[count - len(state) :]), ctx.record is not None)
+        arguments: Any = (
+            gradients[: 1 + ctx.states], data, weights, extras, state, mask, xi, outputs, saved, *ctx.options,
+            wanted[0], any(wanted[count - len(state) :]), ctx.record is not None,
+        )  # fmt: skip
         if is_eager(data) and not torch.is_grad_enabled():
             last = not torch._C._autograd._get_current_graph_task_keep_graph()
             found = backward(*arguments, overwrite_saved=ctx.private and last)
@@ -103,18 +96,30 @@ def _grouped(counts: tuple[int, int, int], tensors: Sequence[Tensor]) -> tuple[T
     return data, rest[:w], rest[w : w + e], rest[w + e :]
 
 
-def _autograd(data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *rest: Any) -> Tensors:
-    *options, train = rest
+def _autograd(
+    data: Tensor,
+    weights: Tensors,
+    extras: Tensors,
+    state: Tensors,
+    mask: Tensor | None,
+    xi: Tensor | None,
+    sizes: Sequence[int],
+    batch_major: bool,
+    clip: float,
+    cell: str,
+    train: bool,
+) -> Tensors:
     tensors = (data, *weights, *extras, *state)
+    options = Options(mask, xi, sizes, batch_major, clip, cell)
     if train and torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         counts = len(weights), len(extras), len(state)
-        return list(Differentiable.apply(None, False, counts, tuple(options), *tensors))
-    return _below_autograd(data, weights, extras, state, *rest)
+        return list(Differentiable.apply(None, False, counts, options, *tensors))
+    return _below_autograd(data, weights, extras, state, *options, train)
 
 
-def _below_autograd(*args: Any) -> Tensors:
+def _below_autograd(*arguments: Any) -> Tensors:
     with torch._C._AutoDispatchBelowAutograd():
-        found: Tensors = torch.ops.recur.scan(*args)
+        found: Tensors = torch.ops.recur.scan(*arguments)
     return found
 
 
@@ -140,17 +145,29 @@ def _backward_autograd(gradients: Sequence[Tensor | None], *rest: Any) -> Tensor
     return found
 
 
-def scan_op(record: Record, data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *options: Any) -> Tensors:
+def scan_op(
+    record: Record,
+    data: Tensor,
+    weights: Tensors,
+    extras: Tensors,
+    state: Tensors,
+    mask: Tensor | None,
+    xi: Tensor | None,
+    sizes: Sequence[int],
+    batch_major: bool,
+    clip: float,
+    cell: str,
+) -> Tensors:
     """The operator, without PyTorch's dispatcher where nothing has to see it."""
     tensors = (data, *weights, *extras, *state)
+    options = Options(mask, xi, sizes, batch_major, clip, cell)
     train = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
     if record is None and not is_eager(data):
         found: Tensors = torch.ops.recur.scan(data, weights, extras, state, *options, train)
         return found
     if train:
         return list(Differentiable.apply(record, True, (len(weights), len(extras), len(state)), options, *tensors))
-    arguments: Any = (data, weights, extras, state, *options, False)
-    return forward(*arguments)
+    return forward(data, weights, extras, state, *options, False)
 
 
 LIBRARY.impl("scan", forward, "CPU")

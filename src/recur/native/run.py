@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +12,17 @@ from recur.native.call import Form, NativeCall, load
 from recur.program.assembly import Assembly
 
 Tensors = list[Tensor]
+
+
+class Options(NamedTuple):
+    """What a scan is given beside its tensors, in the operator's order."""
+
+    mask: Tensor | None
+    xi: Tensor | None
+    sizes: Sequence[int]
+    batch_major: bool
+    clip: float
+    cell: str
 
 
 def _contiguous(tensors: Sequence[Tensor]) -> Tensors:

@@ -41,7 +41,7 @@ class Contention {
 };
 
 // Parts of a job, each taken by whichever thread comes first: right for any number of threads that turn up. No
-// exception leaves a thread; the first one is kept for the caller.
+// exception leaves a thread; the first one is saved for the caller.
 struct Parts {
     std::atomic<long> next{0};
     long count;
