@@ -115,7 +115,7 @@ def measure(data_set: DataSet, minutes: float | None, seeds: int, scratch: Path)
         _, recipe = trained(data_set, {**fields, "minutes": minutes, "baseline": False}, seeds, scratch)
     if data_set.metric == "bleu":
         return Row(data_set, metric, default, recipe, minutes, copied_source(first))
-    plain = [p and p._replace(value=p.value * metric.factor) for p in (own_baseline(first), plainest(first, scratch))]
+    plain = [p and p._replace(value=p.value * metric.factor) for p in (own_baseline(first), plainest(first))]
     return Row(data_set, metric, default, recipe, minutes, *plain)
 
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from recur.series import baselines, mean_scores
 from recur.tasks.classes import error_of_always, most_frequent
 from recur.tasks.contract import Baseline, Task
-from recur.tasks.language.baseline import best_ngram
 from recur.tasks.scores import bleu
-from recur.text import Corpus, fit_vocab
 from recur.train import Outcome
 
 AnyTask = Task[Any, Any, Any, Any]
@@ -24,10 +21,10 @@ def own_baseline(outcome: Outcome) -> Baseline | None:
     return None if found is None else Baseline(found["name"], found["value"])
 
 
-def plainest(outcome: Outcome, scratch: Path) -> Baseline | None:
+def plainest(outcome: Outcome) -> Baseline | None:
     """The plainest of all, on the scale of the task's curve; None where there is none."""
     measured = PLAINEST.get(outcome.task.name)
-    return None if measured is None else measured(outcome.task, scratch)
+    return None if measured is None else measured(outcome.task)
 
 
 def copied_source(outcome: Outcome) -> Baseline:
@@ -37,18 +34,18 @@ def copied_source(outcome: Outcome) -> Baseline:
     return Baseline("a copy of the source", bleu(targets, sources))
 
 
-def same_class(task: AnyTask, scratch: Path) -> Baseline:
+def same_class(task: AnyTask) -> Baseline:
     data = task.read()
     return _always([text.label for text in data.train], [text.label for text in data.valid])
 
 
-def same_tag(task: AnyTask, scratch: Path) -> Baseline:
+def same_tag(task: AnyTask) -> Baseline:
     data = task.read()
     train, valid = ([tag for sentence in part for tag in sentence.tags] for part in (data.train, data.valid))
     return _always(train, valid)
 
 
-def same_root(task: AnyTask, scratch: Path) -> Baseline:
+def same_root(task: AnyTask) -> Baseline:
     data = task.read()
     return _always([tree.classes[-1] for tree in data.train], [tree.classes[-1] for tree in data.valid])
 
@@ -57,7 +54,7 @@ def _always(train: Sequence[int], valid: Sequence[int]) -> Baseline:
     return Baseline("always the same class", error_of_always(most_frequent(train), valid))
 
 
-def last_value(task: Any, scratch: Path) -> Baseline:
+def last_value(task: Any) -> Baseline:
     rolled = []
     for table in task.read().tables:
         seen = replace(table, values=table.values[: len(table) - task.holdout])  # without the test part
@@ -65,21 +62,9 @@ def last_value(task: Any, scratch: Path) -> Baseline:
     return Baseline("naive", float(mean_scores(rolled)["mase"]))
 
 
-def without_labels(task: AnyTask, scratch: Path) -> Baseline:
-    """An n-gram of the same lines, ends included."""
-    data, texts = task.read(), []
-    for name, pairs in (("train", data.train_pairs), ("valid", data.valid_pairs)):
-        path = scratch / f"lines-{name}.txt"
-        path.write_text("".join(f"{pair.target}\n" for pair in pairs), encoding="utf-8")
-        texts.append(Corpus.of(str(path)))
-    model, perplexity = best_ngram(fit_vocab(texts[0], task.options.token), *texts)
-    return Baseline(f"{model.order}-gram without labels", perplexity)
-
-
-PLAINEST: dict[str, Callable[[Any, Path], Baseline]] = {
+PLAINEST: dict[str, Callable[[Any], Baseline]] = {
     "classify": same_class,
     "tag": same_tag,
     "tree": same_root,
     "forecast": last_value,
-    "conditional": without_labels,
 }

@@ -25,7 +25,7 @@ EXAMPLES = """Examples:
   recur train book.txt --cell gru --minutes 5 --out runs/book
   recur train book.txt --token word --embedding 256 --hidden 512 --layers 2
   recur train book.txt --cell mine.py:MyCell --bptt truncated:20
-  recur train --config recipes/ptb-zaremba-small.toml --device cuda
+  recur train ptb/train.txt --config recipes/ptb-zaremba-small.toml --valid ptb/valid.txt
   recur train pairs.tsv --task seq2seq
   recur train names.tsv --task classify       or --task conditional: a name of a given label
   recur train tagged.conll                    CoNLL columns, trees and dated tables need no --task

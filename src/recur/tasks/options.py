@@ -68,7 +68,7 @@ class BudgetOptions(Options):
     """Stop when so many measurements bring nothing better; 0 never."""
 
     measure: NonNegative = 0.0
-    """Measure on the validation part every so many epochs; 0 is ten times in a run."""
+    """Measure on the validation part every so many epochs; 0 is ten times in a run, or fewer if it takes long."""
 
     checkpoint: NonNegative = 30.0
     """Seconds between checkpoints to resume from."""

@@ -24,10 +24,11 @@ from recur.typedefs import Metrics
 ROWS = 128
 """Sequences measured or written as one batch."""
 
-MEASURED = 2000
-"""While training, no more validation pairs than this are measured."""
+MEASURED = 500
+"""While training, about so many validation pairs are measured at most."""
 
 
+Item = TypeVar("Item")
 OptionsT = TypeVar("OptionsT", bound=WritingOptions)
 WriterT = TypeVar("WriterT", bound=nn.Module)
 
@@ -99,6 +100,11 @@ def _decoder(model: nn.Module) -> Decoder:
     decoder = model.decoder
     assert isinstance(decoder, Decoder)
     return decoder
+
+
+def some_of(items: Sequence[Item]) -> Sequence[Item]:
+    """Evenly spread ones, not many more than are measured while training."""
+    return items[:: -(-len(items) // MEASURED)]
 
 
 def pair_batches(pairs: Sequence[EncodedPair]) -> Iterator[PairBatch]:

@@ -30,6 +30,9 @@ REPORT = 0.5
 MEASUREMENTS = 10
 """In a run, unless its options say otherwise."""
 
+MEASURING = 0.2
+"""The share of a budget of minutes that measurements may take before the next one waits."""
+
 SKIP_AT_MOST = 20
 """Bad batches in a row that `on_nan=skip` passes over."""
 
@@ -104,6 +107,8 @@ class Trainer:
         return self.options.measure or 1 / MEASUREMENTS
 
     def _measure_due(self) -> bool:
+        if self.options.minutes is not None and self.measuring > MEASURING * (self.seconds + self.measuring):
+            return False  # a long validation part must not eat the budget: it waits
         return (self.epochs if self.options.measure else self.progress) >= self.next_measure - 1e-9
 
     def _over(self) -> bool:
@@ -240,7 +245,8 @@ class Trainer:
             start_averaging(self.optimizer)
         elif self.schedule.triggered and self.options.optimizer != "asgd" and self.schedule.factor == 1.0:
             self.schedule.factor = 0.1
-        while self._measure_due():
+        done = self.epochs if self.options.measure else self.progress
+        while self.next_measure <= done + 1e-9:
             self.next_measure += self._measure_every()
         self.run.log({**entry, **metrics})
         if sample:

@@ -8,14 +8,14 @@ The order is the one that tells the validation texts best.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
 from recur import ngram
 from recur.ngram import NGram
-from recur.text import EOS, Tokenizer, Vocab, Words
+from recur.tasks.tokens import spaced, spaced_vocab
+from recur.text import EOS, Tokenizer
 
 ORDERS = (1, 2, 3, 4, 5, 6)
 
@@ -26,11 +26,8 @@ Labelled = Sequence[tuple[str, int]]
 class ClassNGrams:
     def __init__(self, train: Labelled, tokenizer: Tokenizer, order: int) -> None:
         self.order, self.tokenizer = order, tokenizer
-        lines = [(self._line(text), k) for text, k in train]
-        # A line is a sequence of its own, with its end: what a name ends in tells most.
-        counts = Counter(token for line, _ in lines for token in line.split())
-        counts["<eos>"] = len(lines)
-        vocab = Vocab.from_counts(counts, Words())
+        lines = [(spaced(tokenizer, text), k) for text, k in train]
+        vocab = spaced_vocab(line for line, _ in lines)
         self.models: dict[int, NGram] = {}
         self.prior: dict[int, float] = {}
         for k in sorted({k for _, k in lines}):
@@ -38,12 +35,9 @@ class ClassNGrams:
             self.models[k] = ngram.fit("\n".join(own) + "\n", vocab, order)
             self.prior[k] = math.log(len(own) / len(lines))
 
-    def _line(self, text: str) -> str:
-        return " ".join("_" if token.isspace() else token for token in self.tokenizer.split(text))
-
     def classify(self, texts: Sequence[str]) -> list[int]:
         vocab = next(iter(self.models.values())).vocab
-        ids = vocab.encode("".join(f"{self._line(text)}\n" for text in texts))
+        ids = vocab.encode("".join(f"{spaced(self.tokenizer, text)}\n" for text in texts))
         starts = np.concatenate([[0], np.flatnonzero(ids == EOS)[:-1] + 1])
         scores = np.full((len(texts), max(self.models) + 1), -np.inf)
         for k, model in self.models.items():

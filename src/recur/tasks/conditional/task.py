@@ -9,11 +9,12 @@ from recur.decode import Choice, sample
 from recur.models import ConditionalModel, Scores
 from recur.run import Vocabs
 from recur.tasks.conditional.options import ConditionalOptions
-from recur.tasks.contract import Validation
+from recur.tasks.contract import Baseline, Validation
 from recur.tasks.examples import split
+from recur.tasks.language.baseline import best_ngram
 from recur.tasks.pairs import PairBatch, PairData
-from recur.tasks.tokens import choose_token
-from recur.tasks.writing import MEASURED, WritingTask
+from recur.tasks.tokens import choose_token, spaced, spaced_vocab
+from recur.tasks.writing import WritingTask, some_of
 from recur.text import SPECIALS, fit_lines, read_pairs
 
 
@@ -43,6 +44,17 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
         labels = len(data.vocabs["labels"]) - len(SPECIALS)
         return f"{len(data.train):,} lines of {labels} labels to learn from, {len(data.vocabs['vocab']):,} tokens"
 
+    def baseline(self, data: PairData) -> Baseline:
+        """An n-gram of the same lines, ends included, that does not know their labels."""
+        tokenizer = data.vocabs["vocab"].tokenizer
+        train, valid = (
+            [spaced(tokenizer, pair.target) for pair in pairs]
+            for pairs in (data.train_pairs, some_of(data.valid_pairs))
+        )
+        texts = ["".join(f"{line}\n" for line in lines) for lines in (train, valid)]
+        model, found = best_ngram(spaced_vocab(train), texts[0], texts[1])
+        return Baseline(f"{model.order}-gram without labels", found)
+
     def new_model(self, vocabs: Vocabs) -> ConditionalModel:
         return ConditionalModel(len(vocabs["labels"]), len(vocabs["vocab"]), self.options)
 
@@ -51,7 +63,7 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
         return scores
 
     def validate(self, model: ConditionalModel, data: PairData) -> Validation:
-        found = self.losses(model, data.valid[:MEASURED])
+        found = self.losses(model, some_of(data.valid))
         summary = f"valid perplexity {found['perplexity']:8.3f}  gap {found['gap']:6.3f}"
         return Validation(found["loss"], {f"valid_{name}": value for name, value in found.items()}, summary)
 

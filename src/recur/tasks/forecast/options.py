@@ -33,7 +33,8 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
     """Steps in a season, such as 12 for months, 1 for none; if not given, the dates decide."""
 
     holdout: Natural = 0
-    """Steps at the end to test on, and as many before them to measure on; 0 is two horizons."""
+    """Steps at the end to test on, and as many before them to measure on; 0 is two horizons, or a tenth of the series
+    (at most 200) if that is more."""
 
     window: Count = 64
     """Steps of the series in a training example."""

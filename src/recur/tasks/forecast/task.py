@@ -20,6 +20,9 @@ from recur.tasks.forecast.options import ForecastOptions
 from recur.tasks.forecast.quantiles import Settings, forecasts
 from recur.tasks.forecast.season import guess_season
 
+MOST_ORIGINS = 200
+"""Held out of a long series, unless a horizon needs more."""
+
 EPOCH = 50
 """Batches that an epoch has at least: it passes over a short series several times."""
 
@@ -56,17 +59,17 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, CropBatch]):
     def __init__(self, options: ForecastOptions) -> None:
         super().__init__(options)
         self.season, self.horizon = options.season or 1, options.horizon or options.season or 1
-        self.holdout = options.holdout or 2 * self.horizon
+        self.holdout = options.holdout or 2 * self.horizon  # settled options say how much
         self.settings = Settings(self.horizon, self.season, options.strategy, options.transform, options.seed)
 
     @classmethod
     def settle(cls, options: ForecastOptions) -> ForecastOptions:
-        options = super().settle(options)
-        if options.season is None:
-            table = _table(options, options.texts[0]) if options.texts else None
-            season = guess_season(table.dates, len(table)) if table is not None else 1
-            options = options.changed(season=season)
-        return options.changed(horizon=options.horizon or options.season)
+        table = _table(options, options.texts[0])
+        season = options.season or guess_season(table.dates, len(table))
+        horizon = options.horizon or season
+        # A forecast from two or three origins would be judged by chance.
+        holdout = options.holdout or max(2 * horizon, min(len(table) // 10, MOST_ORIGINS))
+        return super().settle(options.changed(season=season, horizon=horizon, holdout=holdout))
 
     @property
     def architecture(self) -> str:

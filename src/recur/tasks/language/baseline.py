@@ -13,7 +13,7 @@ TOO_LONG = 20_000_000
 """Texts of more tokens are counted up to order 5 only."""
 
 
-def best_ngram(vocab: Vocab, train: Corpus, valid: Corpus) -> tuple[NGram, float]:
+def best_ngram(vocab: Vocab, train: Corpus | str, valid: Corpus | str) -> tuple[NGram, float]:
     """The model and its perplexity: the order rises until that brings nothing."""
     orders: tuple[int, ...] = (3, 4, 5, 6) if vocab.tokenizer.lines else (4, 6, 8, 10, 12, 14)
     if sum(vocab.counts) > TOO_LONG:

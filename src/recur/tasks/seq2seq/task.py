@@ -15,7 +15,7 @@ from recur.tasks.pairs import PairBatch, PairData
 from recur.tasks.scores import error_rates
 from recur.tasks.seq2seq.options import Seq2SeqOptions, Symbol
 from recur.tasks.tokens import choose_token
-from recur.tasks.writing import MEASURED, WritingTask, pair_batches
+from recur.tasks.writing import WritingTask, pair_batches, some_of
 from recur.text import Vocab, fit_lines, read_pairs
 from recur.text.recognise import between_spaces
 
@@ -63,7 +63,7 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
     def baseline(self, data: PairData) -> Baseline:
         """What the same source had as its target in training; of one never seen, the source itself."""
         known = {pair.source: pair.target for pair in data.train_pairs}
-        pairs = data.valid_pairs[:MEASURED]
+        pairs = some_of(data.valid_pairs)
         wrong = sum(known.get(pair.source, pair.source) != pair.target for pair in pairs)
         return Baseline("look-up, or a copy", 100 * wrong / len(pairs))
 
@@ -75,14 +75,14 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
         return scores
 
     def validate(self, model: Seq2Seq, data: PairData) -> Validation:
-        pairs, device = data.valid[:MEASURED], model.decoder.symbols.weight.device
+        pairs, device = some_of(data.valid), model.decoder.symbols.weight.device
         found = self.losses(model, pairs)
         written: list[Written] = []
         longest = max(len(target) for _, target in pairs) + MARGIN
         for batch in pair_batches(pairs):
             written += greedy(model.writer(batch.source.to(device), batch.source_lengths, longest))
         tokens = data.vocabs["target"].tokenizer.split
-        targets = [tokens(pair.target) for pair in data.valid_pairs[: len(pairs)]]
+        targets = [tokens(pair.target) for pair in some_of(data.valid_pairs)]
         found |= error_rates(targets, [symbols_of(data.vocabs["target"], made.ids) for made in written])
         summary = f"valid word error {found['word_error_rate']:5.2f} %  symbols {found['symbol_error_rate']:5.2f} %"
         summary += f"  perplexity {found['perplexity']:6.3f}  gap {found['gap']:6.3f}"
