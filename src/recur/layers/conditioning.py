@@ -62,7 +62,7 @@ class Conditioned(nn.Module):
         recurred: Recurred = self.recurrent(self._beside(x, context), state)
         return recurred
 
-    def step(self, x: Tensor, context: Tensor, state: Sequence[GivenState] | None) -> tuple[Tensor, NetworkState]:
+    def step(self, x: Tensor, context: Tensor, state: Sequence[Sequence[Tensor]] | None) -> tuple[Tensor, NetworkState]:
         """One step for use, not for training: (B, D) and the context of this step, (B, C)."""
         if state is None and self.by_start:
             state = self.start(context)

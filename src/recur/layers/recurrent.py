@@ -198,12 +198,12 @@ class Recurrent(nn.Module):
         outputs = apply_mlp(self.output_mlp, outputs, padding)
         return Recurred(outputs, tuple(one.state for one in scanned), tuple(one.trace for one in scanned))
 
-    def step(self, x: Tensor, state: Sequence[GivenState] | None = None) -> tuple[Tensor, NetworkState]:
+    def step(self, x: Tensor, state: Sequence[Sequence[Tensor]] | None = None) -> tuple[Tensor, NetworkState]:
         """One step for use, not for training: (B, D) in, (B, output_size) and the state out."""
         self._check_forward()
         return one_step(self, x, state)
 
-    def stream(self, rows: int = 1, state: Sequence[GivenState] | None = None) -> Stream:
+    def stream(self, rows: int = 1, state: Sequence[Sequence[Tensor]] | None = None) -> Stream:
         """The network as a stream for `rows` sequences side by side, which keeps its state between steps."""
         self._check_forward()
         return Stream(self, rows, state)
