@@ -21,9 +21,7 @@ class AddingOptions(TaskOptions, SequenceOptions):
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
-    rate: Positive = 0.004
-
-    cpu_batch = 32
+    rate: Positive = 0.003
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recur.errors import OptionError
-from recur.options import Count, Natural, Positive, Share
+from recur.options import Count, Natural, NonNegative, Positive, Share
 from recur.tasks.options import Token, WritingOptions
 
 
@@ -22,13 +22,15 @@ class ConditionalOptions(WritingOptions):
     # Defaults of its own ---------------------------------------------------------------------------------
 
     condition: Literal["initial", "input", "both", "none", "aligned"] = "both"
-    hidden: Count = 192
+    hidden: Count = 320
     embedding: Natural = 64
-    dropout_input: Share = 0.1
-    dropout_output: Share = 0.3
-    rate: Positive = 0.004
+    dropout_input: Share = 0.05
+    dropout_output: Share = 0.1
+    rate: Positive = 0.012
+    clip: NonNegative = 0.5
 
-    cpu_batch = 64
+    cpu_batch = 16
+    default_epochs = 20.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -18,12 +18,13 @@ class CopyOptions(TaskOptions, ReaderOptions):
     length: Count = 30
     """Steps between the symbols and their recall."""
 
+    forget_bias: float | None = None
+    """Bias of the forget gate; 4, if not given, where the cell has one: a state then lasts about 1 + e⁴ steps."""
+
     # Defaults of its own ---------------------------------------------------------------------------------
 
     embedding: Natural = 0
-    rate: Positive = 0.004
-
-    cpu_batch = 32
+    rate: Positive = 0.006
 
 
 OPTIONS = CopyOptions

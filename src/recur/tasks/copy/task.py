@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from recur.cells import make_cell
 from recur.models import Tagger
 from recur.run import Vocabs
 from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation
@@ -28,6 +29,9 @@ SYMBOLS, MESSAGE = 8, 10
 BLANK, GO = SYMBOLS, SYMBOLS + 1
 SOLVED = 0.99
 
+OPEN = 4.0
+"""Where a forget gate starts: who forgets within a few steps never sees what it should have kept."""
+
 
 class Messages(NamedTuple):
     x: Tensor
@@ -38,6 +42,12 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger]):
     name = "copy"
     unit = "symbols"
     curve = "valid_error"
+
+    @classmethod
+    def settle(cls, options: CopyOptions) -> CopyOptions:
+        if options.forget_bias is None and make_cell(options.cell).forget_gate is not None:
+            options = options.changed(forget_bias=OPEN)
+        return super().settle(options)
 
     def draw(self, random: np.random.Generator, rows: int) -> Messages:
         T = self.length

@@ -36,7 +36,7 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
     """Steps at the end to test on, and as many before them to measure on; 0 is two horizons, or a tenth of the series
     (at most 200) if that is more."""
 
-    window: Count = 64
+    window: Count = 48
     """Steps of the series in a training example."""
 
     strategy: Literal["direct", "iterated"] = "direct"
@@ -50,11 +50,12 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
-    hidden: Count = 32
-    dropout_output: Share = 0.2
-    rate: Positive = 0.004
+    hidden: Count = 64
+    dropout_output: Share = 0.1
+    rate: Positive = 0.01
 
-    cpu_batch = 32
+    adamw_decay = 0.1
+    default_epochs = 16.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from types import MappingProxyType
+from typing import Literal, Self
 
 from recur.errors import OptionError
 from recur.models.options import LanguageModelOptions
@@ -47,6 +48,23 @@ class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOpti
     cpu_batch = 16
     default_minutes = 1.0
     adamw_decay = 0.1
+    by_token = MappingProxyType(
+        {
+            token: {
+                "hidden": 256,
+                "embedding": 256,
+                "tied": True,
+                "rate": 0.008,
+                "dropout_input": 0.2,
+                "dropout_output": 0.3,
+            }
+            for token in ("word", "subword")
+        }
+    )
+
+    def for_token(self, token: str) -> Self:
+        """One-hot words, which somebody asked for, cannot be tied."""
+        return super().for_token(token) if self.embedding else self
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -29,6 +29,10 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch]):
     verb = "sample"
     on_text = True
 
+    @classmethod
+    def settle(cls, options: LanguageOptions) -> LanguageOptions:
+        return super().settle(options.for_token(options.token))
+
     def read(self, vocabs: Vocabs | None = None) -> LanguageData:
         return load_data(self.options, vocabs["vocab"] if vocabs else None)
 
