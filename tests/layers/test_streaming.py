@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from recur.errors import DeviceError, DtypeError, OptionError, ShapeError
+from recur.errors import BackendError, DeviceError, DtypeError, OptionError, ShapeError
 from recur.layers import Connections, Depth, Dropout, Init, Recurrent
 from recur.layers.streaming import _stack
 from recur.native.call import NativeCall
@@ -314,3 +314,12 @@ def test_a_stream_refuses_what_it_was_not_begun_for() -> None:
     for begin in (lambda net: net.step(torch.zeros(2, D, **DOUBLE)), lambda net: net.stream()):
         with pytest.raises(OptionError, match="needs direction='forward'"):
             begin(network(direction="both"))
+
+
+def test_a_backend_asked_for_by_name_steps_or_refuses() -> None:
+    net = Recurrent("gru2014", 3, 4, backend="native")  # its step is not pointwise
+    with pytest.raises(BackendError, match="backend 'native' cannot run this: "):
+        net.step(torch.randn(2, 3))
+    with pytest.raises(BackendError, match="backend 'native' cannot run this: "):
+        net.stream(2).step(torch.randn(2, 3))
+    assert Recurrent("gru2014", 3, 4).step(torch.randn(2, 3))[0].shape == (2, 4)

@@ -127,7 +127,7 @@ def test_every_operation_and_place_is_known_to_both_sides() -> None:
 
     found: Any = library.core()
     assert {*OPERATIONS, *FUSED.values(), "copy", "sum"} == found.operations.keys()
-    assert {"temp", "constant", "extra", "share", "kept", "product", "before", "after", "sum"} < found.places.keys()
+    assert {"temp", "constant", "extra", "share", "saved", "product", "before", "after", "sum"} < found.places.keys()
 
 
 @needs_core

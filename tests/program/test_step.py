@@ -49,13 +49,13 @@ def assembled(name: str) -> Assembly:
 def test_an_elman_network_saves_its_states_alone() -> None:
     for name in ("elman", "elman-relu", "elman-sigmoid", "indrnn"):
         made = assembled(name)
-        assert (made.kept, made.own, made.reads_share) == (0, 0, False), name
+        assert (made.saved, made.own, made.reads_share) == (0, 0, False), name
 
 
 def test_an_lstm_saves_its_gates_in_their_own_places() -> None:
     for name in ("lstm", "lstm1997", "peephole"):
         made = assembled(name)
-        assert (made.kept, made.own) == (0, 0), name
+        assert (made.saved, made.own) == (0, 0), name
         assert made.product_places == list(range(made.gates))
         written = {made.train.places[operands[0]] for _, operands in made.train.instructions}
         assert {place for place in written if place[0] == "share"} == {("share", g) for g in range(made.gates)}
@@ -63,7 +63,7 @@ def test_an_lstm_saves_its_gates_in_their_own_places() -> None:
 
 def test_a_gru_saves_one_value_more_than_its_gates() -> None:
     made = assembled("gru")
-    assert (made.kept, made.own) == (1, 1)
+    assert (made.saved, made.own) == (1, 1)
     assert made.product_places == [0, 1, 3], "W_n h goes through the reset gate, and has a gradient of its own"
 
 

@@ -18,7 +18,7 @@ from torch.nn.functional import linear
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from recur.cells.cell import Tensors
-from recur.errors import DeviceError, DtypeError, ShapeError
+from recur.errors import BackendError, DeviceError, DtypeError, ShapeError
 from recur.native import compiled
 from recur.native.stack import NativeStack
 
@@ -179,10 +179,12 @@ def _stack(net: Recurrent, x: Tensor) -> NativeStack | None:
     if packed is None or packed.stamp != stamp:
         _check(net, x, None)
         _OPTIMIZER_STEPS.watch()
-        able = compiled.unsupported_reason(net.cell, x, net.bias) is None
+        reason = compiled.unsupported_reason(net.cell, x, net.bias)
+        if reason is not None and net.backend == "native":
+            raise BackendError(f"backend 'native' cannot run this: {reason}; take backend='auto' or 'loop'")
         layers = [net.weights(f"_l{layer}") for layer in range(net.layers)]
         held = [weight.detach() for weight in net.parameters()]
-        packed = _PACKED[net] = _Packed(stamp, NativeStack(net.cell, layers) if able else None, held)
+        packed = _PACKED[net] = _Packed(stamp, NativeStack(net.cell, layers) if reason is None else None, held)
     return packed.stack
 
 

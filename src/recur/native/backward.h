@@ -89,7 +89,7 @@ template <typename T> struct Backward : Frame<T> {
                 const long q = place.index;
                 switch (Kind(place.kind)) {
                     case Kind::share: return {as(s.share) + at * GS + q * H + unit, Q * GS};
-                    case Kind::kept: return {as(s.tape) + at * KH + q * H + unit, Q * KH};
+                    case Kind::saved: return {as(s.tape) + at * KH + q * H + unit, Q * KH};
                     case Kind::before: {
                         const Operand<T> start = initial(q, part + from * P);
                         if (!k) return {start.base + unit, P * start.stride};

@@ -99,7 +99,7 @@ def _plan(form: Form, threads: int, isa: int) -> tuple[library.Scan, int, tuple[
     """The struct of such a call without its pointers, the bytes of its workspace, and the objects it points into."""
     cell, sizes = load(form.cell), (ctypes.c_int64 * len(form.sizes))(*form.sizes)
     program, numbers = cell.encoded[form.program]
-    s = library.Scan(program=program, threads=threads, saved=cell.assembly.kept)
+    s = library.Scan(program=program, threads=threads, saved=cell.assembly.saved)
     for count in ("gates", "products", "states", "extras", "own", "adds_to_first"):
         setattr(s, count, int(getattr(cell.assembly, count)))
     for name in ("N", "D", "H", "batch_major", "biased", "clip", "padded_rows"):

@@ -22,7 +22,7 @@
     X(sigmoid_sum) X(tanh) X(tanh_sum) X(d_sigmoid) X(d_tanh) X(exp) X(log) X(log1p) X(expm1) X(sqrt) X(sin) X(cos) \
     X(erf) X(abs) X(sign) X(less) X(less_equal) X(equal) X(select) X(minimum) X(maximum) X(sum)
 #define PLACES(X) \
-    X(temp) X(constant) X(extra) X(share) X(kept) X(product) X(before) X(after) X(d_after) X(d_share) X(d_product) \
+    X(temp) X(constant) X(extra) X(share) X(saved) X(product) X(before) X(after) X(d_after) X(d_share) X(d_product) \
     X(d_before) X(sum)
 #define AS_NAME(name) name,
 #define AS_TEXT(name) #name " "

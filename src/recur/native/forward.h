@@ -82,7 +82,7 @@ template <typename T> struct Forward : Frame<T> {
                         switch (Kind(place.kind)) {
                             case Kind::share:
                                 return {as(s.share) + at * s.share_stride + q * H + unit, Q * s.share_stride};
-                            case Kind::kept: return {as(s.tape) + at * KH + q * H + unit, Q * KH};
+                            case Kind::saved: return {as(s.tape) + at * KH + q * H + unit, Q * KH};
                             case Kind::before:
                                 return {before[q].base + from * before[q].stride + unit, before[q].stride};
                             case Kind::after: return {after[q].base + from * after[q].stride + unit, after[q].stride};

@@ -41,7 +41,7 @@ def _empty_results(
     """Outputs, final states, and what is saved: in the gates' places, on the tape, and the other states' history."""
     N, H = data.shape[0], weights[0].shape[0] // a.gates
     share = _empty_share(data, a.gates * H) if train and a.reads_share else None
-    tape = data.new_empty(N, a.kept * H) if train and a.kept else None
+    tape = data.new_empty(N, a.saved * H) if train and a.saved else None
     others = [data.new_empty(N, H) for _ in range(1, a.states)] if train else []
     return data.new_empty(N, H), [data.new_empty(S, H) for _ in range(a.states)], share, tape, others
 
@@ -146,7 +146,7 @@ def backward(
     s.d_share, s.share_stride = d_share.data_ptr(), d_share.shape[1]
     s.d_product = None if d_product is None else d_product.data_ptr()
     s.share = None if share is None else share.data_ptr()
-    if a.kept:
+    if a.saved:
         s.tape = rest.pop(0).data_ptr()
     s.d_outputs = None if gradients[0] is None else gradients[0].data_ptr()
     found = _empty_gradients(data, weights, extras, state, a.states, for_data, for_state, norms)

@@ -33,7 +33,7 @@ class Assembly:
     products: int
     states: int
     extras: int
-    kept: int
+    saved: int
     """How many saved values found no gate's place."""
     own: int
     """How many products have a gradient that is no gate's."""
@@ -91,7 +91,7 @@ def assemble(cell: Cell, step: Step, biased: bool) -> Assembly:
     use, train = Writer(t), Writer(t)
     use.forward(step.states, [], G)
     slots = train.forward(step.states, saved, G)
-    beyond_gates = [place for place in slots.values() if place[0] == "kept"]
+    beyond_gates = [place for place in slots.values() if place[0] == "saved"]
     return Assembly(
         use=use.finish(),
         train=train.finish(),
@@ -100,7 +100,7 @@ def assemble(cell: Cell, step: Step, biased: bool) -> Assembly:
         products=len(cell.recurrent_gates),
         states=len(cell.states),
         extras=len(step.prepared),
-        kept=len(beyond_gates),
+        saved=len(beyond_gates),
         own=len(d.own),
         product_places=d.product_places,
         reads_share=len(beyond_gates) < len(slots),

@@ -104,8 +104,8 @@ class Writer:
                 self._move(at, self.place(*slots[value]))
                 self.known[value] = self.place(*slots[value])
                 continue
-            beyond = sum(kind == "kept" for kind, _ in slots.values())
-            slots[value] = ("share", free[0]) if free else ("kept", beyond)
+            beyond = sum(kind == "saved" for kind, _ in slots.values())
+            slots[value] = ("share", free[0]) if free else ("saved", beyond)
             self.emit("copy", self.place(*slots[value]), at)
         return slots
 
