@@ -61,6 +61,7 @@ def main() -> None:
     plain.add_argument("--minutes", type=float, help="for every training, in place of the task's own; a quick look")
     plain.add_argument("--task", action="append", default=[], choices=task_names(), help="only this; repeat it")
     plain.add_argument("--data", type=Path, default=defaults.DATA, help="the folder of data sets (../shared/data)")
+    plain.add_argument("--no-recipes", action="store_true", help="leave the recipes away, for half the time")
     plain.add_argument("--seeds", type=int, default=1, help="runs of each, whose mean is shown (1)")
     plain.add_argument(
         "--json", dest="out", type=Path, metavar="FILE", help="where the JSON goes; nowhere, if not given"
@@ -165,7 +166,7 @@ def run_defaults(options: argparse.Namespace) -> None:
     found: list[object] = []
     skipped: list[str] = []
     print(defaults.HEADER)
-    for made in defaults.rows(options.task, options.data, options.minutes, options.seeds):
+    for made in defaults.rows(options.task, options.data, options.minutes, options.seeds, not options.no_recipes):
         if isinstance(made, DataSet):
             skipped.append(f"{made.task} {made.name}")
             print(f"{made.task:<12}{made.name:<20}skipped: {made.missing} is not there", flush=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,11 +92,14 @@ class Row:
         return [name for value, name in plain.items() if found is not None and sign * found > sign * value]
 
 
-def rows(tasks: Sequence[str], data: Path, minutes: float | None, seeds: int) -> Iterator[Row | DataSet]:
+def rows(
+    tasks: Sequence[str], data: Path, minutes: float | None, seeds: int, recipes: bool = True
+) -> Iterator[Row | DataSet]:
     """A row a data set; the data set itself where its files are not there."""
     with tempfile.TemporaryDirectory(prefix="recur-defaults-") as folder:
         for data_set in data_sets(data, Path(folder)):
             if not tasks or data_set.task in tasks:
+                data_set = data_set if recipes else replace(data_set, recipe="")
                 yield data_set if data_set.missing else measure(data_set, minutes, seeds, Path(folder))
 
 

@@ -46,7 +46,7 @@ def learn(name: str) -> None:
         model = recur.fit(
             train, task="seq2seq", valid=valid, test=test, attention="dot", hidden=96, embedding=32,
             embedding_init="uniform:0.1", batch=32, rate=0.01, clip=0.5, epochs=3, dropout_input=0.05,
-            dropout_output=0.0, threads=1,
+            dropout_output=0.0, smoothing=0.0, warmup=50, threads=1,
         )  # fmt: skip
         seen = model.evaluate()
         print(f"{name}: lengths 1 … {SEEN}: {100 - seen['word_error_rate']:.2f} % right, ", end="")

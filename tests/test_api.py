@@ -12,7 +12,7 @@ import torch
 
 import recur
 from recur.cli.app import run
-from recur.errors import OptionError
+from recur.errors import OptionError, RunError
 from recur.train import Event, resume
 from tests.cli.test_cli import json_of
 
@@ -100,3 +100,41 @@ def test_a_run_of_before_is_refused_in_one_line(book: str, capsys: pytest.Captur
     Path("old/config.toml").write_text('texts = ["book.txt"]\n')
     assert run(["sample", "old"]) == 2
     assert "is a run of another version of recur" in capsys.readouterr().err
+
+
+def test_resume_with_more_measures_along_the_way(book: str) -> None:
+    recur.fit(book, out="r", **FIELDS)
+    before = len(recur.load("r").run.metrics())
+    resume("r", epochs=3)
+    entries = recur.load("r").run.metrics()
+    assert len(entries) >= before + 4, "ten times in a run that was twelve steps, and along what was added"
+    steps = [entry["step"] for entry in entries[before:]]
+    assert steps == sorted(set(steps))
+    assert steps[0] < steps[-1]
+
+
+def test_a_run_can_be_gone_on_with_from_its_first_moment(book: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from recur.tasks.language.task import LanguageTask
+
+    def killed(self: Any, data: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LanguageTask, "baseline", killed)
+        with pytest.raises(KeyboardInterrupt):
+            recur.fit(book, out="r", **FIELDS)
+    assert resume("r").summary["steps"] == 12
+    with pytest.raises(RunError, match="holds a run already"):
+        recur.fit(book, out="r", **FIELDS)
+
+
+def test_what_a_constructor_sets_stays() -> None:
+    from recur.tasks.language.options import LanguageOptions
+
+    options = LanguageOptions(token="word", hidden=64).for_token("word")
+    assert (options.hidden, options.embedding, options.tied) == (64, 256, True)
+
+
+def test_an_empty_list_of_texts_is_refused() -> None:
+    with pytest.raises(OptionError, match="texts is an empty list"):
+        recur.fit([])

@@ -35,6 +35,17 @@ def test_it_makes_valid_options(path: Path) -> None:
 
 
 @recipes
+def test_it_says_what_follows_from_tokens_elsewhere(path: Path) -> None:
+    """A default that depends on the kind of token may move; what a published figure rests on may not."""
+    fields = read_config(path)
+    by_token = options_class(str(fields["task"])).by_token
+    needed = {name for defaults in by_token.values() for name in defaults} - {"epochs"}
+    tokens = {str(fields.get(name)) for name in ("token", "source_token", "target_token")}
+    if tokens & set(by_token):
+        assert needed <= set(fields)
+
+
+@recipes
 def test_its_files_are_named_on_the_command_line(path: Path) -> None:
     """A path in a configuration is relative to the configuration, and no data lies there."""
     assert not set(FILES) & set(read_config(path))

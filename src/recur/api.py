@@ -75,6 +75,8 @@ def fit(
     Without `out`, the run's folder is a temporary one, which goes when the model does.
     """
     names = [str(texts)] if isinstance(texts, str | Path) else [str(name) for name in texts or ()]
+    if texts is not None and not names:
+        raise OptionError("texts is an empty list; name at least one file")
     if task is None:
         task = choose_task(names)[0]
     if names:

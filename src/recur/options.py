@@ -63,6 +63,7 @@ Count = Annotated[int, Range("be a whole number ≥ 1", 1)]
 Natural = Annotated[int, Range("be a whole number ≥ 0", 0)]
 Positive = Annotated[float, Range("be above 0", 0, low_excluded=True)]
 NonNegative = Annotated[float, Range("not be negative", 0)]
+Seed = Annotated[int, Range("be a whole number in 0 … 2⁶³ − 1", 0, 2**63 - 1)]
 Share = Annotated[float, Range("lie in 0 … 1", 0, 1)]
 BelowOne = Annotated[float, Range("lie in 0 … 1, and below 1", 0, 1, high_excluded=True)]
 
@@ -110,7 +111,9 @@ class Options:
 
     def with_defaults(self, **fields: Any) -> Self:
         """The same with other defaults: what somebody set stays."""
-        return self.changed(**{name: value for name, value in fields.items() if name not in self._explicit})
+        cls = type(self)
+        free = [n for n in fields if n not in self._explicit and getattr(self, n) == cls.default(n)]
+        return self.changed(**{name: fields[name] for name in free})
 
 
 def hints(cls: type[Options]) -> dict[str, object]:
@@ -161,10 +164,10 @@ def _checked(name: str, value: object, hint: object) -> object:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         ranges = [mark for mark in arguments[1:] if isinstance(mark, Range)]
-        value = _plain(value, arguments[0])
-        if value is None or not all(value in mark for mark in ranges):  # type: ignore[operator]
+        number = _plain(value, arguments[0])
+        if not isinstance(number, int | float) or not all(number in mark for mark in ranges):
             raise OptionError(f"{name} must {ranges[0].words}, got {value!r}")
-        return value
+        return number
     if origin in (Union, types.UnionType):
         if value is None:
             return None

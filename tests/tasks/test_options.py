@@ -48,6 +48,8 @@ def test_options_need_no_torch() -> None:
         ("language", {"batch": 2.5}, "batch must be a whole number ≥ 1"),
         ("language", {"batch": True}, "batch must be a whole number ≥ 1"),
         ("language", {"batch": "16"}, "batch must be a whole number ≥ 1"),
+        ("language", {"hidden": "128"}, "hidden must be a whole number ≥ 1, got '128'"),
+        ("language", {"seed": 2**63}, "seed must be a whole number in 0 … 2⁶³ − 1"),
         ("language", {"tied": 1}, "tied must be true or false, got 1"),
         ("language", {"cell": 3}, "cell must be text, got 3"),
         ("language", {"texts": 7}, "texts must be text, got 7"),
@@ -55,7 +57,7 @@ def test_options_need_no_torch() -> None:
         ("language", {"optimizer": "lion"}, "unknown optimizer 'lion'; known: adam, adamw, asgd, sgd"),
         ("language", {"token": "char "}, "unknown token 'char '; did you mean 'char'?"),
         ("language", {"dropout_output": 1.5}, r"dropout_output must lie in 0 … 1, got 1.5"),
-        ("language", {"seed": -1}, "seed must be a whole number ≥ 0"),
+        ("language", {"seed": -1}, "seed must be a whole number in 0"),
         ("language", {"tied": True, "embedding": 0}, "tied weights need an embedding"),
         ("language", {"jitter": True, "partition": "random"}, "jitter is for the sequential partition"),
         ("seq2seq", {"smoothing": 1.0}, "smoothing must lie in 0 … 1, and below 1"),
@@ -140,6 +142,12 @@ def test_paths_in_a_configuration_are_relative_to_its_file(tmp_path: Path, monke
     assert fields["texts"] == ["inner/book.txt", "pydoc"]
     assert fields["valid"] == ["v.txt"]
     assert fields["cell"] == "inner/mine.py:Cell"
+    Path("inner/c.toml").write_text('cell = "mine.py:Cell:alpha=0.5"\n')
+    assert read_config(Path("inner/c.toml"))["cell"] == "inner/mine.py:Cell:alpha=0.5"
+    Path("inner/c.toml").write_text(content)
+    Path("deep/er").mkdir(parents=True)
+    Path("deep/er/link").symlink_to(tmp_path / "inner")
+    assert read_config(Path("deep/er/link/c.toml"))["valid"] == ["v.txt"], "a link's folder is where it leads"
     options = make_options("language", fields)
     assert 'cell = "../inner/mine.py:Cell"' in config_text(options, Path("runs"))
     assert 'texts = ["../inner/book.txt", "pydoc"]' in config_text(options, Path("runs"))

@@ -39,6 +39,10 @@ app.command("recur.cli.stats:verb", name="stats", help="Frequencies, stop words,
 app.command("recur.cli.doctor:verb", name="doctor", help="What this machine has, and which backends work on it.")
 
 
+TEXT_FLAGS = ("--prompt", "--stop", "--label")
+"""Flags whose value may be a hyphen."""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run, and leave: 0 done, 2 a user's mistake in one line, 130 interrupted."""
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
@@ -46,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     arguments = [
-        "/dev/stdin" if argument == "-" and not before.startswith("--") else argument  # a text named -, not an option
+        "/dev/stdin" if argument == "-" and before not in TEXT_FLAGS else argument  # a text named -, not a value
         for before, argument in zip(["", *arguments], arguments, strict=False)
     ]
     try:

@@ -49,7 +49,7 @@ def predict(
     Parameters
     ----------
     models
-        Runs; several of one task and with the same vocabularies write as one, by the mean of their probabilities. What
+        Runs; several of seq2seq or classify with the same vocabularies serve as one, by the mean of probabilities. What
         is no run is a file of inputs, a line each; standard input, if there is none.
     beam
         Width of the beam search; 1, if not given: the likeliest symbol at each step.
@@ -80,7 +80,10 @@ def predict(
     several = (nbest or samples or 1) > 1
     found: list[JsonObject] = []
     cut, unknown = 0, set()
-    for lines in _arriving() if not files else map(_whole, files):
+    inputs = _arriving() if not files else (_whole(name, model.takes_lines) for name in files)
+    if not files and not model.takes_lines:
+        inputs = iter([[line for lines in inputs for line in lines]])
+    for lines in inputs:
         for row in model.predict(lines, **options):
             cut += bool(row.get("cut"))
             unknown |= set(row.get("unknown", ()))
@@ -108,11 +111,11 @@ def open_runs(models: list[Path], device: str) -> tuple[Predictor[Any], list[str
     return open_predictor(runs, device), [str(path) for path in models if not is_run(path)]
 
 
-def _whole(name: str) -> Iterator[str]:
+def _whole(name: str, each_is_an_input: bool) -> Iterator[str]:
     from recur.text.pairs import read_lines
 
     for number, line in enumerate(read_lines(name), start=1):
-        if not line.strip():
+        if each_is_an_input and not line.strip():
             raise TextError(f"{name}:{number}: the source is empty")
         yield line
 

@@ -26,6 +26,7 @@ def resume(
     epochs: float | None = None,
     steps: int | None = None,
     minutes: float | None = None,
+    device: str | None = None,
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
     """Go on with a run exactly where it stopped.
@@ -43,8 +44,10 @@ def resume(
         So many more steps.
     minutes
         So many more minutes.
+    device
+        Go on there: cpu, cuda or auto; where it was, if not given.
     """
     from recur.train import resume as resume_run
 
-    more: dict[str, Any] = {"epochs": epochs, "steps": steps, "minutes": minutes}
+    more: dict[str, Any] = {"epochs": epochs, "steps": steps, "minutes": minutes, "device": device}
     watch(Screen(output), lambda callback, stop: resume_run(run, **more, callback=callback, stop=stop))

@@ -87,6 +87,11 @@ def sample(
         raise OptionError(f"--length must not be negative, got {length}")
     model = open_predictor([run], device)
     choice: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    drawn = (samples, stop, temperature, top_k, top_p, min_p) != (1, "", 1.0, 0, 1.0, 0.0)
+    if beam and drawn:
+        raise OptionError(
+            "a beam searches for the likeliest text: --samples, --stop and what draws have no use with it"
+        )
     if isinstance(model, ConditionalWriter):
         if prompt or length is not None or stop or interactive:
             raise OptionError(

@@ -72,8 +72,10 @@ def split_arguments(arguments: Sequence[str]) -> Arguments:
 
 
 def _take(arguments: Sequence[str], name: str) -> str | None:
-    """The value of a flag, written --name value or --name=value; the last one counts."""
+    """The value of a flag, written --name value or --name=value."""
     found = None
+    if sum(argument == f"--{name}" or argument.startswith(f"--{name}=") for argument in arguments) > 1:
+        raise OptionError(f"--{name} is given twice")
     for k, argument in enumerate(arguments):
         if argument == f"--{name}":
             if k + 1 == len(arguments):
@@ -247,7 +249,7 @@ def _about(task: str | None) -> str:
     return (
         "Learn a model from a file. The run is a folder: stop it at any moment, with Ctrl-C or worse, and "
         f"`recur resume` goes on from there.\n\nTasks, each with options and defaults of its own:\n\n{listed}\n\n"
-        "recur train --task NAME --help shows them; what follows is common."
+        "recur train --task NAME --help shows them. What follows is common; a tree has no cell."
     )
 
 

@@ -68,7 +68,7 @@ def watch(screen: Screen, run: Callable[[Callback, threading.Event], Outcome], t
     """Train on the screen; Ctrl-C saves and says how to go on."""
     from recur.cli.display import Display
 
-    with Display(screen) as display, _interruptible() as stop:
+    with Display(screen) as display, _interruptible(screen) as stop:
         callbacks: list[Callback] = [display]
         if tensorboard:
             callbacks.append(_tensorboard())
@@ -85,7 +85,7 @@ def watch(screen: Screen, run: Callable[[Callback, threading.Event], Outcome], t
 
 
 @contextmanager
-def _interruptible() -> Iterator[threading.Event]:
+def _interruptible(screen: Screen) -> Iterator[threading.Event]:
     """Ctrl-C sets an event while this lasts; a second one interrupts as usual."""
     stop = threading.Event()
 
@@ -93,6 +93,7 @@ def _interruptible() -> Iterator[threading.Event]:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
+        screen.note("stopping after the step in progress; Ctrl-C once more leaves at once")
 
     before = signal.signal(signal.SIGINT, interrupt)
     try:

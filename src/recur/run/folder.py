@@ -10,7 +10,8 @@
     resume/              what it takes to go on: two checkpoints, and latest.json with their checksums
 
 Every file is written beside its place, flushed to disk and moved there, so a process killed at any moment leaves the
-old or the new one, never half of one. Nothing read from a run executes code.
+old or the new one, never half of one. Nothing read from a run executes code but a cell of one's own, which config.toml
+names by its file.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@
 3.  **What a trained model can do**, `tasks/NAME/predictor.py`: a `Predictor`, named `PREDICTOR` at the end of the file.
     `recur.load`, `recur eval` and `recur predict` all go through it.
 
-4.  **Its test**: `tests/tasks/test_resume.py` resumes every task exactly; give it a small configuration there.
+4.  **Its test**: the tests in `tests/tasks/` resume every task exactly; give it a small configuration there.
 """
 
 from recur.tasks.registry import (

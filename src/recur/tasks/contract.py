@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -109,13 +110,13 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
     @classmethod
     def settle(cls, options: OptionsT) -> OptionsT:
         """The options with everything decided that was left open, for this machine and these files."""
-        return options.settled(pick_device(options.device).type)
+        return options.settled(str(pick_device(options.device)))
 
     @property
     def run_name(self) -> str:
         """What a run of it is called, if its user does not say."""
         texts = getattr(self.options, "texts", ())
-        return (Path(texts[0]).stem if texts else "") or self.name
+        return as_file_name((Path(texts[0]).stem if texts else "") or self.name)
 
     @property
     def architecture(self) -> str:
@@ -167,11 +168,17 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
         return self.options.cpu_batch if batch is None else batch
 
 
+def as_file_name(words: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", words)
+
+
 class Predictor(Generic[ModelT]):
     """A trained model for use, or several runs' as one: what `recur.fit` and `recur.load` return."""
 
     ensembles: ClassVar[bool] = False
     """Whether several runs can serve as one."""
+    takes_lines: ClassVar[bool] = True
+    """Whether each line is an input of its own; else they are one table."""
 
     def __init__(self, task: Task[Any, Any, ModelT, Any], runs: Sequence[Run], device: str = "auto") -> None:
         self.task, self.runs, self.run = task, tuple(runs), runs[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -38,6 +39,11 @@ def split(
     for name in missing:
         parts[name], order = [items[k] for k in order[:held]], order[held:]
     return [items[k] for k in sorted(order)], parts["valid"], parts["test"]
+
+
+def training_files_exist(options: SplitOptions) -> bool:
+    """A run may have moved to a machine where what it learned from is not."""
+    return all(Path(name).exists() for name in (*options.texts, *options.valid))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 from recur.models.options import DecoderOptions
-from recur.options import BelowOne, Count, Natural, NonNegative, Options, Positive
+from recur.options import BelowOne, Count, Natural, NonNegative, Options, Positive, Seed
 
 GPU_FACTOR = 4
 """A step of these networks on a GPU is bound by the launches of its kernels: so much larger a batch takes as long."""
@@ -68,7 +68,8 @@ class BudgetOptions(Options):
     """Stop when so many measurements bring nothing better; 0 never."""
 
     measure: NonNegative = 0.0
-    """Measure on the validation part every so many epochs; 0 is ten times in a run, or fewer if it takes long."""
+    """Measure on the validation part every so many epochs; 0 is ten times in a run, or fewer where that would
+    take more than a fifth of the minutes."""
 
     checkpoint: NonNegative = 30.0
     """Seconds between checkpoints to resume from."""
@@ -87,7 +88,7 @@ class MachineOptions(Options):
     threads: Natural = 0
     """For the CPU; 0 takes what is fastest now, and the run keeps it. Another number of threads rounds otherwise."""
 
-    seed: Natural = 0
+    seed: Seed = 0
     """Where random numbers start; the same seed and threads give the same numbers."""
 
 
@@ -106,7 +107,7 @@ class TaskOptions(TrainingOptions, BudgetOptions, MachineOptions):
     """Other defaults, where tokens are of a kind; `epochs` among them stands for `default_epochs`."""
 
     def settled(self, device: str) -> Self:
-        """What was left open decided, for a device (cpu or cuda), so that a run can keep it."""
+        """What was left open decided, for a device such as cpu or cuda:1, so that a run can keep it."""
         fields: dict[str, Any] = {"device": device}
         if self.batch is None:
             fields["batch"] = self.cpu_batch * (1 if device == "cpu" else GPU_FACTOR)

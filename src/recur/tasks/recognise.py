@@ -28,7 +28,7 @@ CHOICES = {
 
 def choose_task(names: Sequence[str]) -> tuple[str, str]:
     """The task for files, and why, in words; empty for a plain text. In doubt, an error says what could be meant."""
-    if not names:
+    if not names or "" in names:  # an empty name is refused by who reads it
         return "language", ""
     found = recognise(names)
     if found.sure and found.kind in TASKS:

@@ -66,7 +66,10 @@ def make_options(task: str, fields: Mapping[str, object], where: str = "") -> Ta
             raise OptionError(f"{where}the task {task} makes its own data; leave {value} out")
         if name not in cls.names():
             raise OptionError(where + refusal(task, name))
-    return cls.of(fields)
+    try:
+        return cls.of(fields)
+    except OptionError as error:
+        raise OptionError(f"{where}{error}") from None
 
 
 def refusal(task: str, name: str, flag: str = "") -> str:
@@ -109,16 +112,19 @@ def config_text(options: TaskOptions, folder: Path) -> str:
 
 
 def _cell_file(cell: str) -> str:
-    found = re.fullmatch(r"(.+\.py)(:\w+)?", cell)
+    found = re.fullmatch(r"(.+?\.py)(:.*)?", cell)
     return found[1] if found else ""
 
 
 def _inside(folder: Path, name: str) -> str:
-    return name if name in BUILT_IN or Path(name).is_absolute() else os.path.normpath(folder / name)
+    if name in BUILT_IN or Path(name).is_absolute():
+        return name
+    found = os.path.normpath(os.path.join(os.path.realpath(folder), name))
+    return os.path.relpath(found) if not folder.is_absolute() else found
 
 
 def _outside(folder: Path, name: str) -> str:
-    return name if name in BUILT_IN or Path(name).is_absolute() else os.path.relpath(name, folder)
+    return name if name in BUILT_IN or Path(name).is_absolute() else os.path.relpath(name, os.path.realpath(folder))
 
 
 # Runs -----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from torch import nn
 
 from recur.errors import OptionError
 from recur.run import Vocabs
-from recur.tasks.contract import Predictor, Task
+from recur.tasks.contract import Predictor, Task, as_file_name
 from recur.tasks.options import TaskOptions
 from recur.typedefs import JsonObject, Metrics
 
@@ -66,7 +66,7 @@ class SyntheticTask(Task[OptionsT, Generated[BatchT], ModelT, BatchT]):
 
     @property
     def run_name(self) -> str:
-        return f"{self.name}-{self.length}-{self.architecture}"
+        return as_file_name(f"{self.name}-{self.length}-{self.architecture}")
 
     @abstractmethod
     def draw(self, random: np.random.Generator, rows: int) -> BatchT:

@@ -39,6 +39,8 @@ def find_sources(names: Sequence[str]) -> tuple[list[Source], int]:
     found: list[Source] = []
     skipped = 0
     for name in map(str, names):
+        if not name:
+            raise TextError("a text's name is empty; name a file, a folder, - for standard input, pydoc or stdlib")
         if name in ("-", "/dev/stdin"):
             found.append(_standard_input())
         elif name in BUILT_IN and not Path(name).exists():
@@ -56,7 +58,7 @@ def _file(path: Path) -> Source:
     if not path.exists():
         raise TextError(f"no file {str(path)!r}; built-in corpora: {', '.join(BUILT_IN)}")
     if not path.is_file():  # a pipe, such as <(command): it can be read once only
-        return _spooled(str(path), path.open("rb"))
+        return _pipe(path)
 
     def open_file() -> BinaryIO:
         try:
@@ -87,6 +89,12 @@ def _looks_like_text(path: Path) -> bool:
     except (OSError, EOFError, zlib.error):
         return False
     return bool(start) and b"\0" not in start
+
+
+@functools.cache
+def _pipe(path: Path) -> Source:
+    with path.open("rb") as stream:
+        return _spooled(str(path), stream)
 
 
 @functools.cache

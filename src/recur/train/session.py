@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from recur.errors import OptionError
-from recur.run import Run
+from recur.errors import OptionError, RunError
+from recur.run import Run, is_run, pick_device
 from recur.tasks import config_text, name_of, options_of_run, task_class, task_of
 from recur.tasks.contract import Baseline, Moment, Task
 from recur.tasks.options import TaskOptions
@@ -46,6 +46,8 @@ def train(
     and random state are the caller's again.
     """
     callback = callback or _ignore
+    if out is not None and is_run(Path(out)):
+        raise RunError(f"{out} holds a run already; go on with it (recur resume {out}) or name another")
     if not getattr(options, "texts", True):
         raise OptionError(f"the task {name_of(options)} learns from a file; name one: recur train FILE")
     with _process_restored():
@@ -58,10 +60,12 @@ def train(
         task = task_of(options)
         folder = Path(out) if out is not None else Path("runs") / f"{task.run_name}-{time.strftime('%Y%m%d-%H%M%S')}"
         run = Run.create(folder, task.name, config_text(options, folder), data.vocabs)
+        trainer = Trainer(run, task, data, callback, stop)
+        trainer.checkpoint()  # from here on the run can be left at any moment, and gone on with
         baseline = task.baseline(data) if options.baseline else None
         if baseline is not None:
             run.write_json("baseline.json", {"metric": task.curve, **baseline._asdict()})
-        return _run(Trainer(run, task, data, callback, stop), baseline, callback)
+        return _run(trainer, baseline, callback)
 
 
 def resume(
@@ -70,10 +74,12 @@ def resume(
     epochs: float | None = None,
     steps: int | None = None,
     minutes: float | None = None,
+    device: str | None = None,
     callback: Callback | None = None,
     stop: threading.Event | None = None,
 ) -> Outcome:
-    """Go on with a run exactly where it stopped: with what was left of its budget, or so much more."""
+    """Go on with a run exactly where it stopped: with what was left of its budget, or so much more; on its device, or
+    on another."""
     callback = callback or _ignore
     for name, value in (("epochs", epochs), ("steps", steps), ("minutes", minutes)):
         if value is not None and not 0 < value < float("inf"):
@@ -81,19 +87,26 @@ def resume(
     with _process_restored():
         run = Run.open(path)
         options = options_of_run(run)
-        if epochs or steps or minutes:
+        if device is not None:
+            options = options.changed(device=str(pick_device(device)))
+        data = task_of(options).read(run.vocabs)
+        more = bool(epochs or steps or minutes)
+        if more:
             done = run.load_checkpoint()[0]
+            passes = done["epoch"] + done["index"] / len(task_of(options).batches(data))
             options = options.changed(
-                epochs=epochs and done["epoch"] + epochs,
+                epochs=epochs and passes + epochs,
                 steps=steps and done["step"] + steps,
                 minutes=minutes and (done["seconds"] + done["measuring"]) / 60 + minutes,
             )
+        if more or device is not None:
             run.write_config(config_text(options, run.path))
         task: Task[Any, Any, Any, Any] = task_of(options)
-        data = task.read(run.vocabs)
         trainer = Trainer(run, task, data, callback, stop)
         for complaint in trainer.restore():
             callback(Event("note", {"text": f"{complaint}; the checkpoint before it serves"}))
+        if more:
+            trainer.plan_measurements()
         found = run.read_json("baseline.json")
         baseline = Baseline(str(found["name"]), float(found["value"])) if found is not None else None
         return _run(trainer, baseline, callback)

@@ -106,10 +106,18 @@ class Trainer:
         """In epochs, if the options say so; else in shares of the budget."""
         return self.options.measure or 1 / MEASUREMENTS
 
+    def plan_measurements(self) -> None:
+        """Spread them anew over what is left of a budget that was changed."""
+        if not self.options.measure:
+            self.next_measure = self.progress + self._measure_every()
+
     def _measure_due(self) -> bool:
-        if self.options.minutes is not None and self.measuring > MEASURING * (self.seconds + self.measuring):
-            return False  # a long validation part must not eat the budget: it waits
-        return (self.epochs if self.options.measure else self.progress) >= self.next_measure - 1e-9
+        if self.options.measure:
+            return self.epochs >= self.next_measure - 1e-9
+        clock, total = self.options.minutes, self.seconds + self.measuring
+        if clock is not None and total / 60 / clock >= self.progress and self.measuring > MEASURING * total:
+            return False  # where the clock decides, a long validation part must not eat the budget: it waits
+        return self.progress >= self.next_measure - 1e-9
 
     def _over(self) -> bool:
         patience = self.options.patience
@@ -270,7 +278,7 @@ class Trainer:
             "parameters": sum(p.numel() for p in self.parameters),
             "architecture": self.task.architecture,
             "backend": self.backend,
-            "device": self.device.type,
+            "device": str(self.device),
             "threads": torch.get_num_threads(),
             "skipped": self.skipped,
         }

@@ -14,8 +14,8 @@ from recur.tasks.classes import class_scores, classes_of, confusion, most_freque
 from recur.tasks.classify.ngrams import best_ngrams
 from recur.tasks.classify.task import ROWS, Example, encode, encode_text, probabilities
 from recur.tasks.contract import Predictor
-from recur.tasks.examples import split
-from recur.text import read_labelled
+from recur.tasks.examples import split, training_files_exist
+from recur.text import LabelledText, read_labelled
 from recur.typedefs import JsonObject
 
 
@@ -36,8 +36,7 @@ class TextClassifier(Predictor[Classifier]):
     def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
         """Accuracy, macro F1 and the confusion matrix, and beside them the most frequent class and n-grams by class."""
         self.refuse(options)
-        train, valid, test = split(self.task.options, read_labelled)
-        measured = read_labelled(texts) if texts else test
+        measured = read_labelled(texts) if texts else split(self.task.options, read_labelled)[2]
         examples = encode(measured, self.run.vocabs)
         targets = [example.label for example in examples]
         begun = time.perf_counter()
@@ -45,6 +44,14 @@ class TextClassifier(Predictor[Classifier]):
         rate = len(examples) / (time.perf_counter() - begun)
         table = confusion(targets, predictions, len(self.classes))
         found: JsonObject = {"model": self.name, **class_scores(table), "texts": len(examples)}
+        found |= {"texts_per_second": rate, "beside": self._beside(measured, targets)}
+        return found | {"classes": list(self.classes), "confusion": table.tolist()}
+
+    def _beside(self, measured: Sequence[LabelledText], targets: Sequence[int]) -> list[JsonObject]:
+        """Plainer classifiers on the same texts; none where what was learned from is not on this machine."""
+        if not training_files_exist(self.task.options):
+            return []
+        train, valid, _ = split(self.task.options, read_labelled)
         numbers = numbers_of(self.run.vocabs["labels"])
         known, tuned = ([(e.text, numbers[e.label]) for e in part if e.label in numbers] for part in (train, valid))
         always = most_frequent([k for _, k in known])
@@ -53,12 +60,10 @@ class TextClassifier(Predictor[Classifier]):
             f"always {self.classes[always]}": [always] * len(targets),
             f"{counted.order}-grams by class": counted.classify([e.text for e in measured]),
         }
-        found["texts_per_second"] = rate
-        found["beside"] = [
+        return [
             {"model": name, **class_scores(confusion(targets, guesses, len(self.classes)))}
             for name, guesses in plain.items()
         ]
-        return found | {"classes": list(self.classes), "confusion": table.tolist()}
 
     def predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
         """The likeliest class of each line, and the probability of each."""

@@ -21,7 +21,7 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
     """The columns to forecast; all columns of numbers, if not given. Repeat it for several."""
 
     covariates: tuple[str, ...] = ()
-    """Columns that are known ahead."""
+    """Columns that are known ahead. Repeat it for several."""
 
     date: str = ""
     """The column of dates; the first, if not given and not a target."""
@@ -30,7 +30,7 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
     """How many steps ahead; a season, if not given, or 1 without one."""
 
     season: Count | None = None
-    """Steps in a season, such as 12 for months, 1 for none; if not given, the dates decide."""
+    """Steps in a season, such as 12 for months, 1 for none; if not given, the dates and the values decide."""
 
     holdout: Natural = 0
     """Steps at the end to test on, and as many before them to measure on; 0 is two horizons, or a tenth of the series
@@ -43,7 +43,7 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
     """All steps at once, or one after the other, each from those before it."""
 
     quantiles: tuple[float, ...] = (0.1, 0.5, 0.9)
-    """Which quantiles; the median is the forecast, the outermost are its band."""
+    """Which quantiles; the median is the forecast, the outermost are its band. Repeat it for each."""
 
     transform: Literal["none", "log"] = "none"
     """Work on the values, or on their logarithms."""
@@ -61,7 +61,10 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
         super().__post_init__()
         q = self.quantiles
         if not q or 0.5 not in q or list(q) != sorted(set(q)) or not 0 < q[0] <= q[-1] < 1:
-            raise OptionError(f"quantiles must rise inside 0 … 1 with 0.5 among them, as in 0.1 0.5 0.9; got {q}")
+            raise OptionError(
+                "quantiles must rise inside 0 … 1 with 0.5 among them, as in --quantiles 0.1 --quantiles 0.5 "
+                f"--quantiles 0.9; got {q}"
+            )
         if self.lags:
             for name in ("cell", "init", "forget_bias", "backend", "bptt"):
                 if getattr(self, name) != type(self).default(name):

@@ -20,6 +20,7 @@ from recur.typedefs import JsonObject
 class SeriesForecaster(Predictor[Forecaster]):
     """A trained forecaster."""
 
+    takes_lines = False
     task: ForecastTask
 
     def __init__(self, task: ForecastTask, runs: Sequence[Run], device: str = "auto") -> None:

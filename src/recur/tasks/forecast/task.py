@@ -64,11 +64,12 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, CropBatch]):
 
     @classmethod
     def settle(cls, options: ForecastOptions) -> ForecastOptions:
-        table = _table(options, options.texts[0])
-        season = options.season or guess_season(table.dates, len(table))
+        tables = [_table(options, name) for name in options.texts]
+        shortest = min(map(len, tables))
+        season = options.season or guess_season(tables[0].dates, tables[0].values)
         horizon = options.horizon or season
         # A forecast from two or three origins would be judged by chance.
-        holdout = options.holdout or max(2 * horizon, min(len(table) // 10, MOST_ORIGINS))
+        holdout = options.holdout or max(2 * horizon, min(shortest // 10, MOST_ORIGINS))
         return super().settle(options.changed(season=season, horizon=horizon, holdout=holdout))
 
     @property

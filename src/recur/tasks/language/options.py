@@ -11,6 +11,9 @@ from recur.models.options import LanguageModelOptions
 from recur.options import Count, Natural, NonNegative, Positive, Share
 from recur.tasks.options import SplitOptions, TaskOptions, Token, VocabOptions
 
+WIDE = {"hidden": 256, "embedding": 256, "tied": True, "rate": 0.008}
+"""Defaults for many types."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOptions):
@@ -48,19 +51,8 @@ class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOpti
     cpu_batch = 16
     default_minutes = 1.0
     adamw_decay = 0.1
-    by_token = MappingProxyType(
-        {
-            token: {
-                "hidden": 256,
-                "embedding": 256,
-                "tied": True,
-                "rate": 0.008,
-                "dropout_input": 0.2,
-                "dropout_output": 0.3,
-            }
-            for token in ("word", "subword")
-        }
-    )
+    # Many types: a narrower network, and one matrix for both ends.
+    by_token = MappingProxyType(dict.fromkeys(("word", "subword"), WIDE))
 
     def for_token(self, token: str) -> Self:
         """One-hot words, which somebody asked for, cannot be tied."""

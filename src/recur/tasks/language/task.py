@@ -16,7 +16,16 @@ from recur.tasks.language.data import LanguageData, first_input, load_data, make
 from recur.tasks.language.measure import free_running_gap, mean_loss
 from recur.tasks.language.options import LanguageOptions
 from recur.tasks.scores import perplexity
-from recur.text import Batch, Stream
+from recur.text import Batch, Corpus, Stream
+
+SMALL = 250_000
+"""Texts of fewer tokens are learned by heart within the budget, and want more dropout."""
+
+WORD = 6
+"""Characters of a word and its space, about."""
+
+ALPHABET = 1000
+"""Texts with more characters, such as Chinese ones, have the defaults of words."""
 
 MANY = 50_000
 """Validation texts of more tokens are measured in ten lanes while training."""
@@ -31,7 +40,12 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch]):
 
     @classmethod
     def settle(cls, options: LanguageOptions) -> LanguageOptions:
-        return super().settle(options.for_token(options.token))
+        text = Corpus.of(*options.texts)
+        wide = options.token != "char" or has_many_characters(text)
+        options = options.for_token("word") if wide else options
+        if text.characters < SMALL * (1 if options.token == "char" else WORD):  # read many times in a minute
+            options = options.with_defaults(dropout_input=0.4 if wide else 0.1, dropout_output=0.5 if wide else 0.3)
+        return super().settle(options)
 
     def read(self, vocabs: Vocabs | None = None) -> LanguageData:
         return load_data(self.options, vocabs["vocab"] if vocabs else None)
@@ -83,6 +97,18 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch]):
     def sample(self, model: LanguageModel, data: LanguageData) -> str:
         drawn = generate(model, [first_input(data.vocab)], 120, Choice(temperature=0.8), seed=0)
         return data.vocab.decode([tokens[0] for tokens in drawn])
+
+
+def has_many_characters(text: Corpus) -> bool:
+    """Whether the first million characters are of more kinds than an alphabet has."""
+    seen: set[str] = set()
+    done = 0
+    for piece in text.pieces():
+        seen.update(piece)
+        done += len(piece)
+        if done > 1_000_000:
+            break
+    return len(seen) > ALPHABET
 
 
 TASK = LanguageTask

@@ -76,6 +76,7 @@ class Transducer(Predictor[Seq2Seq]):
             raise OptionError("a length penalty ranks what a beam search finds: give a beam above 1")
         if samples:
             return sample(writer, Choice(**choice), samples, seed)
+        self.refuse({name: value for name, value in choice.items() if name not in Choice.__dataclass_fields__})
         if choice:
             raise OptionError(f"{', '.join(choice)}: for drawn sequences only; say how many with samples")
         if beam == 1 and nbest == 1:

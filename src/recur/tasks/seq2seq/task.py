@@ -63,8 +63,8 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
     def baseline(self, data: PairData) -> Baseline:
         """What the same source had as its target in training; of one never seen, the source itself."""
         known = {pair.source: pair.target for pair in data.train_pairs}
-        pairs = some_of(data.valid_pairs)
-        wrong = sum(known.get(pair.source, pair.source) != pair.target for pair in pairs)
+        pairs, tokens = some_of(data.valid_pairs), data.vocabs["target"].tokenizer.split
+        wrong = sum(tokens(known.get(pair.source, pair.source)) != tokens(pair.target) for pair in pairs)
         return Baseline("look-up, or a copy", 100 * wrong / len(pairs))
 
     def new_model(self, vocabs: Vocabs) -> Seq2Seq:

@@ -11,7 +11,7 @@ import torch
 from recur.models import Tagger
 from recur.tasks.classes import class_scores, classes_of, confusion
 from recur.tasks.contract import Predictor
-from recur.tasks.examples import split
+from recur.tasks.examples import split, training_files_exist
 from recur.tasks.tag.task import Tagged, encode, spell, tag_logits, usual_tags
 from recur.text import UNK, read_tagged
 from recur.typedefs import JsonObject
@@ -33,22 +33,25 @@ class TextTagger(Predictor[Tagger]):
     def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
         """Accuracy, macro F1 and the confusion matrix of all words, and beside them each word's most frequent tag."""
         self.refuse(options)
-        train, _, test = split(self.task.options, read_tagged)
-        sentences = read_tagged(texts) if texts else test
+        sentences = read_tagged(texts) if texts else split(self.task.options, read_tagged)[2]
         encoded = encode(sentences, self.run.vocabs)
         targets = [tag for sentence in encoded for tag in sentence.tags]
         begun = time.perf_counter()
         predictions = tag_logits(self.model, encoded).argmax(-1).tolist()
         rate = len(targets) / (time.perf_counter() - begun)
         table = confusion(targets, predictions, len(self.tags))
-        plain = [self.tags.index(tag) for tag in usual_tags(train, sentences)]
-        beside = class_scores(confusion(targets, plain, len(self.tags)))
+        beside = []
+        if training_files_exist(self.task.options):
+            train = split(self.task.options, read_tagged)[0]
+            plain = [self.tags.index(tag) for tag in usual_tags(train, sentences)]
+            scores = class_scores(confusion(targets, plain, len(self.tags)))
+            beside = [{"model": "each word's most frequent tag", **scores}]
         return {
             "model": self.name,
             **class_scores(table),
             "words": len(targets),
             "words_per_second": rate,
-            "beside": [{"model": "each word's most frequent tag", **beside}],
+            "beside": beside,
             "classes": list(self.tags),
             "confusion": table.tolist(),
         }

@@ -33,8 +33,7 @@ class TreeOptions(TaskOptions, SplitOptions, TreeModelOptions):
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
-    embedding: Count = 150
-    dropout_input: Share = 0.5
+    dropout_input: Share = 0.3
     dropout_output: Share = 0.5
     rate: Positive = 0.003
 

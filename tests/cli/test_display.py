@@ -1,0 +1,48 @@
+"""Training as a terminal shows it: bar, numbers, curve against the baseline, sample."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from rich.console import Console
+
+from recur.cli.display import Display
+from recur.cli.options import Output
+from recur.cli.screen import Screen
+from recur.train import Event
+
+MEASURED: dict[str, Any] = {
+    "step": 40, "epoch": 1, "seconds": 2.0, "progress": 0.5, "predictions_per_second": 1234.0, "train_loss": 1.2,
+    "train_perplexity": 3.3, "grad_norm": 0.7, "clipped": 0.25, "valid_perplexity": 3.1,
+    "summary": "valid perplexity 3.100", "sample": "the network",
+}  # fmt: skip
+
+
+def test_a_terminal_is_redrawn_in_place() -> None:
+    screen, drawn = Screen(Output()), io.StringIO()
+    screen.err = Console(file=drawn, force_terminal=True, width=100, highlight=False)
+    with Display(screen) as display:
+        display(Event("data", {"text": "7 texts to learn from"}))
+        display(Event("baseline", {"name": "6-gram", "metric": "valid_perplexity", "value": 3.3}))
+        display(Event("started", {"run": "runs/x", "curve": "valid_perplexity", "unit": "tokens"}))
+        display(Event("progress", {name: MEASURED[name] for name in ("step", "epoch", "seconds", "progress")}))
+        display(Event("measured", MEASURED))
+        assert display.live is not None
+    shown = drawn.getvalue()
+    for words in ("7 texts to learn from", "to beat: 6-gram, valid perplexity 3.300", "1,234 tokens/s", "25% of steps"):
+        assert words in shown
+    assert "6-gram 3.30" in shown
+    assert "the network" in shown
+    assert "●" in shown
+
+
+def test_elsewhere_a_measurement_is_a_line() -> None:
+    screen, drawn = Screen(Output()), io.StringIO()
+    screen.err = Console(file=drawn, width=200, highlight=False)
+    with Display(screen) as display:
+        display(Event("baseline", {"name": "6-gram", "metric": "valid_perplexity", "value": 3.3}))
+        display(Event("started", {"run": "runs/x", "curve": "valid_perplexity", "unit": "tokens"}))
+        display(Event("measured", MEASURED))
+        assert display.live is None
+    assert drawn.getvalue().splitlines()[-1].endswith("train    3.300  1,234 tokens/s  below 6-gram")
