@@ -98,6 +98,7 @@ def test_the_public_names() -> None:
         "BPTT", "Cell", "RecurError", "Recurrent", "bptt", "cell_names", "cells", "fit", "layers", "load", "make_cell",
         "ngram", "nn", "probes", "reference", "scan", "text", "xray",
     ]  # fmt: skip
+    assert dir(recur) == sorted(recur.__all__)
     for name in recur.__all__:
         assert getattr(recur, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from recur.cli.display import Display
@@ -46,3 +47,20 @@ def test_elsewhere_a_measurement_is_a_line() -> None:
         display(Event("measured", MEASURED))
         assert display.live is None
     assert drawn.getvalue().splitlines()[-1].endswith("train    3.300  1,234 tokens/s  below 6-gram")
+
+
+def test_a_progress_bar_counts_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recur.cli.screen.PATIENCE", -1.0)
+    screen, drawn = Screen(Output()), io.StringIO()
+    screen.err = Console(file=drawn, force_terminal=True, width=100)
+    with screen.counting("measuring", total=10) as progress:
+        assert progress is not None
+        progress(4)
+        progress(6)
+    assert "measuring" in drawn.getvalue()
+    assert "100%" in drawn.getvalue()
+    with screen.busy("reading"):
+        pass
+    screen.err = Console(file=io.StringIO())
+    with screen.counting("measuring") as progress:
+        assert progress is None

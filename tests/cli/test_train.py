@@ -93,6 +93,44 @@ def test_a_sample_streams_and_stops(trained: Any, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == "the " + text[4:].partition(" ")[0] + "\n"
 
 
+def test_prompts_one_after_the_other(
+    trained: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = iter(["the ", "☃", ""])
+    monkeypatch.setattr("builtins.input", lambda _: next(prompts))
+    assert run(["sample", "runs/book", "--interactive", "--length", "5", "--seed", "1"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("the ")
+    assert "never saw: '☃'" in shown.err, "said, and the next one asked for"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("sample runs/book --beam 3 --samples 2", "a beam searches for the likeliest text"),
+        ("sample runs/book --label x", "was not trained with --task conditional"),
+        ("eval model.arpa", "an ARPA file has no text of its own"),
+        ("eval runs/book --beam 2", "--beam is not for the task language"),
+        ("predict runs/book test.txt", "which predicts no lines"),
+        ("resume runs/book --device tpu", "device must be cpu, cuda or auto"),
+    ],
+)
+def test_what_a_language_model_has_no_use_for(
+    arguments: str, says: str, trained: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*arguments.split(), "-q"]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1
+    assert says in printed.err
+
+
+def test_an_ngram_of_a_file_stands_beside_a_run(trained: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["ngram", "book.txt", "--token", "word", "--order", "3", "--save", "model.arpa", "-q"]) == 0
+    capsys.readouterr()
+    found = json_of(capsys, "eval", "runs/book", "model.arpa", "test.txt", "--no-ngrams")["models"]
+    assert [row["model"] for row in found] == ["runs/book", "model.arpa"]
+
+
 def test_words_keep_their_spaces_in_samples(book: str, capsys: pytest.CaptureFixture[str]) -> None:
     options = [*SMALL, "--token", "word", "--embedding", "8", "--tied", "--no-baseline", "--steps", "60"]
     json_of(capsys, "train", book, *options, "--out", "runs/words")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import subprocess
 import sys
 import unicodedata
@@ -165,3 +166,19 @@ def test_what_is_not_there_or_not_text(tmp_path: Path) -> None:
     not_gz.write_text("plain")
     with pytest.raises(TextError, match="not.gz cannot be read"):
         Corpus.of(str(not_gz)).text()
+
+
+def test_a_pipe_can_be_read_again() -> None:
+    read, write = os.pipe()
+    os.write(write, b"once\nonly\n")
+    os.close(write)
+    try:
+        assert Corpus.of(f"/dev/fd/{read}").text() == "once\nonly\n"
+        assert Corpus.of(f"/dev/fd/{read}").text() == "once\nonly\n", "a second look at the same pipe"
+    finally:
+        os.close(read)
+
+
+def test_an_empty_name_is_refused() -> None:
+    with pytest.raises(TextError, match="a text's name is empty"):
+        Corpus.of("")

@@ -58,7 +58,7 @@ def _file(path: Path) -> Source:
     if not path.exists():
         raise TextError(f"no file {str(path)!r}; built-in corpora: {', '.join(BUILT_IN)}")
     if not path.is_file():  # a pipe, such as <(command): it can be read once only
-        return _pipe(path)
+        return _pipe(path, path.stat().st_ino)
 
     def open_file() -> BinaryIO:
         try:
@@ -92,7 +92,8 @@ def _looks_like_text(path: Path) -> bool:
 
 
 @functools.cache
-def _pipe(path: Path) -> Source:
+def _pipe(path: Path, inode: int) -> Source:
+    """The same pipe is read once; another one may have its name later."""
     with path.open("rb") as stream:
         return _spooled(str(path), stream)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from recur.errors import OptionError
 from recur.options import Count, Natural, NonNegative, Positive, Share
@@ -21,7 +20,6 @@ class ConditionalOptions(WritingOptions):
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
-    condition: Literal["initial", "input", "both", "none", "aligned"] = "both"
     hidden: Count = 320
     embedding: Natural = 64
     dropout_input: Share = 0.05
@@ -30,7 +28,8 @@ class ConditionalOptions(WritingOptions):
     clip: NonNegative = 0.5
 
     cpu_batch = 16
-    default_epochs = 20.0
+    adamw_decay = 0.1
+    default_epochs = 8.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
