@@ -172,7 +172,7 @@ def as_file_name(words: str) -> str:
     return re.sub(r"[^\w.-]+", "-", words)
 
 
-class Predictor(Generic[ModelT]):
+class Predictor(ABC, Generic[ModelT]):
     """A trained model for use, or several runs' as one: what `recur.fit` and `recur.load` return."""
 
     ensembles: ClassVar[bool] = False
@@ -210,9 +210,9 @@ class Predictor(Generic[ModelT]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(repr(str(run.path)) for run in self.runs)})"
 
+    @abstractmethod
     def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
         """Its figures on files, or on the run's own test part."""
-        raise NotImplementedError
 
     def predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
         """What it makes of each line: objects with at least `input` and `output`."""
