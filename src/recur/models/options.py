@@ -32,6 +32,15 @@ class NetworkOptions(Options):
     forget_bias: float | None = None
     """Bias of the forget gate."""
 
+    depth_input: Natural = 0
+    """Layers of tanh between input and hidden."""
+
+    depth_transition: Natural = 0
+    """Layers of tanh between hidden and hidden, inside every recurrent layer; it runs step by step, on the loop."""
+
+    depth_output: Natural = 0
+    """Layers of tanh between hidden and output."""
+
     backend: Literal["auto", "native", "torch", "loop"] = "auto"
     """What runs the recurrence; auto is the first of them that can."""
 

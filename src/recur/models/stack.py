@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from recur.layers import Connections, Dropout, Init, Recurrent
+from recur.layers import Connections, Depth, Dropout, Init, Recurrent
 from recur.models.options import NetworkOptions, SequenceOptions, StackOptions
 
 State = tuple[tuple[Tensor, ...], ...]
@@ -25,6 +25,7 @@ def stack(o: StackOptions, width: int, direction: str = "forward") -> Recurrent:
             layers=o.dropout_hidden if o.layers > 1 else 0.0, weights=o.dropout_weight, variational=o.variational
         ),
         connections=Connections(residual=o.residual),
+        depth=depth(o),
         init=Init(o.init, o.forget_bias, o.initial),
         bptt=o.bptt,
         backend=o.backend,
@@ -34,7 +35,14 @@ def stack(o: StackOptions, width: int, direction: str = "forward") -> Recurrent:
 def plain_stack(o: SequenceOptions, width: int) -> Recurrent:
     """Layers and nothing else, for numbers."""
     return Recurrent(
-        o.cell, width, o.hidden, layers=o.layers, init=Init(o.init, o.forget_bias), bptt=o.bptt, backend=o.backend
+        o.cell,
+        width,
+        o.hidden,
+        layers=o.layers,
+        depth=depth(o),
+        init=Init(o.init, o.forget_bias),
+        bptt=o.bptt,
+        backend=o.backend,
     )
 
 
@@ -43,6 +51,12 @@ def writing_stack(o: NetworkOptions, layers: int, dropout: float) -> dict[str, A
     return {
         "layers": layers,
         "dropout": Dropout(layers=dropout if layers > 1 else 0.0, variational=False),
+        "depth": depth(o),
         "init": Init(o.init, o.forget_bias),
         "backend": o.backend,
     }
+
+
+def depth(o: NetworkOptions) -> Depth:
+    """The three deepenings of section 10.5."""
+    return Depth(o.depth_input, o.depth_transition, o.depth_output)

@@ -66,7 +66,8 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
                 f"--quantiles 0.9; got {q}"
             )
         if self.lags:
-            for name in ("cell", "init", "forget_bias", "backend", "bptt"):
+            deep = ("depth_input", "depth_transition", "depth_output")
+            for name in ("cell", "init", "forget_bias", "backend", "bptt", *deep):
                 if getattr(self, name) != type(self).default(name):
                     raise OptionError(f"--{name.replace('_', '-')} is for a state; --lags {self.lags} has none")
 

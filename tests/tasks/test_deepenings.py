@@ -1,0 +1,92 @@
+"""Deeper input, transition and output (Deep Learning, section 10.5) in every task that has a recurrent network: they
+train, go on exactly where they stopped, and give step by step what they give at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import recur
+from recur.cells import DeepTransition
+from recur.errors import OptionError
+from recur.layers import Recurrent
+from recur.tasks import make_options, options_class, task_names
+from recur.train import Trainer
+from tests.support import close
+from tests.training import begin, reopen, stop_after
+
+DEEP: dict[str, Any] = {"depth_input": 2, "depth_transition": 1, "depth_output": 1}
+SMALL: dict[str, Any] = {"hidden": 6, "batch": 8, "threads": 1, "measure": 0.5, "steps": 8}
+TASKS = [name for name in task_names() if "depth_input" in options_class(name).names()]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    here = tmp_path_factory.mktemp("files")
+    pairs = "".join(f"{'ab'[k % 2]}\t{'xyz'[k % 3]}{'uv'[k % 2]}w\n" for k in range(60))
+    for task in ("classify", "conditional", "seq2seq"):
+        (here / task).write_text(pairs)
+    (here / "tag").write_text("".join(f"the\tDT\n{'wvu'[k % 3]}\tNN\n\n" for k in range(60)))
+    (here / "language").write_text("the network reads a word and the word is kept\n" * 40)
+    (here / "forecast").write_text("t,y\n" + "".join(f"{t},{t % 4 + 0.1 * t}\n" for t in range(60)))
+    return here
+
+
+def make(path: Path, files: Path, task: str, **more: Any) -> Trainer:
+    own = {"adding": {"length": 6}, "copy": {"length": 3}, "forecast": {"horizon": 2, "season": 4}}.get(task, {})
+    texts = {"texts": str(files / task)} if "texts" in options_class(task).names() else {}
+    return begin(path, task, **{**SMALL, **DEEP, **own, **texts, **more})
+
+
+def test_every_task_with_a_recurrent_network_has_them() -> None:
+    assert [task for task in task_names() if "cell" in options_class(task).names()] == TASKS
+    assert {"language", "tag", "classify", "conditional", "seq2seq", "forecast", "adding", "copy"} <= set(TASKS)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_deep_run_goes_on_exactly(task: str, files: Path, tmp_path: Path) -> None:
+    straight = make(tmp_path / "a", files, task)
+    nets = [module for module in straight.model.modules() if isinstance(module, Recurrent)]
+    for net in nets:
+        assert isinstance(net.cell, DeepTransition)
+        assert (len(net.input_mlp or ()), len(net.output_mlp or ())) == (4, 2), "a product and a tanh each"
+    straight.train()
+    stop_after(make(tmp_path / "b", files, task), 3)
+    torch.manual_seed(99)
+    resumed = reopen(tmp_path / "b")
+    resumed.train()
+    assert resumed.step == 8
+    for a, b in zip(straight.model.state_dict().values(), resumed.model.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+    assert recur.load(tmp_path / "b").evaluate()
+
+
+def test_a_deep_language_model_writes_step_by_step_what_it_reads_at_once(files: Path, tmp_path: Path) -> None:
+    make(tmp_path / "run", files, "language").train()
+    language = recur.load(tmp_path / "run", task="language")
+    ids = torch.randint(4, len(language.vocab), (2, 7))
+    state, found = None, []
+    for k in range(7):
+        logits, state = language.model.step(ids[:, k], state)
+        found.append(logits)
+    with torch.no_grad():
+        close(torch.stack(found, 1), language.model(ids).logits)
+    assert len(language.generate("the ", length=20, seed=1)[0]) > 0
+
+
+def test_a_deep_forward_classifier_streams_what_it_classifies(files: Path, tmp_path: Path) -> None:
+    make(tmp_path / "run", files, "classify", direction="forward", token="char").train()
+    model = recur.load(tmp_path / "run", task="classify")
+    *_, last = model.stream("xuw")
+    (whole,) = model.predict(["xuw"])
+    assert last == pytest.approx(whole["probabilities"], abs=1e-6)
+
+
+def test_what_has_no_recurrence_to_deepen_says_so() -> None:
+    with pytest.raises(OptionError, match="--depth-transition is for a state; --lags 3 has none"):
+        make_options("forecast", {"lags": 3, "depth_transition": 1})
+    with pytest.raises(OptionError, match="--depth-input belongs to adding, .*; the task here is tree"):
+        make_options("tree", {"depth_input": 1})
