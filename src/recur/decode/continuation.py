@@ -11,6 +11,7 @@ from recur.decode.sampling import NEVER_WRITTEN, read
 from recur.decode.search import search
 from recur.errors import OptionError
 from recur.models import LanguageModel, State
+from recur.models.stack import each_part
 from recur.text import PAD
 
 END = PAD
@@ -63,6 +64,5 @@ class Continuation:
         return logits.double().log_softmax(-1), Carried(logits, state, written + 1)
 
     def pick(self, carried: Carried, index: Tensor) -> Carried:
-        make = self.model.recurrent.cell.state
-        state = tuple(make([part[index] for part in layer]) for layer in carried.state)
+        state = each_part(carried.state, lambda part: part[index])
         return Carried(carried.logits[index], state, carried.written)

@@ -27,6 +27,7 @@ from recur.layers import Attention, Conditioned, drop_steps
 from recur.models.embedding import TokenEmbedding
 from recur.models.options import DecoderOptions
 from recur.models.stack import writing_stack
+from recur.models.time import beside
 from recur.text import BOS, EOS, PAD
 
 COUNT_SIZE = 16
@@ -67,7 +68,8 @@ class Decoder(nn.Module):
         self.K = K
         self.embedding = TokenEmbedding(K, o.embedding, o.embedding_init)
         self.count = nn.Embedding(o.longest + 1, COUNT_SIZE) if o.stop == "length" else None
-        width = o.embedding + (COUNT_SIZE if self.count is not None else 0)
+        self.clock = o.clock
+        width = o.embedding + (COUNT_SIZE if self.count is not None else 0) + (self.clock is not None)
         context_size = memory_size if o.condition == "aligned" else context_size
         layers = writing_stack(o, o.layers, o.dropout_hidden)
         self.network = Conditioned(o.cell, width, o.hidden, context_size, o.condition, **layers)
@@ -115,7 +117,7 @@ class Decoder(nn.Module):
         for t in range(before.shape[1]):
             read = torch.where(forced[:, t], before[:, t], own) if t else own
             share = given[:, t : t + 1] if given.dim() == 3 else given
-            x = self.inputs(read[:, None], None if left is None else left[:, t : t + 1])
+            x = self.inputs(read[:, None], None if left is None else left[:, t : t + 1], first=t)
             h, state, trace = self.network(x, share, state)
             logits, stop = self.outputs(h, context)
             symbols.append(logits)
@@ -166,12 +168,17 @@ class Decoder(nn.Module):
         assert context.memory is not None
         return context.memory
 
-    def inputs(self, tokens: Tensor, left: Tensor | None) -> Tensor:
+    def inputs(self, tokens: Tensor, left: Tensor | None, first: int = 0) -> Tensor:
+        """Of tokens (B, T) that are read from step `first` on, or (B,) that are read there."""
         o = self.options
         x: Tensor = self.embedding(tokens if o.feedback else torch.full_like(tokens, BOS))
         if self.count is not None:
             x = torch.cat([x, self.count(left)], dim=-1)
-        return drop_steps(x, o.dropout_input, training=self.training, variational=False)
+        x = drop_steps(x, o.dropout_input, training=self.training, variational=False)
+        if self.clock is None:
+            return x
+        steps = first + torch.arange(tokens.shape[1] if tokens.dim() > 1 else 1, device=x.device)
+        return beside(x, steps.expand(tokens.shape), self.clock)
 
     def outputs(self, h: Tensor, context: Context, keys: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Logits (B, T, K) and of stopping (B, T), of hidden states (B, T, H)."""

@@ -20,7 +20,8 @@ from torch.nn.functional import cross_entropy, linear
 from recur.layers import drop_steps
 from recur.models.embedding import TokenEmbedding
 from recur.models.options import LanguageModelOptions
-from recur.models.stack import State, stack
+from recur.models.stack import State, each_part, stack
+from recur.models.time import beside, positions, split_state
 from recur.scan import Trace
 
 
@@ -50,7 +51,8 @@ class LanguageModel(nn.Module):
             drop_tokens=o.dropout_embedding,
             variational=o.variational,
         )
-        self.recurrent = stack(o, self.embedding.width)
+        self.clock = o.clock
+        self.recurrent = stack(o, self.embedding.width + (self.clock is not None))
         # Tied to an embedding of another width, the output goes through a matrix of its own first.
         self.narrow = nn.Linear(o.hidden, o.embedding, bias=False) if o.tied and o.embedding != o.hidden else None
         self.output = None if o.tied else nn.Parameter(torch.empty(K, o.hidden))
@@ -63,10 +65,25 @@ class LanguageModel(nn.Module):
                 nn.init.uniform_(p, -o.init_range, o.init_range)
 
     def forward(
-        self, ids: Tensor, state: State | None = None, *, reset: Tensor | None = None, trace: bool = False
+        self,
+        ids: Tensor,
+        state: State | None = None,
+        *,
+        start: Tensor | None = None,
+        reset: Tensor | None = None,
+        trace: bool = False,
     ) -> Predicted:
+        """`start` (B,): where in their texts the rows begin, for a network that reads t; if not given, where the state
+        left off, and 0 without one."""
         o = self.options
-        out, state, traces = self.recurrent(self.embedding(ids), state, reset=reset, trace=trace)
+        x = self.embedding(ids)
+        if self.clock is None:
+            out, state, traces = self.recurrent(x, state, reset=reset, trace=trace)
+        else:
+            own, t = split_state(state, ids)
+            steps = positions(t if start is None else start, ids.shape[1], reset)
+            out, own, traces = self.recurrent(beside(x, steps, self.clock), own, reset=reset, trace=trace)
+            state = (*own, (steps[:, -1] + 1,))
         kept = drop_steps(out, o.dropout_output, training=self.training, variational=o.variational)
         penalty: Tensor | float = 0.0
         if self.training and (o.alpha or o.beta):
@@ -78,8 +95,13 @@ class LanguageModel(nn.Module):
     @torch.no_grad()
     def step(self, ids: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """One token of each row, (B,), for use: logits (B, K) of the next, and the state."""
-        out, state = self.recurrent.step(self.embedding.vectors(ids), state)
-        return self._logits(out), state
+        x = self.embedding.vectors(ids)
+        if self.clock is None:
+            out, state = self.recurrent.step(x, state)
+            return self._logits(out), state
+        own, t = split_state(state, ids)
+        out, own = self.recurrent.step(beside(x, t, self.clock), own)
+        return self._logits(out), (*own, (t + 1,))
 
     def _logits(self, outputs: Tensor) -> Tensor:
         top = outputs if self.narrow is None else self.narrow(outputs)
@@ -93,7 +115,7 @@ class LanguageModel(nn.Module):
 
     def detached(self, state: State) -> State:
         """The same state, cut off from how it came about."""
-        return tuple(self.recurrent.cell.state([part.detach() for part in layer]) for layer in state)
+        return each_part(state, Tensor.detach)
 
     @property
     def size(self) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recur.errors import OptionError
-from recur.options import Count, Natural, NonNegative, Options, Share
+from recur.options import Count, Natural, NonNegative, Options, Positive, Share
 
 Direction = Literal["forward", "backward", "both"]
 
@@ -41,8 +41,26 @@ class NetworkOptions(Options):
     depth_output: Natural = 0
     """Layers of tanh between hidden and output."""
 
+    time_input: bool = False
+    """The time t is one more input: −1 … 1 over the length learned from, and beyond it, ever more slowly, more."""
+
+    time_scale: Positive | None = None
+    """The length that is; if not given, that of the longest training sequence, or of the whole training text."""
+
     backend: Literal["auto", "native", "torch", "loop"] = "auto"
     """What runs the recurrence; auto is the first of them that can."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.time_scale is not None and not self.time_input:
+            raise OptionError("--time-scale is for --time-input, which is not given")
+
+    @property
+    def clock(self) -> float | None:
+        """What t is divided by, where it is an input."""
+        if self.time_input and self.time_scale is None:
+            raise OptionError("time_input needs a time_scale: the length of the longest sequence to learn from")
+        return self.time_scale if self.time_input else None
 
 
 @dataclass(frozen=True, kw_only=True)

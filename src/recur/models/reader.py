@@ -18,6 +18,7 @@ from recur.layers import Pooling, Recurred, drop_steps
 from recur.models.embedding import TokenEmbedding
 from recur.models.options import ClassifierOptions, ReaderOptions
 from recur.models.stack import State, stack
+from recur.models.time import beside, split_state, whole
 
 
 class Reader(nn.Module):
@@ -36,14 +37,18 @@ class Reader(nn.Module):
             drop_tokens=o.dropout_embedding,
             variational=o.variational,
         )
-        self.recurrent = stack(o, self.embedding.width, o.direction)
+        self.clock = o.clock
+        self.recurrent = stack(o, self.embedding.width + (self.clock is not None), o.direction)
         self.output = nn.Linear(self.recurrent.output_size, classes)
         self.backend = ""
         """Which backend ran last."""
         self.register_buffer("class_weights", class_weights, persistent=False)
 
     def read(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        found: Recurred = self.recurrent(self.embedding(ids), lengths=lengths)
+        x = self.embedding(ids)
+        if self.clock is not None:
+            x = beside(x, whole(ids), self.clock)
+        found: Recurred = self.recurrent(x, lengths=lengths)
         self.backend = found.trace[0].backend
         return found.outputs
 
@@ -52,7 +57,12 @@ class Reader(nn.Module):
         return cross_entropy(logits, classes, self.class_weights)
 
     def read_step(self, ids: Tensor, state: State | None) -> tuple[Tensor, State]:
-        return self.recurrent.step(self.embedding.vectors(ids), state)
+        x = self.embedding.vectors(ids)
+        if self.clock is None:
+            return self.recurrent.step(x, state)
+        own, t = split_state(state, ids)
+        h, own = self.recurrent.step(beside(x, t, self.clock), own)
+        return h, (*own, (t + 1,))
 
 
 Carried = tuple[State, "tuple[Tensor, ...]"]

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from recur.layers import Recurred
 from recur.models.options import SequenceOptions
 from recur.models.stack import plain_stack
+from recur.models.time import beside, whole
 
 
 class Regressor(nn.Module):
@@ -14,12 +15,15 @@ class Regressor(nn.Module):
 
     def __init__(self, D: int, options: SequenceOptions) -> None:
         super().__init__()
-        self.recurrent = plain_stack(options, D)
+        self.clock = options.clock
+        self.recurrent = plain_stack(options, D + (self.clock is not None))
         self.output = nn.Linear(options.hidden, 1)
         self.backend = ""
         """Which backend ran last."""
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.clock is not None:
+            x = beside(x, whole(x), self.clock)
         found: Recurred = self.recurrent(x)
         self.backend = found.trace[0].backend
         predicted: Tensor = self.output(found.outputs[:, -1]).squeeze(-1)

@@ -17,6 +17,7 @@ from recur.models.decoder import Context, Decoder, Scores
 from recur.models.embedding import TokenEmbedding
 from recur.models.options import EncoderDecoderOptions
 from recur.models.stack import writing_stack
+from recur.models.time import beside, whole
 from recur.models.writer import DecoderWriter
 
 
@@ -28,13 +29,18 @@ class Seq2Seq(nn.Module):
         o = self.options = options
         self.embedding = TokenEmbedding(K_in, o.embedding, o.embedding_init, drop=o.dropout_input)
         layers = writing_stack(o, o.encoder_layers, o.dropout_hidden)
-        self.encoder = Recurrent(o.cell, o.embedding, o.hidden, direction=o.direction, **layers)
+        self.clock = o.clock
+        read = o.embedding + (self.clock is not None)
+        self.encoder = Recurrent(o.cell, read, o.hidden, direction=o.direction, **layers)
         width = self.encoder.output_size
         self.decoder = Decoder(K_out, width, width, o, o.attention)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Context:
         """The context of sources (B, S), of which lengths (B,), on the CPU, count."""
-        memory, state, _ = self.encoder(self.embedding(source), lengths=lengths)
+        x = self.embedding(source)
+        if self.clock is not None:
+            x = beside(x, whole(source), self.clock)
+        memory, state, _ = self.encoder(x, lengths=lengths)
         last = state[-2:] if self.options.direction == "both" else state[-1:]
         return Context(torch.cat([part[0] for part in last], dim=-1), memory, lengths.to(source.device))
 

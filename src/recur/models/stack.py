@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -11,6 +12,15 @@ from recur.models.options import NetworkOptions, SequenceOptions, StackOptions
 
 State = tuple[tuple[Tensor, ...], ...]
 """A network's state: for each layer, and each direction of it, the states of its cell."""
+
+
+def each_part(state: State, change: Callable[[Tensor], Tensor]) -> State:
+    """The same state with every tensor of it changed: picked, repeated, detached."""
+    made = []
+    for layer in state:
+        parts = [change(part) for part in layer]
+        made.append(layer._make(parts) if hasattr(layer, "_make") else tuple(parts))
+    return tuple(made)
 
 
 def stack(o: StackOptions, width: int, direction: str = "forward") -> Recurrent:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from recur.models.decoder import Context, Decoder
-from recur.models.stack import State
+from recur.models.stack import State, each_part
 from recur.text import EOS
 
 
@@ -62,7 +62,7 @@ class DecoderWriter:
         given = d.context_input(self.context)
         if given.dim() == 3:  # behind the longest source there is nothing, and nothing is written either
             given = given[:, min(carried.step, given.shape[1] - 1)]
-        x = d.inputs(tokens, None if d.count is None else carried.left)
+        x = d.inputs(tokens, None if d.count is None else carried.left, carried.step)
         h, state = d.network.step(x, given.repeat_interleave(k, 0), carried.state)
         symbols, stop = d.outputs(h.view(self.rows, k, -1), self.context, self.keys)
         logp = symbols.view(len(tokens), -1).log_softmax(-1)
@@ -82,6 +82,5 @@ class DecoderWriter:
         """The hypotheses of these numbers (B · k,), in this order."""
         state = carried.state
         if state is not None:
-            make = self.decoder.network.recurrent.cell.state
-            state = tuple(make([part[index] for part in layer]) for layer in state)
+            state = each_part(state, lambda part: part[index])
         return Carried(state, carried.step, None if carried.left is None else carried.left[index])

@@ -26,13 +26,15 @@ BLOCKS = 20
 
 def stationarity(subject: Subject) -> Measurement:
     x, y = subject.rows(1, len(subject.inputs))
+    reads_time = subject.options is not None and subject.options.time_input
     with torch.no_grad():
-        logits = subject.model(x).logits[0].double()
-    return time_as_input(logits.cpu(), y[0].cpu())
+        start = torch.tensor([subject.start], device=x.device) if reads_time else None
+        logits = (subject.model(x, start=start) if reads_time else subject.model(x)).logits[0].double()
+    return time_as_input(logits.cpu(), y[0].cpu(), reads_time)
 
 
-def time_as_input(logits: Tensor, y: Tensor) -> Measurement:
-    """The gain of t for logits (T, K) of a text y (T,)."""
+def time_as_input(logits: Tensor, y: Tensor, reads_time: bool = False) -> Measurement:
+    """The gain of t for logits (T, K) of a text y (T,), of a network that reads t already or not."""
     T = len(logits)
     t = torch.linspace(-1, 1, T, dtype=torch.float64)
     block = torch.arange(T) * BLOCKS // T
@@ -48,7 +50,9 @@ def time_as_input(logits: Tensor, y: Tensor) -> Measurement:
     fall = f"{losses['without']:.3f} → {losses['with']:.3f}"
     detail = f"t as an input gains {gain:.3f} nats a token on held-out blocks ({fall})"
     if gain > GAIN:
-        advice = "t as an input, or sequences cut where the text changes, with a reset"
+        advice = "sequences cut where the text changes, with a reset"
+        if not reads_time:
+            advice = f"t as an input (recur train --time-input), or {advice}"
         finding = Finding("stationarity", Level.WARNING, gain, GAIN, f"the error depends on t: {detail}", advice)
     else:
         finding = Finding("stationarity", Level.OK, gain, GAIN, f"the error does not depend on t: {detail}")

@@ -23,7 +23,7 @@ from recur.layers import Recurrent
 from recur.models import LanguageModel
 from recur.probes.layer import Layer, layers_of
 from recur.tasks.contract import Predictor
-from recur.tasks.language.data import corpora, first_input
+from recur.tasks.language.data import corpora, first_input, place_of
 from recur.tasks.language.predictor import Language
 from recur.text import Corpus, Vocab
 
@@ -53,6 +53,8 @@ class Subject:
     language: Language | None = None
     """The trained language model, where it is one."""
     loss: Loss | None = None
+    start: int = 0
+    """Which token of a longer text the first one is, for a network that reads the time."""
     seed: int = 0
     """For probes that draw random numbers; they leave torch's own generator alone."""
 
@@ -167,7 +169,10 @@ def _of_language(language: Language, text: Text | None, tokens: int) -> Subject:
     if len(ids) < FEWEST:
         raise TextError(f"the text is too short: {len(ids)} tokens, and X-ray needs at least {FEWEST}")
     network = language.model
-    return Subject(network, network.recurrent, ids.to(network.bias.device), language)
+    start = 0
+    if language.options.time_input and isinstance(text, Corpus):
+        start = place_of(text, len(language.vocab.encode_corpus(text)))
+    return Subject(network, network.recurrent, ids.to(network.bias.device), language, start=start)
 
 
 def _of_module(model: nn.Module, x: object, loss: Loss | None) -> Subject:

@@ -3,11 +3,12 @@ forecasts are, naive.py has the baselines, rolling.py compares them. Nothing her
 
 from recur.series.naive import linear_autoregression, naive, seasonal_naive
 from recur.series.rolling import Rolling, baselines, mean_scores, roll
-from recur.series.scale import Scale, known_ahead
+from recur.series.scale import Clock, Scale, known_ahead
 from recur.series.scores import coverage, mase_scale, pinball, smape
 from recur.series.table import SeriesTable, parse_table, read_table
 
 __all__ = [
+    "Clock",
     "Rolling",
     "Scale",
     "SeriesTable",

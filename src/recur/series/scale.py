@@ -6,6 +6,7 @@ Nothing that is forecast is known before its time: means and deviations are thos
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,14 +43,34 @@ class Scale:
         return np.exp(values) if self.log else values
 
 
-def known_ahead(table: SeriesTable, n: int, season: int, more: int = 0) -> Floats:
-    """(T + more, C): covariates scaled by their first n rows, and the season's phase; zeros beyond the last row."""
+class Clock(NamedTuple):
+    """The time as what is known ahead: −1 … 1 over the steps that were learned from, beyond them ever more slowly more.
+
+    t = steps behind the origin, u = t / scale up to 1 and 1 + ln(t / scale) beyond; 2 u − 1 is what is known
+    """
+
+    origin: int
+    """The step of the first row that was learned from; files with dates agree on where a step lies."""
+    scale: float
+
+    def read(self, start: int, length: int) -> Floats:
+        """(length,): from step `start` on."""
+        u = (start - self.origin + np.arange(length)) / self.scale
+        return 2 * np.where(u <= 1, u, 1 + np.log(np.maximum(u, 1))) - 1
+
+
+def known_ahead(table: SeriesTable, n: int, season: int, more: int = 0, clock: Clock | None = None) -> Floats:
+    """(T + more, C): covariates scaled by their first n rows, the season's phase, and the time, if there is a clock;
+    zeros for covariates beyond the last row."""
     known = table.known
     spread = known[:n].std(0)
     known = (known - known[:n].mean(0)) / np.where(spread > 0, spread, 1.0)
     length = len(table) + more
     known = np.concatenate([known, np.zeros((max(length - len(known), 0), known.shape[1]))])[:length]
-    if season == 1:
-        return known
-    angle = 2 * np.pi * (table.start % season + np.arange(length)) / season
-    return np.column_stack([known, np.sin(angle), np.cos(angle)])
+    columns = [known]
+    if season > 1:
+        angle = 2 * np.pi * (table.start % season + np.arange(length)) / season
+        columns += [np.sin(angle), np.cos(angle)]
+    if clock is not None:
+        columns.append(clock.read(table.start, length))
+    return np.column_stack(columns)

@@ -52,6 +52,11 @@ def pair_size(pair: EncodedPair) -> int:
     return len(pair[0]) + len(pair[1])
 
 
+def longer_half(pair: EncodedPair) -> int:
+    """Steps of the longer half; what is written has its end beside its symbols."""
+    return max(len(pair[0]), len(pair[1]) + 1)
+
+
 def encode_pairs(
     pairs: Sequence[Pair], source: Vocab, target: Vocab, *, longest: int | None, equal: bool
 ) -> list[EncodedPair]:

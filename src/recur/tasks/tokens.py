@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Literal
+from typing import Literal, TypeVar
 
+from recur.models.options import NetworkOptions
 from recur.text import Tokenizer, Vocab, Words
 
 LOOK = 2000
@@ -14,6 +15,16 @@ LOOK = 2000
 
 SENTENCE = 3.0
 """Words, on average, from which on lines are sentences: then words are tokens, else characters."""
+
+
+OptionsT = TypeVar("OptionsT", bound=NetworkOptions)
+
+
+def with_time_scale(options: OptionsT, lengths: Callable[[], Iterable[int]]) -> OptionsT:
+    """Options whose time is divided by the longest of these lengths, where t is an input and nothing else is said."""
+    if not options.time_input or options.time_scale is not None:
+        return options
+    return options.changed(time_scale=float(max(lengths(), default=1)))
 
 
 def choose_token(texts: Iterable[str]) -> Literal["char", "word"]:

@@ -30,6 +30,8 @@ class Batch(NamedTuple):
     """(B, T): x one token later."""
     fresh: Mask
     """(B,), bool: the lane does not continue the batch before."""
+    at: Ids
+    """(B,): where in the text each row begins."""
 
 
 @dataclass(frozen=True)
@@ -105,4 +107,4 @@ class Stream:
 
     def _cut(self, starts: Ids, steps: int, fresh: bool) -> Batch:
         rows = np.stack([self.ids[start : start + steps + 1] for start in starts]).astype(np.int64)
-        return Batch(rows[:, :-1], rows[:, 1:], np.full(self.batch, fresh))
+        return Batch(rows[:, :-1], rows[:, 1:], np.full(self.batch, fresh), starts.astype(np.int64))

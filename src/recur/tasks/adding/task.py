@@ -18,6 +18,7 @@ from recur.run import Vocabs
 from recur.tasks.adding.options import AddingOptions
 from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation
 from recur.tasks.synthetic import VALID, Generated, SyntheticTask
+from recur.tasks.tokens import with_time_scale
 from recur.typedefs import Metrics
 
 SOLVED = 0.01
@@ -32,6 +33,10 @@ class AddingTask(SyntheticTask[AddingOptions, Sums, Regressor]):
     name = "adding"
     curve = "valid_mse"
     likelihood = False
+
+    @classmethod
+    def settle(cls, options: AddingOptions) -> AddingOptions:
+        return super().settle(with_time_scale(options, lambda: [options.length]))
 
     def draw(self, random: np.random.Generator, rows: int) -> Sums:
         T, half = self.length, self.length // 2

@@ -27,7 +27,7 @@ from recur.tasks.classes import (
 from recur.tasks.classify.options import ClassifyOptions
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
 from recur.tasks.examples import Shuffled, in_order, padded, split
-from recur.tasks.tokens import choose_token
+from recur.tasks.tokens import choose_token, with_time_scale
 from recur.text import LabelledText, Vocab, fit_lines, read_labelled
 from recur.text.tokens import Ids
 
@@ -72,7 +72,8 @@ class ClassifyTask(Task[ClassifyOptions, TextData, Classifier, TextBatch]):
         if options.token is None:
             texts = (example.text for example in read_labelled(options.texts))
             options = options.changed(token=choose_token(texts))
-        return super().settle(options.for_token(str(options.token)))
+        options = options.for_token(str(options.token))
+        return super().settle(with_time_scale(options, lambda: [text.size for text in cls(options).read().train]))
 
     def read(self, vocabs: Vocabs | None = None) -> TextData:
         train, valid, _ = split(self.options, read_labelled)

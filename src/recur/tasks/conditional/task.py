@@ -12,8 +12,8 @@ from recur.tasks.conditional.options import ConditionalOptions
 from recur.tasks.contract import Baseline, Validation
 from recur.tasks.examples import split
 from recur.tasks.language.baseline import best_ngram
-from recur.tasks.pairs import PairBatch, PairData
-from recur.tasks.tokens import choose_token, spaced, spaced_vocab
+from recur.tasks.pairs import PairBatch, PairData, longer_half
+from recur.tasks.tokens import choose_token, spaced, spaced_vocab, with_time_scale
 from recur.tasks.writing import WritingTask, some_of
 from recur.text import SPECIALS, fit_lines, read_pairs
 
@@ -27,7 +27,8 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
     def settle(cls, options: ConditionalOptions) -> ConditionalOptions:
         if options.token is None:
             options = options.changed(token=choose_token(pair.target for pair in read_pairs(options.texts)))
-        return super().settle(options.for_token(str(options.token)))
+        options = options.for_token(str(options.token))
+        return super().settle(with_time_scale(options, lambda: map(longer_half, cls(options).read().train)))
 
     def read(self, vocabs: Vocabs | None = None) -> PairData:
         train, valid, _ = split(self.options, read_pairs)

@@ -23,6 +23,7 @@ from recur.run import Vocabs
 from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation
 from recur.tasks.copy.options import CopyOptions
 from recur.tasks.synthetic import VALID, Generated, SyntheticTask
+from recur.tasks.tokens import with_time_scale
 from recur.typedefs import Metrics
 
 SYMBOLS, MESSAGE = 8, 10
@@ -47,7 +48,7 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger]):
     def settle(cls, options: CopyOptions) -> CopyOptions:
         if options.forget_bias is None and make_cell(options.cell).forget_gate is not None:
             options = options.changed(forget_bias=OPEN)
-        return super().settle(options)
+        return super().settle(with_time_scale(options, lambda: [options.length + 2 * MESSAGE]))
 
     def draw(self, random: np.random.Generator, rows: int) -> Messages:
         T = self.length

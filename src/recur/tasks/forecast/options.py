@@ -48,6 +48,9 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
     transform: Literal["none", "log"] = "none"
     """Work on the values, or on their logarithms."""
 
+    time_origin: int | None = None
+    """With --time-input: the step at which t is 0; if not given, that of the first row, by its date if it has one."""
+
     # Defaults of its own ---------------------------------------------------------------------------------
 
     hidden: Count = 64
@@ -59,6 +62,8 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.time_origin is not None and not self.time_input:
+            raise OptionError("--time-origin is for --time-input, which is not given")
         q = self.quantiles
         if not q or 0.5 not in q or list(q) != sorted(set(q)) or not 0 < q[0] <= q[-1] < 1:
             raise OptionError(

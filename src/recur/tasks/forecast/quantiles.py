@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from recur.models import Forecaster
-from recur.series import Scale, SeriesTable, known_ahead
+from recur.models.stack import each_part
+from recur.series import Clock, Scale, SeriesTable, known_ahead
 from recur.series.table import Floats
 
 PATHS = 200
@@ -24,6 +25,8 @@ class Settings(NamedTuple):
     strategy: str
     transform: str
     seed: int
+    clock: Clock | None
+    """The time, where it is an input."""
 
 
 @torch.no_grad()
@@ -32,7 +35,7 @@ def forecasts(model: Forecaster, table: SeriesTable, ends: Sequence[int], n: int
     n rows."""
     device, last = model.output.bias.device, max(ends)
     scale = Scale.of(table, n, settings.transform)
-    known = torch.tensor(known_ahead(table, n, settings.season, settings.horizon)).float().to(device)
+    known = torch.tensor(known_ahead(table, n, settings.season, settings.horizon, settings.clock)).float().to(device)
     values = torch.tensor(scale.forward(table.values[:last])).float().t().contiguous().to(device)
     if settings.strategy == "direct":
         # A network reads forward only, so that one pass has the forecasts of every origin.
@@ -51,9 +54,7 @@ def _iterated(model: Forecaster, values: Tensor, known: Tensor, settings: Settin
     found, state = model.carry(values, known[: end + 1].expand(series, -1, -1))
     paths = values.repeat_interleave(PATHS, 0)
     if state is not None:
-        assert model.recurrent is not None
-        make = model.recurrent.cell.state
-        state = tuple(make([part.repeat_interleave(PATHS, 0) for part in layer]) for layer in state)
+        state = each_part(state, lambda part: part.repeat_interleave(PATHS, 0))
     quantiles = found[:, -1, 0].repeat_interleave(PATHS, 0)
     steps = []
     for j in range(1, settings.horizon + 1):

@@ -12,13 +12,14 @@ from torch import Tensor
 from recur.errors import OptionError, TextError
 from recur.models import Forecaster
 from recur.run import Vocabs
-from recur.series import Rolling, Scale, SeriesTable, baselines, known_ahead, mean_scores, read_table, roll
+from recur.series import Clock, Rolling, Scale, SeriesTable, baselines, known_ahead, mean_scores, read_table, roll
 from recur.tasks.classes import names_vocab
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
 from recur.tasks.examples import Shuffled
 from recur.tasks.forecast.options import ForecastOptions
 from recur.tasks.forecast.quantiles import Settings, forecasts
 from recur.tasks.forecast.season import guess_season
+from recur.tasks.tokens import with_time_scale
 
 MOST_ORIGINS = 200
 """Held out of a long series, unless a horizon needs more."""
@@ -60,7 +61,10 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, CropBatch]):
         super().__init__(options)
         self.season, self.horizon = options.season or 1, options.horizon or options.season or 1
         self.holdout = options.holdout or 2 * self.horizon  # settled options say how much
-        self.settings = Settings(self.horizon, self.season, options.strategy, options.transform, options.seed)
+        self.clock = None if options.clock is None else Clock(options.time_origin or 0, options.clock)
+        self.settings = Settings(
+            self.horizon, self.season, options.strategy, options.transform, options.seed, self.clock
+        )
 
     @classmethod
     def settle(cls, options: ForecastOptions) -> ForecastOptions:
@@ -70,6 +74,9 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, CropBatch]):
         horizon = options.horizon or season
         # A forecast from two or three origins would be judged by chance.
         holdout = options.holdout or max(2 * horizon, min(shortest // 10, MOST_ORIGINS))
+        if options.time_input and options.time_origin is None:
+            options = options.changed(time_origin=min(table.start for table in tables))
+        options = with_time_scale(options, lambda: [_last_step(options, table) - 2 * holdout for table in tables])
         return super().settle(options.changed(season=season, horizon=horizon, holdout=holdout))
 
     @property
@@ -109,7 +116,7 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, CropBatch]):
     def crops(self, table: SeriesTable, n: int) -> list[Crop]:
         """All windows of the first n values, each with the values that follow it."""
         values = torch.tensor(Scale.of(table, n, self.options.transform).forward(table.values)[:n]).float()
-        known = torch.tensor(known_ahead(table, n, self.season)).float()
+        known = torch.tensor(known_ahead(table, n, self.season, clock=self.clock)).float()
         W = min(max(self.options.window, self.options.lags, self.season), n - self.steps)
         parts = [slice(begin, begin + W + self.steps) for begin in range(n - W - self.steps + 1)]
         return [Crop(series[part], known[part]) for series in values.T for part in parts]
@@ -137,7 +144,7 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, CropBatch]):
         return Baseline(best, values[best])
 
     def new_model(self, vocabs: Vocabs) -> Forecaster:
-        known = len(self.options.covariates) + 2 * (self.season > 1)
+        known = len(self.options.covariates) + 2 * (self.season > 1) + (self.clock is not None)
         return Forecaster(known, self.steps, self.options.quantiles, self.season, self.options)
 
     def batches(self, data: SeriesData) -> Shuffled[Crop, CropBatch]:
@@ -170,6 +177,11 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, CropBatch]):
         n = len(table) - self.holdout
         found = forecasts(model, table, range(n, len(table)), learned, self.settings)
         return roll(table, n, self.horizon, self.season, self.options.quantiles, lambda end: found[end - n])
+
+
+def _last_step(options: ForecastOptions, table: SeriesTable) -> int:
+    """Where a table ends, in steps behind where t is 0."""
+    return max(table.start - (options.time_origin or 0) + len(table), 1)
 
 
 def _table(options: ForecastOptions, name: str) -> SeriesTable:

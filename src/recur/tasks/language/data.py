@@ -64,6 +64,11 @@ def first_input(vocab: Vocab) -> int:
     return EOS if vocab.tokenizer.lines else vocab.ids.get("\n", BOS)
 
 
+def place_of(text: Corpus, tokens: int) -> int:
+    """Which token of the whole text a part of so many begins with, if tokens before it are as long as those in it."""
+    return round(text.begin * tokens / text.characters) if text.begin else 0
+
+
 def make_stream(options: LanguageOptions, batch: int, data: LanguageData) -> Stream:
     """Batches of the training text; a text too short for them gets fewer lanes and a shorter window, unless strict."""
     tokens, window = len(data.train), options.window

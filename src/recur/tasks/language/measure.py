@@ -17,10 +17,16 @@ WINDOW = 512
 
 @torch.no_grad()
 def mean_loss(
-    model: LanguageModel, ids: Ids, first: int, lanes: int = 1, progress: Callable[[int], object] | None = None
+    model: LanguageModel,
+    ids: Ids,
+    first: int,
+    lanes: int = 1,
+    progress: Callable[[int], object] | None = None,
+    at: int = 0,
 ) -> float:
     """Mean negative log-probability of all ids. With more than one lane the text is cut into as many pieces, each
-    entered without its past: faster, and a little pessimistic."""
+    entered without its past: faster, and a little pessimistic. `at` is where in a longer text they begin, for models
+    that read the time."""
     was_training = model.training
     model.eval()
     device = model.bias.device
@@ -34,11 +40,12 @@ def mean_loss(
         x = torch.from_numpy(before[begin : begin + rows * length].reshape(rows, length))
         y = torch.from_numpy(after[begin : begin + rows * length].reshape(rows, length))
         state = None
+        starts = at + begin + length * torch.arange(rows, device=device)
         losses = []
-        for at in range(0, length, WINDOW):
-            predicted = model(x[:, at : at + WINDOW].to(device), state)
+        for done in range(0, length, WINDOW):
+            predicted = model(x[:, done : done + WINDOW].to(device), state, start=starts + done)
             state = predicted.state
-            target = y[:, at : at + WINDOW].to(device)
+            target = y[:, done : done + WINDOW].to(device)
             losses.append(model.loss(predicted, target).double() * target.numel())
             if progress is not None:
                 progress(target.numel())
@@ -48,7 +55,9 @@ def mean_loss(
 
 
 @torch.no_grad()
-def free_running_gap(model: LanguageModel, ids: Ids, lead: int = 32, steps: int = 16, rows: int = 32) -> float:
+def free_running_gap(
+    model: LanguageModel, ids: Ids, lead: int = 32, steps: int = 16, rows: int = 32, at: int = 0
+) -> float:
     """How much is lost when the model reads its own likeliest tokens instead of the text's: the mean loss of `steps`
     tokens behind `lead` tokens of the text, without a teacher minus with one. Not a number for a text too short."""
     rows = min(rows, len(ids) - lead - steps)
@@ -57,10 +66,11 @@ def free_running_gap(model: LanguageModel, ids: Ids, lead: int = 32, steps: int 
     was_training = model.training
     model.eval()
     starts = np.linspace(0, len(ids) - lead - steps - 1, rows).astype(np.int64)
-    table = np.stack([np.asarray(ids[at : at + lead + steps + 1], np.int64) for at in starts])
+    table = np.stack([np.asarray(ids[k : k + lead + steps + 1], np.int64) for k in starts])
+    place = torch.from_numpy(at + starts).to(model.bias.device)
     text = torch.from_numpy(table).to(model.bias.device)
-    forced = model(text[:, :-1]).logits[:, lead:]
-    predicted = model(text[:, : lead + 1])
+    forced = model(text[:, :-1], start=place).logits[:, lead:]
+    predicted = model(text[:, : lead + 1], start=place)
     logits, state, own = predicted.logits[:, -1], predicted.state, [predicted.logits[:, -1]]
     for _ in range(steps - 1):
         logits, state = model.step(logits.argmax(-1), state)

@@ -12,7 +12,7 @@ from recur.errors import OptionError, TextError
 from recur.models import LanguageModel, State
 from recur.tasks.contract import Predictor, Task
 from recur.tasks.language.baseline import best_ngram, ngram_row
-from recur.tasks.language.data import LanguageData, corpora, first_input
+from recur.tasks.language.data import LanguageData, corpora, first_input, place_of
 from recur.tasks.language.measure import mean_loss
 from recur.tasks.language.options import LanguageOptions
 from recur.tasks.scores import perplexity
@@ -101,6 +101,7 @@ class Language(Predictor[LanguageModel]):
             ids,
             first_input(self.vocab),
             progress=None if progress is None else lambda n: progress(round(n * share)),
+            at=place_of(text, len(ids)),
         )
         seconds = time.perf_counter() - begun
         bits = loss / math.log(2)

@@ -12,10 +12,11 @@ from recur.models import LanguageModel
 from recur.run import Vocabs
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
 from recur.tasks.language.baseline import best_ngram
-from recur.tasks.language.data import LanguageData, first_input, load_data, make_stream
+from recur.tasks.language.data import LanguageData, first_input, load_data, make_stream, place_of
 from recur.tasks.language.measure import free_running_gap, mean_loss
 from recur.tasks.language.options import LanguageOptions
 from recur.tasks.scores import perplexity
+from recur.tasks.tokens import with_time_scale
 from recur.text import Batch, Corpus, Stream
 
 SMALL = 250_000
@@ -45,7 +46,7 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch]):
         options = options.for_token("word") if wide else options
         if text.characters < SMALL * (1 if options.token == "char" else WORD):  # read many times in a minute
             options = options.with_defaults(dropout_input=0.4 if wide else 0.1, dropout_output=0.5 if wide else 0.3)
-        return super().settle(options)
+        return super().settle(with_time_scale(options, lambda: [len(load_data(options).train)]))
 
     def read(self, vocabs: Vocabs | None = None) -> LanguageData:
         return load_data(self.options, vocabs["vocab"] if vocabs else None)
@@ -69,7 +70,8 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch]):
     ) -> TrainingStep:
         device = model.bias.device
         x, y = (torch.from_numpy(part).to(device, non_blocking=True) for part in (batch.x, batch.y))
-        predicted = model(x, None if batch.fresh.all() else state)
+        at = torch.from_numpy(batch.at).to(device) if self.options.time_input else None
+        predicted = model(x, None if batch.fresh.all() else state, start=at)
         return TrainingStep(
             loss=model.loss(predicted, y),
             predictions=y.numel(),
@@ -84,9 +86,10 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch]):
 
     def validate(self, model: LanguageModel, data: LanguageData) -> Validation:
         lanes = 10 if len(data.valid) > MANY else 1
-        loss = mean_loss(model, data.valid, first_input(data.vocab), lanes)
+        at = place_of(data.valid_text, len(data.valid))
+        loss = mean_loss(model, data.valid, first_input(data.vocab), lanes, at=at)
         metrics = {"valid_loss": loss, "valid_perplexity": perplexity(loss)}
-        if not math.isnan(gap := free_running_gap(model, data.valid)):
+        if not math.isnan(gap := free_running_gap(model, data.valid, at=at)):
             metrics["valid_gap"] = gap
         summary = f"valid perplexity {perplexity(loss):8.3f}"
         if data.vocab.tokenizer.kind == "char":

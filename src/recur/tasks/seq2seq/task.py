@@ -11,10 +11,10 @@ from recur.models import Scores, Seq2Seq
 from recur.run import Vocabs
 from recur.tasks.contract import Baseline, Validation
 from recur.tasks.examples import padded, split
-from recur.tasks.pairs import PairBatch, PairData
+from recur.tasks.pairs import PairBatch, PairData, longer_half
 from recur.tasks.scores import error_rates
 from recur.tasks.seq2seq.options import Seq2SeqOptions, Symbol
-from recur.tasks.tokens import choose_token
+from recur.tasks.tokens import choose_token, with_time_scale
 from recur.tasks.writing import WritingTask, pair_batches, some_of
 from recur.text import Vocab, fit_lines, read_pairs
 from recur.text.recognise import between_spaces
@@ -40,7 +40,8 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
                 target_token=options.target_token or choose_symbol([pair.target for pair in pairs]),
             )
         words = "word" in (options.source_token, options.target_token)
-        return super().settle(options.for_token("word") if words else options)
+        options = options.for_token("word") if words else options
+        return super().settle(with_time_scale(options, lambda: map(longer_half, cls(options).read().train)))
 
     def read(self, vocabs: Vocabs | None = None) -> PairData:
         o = self.options

@@ -22,6 +22,7 @@ from recur.tasks.classes import class_of, class_weights, classes_of, label_vocab
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
 from recur.tasks.examples import Shuffled, in_order, padded, split
 from recur.tasks.tag.options import TagOptions
+from recur.tasks.tokens import with_time_scale
 from recur.text import UNK, Sentence, Vocab, fit_lines, read_tagged
 
 ROWS = 128
@@ -62,6 +63,10 @@ class TagTask(Task[TagOptions, TagData, Tagger, TagBatch]):
     name = "tag"
     curve = "valid_error"
     unit = "words"
+
+    @classmethod
+    def settle(cls, options: TagOptions) -> TagOptions:
+        return super().settle(with_time_scale(options, lambda: [len(s.ids) for s in cls(options).read().train]))
 
     def read(self, vocabs: Vocabs | None = None) -> TagData:
         train, valid, _ = split(self.options, read_tagged)

@@ -1,5 +1,5 @@
-"""Deeper input, transition and output (Deep Learning, section 10.5) in every task that has a recurrent network: they
-train, go on exactly where they stopped, and give step by step what they give at once."""
+"""What every task with a recurrent network has: deeper input, transition and output (Deep Learning, section 10.5), and
+the time as an input. They train, go on exactly where they stopped, and give step by step what they give at once."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 
 import recur
 from recur.cells import DeepTransition
+from recur.decode import likelihood
 from recur.errors import OptionError
 from recur.layers import Recurrent
 from recur.tasks import make_options, options_class, task_names
@@ -19,6 +20,7 @@ from tests.support import close
 from tests.training import begin, reopen, stop_after
 
 DEEP: dict[str, Any] = {"depth_input": 2, "depth_transition": 1, "depth_output": 1}
+MORE: dict[str, dict[str, Any]] = {"deep": DEEP, "time": {"time_input": True}}
 SMALL: dict[str, Any] = {"hidden": 6, "batch": 8, "threads": 1, "measure": 0.5, "steps": 8}
 TASKS = [name for name in task_names() if "depth_input" in options_class(name).names()]
 
@@ -38,23 +40,28 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make(path: Path, files: Path, task: str, **more: Any) -> Trainer:
     own = {"adding": {"length": 6}, "copy": {"length": 3}, "forecast": {"horizon": 2, "season": 4}}.get(task, {})
     texts = {"texts": str(files / task)} if "texts" in options_class(task).names() else {}
-    return begin(path, task, **{**SMALL, **DEEP, **own, **texts, **more})
+    return begin(path, task, **{**SMALL, **own, **texts, **more})
 
 
 def test_every_task_with_a_recurrent_network_has_them() -> None:
-    assert [task for task in task_names() if "cell" in options_class(task).names()] == TASKS
+    for option in ("cell", "time_input"):
+        assert [task for task in task_names() if option in options_class(task).names()] == TASKS
     assert {"language", "tag", "classify", "conditional", "seq2seq", "forecast", "adding", "copy"} <= set(TASKS)
 
 
+@pytest.mark.parametrize("more", MORE)
 @pytest.mark.parametrize("task", TASKS)
-def test_a_deep_run_goes_on_exactly(task: str, files: Path, tmp_path: Path) -> None:
-    straight = make(tmp_path / "a", files, task)
-    nets = [module for module in straight.model.modules() if isinstance(module, Recurrent)]
-    for net in nets:
-        assert isinstance(net.cell, DeepTransition)
-        assert (len(net.input_mlp or ()), len(net.output_mlp or ())) == (4, 2), "a product and a tanh each"
+def test_a_run_goes_on_exactly(task: str, more: str, files: Path, tmp_path: Path) -> None:
+    plain = make(tmp_path / "plain", files, task).model
+    straight = make(tmp_path / "a", files, task, **MORE[more])
+    for net, bare in zip(_nets(straight.model), _nets(plain), strict=True):
+        if more == "deep":
+            assert isinstance(net.cell, DeepTransition)
+            assert (len(net.input_mlp or ()), len(net.output_mlp or ())) == (4, 2), "a product and a tanh each"
+        else:
+            assert net.input_size == bare.input_size + 1
     straight.train()
-    stop_after(make(tmp_path / "b", files, task), 3)
+    stop_after(make(tmp_path / "b", files, task, **MORE[more]), 3)
     torch.manual_seed(99)
     resumed = reopen(tmp_path / "b")
     resumed.train()
@@ -64,8 +71,13 @@ def test_a_deep_run_goes_on_exactly(task: str, files: Path, tmp_path: Path) -> N
     assert recur.load(tmp_path / "b").evaluate()
 
 
-def test_a_deep_language_model_writes_step_by_step_what_it_reads_at_once(files: Path, tmp_path: Path) -> None:
-    make(tmp_path / "run", files, "language").train()
+def _nets(model: torch.nn.Module) -> list[Recurrent]:
+    return [module for module in model.modules() if isinstance(module, Recurrent)]
+
+
+@pytest.mark.parametrize("more", MORE)
+def test_a_language_model_writes_step_by_step_what_it_reads_at_once(more: str, files: Path, tmp_path: Path) -> None:
+    make(tmp_path / "run", files, "language", **MORE[more]).train()
     language = recur.load(tmp_path / "run", task="language")
     ids = torch.randint(4, len(language.vocab), (2, 7))
     state, found = None, []
@@ -74,15 +86,38 @@ def test_a_deep_language_model_writes_step_by_step_what_it_reads_at_once(files: 
         found.append(logits)
     with torch.no_grad():
         close(torch.stack(found, 1), language.model(ids).logits)
+        first = language.model(ids[:, :3])
+        second = language.model(ids[:, 3:], first.state)
+        close(torch.cat([first.logits, second.logits], 1), language.model(ids).logits)
     assert len(language.generate("the ", length=20, seed=1)[0]) > 0
+    assert len(language.generate("the ", length=5, width=3)) == 3
 
 
-def test_a_deep_forward_classifier_streams_what_it_classifies(files: Path, tmp_path: Path) -> None:
-    make(tmp_path / "run", files, "classify", direction="forward", token="char").train()
+@pytest.mark.parametrize("more", MORE)
+def test_a_forward_classifier_streams_what_it_classifies(more: str, files: Path, tmp_path: Path) -> None:
+    make(tmp_path / "run", files, "classify", direction="forward", token="char", **MORE[more]).train()
     model = recur.load(tmp_path / "run", task="classify")
     *_, last = model.stream("xuw")
     (whole,) = model.predict(["xuw"])
     assert last == pytest.approx(whole["probabilities"], abs=1e-6)
+
+
+@pytest.mark.parametrize("more", MORE)
+@pytest.mark.parametrize("stop", ["eos", "length"])
+def test_what_a_decoder_writes_has_the_likelihood_of_training(
+    stop: str, more: str, files: Path, tmp_path: Path
+) -> None:
+    trainer = make(tmp_path / "run", files, "seq2seq", stop=stop, longest=6, **MORE[more])
+    batch = next(iter(trainer.stream.batches()))
+    model = trainer.model.eval()
+    with torch.no_grad():
+        loss = model.decoder.loss(model(*batch), batch.target, batch.lengths)
+        written = likelihood(model.writer(batch.source, batch.source_lengths), batch.target, batch.lengths)
+        close(written.float(), -loss)
+        never = torch.ones(len(batch.target), batch.target.shape[1] + 1, dtype=torch.bool)
+        never[0, -1] = False
+        steps = model(*batch, never).symbols
+        close(steps[1:], model(*batch).symbols[1:])
 
 
 def test_what_has_no_recurrence_to_deepen_says_so() -> None:
