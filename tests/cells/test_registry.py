@@ -133,7 +133,7 @@ def test_options_for_a_cell_that_is_made_come_too_late() -> None:
         ({"states": ()}, "states is empty"),
         ({"extras": {"weight_ih": ("H",)}}, "belongs to the gates"),
         ({"extras": {"p": ("H", "H")}}, "mixes units; add pointwise = False"),
-        ({"extras": {"p": ("K",)}, "pointwise": False}, "made of 'H' and 'D'"),
+        ({"extras": {"p": ("K",)}, "pointwise": False}, "made of 'H', 'D' and whole numbers"),
         ({"extras": {"h0": ("H",)}}, "belongs to the gates or to an initial state"),
         ({"extras": ["p"]}, "must map names to shapes"),
         ({"gates": (1, 2)}, "distinct Python names"),

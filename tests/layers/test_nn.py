@@ -135,13 +135,15 @@ def test_outputs_can_be_viewed_as_torchs_can() -> None:
 
 
 def test_what_is_not_supported_is_refused_by_name() -> None:
-    with pytest.raises(OptionError, match="proj_size=2 is not supported"):
-        rnn.LSTM(D, H, proj_size=2)
+    with pytest.raises(OptionError, match="proj_size must lie in 0"):
+        rnn.LSTM(D, H, proj_size=H)
+    with pytest.raises(OptionError, match="GRU: proj_size is only for LSTM"):
+        rnn.GRU(D, H, proj_size=2)
     lstm = rnn.LSTM(D, H, **DOUBLE)
     x = torch.randn(5, 2, D, **DOUBLE)
-    with pytest.raises(ShapeError, match=r"hx must be 2 of \(1, 2, 3\), got \[\(1, 2, 3\)\]"):
+    with pytest.raises(ShapeError, match=r"hx must be 2 of \[\(1, 2, 3\), \(1, 2, 3\)\], got \[\(1, 2, 3\)\]"):
         lstm(x, torch.zeros(1, 2, H, **DOUBLE))
-    with pytest.raises(ShapeError, match=r"hx must be 2 of \(1, 2, 3\)"):
+    with pytest.raises(ShapeError, match=r"hx must be 2 of \[\(1, 2, 3\)"):
         lstm(x, (torch.zeros(1, 3, H, **DOUBLE), torch.zeros(1, 3, H, **DOUBLE)))
     with pytest.raises(ShapeError, match="input must be a tensor of 2-D or 3-D"):
         lstm(torch.zeros(4, **DOUBLE))

@@ -278,7 +278,7 @@ BAD: list[tuple[Any, Any, type[Exception], str]] = [
     (torch.zeros(D, **DOUBLE), None, ShapeError, r"got \(5,\)"),
     (torch.zeros(2, D), None, DtypeError, r"x is torch.float32 and the network torch.float64; convert x"),
     (torch.zeros(2, D, **DOUBLE), [], ShapeError, r"state must be \(h, c\) for each of 1 layers"),
-    (torch.zeros(2, D, **DOUBLE), [[torch.zeros(2, H, **DOUBLE)]], ShapeError, r"each \(B=2, H=35\)"),
+    (torch.zeros(2, D, **DOUBLE), [[torch.zeros(2, H, **DOUBLE)]], ShapeError, r"\(B=2, H=35\) and"),
     (
         torch.zeros(2, D, **DOUBLE),
         [[torch.zeros(1, H, **DOUBLE)] * 2],

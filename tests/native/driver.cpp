@@ -137,12 +137,12 @@ void run(const char* path, int64_t threads) {
     const auto extra = call.all("extra", s.extras), d_extra = call.all("d_extra", s.extras);
     const auto initial = call.all("initial", s.states), d_initial = call.all("d_initial", s.states);
     const auto state = call.all("state", s.states), final_state = call.all("final_state", s.states);
-    const auto d_final = call.all("d_final", s.states), norms = call.all("norms", s.states);
+    const auto d_final = call.all("d_final", s.states), d_state = call.all("d_state", s.states);
     s.extra = extra.data(), s.initial = initial.data(), s.state = state.data();
     s.d_final = d_final.data(), s.d_extra = d_extra.data();
     s.d_initial = d_initial[0] ? d_initial.data() : nullptr;
     s.final_state = backward ? nullptr : final_state.data();
-    s.norms = norms[0] ? norms.data() : nullptr;
+    s.d_state = d_state[0] ? d_state.data() : nullptr;
     s.program.code = call.at<Instruction>("code"), s.program.length = call.number("length");
     s.program.places = call.at<Place>("places"), s.program.count = call.number("count");
     s.program.temps = call.number("temps");

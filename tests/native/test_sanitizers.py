@@ -102,7 +102,7 @@ def fields_of(call: NativeCall, backward: bool) -> dict[str, tuple[int, bytes | 
         array(f"d_{name}", getattr(s, f"d_{name}"), count, WRITTEN)
     arrays("d_extra", s.d_extra, s.extras, H, WRITTEN)
     arrays("d_initial", s.d_initial, s.states, S * H, WRITTEN)
-    arrays("norms", s.norms, s.states, N, WRITTEN)
+    arrays("d_state", s.d_state, s.states, N * H, WRITTEN)
     return found
 
 
@@ -137,7 +137,7 @@ def pointers_of(call: NativeCall) -> dict[str, int]:
     """Where each array of a call lies, those of several by name and number."""
     s = call.scan
     found = {name: getattr(s, name) for name, kind in library.Scan._fields_ if kind is ctypes.c_void_p}
-    for name in ("state", "final_state", "d_extra", "d_initial", "norms"):
+    for name in ("state", "final_state", "d_extra", "d_initial", "d_state"):
         if found[name]:
             each = ctypes.cast(found[name], ctypes.POINTER(ctypes.c_void_p))
             found |= {f"{name}{k}": each[k] for k in range(s.extras if name == "d_extra" else s.states)}

@@ -225,3 +225,62 @@ def test_a_xi_that_does_not_fit_is_refused() -> None:
         Case("gru").scan(bptt=torch.ones(4))
     with pytest.raises(OptionError, match="finite"):
         Case("gru").scan(bptt=torch.full((5,), float("nan")))
+
+
+@pytest.mark.parametrize("backend", [backend for backend in HERE if backend != "torch"])
+@pytest.mark.parametrize("tau", [1, 2, 3, 9])
+@pytest.mark.parametrize("name", ["elman", "lstm"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"lengths": [5, 2, 4]}, {"reverse": True}, {"reset": torch.tensor([[0, 0, 1, 0, 0]] * 3).bool()}],
+    ids=["whole", "lengths", "reverse", "reset"],
+)
+def test_sliding_truncation_is_the_sum_of_detached_computations(
+    name: str, tau: int, backend: str, options: dict[str, Any]
+) -> None:
+    """For every t, a computation of its own: up to t − τ without a graph, then τ steps with one."""
+    case = Case(name)
+    got = case.everything(lambda: case.scan(bptt=f"sliding:{tau}", backend=backend, **options))
+    expected = {key: torch.zeros_like(value) for key, value in got.items()}
+    lengths = options.get("lengths", [5, 5, 5])
+    for b in range(3):
+        order = list(reversed(range(lengths[b]))) if options.get("reverse") else list(range(lengths[b]))
+        starts = [0, 2] if "reset" in options else [0]
+        for begin, end in zip(starts, [*starts[1:], len(order)], strict=True):
+            for t in range(begin, end):
+                first = max(begin, t - tau + 1)
+                given = begin == 0
+                state: Any = [part[b : b + 1] for part in case.state] if given else None
+                if first > begin:  # the state before the window, as a number
+                    with torch.no_grad():
+                        before = case.x[b : b + 1, order[begin:first]]
+                        state = scan(case.cell, case.weights, before, state, backend="loop").state
+                outputs, state, _ = scan(case.cell, case.weights, case.x[b : b + 1, order[first : t + 1]], state)
+                loss = (outputs[:, -1] * case.on_outputs[b, order[t]]).sum()
+                if t == len(order) - 1:
+                    loss = loss + sum((part * w[b]).sum() for part, w in zip(state, case.on_state, strict=True))
+                    for key, part in zip(case.cell.states, state, strict=True):
+                        expected[f"final {key}"][b] = part[0].detach()
+                expected["outputs"][b, order[t]] = outputs[0, -1].detach()
+                grads = torch.autograd.grad(loss, list(case.leaves.values()), allow_unused=True)
+                for key, grad in zip(case.leaves, grads, strict=True):
+                    expected[f"grad {key}"] += 0 if grad is None else grad
+    all_close(got, expected)
+
+
+def test_sliding_costs_nothing_where_no_gradient_is_wanted() -> None:
+    case = Case("gru")
+    with torch.no_grad():
+        close(case.scan(bptt="sliding:2").outputs, case.scan().outputs)
+    assert str(BPTT.parse("sliding:7,clip:2")) == "sliding:7,clip:2"
+    with pytest.raises(OptionError, match="sliding needs τ"):
+        BPTT.parse("sliding:0")
+
+
+def test_the_trace_of_sliding_truncation_is_one_sequences() -> None:
+    case = Case("elman", T=6)
+    result = case.scan(trace=True, bptt="sliding:2")
+    result.outputs[:, -1].sum().backward()
+    assert (result.trace.norms["h"] > 0).tolist() == [[False] * 4 + [True] * 2] * 3
+    assert result.trace.inputs.shape == case.x.shape
+    assert result.trace.terms["weight_hh"].argmax(1).tolist() == result.trace.dominant().tolist()

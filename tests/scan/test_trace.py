@@ -6,41 +6,78 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import linear
 
 from recur.errors import OptionError
 from recur.scan import scan
 from tests.support import RUNS, Case, close
 
 
+def by_hand(case: Case, row: int, order: list[int], restarts: set[int] = frozenset()) -> dict[str, Any]:  # type: ignore[assignment]
+    """One sequence, step by step, every state, product and share a tensor whose gradient autograd retains."""
+    cell, weights = case.cell, case.weights
+    own = cell.tuple_of("w")._make(weights[name] for name in cell.extras)
+    W, R = weights.get("weight_hh"), len(cell.recurrent_gates)
+    state: Any = cell.state([part[row : row + 1] for part in case.state])
+    loss, kept = torch.zeros((), dtype=torch.float64), {}
+    for t in order:
+        if t in restarts:
+            state = cell.state(cell.start(case.x, 1, [part.shape[1] for part in case.state]))
+        share = linear(case.x[row : row + 1, t], weights["weight_ih"], weights.get("bias_ih"))
+        x, h, m, product = cell.tuple_of("x")._make(share.chunk(len(cell.gates), -1)), [], None, None
+        if W is not None:
+            m = cell.multiplied(x, state, own)
+            product = cell.product(m, weights)
+            h = product.chunk(R, -1)
+        state = cell.state(
+            [
+                part.clone() if part.grad_fn is None or part is old else part
+                for part, old in zip(cell.advance(x, cell.tuple_of("h")._make(h), state, own), state, strict=True)
+            ]
+        )
+        kept[t] = state, share, product, m
+        for kept_tensor in (*state, share, *([] if product is None else [product])):
+            kept_tensor.retain_grad()
+        loss = loss + (cell.output(state) * case.on_outputs[row, t]).sum()
+    for part, weight in zip(state, case.on_state, strict=True):
+        loss = loss + (part * weight[row]).sum()
+    loss.backward()
+    return kept
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "whole": {},
+    "lengths": {"lengths": [5, 2, 4]},
+    "reverse": {"reverse": True},
+    "reset": {"reset": torch.tensor([[0, 0, 1, 0, 0], [0, 0, 0, 0, 0], [0, 1, 0, 1, 0]], dtype=torch.bool)},
+}
+
+
 @pytest.mark.parametrize(("name", "backend"), [run for run in RUNS if run[1] != "torch"])
-@pytest.mark.parametrize(
-    "options", [{}, {"lengths": [5, 2, 4]}, {"reverse": True}], ids=["whole", "lengths", "reverse"]
-)
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_the_trace_is_the_gradient_of_each_state(name: str, backend: str, options: dict[str, Any]) -> None:
     case = Case(name)
     result = case.scan(trace=True, backend=backend, **options)
     case.loss(result).backward()
-
-    # One step at a time, every state a tensor whose gradient autograd retains.
-    lengths = options.get("lengths", [5, 5, 5])
+    trace, lengths = result.trace, options.get("lengths", [5, 5, 5])
+    expected = {key: torch.zeros_like(found) for key, found in trace.gradients.items()}
+    terms = {key: torch.zeros_like(found) for key, found in trace.terms.items()}
     for b in range(3):
         n = lengths[b]
-        state: Any = [part[b : b + 1] for part in case.state]
+        restarts = set(options["reset"][b].nonzero().flatten().tolist()) if "reset" in options else set()
         order = list(reversed(range(n))) if options.get("reverse") else list(range(n))
-        loss, saved = torch.zeros((), dtype=torch.float64), {}
-        for t in order:
-            _out, state, _ = scan(case.cell, case.weights, case.x[b : b + 1, t : t + 1], state)
-            state = [part.clone() for part in state]
-            saved[t] = state
-            loss = loss + (state[0] * case.on_outputs[b, t]).sum()
-        for part, weight in zip(state, case.on_state, strict=True):
-            loss = loss + (part * weight[b]).sum()
-        for k, key in enumerate(case.cell.states):
-            grads = torch.autograd.grad(loss, [saved[t][k] for t in range(n)], retain_graph=True, allow_unused=True)
-            expected = torch.zeros(5, dtype=torch.float64)
-            for t, grad in enumerate(grads):
-                expected[t] = 0.0 if grad is None else grad.norm()
-            close(result.trace.norms[key][b], expected, key)
+        for t, (state, share, product, m) in by_hand(case, b, order, restarts).items():
+            for key, part in zip(case.cell.states, state, strict=True):
+                expected[key][b, t] = 0 if part.grad is None else part.grad[0]
+            terms["weight_ih"][b, t] = torch.outer(share.grad[0], case.x[b, t]).norm()
+            if product is not None and product.grad is not None and case.cell.heads == 1:
+                terms["weight_hh"][b, t] = torch.outer(product.grad[0], m[0]).norm()
+    for key in expected:
+        close(trace.gradients[key], expected[key], key)
+        close(trace.norms[key], expected[key].norm(dim=-1), key)
+    for key in terms:
+        if key == "weight_ih" or case.cell.heads == 1:
+            close(trace.terms[key], terms[key].detach(), key)
 
 
 def test_the_total_is_over_batch_and_states() -> None:

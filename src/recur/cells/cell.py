@@ -8,9 +8,9 @@ A cell names its gates and its states and writes one step over them:
     w.p   a weight of the cell's own, if it declares `extras`
 
 U is weight_ih and W is weight_hh of torch.nn. `step` returns the next states, in the order of `states`; the first is
-the output and what W multiplies. A step is *pointwise* when unit k of the result depends on unit k of the arguments
-only. Such a cell runs on every backend. Any other step in PyTorch is a cell too: with `pointwise = False` it runs on
-the loop.
+what W multiplies, and the output unless `outputs` names others. A step is *pointwise* when unit k of the result depends
+on unit k of the arguments only. Such a cell runs on every backend. Any other step in PyTorch is a cell too: with
+`pointwise = False` it runs on the loop.
 
 A cell with options is a dataclass: `@dataclass class Elman(Cell): activation: str = "tanh"`.
 """
@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from recur.cells.contract import GATE_WEIGHTS as GATE_WEIGHTS
 from recur.cells.contract import check_class, check_names
@@ -50,7 +51,16 @@ class Cell:
     states: tuple[str, ...] = ("h",)
     """What is carried; the first is the output, and what the next step multiplies."""
 
-    extras: Mapping[str, tuple[str, ...]] = {}
+    outputs: tuple[str, ...] = ()
+    """The states that are the output, side by side; by default the first."""
+
+    initial: Mapping[str, float] = {}
+    """States that start at a number of the cell's own, and are never drawn, learned or conditioned: `{"m": -inf}`."""
+
+    heads: int = 1
+    """Into how many groups the units are divided for W: it multiplies each by a block of its own, (H/heads)² a gate."""
+
+    extras: Mapping[str, tuple[str | int, ...]] = {}
     """Weights of the cell's own, by name: `("H",)` is a vector over units, `("H", "H")` a matrix (not pointwise)."""
 
     pointwise: bool = True
@@ -74,8 +84,8 @@ class Cell:
 
     # What a cell may override ----------------------------------------------------------------------------
 
-    def multiplied(self, s: Tensors, w: Tensors) -> Tensor:
-        """What W multiplies: the output of the step before. A deep transition puts its layers here."""
+    def multiplied(self, x: Tensors, s: Tensors, w: Tensors) -> Tensor:
+        """What W multiplies: the first state before the step. A deep transition puts its layers here."""
         return s[0]
 
     def init_extras(self, weights: Weights) -> None:
@@ -90,16 +100,63 @@ class Cell:
     def recurrent_gates(self) -> tuple[str, ...]:
         return self.gates if self.state_gates is None else self.state_gates
 
-    def shapes(self, D: int, H: int, bias: bool = True) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of all weights, for D inputs and H units; torch's names, without the layer."""
-        G, R = len(self.gates), len(self.recurrent_gates)
-        shapes: dict[str, tuple[int, ...]] = {"weight_ih": (G * H, D), "weight_hh": (R * H, H)}
+    @property
+    def output_states(self) -> tuple[int, ...]:
+        """Which of the states are the output."""
+        return tuple(self.states.index(name) for name in self.outputs) if self.outputs else (0,)
+
+    def shapes(self, D: int, H: int, bias: bool = True, projection: int = 0) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of all weights, for D inputs and H units; torch's names, without the layer.
+
+        With a projection, the first state that a step returns is multiplied by weight_hr, (projection, H), before it
+        is the output and carried on.
+        """
+        G, R, P = len(self.gates), len(self.recurrent_gates), projection or H
+        shapes: dict[str, tuple[int, ...]] = {"weight_ih": (G * H, D), "weight_hh": (R * H, P // self.heads)}
         if bias:
             shapes |= {"bias_ih": (G * H,), "bias_hh": (R * H,)}
         if not R:
             shapes = {name: shape for name, shape in shapes.items() if not name.endswith("hh")}
+        if projection:
+            shapes["weight_hr"] = (projection, H)
         sizes = {"H": H, "D": D}
-        return shapes | {name: tuple(sizes[letter] for letter in shape) for name, shape in self.extras.items()}
+        return shapes | {
+            name: tuple(sizes[size] if isinstance(size, str) else size for size in shape)
+            for name, shape in self.extras.items()
+        }
+
+    def widths(self, H: int, projection: int = 0) -> tuple[int, ...]:
+        """Of the states, in their order."""
+        return (projection or H, *[H] * (len(self.states) - 1))
+
+    def output_width(self, H: int, projection: int = 0) -> int:
+        return sum(self.widths(H, projection)[k] for k in self.output_states)
+
+    def start(self, like: Tensor, rows: int, widths: Sequence[int]) -> State:
+        """Where sequences start unless they are told: at zero, or at the cell's own numbers."""
+        numbers = [self.initial.get(name, 0.0) for name in self.states]
+        return tuple(like.new_full((rows, width), number) for number, width in zip(numbers, widths, strict=True))
+
+    def product(self, multiplied: Tensor, weights: Weights) -> Tensor:
+        """W m + b_h of all gates, side by side, (…, R·H)."""
+        W, b_h = weights["weight_hh"], weights.get("bias_hh")
+        if self.heads == 1:
+            return linear(multiplied, W, b_h)
+        by_head = multiplied.unflatten(-1, (self.heads, -1))
+        blocks = W.unflatten(0, (len(self.recurrent_gates), self.heads, -1))  # (R, heads, H/heads, H/heads)
+        product = torch.einsum("...nk,rnuk->...rnu", by_head, blocks).flatten(-3)
+        return product if b_h is None else product + b_h
+
+    def projected(self, states: Sequence[Tensor], weights: Weights) -> Sequence[Tensor]:
+        """What is carried on of the states that a step returned."""
+        if "weight_hr" not in weights:
+            return states
+        return [linear(states[0], weights["weight_hr"]), *states[1:]]
+
+    def output(self, states: Sequence[Tensor]) -> Tensor:
+        """The output among the states, (…, H)."""
+        which = self.output_states
+        return states[which[0]] if len(which) == 1 else torch.cat([states[k] for k in which], dim=-1)
 
     @property
     def recurrent_matrices(self) -> tuple[str, ...]:
@@ -135,6 +192,8 @@ def check_cell(cell: object) -> Cell:
     if not cell.gates:
         raise CellError(f"{who}.gates is empty; a step sees its input through at least one gate")
     check_names(cell)
+    if not isinstance(cell.heads, int) or cell.heads < 1:
+        raise CellError(f"{who}.heads must be a whole number ≥ 1, got {cell.heads!r}")
     try:
         inspect.signature(step).bind(*arguments.split(", "))
     except TypeError:
@@ -144,3 +203,23 @@ def check_cell(cell: object) -> Cell:
         cell.tuple_of(role)  # made now: torch.compile could not
     vars(cell)["_checked"] = True
     return cell
+
+
+def check_projection(cell: Cell) -> None:
+    """Refuse to project what cannot do without its own output: a step that reads the first state beside W h."""
+    if "_projects" in vars(cell):
+        return
+    H, P = 3, 2
+    shapes = cell.shapes(1, H, projection=P)
+    w = cell.tuple_of("w")._make(torch.empty(shapes[name], device="meta") for name in cell.extras)
+    x = cell.tuple_of("x")._make(torch.empty(1, H, device="meta") for _ in cell.gates)
+    h = cell.tuple_of("h")._make(torch.empty(1, H, device="meta") for _ in cell.recurrent_gates)
+    s = cell.state([torch.empty(1, width, device="meta") for width in cell.widths(H, P)])
+    plain = cell.recurrent_gates and not cell.outputs and cell.heads == 1 and type(cell).multiplied is Cell.multiplied
+    try:
+        fits = plain and all(part.shape == (1, H) for part in cell.advance(x, h, s, w))
+    except (RuntimeError, ValueError):
+        fits = False
+    if not fits:
+        raise CellError(f"{type(cell).__name__} cannot be projected: its step needs its output itself, not only W h")
+    vars(cell)["_projects"] = True

@@ -13,12 +13,12 @@ from recur.errors import CellError
 if TYPE_CHECKING:
     from recur.cells.cell import Cell
 
-GATE_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+GATE_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
 
 
 def check_class(cls: type[Cell]) -> None:
     """Refuse a class that cannot be carried along a sequence, when it is defined."""
-    for attribute in ("gates", "states", "state_gates"):
+    for attribute in ("gates", "states", "state_gates", "outputs"):
         names = vars(cls).get(attribute)
         if isinstance(names, list):
             setattr(cls, attribute, tuple(names))
@@ -29,7 +29,7 @@ def check_names(cell: Cell | type[Cell]) -> None:
     """The names a cell gives to its gates, states and weights. A class may compute some of them, as properties: those
     are checked of the cells made of it."""
     who = cell.__name__ if isinstance(cell, type) else type(cell).__name__
-    for attribute in ("gates", "states", "state_gates"):
+    for attribute in ("gates", "states", "state_gates", "outputs"):
         names: object = getattr(cell, attribute)
         if isinstance(names, str):
             raise CellError(f"{who}.{attribute} must be a tuple of names, got the string {names!r}; write ({names!r},)")
@@ -37,8 +37,14 @@ def check_names(cell: Cell | type[Cell]) -> None:
             _check_distinct(f"{who}.{attribute}", names)
     if cell.states == ():
         raise CellError(f"{who}.states is empty; a recurrence carries at least one state, such as ('h',)")
-    if any(isinstance(getattr(cell, attribute), property) for attribute in ("extras", "gates", "forget_gate")):
+    if any(
+        isinstance(getattr(cell, attribute), property) for attribute in ("extras", "gates", "states", "forget_gate")
+    ):
         return
+    for attribute in ("outputs", "initial"):
+        if strange := set(getattr(cell, attribute)) - set(cell.states):
+            states = ", ".join(cell.states)
+            raise CellError(f"{who}.{attribute} must name its states, {states}; got {', '.join(sorted(strange))}")
     _check_extras(who, cell)
     if cell.gates and cell.forget_gate is not None and cell.forget_gate not in cell.gates:
         gates = ", ".join(cell.gates)
@@ -53,8 +59,8 @@ def _check_extras(who: str, cell: Cell | type[Cell]) -> None:
     for name, shape in cell.extras.items():
         if name in taken:
             raise CellError(f"{who}.extras takes the name {name!r}, which belongs to the gates or to an initial state")
-        if not set(shape) <= {"H", "D"}:
-            raise CellError(f"{who}.extras[{name!r}] must be a shape made of 'H' and 'D', got {shape}")
+        if not all(size in ("H", "D") or (isinstance(size, int) and size > 0) for size in shape):
+            raise CellError(f"{who}.extras[{name!r}] must be a shape made of 'H', 'D' and whole numbers, got {shape}")
         if cell.pointwise and tuple(shape) != ("H",):
             raise CellError(f"{who}.extras[{name!r}] of shape {shape} mixes units; add pointwise = False")
 
@@ -69,8 +75,13 @@ def _is_name(name: object) -> bool:
     return isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name) and name[0] != "_"
 
 
-def check_step(cell: Cell, result: object, before: Sequence[Tensor], versions: Sequence[int]) -> None:
-    """Refuse a step whose result is not the cell's states, or that writes into them; called on the first step."""
+def check_step(
+    cell: Cell, result: object, before: Sequence[Tensor], versions: Sequence[int], units: int | None = None
+) -> None:
+    """Refuse a step whose result is not the cell's states, or that writes into them; called on the first step.
+
+    `units` is H where a projection makes the first state another one than what the step returns.
+    """
     who = f"{type(cell).__name__}.step must return ({', '.join(cell.states)},)"
     if [part._version for part in before] != list(versions):
         raise CellError(f"{who} as new tensors; it changes the states it was given in place")
@@ -78,6 +89,8 @@ def check_step(cell: Cell, result: object, before: Sequence[Tensor], versions: S
         raise CellError(f"{who}, got {_describe(result)}; one state still needs its comma: return (h,)")
     if len(result) != len(cell.states):
         raise CellError(f"{who}: {len(cell.states)} of them, got {len(result)}")
+    if units is not None:
+        before = [before[0].new_empty(*before[0].shape[:-1], units), *before[1:]]
     for name, value, old in zip(cell.states, result, before, strict=True):
         if not isinstance(value, Tensor) or value.shape != old.shape or value.dtype != old.dtype:
             raise CellError(f"{who}, each like the one before; {name} was {_describe(old)}, got {_describe(value)}")

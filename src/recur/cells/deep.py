@@ -41,14 +41,15 @@ class DeepTransition(Cell):
         self.gates, self.state_gates = self.cell.gates, self.cell.state_gates
         self.states, self.forget_gate = self.cell.states, self.cell.forget_gate
         self.own_products = self.cell.own_products
+        self.outputs, self.initial, self.heads = self.cell.outputs, self.cell.initial, self.cell.heads
         own = {f"M_{k}": ("H", "H") for k in range(1, self.depth + 1)}
         own_bias = {f"k_{k}": ("H",) for k in range(1, self.depth + 1)}
         if taken := self.cell.extras.keys() & {*own, *own_bias}:
             raise CellError(f"{type(self.cell).__name__}.extras has {', '.join(taken)}, which DeepTransition needs")
         self.extras = {**self.cell.extras, **own, **own_bias}
 
-    def multiplied(self, s: Tensors, w: Tensors) -> Tensor:
-        h: Tensor = self.cell.multiplied(s, w)
+    def multiplied(self, x: Tensors, s: Tensors, w: Tensors) -> Tensor:
+        h: Tensor = self.cell.multiplied(x, s, w)
         m = h
         for k in range(1, self.depth + 1):
             m = tanh(linear(m, getattr(w, f"M_{k}"), getattr(w, f"k_{k}")))

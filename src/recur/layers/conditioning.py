@@ -44,16 +44,29 @@ class Conditioned(nn.Module):
         self.by_input, self.by_start = way in ("input", "both", "aligned"), way in ("initial", "both")
         width = input_size + (context_size if self.by_input else 0)
         self.recurrent = Recurrent(cell, width, hidden_size, **options)
-        parts = self.recurrent.layers * len(self.recurrent.cell.states)
-        self.bridge = nn.Linear(context_size, parts * hidden_size) if self.by_start else None
+        self._widths = [
+            width
+            for name, width in zip(self.recurrent.cell.states, self.recurrent.state_widths, strict=True)
+            if name not in self.recurrent.cell.initial
+        ]
+        self.bridge = nn.Linear(context_size, self.recurrent.layers * sum(self._widths)) if self.by_start else None
 
     def start(self, context: Tensor) -> NetworkState | None:
         """The state before the first step, of a context (B, C): h_0 of every layer, or None, for zeros."""
         if self.bridge is None:
             return None
         net = self.recurrent
-        parts = iter(torch.tanh(self.bridge(context)).chunk(net.layers * len(net.cell.states), dim=-1))
-        return tuple(net.cell.state([next(parts) for _ in net.cell.states]) for _ in range(net.layers))
+        parts = iter(torch.tanh(self.bridge(context)).split(self._widths * net.layers, dim=-1))
+        own = net.cell.start(context, len(context), net.state_widths)
+        return tuple(
+            net.cell.state(
+                [
+                    part if name in net.cell.initial else next(parts)
+                    for name, part in zip(net.cell.states, own, strict=True)
+                ]
+            )
+            for _ in range(net.layers)
+        )
 
     def forward(self, x: Tensor, context: Tensor, state: Sequence[GivenState] | None = None) -> Recurred:
         """Inputs (B, T, D) with a context (B, C), or (B, T, C) where `way` is aligned; from `state`, if it is given."""

@@ -7,13 +7,13 @@
     identity:0.1    the same with W = 0.1 · I
     normal:0.01     all of U and W normal with this deviation; biases zero
 
-Every block of a gate is filled on its own, as if it were a matrix by itself.
+Every block of a gate (and of a head) is filled on its own, as if it were a matrix by itself.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -34,9 +34,11 @@ def initialise(cell: Cell, weights: Weights, scheme: str = "torch", forget_bias:
             nn.init.uniform_(weights[key], -bound, bound)
     else:
         fill_input, fill_recurrent = _fillers(name, number)
-        _each_block(weights["weight_ih"], cell.gates, fill_input)
+        _each_block(weights["weight_ih"], len(cell.gates), fill_input)
         if "weight_hh" in weights:
-            _each_block(weights["weight_hh"], cell.recurrent_gates, fill_recurrent)
+            _each_block(weights["weight_hh"], len(cell.recurrent_gates) * cell.heads, fill_recurrent)
+        if "weight_hr" in weights:
+            fill_input(weights["weight_hr"])
         for key in ("bias_ih", "bias_hh"):
             if key in weights:
                 nn.init.zeros_(weights[key])
@@ -76,8 +78,8 @@ def _fillers(name: str, number: float) -> tuple[Fill, Fill]:
     return fillers[name]
 
 
-def _each_block(matrix: Tensor, gates: Sequence[str], fill: Fill) -> None:
-    for block in matrix.chunk(len(gates)):
+def _each_block(matrix: Tensor, blocks: int, fill: Fill) -> None:
+    for block in matrix.chunk(blocks):
         fill(block)
 
 

@@ -4,8 +4,7 @@
     lstm = nn.LSTM(28, 128, num_layers=2, batch_first=True, bidirectional=True)
     lstm.load_state_dict(theirs.state_dict())
 
-With the same seed the weights are drawn alike. Not supported: `proj_size`, which is refused by name, batches of no
-sequence, and `torch.jit.script`.
+With the same seed the weights are drawn alike. Not supported: batches of no sequence, and `torch.jit.script`.
 """
 
 from __future__ import annotations
@@ -42,20 +41,23 @@ class _AsTorch(Recurrent):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        if proj_size:
-            raise OptionError(f"proj_size={proj_size} is not supported; put a torch.nn.Linear behind the layer")
+        if proj_size and not isinstance(self, LSTM):
+            raise OptionError(f"{type(self).__name__}: proj_size is only for LSTM, as in torch.nn; got {proj_size}")
+        if proj_size < 0 or (proj_size and proj_size >= hidden_size):
+            raise OptionError(f"proj_size must lie in 0 … hidden_size − 1 = {hidden_size - 1}, got {proj_size}")
         super().__init__(
             self._make_cell(),
             input_size,
             hidden_size,
             layers=num_layers,
             bias=bias,
+            projection=proj_size,
             direction="both" if bidirectional else "forward",
             dropout=Dropout(dropout, variational=False),
             device=device,
             dtype=dtype,
         )
-        self.num_layers, self.batch_first, self.proj_size = num_layers, batch_first, 0
+        self.num_layers, self.batch_first, self.proj_size = num_layers, batch_first, proj_size
 
     def _make_cell(self) -> cells.Cell:
         raise NotImplementedError
@@ -102,9 +104,9 @@ class _AsTorch(Recurrent):
         names = self.cell.states
         parts = (hx,) if isinstance(hx, Tensor) else tuple(hx)
         L = self.num_layers * (2 if self.bidirectional else 1)
-        expected = (L, B, self.hidden_size) if batched else (L, self.hidden_size)
+        expected = [(L, B, width) if batched else (L, width) for width in self.state_widths]
         got = [tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in parts]
-        if got != [expected] * len(names):
+        if got != expected:
             raise ShapeError(f"{type(self).__name__}: hx must be {len(names)} of {expected}, got {got}")
         rows = parts if batched else tuple(part.unsqueeze(1) for part in parts)
         return list(zip(*(part.unbind(0) for part in rows), strict=True))

@@ -12,7 +12,7 @@ from torch.types import Device
 
 from recur.bptt import BPTT
 from recur.cells import CellLike, DeepTransition, State, Tensors, make_cell
-from recur.cells.cell import check_cell
+from recur.cells.cell import check_cell, check_projection
 from recur.errors import OptionError, ShapeError
 from recur.layers.checks import whole
 from recur.layers.dropout import drop, drop_steps
@@ -50,6 +50,8 @@ class Recurrent(nn.Module):
     cell           a Cell, its name, or file.py:Class
     layers         how many; each reads the outputs of the one below
     direction      forward, backward (from each sequence's end) or both
+    projection     to how many numbers weight_hr brings each cell's output, and what W multiplies (Sak, Senior and
+                   Beaufays 2014); 0 for none
     dropout        a number, between layers, or Dropout(…)
     connections    how directions merge, residual and skip connections: Connections(…)
     depth          MLPs before, inside and behind the recurrence: Depth(…)
@@ -69,6 +71,7 @@ class Recurrent(nn.Module):
         layers: int = 1,
         direction: str = "forward",
         bias: bool = True,
+        projection: int = 0,
         dropout: float | Dropout = 0.0,
         connections: Connections = Connections(),  # noqa: B008  # frozen
         depth: Depth = Depth(),  # noqa: B008  # frozen
@@ -88,23 +91,32 @@ class Recurrent(nn.Module):
         self.bptt, self.backend = BPTT.parse(bptt), backend
         check_backend(backend)
         self.cell = check_cell(make_cell(cell))
+        self.projection = whole("projection", projection, 0)
+        if projection:
+            check_projection(self.cell)
+        if self.hidden_size % self.cell.heads:
+            raise OptionError(f"hidden_size {hidden_size} cannot be divided into {self.cell.heads} heads")
         if depth.transition:
             self.cell = DeepTransition(self.cell, depth.transition)
         check_init(self.cell, self.init, bias)
         self._check_dropout()
 
-        self._names = tuple(self.cell.shapes(1, 1, bias))
-        width = self.hidden_size * (2 if direction == "both" and connections.merge == "concat" else 1)
+        H = self.hidden_size
+        self._names = tuple(self.cell.shapes(1, H, bias, self.projection))
+        self.state_widths = self.cell.widths(H, self.projection)
+        width = self.cell.output_width(H, self.projection) * (
+            2 if direction == "both" and connections.merge == "concat" else 1
+        )
         self.output_size = width * self.layers if connections.skip else width
-        bottom = self.hidden_size if depth.input else self.input_size
-        self.input_mlp = make_mlp(self.input_size, self.hidden_size, depth.input, device, dtype)
+        bottom = H if depth.input else self.input_size
+        self.input_mlp = make_mlp(self.input_size, H, depth.input, device, dtype)
         self.output_mlp = make_mlp(self.output_size, self.output_size, depth.output, device, dtype)
         for layer in range(self.layers):
             below = bottom if not layer else width + (bottom if connections.skip else 0)
             for suffix in self._directions(layer):
-                shapes = self.cell.shapes(below, self.hidden_size, bias)
+                shapes = self.cell.shapes(below, H, bias, self.projection)
                 if self.init.learned:
-                    shapes |= {f"{state}0": (self.hidden_size,) for state in self.cell.states}
+                    shapes |= {f"{state}0": (width,) for state, width in self._learned_states()}
                 for name, shape in shapes.items():
                     self.register_parameter(name + suffix, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         self.reset_parameters()
@@ -123,8 +135,8 @@ class Recurrent(nn.Module):
         for suffix in self.suffixes():
             initialise(self.cell, self.weights(suffix), self.init.scheme, self.init.forget_bias)
             if self.init.learned:
-                for start in self._learned(suffix):
-                    nn.init.zeros_(start)
+                for state, _ in self._learned_states():
+                    nn.init.zeros_(getattr(self, f"{state}0{suffix}"))
         reset_mlp(self.input_mlp)
         reset_mlp(self.output_mlp)
 
@@ -142,8 +154,17 @@ class Recurrent(nn.Module):
         """One cell's weights, as scan takes them; suffix as in torch's names, such as `_l1_reverse`."""
         return {name: getattr(self, name + suffix) for name in self._names}
 
-    def _learned(self, suffix: str) -> State:
-        return tuple(getattr(self, f"{state}0{suffix}") for state in self.cell.states)
+    def _learned_states(self) -> Iterator[tuple[str, int]]:
+        """Those of the states that may be learned, and their widths."""
+        for state, width in zip(self.cell.states, self.state_widths, strict=True):
+            if state not in self.cell.initial:
+                yield state, width
+
+    def with_learned(self, start: State, suffix: str) -> State:
+        """The initial state of a layer and direction: what is learned of it, and the rest of `start`."""
+        learned = {state: getattr(self, f"{state}0{suffix}") for state, _ in self._learned_states()}
+        named = zip(self.cell.states, start, strict=True)
+        return tuple(learned[state].expand_as(part) if state in learned else part for state, part in named)
 
     # The pass -------------------------------------------------------------------------------------------
 
@@ -229,12 +250,14 @@ class Recurrent(nn.Module):
         return torch.cat([inputs, bottom], dim=-1) if self.connections.skip else inputs
 
     def _initial_state(self, suffix: str, like: Tensor) -> State | None:
+        drawn = self.init.sigma and self.training
+        if not (self.init.learned or drawn):
+            return None
+        start = self.cell.start(like, like.shape[0], self.state_widths)
         if self.init.learned:
-            return self._learned(suffix)
-        if self.init.sigma and self.training:
-            shape = (like.shape[0], self.hidden_size)
-            return tuple(like.new_empty(shape).normal_(std=self.init.sigma) for _ in self.cell.states)
-        return None
+            return self.with_learned(start, suffix)
+        named = zip(self.cell.states, start, strict=True)
+        return tuple(part if state in self.cell.initial else part.normal_(std=self.init.sigma) for state, part in named)
 
     def _dropped(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         if self.dropout.weights and self.training:
@@ -245,10 +268,11 @@ class Recurrent(nn.Module):
     def _mask(self, like: Tensor) -> Tensor | None:
         if not (self.dropout.state and self.training):
             return None
-        return drop(like.new_ones(like.shape[0], self.hidden_size), self.dropout.state)
+        return drop(like.new_ones(like.shape[0], self.state_widths[0]), self.dropout.state)
 
     def extra_repr(self) -> str:
         words = [f"{self.cell!r}", f"{self.input_size}", f"{self.hidden_size}"]
+        words += [f"projection={self.projection}"] * (self.projection > 0)
         words += [f"layers={self.layers}"] * (self.layers > 1)
         words += [f"direction={self.direction!r}"] * (self.direction != "forward")
         defaults = {"dropout": Dropout(), "connections": Connections(), "depth": Depth(), "init": Init()}

@@ -46,13 +46,13 @@ def one_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor, t
         own = w_of(weights[name] for name in cell.extras)
         before = s_of(state[layer]) if state is not None else _start(net, f"_l{layer}", x)
         inputs = torch.cat([below, bottom], dim=-1) if net.connections.skip and layer else below
-        share = linear(inputs, weights["weight_ih"], weights.get("bias_ih")).chunk(G, dim=-1)
+        share = x_of(linear(inputs, weights["weight_ih"], weights.get("bias_ih")).chunk(G, dim=-1))
         products: Sequence[Tensor] = ()
         if R:
-            multiplied = cell.multiplied(before, own)
-            products = linear(multiplied, weights["weight_hh"], weights.get("bias_hh")).chunk(R, dim=-1)
-        after = s_of(cell.advance(x_of(share), h_of(products), before, own))
-        below = after[0] + below if net.connections.residual and layer else after[0]
+            products = cell.product(cell.multiplied(share, before, own), weights).chunk(R, dim=-1)
+        after = s_of(cell.projected(cell.advance(share, h_of(products), before, own), weights))
+        here = cell.output(after)
+        below = here + below if net.connections.residual and layer else here
         every.append(below)
         finals.append(after)
     outputs = torch.cat(every, dim=-1) if net.connections.skip else below
@@ -120,12 +120,12 @@ def _check(net: Recurrent, x: Tensor, state: States | None) -> None:
 
 
 def _check_state(net: Recurrent, x: Tensor, state: States) -> None:
-    form = (len(x), net.hidden_size), x.dtype
+    expected = [((len(x), width), x.dtype) for width in net.state_widths]
     found = [[(tuple(part.shape), part.dtype) for part in parts] for parts in state]
-    if found != [[form] * len(net.cell.states)] * net.layers:
+    if found != [expected] * net.layers:
         raise ShapeError(
             f"{type(net.cell).__name__}: state must be ({', '.join(net.cell.states)}) for each of {net.layers} layers, "
-            f"each (B={len(x)}, H={net.hidden_size}) of {x.dtype}; got {found}"
+            f"{' and '.join(f'(B={len(x)}, H={width})' for width in net.state_widths)} of {x.dtype}; got {found}"
         )
 
 
@@ -166,7 +166,7 @@ _OPTIMIZER_STEPS = _OptimizerSteps()
 
 def _stack(net: Recurrent, x: Tensor) -> NativeStack | None:
     """The network as the core runs it, if it can; packed again when a weight has changed."""
-    joined = net.connections.skip or net.connections.residual
+    joined = net.connections.skip or net.connections.residual or net.projection or net.cell.outputs
     if joined or net.input_mlp or net.output_mlp or net.backend not in ("auto", "native") or compiled.transformed():
         return None
     # A tensor's version counts its changes in place; its address changes when it is replaced. Without modules inside,
@@ -200,6 +200,5 @@ def _native_step(
 
 
 def _start(net: Recurrent, suffix: str, x: Tensor) -> Tensors:
-    if net.init.learned:
-        return net.cell.state([getattr(net, f"{name}0{suffix}").expand(len(x), -1) for name in net.cell.states])
-    return net.cell.state([x.new_zeros(len(x), net.hidden_size) for _ in net.cell.states])
+    start = net.cell.start(x, len(x), net.state_widths)
+    return net.cell.state(net.with_learned(start, suffix) if net.init.learned else start)

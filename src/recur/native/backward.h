@@ -25,7 +25,7 @@ template <typename T> struct Backward : Frame<T> {
     // A block of units takes the gradient that step k + 1 carries back to it, and runs its own step on it: both need no
     // other block of the same step. Unless a whole row is needed in between, for its norm.
     template <typename ForBlocks> void steps(long part, Arena arena, ForBlocks&& for_blocks) const {
-        const bool needs_rows = s.norms || s.clip > 0;
+        const bool needs_rows = s.clip > 0;
         const long at_once = interleaved_steps(part);
         Scratch scratch(s, arena);
         const long last = s.d_initial ? -1 : 0;
@@ -33,7 +33,6 @@ template <typename T> struct Backward : Frame<T> {
             if (needs_rows) {
                 for (long b = 0; b < blocks; ++b) receive(scratch, part, k, b * width);
                 if (k + 1 < s.steps) scale_carried(part, k, 0, H);
-                if (s.norms && k >= 0) record_norms(part, k);
             }
             const auto block = [&](long b) {
                 if (!needs_rows) {
@@ -105,6 +104,7 @@ template <typename T> struct Backward : Frame<T> {
                         return {as(s.d_share) + at * GS + q * H + unit, Q * GS};
                     case Kind::d_product: return {as(s.d_product) + at * OH + q * H + unit, Q * OH};
                     case Kind::d_before: return {carried(part, k - 1, q) + from * H + unit, H};
+                    case Kind::d_state: return {as(s.d_state[q]) + at * H + unit, Q * H};
                     default: in = In::scratch; return {sum + q * padded_H + unit, 0};
                 }
             });
@@ -192,7 +192,7 @@ template <typename T> struct Backward : Frame<T> {
             const bool cut = scale == 0;  // whatever g is, NaN too
             if (s.clip > 0) {
                 double square = 0;
-                for (long j = 0; j < s.states; ++j) square += squares(carried(part, k, j) + i * H, nullptr, H);
+                for (long j = 0; j < s.states; ++j) square += squares(carried(part, k, j) + i * H, H);
                 const double norm = std::sqrt(square) * std::abs(scale);
                 if (norm > s.clip) scale *= s.clip / norm;
             }
@@ -204,22 +204,10 @@ template <typename T> struct Backward : Frame<T> {
         }
     }
 
-    static double squares(const T* g, const T* more, long H) {
+    static double squares(const T* g, long H) {
         double square = 0;
-        for (long u = 0; u < H; ++u) {
-            const double value = double(g[u]) + (more ? double(more[u]) : 0.0);
-            square += value * value;
-        }
+        for (long u = 0; u < H; ++u) square += double(g[u]) * double(g[u]);
         return square;
-    }
-
-    void record_norms(long part, long k) const {
-        for (long j = 0; j < s.states; ++j)
-            for (long i = 0; i < rows_at(part, k); ++i) {
-                const long at = row(k, part + i * parts());
-                const T* out = j == 0 && s.d_outputs ? as(s.d_outputs) + at * H : nullptr;
-                as(s.norms[j])[at] = T(std::sqrt(squares(carried(part, k, j) + i * H, out, H)));
-            }
     }
 
     // What the programs summed over rows and steps, summed over the threads in one fixed order.

@@ -11,9 +11,7 @@ import torch
 from torch import Tensor
 
 from recur.native import library
-from recur.program.assembly import Assembly, Code
-
-PROGRAMS = ("use", "train", "back")
+from recur.program.assembly import PROGRAMS, Assembly, Code
 
 
 class Loaded:
@@ -89,7 +87,6 @@ class Form(NamedTuple):
     packed: bool = False
     """Whether the weights were packed by an earlier call."""
     clip: float = 0.0
-    norms: bool = False
     padded_rows: int = 0
     """As in core.h."""
 
@@ -108,11 +105,11 @@ def _plan(form: Form, threads: int, isa: int) -> tuple[library.Scan, int, tuple[
     s.constant, s.constants = ctypes.addressof(numbers), len(numbers)
     s.product_place = ctypes.addressof(cell.product_places)
     # How much memory it takes depends on which pointers are given, not on where they point.
-    given = {"mask": form.masked, "norms": form.norms, "packed": form.packed, "d_weight_ih": True, "d_weight_hh": True}
+    given = {"mask": form.masked, "packed": form.packed, "d_weight_ih": True, "d_weight_hh": True}
     asked = library.Scan.from_buffer_copy(s)
     for name, there in given.items():
         setattr(asked, name, 1 if there else None)
-    size = _core().workspace_bytes(asked, isa, int(form.double), int(form.program == "back"))
+    size = _core().workspace_bytes(asked, isa, int(form.double), int(form.program in ("back", "trace")))
     return s, size, (cell, sizes)
 
 

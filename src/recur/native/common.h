@@ -23,7 +23,7 @@
     X(erf) X(abs) X(sign) X(less) X(less_equal) X(equal) X(select) X(minimum) X(maximum) X(sum)
 #define PLACES(X) \
     X(temp) X(constant) X(extra) X(share) X(saved) X(product) X(before) X(after) X(d_after) X(d_share) X(d_product) \
-    X(d_before) X(sum)
+    X(d_before) X(d_state) X(sum)
 #define AS_NAME(name) name,
 #define AS_TEXT(name) #name " "
 

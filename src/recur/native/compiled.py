@@ -44,7 +44,20 @@ def operands(cell: Cell, weights: Weights) -> tuple[str, list[Tensor], list[Tens
     step: Step = getattr(cell, CACHE)[biased][1][0]  # as torch.compile can trace it
     own = {("w", k): weights[key] for k, key in enumerate(cell.extras)}
     extras = step.weights.evaluate(step.prepared, own) if step.prepared else []
-    return text, [weights[key] for key in GATE_WEIGHTS if key in weights], extras
+    given = [
+        _dense(cell, weights[key]) if key == "weight_hh" else weights[key] for key in GATE_WEIGHTS if key in weights
+    ]
+    return text, given, extras
+
+
+def _dense(cell: Cell, W: Tensor) -> Tensor:
+    """W with the zeros between its heads: the core multiplies by one matrix."""
+    if cell.heads == 1:
+        return W
+    blocks = W.unflatten(0, (len(cell.recurrent_gates), cell.heads, -1))  # (R, heads, H/heads, H/heads)
+    apart = torch.eye(cell.heads, dtype=W.dtype)[:, None, :, None]
+    dense: Tensor = (blocks[:, :, :, None] * apart).flatten(3).flatten(0, 2)
+    return dense
 
 
 def _constant_when_compiled(function: F) -> F:

@@ -78,7 +78,7 @@ struct Scan {
     void* d_bias_hh;
     void* const* d_extra;
     void* const* d_initial;       // (S, H) each, or null where it is not wanted
-    void* const* norms;           // (N,) each, or null
+    void* const* d_state;         // (N, H) each: the whole gradient of every state; where the program writes it
 };
 
 // No exception leaves these: they return a status, and recur_error() says what went wrong in this thread's last call.

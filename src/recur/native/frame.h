@@ -87,7 +87,7 @@ template <typename T> struct Frame {
     bool shares_steps(bool backward) const {
         const double work = double(s.S) * H * H * s.products;  // multiplications in a step
         if (s.threads < 2 || blocks < 2 || s.S > FEW_ROWS[backward] * s.threads || work < WORTH_SHARING) return false;
-        return !backward || !(s.clip > 0 || s.norms);
+        return !backward || !(s.clip > 0);
     }
 
     // Into how many parts the rows are divided: one for each thread, but never more than there are rows.

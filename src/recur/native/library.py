@@ -60,7 +60,7 @@ class Scan(Structure):
         *((name, c_void_p) for name in ("d_data", "d_weight_ih", "d_weight_hh")),
         ("padded_rows", c_int64),
         *((name, c_void_p) for name in ("d_bias_ih", "d_bias_hh")),
-        *((name, c_void_p) for name in ("d_extra", "d_initial", "norms")),
+        *((name, c_void_p) for name in ("d_extra", "d_initial", "d_state")),
     ]
 
 

@@ -25,12 +25,12 @@ LIBRARY.define(
 LIBRARY.define(
     "scan_backward(Tensor?[] gradients, Tensor data, Tensor[] weights, Tensor[] extras, Tensor[] state, Tensor? mask, "
     "Tensor? xi, Tensor outputs, Tensor[] saved, int[] sizes, bool batch_major, float clip, str cell, "
-    "bool for_data, bool for_state, bool norms) -> Tensor[]"
+    "bool for_data, bool for_state, bool traced) -> Tensor[]"
 )
 
 
 Record: TypeAlias = Callable[[Tensors], None] | None
-"""What receives the norms of the carried gradients after a backward pass."""
+"""What receives, after a backward pass, what a trace records of it: see run.backward."""
 
 
 def is_eager(x: Tensor) -> bool:

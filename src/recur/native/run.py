@@ -56,13 +56,12 @@ def _call(
     sizes: Sequence[int],
     batch_major: bool,
     clip: float = 0.0,
-    norms: bool = False,
     padded_rows: int = 0,
 ) -> NativeCall:
     (N, D), double, biased = data.shape, data.dtype == torch.float64, load(cell).biased(len(weights))
     form = Form(
         cell, program, double, N, D, H, tuple(sizes), batch_major, biased,
-        masked=mask is not None, clip=clip, norms=norms, padded_rows=padded_rows,
+        masked=mask is not None, clip=clip, padded_rows=padded_rows,
     )  # fmt: skip
     return NativeCall(form, data, weights, mask)
 
@@ -125,11 +124,14 @@ def backward(
     cell: str,
     for_data: bool,
     for_state: bool,
-    norms: bool,
+    traced: bool,
     *,
     overwrite_saved: bool = False,
 ) -> Tensors:
-    """`overwrite_saved` reuses the saved tensors' memory: there will be no further backward pass over this graph."""
+    """The gradients; with `traced` also what a trace records: the whole gradient of every state, and of U x and W h.
+
+    `overwrite_saved` reuses the saved tensors' memory: there will be no further backward pass over this graph.
+    """
     loaded = load(cell)
     a = loaded.assembly
     data, weights, extras, state = data.contiguous(), _contiguous(weights), _contiguous(extras), _contiguous(state)
@@ -137,7 +139,8 @@ def backward(
     mask = mask if mask is None else mask.contiguous()
     N, H = outputs.shape
     padded_rows = sum(2**k for k, weight in enumerate(weights[:2]) if _pads_rows(weight))
-    call = _call(cell, "back", data, weights, mask, H, sizes, batch_major, clip, norms, padded_rows)
+    program = "trace" if traced else "back"
+    call = _call(cell, program, data, weights, mask, H, sizes, batch_major, clip, padded_rows)
     s, rest = call.scan, list(saved)
     s.xi = None if xi is None else xi.data_ptr()
     share = rest.pop(0) if a.reads_share else None
@@ -149,35 +152,37 @@ def backward(
     if a.saved:
         s.tape = rest.pop(0).data_ptr()
     s.d_outputs = None if gradients[0] is None else gradients[0].data_ptr()
-    found = _empty_gradients(data, weights, extras, state, a.states, for_data, for_state, norms)
-    d_data, d_weights, d_extras, d_state, traced = found
+    d_data, d_weights, d_extras, d_initial = _empty_gradients(data, weights, extras, state, for_data, for_state)
+    recorded = _empty_record(a, data, H) if traced else []
     s.d_data = d_data.data_ptr() if for_data else None
     for name, weight in zip(loaded.weight_names[bool(s.biased)], d_weights, strict=True):
         setattr(s, f"d_{name}", weight.data_ptr())
     call.point(
         extra=extras, initial=state or [None] * a.states, state=[outputs, *rest], d_final=gradients[1:],
-        d_extra=d_extras, d_initial=d_state if for_state else [], norms=traced,
+        d_extra=d_extras, d_initial=d_initial if for_state else [], d_state=recorded[: a.states],
     )  # fmt: skip
     call.run(backward=True)
-    return [d_data, *d_weights, *d_extras, *d_state, *traced]
+    if traced:
+        recorded[a.states].copy_(d_share[:, : a.gates * H])
+        for block, place in zip(recorded[-1].split(H, dim=1), a.product_places, strict=a.products > 0):
+            side, at = (d_share, place) if place < a.gates or d_product is None else (d_product, place - a.gates)
+            block.copy_(side[:, at * H : (at + 1) * H])
+    return [d_data, *d_weights, *d_extras, *d_initial, *recorded]
 
 
 def _empty_gradients(
-    data: Tensor,
-    weights: Tensors,
-    extras: Tensors,
-    state: Tensors,
-    states: int,
-    for_data: bool,
-    for_state: bool,
-    norms: bool,
-) -> tuple[Tensor, Tensors, Tensors, Tensors, Tensors]:
+    data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, for_data: bool, for_state: bool
+) -> tuple[Tensor, Tensors, Tensors, Tensors]:
     """Memory for the gradients; none for those that are not asked for."""
     d_data = data.new_empty(data.shape if for_data else 0)
     d_extras = [extra.new_empty(extra.shape) for extra in extras]
-    d_state = [part.new_empty(part.shape if for_state else 0) for part in state]
-    traced = [data.new_empty(data.shape[0]) for _ in range(states)] if norms else []
-    return d_data, [_empty_gradient(w) for w in weights], d_extras, d_state, traced
+    d_initial = [part.new_empty(part.shape if for_state else 0) for part in state]
+    return d_data, [_empty_gradient(w) for w in weights], d_extras, d_initial
+
+
+def _empty_record(a: Assembly, data: Tensor, H: int) -> Tensors:
+    """Memory for what a trace records: of every state, then of all gates' input shares, then of all products."""
+    return [data.new_empty(data.shape[0], width * H) for width in (*[1] * a.states, a.gates, a.products)]
 
 
 def _pads_rows(weight: Tensor) -> bool:
@@ -196,7 +201,8 @@ def _empty_gradient(weight: Tensor) -> Tensor:
 def backward_shapes(
     gradients: Sequence[Tensor | None], data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *rest: Any
 ) -> Tensors:
-    *_, cell, for_data, for_state, norms = rest
-    sizes = data, weights, extras, state, load(cell).assembly.states
-    d_data, d_weights, d_extras, d_state, traced = _empty_gradients(*sizes, for_data, for_state, norms)
-    return [d_data, *d_weights, *d_extras, *d_state, *traced]
+    *_, cell, for_data, for_state, traced = rest
+    d_data, d_weights, d_extras, d_initial = _empty_gradients(data, weights, extras, state, for_data, for_state)
+    a = load(cell).assembly
+    recorded = _empty_record(a, data, weights[0].shape[0] // a.gates) if traced else []
+    return [d_data, *d_weights, *d_extras, *d_initial, *recorded]

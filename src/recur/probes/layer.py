@@ -42,14 +42,15 @@ class Layer:
         U, b = self.weights["weight_ih"], self.weights.get("bias_ih")
         x = linear(inputs, U, b).chunk(len(cell.gates), dim=-1)
         h: Sequence[Tensor] = ()
+        of_gates = cell.tuple_of("x")._make(x)
         if cell.recurrent_gates:
-            W, b = self.weights["weight_hh"], self.weights.get("bias_hh")
-            h = linear(cell.multiplied(s, w), W, b).chunk(len(cell.recurrent_gates), dim=-1)
-        return cell.tuple_of("x")._make(x), cell.tuple_of("h")._make(h), s, w
+            multiplied = cell.multiplied(of_gates, s, w)
+            h = cell.product(multiplied, self.weights).chunk(len(cell.recurrent_gates), dim=-1)
+        return of_gates, cell.tuple_of("h")._make(h), s, w
 
     def advance(self, inputs: Tensor, previous: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The cell's step, each from the state given for it."""
-        return tuple(self.cell.advance(*self.step_arguments(inputs, previous)))
+        return tuple(self.cell.projected(self.cell.advance(*self.step_arguments(inputs, previous)), self.weights))
 
 
 def layer_name(suffix: str) -> str:

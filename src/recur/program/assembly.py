@@ -18,17 +18,20 @@ from recur.program.step import Step
 from recur.program.writer import Code as Code
 from recur.program.writer import Slots, Writer
 
+PROGRAMS = ("use", "train", "back", "trace")
+
 GIVEN = ("s", "w", "number")
 """What the backward pass has anyway, as the forward pass had it."""
 
 
 @dataclass
 class Assembly:
-    """A cell's three programs: for use, for training, and back."""
+    """A cell's programs: for use, for training, back, and back with the whole gradient of every state on record."""
 
     use: Code
     train: Code
     back: Code
+    trace: Code
     gates: int
     products: int
     states: int
@@ -50,7 +53,7 @@ class Assembly:
     @staticmethod
     def loads(text: str) -> Assembly:
         fields = json.loads(text)
-        return Assembly(**fields | {name: Code(**fields[name]) for name in ("use", "train", "back")})
+        return Assembly(**fields | {name: Code(**fields[name]) for name in PROGRAMS})
 
 
 class _Gradients(NamedTuple):
@@ -60,6 +63,8 @@ class _Gradients(NamedTuple):
     product: list[int]
     before: list[int]
     extra: list[int]
+    state: list[int]
+    """Of the states that it returns, whole."""
 
     @property
     def own(self) -> list[int]:
@@ -78,7 +83,9 @@ def _differentiated(cell: Cell, step: Step) -> _Gradients:
     found = differentiate(t, step.states, [t.leaf("g", j) for j in range(len(cell.states))])
     zero = t.number(0)
     counts = {"x": len(cell.gates), "h": len(cell.recurrent_gates), "s": len(cell.states), "w": len(step.prepared)}
-    return _Gradients(*([found.get((role, k), zero) for k in range(count)] for role, count in counts.items()))
+    of_leaves = [[found.leaves.get((role, k), zero) for k in range(count)] for role, count in counts.items()]
+    share, product, before, extra = of_leaves
+    return _Gradients(share, product, before, extra, found.states)
 
 
 def assemble(cell: Cell, step: Step, biased: bool) -> Assembly:
@@ -87,7 +94,7 @@ def assemble(cell: Cell, step: Step, biased: bool) -> Assembly:
     d = _differentiated(cell, step)
     adds_to_first = t.number_of(d.before[0]) != 0 or not cell.recurrent_gates
 
-    saved = _saved(t, step.states, [*d.share, *d.own, *d.before, *d.extra], forward_only)
+    saved = _saved(t, step.states, [*d.share, *d.own, *d.before, *d.extra, *d.state], forward_only)
     use, train = Writer(t), Writer(t)
     use.forward(step.states, [], G)
     slots = train.forward(step.states, saved, G)
@@ -96,6 +103,7 @@ def assemble(cell: Cell, step: Step, biased: bool) -> Assembly:
         use=use.finish(),
         train=train.finish(),
         back=_backward(step, d, slots, adds_to_first, biased),
+        trace=_backward(step, d, slots, adds_to_first, biased, traced=True),
         gates=G,
         products=len(cell.recurrent_gates),
         states=len(cell.states),
@@ -108,7 +116,7 @@ def assemble(cell: Cell, step: Step, biased: bool) -> Assembly:
     )
 
 
-def _backward(step: Step, d: _Gradients, slots: Slots, adds_to_first: bool, biased: bool) -> Code:
+def _backward(step: Step, d: _Gradients, slots: Slots, adds_to_first: bool, biased: bool, traced: bool = False) -> Code:
     """The program of the backward pass, which reads the states and what `slots` hold."""
     t, back = step.terms, Writer(step.terms)
     for j, state in reversed(list(enumerate(step.states))):
@@ -119,6 +127,8 @@ def _backward(step: Step, d: _Gradients, slots: Slots, adds_to_first: bool, bias
     results = {("d_share", g): value for g, value in enumerate(d.share)}
     results |= {("d_product", k): value for k, value in enumerate(d.own)}
     results |= {("d_before", j): value for j, value in enumerate(d.before) if j or adds_to_first}
+    if traced:
+        results |= {("d_state", j): value for j, value in enumerate(d.state)}
     summed = [*d.extra, *([*d.share, *d.own] if biased else [])]
     back.count([*results.values(), *summed])
     back.write(results)

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from recur.program.expressions import Expressions
 
 
-def differentiate(t: Expressions, states: Sequence[int], gradients: Sequence[int]) -> dict[tuple[str, int], int]:
-    """∂L/∂leaf for every leaf of a step, given ∂L/∂state as values: reverse mode, from the last value to the first."""
+class Gradients(NamedTuple):
+    """What reverse mode finds."""
+
+    leaves: dict[tuple[str, int], int]
+    """∂L/∂leaf, by role and index."""
+    states: list[int]
+    """∂L/∂state whole: what arrives from outside, and what comes through the other states of the step."""
+
+
+def differentiate(t: Expressions, states: Sequence[int], gradients: Sequence[int]) -> Gradients:
+    """∂L/∂leaf for every leaf of a step, given ∂L/∂state from outside: reverse mode, from the last value back."""
     adjoint: dict[int, int] = {}
 
     def add(value: int, gradient: int) -> None:
@@ -28,7 +38,9 @@ def differentiate(t: Expressions, states: Sequence[int], gradients: Sequence[int
             for arg, gradient_of_arg in zip(args, DERIVATIVES[op](t, adjoint[value], value, *args), strict=True):
                 if gradient_of_arg is not None and t[arg].op != "number":
                     add(arg, gradient_of_arg)
-    return found
+    # A state that is handed on as it came is the next step's too: what that one does with it is no gradient of this.
+    whole = [g if t[state].op == "s" else adjoint[state] for state, g in zip(states, gradients, strict=True)]
+    return Gradients(found, whole)
 
 
 Rule = Callable[..., Sequence[int | None]]

@@ -79,7 +79,7 @@ def _compare(
             wanted = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
 
     with torch.no_grad():
-        gradient = differentiate(terms, states, [terms.leaf("g", j) for j in range(len(states))])
+        gradient = differentiate(terms, states, [terms.leaf("g", j) for j in range(len(states))]).leaves
         known = {**leaves, **{("g", j): arrived for j, arrived in enumerate(arriving)}}
         for name, value, part in zip(cell.states, terms.evaluate(states, known), result, strict=True):
             if not _equal(value.expand_as(part), part):

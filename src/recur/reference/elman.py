@@ -49,4 +49,4 @@ def step_backward(dstate: State, cache: Cache) -> StepGradients:
     _, phi_prime = ACTIVATIONS[activation]
     da = phi_prime(s_next) * ds_next
     weights = {"dU": da @ xt.T, "dW": da @ s_prev.T, "db": sum_over_batch(da)}
-    return StepGradients(dxt=parameters["U"].T @ da, dprev=(parameters["W"].T @ da,), weights=weights)
+    return StepGradients(dxt=parameters["U"].T @ da, dprev=(parameters["W"].T @ da,), weights=weights, dstate=dstate)

@@ -49,6 +49,5 @@ def step_backward(dstate: State, cache: Cache) -> StepGradients:
         "db": sum_over_batch(dx_share),
         "dbW": sum_over_batch(dh_share),
     }
-    return StepGradients(
-        dxt=parameters["U"].T @ dx_share, dprev=(parameters["W"].T @ dh_share + ds * z,), weights=weights
-    )
+    dprev = (parameters["W"].T @ dh_share + ds * z,)
+    return StepGradients(dxt=parameters["U"].T @ dx_share, dprev=dprev, weights=weights, dstate=dstate)

@@ -50,4 +50,5 @@ def step_backward(dstate: State, cache: Cache) -> StepGradients:
         ]
     )
     weights = {"dU": da @ xt.T, "dW": da @ s_prev.T, "db": sum_over_batch(da)}
-    return StepGradients(dxt=parameters["U"].T @ da, dprev=(parameters["W"].T @ da, dC_t * f), weights=weights)
+    dprev = parameters["W"].T @ da, dC_t * f
+    return StepGradients(dxt=parameters["U"].T @ da, dprev=dprev, weights=weights, dstate=(ds, dC_t))

@@ -31,6 +31,8 @@ class StepGradients(NamedTuple):
     dprev: State
     weights: dict[str, Array]
     """dU, dW, db; of a GRU also dbW."""
+    dstate: State
+    """The whole gradients of the states that it made, with the way of each through the others."""
 
 
 class Gradients(NamedTuple):
@@ -96,9 +98,9 @@ def backward(
     dx = []
     for t in reversed(range(T)):
         dstate = (ds[:, :, t] + from_next[0], *from_next[1:])
-        for name, value in zip(cell.STATES, dstate, strict=True):
-            dstates[name][:, :, t] = value
         step = cell.step_backward(dstate, caches[t])
+        for name, value in zip(cell.STATES, step.dstate, strict=True):
+            dstates[name][:, :, t] = value
         dx.append(step.dxt)
         from_next = tuple(xi[t] * part for part in step.dprev)
         for name, part in step.weights.items():

@@ -32,6 +32,8 @@ class Call:
     """The order in which they are taken, if that is not simply step after step, row after row."""
     sizes: list[int]
     """How many segments take step k; never rising. Their sum is N."""
+    widths: tuple[int, ...]
+    """Of the states: H, but for a first state that is projected."""
     start: State | None
     """(S, H) each: where the segments start, longest first. None is zero."""
     mask: Tensor | None
@@ -44,10 +46,7 @@ class Call:
     @functools.cached_property
     def state(self) -> State:
         """(S, H) each: where the segments start, also where that is zero."""
-        if self.start is not None:
-            return self.start
-        H = self.weights["weight_ih"].shape[0] // len(self.cell.gates)
-        return tuple(self.x.new_zeros(self.sizes[0], H) for _ in self.cell.states)
+        return self.start if self.start is not None else self.cell.start(self.x, self.sizes[0], self.widths)
 
     @functools.cached_property
     def data(self) -> Tensor:
@@ -79,7 +78,8 @@ class Backend(Protocol):
         """Why this backend cannot run the call, or None if it can."""
 
     def run(self, call: Call) -> tuple[Tensor, State]:
-        """The outputs (N, H) and the final states (S, H), in packed order; without a packing also outputs (B, T, H)."""
+        """The outputs (N, H), side by side if several, and the final states (S, H), in packed order; without one also
+        outputs (B, T, H)."""
 
 
 class Finals:

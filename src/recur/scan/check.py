@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from recur.cells.cell import Cell, State, Weights
+from recur.cells.cell import Cell, State, Weights, check_projection
 from recur.errors import DeviceError, DtypeError, OptionError, ShapeError
 
 GivenState = Tensor | Sequence[Tensor]
@@ -29,8 +29,8 @@ def check_input(cell: Cell, x: object) -> tuple[int, int, int]:
     return B, T, D
 
 
-def check_weights(cell: Cell, weights: Weights, x: Tensor) -> int:
-    """H, from weights that are whole and of one size."""
+def check_weights(cell: Cell, weights: Weights, x: Tensor) -> tuple[int, ...]:
+    """The widths of the states, from weights that are whole and of one size."""
     who, D = _who(cell), x.shape[-1]
     if not isinstance(weights, Mapping) or not all(isinstance(value, Tensor) for value in weights.values()):
         raise ShapeError(f"{who}: weights must map names to tensors, got {type(weights).__name__}; see cell.shapes")
@@ -42,7 +42,13 @@ def check_weights(cell: Cell, weights: Weights, x: Tensor) -> int:
         raise ShapeError(f"{who}: weight_ih must have H rows for each of {len(cell.gates)} gates, got {U.shape[0]}")
     if U.shape[1] != D:
         raise ShapeError(f"{who}: x must be (B, T, D={U.shape[1]}), got {tuple(x.shape)}")
-    expected = cell.shapes(D, H, bias="bias_ih" in weights or "bias_hh" in weights)
+    if H % cell.heads:
+        raise ShapeError(f"{who}: H={H} units cannot be divided into {cell.heads} heads")
+    projection = 0
+    if "weight_hr" in weights:
+        check_projection(cell)
+        projection = weights["weight_hr"].shape[0] if weights["weight_hr"].dim() else 0
+    expected = cell.shapes(D, H, bias="bias_ih" in weights or "bias_hh" in weights, projection=projection)
     got = {name: tuple(value.shape) for name, value in weights.items()}
     if got != expected:
         wrong = [
@@ -53,7 +59,7 @@ def check_weights(cell: Cell, weights: Weights, x: Tensor) -> int:
         raise ShapeError(f"{who}: weights for D={D}, H={H} do not fit: {'; '.join(wrong)}")
     for name, value in weights.items():
         check_like(cell, name, value, x)
-    return H
+    return cell.widths(H, projection)
 
 
 def check_like(cell: Cell, name: str, value: Tensor, x: Tensor) -> None:
@@ -69,23 +75,28 @@ def check_like(cell: Cell, name: str, value: Tensor, x: Tensor) -> None:
         )
 
 
-def check_state(cell: Cell, name: str, state: GivenState | None, B: int, H: int, x: Tensor) -> State | None:
+def check_state(
+    cell: Cell, name: str, state: GivenState | None, B: int, widths: Sequence[int], x: Tensor
+) -> State | None:
     """States as a tuple of (B, H) tensors; (H,) is one state for all rows, None stays None."""
     if state is None:
         return None
     parts = (state,) if isinstance(state, Tensor) else state
+    H = widths[-1]
     form = f"({', '.join(cell.states)}), each (B={B}, H={H})"
+    if widths[0] != H:
+        form = f"{form}, the first (B={B}, {widths[0]})"
     if not isinstance(parts, tuple | list) or not all(isinstance(part, Tensor) for part in parts):
         raise ShapeError(f"{_who(cell)}: {name} must be {form}, got {type(state).__name__}")
     if len(parts) != len(cell.states):
         raise ShapeError(f"{_who(cell)}: {name} must be {form}, got {len(parts)} tensors")
-    for state_name, part in zip(cell.states, parts, strict=True):
-        if part.shape not in ((B, H), (H,)):
+    for state_name, part, width in zip(cell.states, parts, widths, strict=True):
+        if part.shape not in ((B, width), (width,)):
             raise ShapeError(
-                f"{_who(cell)}: {name}.{state_name} must be (B={B}, H={H}) or (H,), got {tuple(part.shape)}"
+                f"{_who(cell)}: {name}.{state_name} must be (B={B}, H={width}) or (H,), got {tuple(part.shape)}"
             )
         check_like(cell, f"{name}.{state_name}", part, x)
-    return tuple(part.expand(B, H) for part in parts)
+    return tuple(part.expand(B, width) for part, width in zip(parts, widths, strict=True))
 
 
 def check_lengths(cell: Cell, lengths: Tensor | Sequence[int] | None, B: int, T: int) -> Tensor | None:

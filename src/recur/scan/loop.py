@@ -20,40 +20,47 @@ def unsupported_reason(call: Call) -> str | None:
 
 
 def run(call: Call) -> tuple[Tensor, State]:
-    cell, weights, clip, mask = call.cell, call.weights, call.bptt.clip, call.mask
+    cell, weights, clip, mask, trace = call.cell, call.weights, call.bptt.clip, call.mask, call.trace
     x_of, h_of, s_of = (cell.tuple_of(role)._make for role in "xhs")
     own = cell.tuple_of("w")._make(weights[name] for name in cell.extras)
     G, R = len(cell.gates), len(cell.recurrent_gates)
-    W, b_h = weights.get("weight_hh"), weights.get("bias_hh")
-    record = call.trace.record if call.trace.wanted else None
+    units = weights["weight_hr"].shape[1] if "weight_hr" in weights else None
 
     # U x_t + b for all steps at once. Split, not indexed, so that its gradient is put together once too.
-    shares = linear(call.data, weights["weight_ih"], weights.get("bias_ih")).split(call.sizes)
+    share_of_all = linear(call.data, weights["weight_ih"], weights.get("bias_ih"))
+    if trace.wanted:
+        share_of_all = trace.record_term("weight_ih", share_of_all, call.data)
+    shares = share_of_all.split(call.sizes)
 
     state: Sequence[Tensor] = call.state
     finals = Finals()
     outputs: list[Tensor] = []
-    products: Sequence[Tensor] = ()
+    h = h_of(()) if not R else h_of([call.x] * R)  # until the first product
     taken = 0
     for share, n, xi in zip(shares, call.sizes, call.edges, strict=True):
         if n < state[0].shape[0]:
             state = finals.end(state, still=n)
         if clip is not None or xi is not None:
             state = _carried(state, xi, clip)
-        s = s_of(state)
-        if W is not None:
-            before = cell.multiplied(s, own)
+        x, s = x_of(share.chunk(G, dim=-1)), s_of(state)
+        if R:
+            before = cell.multiplied(x, s, own)
             if mask is not None:
                 before = before * mask[:n]
-            products = linear(before, W, b_h).chunk(R, dim=-1)
+            product = cell.product(before, weights)
+            if trace.wanted:
+                product = trace.record_term("weight_hh", product, before, first=taken)
+            h = h_of(product.chunk(R, dim=-1))
         versions = None if outputs else [part._version for part in s]
-        state = cell.advance(x_of(share.chunk(G, dim=-1)), h_of(products), s, own)
+        state = cell.advance(x, h, s, own)
         if versions is not None:
-            check_step(cell, state, s, versions)
-        if record is not None:
-            state = record(state, cell.states, first=taken)
+            check_step(cell, state, s, versions, units)
+        if units is not None:
+            state = cell.projected(state, weights)
+        if trace.wanted:
+            state = trace.record_states(state, s, first=taken)
             taken += n
-        outputs.append(state[0])
+        outputs.append(cell.output(state))
     return torch.cat(outputs), finals.all(state)
 
 

@@ -17,6 +17,10 @@ name = "native"
 def unsupported_reason(call: Call) -> str | None:
     if call.mask is not None and call.mask.requires_grad and torch.is_grad_enabled():
         return "it gives no gradient to the mask, which requires one"
+    if "weight_hr" in call.weights:
+        return "it has no projection"
+    if call.cell.outputs:
+        return "its output is the first state alone"
     return compiled.unsupported_reason(call.cell, call.x, "bias_ih" in call.weights)
 
 
@@ -29,9 +33,38 @@ def run(call: Call) -> tuple[Tensor, State]:
     xi = call.xi
     if xi is not None and batch_major:
         xi = xi.view(len(call.sizes), -1).t().contiguous()
-    record = functools.partial(call.trace.record_pass, batch_major=batch_major) if call.trace.wanted else None
+    record = functools.partial(_record, call) if call.trace.wanted else None
     options = (call.mask, xi, call.sizes, batch_major, call.bptt.clip or 0.0, text)
     outputs, *rest = operators.scan_op(record, data, given, extras, list(call.start or ()), *options)
+    if record is not None:
+        call.trace.record_factors({"weight_ih": call.data, "weight_hh": _multiplied(call, outputs)})
     if batch_major:
         outputs = outputs.view(*call.x.shape[:2], -1)
     return outputs, tuple(rest[: len(call.cell.states)])
+
+
+def _record(call: Call, found: list[Tensor]) -> None:
+    """What the core recorded of a backward pass, in packed order."""
+    names, packed = call.cell.states, [_packed(call, part) for part in found]
+    slopes = dict(zip(("weight_ih", "weight_hh"), packed[len(names) :], strict=True))
+    if not call.cell.recurrent_gates:
+        del slopes["weight_hh"]
+    call.trace.record_pass(dict(zip(names, packed, strict=False)), slopes)
+
+
+def _packed(call: Call, rows: Tensor) -> Tensor:
+    """Step after step, where the core had row after row."""
+    return (
+        rows
+        if call.packing is not None
+        else rows.view(call.sizes[0], len(call.sizes), -1).transpose(0, 1).flatten(0, 1)
+    )
+
+
+def _multiplied(call: Call, outputs: Tensor) -> Tensor:
+    """What W multiplies at every step: the first state of the step before."""
+    states = _packed(call, outputs.detach()).split(call.sizes)
+    before = [call.state[0], *(part[:n] for part, n in zip(states, call.sizes[1:], strict=False))]
+    if call.mask is not None:
+        before = [part * call.mask[: len(part)] for part in before]
+    return torch.cat(before)

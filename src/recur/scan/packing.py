@@ -87,11 +87,24 @@ class Packing:
     def xi(self, table: Tensor, by_sequence: bool) -> Tensor:
         """(B, T) → (N,): ξ of every step taken. Before a new sequence nothing is carried, so it is 1 there."""
         if by_sequence:
-            return table[0][self.in_sequence]
+            row = torch.div(self.in_row, self.T, rounding_mode="floor")
+            return table[row, self.in_sequence]
         packed = table.reshape(-1)[self.in_row]
         first = packed[: self.sizes[0]]
         first[self.fresh.cpu()] = 1
         return packed
+
+    @property
+    def position(self) -> Tensor:
+        """(B, T): how many steps its own sequence took before each step; 0 where no step is taken."""
+        table = self.in_sequence.new_zeros(self.B * self.T).to(self.flat.device)
+        return table.index_copy(0, self.flat, self.in_sequence.to(self.flat.device)).view(self.B, self.T)
+
+    @property
+    def steps(self) -> Tensor:
+        """(S,): of each segment."""
+        sizes = np.array(self.sizes)
+        return torch.from_numpy(np.searchsorted(-sizes, -np.arange(sizes[0]), side="left")).to(self.flat.device)
 
     def start(self, new: State | None, old: State) -> State:
         """(B, H) → (S, H): where each segment starts, at `new` (zero if not given) or at the `old` state of its row."""

@@ -33,7 +33,7 @@ def _kernel(cell: Cell) -> Kernel | None:
 
 
 def unsupported_reason(call: Call) -> str | None:
-    if _kernel(call.cell) is None:
+    if _kernel(call.cell) is None or ("weight_hr" in call.weights and type(call.cell) is not LSTM):
         return f"torch.nn has no {call.cell!r}"
     if call.trace.wanted:
         return "torch.nn does not show the gradient of each step, which trace=True asks for"
@@ -49,9 +49,9 @@ def unsupported_reason(call: Call) -> str | None:
 def run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
     kernel = _kernel(call.cell)
     assert kernel is not None
-    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
     weights = [call.weights[n] for n in names if n in call.weights]
-    if call.data.is_cuda:
+    if call.data.is_cuda and "weight_hr" not in call.weights:
         weights = _in_one_piece(weights)
     cuts = [t for t, xi in enumerate(call.edges) if xi == 0]
     if not cuts:
@@ -90,7 +90,7 @@ def _window(
     """One call of a kernel: one layer, one direction, no dropout of its own."""
     initial = [part.contiguous().unsqueeze(0) for part in state]  # cuDNN takes no expanded state
     hidden = initial if kernel is _VF.lstm else initial[0]
-    has_bias, train = len(weights) == 4, torch.is_grad_enabled()
+    has_bias, train = len(weights) > 3, torch.is_grad_enabled()
     options = (weights, has_bias, 1, 0.0, train, False)
     if sizes[0] == sizes[-1]:
         time_major = data.view(len(sizes), sizes[0], -1)

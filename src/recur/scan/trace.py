@@ -1,58 +1,107 @@
-"""What is recorded of a backward pass: ‖∂L/∂s_t‖ for every step, without another pass; and the states."""
+"""What is recorded of a backward pass: ∂L/∂s_t for every step, and the terms of ∂L/∂W, without another pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from recur.cells.cell import Cell
 from recur.errors import OptionError
 from recur.scan.packing import Packing
 
 
 class Trace:
-    """Which backend ran and, after a backward pass, the norms of the states' gradients in the last one.
+    """Which backend ran and, after a backward pass, what the last one carried.
 
-    ∂L/∂s_t is the whole gradient of the state after step t: from its own output and from all later steps.
+    ∂L/∂s_t is the whole gradient of the state after step t: from its own output, from the other states of its step
+    that are made of it, and from all later steps. The gradient of a matrix is a sum over the steps,
+
+        ∂L/∂W = Σ_t δ_t m_tᵀ        with δ_t the gradient of W m_t, and m_t what W multiplies at step t, h_{t−1}
+
+    of which each term, for each sequence, has the norm ‖δ_t‖ ‖m_t‖.
     """
 
-    def __init__(self, states: Sequence[str], x: Tensor, steps: int, packing: Packing | None) -> None:
+    def __init__(self, cell: Cell | None, x: Tensor, packing: Packing | None, copies: int = 1) -> None:
         self.backend = ""
+        self._cell = cell
         self._pass: int | None = None
         self._batch = x.shape[:2]
         self._packing = packing
-        self._norms = {name: x.new_zeros(steps) for name in states}
-        self._inputs = x.detach() if states else None
-        self._states: dict[str, list[Tensor]] = {name: [] for name in states}
+        self._copies = copies
+        self._inputs = x.detach() if cell is not None else None
+        self._states: dict[str, list[Tensor]] = {name: [] for name in cell.states} if cell is not None else {}
+        # All that follows is (N, …), in packed order.
+        self._gradients: dict[str, Tensor] = {}
+        self._slopes: dict[str, Tensor] = {}
+        self._factors: dict[str, list[Tensor]] = {}
 
     @property
     def inputs(self) -> Tensor:
         """(B, T, D): what the cell was given."""
         if self._inputs is None:
             raise OptionError("inputs were not recorded; call with trace=True")
-        return self._inputs
+        return self._inputs[: len(self._inputs) // self._copies]
 
     @property
     def states(self) -> dict[str, Tensor]:
         """For each state by name, its values after every step, (B, T, H); recorded in the forward pass by `loop`."""
         if not all(self._states.values()) or not self._states:
             raise OptionError("no states were recorded; call with trace=True and backend='loop'")
-        return {name: self._unpacked(torch.cat(parts)) for name, parts in self._states.items()}
+        rows = self._batch[0] // self._copies
+        return {name: self._unpacked(torch.cat(parts))[:rows] for name, parts in self._states.items()}
+
+    @property
+    def gradients(self) -> dict[str, Tensor]:
+        """For each state by name, ∂L/∂s_t of every sequence and step, (B, T, H); zero where there was none."""
+        return {name: self._summed(found) for name, found in self._recorded(self._gradients).items()}
 
     @property
     def norms(self) -> dict[str, Tensor]:
         """For each state by name, ‖∂L/∂s_t‖ of every sequence and step, (B, T); zero where there was no gradient."""
-        if not self._norms:
-            raise OptionError("no gradient norms were asked for; call with trace=True")
-        if self._pass is None:
-            raise OptionError("there was no backward pass yet; call .backward() on the loss first")
-        return {name: self._unpacked(norms[:, None])[..., 0] for name, norms in self._norms.items()}
+        return {name: torch.linalg.vector_norm(found, dim=-1) for name, found in self.gradients.items()}
 
     @property
     def total(self) -> Tensor:
         """(T,): the norm over the whole batch and all states, step by step."""
         return torch.stack(list(self.norms.values())).square().sum(dim=(0, 1)).sqrt()
+
+    @property
+    def terms(self) -> dict[str, Tensor]:
+        """For U (weight_ih) and W (weight_hh), the norm of every sequence's and step's term of its gradient, (B, T)."""
+        found, rows = {}, self._batch[0] // self._copies
+        for name, slopes in self._recorded(self._slopes).items():
+            heads = self.cell.heads if name == "weight_hh" else 1
+            slope = self._summed(slopes).unflatten(-1, (-1, heads, slopes.shape[-1] // self._blocks(name) // heads))
+            factor = self._unpacked(torch.cat(self._factors[name]))[:rows].unflatten(-1, (heads, -1))
+            found[name] = (slope.square().sum((-3, -1)) * factor.square().sum(-1)).sum(-1).sqrt()
+        return found
+
+    def dominant(self, name: str = "weight_hh") -> Tensor:
+        """(B,): for every sequence, the step whose term of a matrix's gradient is the largest."""
+        return self.terms[name].argmax(dim=1)
+
+    @property
+    def cell(self) -> Cell:
+        if self._cell is None:
+            raise OptionError("no gradients were asked for; call with trace=True")
+        return self._cell
+
+    def _blocks(self, name: str) -> int:
+        return len(self.cell.gates if name == "weight_ih" else self.cell.recurrent_gates)
+
+    def _recorded(self, found: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        if self._cell is None:
+            raise OptionError("no gradients were asked for; call with trace=True")
+        if self._pass is None:
+            raise OptionError("there was no backward pass yet; call .backward() on the loss first")
+        return found
+
+    def _summed(self, packed: Tensor) -> Tensor:
+        """(B, T, …): where sliding truncation took copies of a row, their gradients are one sequence's."""
+        unpacked = self._unpacked(packed)
+        return unpacked if self._copies == 1 else unpacked.unflatten(0, (self._copies, -1)).sum(0)
 
     def _unpacked(self, packed: Tensor) -> Tensor:
         """(N, …) in packed order as (B, T, …)."""
@@ -63,36 +112,51 @@ class Trace:
 
     @property
     def wanted(self) -> bool:
-        return bool(self._norms)
+        return self._cell is not None
 
-    def record(self, states: Sequence[Tensor], names: Sequence[str], first: int) -> list[Tensor]:
-        """Record the gradients of one step's states, whose rows stand from `first` on in packed order."""
+    def record_states(self, states: Sequence[Tensor], before: Sequence[Tensor], first: int) -> list[Tensor]:
+        """Record one step's states and their gradients; their rows stand from `first` on in packed order."""
         recorded = []
-        for name, state in zip(names, states, strict=True):
+        for name, state in zip(self.cell.states, states, strict=True):
             self._states[name].append(state.detach())
-            state = state.view_as(state)  # a node of its own, even if a step returns its argument
-            if state.requires_grad:
-                state.register_hook(self._hook(name, first))
-            recorded.append(state)
+            if state.grad_fn is None or any(state is part for part in before):
+                state = state.view_as(state)  # a node of its own, where a step returns its argument
+            recorded.append(self._hooked(state, self._gradients, name, first))
         return recorded
 
-    def record_pass(self, norms: Sequence[Tensor], batch_major: bool) -> None:
-        """The norms of a whole backward pass at once, state by state."""
-        self._begin(torch._C._current_graph_task_id())
-        for saved, found in zip(self._norms.values(), norms, strict=True):
-            saved.copy_(found.view(self._batch).t().reshape(-1) if batch_major else found)
+    def record_term(self, name: str, product: Tensor, factor: Tensor, first: int = 0) -> Tensor:
+        """Record what a matrix multiplies, and the gradient of the product; rows as in `record_states`."""
+        if not first:
+            self._factors[name] = []
+        self._factors[name].append(factor.detach())
+        return self._hooked(product, self._slopes, name, first)
+
+    def record_pass(self, gradients: Mapping[str, Tensor], slopes: Mapping[str, Tensor]) -> None:
+        """All of a backward pass at once, in packed order."""
+        self._pass = torch._C._current_graph_task_id()
+        self._gradients, self._slopes = dict(gradients), dict(slopes)
+
+    def record_factors(self, factors: Mapping[str, Tensor]) -> None:
+        self._factors = {name: [factor.detach()] for name, factor in factors.items()}
+
+    def _hooked(self, value: Tensor, into: dict[str, Tensor], name: str, first: int) -> Tensor:
+        steps = len(self._packing.flat) if self._packing is not None else self._batch[0] * self._batch[1]
+        if name not in into:
+            into[name] = value.new_zeros(steps, value.shape[-1])
+        if value.requires_grad:
+            value.register_hook(self._hook(into, name, first))
+        return value
+
+    def _hook(self, into: dict[str, Tensor], name: str, first: int) -> Callable[[Tensor], None]:
+        def record(grad: Tensor) -> None:
+            self._begin(torch._C._current_graph_task_id())
+            into[name][first : first + len(grad)] = grad.detach()
+
+        return record
 
     def _begin(self, current: int) -> None:
         """A new pass starts from nothing: it may not reach all that the one before it reached."""
         if current != self._pass:
             self._pass = current
-            for norms in self._norms.values():
-                norms.zero_()
-
-    def _hook(self, name: str, first: int) -> Callable[[Tensor], None]:
-        def record(grad: Tensor) -> None:
-            self._begin(torch._C._current_graph_task_id())
-            norm = torch.linalg.vector_norm(grad.detach(), dim=-1)
-            self._norms[name][first : first + len(norm)] = norm
-
-        return record
+            for found in (*self._gradients.values(), *self._slopes.values()):
+                found.zero_()
