@@ -127,7 +127,7 @@ class Rotation(Cell):
         return x.a + c * s.a - d * s.b, x.b + d * s.a + c * s.b
 
 
-@pytest.mark.parametrize("backend", ["auto", "loop"])
+@pytest.mark.parametrize("backend", CPU)
 def test_several_states_are_the_output(backend: str) -> None:
     net = Recurrent(Rotation(), 3, 4, layers=2, backend=backend, **DOUBLE)
     assert net.output_size == 8

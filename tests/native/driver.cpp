@@ -125,7 +125,7 @@ void run(const char* path, int64_t threads) {
     NUMBER(share_stride)
 #define ARRAY(name) s.name = call.at<std::remove_pointer_t<decltype(s.name)>>(#name);
     ARRAY(sizes) ARRAY(data) ARRAY(weight_ih) ARRAY(weight_hh) ARRAY(bias_ih) ARRAY(bias_hh) ARRAY(constant) ARRAY(mask)
-    ARRAY(xi) ARRAY(share) ARRAY(tape) ARRAY(d_outputs) ARRAY(d_share) ARRAY(d_product) ARRAY(product_place) ARRAY(d_data)
+    ARRAY(xi) ARRAY(share) ARRAY(tape) ARRAY(d_share) ARRAY(d_product) ARRAY(product_place) ARRAY(d_data)
     ARRAY(d_weight_ih) ARRAY(d_weight_hh) ARRAY(d_bias_ih) ARRAY(d_bias_hh)
     const bool backward = call.number("backward"), is_double = call.number("is_double");
     const int isa = int(call.number("isa"));
@@ -139,7 +139,8 @@ void run(const char* path, int64_t threads) {
     const auto state = call.all("state", s.states), final_state = call.all("final_state", s.states);
     const auto d_final = call.all("d_final", s.states), d_state = call.all("d_state", s.states);
     s.extra = extra.data(), s.initial = initial.data(), s.state = state.data();
-    s.d_final = d_final.data(), s.d_extra = d_extra.data();
+    const auto d_outputs = call.all("d_outputs", s.states);
+    s.d_outputs = d_outputs.data(), s.d_final = d_final.data(), s.d_extra = d_extra.data();
     s.d_initial = d_initial[0] ? d_initial.data() : nullptr;
     s.final_state = backward ? nullptr : final_state.data();
     s.d_state = d_state[0] ? d_state.data() : nullptr;

@@ -93,7 +93,7 @@ def fields_of(call: NativeCall, backward: bool) -> dict[str, tuple[int, bytes | 
         arrays("final_state", s.final_state, s.states, S * H, WRITTEN)
         return found
     array("xi", s.xi, N, size=8)
-    array("d_outputs", s.d_outputs, N * H)
+    arrays("d_outputs", s.d_outputs, s.states, N * H)
     arrays("d_final", s.d_final, s.states, S * H)
     array("d_share", None if overwritten else s.d_share, N * G, WRITTEN)
     array("d_product", s.d_product, N * s.own * H, WRITTEN)

@@ -192,6 +192,8 @@ def check_cell(cell: object) -> Cell:
     if not cell.gates:
         raise CellError(f"{who}.gates is empty; a step sees its input through at least one gate")
     check_names(cell)
+    if cell.recurrent_gates and 0 not in cell.output_states:
+        raise CellError(f"{who}.outputs must hold {cell.states[0]}, which W multiplies")
     if not isinstance(cell.heads, int) or cell.heads < 1:
         raise CellError(f"{who}.heads must be a whole number ≥ 1, got {cell.heads!r}")
     try:

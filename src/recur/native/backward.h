@@ -55,7 +55,7 @@ template <typename T> struct Backward : Frame<T> {
         Bindings bound;
         T *total, *product;
         Scratch(const Scan& s, Arena& arena)
-            : bound(s, arena), total(arena.take<T>(chunk * width)), product(arena.take<T>(chunk * width)) {}
+            : bound(s, arena), total(arena.take<T>(s.states * chunk * width)), product(arena.take<T>(chunk * width)) {}
     };
 
     // ∂L/∂s_k as it comes from later steps.
@@ -83,7 +83,10 @@ template <typename T> struct Backward : Frame<T> {
         T* sum = sums + part * summed * padded_H;
         for (long from = 0; from < rows; from += chunk) {
             const long here = std::min<long>(chunk, rows - from), at = first + from * Q;
-            if (s.d_outputs) add_outputs(scratch.total, carried(part, k, 0) + from * H + unit, at, unit, here);
+            for (long j = 0; j < s.states; ++j)
+                if (s.d_outputs[j])
+                    add_outputs(scratch.total + j * chunk * width, as(s.d_outputs[j]), carried(part, k, j) + from * H + unit,
+                                at, unit, here);
             run_program(scratch.bound, b, here, [&](const Place& place, In& in) -> Operand<T> {
                 const long q = place.index;
                 switch (Kind(place.kind)) {
@@ -96,9 +99,9 @@ template <typename T> struct Backward : Frame<T> {
                     }
                     case Kind::after: return {as(s.state[q]) + at * H + unit, Q * H};
                     case Kind::d_after:
-                        if (q || !s.d_outputs) return {carried(part, k, q) + from * H + unit, H};
+                        if (!s.d_outputs[q]) return {carried(part, k, q) + from * H + unit, H};
                         in = In::scratch;
-                        return {scratch.total, width};
+                        return {scratch.total + q * chunk * width, width};
                     case Kind::d_share:
                         if (s.d_share == s.share) in = In::memory_afterwards;  // what is saved there is still read
                         return {as(s.d_share) + at * GS + q * H + unit, Q * GS};
@@ -125,10 +128,10 @@ template <typename T> struct Backward : Frame<T> {
                      s.D, rows, s.gates * H, 0, s.D);
     }
 
-    void add_outputs(T* total, const T* carried, long first, long unit, long rows) const {
+    void add_outputs(T* total, const T* d_outputs, const T* carried, long first, long unit, long rows) const {
         const long have = std::min<long>(width, H - unit);
         for (long i = 0; i < rows; ++i) {
-            const T *out = as(s.d_outputs) + (first + i * parts() * row_stride()) * H + unit, *in = carried + i * H;
+            const T *out = d_outputs + (first + i * parts() * row_stride()) * H + unit, *in = carried + i * H;
             if (have == width)
                 for (int v = 0; v < width; v += Tile<T>::lanes)
                     store<T>(total + i * width + v, load<T>(in + v) + load<T>(out + v));

@@ -59,12 +59,12 @@ struct Scan {
                                   // or state[0], whose outputs overwrite it
     int64_t share_stride;         // from one of its rows to the next, and in d_share
     void* tape;                   // (N, saved · H)
-    void* const* state;           // (N, H) each; null, but never the first, where only the last step's value is wanted
+    void* const* state;           // (N, H) each; null where only the last step's value is wanted, but never the first
     void* const* final_state;     // (S, H) each, or null
     Program program;
 
     // The backward pass
-    const void* d_outputs;        // (N, H) or null
+    const void* const* d_outputs; // (N, H) for each state, or null where it is no output
     const void* const* d_final;   // (S, H) each, or null
     void* d_share;                // (N, gates · H), or share itself
     void* d_product;              // (N, own · H)

@@ -139,7 +139,7 @@ template <typename T> struct Frame {
     }
 
     long scratch_bytes(bool backward) const {
-        const long values = s.program.temps + s.products + 2 + s.program.count;
+        const long values = s.program.temps + s.products + 1 + s.states + s.program.count;
         const long masked = backward || !s.mask ? 0 : rows_of(0, s.S) * H;
         const long tables = sizeof(Operand<T>) * (2 * s.program.count + 4 * s.states) + 64 * (16 + 3 * s.states);
         return sizeof(T) * (values * chunk * width + s.constants * width + masked) + tables;

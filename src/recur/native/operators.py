@@ -24,7 +24,7 @@ LIBRARY.define(
 )
 LIBRARY.define(
     "scan_backward(Tensor?[] gradients, Tensor data, Tensor[] weights, Tensor[] extras, Tensor[] state, Tensor? mask, "
-    "Tensor? xi, Tensor outputs, Tensor[] saved, int[] sizes, bool batch_major, float clip, str cell, "
+    "Tensor? xi, Tensor[] outputs, Tensor[] saved, int[] sizes, bool batch_major, float clip, str cell, "
     "bool for_data, bool for_state, bool traced) -> Tensor[]"
 )
 
@@ -60,24 +60,26 @@ class Differentiable(torch.autograd.Function):
             results = _below_autograd(data, weights, extras, state, *options, True)
         mask, xi, *ctx.options = options
         ctx.record, ctx.private, ctx.counts = record, private, counts
-        ctx.states = load(options.cell).assembly.states
-        saved = results[1 + ctx.states :]
-        ctx.save_for_backward(mask, xi, results[0], *tensors, *saved)
+        a = load(options.cell).assembly
+        ctx.outputs, ctx.results = len(a.outputs), len(a.outputs) + a.states
+        saved = results[ctx.results :]
+        ctx.save_for_backward(mask, xi, *results[: ctx.outputs], *tensors, *saved)
         ctx.set_materialize_grads(False)
         if private:
-            return tuple(results[: 1 + ctx.states])
+            return tuple(results[: ctx.results])
         ctx.mark_non_differentiable(*saved)
         return tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        mask, xi, outputs, *rest = ctx.saved_tensors
+        mask, xi, *rest = ctx.saved_tensors
+        outputs, rest = rest[: ctx.outputs], rest[ctx.outputs :]
         count = 1 + sum(ctx.counts)
         tensors, saved = rest[:count], rest[count:]
         data, weights, extras, state = _grouped(ctx.counts, tensors)
         wanted = ctx.needs_input_grad[4:]
         arguments: Any = (
-            gradients[: 1 + ctx.states], data, weights, extras, state, mask, xi, outputs, saved, *ctx.options,
+            gradients[: ctx.results], data, weights, extras, state, mask, xi, outputs, saved, *ctx.options,
             wanted[0], any(wanted[count - len(state) :]), ctx.record is not None,
         )  # fmt: skip
         if is_eager(data) and not torch.is_grad_enabled():

@@ -37,13 +37,20 @@ def _empty_share(data: Tensor, columns: int) -> Tensor:
 
 def _empty_results(
     a: Assembly, data: Tensor, weights: Tensors, S: int, train: bool
-) -> tuple[Tensor, Tensors, Tensor | None, Tensor | None, Tensors]:
+) -> tuple[Tensors, Tensors, Tensor | None, Tensor | None, Tensors]:
     """Outputs, final states, and what is saved: in the gates' places, on the tape, and the other states' history."""
     N, H = data.shape[0], weights[0].shape[0] // a.gates
     share = _empty_share(data, a.gates * H) if train and a.reads_share else None
     tape = data.new_empty(N, a.saved * H) if train and a.saved else None
-    others = [data.new_empty(N, H) for _ in range(1, a.states)] if train else []
-    return data.new_empty(N, H), [data.new_empty(S, H) for _ in range(a.states)], share, tape, others
+    outputs = [data.new_empty(N, H) for _ in a.outputs]
+    others = [data.new_empty(N, H) for _ in range(a.states - len(a.outputs))] if train else []
+    return outputs, [data.new_empty(S, H) for _ in range(a.states)], share, tape, others
+
+
+def _histories(a: Assembly, outputs: Sequence[Tensor | None], others: Tensors) -> list[Tensor | None]:
+    """Of every state, in their order; None where it is not kept."""
+    rest = iter(others)
+    return [outputs[a.outputs.index(j)] if j in a.outputs else next(rest, None) for j in range(a.states)]
 
 
 def _call(
@@ -87,25 +94,27 @@ def forward(
     data, weights, extras, state = data.contiguous(), _contiguous(weights), _contiguous(extras), _contiguous(state)
     mask = mask if mask is None else mask.contiguous()
     outputs, finals, share, tape, others = _empty_results(a, data, weights, sizes[0], train)
-    H, program = outputs.shape[1], "train" if train else "use"
+    H, program = outputs[0].shape[1], "train" if train else "use"
     call = _call(cell, program, data, weights, mask, H, sizes, batch_major)
     s, written = call.scan, share
     if written is None:
-        written = outputs if loaded.share_in_outputs[program] else _empty_share(data, a.gates * H)
+        written = outputs[0] if loaded.share_in_outputs[program] else _empty_share(data, a.gates * H)
     elif zero_padding:
         written[:, a.gates * H :].zero_()
     s.share, s.share_stride = written.data_ptr(), written.shape[1]
     s.tape = None if tape is None else tape.data_ptr()
-    nothing = [None] * a.states
-    call.point(extra=extras, initial=state or nothing, state=[outputs, *(others or nothing[1:])], final_state=finals)
+    histories = _histories(a, outputs, others)
+    if histories[0] is None:  # where a step leaves what the next one multiplies
+        histories[0] = data.new_empty(data.shape[0], H)
+    call.point(extra=extras, initial=state or [None] * a.states, state=histories, final_state=finals)
     call.run(backward=False)
-    return [outputs, *finals, *(part for part in (share, tape) if part is not None), *others]
+    return [*outputs, *finals, *(part for part in (share, tape) if part is not None), *others]
 
 
 def forward_shapes(data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *rest: Any) -> Tensors:
     _, _, sizes, _, _, cell, train = rest
     outputs, finals, share, tape, others = _empty_results(load(cell).assembly, data, weights, sizes[0], train)
-    return [outputs, *finals, *(part for part in (share, tape) if part is not None), *others]
+    return [*outputs, *finals, *(part for part in (share, tape) if part is not None), *others]
 
 
 def backward(
@@ -116,7 +125,7 @@ def backward(
     state: Tensors,
     mask: Tensor | None,
     xi: Tensor | None,
-    outputs: Tensor,
+    outputs: Tensors,
     saved: Tensors,
     sizes: Sequence[int],
     batch_major: bool,
@@ -137,7 +146,7 @@ def backward(
     data, weights, extras, state = data.contiguous(), _contiguous(weights), _contiguous(extras), _contiguous(state)
     gradients = [g if g is None else g.contiguous() for g in gradients]
     mask = mask if mask is None else mask.contiguous()
-    N, H = outputs.shape
+    N, H = outputs[0].shape
     padded_rows = sum(2**k for k, weight in enumerate(weights[:2]) if _pads_rows(weight))
     program = "trace" if traced else "back"
     call = _call(cell, program, data, weights, mask, H, sizes, batch_major, clip, padded_rows)
@@ -151,14 +160,14 @@ def backward(
     s.share = None if share is None else share.data_ptr()
     if a.saved:
         s.tape = rest.pop(0).data_ptr()
-    s.d_outputs = None if gradients[0] is None else gradients[0].data_ptr()
     d_data, d_weights, d_extras, d_initial = _empty_gradients(data, weights, extras, state, for_data, for_state)
     recorded = _empty_record(a, data, H) if traced else []
     s.d_data = d_data.data_ptr() if for_data else None
     for name, weight in zip(loaded.weight_names[bool(s.biased)], d_weights, strict=True):
         setattr(s, f"d_{name}", weight.data_ptr())
     call.point(
-        extra=extras, initial=state or [None] * a.states, state=[outputs, *rest], d_final=gradients[1:],
+        extra=extras, initial=state or [None] * a.states, state=_histories(a, outputs, rest),
+        d_outputs=_histories(a, gradients[: len(a.outputs)], []), d_final=gradients[len(a.outputs) :],
         d_extra=d_extras, d_initial=d_initial if for_state else [], d_state=recorded[: a.states],
     )  # fmt: skip
     call.run(backward=True)

@@ -44,6 +44,8 @@ class Assembly:
     """For every product, the gate with the same gradient; or the number of gates plus its own."""
     reads_share: bool
     """Whether anything is saved in the gates' places at all."""
+    outputs: list[int]
+    """Which of the states are the output."""
     adds_to_first: bool
     """Whether the first state reaches the next step otherwise than through the products."""
 
@@ -112,6 +114,7 @@ def assemble(cell: Cell, step: Step, biased: bool) -> Assembly:
         own=len(d.own),
         product_places=d.product_places,
         reads_share=len(beyond_gates) < len(slots),
+        outputs=list(cell.output_states),
         adds_to_first=adds_to_first,
     )
 

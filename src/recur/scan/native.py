@@ -19,8 +19,6 @@ def unsupported_reason(call: Call) -> str | None:
         return "it gives no gradient to the mask, which requires one"
     if "weight_hr" in call.weights:
         return "it has no projection"
-    if call.cell.outputs:
-        return "its output is the first state alone"
     return compiled.unsupported_reason(call.cell, call.x, "bias_ih" in call.weights)
 
 
@@ -35,12 +33,17 @@ def run(call: Call) -> tuple[Tensor, State]:
         xi = xi.view(len(call.sizes), -1).t().contiguous()
     record = functools.partial(_record, call) if call.trace.wanted else None
     options = (call.mask, xi, call.sizes, batch_major, call.bptt.clip or 0.0, text)
-    outputs, *rest = operators.scan_op(record, data, given, extras, list(call.start or ()), *options)
+    results = operators.scan_op(record, data, given, extras, list(call.start or ()), *options)
+    count = len(call.cell.output_states)
+    outputs = results[0] if count == 1 else torch.cat(results[:count], dim=-1)
     if record is not None:
-        call.trace.record_factors({"weight_ih": call.data, "weight_hh": _multiplied(call, outputs)})
+        factors = {"weight_ih": call.data}
+        if call.cell.recurrent_gates:
+            factors["weight_hh"] = _multiplied(call, results[call.cell.output_states.index(0)])
+        call.trace.record_factors(factors)
     if batch_major:
         outputs = outputs.view(*call.x.shape[:2], -1)
-    return outputs, tuple(rest[: len(call.cell.states)])
+    return outputs, tuple(results[count : count + len(call.cell.states)])
 
 
 def _record(call: Call, found: list[Tensor]) -> None:
