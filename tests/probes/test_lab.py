@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import recur
+from recur import ngram
 from recur.cli.app import run
+from recur.probes.lab.parameters import count_text
+from recur.probes.lab.variance import power_variance, product_variance
+from recur.text import Corpus, fit_vocab
 from tests.cli.test_cli import json_of
 
 pytest.importorskip("matplotlib")
 
 
-def experiment(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, float]:
+def experiment(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, float]:
     path = tmp_path / "figure.svg"
-    found = json_of(capsys, "lab", name, "--figure", str(path))
+    found = json_of(capsys, "lab", name, *options, "--figure", str(path))
     assert path.read_text().startswith("<?xml")
     assert len(found["paragraph"]) > 200
     numbers: dict[str, float] = found["numbers"]
@@ -51,6 +57,81 @@ def test_clipping(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     free, bound = found["no clipping"], found["θ = 1"]
     assert free["largest_loss"] > 1.5 * bound["largest_loss"]  # type: ignore[index]
     assert 0 < found["clipped"] < 1
+
+
+@pytest.mark.parametrize("v", [0.5, 1.0, 1.7])
+@pytest.mark.parametrize("n", range(1, 9))
+def test_the_variances_of_products_are_those_of_gaussian_quadrature(n: int, v: float) -> None:
+    points, weights = np.polynomial.hermite_e.hermegauss(40)  # exact for polynomials of these degrees
+    weights = weights / weights.sum()
+
+    def mean(power: int) -> float:
+        return float(weights @ (np.sqrt(v) * points) ** power)
+
+    assert product_variance(n, v) == pytest.approx(mean(2) ** n, rel=1e-10)
+    assert power_variance(n, v) == pytest.approx(mean(2 * n) - mean(n) ** 2, rel=1e-10)
+
+
+def test_variance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Measured, within four standard errors of the closed form; one matrix scatters over far more than one for each."""
+    found = experiment("variance", tmp_path, capsys, "--steps", "40", "--target", "0.5")
+    assert found["v"] == pytest.approx(0.5 ** (1 / 40))
+    for row in found["single"]:  # type: ignore[attr-defined]
+        n = row["steps"]
+        assert row["own_theory"] == pytest.approx(0.5)
+        assert row["own"] == pytest.approx(0.5, rel=4 * (3**n / 400_000) ** 0.5)
+        assert row["shared"] == pytest.approx(row["shared_theory"], rel=0.4)
+    own, shared = found["matrices"]["own"], found["matrices"]["shared"]  # type: ignore[index]
+    error = ((1 + 2 / 64) ** 40 / 400) ** 0.5  # E‖h‖⁴ / (E‖h‖²)² is (1 + 2/H)ⁿ
+    assert own["measured"] == pytest.approx(0.5, rel=4 * error)
+    assert own["theory"] == pytest.approx(0.5)
+    assert shared["to"] / shared["from"] > 30 * own["to"] / own["from"]
+
+
+def test_the_number_of_parameters_by_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--k", "50", "--tau", "5", "--cell", "lstm", "--hidden", "7", "--layers", "2")
+    found = experiment("parameters", tmp_path, capsys, *options)
+    assert found["table"] == [50, 2_500, 125_000, 6_250_000, 312_500_000]
+    K, E, H = 54, 64, 7
+    layers = 4 * H * (E + H + 2) + 4 * H * (H + H + 2)
+    assert found["network_parameters"] == K * E + layers + H * K + K == 6_380
+    assert found["network_smaller_than_table_from"] == 3
+    assert experiment("parameters", tmp_path, capsys, "--k", "1")["network_smaller_than_table_from"] is None
+
+
+def test_the_number_of_parameters_of_a_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "the cat sat on the mat\nthe dog sat on the cat\n" * 3
+    book = tmp_path / "book.txt"
+    book.write_text(text)
+    for token in ("char", "word"):
+        vocab = fit_vocab(Corpus.of(str(book)), token)
+        counted = count_text(Corpus.of(str(book)), vocab, 3)
+        for n in (1, 2, 3):
+            assert sum(counted.ngrams[:n]) == len(ngram.fit(text, vocab, n)), "as many as a model of that order has"
+        found = experiment("parameters", tmp_path, capsys, str(book), "--token", token, "--tau", "3", "--hidden", "8")
+        assert found["ngrams"] == counted.ngrams
+        assert found["ngram_parameters"][2] == 2 * sum(counted.ngrams) - counted.ngrams[2]  # type: ignore[index]
+    pairs = {text[k : k + 2] for k in range(len(text) - 1)}
+    assert count_text(Corpus.of(str(book)), fit_vocab(Corpus.of(str(book))), 2).ngrams[1] == len(pairs)
+
+
+def test_the_place_where_a_network_becomes_smaller(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ("pydoc", "--hidden", "4", "--tau", "4")
+    found = experiment("parameters", tmp_path, capsys, *small)
+    sizes, size = found["ngram_parameters"], found["network_parameters"]
+    first = found["network_smaller_than_ngrams_from"]
+    assert sizes[int(first) - 2] <= size < sizes[int(first) - 1]  # type: ignore[index]
+
+
+def test_the_parameters_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    book = tmp_path / "book.txt"
+    book.write_text("the cat sat on the mat\n" * 40)
+    model = recur.fit(book, task="language", out=tmp_path / "run", hidden=8, steps=1, threads=1, baseline=False)
+    found = experiment("parameters", tmp_path, capsys, "--run", str(tmp_path / "run"), "--tau", "2")
+    assert found["network_parameters"] == sum(p.numel() for p in model.model.parameters())
+    assert run(["lab", "parameters", "--run", str(tmp_path / "run"), "--hidden", "9"]) == 2
+    assert run(["lab", "parameters", "--k", "9", str(book)]) == 2
+    assert capsys.readouterr().err.count("\n") == 2
 
 
 def test_what_cannot_be_drawn_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,49 +2,173 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
 from recur.cli.options import Common
-from recur.cli.screen import Screen
+from recur.cli.screen import Screen, table
+from recur.errors import OptionError
+
+if TYPE_CHECKING:
+    from recur.probes.lab import Experiment
+    from recur.typedefs import JsonObject
 
 verb = App(
+    name="lab",
     help_epilogue="""Examples:
   recur lab vanishing
   recur lab exploding --figure exploding.svg
-  recur lab truncation --json"""
+  recur lab variance --steps 100 --target 1
+  recur lab parameters book.txt --token word
+  recur lab truncation --json""",
 )
 
+Figure = Annotated[Path | None, Parameter(help="Where the figure goes (.png, .svg or .pdf); EXPERIMENT.png.")]
 
-@verb.default
-def lab(
-    experiment: Literal["vanishing", "exploding", "truncation", "forget-gate", "clipping"],
-    /,
+
+def _run(name: str, figure: Path | None, common: Common, experiment: Callable[[], Experiment]) -> JsonObject:
+    from recur.plotting import save
+
+    screen = Screen(common)
+    path = figure or Path(f"{name}.png")
+    with screen.busy(name):
+        found = experiment()
+        save(found.figure, path)
+    if name == "parameters":
+        _show_sizes(screen, found.numbers)
+    screen.show(found.paragraph)
+    screen.note(f"drawn to {path}")
+    screen.result({"experiment": name, "paragraph": found.paragraph, "figure": str(path), "numbers": found.numbers})
+    return found.numbers
+
+
+@verb.command
+def vanishing(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008  frozen
+    """The gradient by lag: with σ, with tanh, and along the memory of an LSTM."""
+    from recur.probes import lab
+
+    _run("vanishing", figure, common, lambda: lab.vanishing(common.seed))
+
+
+@verb.command
+def exploding(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008
+    """The powers of W: eigenvalues inside the unit circle, on it and outside."""
+    from recur.probes import lab
+
+    _run("exploding", figure, common, lambda: lab.exploding(common.seed))
+
+
+@verb.command
+def variance(
     *,
-    figure: Annotated[
-        Path | None, Parameter(help="Where the figure goes (.png, .svg or .pdf); EXPERIMENT.png.")
-    ] = None,
-    common: Common = Common(),  # noqa: B008  frozen
+    steps: int = 60,
+    target: float = 0.1,
+    figure: Figure = None,
+    common: Common = Common(),  # noqa: B008
 ) -> None:
-    """Run one experiment: a figure, and a paragraph with the numbers that came out.
+    """One weight for all steps, beside a weight for each with its variance chosen for their number.
 
     Parameters
     ----------
-    experiment
-        Which one to run.
+    steps
+        n: how many weights are multiplied.
+    target
+        v*: the variance that their product should have; each weight then has its n-th root.
     """
-    from recur.plotting import save
-    from recur.probes.lab import EXPERIMENTS
+    from recur.probes import lab
 
-    screen = Screen(common)
-    path = figure or Path(f"{experiment}.png")
-    with screen.busy(experiment):
-        found = EXPERIMENTS[experiment](common.seed)
-        save(found.figure, path)
-    screen.show(found.paragraph)
-    screen.note(f"drawn to {path}")
-    screen.result(
-        {"experiment": experiment, "paragraph": found.paragraph, "figure": str(path), "numbers": found.numbers}
-    )
+    _run("variance", figure, common, lambda: lab.variance(common.seed, steps, target))
+
+
+@verb.command
+def truncation(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008
+    """What is learned of a dependency that is longer than the window of backpropagation."""
+    from recur.probes import lab
+
+    _run("truncation", figure, common, lambda: lab.truncation(common.seed))
+
+
+@verb.command
+def forget_gate(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008
+    """The gradient along the memory of an LSTM, for forget gates from shut to open."""
+    from recur.probes import lab
+
+    _run("forget-gate", figure, common, lambda: lab.forget_gate(common.seed))
+
+
+@verb.command
+def clipping(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008
+    """Gradient descent beside a cliff, with and without clipping."""
+    from recur.probes import lab
+
+    _run("clipping", figure, common, lambda: lab.clipping(common.seed))
+
+
+@verb.command
+def parameters(
+    sources: list[str] | None = None,
+    /,
+    *,
+    token: Literal["char", "word"] = "char",
+    k: Annotated[int | None, Parameter(name="--k")] = None,
+    tau: int = 6,
+    cell: str | None = None,
+    hidden: int | None = None,
+    layers: int | None = None,
+    run: Path | None = None,
+    figure: Figure = None,
+    common: Common = Common(),  # noqa: B008
+) -> None:
+    """How many numbers a table, the n-grams of a text and a network have, by the tokens that they span.
+
+    All of the text is counted, as `recur ngram TEXT --eval TEXT` counts it. The network is the one that `recur train`
+    would make for it, or that of a run.
+
+    Parameters
+    ----------
+    sources
+        Files, folders, - for standard input, pydoc (the default) or stdlib.
+    token
+        What a token is.
+    k
+        By numbers alone: how many different tokens there are. No text is read.
+    tau
+        The most tokens that are spanned.
+    cell
+        Of the network; that of `recur train`, if not given.
+    hidden
+        Its units.
+    layers
+        Its layers.
+    run
+        Take this trained language model instead, with its vocabulary; without a text, that which it learned from.
+    """
+    from recur.cli.sizes import sizes_by_numbers, sizes_of_run, sizes_of_text
+
+    given = {"cell": cell, "hidden": hidden, "layers": layers}
+    network = {name: value for name, value in given.items() if value is not None}
+    if k is not None and (sources or run is not None):
+        raise OptionError("--k takes the place of a text or a run; give one of them")
+    if run is not None and network:
+        raise OptionError(f"--{next(iter(network))} is of a network to be made, and {run} has one")
+    if k is not None:
+        _run("parameters", figure, common, lambda: sizes_by_numbers(k, tau, network))
+    elif run is not None:
+        _run("parameters", figure, common, lambda: sizes_of_run(run, sources, tau))
+    else:
+        _run("parameters", figure, common, lambda: sizes_of_text(sources or ["pydoc"], token, tau, network))
+
+
+def _show_sizes(screen: Screen, numbers: JsonObject) -> None:
+    from recur.probes.lab.parameters import short
+
+    ngrams = numbers.get("ngrams", [])
+    columns = ("n-grams seen", "n-gram model") if ngrams else ()
+    sizes = table("", "τ", "table k^τ", *columns, "network")
+    for at, size in enumerate(numbers["table"]):
+        seen = (f"{ngrams[at]:,}", f"{numbers['ngram_parameters'][at]:,}") if ngrams else ()
+        sizes.add_row(str(at + 1), short(size), *seen, f"{numbers['network_parameters']:,}")
+    screen.show(sizes, "")

@@ -1,39 +1,25 @@
-"""Five experiments on synthetic tasks: the textbook's arguments about gradients, measured.
-
-vanishing     φ′ ≤ 1/4 for σ and ≤ 1 for tanh: a product of small numbers; the memory c of an LSTM is not one
-exploding     h_t = Wᵗ h_0: eigenvalues inside the unit circle vanish, those outside grow
-truncation    windows of τ cannot learn what lies further back; a random cut is unbiased, and noisy
-forget-gate   f near 1 keeps the gradient, f near 0 cuts it
-clipping      g ← min(1, θ/‖g‖) g turns a step over a cliff into a small one in the same direction
-"""
+"""Gradients along time: why they vanish and explode, and what the forget gate and clipping do about it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import cross_entropy
 
 from recur.layers import Init, Recurrent
 from recur.probes.figures import canvas
 from recur.probes.flow import fit_decay, flow
+from recur.probes.lab.experiment import Experiment
+from recur.probes.lab.recall import Recall, recall_batch
 from recur.probes.paths import memory_paths
 from recur.probes.subject import Subject
 from recur.typedefs import JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-@dataclass
-class Experiment:
-    figure: Figure
-    paragraph: str
-    numbers: JsonObject
 
 
 def vanishing(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
@@ -96,62 +82,6 @@ def exploding(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
         f"{low:.2g}, {one:.2g} and {high:.3g}: 0.9^{T} = {0.9**T:.2g} and 1.1^{T} = {1.1**T:.3g}. Gradients meet Wᵀ on "
         f"the way back and fare alike. tanh bounds the state itself ({bounded:.2g}); where units saturate its slope is "
         f"small, and the explosion turns into vanishing."
-    )
-    return Experiment(figure, paragraph, numbers)
-
-
-class Recall(nn.Module):
-    """Predict at the end which of two symbols came first: a dependency of exactly T − 1 steps."""
-
-    def __init__(self, net: Recurrent) -> None:
-        super().__init__()
-        self.net = net
-        self.head = nn.Linear(net.output_size, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.net(x).outputs[:, -1])
-        return logits
-
-
-def recall_batch(B: int, T: int) -> tuple[Tensor, Tensor]:
-    y = torch.randint(2, (B,))
-    x = torch.zeros(B, T, 3)
-    x[torch.arange(B), 0, y] = 1.0
-    x[:, 1:, 2] = torch.randn(B, T - 1)
-    return x, y
-
-
-def recall_accuracy(T: int, steps: int, seed: int, bptt: str) -> float:
-    """Of an LSTM after training with a mode of backpropagation."""
-    torch.manual_seed(seed)
-    model = Recall(Recurrent("lstm", 3, 24, bptt=bptt, init=Init(forget_bias=0.0)))
-    optimizer = torch.optim.Adam(model.parameters(), 0.01)
-    for _ in range(steps):
-        x, y = recall_batch(32, T)
-        optimizer.zero_grad()
-        cross_entropy(model(x), y).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-    x, y = recall_batch(512, T)
-    with torch.no_grad():
-        return float((model(x).argmax(-1) == y).float().mean())
-
-
-def truncation(seed: int = 0, lag: int = 10, steps: int = 150) -> Experiment:
-    """Recall over a fixed lag, learnt with windows shorter and longer than it, and with randomized truncation."""
-    modes = {"truncated:3": "τ = 3", "truncated:5": "τ = 5", "truncated:20": "τ = 20", "randomized:0.9": "π = 0.9"}
-    modes["full"] = "full"
-    numbers = {name: recall_accuracy(lag + 1, steps, seed, mode) for mode, name in modes.items()}
-    figure, (axis,) = canvas()
-    axis.bar(list(numbers), list(numbers.values()), color="#2f6fde")
-    axis.axhline(0.5, color="#6b7280", lw=1)
-    axis.set(ylabel="right answers", ylim=(0, 1.05))
-    short = ", ".join(f"{numbers[name]:.0%} with {name}" for name in ("τ = 3", "τ = 5"))
-    paragraph = (
-        f"The first of {lag + 1} symbols has to be named at the end; chance is 50 %. After {steps} steps an LSTM is "
-        f"right {short}: no gradient crosses the window's edge, so nothing teaches it to keep the symbol. With τ = 20, "
-        f"wider than the lag, it is right {numbers['τ = 20']:.0%}, with full backpropagation {numbers['full']:.0%}. "
-        f"Cut at random and scaled by 1/π, the gradient is right on average, and noisier: {numbers['π = 0.9']:.0%}."
     )
     return Experiment(figure, paragraph, numbers)
 
@@ -222,12 +152,3 @@ def clipping(seed: int = 0, H: int = 16, T: int = 40, steps: int = 60) -> Experi
         f"{bound['largest_loss']:.3g} at most, and {bound['last_loss']:.3g} in the end."
     )
     return Experiment(figure, paragraph, numbers)
-
-
-EXPERIMENTS: dict[str, Callable[[int], Experiment]] = {
-    "vanishing": vanishing,
-    "exploding": exploding,
-    "truncation": truncation,
-    "forget-gate": forget_gate,
-    "clipping": clipping,
-}
