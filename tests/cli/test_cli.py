@@ -123,6 +123,29 @@ def test_stats(book: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "\x1b[" not in printed, "colours on a terminal only"
 
 
+def test_stats_of_all_of_a_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"a{k} b{k} c{k}" for k in range(200)]
+    (tmp_path / "book.txt").write_text("\n".join(lines) + "\n")
+    usual = json_of(capsys, "stats", str(tmp_path / "book.txt"))
+    assert usual["tokens"] == pytest.approx(0.9 * 600, abs=20)
+    assert usual["counted_share"] == pytest.approx(0.9, abs=0.03)
+    assert usual["novel"]
+    found = json_of(capsys, "stats", str(tmp_path / "book.txt"), "--all", "--across-lines")
+    assert (found["tokens"], found["counted_share"], found["across_lines"]) == (600, 1.0, True)
+    assert [z["types"] for z in found["zipf"]] == [600, 599, 598]
+    assert found["novel"] == {}
+    assert [z["types"] for z in json_of(capsys, "stats", str(tmp_path / "book.txt"), "--all")["zipf"]] == [
+        600,
+        400,
+        200,
+    ]
+    assert run(["stats", str(tmp_path / "book.txt")]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert "first 90 %" in first
+    assert "--all" in first
+    assert "--across-lines" in first
+
+
 def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     found = json_of(capsys, "doctor")
     assert {found["backends"][name] for name in HERE} == {"works"}

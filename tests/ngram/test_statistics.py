@@ -40,6 +40,18 @@ def test_what_is_new_in_the_held_out_part(tmp_path: Path) -> None:
     assert found.novel == pytest.approx({1: 1 / 5, 2: 1 / 3, 3: 1.0})
 
 
+def test_words_across_lines_by_hand(tmp_path: Path) -> None:
+    text = corpus(tmp_path, "... " + TEXT)  # what opens the text is no word
+    vocab = Vocab.fit(text, Words(punctuation=True, lower=True))
+    found = describe(text, text, vocab, across_lines=True)
+    words = ["the", "cat", "the", "dog", "and", "the", "bird", "a", "dog", "sees", "the", "cat"]
+    for k, zipf in enumerate(found.zipf, start=1):
+        counted = Counter(tuple(words[at : at + k]) for at in range(len(words) - k + 1))
+        assert zipf.counts.tolist() == sorted(counted.values(), reverse=True), "bird a, and what reaches over it"
+    assert found.novel == dict.fromkeys(range(1, 6), 0.0)
+    assert describe(text, None, vocab).zipf[1].tokens == 10
+
+
 def test_characters_are_counted_across_lines(tmp_path: Path) -> None:
     text = corpus(tmp_path, "ab\nab\n")
     found = describe(text, text, Vocab.fit(text, Characters()))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from recur.cli.options import Common, TextOptions
 from recur.cli.screen import Screen, printable, table
@@ -19,6 +19,7 @@ verb = App(
   recur stats                                       the language reference
   recur stats book.txt --no-stop-words --top 50
   recur stats book.txt --figure zipf.png --figure zipf.svg
+  recur stats book.txt --all --across-lines         every token, n-grams from line to line
   recur stats corpus/ --token char --json"""
 )
 
@@ -33,12 +34,15 @@ def stats(
     lower: bool = True,
     top: int = 20,
     stop_words: bool = True,
+    everything: Annotated[bool, Parameter(name="--all", negative="")] = False,
+    across_lines: Annotated[bool, Parameter(negative="")] = False,
     figure: list[Path] | None = None,
     common: Common = Common(),  # noqa: B008  frozen
 ) -> None:
     """Frequencies, stop words, Zipf's law, coverage, and how much of what comes is new.
 
-    The text is split by position, 90/5/5: all is counted on the first part, and what is new measured on the second.
+    The text is split by position, 90/5/5, as for training: the first part is counted, and on the second is measured how
+    much is new. With --all there is no second part. N-grams of words end with their line, those of characters do not.
 
     Parameters
     ----------
@@ -54,6 +58,10 @@ def stats(
         How many of the most frequent to list.
     stop_words
         List stop words too.
+    everything
+        Count all of the text; nothing is held out, and what is new is not measured.
+    across_lines
+        Let n-grams of words go on from a line to the next.
     figure
         Draw counts against ranks, on logarithmic axes, to this file (.png, .svg or .pdf).
     """
@@ -63,18 +71,25 @@ def stats(
 
     screen = Screen(common)
     corpus = Corpus.of(*(sources or ["pydoc"]))
-    train, held_out, _ = corpus.split()
+    parts = corpus.split()
+    train, held_out = (corpus, None) if everything else parts[:2]
     options = TextOptions(token=token, punctuation=punctuation, lower=lower)
     with screen.reading(train, "reading", train.characters) as tracked:
         vocab = options.vocab(tracked)
     screen.note(f"{corpus.name}: {train.characters:,} of {corpus.characters:,} characters counted ({train.notes})")
     with screen.busy("counting"), screen.reading(train, "reading again", train.characters) as tracked:
-        found = describe(tracked, held_out if held_out.characters else None, vocab, top, stop_words)
+        held = held_out if held_out is not None and held_out.characters else None
+        found = describe(tracked, held, vocab, top, stop_words, across_lines)
     for path in figure or []:
         draw(found, str(path), corpus.name)
         screen.note(f"drawn to {path}")
+    counted = "all of the text" if everything else "the first 90 % of the text (--all counts all of it)"
+    crosses = across_lines or not vocab.tokenizer.lines
+    ends = "from line to line" if crosses else "within lines (--across-lines lets them go on)"
+    screen.show(f"counted: {counted}; n-grams {ends}")
     _show(screen, found)
-    screen.result(_content(corpus.name, found) | {"notes": str(train.notes)})
+    content = {"counted_share": train.characters / corpus.characters, "across_lines": crosses}
+    screen.result(_content(corpus.name, found) | content | {"notes": str(train.notes)})
 
 
 def _content(name: str, found: Statistics) -> dict[str, object]:

@@ -51,10 +51,21 @@ class Statistics:
     """For each n, the share of n-grams in the held-out part that the training part never had."""
 
 
-def describe(train: Corpus, held: Corpus | None, vocab: Vocab, top: int = 20, stop_words: bool = True) -> Statistics:
-    """Statistics of a text, and how a held-out part compares. `stop_words=False` leaves them out of the top list."""
+def describe(
+    train: Corpus,
+    held: Corpus | None,
+    vocab: Vocab,
+    top: int = 20,
+    stop_words: bool = True,
+    across_lines: bool = False,
+) -> Statistics:
+    """Statistics of a text, and how a held-out part compares.
+
+    `stop_words=False` leaves them out of the top list; with `across_lines` the n-grams of words do not end with a line.
+    """
     words = _words(vocab)
-    sequences = _only(_sequences(train, vocab), words)
+    by_line = vocab.tokenizer.lines and not across_lines
+    sequences = _only(_sequences(train, vocab, by_line), words)
     K = len(vocab)
     if not sequences.inside(1).any():
         raise TextError(f"{train.name} holds no word to count")
@@ -73,7 +84,7 @@ def describe(train: Corpus, held: Corpus | None, vocab: Vocab, top: int = 20, st
         stop_share=float(singles[is_stop].sum() / singles.sum()),
         zipf=[fit_zipf(_inside(counts, k, singles), k) for k in (1, 2, 3)],
         coverage={share: int(np.searchsorted(running, share * running[-1])) + 1 for share in COVERAGE},
-        novel={} if held is None else _novel(counts, _only(_sequences(held, vocab), words), K),
+        novel={} if held is None else _novel(counts, _only(_sequences(held, vocab, by_line), words), K),
     )
 
 
@@ -84,14 +95,17 @@ def _words(vocab: Vocab) -> Mask:
     return np.array([t not in SPECIALS[1:] and any(c.isalnum() for c in t) for t in vocab.tokens])
 
 
-def _sequences(corpus: Corpus, vocab: Vocab) -> Sequences:
-    return Sequences.of(vocab.encode_corpus(corpus), vocab.tokenizer.lines)
+def _sequences(corpus: Corpus, vocab: Vocab, by_line: bool) -> Sequences:
+    return Sequences.of(vocab.encode_corpus(corpus), by_line)
 
 
 def _only(sequences: Sequences, words: Mask) -> Sequences:
     """The sequences without punctuation and line ends, <bos> kept to hold them apart."""
     if words.all():
         return sequences
+    if not sequences.has_bos:  # one sequence
+        ids = sequences.ids[words[sequences.ids]]
+        return Sequences(ids, np.arange(len(ids)), has_bos=False)
     keep = words[sequences.ids] | (sequences.depth == 0)
     starts = np.nonzero(sequences.depth[keep] == 0)[0]
     depth = np.arange(keep.sum()) - np.repeat(starts, np.diff(np.append(starts, keep.sum())))
