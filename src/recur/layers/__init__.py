@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from recur.layers.conditioning import Conditioned as Conditioned
     from recur.layers.dropout import drop_steps as drop_steps
     from recur.layers.grid import Grid as Grid
+    from recur.layers.init import initialise_linear as initialise_linear
     from recur.layers.options import Connections as Connections
     from recur.layers.options import Depth as Depth
     from recur.layers.options import Dropout as Dropout
@@ -43,6 +44,7 @@ _NAMES = {
     "Recurrent": "recur.layers.recurrent",
     "Recursive": "recur.layers.tree",
     "drop_steps": "recur.layers.dropout",
+    "initialise_linear": "recur.layers.init",
 }
 
 __all__ = list(_NAMES)

@@ -1,13 +1,14 @@
-"""How weights start.
+"""How weights start: U, W, and V, the output matrix of a model.
 
     torch           uniform ±1/√H, as torch.nn does, with the same draws for the same seed
-    glorot          Glorot and Bengio 2010: U and W uniform, scaled to their widths; biases zero
-    orthogonal      Saxe et al. 2014: W orthogonal, so its powers neither shrink nor grow; U Glorot; biases zero
-    identity        Le, Jaitly and Hinton 2015 (IRNN, with ReLU): W = I, U normal with 0.001; biases zero
+    glorot          Glorot and Bengio 2010: U, W and V uniform, scaled to their widths; biases zero
+    orthogonal      Saxe et al. 2014: W orthogonal, so its powers neither shrink nor grow; U and V Glorot; biases zero
+    identity        Le, Jaitly and Hinton 2015 (IRNN, with ReLU): W = I, U and V normal with 0.001; biases zero
     identity:0.1    the same with W = 0.1 · I
-    normal:0.01     all of U and W normal with this deviation; biases zero
+    normal:0.01     all of U, W and V normal with this deviation; biases zero
 
-Every block of a gate (and of a head) is filled on its own, as if it were a matrix by itself.
+Every block of a gate (and of a head) is filled on its own, as if it were a matrix by itself. V is filled as U is; an
+embedding that is V (tied) starts as `embedding_init` says.
 """
 
 from __future__ import annotations
@@ -49,6 +50,18 @@ def initialise(cell: Cell, weights: Weights, scheme: str = "torch", forget_bias:
                 fill_recurrent(weights[key])
     if forget_bias is not None:
         _set_forget_bias(cell, weights, forget_bias)
+
+
+@torch.no_grad()
+def initialise_linear(scheme: str, weight: Tensor, bias: Tensor | None = None) -> None:
+    """Fill a matrix beside the recurrence in place, such as V, and its bias; torch's draws came with the layer."""
+    name, number = parse_scheme(scheme)
+    if name == "torch":
+        return
+    fill, _ = _fillers(name, number)
+    fill(weight)
+    if bias is not None:
+        nn.init.zeros_(bias)
 
 
 def check_init(cell: Cell, init: Init, bias: bool) -> None:

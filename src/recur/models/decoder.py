@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
-from recur.layers import Attention, Conditioned, drop_steps
+from recur.layers import Attention, Conditioned, drop_steps, initialise_linear
 from recur.models.embedding import TokenEmbedding
 from recur.models.options import DecoderOptions
 from recur.models.stack import writing_stack
@@ -80,6 +80,9 @@ class Decoder(nn.Module):
         self.symbols = nn.Linear(o.hidden, K)
         self.stop = nn.Linear(o.hidden, 1) if o.stop == "bernoulli" else None
         self.length = nn.Linear(context_size, o.longest + 1) if o.stop == "length" else None
+        for output in (self.symbols, self.stop, self.length):
+            if output is not None:
+                initialise_linear(o.init, output.weight, output.bias)
 
     # Training -------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from recur.layers import Recurred, Recurrent
+from recur.layers import Recurred, Recurrent, initialise_linear
 from recur.models.options import ForecasterOptions
 from recur.models.stack import State, plain_stack
 
@@ -42,6 +42,9 @@ class Forecaster(nn.Module):
         self.backend = "window"
         """Which backend ran last."""
         self.output = nn.Linear(o.hidden + (horizon + 1) * known, horizon * len(quantiles))
+        for layer in (*(self.network or ()), self.output):
+            if isinstance(layer, nn.Linear):
+                initialise_linear(o.init, layer.weight, layer.bias)
 
     @property
     def first(self) -> int:

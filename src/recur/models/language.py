@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
-from recur.layers import drop_steps
+from recur.layers import drop_steps, initialise_linear
 from recur.models.embedding import TokenEmbedding
 from recur.models.options import LanguageModelOptions
 from recur.models.stack import State, each_part, stack
@@ -60,6 +60,9 @@ class LanguageModel(nn.Module):
         if self.output is not None:
             bound = o.hidden**-0.5
             nn.init.uniform_(self.output, -bound, bound)
+            initialise_linear(o.init, self.output, self.bias)
+        if self.narrow is not None:
+            initialise_linear(o.init, self.narrow.weight)
         if o.init_range:  # all weights from one range, as Zaremba et al. 2014 draw them
             for p in self.parameters():
                 nn.init.uniform_(p, -o.init_range, o.init_range)

@@ -27,7 +27,7 @@ class NetworkOptions(Options):
     """How many recurrent layers."""
 
     init: str = "torch"
-    """How weights start: torch, glorot, orthogonal, identity or normal:σ."""
+    """How U, W and the output matrix V start: torch, glorot, orthogonal, identity or normal:σ."""
 
     forget_bias: float | None = None
     """Bias of the forget gate."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, dropout
 
-from recur.layers import Pooling, Recurred, drop_steps
+from recur.layers import Pooling, Recurred, drop_steps, initialise_linear
 from recur.models.embedding import TokenEmbedding
 from recur.models.options import ClassifierOptions, ReaderOptions
 from recur.models.stack import State, stack
@@ -40,6 +40,7 @@ class Reader(nn.Module):
         self.clock = o.clock
         self.recurrent = stack(o, self.embedding.width + (self.clock is not None), o.direction)
         self.output = nn.Linear(self.recurrent.output_size, classes)
+        initialise_linear(o.init, self.output.weight, self.output.bias)
         self.backend = ""
         """Which backend ran last."""
         self.register_buffer("class_weights", class_weights, persistent=False)

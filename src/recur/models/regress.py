@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from recur.layers import Recurred
+from recur.layers import Recurred, initialise_linear
 from recur.models.options import SequenceOptions
 from recur.models.stack import plain_stack
 from recur.models.time import beside, whole
@@ -18,6 +18,7 @@ class Regressor(nn.Module):
         self.clock = options.clock
         self.recurrent = plain_stack(options, D + (self.clock is not None))
         self.output = nn.Linear(options.hidden, 1)
+        initialise_linear(options.init, self.output.weight, self.output.bias)
         self.backend = ""
         """Which backend ran last."""
 
