@@ -55,7 +55,8 @@ def count_text(corpus: Corpus, vocab: Vocab, longest: int) -> CountedText:
 
 def table_size(k: int, tau: int) -> int:
     """One number for each sequence of τ tokens out of k."""
-    return k**tau
+    size: int = k**tau
+    return size
 
 
 def parameters(k: int, network: Network, longest: int = 6, text: CountedText | None = None) -> Experiment:

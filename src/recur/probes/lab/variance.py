@@ -116,7 +116,8 @@ def _squared_norms(v: float, steps: int, H: int, networks: int, draw: torch.Gene
     """(steps + 1, networks): ‖h_t‖² of linear networks with entries of variance v/H, from ‖h_0‖ = 1."""
 
     def matrices() -> Tensor:
-        return torch.randn(networks, H, H, generator=draw) * (v / H) ** 0.5
+        drawn: Tensor = torch.randn(networks, H, H, generator=draw) * (v / H) ** 0.5
+        return drawn
 
     W = matrices()
     h = torch.zeros(networks, H, 1)
