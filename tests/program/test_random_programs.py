@@ -93,10 +93,15 @@ OPERATIONS: list[tuple[int, Any]] = [
 class Random(Cell):
     """A few leaves, then operations on what came before, any of it as often as it comes."""
 
-    def __init__(self, gates: int, products: int, states: int, extras: int, program: Any, results: Any) -> None:
+    def __init__(
+        self, gates: int, products: int, states: int, extras: int, heads: int, outputs: Any, program: Any, results: Any
+    ) -> None:
         self.gates = tuple("abc"[:gates])
         self.state_gates = self.gates[:products]
-        self.states = tuple("hc"[:states])
+        self.states = tuple("hcm"[:states])
+        self.heads, self.outputs = heads, tuple(name for name in outputs if name in self.states)
+        if self.outputs and products and "h" not in self.outputs:
+            self.outputs = ("h", *self.outputs)
         self.extras = dict.fromkeys("pq"[:extras], ("H",))
         self.program, self.results = program, results
 
@@ -115,25 +120,35 @@ class Random(Cell):
 
 @st.composite
 def cells(draw: Any) -> Random:
-    gates, states, extras = draw(st.integers(1, 3)), draw(st.integers(1, 2)), draw(st.integers(0, 2))
+    gates, states, extras = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(0, 2))
     where = st.integers(0, 30)
     operation = st.tuples(st.integers(0, len(OPERATIONS) - 1), st.tuples(where, where, where))
     program = draw(st.lists(operation, min_size=1, max_size=12))
     results = draw(st.lists(st.tuples(where, st.booleans()), min_size=states, max_size=states))
-    return Random(gates, draw(st.integers(0, gates)), states, extras, program, results)
+    heads, outputs = draw(st.integers(1, 3)), draw(st.lists(st.sampled_from("hcm"), max_size=2, unique=True))
+    return Random(gates, draw(st.integers(0, gates)), states, extras, heads, outputs, program, results)
 
 
 @settings(max_examples=150)
 @given(cell=cells(), isa=st.sampled_from(ISAS or ("none",)), H=st.integers(1, 20), seed=st.integers(0, 999))
 def test_a_random_step(cell: Random, isa: str, H: int, seed: int) -> None:
     torch.manual_seed(seed)
+    H += -H % cell.heads
     case = Case("elman", B=3, T=3, D=2, H=H)
     case.cell, case.weights, case.state = cell, random_weights(cell, 2, H), random_state(cell, 3, H)
+    case.on_outputs = torch.randn(3, 3, cell.output_width(H), dtype=torch.float64)
     case.on_state = [torch.randn(3, H, dtype=torch.float64) for _ in cell.states]
     options: dict[str, Any] = {"lengths": [3, 1, 2]} if seed % 2 else {}
     KINKS.clear()
+    traces = []
+
+    def run(backend: str) -> Any:
+        result = case.scan(backend=backend, trace=True, **options)
+        traces.append(result.trace)
+        return result
+
     try:
-        expected = case.everything(lambda: case.scan(backend="loop", **options))
+        expected = case.everything(lambda: run("loop"))
     except CellError as error:
         assume("each like the one before" not in str(error))
         raise
@@ -145,7 +160,8 @@ def test_a_random_step(cell: Random, isa: str, H: int, seed: int) -> None:
     was = core.isa
     core.use(isa)
     try:
-        got = case.everything(lambda: case.scan(backend="native", **options))
+        got = case.everything(lambda: run("native"))
     finally:
         core.isa = was
     all_close(got, expected)
+    all_close(traces[1].terms, traces[0].terms)
