@@ -147,10 +147,11 @@ class Trace:
             value.register_hook(self._hook(into, name, first))
         return value
 
-    def _hook(self, into: dict[str, Tensor], name: str, first: int) -> Callable[[Tensor], None]:
-        def record(grad: Tensor) -> None:
+    def _hook(self, into: dict[str, Tensor], name: str, first: int) -> Callable[[Tensor | None], None]:
+        def record(grad: Tensor | None) -> None:
             self._begin(torch._C._current_graph_task_id())
-            into[name][first : first + len(grad)] = grad.detach()
+            if grad is not None:  # which it is where nothing downstream has a gradient
+                into[name][first : first + len(grad)] = grad.detach()
 
         return record
 
