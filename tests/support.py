@@ -11,6 +11,7 @@ from torch import Tensor
 
 from recur.cells import Cell, cell_names, make_cell
 from recur.native import library
+from recur.native.compiled import not_affine
 from recur.scan import Scanned, scan
 
 # The largest difference allowed, relative to the largest number compared (or to 1, if that is smaller).
@@ -21,6 +22,7 @@ SLOPE_TOLERANCE = 1e-6
 ALL_CELLS = cell_names()
 TORCH_CELLS = ["elman", "elman-relu", "gru", "lstm"]
 NATIVE_CELLS = [name for name in ALL_CELLS if make_cell(name).pointwise]
+AFFINE_CELLS = [name for name in NATIVE_CELLS if not_affine(make_cell(name), biased=True) is None]
 
 core = library.core()
 needs_core = pytest.mark.skipif(core is None, reason="the C++ core is not built")
@@ -30,6 +32,7 @@ ISAS = library.ISAS[: core.best_isa + 1] if core else ()
 """The instruction sets that the core can use here."""
 
 RUNS = [(name, "loop") for name in ALL_CELLS] + [(name, "torch") for name in TORCH_CELLS]
+RUNS += [(name, "parallel") for name in AFFINE_CELLS]
 RUNS += [(name, "native") for name in NATIVE_CELLS if core]
 """Every cell on every backend that takes it."""
 

@@ -148,7 +148,7 @@ def test_stats_of_all_of_a_text(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     found = json_of(capsys, "doctor")
-    assert {found["backends"][name] for name in HERE} == {"works"}
+    assert {found["backends"][name] for name in (*HERE, "parallel")} == {"works"}
     assert found["cores"] >= 1
     assert all(rate > 0 for rate in found["threads"]["gflops"].values())
     assert run(["doctor"]) == 0

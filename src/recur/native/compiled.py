@@ -41,7 +41,7 @@ def operands(cell: Cell, weights: Weights) -> tuple[str, list[Tensor], list[Tens
     """The programs of a cell that can run here, its gates' weights, and what its step makes of its own weights."""
     biased = "bias_ih" in weights
     text = _text(cell, biased)
-    step: Step = getattr(cell, CACHE)[biased][1][0]  # as torch.compile can trace it
+    step = step_of(cell, biased)
     own = {("w", k): weights[key] for k, key in enumerate(cell.extras)}
     extras = step.weights.evaluate(step.prepared, own) if step.prepared else []
     given = [
@@ -58,6 +58,12 @@ def _dense(cell: Cell, W: Tensor) -> Tensor:
     apart = torch.eye(cell.heads, dtype=W.dtype)[:, None, :, None]
     dense: Tensor = (blocks[:, :, :, None] * apart).flatten(3).flatten(0, 2)
     return dense
+
+
+def step_of(cell: Cell, biased: bool) -> Step:
+    """The step of a cell that was assembled, as torch.compile can trace it."""
+    step: Step = getattr(cell, CACHE)[biased][1][0]
+    return step
 
 
 def _constant_when_compiled(function: F) -> F:
@@ -96,6 +102,16 @@ def assembled(cell: Cell, biased: bool) -> tuple[Step, str] | str:
         with ThreadPoolExecutor(1) as thread:  # the caller's modes are its thread's: compiling, exporting, inference
             cache[biased] = options, thread.submit(_assemble, cell, biased).result()
     return cache[biased][1]
+
+
+@_constant_when_compiled
+def not_affine(cell: Cell, biased: bool) -> str | None:
+    """Why a cell's steps cannot be put together before their states are known, or None if they can."""
+    found = assembled(cell, biased)
+    if isinstance(found, str):
+        return found
+    affine = found[0].affine
+    return f"only a step that is affine in its states allows it, and {affine}" if isinstance(affine, str) else None
 
 
 @_constant_when_compiled

@@ -7,7 +7,7 @@ construction, forward and back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -113,23 +113,25 @@ class Expressions:
             args = tuple(sorted(args))
         return self._make(Node(op, args))
 
-    def reached_from(self, values: Iterable[int]) -> list[int]:
-        """All values that these are made of, themselves included, in the order they were made."""
-        seen: set[int] = set()
+    def reached_from(self, values: Iterable[int], known: Collection[int] = ()) -> list[int]:
+        """All values that these are made of, themselves included, in the order they were made; none that is known."""
+        seen: set[int] = set(known)
         todo = list(values)
         while todo:
             value = todo.pop()
             if value not in seen:
                 seen.add(value)
                 todo += self.nodes[value].args
-        return sorted(seen)
+        return sorted(seen.difference(known))
 
-    def evaluate(self, values: Iterable[int], leaves: Mapping[tuple[str, int], Tensor]) -> list[Tensor]:
-        """These values in PyTorch, for leaves given as tensors."""
+    def evaluate(
+        self, values: Iterable[int], leaves: Mapping[tuple[str, int], Tensor], known: dict[int, Tensor] | None = None
+    ) -> list[Tensor]:
+        """These values in PyTorch, for leaves given as tensors. What is known is not computed; what was, is known."""
         values = list(values)
         like = next(iter(leaves.values()))
-        known: dict[int, Tensor] = {}
-        for value in self.reached_from(values):
+        known = {} if known is None else known
+        for value in self.reached_from(values, known):
             op, args, leaf = self.nodes[value]
             if op == "number":
                 known[value] = torch.tensor(leaf, dtype=like.dtype, device=like.device)

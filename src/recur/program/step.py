@@ -18,6 +18,7 @@ from torch import Tensor, fx, nn
 from recur.cells.cell import Cell, Tensors
 from recur.cells.contract import check_step
 from recur.errors import CellError, RecurError
+from recur.program.affine import Affine, affine_stages, range_of
 from recur.program.derivative import differentiate
 from recur.program.expressions import Expressions
 from recur.program.formulas import FORMULAS
@@ -38,6 +39,8 @@ class Step:
     prepared: list[int]
     """What the step makes of the cell's own weights alone: vectors over units, computed once a scan, in PyTorch.
     They are the leaves `w` of `terms`; a weight that is used as it is stands here as it is."""
+    affine: Affine | str = ""
+    """The step as affine maps of its states, or why it is none."""
 
 
 def read_step(cell: Cell) -> Step:
@@ -56,7 +59,10 @@ def read_step(cell: Cell) -> Step:
                 leaf = torch.empty(shape, dtype=torch.float64).uniform_(low, high, generator=numbers)
                 leaves[role, k] = leaf
         _compare(cell, copy.deepcopy(terms), states, leaves, numbers)
-    return _prepare(terms, states)
+    step = _prepare(terms, states)
+    own = [range_of(step.weights, value) for value in step.prepared]
+    step.affine = affine_stages(step.terms, step.states, cell.states, own)
+    return step
 
 
 def _compare(

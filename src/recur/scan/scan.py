@@ -12,13 +12,14 @@ from torch import Tensor
 from recur.bptt import BPTT
 from recur.cells.cell import Cell, Tensors, Weights, check_cell
 from recur.errors import BackendError, unknown
-from recur.scan import check, loop, native, torch_backend
+from recur.scan import check, loop, native, parallel, torch_backend
 from recur.scan.call import Backend, Call
 from recur.scan.packing import Packing
 from recur.scan.trace import Trace
 
 BACKENDS: dict[str, Backend | ModuleType] = {
     "native": native,
+    "parallel": parallel,
     "torch": torch_backend,
     "loop": loop,
 }
@@ -65,7 +66,7 @@ def scan(
     mask     (B, H): multiplies what W multiplies, the same at every step (recurrent dropout)
     bptt     what crosses time in the backward pass; see recur.bptt
     trace    record ∂L/∂s_t in the backward pass, and the terms of ∂L/∂W
-    backend  native, torch, loop, or auto: the first that can run the call. One asked for by name runs or raises.
+    backend  native, parallel, torch, loop, or auto: the first that can run the call. One asked for by name runs or raises.
     """
     check_cell(cell)
     B, T, _ = check.check_input(cell, x)

@@ -131,6 +131,10 @@ class Trace:
         self._factors[name].append(factor.detach())
         return self._hooked(product, self._slopes, name, first)
 
+    def record_gradient(self, name: str, value: Tensor) -> Tensor:
+        """Record the gradient of a value as that of a state, of all steps at once, (N, H)."""
+        return self._hooked(value.view_as(value), self._gradients, name, 0)
+
     def record_pass(self, gradients: Mapping[str, Tensor], slopes: Mapping[str, Tensor]) -> None:
         """All of a backward pass at once, in packed order."""
         self._pass = torch._C._current_graph_task_id()
