@@ -10,8 +10,9 @@ import torch
 from torch import sigmoid, tanh
 
 from recur.cells import Cell, make_cell
-from recur.program.affine import Affine, range_of, values_of
+from recur.program.affine import Affine, values_of
 from recur.program.expressions import Expressions
+from recur.program.ranges import range_of
 from recur.program.step import read_step
 from tests.affine_cells import AFFINE, IDS, Cascade, ReadOut, Turned
 from tests.support import close

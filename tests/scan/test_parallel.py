@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 from torch.utils._pytree import tree_leaves
 
-import recur.scan.affine as steps_at_once
+import recur.scan.chunks as steps_at_once
 from recur.bptt import BPTT
-from recur.cells import Cell, make_cell
+from recur.cells import Cell
 from recur.errors import BackendError
 from recur.scan import scan
 from tests.affine_cells import AFFINE, IDS, Gated, case_of
@@ -38,7 +38,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @pytest.fixture(params=["chunks, then doubling", "chunks of chunks", "one chunk"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every way that `solve` may take, on small sizes: it chooses by them."""
-    chunk, small = {"chunks, then doubling": (3, 2**20), "chunks of chunks": (4, 0), "one chunk": (99, 0)}[request.param]
+    chunk, small = {"chunks, then doubling": (3, 2**20), "chunks of chunks": (4, 0), "one chunk": (99, 0)}[
+        request.param
+    ]
     monkeypatch.setattr(steps_at_once, "CHUNK", chunk)
     monkeypatch.setattr(steps_at_once, "SMALL", {"cpu": small, "cuda": small})
     monkeypatch.setattr(steps_at_once, "_chunk", lambda T, b: chunk)
@@ -262,5 +264,3 @@ def test_an_input_that_is_not_finite_stays_in_its_own_sequence() -> None:
     assert outputs[:3].isfinite().all()
     assert outputs[3].isnan().all()
     assert outputs[10:].isfinite().all()
-
-

@@ -4,6 +4,7 @@
     step.py          trace → expressions, compared with the step itself
     expressions.py   values made of values, each written once
     affine.py        steps that are affine in their states: what can run along time in pieces
+    ranges.py        between which numbers a value lies
     derivative.py    ∂L/∂leaf of every leaf, as expressions
     assembly.py      a cell's three programs, and what is saved for the backward pass
     writer.py        expressions → instructions and places

@@ -18,10 +18,11 @@ from torch import Tensor, fx, nn
 from recur.cells.cell import Cell, Tensors
 from recur.cells.contract import check_step
 from recur.errors import CellError, RecurError
-from recur.program.affine import Affine, affine_stages, range_of
+from recur.program.affine import Affine, affine_stages
 from recur.program.derivative import differentiate
 from recur.program.expressions import Expressions
 from recur.program.formulas import FORMULAS
+from recur.program.ranges import range_of
 
 
 class NotPointwiseError(CellError):

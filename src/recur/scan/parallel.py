@@ -1,12 +1,13 @@
 """Cells that are affine in their states, all of time at once: PyTorch operations on any device.
 
-A cell's stages (see recur.program.affine) are taken one after the other, each over the whole sequence: coefficients from
-what is known by then, and the scan of affine.py where a stage reads its own past. Segments of different lengths are
-padded to those of about the same length, at most twice theirs.
+A cell's stages (see recur.program.affine) are taken one after the other, each over the whole sequence: coefficients
+from what is known by then, and the scan of chunks.py where a stage reads its own past. Segments of different lengths
+are padded to others of about theirs: at most twice.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -112,7 +113,7 @@ class Grid(NamedTuple):
     @staticmethod
     def of(sizes: Sequence[int], device: torch.device) -> Grid:
         S, steps = sizes[0], len(sizes)
-        if S == sizes[-1]:
+        if sizes[-1] == S:
             return Grid.whole(S, steps)
         count = np.array(sizes)
         lengths = len(count) - np.searchsorted(count[::-1], np.arange(S), side="right")
@@ -127,7 +128,7 @@ class Grid(NamedTuple):
         sizes_of = lengths[first] * width
         base = np.cumsum(sizes_of) - sizes_of
         where = base[block] + step * width[block] + segment - first[block]
-        rows = [slice(begin, end) for begin, end in zip(edges[:-1], edges[1:], strict=True)]
+        rows = [slice(begin, end) for begin, end in itertools.pairwise(edges)]
         ends = offset[lengths - 1] + np.arange(S)
         earlier = np.arange(S, len(step)) - np.repeat(count[:-1], count[1:])
         at = [torch.from_numpy(index).to(device) for index in (where, ends, earlier)]

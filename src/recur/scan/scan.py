@@ -66,7 +66,7 @@ def scan(
     mask     (B, H): multiplies what W multiplies, the same at every step (recurrent dropout)
     bptt     what crosses time in the backward pass; see recur.bptt
     trace    record ∂L/∂s_t in the backward pass, and the terms of ∂L/∂W
-    backend  native, parallel, torch, loop, or auto: the first that can run the call. One asked for by name runs or raises.
+    backend  native, parallel, torch, loop, or auto: the first that can. One asked for by name runs or raises.
     """
     check_cell(cell)
     B, T, _ = check.check_input(cell, x)
