@@ -1,6 +1,7 @@
 """python -m bench: tables against the peers, and the same as JSON.
 
 python -m bench                        the backends of scan beside PyTorch
+python -m bench affine                 cells that are affine in their states: all of time at once beside step by step
 python -m bench streaming              one token at a time beside torch.nn and ONNX Runtime
 python -m bench training               the trainer's overhead, what the backend gains, and sampling
 python -m bench trees                  trees beside plain recursion, grids beside the double loop
@@ -19,7 +20,7 @@ import statistics
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench import counting, defaults, scan, streaming, training, trees_and_grids, writing
+from bench import affine, counting, defaults, scan, streaming, training, trees_and_grids, writing
 from bench.datasets import DataSet
 from bench.side_by_side import Contest, compare, header, machine, report, row
 from recur.tasks import task_names
@@ -35,6 +36,12 @@ def main() -> None:
         made.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="thread counts to time at (1 2)")
         made.add_argument("--match", default="", help="only rows whose name contains this")
         made.add_argument("--out", type=Path, default=RESULTS / "scan.json", help="where the JSON goes")
+    at_once = suites.add_parser("affine", help="affine cells: all of time at once beside step by step")
+    at_once.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    at_once.add_argument("--rounds", type=int, default=9, help="how often each runs (9)")
+    at_once.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="thread counts to time at (1 2)")
+    at_once.add_argument("--match", default="", help="only rows whose name contains this")
+    at_once.add_argument("--out", type=Path, default=RESULTS / "affine.json", help="where the JSON goes")
     counted = suites.add_parser("counting", help="n-grams, encoding and streaming")
     counted.add_argument("train", type=Path)
     counted.add_argument("test", type=Path)
@@ -69,7 +76,7 @@ def main() -> None:
     options = parser.parse_args()
     runs = {"counting": run_counting, "streaming": run_streaming, "training": run_training}
     runs |= {"trees": run_trees, "writing": run_writing, "xray": run_xray}
-    runs |= {"defaults": run_defaults}
+    runs |= {"defaults": run_defaults, "affine": run_affine}
     runs.get(options.suite, run_scan)(options)
     if options.out is not None:
         print(f"written to {options.out}")
@@ -98,6 +105,10 @@ def _compare(contests: Iterable[Contest], options: argparse.Namespace) -> None:
             times = math.exp(-statistics.fmean(map(math.log, ratios)))
             print(f"native, forward + backward, {threads} threads: {times:.2f} times torch.nn's rate (geometric mean)")
     _write(options.out, report(results))
+
+
+def run_affine(options: argparse.Namespace) -> None:
+    _write(options.out, affine.measure(options.device, options.threads, options.rounds, options.match))
 
 
 def run_counting(options: argparse.Namespace) -> None:
