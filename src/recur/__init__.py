@@ -3,7 +3,7 @@
     recur.fit          train a model on a text or a table; recur.load opens one that is trained
     recur.xray         look into a model while it reads a text; recur.probes has the probes one by one
     recur.Recurrent    a network of any cell, deep and in both directions
-    recur.nn           RNN, GRU and LSTM as torch.nn has them
+    recur.nn           RNN, GRU and LSTM as torch.nn has them, and their cells
     recur.Cell         write your own; recur.make_cell finds one by name or file
     recur.scan         carry a cell along a sequence: from recur.scan import scan
     recur.bptt         what crosses time on the way back
@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recur.lazy import lazy
+from recur.trusted import trust
 
 __version__ = "0.1.0"
 
@@ -57,6 +58,8 @@ _MODULES = ("bptt", "cells", "layers", "ngram", "nn", "probes", "reference", "sc
 
 __all__ = ["BPTT", "Cell", "RecurError", "Recurrent", "cell_names", "fit", "load", "make_cell", "xray", *_MODULES]
 
+
+trust()
 
 if not TYPE_CHECKING:
     __getattr__ = lazy(__name__, _NAMES | {name: f"recur.{name}" for name in _MODULES})

@@ -1,9 +1,15 @@
-"""Names of a package that are imported when they are first used: `import recur` alone does not import torch."""
+"""Names of a package that are imported when they are first used, and what is done when another package is imported:
+`import recur` alone does not import torch."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 
 def lazy(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
@@ -16,3 +22,41 @@ def lazy(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
         return module if names[name] == f"{package}.{name}" else getattr(module, name)
 
     return find
+
+
+def once_imported(package: str, then: Callable[[], object]) -> None:
+    """Call `then` when a package has been imported: now, or by whoever imports it first."""
+    if package in sys.modules:
+        then()
+    else:
+        sys.meta_path.insert(0, _Once(package, then))
+
+
+class _Once(MetaPathFinder):
+    """Finds one package as the others do, and goes when it has been imported."""
+
+    def __init__(self, package: str, then: Callable[[], object]) -> None:
+        self.package, self.then, self.looking = package, then, False
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self.package or self.looking:
+            return None
+        self.looking = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self.looking = False
+        if spec is None or spec.loader is None:
+            return spec
+        run = spec.loader.exec_module
+
+        def run_and_go(module: ModuleType) -> None:
+            run(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                self.then()
+
+        spec.loader.exec_module = run_and_go  # type: ignore[method-assign]  # of this one loader
+        return spec

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from torch.serialization import add_safe_globals
+
 from recur.cells.cell import Cell, State, Tensors, Weights
 from recur.cells.registry import CellLike, cell_classes, cell_names, make_cell
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:  # with their own types, for the files of recur that name them
 
 __all__ = ["Cell", "CellLike", "State", "Tensors", "Weights", "cell_names", "make_cell"]
 __all__ += sorted(cell_classes())
+
+add_safe_globals(list(cell_classes().values()))  # see recur.trusted; not those of a user's own
 
 
 def __getattr__(name: str) -> type[Cell]:

@@ -35,6 +35,9 @@ Weights = Mapping[str, Tensor]
 State = tuple[Tensor, ...]
 """A cell's states, (B, H) each, in the order of `Cell.states`. As `Tensors` they have their names too."""
 
+FOUND_OUT = ("_checked", "_projects", "_assembled")
+"""Attributes in which is kept what was found out about a cell, so as to find it out once."""
+
 
 class Cell:
     """One recurrence. Subclass it, name `gates` and `states`, write `step`."""
@@ -81,6 +84,10 @@ class Cell:
 
     def __repr__(self) -> str:  # a dataclass writes its own, with the options
         return f"{type(self).__name__}()"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is saved and copied of a cell: its options."""
+        return {name: value for name, value in vars(self).items() if name not in FOUND_OUT}
 
     # What a cell may override ----------------------------------------------------------------------------
 

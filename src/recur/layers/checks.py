@@ -13,3 +13,9 @@ def whole(name: str, value: object, least: int) -> int:
     if isinstance(value, SupportsIndex) and not isinstance(value, bool) and operator.index(value) >= least:
         return operator.index(value)
     raise OptionError(f"{name} must be a whole number ≥ {least}, got {value!r}")
+
+
+def flag(name: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise OptionError(f"{name} must be True or False, got {value!r}")

@@ -4,7 +4,11 @@
     lstm = nn.LSTM(28, 128, num_layers=2, batch_first=True, bidirectional=True)
     lstm.load_state_dict(theirs.state_dict())
 
-With the same seed the weights are drawn alike. Not supported: batches of no sequence, and `torch.jit.script`.
+With the same seed the weights are drawn alike. `nn_cells.py` has RNNCell, GRUCell and LSTMCell. All of them take
+`backend=` beside torch's arguments, by keyword: which way to run the scan, as `recur.scan` names them. A model that is
+saved whole opens with `torch.load(path, weights_only=True)`; see `recur.trusted`.
+
+Mistakes raise recur's errors, not torch's. Not supported: `torch.jit.script`, which PyTorch has deprecated.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from torch.types import Device
 
 from recur import cells
 from recur.errors import OptionError, ShapeError
+from recur.layers.checks import flag, whole
 from recur.layers.options import Dropout
 from recur.layers.recurrent import NetworkState, Recurrent
 
@@ -40,24 +45,28 @@ class _AsTorch(Recurrent):
         proj_size: int = 0,
         device: Device = None,
         dtype: torch.dtype | None = None,
+        *,
+        backend: str = "auto",
     ) -> None:
+        proj_size = whole("proj_size", proj_size, 0)
         if proj_size and not isinstance(self, LSTM):
             raise OptionError(f"{type(self).__name__}: proj_size is only for LSTM, as in torch.nn; got {proj_size}")
-        if proj_size < 0 or (proj_size and proj_size >= hidden_size):
+        if proj_size and proj_size >= hidden_size:
             raise OptionError(f"proj_size must lie in 0 … hidden_size − 1 = {hidden_size - 1}, got {proj_size}")
         super().__init__(
             self._make_cell(),
             input_size,
             hidden_size,
             layers=num_layers,
-            bias=bias,
+            bias=flag("bias", bias),
             projection=proj_size,
-            direction="both" if bidirectional else "forward",
+            direction="both" if flag("bidirectional", bidirectional) else "forward",
             dropout=Dropout(dropout, variational=False),
+            backend=backend,
             device=device,
             dtype=dtype,
         )
-        self.num_layers, self.batch_first, self.proj_size = num_layers, batch_first, proj_size
+        self.num_layers, self.batch_first, self.proj_size = num_layers, flag("batch_first", batch_first), proj_size
 
     def _make_cell(self) -> cells.Cell:
         raise NotImplementedError
@@ -92,7 +101,12 @@ class _AsTorch(Recurrent):
         batched = input.dim() == 3
         x = input if batched else input[None] if self.batch_first else input[:, None]
         x = x if self.batch_first else x.transpose(0, 1)
-        outputs, state, _ = super().forward(x, self._from_torch(hx, len(x), batched))
+        start = self._from_torch(hx, len(x), batched)
+        if len(x):
+            outputs, state, _ = super().forward(x, start)
+        else:
+            outputs, state, _ = super().forward(a_row_more(x), start and [tuple(map(a_row_more, s)) for s in start])
+            outputs, state = outputs[:0], tuple(self.cell.state([part[:0] for part in s]) for s in state)
         outputs = outputs if self.batch_first else outputs.transpose(0, 1).contiguous()
         outputs = outputs if batched else outputs.squeeze(0 if self.batch_first else 1)
         return outputs, self._to_torch(state, batched)
@@ -116,6 +130,12 @@ class _AsTorch(Recurrent):
         final = [torch.stack(parts) for parts in zip(*state, strict=True)]
         parts = tuple(final if batched else [part.squeeze(1) for part in final])
         return parts if len(parts) > 1 else parts[0]
+
+
+def a_row_more(batch: Tensor) -> Tensor:
+    """A batch of no sequence has one of zeros for the scan, which is cut off behind it: so all gradients are there, and
+    zero, as torch.nn has them."""
+    return torch.cat([batch, batch.new_zeros(1, *batch.shape[1:])])
 
 
 def _packed_like(packed: PackedSequence, outputs: Tensor, lengths: Tensor) -> PackedSequence:

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from recur.errors import OptionError, unknown
-from recur.layers.checks import whole
+from recur.layers.checks import flag, whole
 
 DIRECTIONS = ("forward", "backward", "both")
 """How sequences are read: from the start, from each one's end, or both, with weights of their own."""
@@ -44,7 +44,7 @@ class Dropout:
             if not is_number(p) or not 0 <= p <= 1:
                 raise OptionError(f"dropout of {name} must lie in 0 … 1, got {p!r}")
             object.__setattr__(self, name, float(p))
-        _check_flag("variational", self.variational)
+        flag("variational", self.variational)
 
     @staticmethod
     def of(given: float | Dropout) -> Dropout:
@@ -67,8 +67,8 @@ class Connections:
     def __post_init__(self) -> None:
         if not isinstance(self.merge, str) or self.merge not in MERGES:
             raise OptionError(unknown("merge", self.merge, MERGES))
-        _check_flag("residual", self.residual)
-        _check_flag("skip", self.skip)
+        flag("residual", self.residual)
+        flag("skip", self.skip)
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,3 @@ def check_direction(direction: str) -> str:
 
 def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _check_flag(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise OptionError(f"{name} must be True or False, got {value!r}")

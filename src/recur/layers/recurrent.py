@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,13 @@ class Recurred(NamedTuple):
     outputs: Tensor
     state: NetworkState
     trace: tuple[Trace, ...]
+
+
+def restored(attributes: dict[str, Any]) -> Recurrent:
+    """A network from what was saved of it."""
+    net = Recurrent.__new__(Recurrent)
+    net.__setstate__(attributes)
+    return net
 
 
 class Recurrent(nn.Module):
@@ -120,6 +127,17 @@ class Recurrent(nn.Module):
                 for name, shape in shapes.items():
                     self.register_parameter(name + suffix, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         self.reset_parameters()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        # By its attributes, not by its class: whoever may call the class with arguments of a file, as torch.load may
+        # with what it trusts, could have a cell's own file executed.
+        return (restored, (vars(self).copy(),)) if type(self) is Recurrent else super().__reduce_ex__(protocol)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Also of a network that was saved before there were projections."""
+        super().__setstate__(state)
+        vars(self).setdefault("projection", 0)
+        vars(self).setdefault("state_widths", self.cell.widths(self.hidden_size, self.projection))
 
     def _check_dropout(self) -> None:
         who, drops = type(self.cell).__name__, self.dropout
