@@ -79,7 +79,8 @@ def training() -> Contest:
         model.zero_grad()
         loss = model.decoder.loss(model(source, s, target, t), target, t).sum() / B
         loss.backward()
-        return _named(loss, model.embedding.weight, model.decoder.network.recurrent.weights()["weight_hh"])
+        W = dict(model.named_parameters())["decoder.network.recurrent.weight_hh_l0"]
+        return _named(loss, model.embedding.weight, W)
 
     def by_hand() -> Tensors:
         peer.zero_grad()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from recur.layers.options import Depth as Depth
     from recur.layers.options import Dropout as Dropout
     from recur.layers.options import Init as Init
+    from recur.layers.output_recurrence import FeedForward as FeedForward
     from recur.layers.output_recurrence import OutputRecurrent as OutputRecurrent
     from recur.layers.pooling import Pooling as Pooling
     from recur.layers.recurrent import Recurred as Recurred
@@ -35,6 +36,7 @@ _NAMES = {
     "Connections": "recur.layers.options",
     "Depth": "recur.layers.options",
     "Dropout": "recur.layers.options",
+    "FeedForward": "recur.layers.output_recurrence",
     "Forest": "recur.layers.tree",
     "Grid": "recur.layers.grid",
     "Init": "recur.layers.options",

@@ -23,6 +23,8 @@ from torch import Tensor, nn
 
 from recur.cells import CellLike
 from recur.errors import OptionError, ShapeError, unknown
+from recur.layers.options import Depth
+from recur.layers.output_recurrence import FeedForward
 from recur.layers.recurrent import NetworkState, Recurred, Recurrent
 from recur.scan import GivenState
 
@@ -33,8 +35,16 @@ class Conditioned(nn.Module):
     """`Recurrent` with a context of width C; options are its own."""
 
     def __init__(
-        self, cell: CellLike, input_size: int, hidden_size: int, context_size: int, way: str = "both", **options: Any
+        self,
+        cell: CellLike,
+        input_size: int,
+        hidden_size: int,
+        context_size: int,
+        way: str = "both",
+        recurrence: str = "hidden",
+        **options: Any,
     ) -> None:
+        """`recurrence` is "hidden", or "output": then no hidden state sees another, and x_t must hold what does."""
         super().__init__()
         if way not in WAYS:
             raise OptionError(unknown("condition", way, WAYS))
@@ -43,19 +53,27 @@ class Conditioned(nn.Module):
         self.way, self.context_size = way, context_size
         self.by_input, self.by_start = way in ("input", "both", "aligned"), way in ("initial", "both")
         width = input_size + (context_size if self.by_input else 0)
+        self.recurrent: Recurrent | FeedForward
+        self.bridge: nn.Linear | None = None
+        if recurrence == "output":
+            if self.by_start:
+                raise OptionError(f"a network without a hidden state has no h₀: take --condition input, got {way!r}")
+            self.recurrent = FeedForward(width, hidden_size, depth=options.get("depth", Depth()))
+            return
         self.recurrent = Recurrent(cell, width, hidden_size, **options)
         self._widths = [
             width
             for name, width in zip(self.recurrent.cell.states, self.recurrent.state_widths, strict=True)
             if name not in self.recurrent.cell.initial
         ]
-        self.bridge = nn.Linear(context_size, self.recurrent.layers * sum(self._widths)) if self.by_start else None
+        if self.by_start:
+            self.bridge = nn.Linear(context_size, self.recurrent.layers * sum(self._widths))
 
     def start(self, context: Tensor) -> NetworkState | None:
         """The state before the first step, of a context (B, C): h_0 of every layer, or None, for zeros."""
-        if self.bridge is None:
-            return None
         net = self.recurrent
+        if self.bridge is None or not isinstance(net, Recurrent):
+            return None
         parts = iter(torch.tanh(self.bridge(context)).split(self._widths * net.layers, dim=-1))
         own = net.cell.start(context, len(context), net.state_widths)
         return tuple(

@@ -7,17 +7,29 @@ the second design pattern of Deep Learning, section 10.2. With a teacher, y_{t�
 no step waits for another, and training takes all of them at once, without backpropagation through time. In use,
 y_{t−1} is made of the network's own o_{t−1}, step by step. It is weaker than a recurrence between hidden states, for
 the outputs, trained to match the targets, must carry all that is remembered.
+
+`OutputRecurrent` is this network whole. Where the output before is the input already, as a language model reads the
+token that it was to predict, `FeedForward` is its hidden layer, in the place of a `Recurrent`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, one_hot
 
 from recur.errors import OptionError, ShapeError, unknown
+from recur.layers.checks import whole
+from recur.layers.dropout import drop_steps
+from recur.layers.mlp import apply_mlp, make_mlp, reset_mlp
+from recur.layers.options import Depth
+from recur.layers.recurrent import NetworkState, Recurred
+from recur.scan import GivenState, Trace
+
+AT_ONCE = "all at once"
+"""What ran, where a backend is named: no step waits for another."""
 
 
 def _likeliest(o: Tensor) -> Tensor:
@@ -45,14 +57,24 @@ class OutputRecurrent(nn.Module):
         *,
         feed: str = "likeliest",
         activation: str = "tanh",
+        depth: Depth = Depth(),  # noqa: B008  # frozen
+        dropout: float = 0.0,
     ) -> None:
+        """`depth.input` and `depth.output` are layers of tanh before U and before V, `dropout` is of what V reads."""
         super().__init__()
+        if depth.transition:
+            raise OptionError("no hidden state is read by the next: there is no transition to deepen")
         if feed not in FED_BACK:
             raise OptionError(unknown("feed", feed, FED_BACK))
         if activation not in ACTIVATIONS:
             raise OptionError(unknown("activation", activation, ACTIVATIONS))
         self.input_size, self.output_size, self.feed, self.activation = input_size, output_size, feed, activation
-        self.hidden = nn.Linear(input_size, hidden_size)  # U and b
+        self.dropout = dropout
+        self.input_mlp = make_mlp(input_size, hidden_size, depth.input, None, None)
+        self.output_mlp = make_mlp(hidden_size, hidden_size, depth.output, None, None)
+        reset_mlp(self.input_mlp)
+        reset_mlp(self.output_mlp)
+        self.hidden = nn.Linear(hidden_size if depth.input else input_size, hidden_size)  # U and b
         self.back = nn.Linear(output_size, hidden_size, bias=False)  # W
         self.output = nn.Linear(hidden_size, output_size)  # V and c
 
@@ -67,15 +89,75 @@ class OutputRecurrent(nn.Module):
             shape = (*x.shape[:2], self.output_size)
             raise ShapeError(f"OutputRecurrent: targets must be {shape}, got {tuple(targets.shape)}")
         before = torch.cat([before[:, None], targets[:, :-1]], dim=1)
-        outputs: Tensor = self.output(ACTIVATIONS[self.activation](self.hidden(x) + self.back(before)))
-        return outputs
+        return self._read_out(self._share(x) + self.back(before))
+
+    def step(self, x: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """One step of use: (B, D) and y_{t−1} (B, O), None at the start, to o_t and the y_t that the next one reads."""
+        share = self._share(x)
+        o = self._read_out(share if before is None else share + self.back(before))
+        return o, FED_BACK[self.feed](o)
+
+    def _share(self, x: Tensor) -> Tensor:
+        found: Tensor = self.hidden(apply_mlp(self.input_mlp, x, None))
+        return found
+
+    def _read_out(self, a: Tensor) -> Tensor:
+        h = apply_mlp(self.output_mlp, ACTIVATIONS[self.activation](a), None)
+        found: Tensor = self.output(drop_steps(h, self.dropout, training=self.training, variational=False))
+        return found
 
     def run(self, x: Tensor, next_fed: Callable[[int, Tensor], Tensor], before: Tensor) -> Tensor:
         """Step by step: `next_fed(t, o_t)` is what step t + 1 reads of step t. With the teacher's targets it gives
         what `forward` gives at once."""
         outputs = []
-        for t, share in enumerate(self.hidden(x).unbind(1)):
-            h = ACTIVATIONS[self.activation](share + linear(before, self.back.weight))
-            outputs.append(self.output(h))
+        for t, share in enumerate(self._share(x).unbind(1)):
+            outputs.append(self._read_out(share + linear(before, self.back.weight)))
             before = next_fed(t, outputs[-1])
         return torch.stack(outputs, dim=1)
+
+
+class FeedForward(nn.Module):
+    """h_t = tanh(U x_t + b), (B, T, D) → (B, T, H), in the place of a `Recurrent`: what it carries is nothing.
+
+    Where x_t holds y_{t−1}, it is the hidden layer of a network with output recurrence, [U W] in one matrix.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, *, depth: Depth = Depth()) -> None:  # noqa: B008  # frozen
+        super().__init__()
+        if depth.transition:
+            raise OptionError("no hidden state is read by the next: there is no transition to deepen")
+        self.input_size, self.hidden_size = whole("input_size", input_size, 1), whole("hidden_size", hidden_size, 1)
+        self.output_size, self.layers, self.depth = hidden_size, 1, depth
+        self.input_mlp = make_mlp(input_size, hidden_size, depth.input, None, None)
+        self.output_mlp = make_mlp(hidden_size, hidden_size, depth.output, None, None)
+        reset_mlp(self.input_mlp)
+        reset_mlp(self.output_mlp)
+        self.hidden = nn.Linear(hidden_size if depth.input else input_size, hidden_size)
+
+    def forward(
+        self,
+        x: Tensor,
+        state: Sequence[GivenState] | None = None,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        reset: Tensor | None = None,
+        trace: bool = False,
+    ) -> Recurred:
+        """As `Recurrent.forward`; there is no state to carry, to reset or to trace."""
+        if x.dim() != 3 or x.shape[-1] != self.input_size:
+            raise ShapeError(f"FeedForward: x must be (B, T, D={self.input_size}), got {tuple(x.shape)}")
+        h = self._hidden(x)
+        if lengths is not None:
+            ends = torch.as_tensor(lengths, device=x.device)
+            h = h.masked_fill((torch.arange(x.shape[1], device=x.device) >= ends[:, None])[..., None], 0)
+        record = Trace(None, x, None)
+        record.backend = AT_ONCE
+        return Recurred(h, (), (record,))
+
+    @torch.no_grad()
+    def step(self, x: Tensor, state: Sequence[Sequence[Tensor]] | None = None) -> tuple[Tensor, NetworkState]:
+        """(B, D) in, (B, H) and a state of nothing out."""
+        return self._hidden(x), ()
+
+    def _hidden(self, x: Tensor) -> Tensor:
+        return apply_mlp(self.output_mlp, torch.tanh(self.hidden(apply_mlp(self.input_mlp, x, None))), None)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from recur.models.language import LanguageModel as LanguageModel
     from recur.models.language import Predicted as Predicted
     from recur.models.reader import Classifier as Classifier
+    from recur.models.reader import OutputTagger as OutputTagger
     from recur.models.reader import Reader as Reader
     from recur.models.reader import Tagger as Tagger
     from recur.models.regress import Regressor as Regressor
@@ -31,6 +32,7 @@ _NAMES = {
     "DecoderWriter": "recur.models.writer",
     "Forecaster": "recur.models.forecast",
     "LanguageModel": "recur.models.language",
+    "OutputTagger": "recur.models.reader",
     "Predicted": "recur.models.language",
     "Reader": "recur.models.reader",
     "Regressor": "recur.models.regress",

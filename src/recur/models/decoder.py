@@ -72,7 +72,7 @@ class Decoder(nn.Module):
         width = o.embedding + (COUNT_SIZE if self.count is not None else 0) + (self.clock is not None)
         context_size = memory_size if o.condition == "aligned" else context_size
         layers = writing_stack(o, o.layers, o.dropout_hidden)
-        self.network = Conditioned(o.cell, width, o.hidden, context_size, o.condition, **layers)
+        self.network = Conditioned(o.cell, width, o.hidden, context_size, o.condition, o.recurrence, **layers)
         self.attention = None
         if attention != "none":
             self.attention = Attention(attention, o.hidden, memory_size, o.hidden)

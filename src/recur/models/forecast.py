@@ -2,6 +2,7 @@
 
     window   x̂_{t+1} … x̂_{t+k} = f(x_{t−τ+1} … x_t)                an autoregressive model; f is an MLP
     state    h_t = g(h_{t−1}, x_t),  x̂_{t+1} … x̂_{t+k} = V h_t     a latent one; g is a recurrent network
+    output   h_t = tanh(U x_t + b)                                 x_t, which the step before was to forecast, alone
 
 What is known ahead (covariates, the phase of the season) of the steps to come stands beside both. Values come and go
 relative to ℓ_t, the mean of the last season, so that a trend does not carry a series out of what was learned.
@@ -13,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from recur.layers import Recurred, Recurrent, initialise_linear
+from recur.layers import FeedForward, Recurred, Recurrent, initialise_linear
 from recur.models.options import ForecasterOptions
-from recur.models.stack import State, plain_stack
+from recur.models.stack import State, output_fed, plain_stack
 
 
 class Forecaster(nn.Module):
@@ -31,14 +32,14 @@ class Forecaster(nn.Module):
         o = self.options = options
         self.horizon, self.quantiles, self.season = horizon, quantiles, season
         self.network: nn.Sequential | None = None
-        self.recurrent: Recurrent | None = None
+        self.recurrent: Recurrent | FeedForward | None = None
         if o.lags:
             layers: list[nn.Module] = []
             for k in range(o.layers):
                 layers += [nn.Linear(o.lags if not k else o.hidden, o.hidden), nn.Tanh()]
             self.network = nn.Sequential(*layers)
         else:
-            self.recurrent = plain_stack(o, 1 + known)
+            self.recurrent = output_fed(o, 1 + known) if o.recurrence == "output" else plain_stack(o, 1 + known)
         self.backend = "window"
         """Which backend ran last."""
         self.output = nn.Linear(o.hidden + (horizon + 1) * known, horizon * len(quantiles))

@@ -1,7 +1,7 @@
 """A language model: which token comes next, given all before it.
 
     x_t  = one-hot or embedding of token t
-    h_t  = the recurrent network
+    h_t  = the recurrent network; with --recurrence output, tanh(U x_t + b): x_t is the output before, and all it sees
     P(token t + 1) = softmax(V h_t + c)            V may be the embedding itself (tied: Press and Wolf 2017)
 
 Dropout has all the places of AWD-LSTM (Merity, Keskar and Socher 2018): whole tokens of the embedding, the input,
@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy, linear
 from recur.layers import drop_steps, initialise_linear
 from recur.models.embedding import TokenEmbedding
 from recur.models.options import LanguageModelOptions
-from recur.models.stack import State, each_part, stack
+from recur.models.stack import State, each_part, output_fed, stack
 from recur.models.time import beside, positions, split_state
 from recur.scan import Trace
 
@@ -52,7 +52,8 @@ class LanguageModel(nn.Module):
             variational=o.variational,
         )
         self.clock = o.clock
-        self.recurrent = stack(o, self.embedding.width + (self.clock is not None))
+        width = self.embedding.width + (self.clock is not None)
+        self.recurrent = output_fed(o, width) if o.recurrence == "output" else stack(o, width)
         # Tied to an embedding of another width, the output goes through a matrix of its own first.
         self.narrow = nn.Linear(o.hidden, o.embedding, bias=False) if o.tied and o.embedding != o.hidden else None
         self.output = None if o.tied else nn.Parameter(torch.empty(K, o.hidden))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from recur.errors import OptionError
 from recur.options import Count, Natural, NonNegative, Options, Positive, Share
@@ -61,6 +61,32 @@ class NetworkOptions(Options):
         if self.time_input and self.time_scale is None:
             raise OptionError("time_input needs a time_scale: the length of the longest sequence to learn from")
         return self.time_scale if self.time_input else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrenceOptions(NetworkOptions):
+    """One whose outputs can be what the next step reads."""
+
+    title = "Network"
+
+    of_hidden_states: ClassVar[tuple[str, ...]] = (
+        *("cell", "layers", "init", "forget_bias", "depth_transition", "backend", "bptt", "residual", "initial"),
+        *("dropout_hidden", "dropout_weight"),
+    )
+    """Options that mean something between hidden states only."""
+
+    recurrence: Literal["hidden", "output"] = "hidden"
+    """What a step reads of the step before: its hidden state, or its output and nothing else. With outputs no step
+    waits for another while it learns, behind the true output each; in use it reads its own."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.recurrence == "hidden":
+            return
+        for name in self.of_hidden_states:
+            if name in self.names() and getattr(self, name) != type(self).default(name):
+                flag = f"--{name.replace('_', '-')}"
+                raise OptionError(f"{flag} is for a recurrence between hidden states; --recurrence output has none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +151,7 @@ class StackOptions(SequenceOptions, EmbeddingOptions, DropoutOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageModelOptions(StackOptions):
+class LanguageModelOptions(StackOptions, RecurrenceOptions):
     title = "Language model"
 
     tied: bool = False
@@ -165,7 +191,14 @@ class ClassifierOptions(ReaderOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecoderOptions(NetworkOptions, EmbeddingOptions):
+class TaggerOptions(ReaderOptions, RecurrenceOptions):
+    """An output at every step."""
+
+    title = "Network"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderOptions(RecurrenceOptions, EmbeddingOptions):
     """A network that writes."""
 
     title = "Decoder"
@@ -203,6 +236,8 @@ class DecoderOptions(NetworkOptions, EmbeddingOptions):
 class EncoderDecoderOptions(DecoderOptions):
     title = "Encoder and decoder"
 
+    of_hidden_states = ("layers", "depth_transition")  # the encoder has hidden states all the same
+
     attention: Literal["additive", "dot", "none"] = "additive"
     """How the decoder looks at the source: additive, scaled dot product, or not at all."""
 
@@ -219,7 +254,7 @@ class EncoderDecoderOptions(DecoderOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForecasterOptions(SequenceOptions):
+class ForecasterOptions(SequenceOptions, RecurrenceOptions):
     title = "Network"
 
     lags: Natural = 0

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, dropout
+from torch.nn.functional import cross_entropy, dropout, one_hot
 
-from recur.layers import Pooling, Recurred, drop_steps, initialise_linear
+from recur.errors import OptionError
+from recur.layers import OutputRecurrent, Pooling, Recurred, drop_steps, initialise_linear
+from recur.layers.output_recurrence import AT_ONCE
 from recur.models.embedding import TokenEmbedding
-from recur.models.options import ClassifierOptions, ReaderOptions
-from recur.models.stack import State, stack
+from recur.models.options import ClassifierOptions, ReaderOptions, TaggerOptions
+from recur.models.stack import State, depth, stack
 from recur.models.time import beside, split_state, whole
 
 
@@ -94,7 +96,8 @@ class Classifier(Reader):
 class Tagger(Reader):
     """Logits (n, classes) at n chosen steps: of flattened (B · T) steps, those numbered `at`."""
 
-    def forward(self, ids: Tensor, lengths: Tensor, at: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, lengths: Tensor, at: Tensor, classes: Tensor | None = None) -> Tensor:
+        """`classes` (n,), those to learn, are not looked at: the states know nothing of them."""
         o = self.options
         states = drop_steps(
             self.read(ids, lengths), o.dropout_output, training=self.training, variational=o.variational
@@ -107,3 +110,57 @@ class Tagger(Reader):
         """One token of each row, (B,): its logits, and the state."""
         h, state = self.read_step(ids, state)
         return self.output(h), state
+
+
+class OutputTagger(nn.Module):
+    """A tagger whose steps see the class of the step before, and no hidden state: h_t = tanh(U x_t + W y_{t−1} + b).
+
+    With the classes to learn all steps are computed at once; without, one after the other, each behind the likeliest
+    class of the one before. A class is read at every step.
+    """
+
+    class_weights: Tensor | None
+
+    def __init__(self, K: int, classes: int, options: TaggerOptions, class_weights: Tensor | None = None) -> None:
+        super().__init__()
+        o = self.options = options
+        if o.direction != "forward":
+            raise OptionError(f"--recurrence output reads forward, got --direction {o.direction}")
+        self.embedding = TokenEmbedding(
+            K, o.embedding, o.embedding_init, drop=o.dropout_input, drop_tokens=o.dropout_embedding
+        )
+        self.clock = o.clock
+        width = self.embedding.width + (self.clock is not None)
+        self.network = OutputRecurrent(width, o.hidden, classes, depth=depth(o), dropout=o.dropout_output)
+        self.backend = AT_ONCE
+        self.register_buffer("class_weights", class_weights, persistent=False)
+
+    @property
+    def output(self) -> nn.Linear:
+        return self.network.output
+
+    def forward(self, ids: Tensor, lengths: Tensor, at: Tensor, classes: Tensor | None = None) -> Tensor:
+        """Logits (n, classes) at the steps `at` of B · T, all there are; with their `classes` (n,), behind those."""
+        x = self.embedding(ids)
+        if self.clock is not None:
+            x = beside(x, whole(ids), self.clock)
+        targets = None
+        if classes is not None:
+            width = self.network.output_size
+            targets = x.new_zeros(ids.numel(), width).index_put((at,), one_hot(classes, width).to(x))
+            targets = targets.view(*ids.shape, width)
+        logits: Tensor = self.network(x, targets)
+        return logits.flatten(0, 1)[at]
+
+    def loss(self, logits: Tensor, classes: Tensor) -> Tensor:
+        return cross_entropy(logits, classes, self.class_weights)
+
+    @torch.no_grad()
+    def step(self, ids: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """One token of each row, (B,): its logits, and what the next step reads."""
+        x = self.embedding.vectors(ids)
+        fed, t = split_state(state, ids)
+        if self.clock is not None:
+            x = beside(x, t, self.clock)
+        logits, y = self.network.step(x, None if fed is None else fed[0][0])
+        return logits, ((y,), (t + 1,))

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from recur.layers import Connections, Depth, Dropout, Init, Recurrent
+from recur.layers import Connections, Depth, Dropout, FeedForward, Init, Recurrent
 from recur.models.options import NetworkOptions, SequenceOptions, StackOptions
 
 State = tuple[tuple[Tensor, ...], ...]
@@ -54,6 +54,11 @@ def plain_stack(o: SequenceOptions, width: int) -> Recurrent:
         bptt=o.bptt,
         backend=o.backend,
     )
+
+
+def output_fed(o: NetworkOptions, width: int) -> FeedForward:
+    """In place of layers, where a step reads the output before and no hidden state."""
+    return FeedForward(width, o.hidden, depth=depth(o))
 
 
 def writing_stack(o: NetworkOptions, layers: int, dropout: float) -> dict[str, Any]:

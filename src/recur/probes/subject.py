@@ -169,6 +169,10 @@ def _of_language(language: Language, text: Text | None, tokens: int) -> Subject:
     if len(ids) < FEWEST:
         raise TextError(f"the text is too short: {len(ids)} tokens, and X-ray needs at least {FEWEST}")
     network = language.model
+    if not isinstance(network.recurrent, Recurrent):
+        raise OptionError(
+            f"{language.run.path} has no recurrence between hidden states (--recurrence output) for X-ray to look at"
+        )
     start = 0
     if language.options.time_input and isinstance(text, Corpus):
         start = place_of(text, len(language.vocab.encode_corpus(text)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -178,7 +179,9 @@ def _clips(model: LoadedModel) -> list[JsonObject]:
 def unfold(model: LoadedModel, _: JsonObject) -> JsonObject:
     """The parts of the unrolled network and their shapes."""
     network = model.language.model
-    net = network.recurrent
+    net: Any = network.recurrent
+    if network.options.recurrence == "output":
+        raise OptionError("--recurrence output has no hidden state that goes from step to step")
     return {
         "cell": type(net.cell).__name__,
         "equations": (inspect.getdoc(type(net.cell)) or "").split("\n\n")[0],

@@ -121,6 +121,8 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
     @property
     def architecture(self) -> str:
         """What is trained, in a word."""
+        if getattr(self.options, "recurrence", "hidden") == "output":
+            return "output recurrence"
         return str(getattr(self.options, "cell", self.name))
 
     @abstractmethod

@@ -28,6 +28,8 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
         if options.token is None:
             options = options.changed(token=choose_token(pair.target for pair in read_pairs(options.texts)))
         options = options.for_token(str(options.token))
+        if options.recurrence == "output":
+            options = options.with_defaults(condition="input")
         return super().settle(with_time_scale(options, lambda: map(longer_half, cls(options).read().train)))
 
     def read(self, vocabs: Vocabs | None = None) -> PairData:

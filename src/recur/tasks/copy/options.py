@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recur.models.options import ReaderOptions
+from recur.models.options import TaggerOptions
 from recur.options import Count, Natural, Positive
 from recur.tasks.options import TaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class CopyOptions(TaskOptions, ReaderOptions):
+class CopyOptions(TaskOptions, TaggerOptions):
     """Symbols, a long silence, the symbols again: what it remembers."""
 
     title = "copy"

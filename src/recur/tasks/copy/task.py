@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from recur.cells import make_cell
-from recur.models import Tagger
+from recur.models import OutputTagger, Tagger
 from recur.run import Vocabs
 from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation
 from recur.tasks.copy.options import CopyOptions
@@ -39,14 +39,18 @@ class Messages(NamedTuple):
     y: Tensor
 
 
-class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger]):
+class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
     name = "copy"
     unit = "symbols"
     curve = "valid_error"
 
     @classmethod
     def settle(cls, options: CopyOptions) -> CopyOptions:
-        if options.forget_bias is None and make_cell(options.cell).forget_gate is not None:
+        if (
+            options.recurrence == "hidden"
+            and options.forget_bias is None
+            and make_cell(options.cell).forget_gate is not None
+        ):
             options = options.changed(forget_bias=OPEN)
         return super().settle(with_time_scale(options, lambda: [options.length + 2 * MESSAGE]))
 
@@ -67,26 +71,29 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger]):
     def baseline(self, data: Generated[Messages]) -> Baseline:
         return Baseline("remembering nothing", 1 - 1 / SYMBOLS)
 
-    def new_model(self, vocabs: Vocabs) -> Tagger:
-        return Tagger(SYMBOLS + 2, SYMBOLS + 1, self.options)
+    def new_model(self, vocabs: Vocabs) -> Tagger | OutputTagger:
+        kind = OutputTagger if self.options.recurrence == "output" else Tagger
+        return kind(SYMBOLS + 2, SYMBOLS + 1, self.options)
 
-    def logits(self, model: Tagger, batch: Messages) -> Tensor:
+    def logits(self, model: Tagger | OutputTagger, batch: Messages, y: Tensor | None = None) -> Tensor:
+        """With the outputs y (B, T), behind those, where a step reads the output before."""
         rows, T = batch.x.shape
         device = model.output.bias.device
         every = torch.arange(rows * T, device=device)
-        found: Tensor = model(batch.x.to(device), torch.full((rows,), T), every)
+        classes = None if y is None else y.flatten().to(device)
+        found: Tensor = model(batch.x.to(device), torch.full((rows,), T), every, classes)
         return found
 
     def training_step(
-        self, model: Tagger, batch: Messages, state: tuple[Any, ...] | None, moment: Moment
+        self, model: Tagger | OutputTagger, batch: Messages, state: tuple[Any, ...] | None, moment: Moment
     ) -> TrainingStep:
-        logits = self.logits(model, batch)
+        logits = self.logits(model, batch, batch.y)
         return TrainingStep(cross_entropy(logits, batch.y.flatten().to(logits.device)), batch.y.numel(), model.backend)
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:
         return 10 * math.log(SYMBOLS + 1)
 
-    def score(self, model: Tagger, batch: Messages) -> Metrics:
+    def score(self, model: Tagger | OutputTagger, batch: Messages) -> Metrics:
         logits = self.logits(model, batch).cpu()
         predictions = logits.argmax(-1).view_as(batch.y)
         right = (predictions == batch.y)[:, -MESSAGE:].float().mean()
@@ -95,7 +102,7 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger]):
     def is_solved(self, scores: Metrics) -> bool:
         return scores["accuracy"] >= SOLVED
 
-    def validate(self, model: Tagger, data: Generated[Messages]) -> Validation:
+    def validate(self, model: Tagger | OutputTagger, data: Generated[Messages]) -> Validation:
         found = self.score(model, data.held(VALID))
         metrics = {f"valid_{name}": value for name, value in found.items()} | {"valid_error": 1 - found["accuracy"]}
         summary = f"valid accuracy {found['accuracy']:6.2%} of recalled symbols"

@@ -72,7 +72,7 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
             )
         if self.lags:
             deep = ("depth_input", "depth_transition", "depth_output")
-            for name in ("cell", "init", "forget_bias", "backend", "bptt", *deep):
+            for name in ("cell", "init", "forget_bias", "backend", "bptt", "recurrence", *deep):
                 if getattr(self, name) != type(self).default(name):
                     raise OptionError(f"--{name.replace('_', '-')} is for a state; --lags {self.lags} has none")
 

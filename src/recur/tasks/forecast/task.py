@@ -81,7 +81,7 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, CropBatch]):
 
     @property
     def architecture(self) -> str:
-        return f"window of {self.options.lags}" if self.options.lags else self.options.cell
+        return f"window of {self.options.lags}" if self.options.lags else super().architecture
 
     @property
     def steps(self) -> int:

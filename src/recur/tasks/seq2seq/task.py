@@ -41,6 +41,8 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
             )
         words = "word" in (options.source_token, options.target_token)
         options = options.for_token("word") if words else options
+        if options.recurrence == "output":
+            options = options.with_defaults(condition="input")
         return super().settle(with_time_scale(options, lambda: map(longer_half, cls(options).read().train)))
 
     def read(self, vocabs: Vocabs | None = None) -> PairData:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from recur.models.options import Direction, ReaderOptions
+from recur.errors import OptionError
+from recur.models.options import Direction, TaggerOptions
 from recur.options import Count, Natural, Positive, Share
 from recur.tasks.options import SplitOptions, TaskOptions, Token, VocabOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class TagOptions(TaskOptions, SplitOptions, VocabOptions, ReaderOptions):
+class TagOptions(TaskOptions, SplitOptions, VocabOptions, TaggerOptions):
     """A tag for every word: CoNLL columns."""
 
     title = "tag"
@@ -33,6 +34,11 @@ class TagOptions(TaskOptions, SplitOptions, VocabOptions, ReaderOptions):
 
     cpu_batch = 16
     default_epochs = 8.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.recurrence == "output" and self.token != "word":
+            raise OptionError(f"--recurrence output has an output at every step: take --token word, got {self.token}")
 
 
 OPTIONS = TagOptions

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from recur.models import Tagger
+from recur.models import OutputTagger, Tagger
 from recur.tasks.classes import class_scores, classes_of, confusion
 from recur.tasks.contract import Predictor
 from recur.tasks.examples import split, training_files_exist
@@ -17,7 +17,7 @@ from recur.text import UNK, read_tagged
 from recur.typedefs import JsonObject
 
 
-class TextTagger(Predictor[Tagger]):
+class TextTagger(Predictor[Tagger | OutputTagger]):
     """A trained tagger."""
 
     @property

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recur.models import Tagger
+from recur.models import OutputTagger, Tagger
 from recur.run import Vocabs
 from recur.tasks.classes import class_of, class_weights, classes_of, label_vocab, numbers_of, validation
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
@@ -59,13 +59,15 @@ class TagData:
     valid_sentences: list[Sentence]
 
 
-class TagTask(Task[TagOptions, TagData, Tagger, TagBatch]):
+class TagTask(Task[TagOptions, TagData, Tagger | OutputTagger, TagBatch]):
     name = "tag"
     curve = "valid_error"
     unit = "words"
 
     @classmethod
     def settle(cls, options: TagOptions) -> TagOptions:
+        if options.recurrence == "output":
+            options = options.with_defaults(direction="forward")
         return super().settle(with_time_scale(options, lambda: [len(s.ids) for s in cls(options).read().train]))
 
     def read(self, vocabs: Vocabs | None = None) -> TagData:
@@ -87,25 +89,27 @@ class TagTask(Task[TagOptions, TagData, Tagger, TagBatch]):
         wrong = sum(a != b for a, b in zip(predictions, targets, strict=True))
         return Baseline("each word's most frequent tag", wrong / len(targets))
 
-    def new_model(self, vocabs: Vocabs) -> Tagger:
+    def new_model(self, vocabs: Vocabs) -> Tagger | OutputTagger:
         labels = vocabs["labels"]
         weights = class_weights(labels) if self.options.class_weights == "balanced" else None
-        return Tagger(len(vocabs["vocab"]), len(classes_of(labels)), self.options, weights)
+        kind = OutputTagger if self.options.recurrence == "output" else Tagger
+        return kind(len(vocabs["vocab"]), len(classes_of(labels)), self.options, weights)
 
     def batches(self, data: TagData) -> Shuffled[Tagged, TagBatch]:
         return Shuffled(data.train, self.batch, self.options.seed, TagBatch.of, lambda sentence: len(sentence.ids))
 
     def training_step(
-        self, model: Tagger, batch: TagBatch, state: tuple[Any, ...] | None, moment: Moment
+        self, model: Tagger | OutputTagger, batch: TagBatch, state: tuple[Any, ...] | None, moment: Moment
     ) -> TrainingStep:
         device = model.output.bias.device
-        logits = model(batch.ids.to(device), batch.lengths, batch.at.to(device))
-        return TrainingStep(model.loss(logits, batch.tags.to(device)), len(batch.tags), model.backend)
+        tags = batch.tags.to(device)
+        logits = model(batch.ids.to(device), batch.lengths, batch.at.to(device), tags)
+        return TrainingStep(model.loss(logits, tags), len(batch.tags), model.backend)
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:
         return 10 * math.log(max(len(vocabs["labels"]), 3))
 
-    def validate(self, model: Tagger, data: TagData) -> Validation:
+    def validate(self, model: Tagger | OutputTagger, data: TagData) -> Validation:
         return validation(tag_logits(model, data.valid), [tag for sentence in data.valid for tag in sentence.tags])
 
 
@@ -129,7 +133,7 @@ def encode(sentences: Iterable[Sentence], vocabs: Vocabs) -> list[Tagged]:
 
 
 @torch.no_grad()
-def tag_logits(model: Tagger, sentences: Sequence[Tagged]) -> Tensor:
+def tag_logits(model: Tagger | OutputTagger, sentences: Sequence[Tagged]) -> Tensor:
     """(words, tags)."""
     device = model.output.bias.device
     batches = in_order(sentences, ROWS, TagBatch.of)
