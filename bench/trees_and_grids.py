@@ -1,7 +1,8 @@
-"""Trees by levels against plain recursion, grids along diagonals against the double loop; forward and backward."""
+"""Trees by levels against plain recursion, grids in one call against the double loop; forward and backward."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,15 +16,15 @@ from recur.layers.tree import Shape
 BATCH, WORDS, WIDTH = 64, 19, 150
 """Trees as in the sentiment treebank, where a sentence has 19 words."""
 
-IMAGES, SIDE = 32, 28
+WIDTHS, SIDES, BATCHES, CORNERS = (16, 32, 64, 128), (8, 28), (1, 16, 64), (1, 4)
 
 
 def contests() -> Iterator[Contest]:
     for name in ("net", "rntn", "lstm", "child-sum"):
         yield trees(name, WIDTH if name != "rntn" else 45)
     for name in ("net", "lstm"):
-        for corners, width in ((1, 4), (1, 16), (4, 4), (4, 8), (4, 16)):
-            yield grids(name, corners, width)
+        for side, corners, B, width in itertools.product(SIDES, CORNERS, BATCHES, WIDTHS):
+            yield grids(name, side, corners, B, width)
 
 
 def trees(name: str, H: int) -> Contest:
@@ -61,17 +62,18 @@ def random_tree(random: np.random.Generator, leaves: int) -> Shape:
     return children
 
 
-def grids(name: str, corners: int, H: int) -> Contest:
+def grids(name: str, side: int, corners: int, B: int, H: int) -> Contest:
     torch.manual_seed(0)
     net = Grid(name, 1, H, corners=corners)
-    x = torch.randn(IMAGES, SIDE, SIDE, 1, requires_grad=True)
-    weight = torch.randn(IMAGES, SIDE, SIDE, corners * H)
-    what = f"grid {name} by diagonals / double loop, {SIDE} × {SIDE}, B {IMAGES} H {H}, corners {corners}"
+    x = torch.randn(B, side, side, 1, requires_grad=True)
+    weight = torch.randn(B, side, side, corners * H)
+    what = f"grid {name} / double loop, {side} × {side}, corners {corners}, B {B} H {H}"
     return Contest(
         what,
         lambda: _everything(net, x, net(x), weight),
         lambda: _everything(net, x, net.plain(x), weight),
         tolerance=1e-3,
+        flops=3 * 2 * sum(p.numel() for p in net.parameters()) * B * side**2,  # forward, and twice as much back
     )
 
 

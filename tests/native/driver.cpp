@@ -116,8 +116,39 @@ template <typename F> void expect_thrown(F work) {
     std::fprintf(stderr, "the exception was lost\n");
 }
 
+// As `run` below, of a call over grids.
+void run_grid(Call& call, const char* path, int64_t threads) {
+    Grid g = {};
+#define GRID_NUMBER(name) g.name = call.number(#name);
+    GRID_NUMBER(Q) GRID_NUMBER(B) GRID_NUMBER(R) GRID_NUMBER(C) GRID_NUMBER(D) GRID_NUMBER(H) GRID_NUMBER(gates)
+    GRID_NUMBER(states) GRID_NUMBER(constants) GRID_NUMBER(saved) GRID_NUMBER(reads_share) GRID_NUMBER(rows)
+#define GRID_ARRAY(name) g.name = call.at<std::remove_pointer_t<decltype(g.name)>>(#name);
+    GRID_ARRAY(turns) GRID_ARRAY(x) GRID_ARRAY(M) GRID_ARRAY(constant) GRID_ARRAY(h) GRID_ARRAY(tape) GRID_ARRAY(d_h)
+    GRID_ARRAY(d_x) GRID_ARRAY(d_M)
+    g.program.code = call.at<Instruction>("code"), g.program.length = call.number("length");
+    g.program.places = call.at<Place>("places"), g.program.count = call.number("count");
+    g.program.temps = call.number("temps");
+    g.threads = threads;
+    const bool backward = call.number("backward"), is_double = call.number("is_double");
+    const int isa = int(call.number("isa"));
+    int64_t bytes = 0;
+    check(recur_grid_workspace_bytes(&g, isa, is_double, backward, &bytes));
+    const std::unique_ptr<char[]> workspace(new char[bytes]);
+    std::memset(workspace.get(), 0xff, bytes);  // what is read before it is written shows
+    g.workspace = workspace.get();
+    const auto work = backward ? recur_grid_backward : recur_grid_forward;
+    check(work(&g, isa, is_double));
+    call.write(std::string(path) + ".out");
+    const std::string with_threads = call.forget();
+    while (!Contention::prefers_one_thread()) Contention::report();
+    check(work(&g, isa, is_double));
+    while (Contention::prefers_one_thread()) {}
+    if (call.forget() != with_threads) std::fprintf(stderr, "%s: not the same on one thread\n", path);
+}
+
 void run(const char* path, int64_t threads) {
     Call call(path);
+    if (call.at("Q")) return run_grid(call, path, threads);
     Scan s = {};
 #define NUMBER(name) s.name = call.number(#name);
     NUMBER(D) NUMBER(H) NUMBER(gates) NUMBER(products) NUMBER(states) NUMBER(extras) NUMBER(constants) NUMBER(saved)

@@ -97,6 +97,7 @@ def test_an_installed_library_has_no_sources_beside_it(copy: Path) -> None:
 @needs_core
 def test_both_sides_hold_the_same_struct() -> None:
     assert ctypes.CDLL(str(library.built())).recur_scan_bytes() == ctypes.sizeof(library.Scan)
+    assert ctypes.CDLL(str(library.built())).recur_grid_bytes() == ctypes.sizeof(library.Grid)
 
 
 @needs_core

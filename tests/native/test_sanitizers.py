@@ -17,8 +17,11 @@ from torch import Tensor
 import recur
 from recur.bptt import BPTT
 from recur.cells import Cell
+from recur.layers import Grid
 from recur.native import library
 from recur.native.call import NativeCall
+from recur.native.grid import GridCall
+from tests.native import grid_calls
 from tests.support import Case, core, needs_core
 
 pytestmark = needs_core
@@ -113,16 +116,18 @@ class Recorded:
         self.folder = folder
         self.expected: dict[Path, tuple[torch.dtype, bytes]] = {}
 
-    def record(self, call: NativeCall, backward: bool) -> Any:
-        fields = fields_of(call, backward)
+    def record(self, call: Any, backward: bool) -> Any:
+        over_grids = isinstance(call, GridCall)
+        fields = grid_calls.fields_of(call, backward) if over_grids else fields_of(call, backward)
         path = self.folder / f"{len(self.expected)}"
         with path.open("wb") as file:
             for name, (kind, held) in fields.items():
                 count = held if isinstance(held, int) else len(held)
                 file.write(name.encode().ljust(16, b"\0") + kind.to_bytes(8, "little") + count.to_bytes(8, "little"))
                 file.write(held if isinstance(held, bytes) else b"")
-        workspace = RUN(call, backward)
-        addresses = {name: where for name, where in pointers_of(call).items() if name in fields}
+        workspace = (RUN_GRID if over_grids else RUN)(call, backward)
+        pointers = grid_calls.pointers_of(call) if over_grids else pointers_of(call)
+        addresses = {name: where for name, where in pointers.items() if name in fields}
         written = sorted(name for name, (kind, _) in fields.items() if kind & WRITTEN)  # as a std::map has them
         sizes = {name: held if isinstance(held, int) else len(held) for name, (_, held) in fields.items()}
         result = b"".join(ctypes.string_at(addresses[name], sizes[name]) for name in written)
@@ -130,7 +135,7 @@ class Recorded:
         return workspace
 
 
-RUN = NativeCall.run
+RUN, RUN_GRID = NativeCall.run, GridCall.run
 
 
 def pointers_of(call: NativeCall) -> dict[str, int]:
@@ -171,13 +176,23 @@ CASES: list[tuple[str | Cell, tuple[int, int, int, int], torch.dtype, dict[str, 
 ]
 
 
+GRIDS = [
+    ("net", (1, 1, 1, 1), 1, 1, torch.float32),
+    ("lstm", (3, 4, 5, 2), 7, 4, torch.float64),
+    ("net", (2, 1, 9, 3), 16, 2, torch.float64),
+    ("lstm", (40, 7, 3, 1), 16, 1, torch.float32),  # more than one panel of rows
+    ("lstm", (150, 3, 4, 18), 3, 2, torch.float32),  # more than one part
+]
+
+
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     torch.manual_seed(0)
     found = Recorded(tmp_path_factory.mktemp("calls"))
     was = core.isa
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(NativeCall, "run", lambda call, backward: found.record(call, backward))
+        for kind in (NativeCall, GridCall):
+            patch.setattr(kind, "run", lambda call, backward: found.record(call, backward))
         for isa in sorted({0, core.best_isa}):
             core.isa = isa
             for name, sizes, dtype, options in CASES:
@@ -186,6 +201,13 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
                     for start in (case.state, None):  # from zero, the backward pass has no step for the initial state
                         result = case.scan_of(slice(None), start, backend="native", **options)
                         torch.autograd.grad(case.loss(result), case.x, retain_graph=keep)
+            for name, sizes, width, corners, dtype in GRIDS:
+                net = Grid(name, sizes[-1], width, corners=corners, backend="native", dtype=dtype)
+                x = torch.randn(sizes, dtype=dtype, requires_grad=True)
+                with torch.no_grad():
+                    net(x)
+                for image in (x, x.detach()):  # with its gradient and without
+                    net(image).square().sum().backward()
     core.isa = was
     return found
 

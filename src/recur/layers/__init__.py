@@ -14,6 +14,7 @@ from recur.lazy import lazy
 
 if TYPE_CHECKING:
     from recur.layers.attention import Attention as Attention
+    from recur.layers.compose import Composition as Composition
     from recur.layers.conditioning import Conditioned as Conditioned
     from recur.layers.dropout import drop_steps as drop_steps
     from recur.layers.grid import Grid as Grid
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "Attention": "recur.layers.attention",
+    "Composition": "recur.layers.compose",
     "Conditioned": "recur.layers.conditioning",
     "Connections": "recur.layers.options",
     "Depth": "recur.layers.options",

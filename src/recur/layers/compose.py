@@ -18,7 +18,7 @@ Goller and Küchler 1996 and Deep Learning, section 10.6 (net); Socher et al. 20
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
@@ -26,13 +26,17 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.types import Device
 
-from recur.cells import State
+from recur.cells import Cell, State, Tensors
+from recur.cells.tensors import named_tuple
 from recur.errors import OptionError, unknown
 from recur.layers.checks import whole
 
 
 class Composition(nn.Module):
-    """n nodes at once. `arity` is how many predecessors a node has; None is any number."""
+    """n nodes at once. `arity` is how many predecessors a node has; None is any number.
+
+    Of one's own: `gates`, `states`, and `equations` or `step`.
+    """
 
     arity: ClassVar[int | None] = 2
     states: ClassVar[tuple[str, ...]] = ("h",)
@@ -83,14 +87,66 @@ class Composition(nn.Module):
 
     def step(self, a: Tensor, before: State | None) -> State:
         """From a (n, G·H) and the predecessors' states (n, N, H) to the node's own."""
+        n, N = len(a), self.arity or 1
+        before = before or tuple(a.new_zeros(n, N, self.hidden_size) for _ in self.states)
+        names = joined_names(type(self))
+        s = named_tuple(type(self).__name__, "s", names)._make(part[:, k] for part in before for k in range(N))
+        of_gates = named_tuple(type(self).__name__, "x", self.gates)
+        return self.equations(of_gates._make(a.chunk(len(self.gates), dim=-1)), s)
+
+    @staticmethod
+    def equations(a: Tensors, s: Tensors) -> State:
+        """The same gate by gate, a.i, a.f1 …, from the states s.h1, s.h2, s.c1, s.c2 of the predecessors, each (n, H).
+
+        Where unit k of the result depends on unit k of these alone, a composition runs over grids, in C++ too.
+        """
         raise NotImplementedError
+
+
+def joined_names(kind: type[Composition]) -> tuple[str, ...]:
+    """Of the predecessors' states: h1, h2, c1, c2."""
+    return tuple(f"{state}{k + 1}" for state in kind.states for k in range(kind.arity or 1))
+
+
+_CELLS: dict[type[Composition], Cell] = {}
+
+
+def cell_of(kind: type[Composition]) -> Cell:
+    """A composition as the compiler reads it, made once: a cell without a product of its own, whose step is given all
+    of a and the states of every predecessor."""
+    if kind not in _CELLS:
+        _CELLS[kind] = _cell_of(kind)
+    return _CELLS[kind]
+
+
+def _cell_of(kind: type[Composition]) -> Cell:
+
+    class Joined(Cell):
+        gates, state_gates, states = kind.gates, (), kind.states
+
+        def tuple_of(self, role: str) -> type[Tensors]:
+            if role == "s":
+                return named_tuple(kind.__name__, role, joined_names(kind))
+            return super().tuple_of(role)
+
+        def step(self, x: Tensors, h: Tensors, s: Tensors) -> State:
+            return kind.equations(x, s)
+
+        def __reduce__(
+            self,
+        ) -> tuple[Callable[[type[Composition]], Cell], tuple[type[Composition]]]:  # its class is made, not imported
+            return cell_of, (kind,)
+
+    Joined.__name__ = kind.__name__
+    return Joined()
 
 
 class RecursiveNet(Composition):
     gates = ("h",)
 
-    def step(self, a: Tensor, before: State | None) -> State:
-        return (torch.tanh(a),)
+    @staticmethod
+    def equations(a: Tensors, s: Tensors) -> State:
+        return (torch.tanh(a.h),)
 
 
 class TensorNet(Composition):
@@ -119,7 +175,14 @@ class TreeLSTM(Composition):
     gates = ("i", "o", "f1", "f2", "g")  # what goes through σ lies together
     states = ("h", "c")
 
+    @staticmethod
+    def equations(a: Tensors, s: Tensors) -> State:
+        i, o, f1, f2 = (torch.sigmoid(gate) for gate in (a.i, a.o, a.f1, a.f2))
+        c = i * torch.tanh(a.g) + f1 * s.c1 + f2 * s.c2
+        return o * torch.tanh(c), c
+
     def step(self, a: Tensor, before: State | None) -> State:
+        """The same, σ of all gates at once."""
         H = self.hidden_size
         gates, g = a.split([4 * H, H], dim=-1)  # split, not indexed: its gradient is put together once
         i, o, f = torch.sigmoid(gates).split([H, H, 2 * H], dim=-1)

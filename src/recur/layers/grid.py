@@ -15,57 +15,88 @@ from torch import Tensor, nn
 from torch.types import Device
 
 from recur.cells import State
-from recur.errors import OptionError, ShapeError, unknown
-from recur.layers.compose import COMPOSITIONS, Composition, RecursiveNet, TreeLSTM
-from recur.layers.diagonals import LSTM, DiagonalScan, Net, Pointwise
+from recur.errors import BackendError, OptionError, ShapeError, unknown
+from recur.layers.compose import COMPOSITIONS, Composition, cell_of
+from recur.layers.diagonals import along_diagonals
+from recur.native import compiled
+from recur.scan.check import check_like
 
 CORNERS: dict[int, list[tuple[int, ...]]] = {1: [()], 2: [(), (1, 2)], 4: [(), (2,), (1,), (1, 2)]}
 """Which axes of (·, R, C, ·) are turned around for each corner; two are opposite ones."""
 
-POINTWISE: dict[type[Composition], Pointwise] = {RecursiveNet: Net, TreeLSTM: LSTM}
-"""The compositions that run along diagonals, and what runs them."""
+BACKENDS = ("native", "torch", "loop")
+"""All diagonals in one call of the C++ core, a diagonal at a time in PyTorch operations, and a point at a time."""
 
 
 class Grid(nn.Module):
     """A composition over grids: (B, R, C, D) in, (B, R, C, corners · H) out.
 
-    compose   net, the two-dimensional RNN, or lstm, the two-dimensional LSTM; see recur.layers.compose
+    compose   net, the two-dimensional RNN, or lstm, the two-dimensional LSTM; or a Composition of one's own that has
+              `equations`: see recur.layers.compose
     corners   1, 2 (top left and bottom right) or 4: where reading starts, each with weights of its own
+    backend   native, torch, loop, or auto: the first that can run; see `choose`. One asked for by name runs or raises.
     """
 
     def __init__(
         self,
-        compose: str,
+        compose: str | type[Composition],
         input_size: int,
         hidden_size: int,
         *,
         corners: int = 1,
+        backend: str = "auto",
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         if corners not in CORNERS:
             raise OptionError(f"a grid is read from 1, 2 or 4 corners, got {corners!r}")
-        known = [name for name, kind in COMPOSITIONS.items() if kind in POINTWISE]
-        if compose not in known:
-            raise OptionError(unknown("composition of a grid", compose, known))
-        self.turns = CORNERS[corners]
-        kind = COMPOSITIONS[compose]
-        self._step = POINTWISE[kind]
+        if backend not in ("auto", *BACKENDS):
+            raise BackendError(unknown("backend", backend, ["auto", *BACKENDS]))
+        self.turns, self.backend = CORNERS[corners], backend
+        kind = _pointwise(compose)
         made = [kind(input_size, hidden_size, device=device, dtype=dtype) for _ in self.turns]
         self.composes = nn.ModuleList(made)
         self.input_size, self.output_size = input_size, corners * hidden_size
+        self._cell = cell_of(kind)
 
     def forward(self, x: Tensor) -> Tensor:
         self._check(x)
-        B, R, C, _ = x.shape
-        one = torch.cat([x, x.new_ones(B, R, C, 1)], dim=-1)  # what the bias is multiplied with
-        points = one.permute(3, 1, 2, 0).contiguous()
-        turned = torch.stack([points.flip(turn) for turn in self.turns]).flatten(2, 3)
+        kind = x.device.type
+        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+            # Whole, as torch.nn casts its layers: states keep their dtype from point to point, and it is the weights'.
+            with torch.autocast(kind, enabled=False):
+                return self.forward(x.to(self._like.dtype)).to(torch.get_autocast_dtype(kind))
+        check_like(self._cell, "weight_x", self._like, x)
+        backend = self.choose(x)
+        if backend == "loop":
+            return self.plain(x)
         W, U, b = (torch.stack([getattr(c, name) for c in self.composes]) for name in ("weight_h", "weight_x", "bias"))
-        h: Tensor = DiagonalScan.apply(turned, torch.cat([W, U, b[:, :, None]], dim=2), R, C, self._step)
-        corners = zip(h.unflatten(2, (R, C)), self.turns, strict=True)
-        return torch.cat([part.flip(turn).permute(3, 1, 2, 0) for part, turn in corners], dim=-1)
+        M = torch.cat([W, U, b[:, :, None]], dim=2)
+        if backend == "torch":
+            return self._diagonals(x, M)
+        from recur.native import grid
+
+        turns = [(1 in turn) + 2 * (2 in turn) for turn in self.turns]
+        return grid.grid_op(self._diagonals, x, M, turns, compiled.text_of(self._cell, False))
+
+    def choose(self, x: Tensor) -> str:
+        """Which backend runs for an input such as x, where it is called and as it is called."""
+        reason = compiled.unsupported_reason(self._cell, x, False)
+        if self.backend == "native" and reason is not None:
+            raise BackendError(f"backend 'native' cannot run this: {reason}; take backend='auto' or 'torch'")
+        if self.backend == "auto":
+            return "native" if reason is None else "torch"
+        return self.backend
+
+    @property
+    def _like(self) -> Tensor:
+        return next(self.parameters())
+
+    def _diagonals(self, x: Tensor, M: Tensor) -> Tensor:
+        compose = self.composes[0]
+        assert isinstance(compose, Composition)
+        return along_diagonals(compose, x, M, self.turns)
 
     def plain(self, x: Tensor) -> Tensor:
         """The definition: corner by corner, row by row, point by point."""
@@ -79,6 +110,19 @@ class Grid(nn.Module):
             got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
             hint = "; add an axis with x[..., None]" if isinstance(x, Tensor) and x.dim() == 3 else ""
             raise ShapeError(f"Grid: x must be (B, R, C, D={self.input_size}), got {got}{hint}")
+
+
+def _pointwise(compose: str | type[Composition]) -> type[Composition]:
+    known = {name: kind for name, kind in COMPOSITIONS.items() if kind.equations is not Composition.equations}
+    if isinstance(compose, str):
+        if compose not in known:
+            raise OptionError(unknown("composition of a grid", compose, list(known)))
+        return known[compose]
+    if not isinstance(compose, type) or not issubclass(compose, Composition):
+        raise OptionError(f"a grid is made of {', '.join(known)} or of a class of Composition, got {compose!r}")
+    if compose.arity != 2 or compose.equations is Composition.equations:
+        raise OptionError(f"{compose.__name__} cannot be read over a grid: it needs arity = 2 and `equations`")
+    return compose
 
 
 def _point_by_point(compose: Composition, x: Tensor) -> Tensor:

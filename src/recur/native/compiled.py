@@ -40,7 +40,7 @@ def unsupported_reason(cell: Cell, x: Tensor, biased: bool) -> str | None:
 def operands(cell: Cell, weights: Weights) -> tuple[str, list[Tensor], list[Tensor]]:
     """The programs of a cell that can run here, its gates' weights, and what its step makes of its own weights."""
     biased = "bias_ih" in weights
-    text = _text(cell, biased)
+    text = text_of(cell, biased)
     step = step_of(cell, biased)
     own = {("w", k): weights[key] for k, key in enumerate(cell.extras)}
     extras = step.weights.evaluate(step.prepared, own) if step.prepared else []
@@ -115,7 +115,8 @@ def not_affine(cell: Cell, biased: bool) -> str | None:
 
 
 @_constant_when_compiled
-def _text(cell: Cell, biased: bool) -> str:
+def text_of(cell: Cell, biased: bool) -> str:
+    """The programs of a cell that has some."""
     found = assembled(cell, biased)
     assert not isinstance(found, str), found
     return found[1]

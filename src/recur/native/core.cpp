@@ -61,6 +61,7 @@ extern "C" {
 int recur_best_isa() { return best(); }
 const char* recur_sources() { return RECUR_SOURCES; }
 int64_t recur_scan_bytes() { return sizeof(Scan); }
+int64_t recur_grid_bytes() { return sizeof(Grid); }
 const char* recur_operations() { return OPERATIONS(AS_TEXT); }
 const char* recur_places() { return PLACES(AS_TEXT); }
 const char* recur_error() { return message; }
@@ -85,5 +86,14 @@ int recur_stack(const Scan* const* scans, int64_t count, int isa, int is_double)
 }
 int recur_backward(const Scan* s, int isa, int is_double) {
     return status_of([&] { table(isa).backward[is_double](s); });
+}
+int recur_grid_workspace_bytes(const Grid* g, int isa, int is_double, int backward, int64_t* bytes) {
+    return status_of([&] { *bytes = table(isa).grid_workspace_bytes[is_double](g, backward); });
+}
+int recur_grid_forward(const Grid* g, int isa, int is_double) {
+    return status_of([&] { table(isa).grid_forward[is_double](g); });
+}
+int recur_grid_backward(const Grid* g, int isa, int is_double) {
+    return status_of([&] { table(isa).grid_backward[is_double](g); });
 }
 }

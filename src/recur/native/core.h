@@ -81,6 +81,29 @@ struct Scan {
     void* const* d_state;         // (N, H) each: the whole gradient of every state; where the program writes it
 };
 
+// A composition over B grids of R × C points, each point made of those above it and to its left, from Q corners.
+struct Grid {
+    int64_t Q, B, R, C, D, H, gates, states, constants;
+    int64_t saved;        // values saved for the backward pass beyond those in the gates' places
+    int64_t reads_share;  // whether any are saved in the gates' places
+    int64_t rows;         // of the batch in each of its parts, which are taken one by one; the last may have fewer
+    int64_t threads;
+    Parallel parallel;    // torch's own pool, or null
+    void* workspace;      // of recur_grid_workspace_bytes()
+    const int64_t* turns; // for each corner: 1 where it reads from the last row up, and 2 from the last column
+    const void* x;        // (B, R, C, D)
+    const void* M;        // (Q, gates · H, 2H + D + 1): W_1, W_2, U and b side by side
+    const double* constant;
+    Program program;
+    void* h;              // (B, R, C, Q · H)
+    void* tape;           // for each corner and part, all states and what is saved: see grid.h; or null where nothing is
+
+    // The backward pass
+    const void* d_h;      // (B, R, C, Q · H)
+    void* d_x;            // (Q, B, R, C, D), a sum to be taken over Q; or null
+    void* d_M;
+};
+
 // No exception leaves these: they return a status, and recur_error() says what went wrong in this thread's last call.
 enum Status { RECUR_OK = 0, RECUR_OUT_OF_MEMORY = 1, RECUR_FAILED = 2 };
 
@@ -91,10 +114,14 @@ int recur_forward(const Scan*, int isa, int is_double);
 // One scan after another, each on what the one before it wrote: one step of a stack of layers.
 int recur_stack(const Scan* const*, int64_t count, int isa, int is_double);
 int recur_backward(const Scan*, int isa, int is_double);
+int recur_grid_workspace_bytes(const Grid*, int isa, int is_double, int backward, int64_t* bytes);
+int recur_grid_forward(const Grid*, int isa, int is_double);
+int recur_grid_backward(const Grid*, int isa, int is_double);
 const char* recur_error();
 
 const char* recur_sources();  // the digest of the sources it was built from
 int64_t recur_scan_bytes();   // of the struct, which Python holds a copy of
+int64_t recur_grid_bytes();
 const char* recur_operations();
 const char* recur_places();
 int recur_best_isa();

@@ -19,6 +19,8 @@ namespace ISA {
 
 #include "backward.h"
 
+#include "grid.h"
+
 template <typename T> int64_t workspace_bytes(const Scan* s, int backward) { return Frame<T>(*s, backward != 0).used; }
 template <typename T> int64_t packed_bytes(const Scan* s) {
     Scan asked = *s;
@@ -34,11 +36,20 @@ template <typename T> void pack(const Scan* s) {
 template <typename T> void forward(const Scan* s) { Forward<T>(*s).run(); }
 template <typename T> void backward(const Scan* s) { Backward<T>(*s).run(); }
 
+template <typename T> int64_t grid_workspace_bytes(const Grid* g, int backward) {
+    return GridFrame<T>(*g, backward != 0).used;
+}
+template <typename T> void grid_forward(const Grid* g) { GridForward<T>(*g).run(); }
+template <typename T> void grid_backward(const Grid* g) { GridBackward<T>(*g).run(); }
+
 struct Table table() {
     return {{workspace_bytes<float>, workspace_bytes<double>},
             {packed_bytes<float>, packed_bytes<double>},
             {pack<float>, pack<double>},
             {forward<float>, forward<double>},
-            {backward<float>, backward<double>}};
+            {backward<float>, backward<double>},
+            {grid_workspace_bytes<float>, grid_workspace_bytes<double>},
+            {grid_forward<float>, grid_forward<double>},
+            {grid_backward<float>, grid_backward<double>}};
 }
 }  // namespace ISA

@@ -64,6 +64,18 @@ class Scan(Structure):
     ]
 
 
+class Grid(Structure):
+    """As in core.h, field by field."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("Q", "B", "R", "C", "D", "H", "gates", "states", "constants")),
+        *((name, c_int64) for name in ("saved", "reads_share", "rows", "threads")),
+        *((name, c_void_p) for name in ("parallel", "workspace", "turns", "x", "M", "constant")),
+        ("program", Program),
+        *((name, c_void_p) for name in ("h", "tape", "d_h", "d_x", "d_M")),
+    ]
+
+
 class StaleError(OSError):
     """A library that was built from other sources: its structs would be read wrongly."""
 
@@ -85,6 +97,10 @@ class Core:
         self._workspace_bytes, self._packed_bytes = library.recur_workspace_bytes, library.recur_packed_bytes
         self._workspace_bytes.argtypes = [scan, c_int, c_int, c_int, number]
         self._packed_bytes.argtypes = [scan, c_int, c_int, number]
+        self.grid_forward, self.grid_backward = library.recur_grid_forward, library.recur_grid_backward
+        self.grid_forward.argtypes = self.grid_backward.argtypes = [POINTER(Grid), c_int, c_int]
+        self._grid_workspace_bytes = library.recur_grid_workspace_bytes
+        self._grid_workspace_bytes.argtypes = [POINTER(Grid), c_int, c_int, c_int, number]
         self.operations = {name: k for k, name in enumerate(library.recur_operations().decode().split())}
         self.places = {name: k for k, name in enumerate(library.recur_places().decode().split())}
         self.best_isa = int(library.recur_best_isa())
@@ -115,6 +131,11 @@ class Core:
     def packed_bytes(self, scan: Scan, isa: int, double: int) -> int:
         size = c_int64()
         status = self._packed_bytes(ctypes.byref(scan), isa, double, ctypes.byref(size))
+        return size.value if not status else self.fail(status)
+
+    def grid_workspace_bytes(self, grid: Grid, isa: int, double: int, backward: int) -> int:
+        size = c_int64()
+        status = self._grid_workspace_bytes(ctypes.byref(grid), isa, double, backward, ctypes.byref(size))
         return size.value if not status else self.fail(status)
 
     @functools.cached_property

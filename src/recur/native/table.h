@@ -9,6 +9,9 @@ struct Table {
     void (*pack[2])(const Scan*);
     void (*forward[2])(const Scan*);
     void (*backward[2])(const Scan*);
+    int64_t (*grid_workspace_bytes[2])(const Grid*, int backward);
+    void (*grid_forward[2])(const Grid*);
+    void (*grid_backward[2])(const Grid*);
 };
 
 namespace portable { Table table(); }

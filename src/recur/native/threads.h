@@ -67,7 +67,7 @@ struct Parts {
 
 // On torch's own threads where they were found: a second pool would compete with it for the same cores.
 // Where all parts are `even`, the wait for the last one tells how busy the machine is.
-template <typename F> void run_parallel(const Scan& s, long count, F& work, bool even) {
+template <typename Job, typename F> void run_parallel(const Job& s, long count, F& work, bool even) {
     Parts parts;
     parts.count = count;
     parts.call = [](void* work, long p) { (*static_cast<F*>(work))(p); };

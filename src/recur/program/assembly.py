@@ -84,7 +84,7 @@ def _differentiated(cell: Cell, step: Step) -> _Gradients:
     t = step.terms
     found = differentiate(t, step.states, [t.leaf("g", j) for j in range(len(cell.states))])
     zero = t.number(0)
-    counts = {"x": len(cell.gates), "h": len(cell.recurrent_gates), "s": len(cell.states), "w": len(step.prepared)}
+    counts = {role: len(cell.tuple_of(role)._fields) for role in "xhs"} | {"w": len(step.prepared)}
     of_leaves = [[found.leaves.get((role, k), zero) for k in range(count)] for role, count in counts.items()]
     share, product, before, extra = of_leaves
     return _Gradients(share, product, before, extra, found.states)
@@ -96,6 +96,10 @@ def assemble(cell: Cell, step: Step, biased: bool) -> Assembly:
     d = _differentiated(cell, step)
     adds_to_first = t.number_of(d.before[0]) != 0 or not cell.recurrent_gates
 
+    carried = [j for j in range(len(d.before)) if j or adds_to_first]
+    if len(d.before) > len(cell.states):  # of several predecessors: only what reaches them at all
+        carried = [j for j in carried if t.number_of(d.before[j]) != 0]
+
     saved = _saved(t, step.states, [*d.share, *d.own, *d.before, *d.extra, *d.state], forward_only)
     use, train = Writer(t), Writer(t)
     use.forward(step.states, [], G)
@@ -104,8 +108,8 @@ def assemble(cell: Cell, step: Step, biased: bool) -> Assembly:
     return Assembly(
         use=use.finish(),
         train=train.finish(),
-        back=_backward(step, d, slots, adds_to_first, biased),
-        trace=_backward(step, d, slots, adds_to_first, biased, traced=True),
+        back=_backward(step, d, slots, carried, biased),
+        trace=_backward(step, d, slots, carried, biased, traced=True),
         gates=G,
         products=len(cell.recurrent_gates),
         states=len(cell.states),
@@ -119,7 +123,7 @@ def assemble(cell: Cell, step: Step, biased: bool) -> Assembly:
     )
 
 
-def _backward(step: Step, d: _Gradients, slots: Slots, adds_to_first: bool, biased: bool, traced: bool = False) -> Code:
+def _backward(step: Step, d: _Gradients, slots: Slots, carried: list[int], biased: bool, traced: bool = False) -> Code:
     """The program of the backward pass, which reads the states and what `slots` hold."""
     t, back = step.terms, Writer(step.terms)
     for j, state in reversed(list(enumerate(step.states))):
@@ -129,7 +133,7 @@ def _backward(step: Step, d: _Gradients, slots: Slots, adds_to_first: bool, bias
         back.known[value] = back.place(*place)
     results = {("d_share", g): value for g, value in enumerate(d.share)}
     results |= {("d_product", k): value for k, value in enumerate(d.own)}
-    results |= {("d_before", j): value for j, value in enumerate(d.before) if j or adds_to_first}
+    results |= {("d_before", j): d.before[j] for j in carried}
     if traced:
         results |= {("d_state", j): value for j, value in enumerate(d.state)}
     summed = [*d.extra, *([*d.share, *d.own] if biased else [])]

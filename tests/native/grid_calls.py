@@ -1,0 +1,51 @@
+"""Calls of the C++ core over grids, field by field, as the driver under sanitizers reads them."""
+
+from __future__ import annotations
+
+import ctypes
+
+from recur.native import grid, library
+from recur.native.grid import GridCall
+
+READ, WRITTEN = 1, 2
+
+
+def fields_of(call: GridCall, backward: bool) -> dict[str, tuple[int, bytes | int]]:
+    """Every field of a call: what is done with it, and what it holds, or how many bytes it will."""
+    g, real = call.grid, 8 if call.double else 4
+    found: dict[str, tuple[int, bytes | int]] = {}
+
+    def number(name: str, value: int) -> None:
+        found[name] = READ, int(value).to_bytes(8, "little", signed=True)
+
+    def array(name: str, pointer: int | None, count: int, kind: int = READ, size: int = real) -> None:
+        if pointer:
+            found[name] = kind, ctypes.string_at(pointer, count * size) if kind & READ else count * size
+
+    for name, kind in library.Grid._fields_:
+        if kind is ctypes.c_int64:
+            number(name, getattr(g, name))
+    for name, value in (("backward", backward), ("is_double", call.double), ("isa", call.isa)):
+        number(name, value)
+    for name in ("length", "count", "temps"):
+        number(name, getattr(g.program, name))
+    array("code", ctypes.addressof(g.program.code.contents), g.program.length, size=ctypes.sizeof(library.Instruction))
+    array("places", ctypes.addressof(g.program.places.contents), g.program.count, size=ctypes.sizeof(library.Place))
+    points, weights = g.B * g.R * g.C, g.Q * g.gates * g.H * (2 * g.H + g.D + 1)
+    array("turns", g.turns, g.Q, size=8)
+    array("constant", g.constant, g.constants, size=8)
+    array("x", g.x, points * g.D)
+    array("M", g.M, weights)
+    array("tape", g.tape, grid._tape_numbers(call.assembly, call.x, call.M), READ if backward else WRITTEN)
+    if not backward:
+        array("h", g.h, points * g.Q * g.H, WRITTEN)
+        return found
+    array("d_h", g.d_h, points * g.Q * g.H)
+    array("d_x", g.d_x, g.Q * points * g.D, WRITTEN)
+    array("d_M", g.d_M, weights, WRITTEN)
+    return found
+
+
+def pointers_of(call: GridCall) -> dict[str, int]:
+    """Where each array of a call lies."""
+    return {name: getattr(call.grid, name) for name, kind in library.Grid._fields_ if kind is ctypes.c_void_p}
