@@ -75,6 +75,11 @@ def _is_name(name: object) -> bool:
     return isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name) and name[0] != "_"
 
 
+def versions_of(parts: Sequence[Tensor]) -> list[int]:
+    """Numbers that rise when a tensor is changed in place; in inference mode tensors have none."""
+    return [0 if part.is_inference() else part._version for part in parts]
+
+
 def check_step(
     cell: Cell, result: object, before: Sequence[Tensor], versions: Sequence[int], units: int | None = None
 ) -> None:
@@ -83,7 +88,7 @@ def check_step(
     `units` is H where a projection makes the first state another one than what the step returns.
     """
     who = f"{type(cell).__name__}.step must return ({', '.join(cell.states)},)"
-    if [part._version for part in before] != list(versions):
+    if versions_of(before) != list(versions):
         raise CellError(f"{who} as new tensors; it changes the states it was given in place")
     if not isinstance(result, tuple | list):
         raise CellError(f"{who}, got {_describe(result)}; one state still needs its comma: return (h,)")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Self
 
 from torch import Tensor
+from torch.utils._pytree import _register_namedtuple
 
 from recur.errors import CellError
 
@@ -60,6 +61,8 @@ def _make_class(owner: str, role: str, fields: tuple[str, ...]) -> type[Tensors]
 
     type.__setattr__(made, "__getattr__", missing)
     type.__setattr__(made, "__reduce__", lambda self: (_rebuild, (owner, role, fields, tuple(self))))
+    if role == "s":  # states are results: under a name, a saved program can return them
+        _register_namedtuple(made, serialized_type_name=f"recur.{owner}({', '.join(fields)})")
     return made
 
 

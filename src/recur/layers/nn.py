@@ -101,8 +101,8 @@ class _AsTorch(Recurrent):
         batched = input.dim() == 3
         x = input if batched else input[None] if self.batch_first else input[:, None]
         x = x if self.batch_first else x.transpose(0, 1)
-        start = self._from_torch(hx, len(x), batched)
-        if len(x):
+        start = self._from_torch(hx, x.shape[0], batched)
+        if x.shape[0]:
             outputs, state, _ = super().forward(x, start)
         else:
             outputs, state, _ = super().forward(a_row_more(x), start and [tuple(map(a_row_more, s)) for s in start])

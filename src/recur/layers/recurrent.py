@@ -20,7 +20,7 @@ from recur.layers.init import check_init, initialise
 from recur.layers.mlp import apply_mlp, make_mlp, reset_mlp
 from recur.layers.options import Connections, Depth, Dropout, Init, check_direction
 from recur.layers.streaming import Stream, one_step
-from recur.scan import GivenState, Scanned, Trace, check_backend, scan
+from recur.scan import GivenState, Scanned, Trace, check_backend, register_result, scan
 
 MERGED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "concat": lambda forward, backward: torch.cat([forward, backward], dim=-1),
@@ -42,6 +42,9 @@ class Recurred(NamedTuple):
     outputs: Tensor
     state: NetworkState
     trace: tuple[Trace, ...]
+
+
+register_result(Recurred)
 
 
 def restored(attributes: dict[str, Any]) -> Recurrent:

@@ -179,7 +179,7 @@ def _stack(net: Recurrent, x: Tensor) -> NativeStack | None:
     if packed is None or packed.stamp != stamp:
         _check(net, x, None)
         _OPTIMIZER_STEPS.watch()
-        reason = compiled.unsupported_reason(net.cell, x, net.bias)
+        reason = compiled.unsupported_reason(net.cell, x, x.dtype, net.bias)
         if reason is not None and net.backend == "native":
             raise BackendError(f"backend 'native' cannot run this: {reason}; take backend='auto' or 'loop'")
         layers = [net.weights(f"_l{layer}") for layer in range(net.layers)]

@@ -81,6 +81,7 @@ class Form(NamedTuple):
     D: int
     H: int
     sizes: tuple[int, ...]
+    """How many segments take each step; batch-major, S and the number of steps."""
     batch_major: bool
     biased: bool
     masked: bool = False
@@ -94,7 +95,8 @@ class Form(NamedTuple):
 @functools.lru_cache(maxsize=64)
 def _plan(form: Form, threads: int, isa: int) -> tuple[library.Scan, int, tuple[object, ...]]:
     """The struct of such a call without its pointers, the bytes of its workspace, and the objects it points into."""
-    cell, sizes = load(form.cell), (ctypes.c_int64 * len(form.sizes))(*form.sizes)
+    steps = (form.sizes[0],) * form.sizes[1] if form.batch_major else form.sizes
+    cell, sizes = load(form.cell), (ctypes.c_int64 * len(steps))(*steps)
     program, numbers = cell.encoded[form.program]
     s = library.Scan(program=program, threads=threads, saved=cell.assembly.saved)
     for count in ("gates", "products", "states", "extras", "own", "adds_to_first"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import copy
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -21,14 +22,14 @@ CACHE = "_assembled"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def unsupported_reason(cell: Cell, x: Tensor, biased: bool) -> str | None:
-    """Why the core cannot run a cell on inputs such as x, or None if it can."""
+def unsupported_reason(cell: Cell, x: Tensor, dtype: torch.dtype, biased: bool) -> str | None:
+    """Why the core cannot run a cell on inputs such as x in a dtype, or None if it can."""
     if missing := _missing():
         return f"its C++ core is missing: {missing} (recur doctor says more)"
     if x.device.type != "cpu":
         return f"it runs on the CPU, and x is on {x.device}"
-    if x.dtype not in (torch.float32, torch.float64):
-        return f"it knows float32 and float64, and x is {str(x.dtype).removeprefix('torch.')}"
+    if dtype not in (torch.float32, torch.float64):
+        return f"it knows float32 and float64, and x is {str(dtype).removeprefix('torch.')}"
     if not x.shape[-1]:
         return "x has no features"
     if transformed():
@@ -64,6 +65,27 @@ def step_of(cell: Cell, biased: bool) -> Step:
     """The step of a cell that was assembled, as torch.compile can trace it."""
     step: Step = getattr(cell, CACHE)[biased][1][0]
     return step
+
+
+def as_read(cell: Cell, weights: Weights) -> tuple[Cell, list[str]]:
+    """The cell as the operator has it, and the names of its weights in the operator's order.
+
+    W is dense, and the cell's own weights are what its step makes of those that it was given.
+    """
+    step = step_of(cell, "bias_ih" in weights)
+    gates = [key for key in GATE_WEIGHTS if key in weights]
+    if not step.prepared and cell.heads == 1:
+        return cell, gates
+    names = [f"prepared_{k}" for k in range(len(step.prepared))]
+
+    def evaluate(self: Cell, *given: Sequence[Tensor]) -> list[Tensor]:
+        leaves = {(role, k): part for role, parts in zip("xhsw", given, strict=True) for k, part in enumerate(parts)}
+        return [part.expand_as(given[2][0]) for part in step.terms.evaluate(step.states, leaves)]
+
+    made = copy.copy(cell)
+    changed = {"extras": dict.fromkeys(names, ("H",)), "step": evaluate, "heads": 1}
+    made.__class__ = type(type(cell).__name__, (type(cell),), changed)
+    return made, [*gates, *names]
 
 
 def _constant_when_compiled(function: F) -> F:

@@ -2,7 +2,8 @@
 
 Autograd, torch.compile and torch.export see an operator like any other; run.py is its implementation. A cell is
 passed as the text of its assembled programs, so that a graph which holds the operator holds the cell. Where no state
-is given, sequences start from zero.
+is given, sequences start from zero. `sizes` is how many sequences take each step; batch-major, where all take all of
+them, it is B and T, so that a graph may leave both open.
 """
 
 from __future__ import annotations
@@ -19,18 +20,20 @@ from recur.native.run import Options, Tensors, backward, backward_shapes, forwar
 
 LIBRARY = torch.library.Library("recur", "DEF")
 LIBRARY.define(
-    "scan(Tensor data, Tensor[] weights, Tensor[] extras, Tensor[] state, Tensor? mask, Tensor? xi, int[] sizes, "
+    "scan(Tensor data, Tensor[] weights, Tensor[] extras, Tensor[] state, Tensor? mask, Tensor? xi, SymInt[] sizes, "
     "bool batch_major, float clip, str cell, bool train) -> Tensor[]"
 )
 LIBRARY.define(
     "scan_backward(Tensor?[] gradients, Tensor data, Tensor[] weights, Tensor[] extras, Tensor[] state, Tensor? mask, "
-    "Tensor? xi, Tensor[] outputs, Tensor[] saved, int[] sizes, bool batch_major, float clip, str cell, "
+    "Tensor? xi, Tensor[] outputs, Tensor[] saved, SymInt[] sizes, bool batch_major, float clip, str cell, "
     "bool for_data, bool for_state, bool traced) -> Tensor[]"
 )
 
 
 Record: TypeAlias = Callable[[Tensors], None] | None
 """What receives, after a backward pass, what a trace records of it: see run.backward."""
+Again: TypeAlias = Callable[..., list[Tensor | None]]
+"""What computes the gradients by operations of PyTorch instead, in a backward pass that is itself recorded."""
 
 
 def is_eager(x: Tensor) -> bool:
@@ -48,6 +51,7 @@ class Differentiable(torch.autograd.Function):
     def forward(
         ctx: Any,
         record: Record,
+        again: Again | None,
         private: bool,
         counts: tuple[int, int, int],
         options: Options,
@@ -59,7 +63,7 @@ class Differentiable(torch.autograd.Function):
         else:
             results = _below_autograd(data, weights, extras, state, *options, True)
         mask, xi, *ctx.options = options
-        ctx.record, ctx.private, ctx.counts = record, private, counts
+        ctx.record, ctx.again, ctx.private, ctx.counts = record, again, private, counts
         a = load(options.cell).assembly
         ctx.outputs, ctx.results = len(a.outputs), len(a.outputs) + a.states
         saved = results[ctx.results :]
@@ -77,7 +81,9 @@ class Differentiable(torch.autograd.Function):
         count = 1 + sum(ctx.counts)
         tensors, saved = rest[:count], rest[count:]
         data, weights, extras, state = _grouped(ctx.counts, tensors)
-        wanted = ctx.needs_input_grad[4:]
+        wanted = ctx.needs_input_grad[5:]
+        if ctx.again is not None and torch.is_grad_enabled():
+            return (None,) * 5 + tuple(ctx.again(gradients, data, weights, extras, state, wanted))
         arguments: Any = (
             gradients[: ctx.results], data, weights, extras, state, mask, xi, outputs, saved, *ctx.options,
             wanted[0], any(wanted[count - len(state) :]), ctx.record is not None,
@@ -89,7 +95,7 @@ class Differentiable(torch.autograd.Function):
             found = torch.ops.recur.scan_backward(*arguments)
         if ctx.record is not None:
             ctx.record(found[count:])
-        return None, None, None, None, *(d if need else None for d, need in zip(found, wanted, strict=False))
+        return None, None, None, None, None, *(d if need else None for d, need in zip(found, wanted, strict=False))
 
 
 def _grouped(counts: tuple[int, int, int], tensors: Sequence[Tensor]) -> tuple[Tensor, Tensors, Tensors, Tensors]:
@@ -115,7 +121,7 @@ def _autograd(
     options = Options(mask, xi, sizes, batch_major, clip, cell)
     if train and torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         counts = len(weights), len(extras), len(state)
-        return list(Differentiable.apply(None, False, counts, options, *tensors))
+        return list(Differentiable.apply(None, None, False, counts, options, *tensors))
     return _below_autograd(data, weights, extras, state, *options, train)
 
 
@@ -134,7 +140,7 @@ class _Once(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> NoReturn:
-        raise BackendError("the native backend has no second derivatives; take backend='loop' for them")
+        raise BackendError("a compiled or exported scan has no second derivatives; take them of the network itself")
 
 
 def _backward_autograd(gradients: Sequence[Tensor | None], *rest: Any) -> Tensors:
@@ -149,6 +155,7 @@ def _backward_autograd(gradients: Sequence[Tensor | None], *rest: Any) -> Tensor
 
 def scan_op(
     record: Record,
+    again: Again,
     data: Tensor,
     weights: Tensors,
     extras: Tensors,
@@ -168,7 +175,8 @@ def scan_op(
         found: Tensors = torch.ops.recur.scan(data, weights, extras, state, *options, train)
         return found
     if train:
-        return list(Differentiable.apply(record, True, (len(weights), len(extras), len(state)), options, *tensors))
+        counts = len(weights), len(extras), len(state)
+        return list(Differentiable.apply(record, again, True, counts, options, *tensors))
     return forward(data, weights, extras, state, *options, False)
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.autograd.function import FunctionCtx
 
 from recur.bptt import BPTT
 from recur.cells.cell import Cell, State, Weights
+from recur.errors import OptionError
 from recur.scan.packing import Packing
 from recur.scan.trace import Trace
 
@@ -30,8 +33,6 @@ class Call:
     """(B, T, D): the inputs as they were given."""
     packing: Packing | None
     """The order in which they are taken, if that is not simply step after step, row after row."""
-    sizes: list[int]
-    """How many segments take step k; never rising. Their sum is N."""
     widths: tuple[int, ...]
     """Of the states: H, but for a first state that is projected."""
     start: State | None
@@ -41,7 +42,25 @@ class Call:
     xi: Tensor | None
     """(N,), float64, on the CPU: what multiplies the carried gradient. None is 1 everywhere."""
     bptt: BPTT
+    dtype: torch.dtype
+    """Of the results. A backend may compute in another one."""
     trace: Trace
+
+    def to(self, dtype: torch.dtype) -> Call:
+        """The same call, computed in another dtype."""
+        return dataclasses.replace(
+            self,
+            weights={name: weight.to(dtype) for name, weight in self.weights.items()},
+            x=self.x.to(dtype),
+            start=None if self.start is None else tuple(part.to(dtype) for part in self.start),
+            mask=None if self.mask is None else self.mask.to(dtype),
+        )
+
+    @functools.cached_property
+    def sizes(self) -> list[int]:
+        """How many segments take step k; never rising. Their sum is N."""
+        B, T, _ = self.x.shape
+        return [B] * T if self.packing is None else self.packing.sizes
 
     @functools.cached_property
     def state(self) -> State:
@@ -73,6 +92,9 @@ class Backend(Protocol):
     """One way to run a scan. All give the same numbers and the same gradients."""
 
     name: str
+
+    def computes_in(self, dtype: torch.dtype) -> torch.dtype:
+        """The dtype of the arithmetic where results of this one are wanted."""
 
     def unsupported_reason(self, call: Call) -> str | None:
         """Why this backend cannot run the call, or None if it can."""
@@ -116,13 +138,21 @@ class Carry(torch.autograd.Function):
 
     @staticmethod
     def forward(xi: Edge, clip: float | None, *states: Tensor) -> State:
-        return tuple(state.view_as(state) for state in states)
+        # A view, unless a forward-mode derivative is under way: that of a view would have to be one too.
+        return tuple(state.view_as(state) if forward_ad._current_level < 0 else state.clone() for state in states)
 
     @staticmethod
     def setup_context(
         ctx: _CarryContext, inputs: tuple[Edge, float | None, *tuple[Tensor, ...]], output: State
     ) -> None:
         ctx.xi, ctx.clip = inputs[:2]
+
+    @staticmethod
+    def jvp(ctx: Any, _xi: None, _clip: None, *tangents: Tensor) -> State:
+        """The transpose of the way back: what is carried forward is multiplied by the same ξ."""
+        if ctx.clip is not None:
+            raise OptionError("bptt: clip bounds a gradient on its way back; a derivative in forward mode has none")
+        return tuple(tangent * ctx.xi for tangent in tangents)
 
     @staticmethod
     def backward(ctx: _CarryContext, *grads: Tensor) -> tuple[Tensor | None, ...]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from recur.cells.cell import Cell, State, Weights, check_projection
 from recur.errors import DeviceError, DtypeError, OptionError, ShapeError
+from recur.scan.transforms import plain
 
 GivenState = Tensor | Sequence[Tensor]
 """A state as a caller may give it: one tensor where the cell has one state, else one for each, named or not."""
@@ -103,6 +104,8 @@ def check_lengths(cell: Cell, lengths: Tensor | Sequence[int] | None, B: int, T:
     """Lengths on the CPU, one for each row, all in 1 … T."""
     if lengths is None:
         return None
+    if isinstance(lengths, Tensor):
+        lengths = plain(_who(cell), "lengths", lengths)
     try:
         given = torch.as_tensor(lengths, device="cpu")
     except (TypeError, ValueError, RuntimeError) as error:
@@ -124,6 +127,7 @@ def check_reset(cell: Cell, reset: Tensor | None, B: int, T: int) -> Tensor | No
     if not isinstance(reset, Tensor) or reset.dtype != torch.bool:
         got = _dtype(reset) if isinstance(reset, Tensor) else type(reset).__name__
         raise DtypeError(f"{_who(cell)}: reset must be a bool tensor (B={B}, T={T}), got {got}")
+    reset = plain(_who(cell), "reset", reset)
     if reset.shape != (B, T):
         raise ShapeError(f"{_who(cell)}: reset must be (B={B}, T={T}), got {tuple(reset.shape)}")
     return reset

@@ -9,10 +9,14 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from recur.cells.cell import State
-from recur.cells.contract import check_step
+from recur.cells.contract import check_step, versions_of
 from recur.scan.call import Call, Carry, Edge, Finals
 
 name = "loop"
+
+
+def computes_in(dtype: torch.dtype) -> torch.dtype:
+    return dtype
 
 
 def unsupported_reason(call: Call) -> str | None:
@@ -51,7 +55,7 @@ def run(call: Call) -> tuple[Tensor, State]:
             if trace.wanted:
                 product = trace.record_term("weight_hh", product, before, first=taken)
             h = h_of(product.chunk(R, dim=-1))
-        versions = None if outputs else [part._version for part in s]
+        versions = None if outputs else versions_of(s)
         state = cell.advance(x, h, s, own)
         if versions is not None:
             check_step(cell, state, s, versions, units)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from recur.cells.cell import State
-from recur.native import compiled
+from recur.native import compiled, operators
 from recur.scan.call import Call
+from recur.scan.recorded import gradients_by_loop
 
 name = "native"
+
+
+def computes_in(dtype: torch.dtype) -> torch.dtype:
+    """float16 and bfloat16 are rounded to at the end: the core's products are in float32."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 def unsupported_reason(call: Call) -> str | None:
@@ -19,21 +26,21 @@ def unsupported_reason(call: Call) -> str | None:
         return "it gives no gradient to the mask, which requires one"
     if "weight_hr" in call.weights:
         return "it has no projection"
-    return compiled.unsupported_reason(call.cell, call.x, "bias_ih" in call.weights)
+    return compiled.unsupported_reason(call.cell, call.x, computes_in(call.dtype), "bias_ih" in call.weights)
 
 
 def run(call: Call) -> tuple[Tensor, State]:
-    from recur.native import operators
-
     text, given, extras = compiled.operands(call.cell, call.weights)
-    batch_major = call.packing is None
-    data = call.x.reshape(-1, call.x.shape[-1]) if batch_major else call.data
+    x, batch_major = call.x, call.packing is None
+    data = x.reshape(-1, x.shape[-1]) if batch_major else call.data
+    sizes = x.shape[:2] if batch_major else call.sizes
     xi = call.xi
     if xi is not None and batch_major:
-        xi = xi.view(len(call.sizes), -1).t().contiguous()
+        xi = xi.view(x.shape[1], x.shape[0]).t().contiguous()
     record = functools.partial(_record, call) if call.trace.wanted else None
-    options = (call.mask, xi, call.sizes, batch_major, call.bptt.clip or 0.0, text)
-    results = operators.scan_op(record, data, given, extras, list(call.start or ()), *options)
+    again = functools.partial(_by_loop, call)
+    options = (call.mask, xi, sizes, batch_major, call.bptt.clip or 0.0, text)
+    results = operators.scan_op(record, again, data, given, extras, list(call.start or ()), *options)
     count = len(call.cell.output_states)
     outputs = results[0] if count == 1 else torch.cat(results[:count], dim=-1)
     if record is not None:
@@ -42,7 +49,7 @@ def run(call: Call) -> tuple[Tensor, State]:
             factors["weight_hh"] = _multiplied(call, results[call.cell.output_states.index(0)])
         call.trace.record_factors(factors)
     if batch_major:
-        outputs = outputs.view(*call.x.shape[:2], -1)
+        outputs = outputs.view(x.shape[0], x.shape[1], -1)
     return outputs, tuple(results[count : count + len(call.cell.states)])
 
 
@@ -71,3 +78,33 @@ def _multiplied(call: Call, outputs: Tensor) -> Tensor:
     if call.mask is not None:
         before = [part * call.mask[: len(part)] for part in before]
     return torch.cat(before)
+
+
+def _by_loop(
+    call: Call,
+    arriving: Sequence[Tensor | None],
+    data: Tensor,
+    weights: Sequence[Tensor],
+    extras: Sequence[Tensor],
+    state: Sequence[Tensor],
+    wanted: Sequence[bool],
+) -> list[Tensor | None]:
+    """The gradients of the operator's own arguments, by operations of PyTorch that have derivatives."""
+    cell, names = compiled.as_read(call.cell, call.weights)
+    named = dict(zip(names, (*weights, *extras), strict=True))
+    count = len(call.cell.output_states)
+    of_outputs = _side_by_side(arriving[:count])
+    arriving = [of_outputs if of_outputs is None else _packed(call, of_outputs), *arriving[count:]]
+    found = gradients_by_loop(call, cell, named, _packed(call, data), tuple(state) or None, arriving, wanted)
+    of_data = found[0]
+    if call.packing is None and of_data is not None:  # row after row again
+        found[0] = of_data.view(len(call.sizes), call.sizes[0], -1).transpose(0, 1).flatten(0, 1)
+    return found
+
+
+def _side_by_side(parts: Sequence[Tensor | None]) -> Tensor | None:
+    """Gradients of several outputs, zero where none came."""
+    like = next((part for part in parts if part is not None), None)
+    if like is None or len(parts) == 1:
+        return like
+    return torch.cat([torch.zeros_like(like) if part is None else part for part in parts], dim=-1)

@@ -19,7 +19,7 @@ from torch.autograd.function import FunctionCtx
 from recur.cells.cell import State
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Packing:
     """The order in which a batch of (B, T) steps is taken. N steps in all, S segments."""
 
@@ -141,7 +141,13 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: _Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
         ctx.save_for_backward(inputs[1])
+        ctx.save_for_forward(inputs[1])
         ctx.rows = inputs[0].shape[0]
+
+    @staticmethod
+    def jvp(ctx: _Context, rows: Tensor, _index: None) -> Tensor:
+        packed: Tensor = _Gather.apply(rows, ctx.saved_tensors[0])
+        return packed
 
     @staticmethod
     def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -160,6 +166,13 @@ class _Scatter(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: _Context, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
         ctx.save_for_backward(inputs[1])
+        ctx.save_for_forward(inputs[1])
+        ctx.rows = inputs[2]
+
+    @staticmethod
+    def jvp(ctx: _Context, packed: Tensor, _index: None, _rows: None) -> Tensor:
+        padded: Tensor = _Scatter.apply(packed, ctx.saved_tensors[0], ctx.rows)
+        return padded
 
     @staticmethod
     def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor | None, ...]:

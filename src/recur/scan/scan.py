@@ -15,7 +15,9 @@ from recur.errors import BackendError, unknown
 from recur.scan import check, loop, native, parallel, torch_backend
 from recur.scan.call import Backend, Call
 from recur.scan.packing import Packing
+from recur.scan.pytrees import register_result
 from recur.scan.trace import Trace
+from recur.scan.transforms import outside
 
 BACKENDS: dict[str, Backend | ModuleType] = {
     "native": native,
@@ -35,6 +37,9 @@ class Scanned(NamedTuple):
     """The state after each row's last step, a named tuple of (B, H)."""
     trace: Trace
     """Which backend ran, and, after a backward pass, the gradients' norms."""
+
+
+register_result(Scanned)
 
 
 def scan(
@@ -70,30 +75,19 @@ def scan(
     """
     check_cell(cell)
     B, T, _ = check.check_input(cell, x)
-    kind = x.device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+    kind, dtype = x.device.type, x.dtype
+    cast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind) and dtype != torch.float64
+    if cast:
         # The whole scan in one dtype, as torch.nn casts its layers whole: a state keeps its dtype from step to step.
+        # Until a backend is chosen all is in float32, in which it may compute; like torch, float64 is left alone.
         dtype = torch.get_autocast_dtype(kind)
-        weights, x, state, initial, mask = (_cast(value, dtype) for value in (weights, x, state, initial, mask))
-        with torch.autocast(kind, enabled=False):
-            return scan(
-                cell,
-                weights,
-                x,
-                state,
-                initial=initial,
-                lengths=lengths,
-                reset=reset,
-                reverse=reverse,
-                mask=mask,
-                bptt=bptt,
-                trace=trace,
-                backend=backend,
-            )
+        given = (weights, x, state, initial, mask)
+        weights, x, state, initial, mask = (_cast(value, torch.float32) for value in given)
     widths = check.check_weights(cell, weights, x)
     check.check_mask(cell, mask, B, widths[0], x)
-    ends = check.check_lengths(cell, lengths, B, T)
-    reset = check.check_reset(cell, reset, B, T)
+    with outside():
+        ends = check.check_lengths(cell, lengths, B, T)
+        reset = check.check_reset(cell, reset, B, T)
     fresh = check.check_state(cell, "initial", initial, B, widths, x)
     if fresh is None and cell.initial:
         fresh = cell.start(x, B, widths)
@@ -103,32 +97,39 @@ def scan(
     if copies > 1:
         B, x, ends, reset, mask = B * copies, *(_repeated(value, copies) for value in (x, ends, reset, mask))
         fresh, start = (parts and tuple(_repeated(part, copies) for part in parts) for parts in (fresh, start))
-    xi = mode.draw(B, T, copies)
-
-    packing = None
-    if ends is None and reset is None and not reverse:
-        sizes = [B] * T
-        xi = xi if xi is None else xi.t().reshape(-1)
-    else:
-        packing = Packing.of(B, T, ends, reset, reverse, x.device)
-        sizes = packing.sizes
-        xi = xi if xi is None else packing.xi(xi, by_sequence=mode.by_sequence)
-        if start is not None:
-            start = packing.start(fresh, start)
+    with outside():
+        xi = mode.draw(B, T, copies)
+        packing = None
+        if ends is not None or reset is not None:
+            packing = Packing.of(B, T, ends, reset, reverse, x.device)
+            xi = xi if xi is None else packing.xi(xi, by_sequence=mode.by_sequence)
+        elif xi is not None:
+            xi = xi.t().reshape(-1)
+    turned = reverse and packing is None  # whole rows, from their ends
+    if packing is not None:
+        start = start if start is None else packing.start(fresh, start)
         mask = mask if mask is None else mask[packing.row]
 
-    record = Trace(cell if trace else None, x, packing, copies)
-    call = Call(cell, weights, x, packing, sizes, widths, start, mask, xi, mode, record)
-    record.backend = _choose(call, backend)
-    outputs, final = BACKENDS[record.backend].run(call)
+    record = Trace(cell if trace else None, x, packing, copies, turned)
+    call = Call(cell, weights, x.flip(1) if turned else x, packing, widths, start, mask, xi, mode, dtype, record)
+    chosen = _choose(call, backend)
+    inside = chosen.computes_in(dtype)
+    if cast:
+        with torch.autocast(kind, enabled=False):
+            outputs, final = chosen.run(call.to(inside))
+    else:
+        outputs, final = chosen.run(call if inside == dtype else call.to(inside))
+    if inside != dtype:
+        outputs, final = outputs.to(dtype), tuple(part.to(dtype) for part in final)
 
     if packing is None:
         outputs = outputs if outputs.dim() == 3 else outputs.view(T, B, -1).transpose(0, 1)
+        outputs = outputs.flip(1) if turned else outputs
     else:
         outputs = packing.unpack(outputs)
         final = tuple(part[packing.last] for part in final)
     if copies > 1:
-        outputs, final = _each_at_its_end(outputs, final, packing, copies)
+        outputs, final = _each_at_its_end(outputs, final, packing, turned, copies)
     return Scanned(outputs, cell.state(final), record)
 
 
@@ -138,7 +139,7 @@ def _repeated(value: Tensor | None, copies: int) -> Any:
 
 
 def _each_at_its_end(
-    outputs: Tensor, final: Sequence[Tensor], packing: Packing | None, copies: int
+    outputs: Tensor, final: Sequence[Tensor], packing: Packing | None, turned: bool, copies: int
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """Sliding truncation: of every step, the copy of its row in which it ends a window of τ steps.
 
@@ -148,6 +149,7 @@ def _each_at_its_end(
     if packing is None:
         position = torch.arange(T, device=outputs.device).expand(B, T)
         last = position[:, -1]
+        position = position.flip(1) if turned else position
     else:
         position = packing.position[:B]
         last = packing.steps[packing.last[:B]] - 1
@@ -170,11 +172,18 @@ def check_backend(backend: object) -> None:
         raise BackendError(unknown("backend", backend, ["auto", *BACKENDS]))
 
 
-def _choose(call: Call, backend: str) -> str:
+def _choose(call: Call, backend: str) -> Backend | ModuleType:
+    """The backend to run, written into the call's trace."""
     if backend == "auto":
-        return next(name for name, module in BACKENDS.items() if module.unsupported_reason(call) is None)
+        for name, module in BACKENDS.items():
+            reason = module.unsupported_reason(call)
+            if reason is None:
+                call.trace.backend = name
+                return module
+            call.trace.passed_over[name] = reason
     check_backend(backend)
     reason = BACKENDS[backend].unsupported_reason(call)
     if reason is not None:
         raise BackendError(f"backend {backend!r} cannot run this: {reason}; take backend='auto' or 'loop'")
-    return backend
+    call.trace.backend = backend
+    return BACKENDS[backend]

@@ -14,6 +14,7 @@ import torch
 from torch import _VF, Tensor
 
 from recur.cells import GRU, LSTM, Cell, Elman
+from recur.native.compiled import transformed
 from recur.scan.call import Call, Finals
 
 name = "torch"
@@ -32,9 +33,17 @@ def _kernel(cell: Cell) -> Kernel | None:
     return None
 
 
+def computes_in(dtype: torch.dtype) -> torch.dtype:
+    return dtype
+
+
 def unsupported_reason(call: Call) -> str | None:
     if _kernel(call.cell) is None or ("weight_hr" in call.weights and type(call.cell) is not LSTM):
         return f"torch.nn has no {call.cell!r}"
+    if transformed():
+        return "transforms of torch.func and forward-mode derivatives need each operation in PyTorch"
+    if call.dtype == torch.float16 and call.x.device.type == "cpu":
+        return "oneDNN has float16 layers for few processors"
     if call.trace.wanted:
         return "torch.nn does not show the gradient of each step, which trace=True asks for"
     if call.bptt.clip is not None:

@@ -23,13 +23,22 @@ class Trace:
     of which each term, for each sequence, has the norm ‖δ_t‖ ‖m_t‖.
     """
 
-    def __init__(self, cell: Cell | None, x: Tensor, packing: Packing | None, copies: int = 1) -> None:
+    def __init__(
+        self, cell: Cell | None, x: Tensor, packing: Packing | None, copies: int = 1, turned: bool = False
+    ) -> None:
         self.backend = ""
+        """The one that ran."""
+        self.passed_over: dict[str, str] = {}
+        """Why `auto` did not take the backends that it tries before that one, by name."""
+        self.recorded = False
+        """Whether a backward pass was itself recorded (`create_graph=True`): there the loop took the kernel's place.
+        What is below is then of that pass: one that goes on to second derivatives divides its gradient between both."""
         self._cell = cell
         self._pass: int | None = None
-        self._batch = x.shape[:2]
-        self._packing = packing
+        self._batch = tuple(x.shape[:2]) if cell is not None else (0, 0)
+        self._packing = packing if cell is not None else None
         self._copies = copies
+        self._turned = turned
         self._inputs = x.detach() if cell is not None else None
         self._states: dict[str, list[Tensor]] = {name: [] for name in cell.states} if cell is not None else {}
         # All that follows is (N, …), in packed order.
@@ -42,15 +51,14 @@ class Trace:
         """(B, T, D): what the cell was given."""
         if self._inputs is None:
             raise OptionError("inputs were not recorded; call with trace=True")
-        return self._inputs[: len(self._inputs) // self._copies]
+        return self._inputs[..., : self._rows, :, :]
 
     @property
     def states(self) -> dict[str, Tensor]:
         """For each state by name, its values after every step, (B, T, H); recorded in the forward pass by `loop`."""
         if not all(self._states.values()) or not self._states:
             raise OptionError("no states were recorded; call with trace=True and backend='loop'")
-        rows = self._batch[0] // self._copies
-        return {name: self._unpacked(torch.cat(parts))[:rows] for name, parts in self._states.items()}
+        return {name: self._joined(parts) for name, parts in self._states.items()}
 
     @property
     def gradients(self) -> dict[str, Tensor]:
@@ -65,28 +73,33 @@ class Trace:
     @property
     def total(self) -> Tensor:
         """(T,): the norm over the whole batch and all states, step by step."""
-        return torch.stack(list(self.norms.values())).square().sum(dim=(0, 1)).sqrt()
+        return torch.stack(list(self.norms.values())).square().sum(dim=(0, -2)).sqrt()
 
     @property
     def terms(self) -> dict[str, Tensor]:
         """For U (weight_ih) and W (weight_hh), the norm of every sequence's and step's term of its gradient, (B, T)."""
-        found, rows = {}, self._batch[0] // self._copies
+        found = {}
         for name, slopes in self._recorded(self._slopes).items():
             heads = self.cell.heads if name == "weight_hh" else 1
             slope = self._summed(slopes).unflatten(-1, (-1, heads, slopes.shape[-1] // self._blocks(name) // heads))
-            factor = self._unpacked(torch.cat(self._factors[name]))[:rows].unflatten(-1, (heads, -1))
+            factor = self._joined(self._factors[name]).unflatten(-1, (heads, -1))
             found[name] = (slope.square().sum((-3, -1)) * factor.square().sum(-1)).sum(-1).sqrt()
         return found
 
     def dominant(self, name: str = "weight_hh") -> Tensor:
         """(B,): for every sequence, the step whose term of a matrix's gradient is the largest."""
-        return self.terms[name].argmax(dim=1)
+        return self.terms[name].argmax(dim=-1)
 
     @property
     def cell(self) -> Cell:
         if self._cell is None:
             raise OptionError("no gradients were asked for; call with trace=True")
         return self._cell
+
+    @property
+    def _rows(self) -> int:
+        """How many the caller gave: before copies of them were made."""
+        return self._batch[0] // self._copies
 
     def _blocks(self, name: str) -> int:
         return len(self.cell.gates if name == "weight_ih" else self.cell.recurrent_gates)
@@ -98,15 +111,25 @@ class Trace:
             raise OptionError("there was no backward pass yet; call .backward() on the loss first")
         return found
 
+    def _joined(self, parts: Sequence[Tensor]) -> Tensor:
+        """(B, T, …), of values step by step, which copies of a row have in common."""
+        return self._unpacked(torch.cat(list(parts), dim=-2))[..., : self._rows, :, :]
+
     def _summed(self, packed: Tensor) -> Tensor:
         """(B, T, …): where sliding truncation took copies of a row, their gradients are one sequence's."""
         unpacked = self._unpacked(packed)
-        return unpacked if self._copies == 1 else unpacked.unflatten(0, (self._copies, -1)).sum(0)
+        return unpacked if self._copies == 1 else unpacked.unflatten(-3, (self._copies, -1)).sum(-4)
 
     def _unpacked(self, packed: Tensor) -> Tensor:
-        """(N, …) in packed order as (B, T, …)."""
+        """(N, …) in packed order as (B, T, …), behind the dimensions that a vmap has added."""
+        if packed.dim() > 2:
+            unpacked: Tensor = torch.vmap(self._unpacked)(packed)
+            return unpacked
+        if self._packing is not None:
+            return self._packing.unpack(packed)
         B, T = self._batch
-        return packed.view(T, B, -1).transpose(0, 1) if self._packing is None else self._packing.unpack(packed)
+        steps = packed.view(T, B, -1).transpose(0, 1)
+        return steps.flip(1) if self._turned else steps
 
     # What the scan calls ---------------------------------------------------------------------------------
 
@@ -137,8 +160,20 @@ class Trace:
 
     def record_pass(self, gradients: Mapping[str, Tensor], slopes: Mapping[str, Tensor]) -> None:
         """All of a backward pass at once, in packed order."""
+        if self.recorded:
+            return
         self._pass = torch._C._current_graph_task_id()
         self._gradients, self._slopes = dict(gradients), dict(slopes)
+
+    def take(self, other: Trace) -> None:
+        """What another trace recorded of a pass by the loop."""
+        self.recorded = True
+        self._pass, self._gradients, self._slopes, self._factors = (
+            other._pass,
+            other._gradients,
+            other._slopes,
+            other._factors,
+        )
 
     def record_factors(self, factors: Mapping[str, Tensor]) -> None:
         self._factors = {name: [factor.detach()] for name, factor in factors.items()}
