@@ -26,6 +26,10 @@ from recur.scan.packing import _Gather, _Scatter
 name = "parallel"
 
 
+def computes_in(dtype: torch.dtype) -> torch.dtype:
+    return dtype
+
+
 def unsupported_reason(call: Call) -> str | None:
     if call.bptt.clip is not None:
         return "clip bounds the gradient of one step after the other, and this takes many at once"
