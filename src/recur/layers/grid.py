@@ -82,7 +82,7 @@ class Grid(nn.Module):
 
     def choose(self, x: Tensor) -> str:
         """Which backend runs for an input such as x, where it is called and as it is called."""
-        reason = compiled.unsupported_reason(self._cell, x, False)
+        reason = compiled.unsupported_reason(self._cell, x, x.dtype, False)
         if self.backend == "native" and reason is not None:
             raise BackendError(f"backend 'native' cannot run this: {reason}; take backend='auto' or 'torch'")
         if self.backend == "auto":

@@ -30,8 +30,8 @@ Again = Callable[[Tensor, Tensor], Tensor]
 """h of x and M in PyTorch operations, which can be differentiated as often as one likes."""
 
 
-FILL = 256
-"""How many rows the longest diagonal of a part should have."""
+FILL, ENOUGH = 512, 4
+"""How many rows the longest diagonal of a part should have; half of that, as long as there are fewer parts than this."""
 
 
 def _hidden(x: Tensor, M: Tensor) -> int:
@@ -42,9 +42,9 @@ def _rows(x: Tensor, H: int) -> int:
     """How many rows of the batch a part has: enough to fill panels of vectors, and more where the weights are large, of
     whose gradient every part has sums of its own. Threads have no say in it: the numbers do not depend on them."""
     B, R, C, _ = x.shape
-    fill = -(-max(FILL, H) // min(R, C))
-    parts = (B + fill - 1) // fill
-    return (B + parts - 1) // parts
+    whole, half = (-(-B // -(-max(fill, H) // min(R, C))) for fill in (FILL, FILL // 2))
+    parts = max(whole, min(half, ENOUGH))
+    return -(-B // parts)
 
 
 def _tape_numbers(a: Assembly, x: Tensor, M: Tensor) -> int:
