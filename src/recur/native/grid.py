@@ -31,7 +31,7 @@ Again = Callable[[Tensor, Tensor], Tensor]
 
 
 FILL, ENOUGH = 512, 4
-"""How many rows the longest diagonal of a part should have; half of that, as long as there are fewer parts than this."""
+"""How many rows the longest diagonal of a part should have; half of them, as long as parts are fewer than this."""
 
 
 def _hidden(x: Tensor, M: Tensor) -> int:
