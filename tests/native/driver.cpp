@@ -85,24 +85,24 @@ void check(int status) {
     if (status != RECUR_OK) std::fprintf(stderr, "%s\n", recur_error());
 }
 
-std::unique_ptr<char[]> memory_of(const Scan& s, int isa, int is_double, int backward) {
+std::unique_ptr<char[]> memory_of(const Scan& s, int isa, int numbers, int backward) {
     int64_t bytes = 0;
-    check(recur_workspace_bytes(&s, isa, is_double, backward, &bytes));
+    check(recur_workspace_bytes(&s, isa, numbers, backward, &bytes));
     return std::unique_ptr<char[]>(new char[bytes]);
 }
 
 // The same call on weights that are packed beforehand, as a step of a stack takes them.
-void run_packed(Scan s, int isa, int is_double) {
+void run_packed(Scan s, int isa, int numbers) {
     int64_t bytes = 0;
     s.workspace = nullptr;
-    check(recur_packed_bytes(&s, isa, is_double, &bytes));
+    check(recur_packed_bytes(&s, isa, numbers, &bytes));
     const std::unique_ptr<char[]> packed(new char[bytes]);
     s.packed = packed.get();
-    check(recur_pack(&s, isa, is_double));
-    const auto workspace = memory_of(s, isa, is_double, 0);
+    check(recur_pack(&s, isa, numbers));
+    const auto workspace = memory_of(s, isa, numbers, 0);
     s.workspace = workspace.get();
     const Scan* once = &s;
-    check(recur_stack(&once, 1, isa, is_double));
+    check(recur_stack(&once, 1, isa, numbers));
 }
 
 struct Thrown {};
@@ -129,19 +129,20 @@ void run_grid(Call& call, const char* path, int64_t threads) {
     g.program.places = call.at<Place>("places"), g.program.count = call.number("count");
     g.program.temps = call.number("temps");
     g.threads = threads;
-    const bool backward = call.number("backward"), is_double = call.number("is_double");
+    const bool backward = call.number("backward");
+    const int numbers = int(call.number("numbers"));
     const int isa = int(call.number("isa"));
     int64_t bytes = 0;
-    check(recur_grid_workspace_bytes(&g, isa, is_double, backward, &bytes));
+    check(recur_grid_workspace_bytes(&g, isa, numbers, backward, &bytes));
     const std::unique_ptr<char[]> workspace(new char[bytes]);
     std::memset(workspace.get(), 0xff, bytes);  // what is read before it is written shows
     g.workspace = workspace.get();
     const auto work = backward ? recur_grid_backward : recur_grid_forward;
-    check(work(&g, isa, is_double));
+    check(work(&g, isa, numbers));
     call.write(std::string(path) + ".out");
     const std::string with_threads = call.forget();
     while (!Contention::prefers_one_thread()) Contention::report();
-    check(work(&g, isa, is_double));
+    check(work(&g, isa, numbers));
     while (Contention::prefers_one_thread()) {}
     if (call.forget() != with_threads) std::fprintf(stderr, "%s: not the same on one thread\n", path);
 }
@@ -158,8 +159,8 @@ void run(const char* path, int64_t threads) {
     ARRAY(sizes) ARRAY(data) ARRAY(weight_ih) ARRAY(weight_hh) ARRAY(bias_ih) ARRAY(bias_hh) ARRAY(constant) ARRAY(mask)
     ARRAY(xi) ARRAY(share) ARRAY(tape) ARRAY(d_share) ARRAY(d_product) ARRAY(product_place) ARRAY(d_data)
     ARRAY(d_weight_ih) ARRAY(d_weight_hh) ARRAY(d_bias_ih) ARRAY(d_bias_hh)
-    const bool backward = call.number("backward"), is_double = call.number("is_double");
-    const int isa = int(call.number("isa"));
+    const bool backward = call.number("backward");
+    const int isa = int(call.number("isa")), numbers = int(call.number("numbers"));
     if (backward && !s.d_share) s.d_share = s.share;  // gradients overwrite what was saved
     if (!backward && !s.share) s.share = call.at("state0");  // and outputs U x + b
     s.clip = *call.at<double>("clip");
@@ -179,22 +180,22 @@ void run(const char* path, int64_t threads) {
     s.program.places = call.at<Place>("places"), s.program.count = call.number("count");
     s.program.temps = call.number("temps");
 
-    const auto workspace = memory_of(s, isa, is_double, backward);
+    const auto workspace = memory_of(s, isa, numbers, backward);
     s.workspace = workspace.get();
     if (backward) {
-        check(recur_backward(&s, isa, is_double));
+        check(recur_backward(&s, isa, numbers));
     } else {
-        check(recur_forward(&s, isa, is_double));
+        check(recur_forward(&s, isa, numbers));
         const std::string packing_itself = call.forget();
-        run_packed(s, isa, is_double);
+        run_packed(s, isa, numbers);
         if (call.forget() != packing_itself) std::fprintf(stderr, "%s: not the same on packed weights\n", path);
-        check(recur_forward(&s, isa, is_double));
+        check(recur_forward(&s, isa, numbers));
     }
     call.write(std::string(path) + ".out");
     if (backward && s.d_share == s.share) return;  // what it read is overwritten
     const std::string with_threads = call.forget();
     while (!Contention::prefers_one_thread()) Contention::report();
-    check((backward ? recur_backward : recur_forward)(&s, isa, is_double));
+    check((backward ? recur_backward : recur_forward)(&s, isa, numbers));
     while (Contention::prefers_one_thread()) {}
     if (call.forget() != with_threads) std::fprintf(stderr, "%s: not the same on one thread\n", path);
 }

@@ -25,7 +25,7 @@ def fields_of(call: GridCall, backward: bool) -> dict[str, tuple[int, bytes | in
     for name, kind in library.Grid._fields_:
         if kind is ctypes.c_int64:
             number(name, getattr(g, name))
-    for name, value in (("backward", backward), ("is_double", call.double), ("isa", call.isa)):
+    for name, value in (("backward", backward), ("numbers", call.double), ("isa", call.isa)):
         number(name, value)
     for name in ("length", "count", "temps"):
         number(name, getattr(g.program, name))

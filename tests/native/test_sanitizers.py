@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 
 import recur
+import recur.native.operators
 from recur.bptt import BPTT
 from recur.cells import Cell
 from recur.layers import Grid
 from recur.native import library
 from recur.native.call import NativeCall
+from recur.native.compiled import assembled, operands
 from recur.native.grid import GridCall
 from tests.native import grid_calls
 from tests.support import Case, core, needs_core
@@ -50,7 +52,7 @@ READ, WRITTEN = 1, 2
 def fields_of(call: NativeCall, backward: bool) -> dict[str, tuple[int, bytes | int]]:
     """Every field of a call: what is done with it, and what it holds, or how many bytes it will."""
     s = call.scan
-    real = 8 if call.double else 4
+    real = 8 if call.numbers == library.NUMBERS.index("float64") else 4
     G, R, N, S, H, D = s.gates * s.H, s.products * s.H, s.N, s.S, s.H, s.D
     found: dict[str, tuple[int, bytes | int]] = {}
 
@@ -69,7 +71,7 @@ def fields_of(call: NativeCall, backward: bool) -> dict[str, tuple[int, bytes | 
     for name, kind in library.Scan._fields_:
         if kind is ctypes.c_int64:
             number(name, getattr(s, name))
-    for name, value in (("backward", backward), ("is_double", call.double), ("isa", core.isa)):
+    for name, value in (("backward", backward), ("numbers", call.numbers), ("isa", core.isa)):
         number(name, value)
     for name in ("length", "count", "temps"):
         number(name, getattr(s.program, name))
@@ -114,7 +116,7 @@ class Recorded:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.expected: dict[Path, tuple[torch.dtype, bytes]] = {}
+        self.expected: dict[Path, tuple[str, bytes]] = {}
 
     def record(self, call: Any, backward: bool) -> Any:
         over_grids = isinstance(call, GridCall)
@@ -131,7 +133,7 @@ class Recorded:
         written = sorted(name for name, (kind, _) in fields.items() if kind & WRITTEN)  # as a std::map has them
         sizes = {name: held if isinstance(held, int) else len(held) for name, (_, held) in fields.items()}
         result = b"".join(ctypes.string_at(addresses[name], sizes[name]) for name in written)
-        self.expected[path] = (torch.float64 if call.double else torch.float32), result
+        self.expected[path] = library.NUMBERS[call.double if over_grids else call.numbers], result
         return workspace
 
 
@@ -184,6 +186,31 @@ GRIDS = [
     ("lstm", (150, 3, 4, 18), 3, 2, torch.float32),  # more than one part
 ]
 
+FORMATS: list[tuple[str, str, tuple[int, int, int, int]]] = [
+    ("bfloat16", "gru", (14, 3, 5, 33)),
+    ("bfloat16", "lstm", (3, 2, 300, 64)),
+    ("bfloat16", "elman", (1, 3, 9, 531)),  # threads share a step
+    ("int8", "lstm", (14, 2, 5, 33)),
+    ("int8", "gru", (1, 2, 1100, 200)),
+    ("int8", "elman", (3, 2, 64, 512)),
+]
+"""Products in fewer bits: of what, for which cell, B, T, D, H."""
+
+
+def run_in(products: str, case: Case, sizes: tuple[int, int, int, int]) -> None:
+    """The operator itself, and its backward pass where there is one."""
+    B, T, _, _ = sizes
+    train = products == "bfloat16"
+    case.weights = {name: (weight.detach() / 4).requires_grad_() for name, weight in case.weights.items()}
+    assembled(case.cell, True)
+    text, weights, extras = operands(case.cell, case.weights)
+    options = (None, None, [B] * T, False, 0.0, text, products, train)
+    with torch.set_grad_enabled(train):
+        data = case.x.transpose(0, 1).reshape(-1, case.x.shape[-1])
+        outputs = torch.ops.recur.scan(data, weights, extras, list(case.state), *options)[0]
+    if train:
+        outputs.sum().backward()
+
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
@@ -208,6 +235,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
                     net(x)
                 for image in (x, x.detach()):  # with its gradient and without
                     net(image).square().sum().backward()
+            for products, name, sizes in FORMATS:
+                run_in(products, Case(name, *sizes, dtype=torch.float32), sizes)
     core.isa = was
     return found
 
@@ -247,7 +276,10 @@ def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return built
 
 
-ABSENT = "namespace {} {{ Table table() {{ std::abort(); }} }}\n"
+BOUNDS = {"float32": 2e-5, "float64": 1e-12, "bfloat16": 4e-3, "int8": 5e-4}
+"""The compiler's optimisations differ: a number between two roundings may fall on either side."""
+
+ABSENT = "namespace {} {{ Entries entries(int) {{ std::abort(); }} }}\n"
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -264,10 +296,11 @@ def test_no_step_over_an_edge_and_no_race(driver: Path, threads: int, recorded: 
     ran = subprocess.run([str(driver), str(threads), *paths], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert not ran.stderr
-    for path, (dtype, bytes_) in recorded.expected.items():
+    for path, (numbers, bytes_) in recorded.expected.items():
+        dtype = torch.float64 if numbers == "float64" else torch.float32
         got = torch.frombuffer(bytearray(Path(f"{path}.out").read_bytes()), dtype=dtype)
         expected = torch.frombuffer(bytearray(bytes_), dtype=dtype)
         assert len(got) == len(expected)
         assert got.isfinite().all(), "all of it was written"
-        off, bound = (got - expected).abs().max().item(), 2e-5 if dtype == torch.float32 else 1e-12
+        off, bound = (got - expected).abs().max().item(), BOUNDS[numbers]
         assert off <= bound * max(1.0, expected.abs().max().item()), path.name

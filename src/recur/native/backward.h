@@ -1,9 +1,11 @@
 // The loop over time from its end, then the weights' gradients as large products.
-template <typename T> struct Backward : Frame<T> {
-    using Base = Frame<T>;
+template <typename Packed> struct Backward : Frame<Packed> {
+    using Base = Frame<Packed>;
+    using T = Sum<Packed>;
     using Base::as, Base::blocks, Base::chunk, Base::each_part, Base::H, Base::padded_H, Base::panel, Base::parts;
     using Base::by_parts, Base::by_rows, Base::gradient_arena, Base::packing, Base::panels_of, Base::rows_of, Base::U;
-    using Base::conflicts, Base::copy_stride, Base::initial, Base::row, Base::row_copy, Base::row_stride;
+    using Base::conflicts, Base::copy_stride, Base::copy_units, Base::initial, Base::row, Base::row_copy;
+    using Base::row_stride;
     using Base::interleaved, Base::interleaved_steps, Base::pack_all, Base::pack_recurrent, Base::rows_of_steps;
     using Base::run_program, Base::s, Base::state_buffer, Base::summed, Base::sums, Base::width;
     using Bindings = typename Base::Bindings;
@@ -47,7 +49,7 @@ template <typename T> struct Backward : Frame<T> {
             if (!for_blocks(s.steps - 1 - k, block)) return;
             if (s.d_data && interleaved() && k >= 0 && k % at_once == 0 && rows_of(part, s.sizes[k]))
                 rows_of_steps(part, k, std::min(s.steps, k + at_once),
-                              [&](long at, const Grouped& which) { input_gradient(at, which); });
+                              [&](long at, const Grouped& which) { input_gradient(arena, at, which); });
         }
     }
 
@@ -123,9 +125,10 @@ template <typename T> struct Backward : Frame<T> {
     }
 
     // ∂L/∂x = d · U for rows that lie like this from the first on.
-    void input_gradient(long first, const Grouped& rows) const {
-        by_panels<T>(as(s.d_share) + first * s.share_stride, s.share_stride, U, nullptr, as(s.d_data) + first * s.D,
-                     s.D, rows, s.gates * H, 0, s.D);
+    void input_gradient(Arena arena, long first, const Grouped& rows) const {
+        auto* block = arena.take<Left<Packed>>(block_units<Packed>(s.N, s.gates * H));
+        by_panels<Packed>(as(s.d_share) + first * s.share_stride, s.share_stride, U, nullptr,
+                          as(s.d_data) + first * s.D, s.D, rows, s.gates * H, 0, s.D, block);
     }
 
     void add_outputs(T* total, const T* d_outputs, const T* carried, long first, long unit, long rows) const {
@@ -141,25 +144,35 @@ template <typename T> struct Backward : Frame<T> {
     }
 
     // The gradient of a gate, or of a product that has its own, at step k.
-    Operand<T> gradient(long place, long part, long k) const {
-        if (copies_rows()) return {row_copy(part, k & 1, true) + place * H, copy_stride(true)};
+    Operand<Left<Packed>> gradient(long place, long part, long k) const {
+        if (copies_rows()) return {row_copy(part, k & 1, true) + place * copy_units(), copy_stride(true)};
         const long Q = parts() * row_stride(), first = row(k, part);
-        if (place < s.gates) return {as(s.d_share) + first * s.share_stride + place * H, Q * s.share_stride};
-        return {as(s.d_product) + first * s.own * H + (place - s.gates) * H, Q * s.own * H};
+        if constexpr (!Format<Packed>::converts) {  // else they are always copied
+            if (place < s.gates) return {as(s.d_share) + first * s.share_stride + place * H, Q * s.share_stride};
+            return {as(s.d_product) + first * s.own * H + (place - s.gates) * H, Q * s.own * H};
+        }
+        return {};
     }
 
-    bool copies_rows() const { return s.products && conflicts(parts() * row_stride() * s.share_stride); }
+    bool copies_rows() const {
+        return s.products && (Format<Packed>::converts || conflicts(parts() * row_stride() * s.share_stride));
+    }
 
     void copy_rows(long part, long k, long unit) const {
-        const long Q = parts() * row_stride(), rows = rows_at(part, k);
-        const long size = sizeof(T) * std::min<long>(width, H - unit);
+        const long Q = parts() * row_stride(), rows = rows_at(part, k), count = std::min<long>(width, H - unit);
+        const auto copy = [&](const T* from, Left<Packed>* to) {
+            if constexpr (Format<Packed>::converts)
+                convert_row(from, count, to);
+            else
+                std::memcpy(to, from, sizeof(T) * count);
+        };
         for (long i = 0; i < rows; ++i) {
-            T* to = row_copy(part, k & 1, true) + i * copy_stride(true) + unit;
+            Left<Packed>* to = row_copy(part, k & 1, true) + i * copy_stride(true) + Format<Packed>::units(unit);
             const long at = row(k, part) + i * Q;
             for (long g = 0; g < s.gates; ++g)
-                std::memcpy(to + g * H, as(s.d_share) + at * s.share_stride + g * H + unit, size);
+                copy(as(s.d_share) + at * s.share_stride + g * H + unit, to + g * copy_units());
             for (long o = 0; o < s.own; ++o)
-                std::memcpy(to + (s.gates + o) * H, as(s.d_product) + (at * s.own + o) * H + unit, size);
+                copy(as(s.d_product) + (at * s.own + o) * H + unit, to + (s.gates + o) * copy_units());
         }
     }
 
@@ -174,8 +187,9 @@ template <typename T> struct Backward : Frame<T> {
             const long stride = direct ? H : width;
             From<T> onto = direct && s.adds_to_first ? From<T>{at, H} : From<T>{};
             for (long r = 0; r < s.products; ++r, onto = {to, stride}) {
-                const Operand<T> d = gradient(s.product_place[r], part, k);
-                rows_by_panel<T>(d.base + from * d.stride, d.stride, here, panel(unit / width, r), onto, to, stride, H);
+                const Operand<Left<Packed>> d = gradient(s.product_place[r], part, k);
+                rows_by_panel<Packed>(d.base + from * d.stride, d.stride, here, panel(unit / width, r), onto, to,
+                                      stride, Format<Packed>::units(H));
             }
             if (direct) continue;
             for (long i = 0; i < here; ++i)
@@ -232,15 +246,17 @@ template <typename T> struct Backward : Frame<T> {
     void weight_gradients() const {
         const long GH = s.gates * H, GS = s.share_stride, D = s.D;
         if (s.d_data && !interleaved())
-            by_rows(s.N, [&](long, long from, long rows) { input_gradient(from, {rows, 1, 1, 0}); });
+            by_rows(s.N, [&](long p, long from, long rows) {
+                input_gradient(this->scratch(p), from, {rows, 1, 1, 0});
+            });
         bool alike = s.products == s.gates;  // each product's gradient is that of its gate
         for (long r = 0; r < s.products; ++r) alike = alike && s.product_place[r] == r;
         const Target<T> for_U{Source<T>{as(s.data), D, 1}, as(s.d_weight_ih), D};
         by_parts(GH, panels_of(D) + (alike ? panels_of(H) : 0), [&](long p, const Part& part) {
             Arena arena = gradient_arena(p);
-            if (!alike) return transposed_product<T>(as(s.d_share), GS, {for_U}, part, s.N, packing(), arena);
+            if (!alike) return transposed_product<Packed>(as(s.d_share), GS, {for_U}, part, s.N, packing(), arena);
             const Target<T> for_W{states_before(arena), as(s.d_weight_hh), H};
-            transposed_product<T>(as(s.d_share), GS, {for_U, for_W}, part, s.N, packing(), arena);
+            transposed_product<Packed>(as(s.d_share), GS, {for_U, for_W}, part, s.N, packing(), arena);
         });
         for (long r = 0; r < s.products && !alike;) {  // products whose gradients lie side by side together
             long many = 1;
@@ -252,7 +268,7 @@ template <typename T> struct Backward : Frame<T> {
             by_parts(many * H, panels_of(H), [&](long p, const Part& part) {
                 Arena arena = gradient_arena(p);
                 const Target<T> for_W{states_before(arena), as(s.d_weight_hh) + r * H * H, H};
-                transposed_product<T>(d, ld, {for_W}, part, s.N, packing(), arena);
+                transposed_product<Packed>(d, ld, {for_W}, part, s.N, packing(), arena);
             });
             r += many;
         }

@@ -90,6 +90,13 @@ class Form(NamedTuple):
     clip: float = 0.0
     padded_rows: int = 0
     """As in core.h."""
+    products: str = ""
+    """What products read, if not the numbers as they are: bfloat16 or int8."""
+
+    @property
+    def numbers(self) -> int:
+        """One of core.h's."""
+        return library.NUMBERS.index(self.products or ("float64" if self.double else "float32"))
 
 
 @functools.lru_cache(maxsize=64)
@@ -111,7 +118,7 @@ def _plan(form: Form, threads: int, isa: int) -> tuple[library.Scan, int, tuple[
     asked = library.Scan.from_buffer_copy(s)
     for name, there in given.items():
         setattr(asked, name, 1 if there else None)
-    size = _core().workspace_bytes(asked, isa, int(form.double), int(form.program in ("back", "trace")))
+    size = _core().workspace_bytes(asked, isa, form.numbers, int(form.program in ("back", "trace")))
     return s, size, (cell, sizes)
 
 
@@ -121,7 +128,7 @@ class NativeCall:
     def __init__(
         self, form: Form, data: Tensor, weights: Sequence[Tensor], mask: Tensor | None, isa: int | None = None
     ) -> None:
-        self.core, self.double = _core(), int(form.double)
+        self.core, self.numbers = _core(), form.numbers
         self.isa = self.core.isa if isa is None else isa
         planned, self.size, self._alive = _plan(form, torch.get_num_threads(), self.isa)
         s = self.scan = library.Scan.from_buffer_copy(planned)
@@ -153,14 +160,14 @@ class NativeCall:
         workspace = self.new_memory(self.size)
         self.scan.workspace = workspace.data_ptr()
         run = self.core.backward if backward else self.core.forward
-        if status := run(ctypes.byref(self.scan), self.isa, self.double):
+        if status := run(ctypes.byref(self.scan), self.isa, self.numbers):
             self.core.fail(status)
         return workspace
 
     def pack(self) -> Tensor:
         """The weights as the core reads them, in memory of their own, for any number of rows."""
-        packed = self.new_memory(self.core.packed_bytes(self.scan, self.isa, self.double))
+        packed = self.new_memory(self.core.packed_bytes(self.scan, self.isa, self.numbers))
         self.scan.packed, self.scan.workspace = packed.data_ptr(), None
-        if status := self.core.pack(ctypes.byref(self.scan), self.isa, self.double):
+        if status := self.core.pack(ctypes.byref(self.scan), self.isa, self.numbers):
             self.core.fail(status)
         return packed

@@ -13,26 +13,28 @@
 #endif
 
 namespace {
-enum { portable_isa, avx2_isa, avx512_isa };
+enum { portable_isa, avx2_isa, avx512_isa, avx512bf16_isa };
 
 int best() {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl"))
-        return avx512_isa;
+        return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni") ? avx512bf16_isa
+                                                                                            : avx512_isa;
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2_isa;
 #endif
     return portable_isa;
 }
 
-// Only the table that is asked for: even building another one may need instructions that this machine lacks.
-Table table(int isa) {
+// Only those that are asked for: even naming another's may need instructions that this machine lacks.
+Entries entries(int isa, int numbers) {
 #if defined(__x86_64__)
-    if (isa == avx512_isa) return avx512::table();
-    if (isa == avx2_isa) return avx2::table();
+    if (isa == avx512bf16_isa) return avx512bf16::entries(numbers);
+    if (isa == avx512_isa) return avx512::entries(numbers);
+    if (isa == avx2_isa) return avx2::entries(numbers);
 #endif
     (void)isa;
-    return portable::table();
+    return portable::entries(numbers);
 }
 
 thread_local char message[200];
@@ -66,34 +68,34 @@ const char* recur_operations() { return OPERATIONS(AS_TEXT); }
 const char* recur_places() { return PLACES(AS_TEXT); }
 const char* recur_error() { return message; }
 
-int recur_workspace_bytes(const Scan* s, int isa, int is_double, int backward, int64_t* bytes) {
-    return status_of([&] { *bytes = table(isa).workspace_bytes[is_double](s, backward); });
+int recur_workspace_bytes(const Scan* s, int isa, int numbers, int backward, int64_t* bytes) {
+    return status_of([&] { *bytes = entries(isa, numbers).workspace_bytes(s, backward); });
 }
-int recur_packed_bytes(const Scan* s, int isa, int is_double, int64_t* bytes) {
-    return status_of([&] { *bytes = table(isa).packed_bytes[is_double](s); });
+int recur_packed_bytes(const Scan* s, int isa, int numbers, int64_t* bytes) {
+    return status_of([&] { *bytes = entries(isa, numbers).packed_bytes(s); });
 }
-int recur_pack(const Scan* s, int isa, int is_double) {
-    return status_of([&] { table(isa).pack[is_double](s); });
+int recur_pack(const Scan* s, int isa, int numbers) {
+    return status_of([&] { entries(isa, numbers).pack(s); });
 }
-int recur_forward(const Scan* s, int isa, int is_double) {
-    return status_of([&] { table(isa).forward[is_double](s); });
+int recur_forward(const Scan* s, int isa, int numbers) {
+    return status_of([&] { entries(isa, numbers).forward(s); });
 }
-int recur_stack(const Scan* const* scans, int64_t count, int isa, int is_double) {
+int recur_stack(const Scan* const* scans, int64_t count, int isa, int numbers) {
     return status_of([&] {
-        const auto forward = table(isa).forward[is_double];
+        const auto forward = entries(isa, numbers).forward;
         for (int64_t k = 0; k < count; ++k) forward(scans[k]);
     });
 }
-int recur_backward(const Scan* s, int isa, int is_double) {
-    return status_of([&] { table(isa).backward[is_double](s); });
+int recur_backward(const Scan* s, int isa, int numbers) {
+    return status_of([&] { entries(isa, numbers).backward(s); });
 }
-int recur_grid_workspace_bytes(const Grid* g, int isa, int is_double, int backward, int64_t* bytes) {
-    return status_of([&] { *bytes = table(isa).grid_workspace_bytes[is_double](g, backward); });
+int recur_grid_workspace_bytes(const Grid* g, int isa, int numbers, int backward, int64_t* bytes) {
+    return status_of([&] { *bytes = entries(isa, numbers).grid_workspace_bytes(g, backward); });
 }
-int recur_grid_forward(const Grid* g, int isa, int is_double) {
-    return status_of([&] { table(isa).grid_forward[is_double](g); });
+int recur_grid_forward(const Grid* g, int isa, int numbers) {
+    return status_of([&] { entries(isa, numbers).grid_forward(g); });
 }
-int recur_grid_backward(const Grid* g, int isa, int is_double) {
-    return status_of([&] { table(isa).grid_backward[is_double](g); });
+int recur_grid_backward(const Grid* g, int isa, int numbers) {
+    return status_of([&] { entries(isa, numbers).grid_backward(g); });
 }
 }

@@ -104,19 +104,23 @@ struct Grid {
     void* d_M;
 };
 
+// What is in memory, and what products read of it: float32, float64; or float32 that products round to bfloat16; or
+// that they read from 8 bits, forward alone.
+enum Numbers { RECUR_FLOAT32 = 0, RECUR_FLOAT64 = 1, RECUR_BFLOAT16 = 2, RECUR_INT8 = 3 };
+
 // No exception leaves these: they return a status, and recur_error() says what went wrong in this thread's last call.
 enum Status { RECUR_OK = 0, RECUR_OUT_OF_MEMORY = 1, RECUR_FAILED = 2 };
 
-int recur_workspace_bytes(const Scan*, int isa, int is_double, int backward, int64_t* bytes);
-int recur_packed_bytes(const Scan*, int isa, int is_double, int64_t* bytes);
-int recur_pack(const Scan*, int isa, int is_double);
-int recur_forward(const Scan*, int isa, int is_double);
+int recur_workspace_bytes(const Scan*, int isa, int numbers, int backward, int64_t* bytes);
+int recur_packed_bytes(const Scan*, int isa, int numbers, int64_t* bytes);
+int recur_pack(const Scan*, int isa, int numbers);
+int recur_forward(const Scan*, int isa, int numbers);
 // One scan after another, each on what the one before it wrote: one step of a stack of layers.
-int recur_stack(const Scan* const*, int64_t count, int isa, int is_double);
-int recur_backward(const Scan*, int isa, int is_double);
-int recur_grid_workspace_bytes(const Grid*, int isa, int is_double, int backward, int64_t* bytes);
-int recur_grid_forward(const Grid*, int isa, int is_double);
-int recur_grid_backward(const Grid*, int isa, int is_double);
+int recur_stack(const Scan* const*, int64_t count, int isa, int numbers);
+int recur_backward(const Scan*, int isa, int numbers);
+int recur_grid_workspace_bytes(const Grid*, int isa, int numbers, int backward, int64_t* bytes);
+int recur_grid_forward(const Grid*, int isa, int numbers);
+int recur_grid_backward(const Grid*, int isa, int numbers);
 const char* recur_error();
 
 const char* recur_sources();  // the digest of the sources it was built from

@@ -1,6 +1,7 @@
 // The loop over time. U x + b is computed some steps ahead of it, or before it where threads share a step.
-template <typename T> struct Forward : Frame<T> {
-    using Base = Frame<T>;
+template <typename Packed> struct Forward : Frame<Packed> {
+    using Base = Frame<Packed>;
+    using T = Sum<Packed>;
     using Base::as, Base::blocks, Base::chunk, Base::each_part, Base::H, Base::padded_H, Base::panel, Base::parts;
     using Base::bias, Base::by_rows, Base::pack_all, Base::pack_recurrent, Base::rows_of, Base::run_program, Base::U;
     using Base::conflicts, Base::copy_stride, Base::initial, Base::row, Base::row_copy, Base::row_stride;
@@ -15,7 +16,9 @@ template <typename T> struct Forward : Frame<T> {
         for (long j = 0; j < s.states; ++j) prefer_large_pages(s.state[j], sizeof(T) * s.N * H);
         if (!s.packed) pack();
         if (!interleaved() && !shared)
-            by_rows(s.N, [&](long, long from, long rows) { input_product(from, {rows, 1, 1, 0}, 0, s.gates * H); });
+            by_rows(s.N, [&](long p, long from, long rows) {
+                input_product(this->scratch(p), from, {rows, 1, 1, 0}, 0, s.gates * H);
+            });
         each_part([&](long part, Arena arena, auto&& for_blocks) { steps(part, arena, for_blocks); });
     }
 
@@ -25,9 +28,10 @@ template <typename T> struct Forward : Frame<T> {
     }
 
     // U x + b for rows that lie like this from the first on; some of its columns.
-    void input_product(long first, const Grouped& rows, long begin, long end) const {
-        by_panels<T>(as(s.data) + first * s.D, s.D, U, s.biased ? as(s.bias_ih) : nullptr,
-                     as(s.share) + first * s.share_stride, s.share_stride, rows, s.D, begin, end);
+    void input_product(Arena arena, long first, const Grouped& rows, long begin, long end) const {
+        auto* block = arena.take<Left<Packed>>(block_units<Packed>(s.N, s.D));
+        by_panels<Packed>(as(s.data) + first * s.D, s.D, U, s.biased ? as(s.bias_ih) : nullptr,
+                          as(s.share) + first * s.share_stride, s.share_stride, rows, s.D, begin, end, block);
     }
 
     template <typename ForBlocks> void steps(long part, Arena arena, ForBlocks&& for_blocks) const {
@@ -36,7 +40,9 @@ template <typename T> struct Forward : Frame<T> {
         Bindings bound(s, arena);
         T* product = arena.take<T>(s.products * chunk * width);
         T* masked = s.mask ? arena.take<T>(most * H) : nullptr;
-        const bool copies = !s.mask && s.products && conflicts(Q * H);
+        const long converted_stride = row_stride_of<Packed>(H);
+        Left<Packed>* converted = arena.take<Left<Packed>>(Format<Packed>::converts ? most * converted_stride : 0);
+        const bool copies = !Format<Packed>::converts && !s.mask && s.products && conflicts(Q * H);
         Operand<T>*before = arena.take<Operand<T>>(s.states), *after = arena.take<Operand<T>>(s.states);
         for (long j = 0; j < s.states; ++j) {
             const Operand<T> start = initial(j, part);
@@ -46,7 +52,7 @@ template <typename T> struct Forward : Frame<T> {
         const auto input_share = [&](long b) {
             const long panels = whole_panels<T>(GH) / width;
             const long begin = panels * b / blocks * width, end = panels * (b + 1) / blocks * width;
-            input_product(0, {s.N, 1, 1, 0}, begin, std::min(end, GH));
+            input_product(arena, 0, {s.N, 1, 1, 0}, begin, std::min(end, GH));
         };
         if (shared && !for_blocks(0, input_share)) return;
         for (long k = 0; k < s.steps; ++k) {
@@ -55,28 +61,35 @@ template <typename T> struct Forward : Frame<T> {
             if (!rows) return;
             if (interleaved() && k % at_once == 0)
                 rows_of_steps(part, k, std::min(s.steps, k + at_once),
-                              [&](long at, const Grouped& which) { input_product(at, which, 0, GH); });
+                              [&](long at, const Grouped& which) { input_product(arena, at, which, 0, GH); });
             for (long j = 0; j < s.states; ++j)
                 after[j] = s.state[j] ? Operand<T>{as(s.state[j]) + first * H, Q * H}
                                       : Operand<T>{this->state_buffer(part, j, k % 2), H};  // only its end is wanted
-            Operand<T> left = before[0];  // what W multiplies
+            Operand<T> state = before[0];
             if (s.mask) {
                 for (long i = 0; i < rows; ++i) {
-                    const T *h = left.base + i * left.stride, *m = as(s.mask) + (part + i * P) * H;
+                    const T *h = state.base + i * state.stride, *m = as(s.mask) + (part + i * P) * H;
                     for (long u = 0; u < H; ++u) masked[i * H + u] = h[u] * m[u];
                 }
-                left = {masked, H};
-            } else if (k && copies) {
-                left = {row_copy(part, k % 2, false), copy_stride(false)};
+                state = {masked, H};
+            }
+            Operand<Left<Packed>> left;  // what W multiplies
+            if constexpr (Format<Packed>::converts) {
+                for (long i = 0; i < rows && s.products; ++i)
+                    convert_row(state.base + i * state.stride, H, converted + i * converted_stride);
+                left = {converted, converted_stride};
+            } else {
+                left = state;
+                if (k && copies) left = {row_copy(part, k % 2, false), copy_stride(false)};
             }
             const auto block = [&](long b) {
                 const long unit = b * width;
                 for (long from = 0; from < rows; from += chunk) {
                     const long here = std::min<long>(chunk, rows - from);
                     for (long r = 0; r < s.products; ++r)
-                        rows_by_panel<T>(left.base + from * left.stride, left.stride, here, panel(b, r),
+                        rows_by_panel<Packed>(left.base + from * left.stride, left.stride, here, panel(b, r),
                                          {s.biased ? bias + r * padded_H + unit : nullptr, 0},
-                                         product + r * chunk * width, width, H);
+                                         product + r * chunk * width, width, Format<Packed>::units(H));
                     run_program(bound, b, here, [&](const Place& place, In& in) -> Operand<T> {
                         const long q = place.index, at = first + from * Q;
                         switch (Kind(place.kind)) {
@@ -91,7 +104,8 @@ template <typename T> struct Forward : Frame<T> {
                     });
                 }
                 store_final(part, after, unit, remain, rows);
-                if (copies) copy_rows(part, after[0], (k + 1) % 2, unit, remain);
+                if constexpr (!Format<Packed>::converts)
+                    if (copies) copy_rows(part, after[0], (k + 1) % 2, unit, remain);
             };
             if (!for_blocks(k + 1, block)) return;
             std::swap(before, after);

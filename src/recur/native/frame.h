@@ -12,7 +12,9 @@ constexpr long FEW_ROWS[] = {7, 16};       // for a thread, forward and backward
 constexpr double WORTH_SHARING = 1 << 17;  // about a microsecond for each of two threads
 
 // What both directions share: sizes, packed weights, scratch memory, and how a program gets its operands.
-template <typename T> struct Frame {
+// Packed is the form in which products read their numbers, T what all others are.
+template <typename Packed> struct Frame {
+    using T = Sum<Packed>;
     static constexpr int width = Tile<T>::width;
     static constexpr int chunk = 2 * TILE_ROWS;  // rows that the program takes at a time
 
@@ -21,7 +23,8 @@ template <typename T> struct Frame {
     const bool shared;      // whether all threads take a step together
     const bool one_thread;  // whether this call leaves the other threads out
     long* offset;  // where the rows of each step begin
-    T *W, *U, *bias, *extra;  // packed weights, and vectors padded to whole blocks; for all threads
+    Packed *W, *U;  // packed weights, for all threads
+    T *bias, *extra;  // vectors padded to whole blocks, for all threads
     T* sums = nullptr;
     T* zeros;  // one row, for sequences that start from zero
     long summed, used, packed_used, scratch_size, state_size;
@@ -42,8 +45,8 @@ template <typename T> struct Frame {
             W = packed_weight(s.d_weight_hh, s.padded_rows & 2, s.products * H, H, arena);
             U = packed_weight(s.d_weight_ih, s.padded_rows & 1, s.gates * H, s.D, arena);
         } else {
-            W = weights.take<T>(s.products, H, padded_H);
-            U = weights.take<T>(s.D, whole_panels<T>(s.gates * H));
+            W = weights.take<Packed>(s.products, blocks, Format<Packed>::panel(H));
+            U = weights.take<Packed>(panels_of(s.gates * H), Format<Packed>::panel(s.D));
         }
         bias = weights.take<T>(s.products, padded_H);
         extra = weights.take<T>(s.extras, padded_H);
@@ -62,10 +65,10 @@ template <typename T> struct Frame {
     }
 
     // Packed weights are read until the loop ends, and their gradients are written after it: into the same memory,
-    // where its rows are whole panels or there is room to pad them.
-    T* packed_weight(void* gradient, bool padded, long rows, long columns, Arena& arena) const {
-        if (gradient && (padded || columns == whole_panels<T>(columns))) return as(gradient);
-        return arena.take<T>(rows, whole_panels<T>(columns));
+    // where its rows are whole panels or there is room to pad them. What is converted never takes more.
+    Packed* packed_weight(void* gradient, bool padded, long rows, long columns, Arena& arena) const {
+        if (gradient && (padded || columns == whole_panels<T>(columns))) return static_cast<Packed*>(gradient);
+        return arena.take<Packed>(rows, whole_panels<T>(columns));
     }
 
     // The weights' gradients begin when the loop has ended: they take over all of its memory.
@@ -74,7 +77,8 @@ template <typename T> struct Frame {
         for (const long panels : {panels_of(s.D), panels_of(H), panels_of(s.D) + panels_of(H)})
             for (long rows = H; rows <= std::max(s.gates, s.products) * H; rows += H) {
                 const long count = sharers(rows, panels);  // of which the last has the most
-                most = std::max(most, transposed_product_bytes<T>(part_of(count - 1, count, rows, panels), packing()));
+                const Part part = part_of(count - 1, count, rows, panels);
+                most = std::max(most, transposed_product_bytes<Packed>(part, packing()));
             }
         return (most + (s.mask ? 2 : 1) * long(sizeof(void*)) * s.N + 191) / 64 * 64;
     }
@@ -102,15 +106,17 @@ template <typename T> struct Frame {
         return state_base + part * state_size + (2 * state + side) * rows_of(0, s.S) * H;
     }
 
-    // Rows at a multiple of 2 KiB from each other compete for the same few sets of the L1 cache: a product reads a copy
-    // of them with a better stride.
-    static bool conflicts(long stride) { return stride * sizeof(T) % 2048 == 0; }
+    // A product reads copies of rows that would drive each other out of the cache, with a better stride, or of rows
+    // that it reads in another form. Backward, they hold the gradients of all gates, each `copy_units` long.
+    static bool conflicts(long stride) { return ISA::conflicts<T>(stride); }
+    long copy_units() const { return Format<Packed>::units(H); }
     long copy_stride(bool backward) const {
-        const long wide = backward ? (s.gates + s.own) * H : H;
-        return wide + (conflicts(wide) ? 64 / long(sizeof(T)) : 0);
+        const long wide = backward ? (s.gates + s.own) * copy_units() : copy_units();
+        return wide + (ISA::conflicts<Left<Packed>>(wide) ? 64 / long(sizeof(T)) : 0);
     }
-    T* row_copy(long part, long side, bool backward) const {
-        return state_buffer(part, s.states, 0) + side * rows_of(0, s.S) * copy_stride(backward);
+    Left<Packed>* row_copy(long part, long side, bool backward) const {
+        auto* copies = reinterpret_cast<Left<Packed>*>(state_buffer(part, s.states, 0));
+        return copies + side * rows_of(0, s.S) * copy_stride(backward);
     }
 
     // Calls work(part, scratch, blocks), where blocks(phase, f) runs f(block) for those that are this thread's to do,
@@ -141,8 +147,10 @@ template <typename T> struct Frame {
     long scratch_bytes(bool backward) const {
         const long values = s.program.temps + s.products + 1 + s.states + s.program.count;
         const long masked = backward || !s.mask ? 0 : rows_of(0, s.S) * H;
+        const long state = backward || !Format<Packed>::converts ? 0 : rows_of(0, s.S) * row_stride_of<Packed>(H);
+        const long converted = state + block_units<Packed>(s.N, backward ? s.gates * H : s.D);
         const long tables = sizeof(Operand<T>) * (2 * s.program.count + 4 * s.states) + 64 * (16 + 3 * s.states);
-        return sizeof(T) * (values * chunk * width + s.constants * width + masked) + tables;
+        return sizeof(T) * (values * chunk * width + s.constants * width + masked + converted) + tables;
     }
 
     // Input products are computed inside the loop over time, some steps at once, while what they touch is in the cache;
@@ -210,11 +218,11 @@ template <typename T> struct Frame {
     }
 
     // B (K, N) as panels, by all threads.
-    void pack_all(const Source<T>& b, long K, long N, T* to) const {
+    void pack_all(const Source<T>& b, long K, long N, Packed* to) const {
         const long panels = whole_panels<T>(N) / width, count = std::min<long>(s.threads, panels);
         parallel(count, [&](long part) {
             for (long p = part; p < panels; p += count)
-                pack_panel<T>(b, 0, K, p * width, std::min<long>(width, N - p * width), to + p * width * K);
+                pack_panel(b, 0, K, p * width, std::min<long>(width, N - p * width), to + p * Format<Packed>::panel(K));
         });
     }
 
@@ -227,14 +235,14 @@ template <typename T> struct Frame {
                 for (long r = 0; r < s.products; ++r) {
                     const T* weight = as(s.weight_hh) + r * H * H;
                     const Source<T> from = backward ? Source<T>{weight, H, 1} : Source<T>{weight, 1, H};
-                    pack_panel<T>(from, 0, H, b * width, std::min<long>(width, H - b * width), panel(b, r));
+                    pack_panel(from, 0, H, b * width, std::min<long>(width, H - b * width), panel(b, r));
                 }
         });
         for (long r = 0; r < s.products && s.biased; ++r) pad(as(s.bias_hh) + r * H, bias + r * padded_H);
         for (long e = 0; e < s.extras; ++e) pad(as(s.extra[e]), extra + e * padded_H);
     }
 
-    T* panel(long block, long product) const { return W + (block * s.products + product) * H * width; }
+    Packed* panel(long block, long product) const { return W + (block * s.products + product) * Format<Packed>::panel(H); }
 
     void pad(const T* from, T* to) const {
         std::memset(to, 0, sizeof(T) * padded_H);

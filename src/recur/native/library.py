@@ -13,7 +13,11 @@ from typing import NoReturn
 from recur.errors import BackendError, unknown
 from recur.native.sources import digest
 
-ISAS = ("portable", "avx2", "avx512")
+ISAS = ("portable", "avx2", "avx512", "avx512bf16")
+"""Each has what those before it have. The last multiplies bfloat16, and 8-bit weights, with instructions of its own."""
+
+NUMBERS = ("float32", "float64", "bfloat16", "int8")
+"""What products read: numbers as they lie in memory; float32 rounded to bfloat16; float32 against 8-bit weights."""
 
 OUT_OF_MEMORY = 1
 """The status of a call that failed for want of memory; 0 is success, any other a failure."""
@@ -123,14 +127,14 @@ class Core:
             raise MemoryError("the native backend ran out of memory")
         raise BackendError(f"the native backend failed: {self._error().decode()}")
 
-    def workspace_bytes(self, scan: Scan, isa: int, double: int, backward: int) -> int:
+    def workspace_bytes(self, scan: Scan, isa: int, numbers: int, backward: int) -> int:
         size = c_int64()
-        status = self._workspace_bytes(ctypes.byref(scan), isa, double, backward, ctypes.byref(size))
+        status = self._workspace_bytes(ctypes.byref(scan), isa, numbers, backward, ctypes.byref(size))
         return size.value if not status else self.fail(status)
 
-    def packed_bytes(self, scan: Scan, isa: int, double: int) -> int:
+    def packed_bytes(self, scan: Scan, isa: int, numbers: int) -> int:
         size = c_int64()
-        status = self._packed_bytes(ctypes.byref(scan), isa, double, ctypes.byref(size))
+        status = self._packed_bytes(ctypes.byref(scan), isa, numbers, ctypes.byref(size))
         return size.value if not status else self.fail(status)
 
     def grid_workspace_bytes(self, grid: Grid, isa: int, double: int, backward: int) -> int:

@@ -21,12 +21,12 @@ from recur.native.run import Options, Tensors, backward, backward_shapes, forwar
 LIBRARY = torch.library.Library("recur", "DEF")
 LIBRARY.define(
     "scan(Tensor data, Tensor[] weights, Tensor[] extras, Tensor[] state, Tensor? mask, Tensor? xi, SymInt[] sizes, "
-    "bool batch_major, float clip, str cell, bool train) -> Tensor[]"
+    "bool batch_major, float clip, str cell, str products, bool train) -> Tensor[]"
 )
 LIBRARY.define(
     "scan_backward(Tensor?[] gradients, Tensor data, Tensor[] weights, Tensor[] extras, Tensor[] state, Tensor? mask, "
     "Tensor? xi, Tensor[] outputs, Tensor[] saved, SymInt[] sizes, bool batch_major, float clip, str cell, "
-    "bool for_data, bool for_state, bool traced) -> Tensor[]"
+    "str products, bool for_data, bool for_state, bool traced) -> Tensor[]"
 )
 
 
@@ -115,10 +115,11 @@ def _autograd(
     batch_major: bool,
     clip: float,
     cell: str,
+    products: str,
     train: bool,
 ) -> Tensors:
     tensors = (data, *weights, *extras, *state)
-    options = Options(mask, xi, sizes, batch_major, clip, cell)
+    options = Options(mask, xi, sizes, batch_major, clip, cell, products)
     if train and torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         counts = len(weights), len(extras), len(state)
         return list(Differentiable.apply(None, None, False, counts, options, *tensors))
@@ -166,10 +167,11 @@ def scan_op(
     batch_major: bool,
     clip: float,
     cell: str,
+    products: str = "",
 ) -> Tensors:
     """The operator, without PyTorch's dispatcher where nothing has to see it."""
     tensors = (data, *weights, *extras, *state)
-    options = Options(mask, xi, sizes, batch_major, clip, cell)
+    options = Options(mask, xi, sizes, batch_major, clip, cell, products)
     train = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
     if record is None and not is_eager(data):
         found: Tensors = torch.ops.recur.scan(data, weights, extras, state, *options, train)

@@ -1,5 +1,8 @@
 // Both sides of a product as the tiles read them.
 
+// Sizes that keep what is used again in the cache: units of K and rows of A in a block.
+constexpr long DEEP = 512, TALL = 8 * TILE_ROWS;
+
 // Where B lies: a matrix, a transposed one, or rows at any addresses, with a factor for each number.
 template <typename T> struct Source {
     const T* base = nullptr;
@@ -45,18 +48,75 @@ template <typename T> void pack_panel(const Source<T>& b, long k0, long K, long 
     }
 }
 
-// Columns [m0, m0 + M) of A (K, …), transposed, as the tiles take them: k after k within a tile.
-template <typename T> void pack_columns(const T* a, long k_stride, long M, long K, T* to) {
-    for (long k = 0; k < K; ++k) {
-        const T* row = a + k * k_stride;
-        T* tile = to;
+// A panel of which some numbers at a time are packed as they are, and then converted.
+constexpr long STRIP = 64;
+
+template <typename F> void by_strips(const Source<float>& b, long k0, long K, long n, long have, F convert) {
+    constexpr int width = Tile<float>::width;
+    alignas(64) float numbers[STRIP * width];
+    for (long k = 0; k < K; k += STRIP) {
+        const long here = std::min(STRIP, K - k);
+        pack_panel<float>(b, k0 + k, here, n, have, numbers);
+        convert(numbers, k, here);
+    }
+}
+
+INLINE void pack_panel(const Source<float>& b, long k0, long K, long n, long have, Rounded* to) {
+    constexpr int width = Tile<float>::width;
+    by_strips(b, k0, K, n, have, [&](const float* numbers, long k, long here) {
+        for (long j = 0; j < here; j += ROUNDED_TOGETHER)
+            convert_columns(numbers + j * width, width, std::min(ROUNDED_TOGETHER, here - j), width,
+                            to + (k + j) / ROUNDED_TOGETHER * width);
+    });
+}
+
+// Each column's largest number as 127, and behind the panel what a whole number of it stands for.
+INLINE void pack_panel(const Source<float>& b, long k0, long K, long n, long have, Quantised* to) {
+    constexpr int width = Tile<float>::width;
+    float most[width] = {}, wrong[width] = {}, inverse[width];
+    float* scales = reinterpret_cast<float*>(to + Format<Quantised>::units(K) * width);
+    by_strips(b, k0, K, n, have, [&](const float* numbers, long, long here) {
+        for (long k = 0; k < here; ++k)
+            for (int j = 0; j < width; ++j) {
+                most[j] = std::max(most[j], std::abs(numbers[k * width + j]));
+                wrong[j] += numbers[k * width + j] * 0.0f;  // no number, if one of them is infinite or none
+            }
+    });
+    for (int j = 0; j < width; ++j) {
+        const bool counts = wrong[j] == 0 && most[j] > 1e-30f;  // else its inverse would overflow
+        scales[j] = counts ? most[j] / BYTE_MOST : wrong[j];
+        inverse[j] = counts ? BYTE_MOST / most[j] : 0.0f;
+    }
+    by_strips(b, k0, K, n, have, [&](const float* numbers, long k, long here) {
+        for (long at = 0; at < here + (here & 1); ++at)
+            for (int j = 0; j < width; ++j)
+                to[(k + at) / 2 * width + j].two[at & 1] =
+                    at < here && inverse[j] ? int8_t(std::nearbyint(numbers[at * width + j] * inverse[j])) : int8_t(0);
+    });
+}
+
+// Columns [m0, m0 + M) of A (K, …), transposed, as the tiles take them: unit after unit within a tile.
+template <typename P> void pack_columns(const Sum<P>* a, long k_stride, long M, long K, Left<P>* to) {
+    using T = Sum<P>;
+    const long units = Format<P>::units(K);
+    Left<P> converted[TALL];
+    for (long k = 0; k < units; ++k) {
+        const Left<P>* row;
+        if constexpr (Format<P>::converts) {
+            const long first = k * ROUNDED_TOGETHER;
+            convert_columns(a + first * k_stride, k_stride, std::min(ROUNDED_TOGETHER, K - first), M, converted);
+            row = converted;
+        } else {
+            row = a + k * k_stride;
+        }
+        Left<P>* tile = to;
         for (long i = 0; i < M;) {
             const int rows = next_rows<T>(M - i);
             if (rows == TILE_ROWS)
                 std::memcpy(tile + k * rows, row + i, sizeof(T) * TILE_ROWS);
             else
                 for (int r = 0; r < rows; ++r) tile[k * rows + r] = row[i + r];
-            tile += rows * K;
+            tile += rows * units;
             i += rows;
         }
     }

@@ -23,6 +23,8 @@ class Options(NamedTuple):
     batch_major: bool
     clip: float
     cell: str
+    products: str = ""
+    """What products read, if not the numbers as they are: bfloat16 or int8, of float32."""
 
 
 def _contiguous(tensors: Sequence[Tensor]) -> Tensors:
@@ -64,11 +66,12 @@ def _call(
     batch_major: bool,
     clip: float = 0.0,
     padded_rows: int = 0,
+    products: str = "",
 ) -> NativeCall:
     (N, D), double, biased = data.shape, data.dtype == torch.float64, load(cell).biased(len(weights))
     form = Form(
         cell, program, double, N, D, H, tuple(sizes), batch_major, biased,
-        masked=mask is not None, clip=clip, padded_rows=padded_rows,
+        masked=mask is not None, clip=clip, padded_rows=padded_rows, products=products,
     )  # fmt: skip
     return NativeCall(form, data, weights, mask)
 
@@ -84,6 +87,7 @@ def forward(
     batch_major: bool,
     clip: float,
     cell: str,
+    products: str,
     train: bool,
     *,
     zero_padding: bool = True,
@@ -95,7 +99,7 @@ def forward(
     mask = mask if mask is None else mask.contiguous()
     outputs, finals, share, tape, others = _empty_results(a, data, weights, sizes[0], train)
     H, program = outputs[0].shape[1], "train" if train else "use"
-    call = _call(cell, program, data, weights, mask, H, sizes, batch_major)
+    call = _call(cell, program, data, weights, mask, H, sizes, batch_major, products=products)
     s, written = call.scan, share
     if written is None:
         written = outputs[0] if loaded.share_in_outputs[program] else _empty_share(data, a.gates * H)
@@ -112,7 +116,7 @@ def forward(
 
 
 def forward_shapes(data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *rest: Any) -> Tensors:
-    _, _, sizes, _, _, cell, train = rest
+    _, _, sizes, _, _, cell, _, train = rest
     outputs, finals, share, tape, others = _empty_results(load(cell).assembly, data, weights, sizes[0], train)
     return [*outputs, *finals, *(part for part in (share, tape) if part is not None), *others]
 
@@ -131,6 +135,7 @@ def backward(
     batch_major: bool,
     clip: float,
     cell: str,
+    products: str,
     for_data: bool,
     for_state: bool,
     traced: bool,
@@ -149,7 +154,7 @@ def backward(
     N, H = outputs[0].shape
     padded_rows = sum(2**k for k, weight in enumerate(weights[:2]) if _pads_rows(weight))
     program = "trace" if traced else "back"
-    call = _call(cell, program, data, weights, mask, H, sizes, batch_major, clip, padded_rows)
+    call = _call(cell, program, data, weights, mask, H, sizes, batch_major, clip, padded_rows, products)
     s, rest = call.scan, list(saved)
     s.xi = None if xi is None else xi.data_ptr()
     share = rest.pop(0) if a.reads_share else None
@@ -210,7 +215,7 @@ def _empty_gradient(weight: Tensor) -> Tensor:
 def backward_shapes(
     gradients: Sequence[Tensor | None], data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *rest: Any
 ) -> Tensors:
-    *_, cell, for_data, for_state, traced = rest
+    *_, cell, _, for_data, for_state, traced = rest
     d_data, d_weights, d_extras, d_initial = _empty_gradients(data, weights, extras, state, for_data, for_state)
     a = load(cell).assembly
     recorded = _empty_record(a, data, weights[0].shape[0] // a.gates) if traced else []

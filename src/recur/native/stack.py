@@ -90,5 +90,5 @@ class _Plan:
             for k, (part, into) in enumerate(zip(old, new, strict=True)):
                 initial[k], state[k] = part.data_ptr(), into.data_ptr()
             pointer = state[0]
-        if status := call.core.stack(self._address, self._count, call.isa, call.double):
+        if status := call.core.stack(self._address, self._count, call.isa, call.numbers):
             call.core.fail(status)

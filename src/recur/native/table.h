@@ -1,19 +1,20 @@
-// What one instruction set offers, by dtype: float, then double.
+// What one instruction set offers for a form of numbers: one of core.h's.
 #pragma once
 
 #include "core.h"
 
-struct Table {
-    int64_t (*workspace_bytes[2])(const Scan*, int backward);
-    int64_t (*packed_bytes[2])(const Scan*);
-    void (*pack[2])(const Scan*);
-    void (*forward[2])(const Scan*);
-    void (*backward[2])(const Scan*);
-    int64_t (*grid_workspace_bytes[2])(const Grid*, int backward);
-    void (*grid_forward[2])(const Grid*);
-    void (*grid_backward[2])(const Grid*);
+struct Entries {
+    int64_t (*workspace_bytes)(const Scan*, int backward);
+    int64_t (*packed_bytes)(const Scan*);
+    void (*pack)(const Scan*);
+    void (*forward)(const Scan*);
+    void (*backward)(const Scan*);
+    int64_t (*grid_workspace_bytes)(const Grid*, int backward);
+    void (*grid_forward)(const Grid*);
+    void (*grid_backward)(const Grid*);
 };
 
-namespace portable { Table table(); }
-namespace avx2 { Table table(); }
-namespace avx512 { Table table(); }
+namespace portable { Entries entries(int numbers); }
+namespace avx2 { Entries entries(int numbers); }
+namespace avx512 { Entries entries(int numbers); }
+namespace avx512bf16 { Entries entries(int numbers); }

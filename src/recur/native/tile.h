@@ -2,7 +2,8 @@
 //
 // B is packed in panels of `width` columns, two vectors of them, k after k: panel p holds B[k][p·width …] at k · width.
 // A tile is up to `TILE_ROWS` rows of A against one panel. Its sums stay in registers over the whole of K; every k
-// costs two loads from the panel and one number from each row of A.
+// costs two loads from the panel and one number from each row of A. Where numbers are converted for a product, k and K
+// count units of them: see formats.h.
 
 template <typename T> struct Tile {
     static constexpr int lanes = Lanes<T>::count;
@@ -15,21 +16,9 @@ template <typename T> INLINE long whole_panels(long columns) {
     return (columns + width - 1) / width * width;
 }
 
-// What a product is added to: rows of C itself, one row for all (a bias), or nothing.
-template <typename T> struct From {
-    const T* base = nullptr;
-    long stride = 0;
-    INLINE From at(long row, long column = 0) const {
-        return base ? From{base + row * stride + column, stride} : From{};
-    }
-};
-
-// Panels are prefetched a page ahead of their use: the processor's own prefetching ends at the end of a page.
-constexpr long BYTES_AHEAD = 5120;
-
 // K is taken `steps` at a time, each with sums of its own: a tile of few rows would otherwise wait for its own results.
-template <typename T, int M, int steps>
-INLINE void tile_sums(const T* a, long lda, long k_stride, const T* panel, From<T> from, T* c, long ldc, long K) {
+template <typename P, int M, int steps, typename T = Sum<P>>
+INLINE void tile_sums(const Left<P>* a, long lda, long k_stride, const P* panel, From<T> from, T* c, long ldc, long K) {
     constexpr int lanes = Tile<T>::lanes, width = Tile<T>::width;
     Vector<T> sum[steps][M][2];
     for (int s = 0; s < steps; ++s)
@@ -41,23 +30,23 @@ INLINE void tile_sums(const T* a, long lda, long k_stride, const T* panel, From<
     long k = 0;
     for (; k + steps <= K; k += steps)
         for (int s = 0; s < steps; ++s) {
-            const T* here = panel + (k + s) * width;
-            const Vector<T> left = load<T>(here), right = load<T>(here + lanes);
-            const T* later = here + BYTES_AHEAD / sizeof(T);
+            const P* here = panel + (k + s) * width;
+            const auto left = units_at(here), right = units_at(here + lanes);
+            const P* later = here + BYTES_AHEAD / sizeof(P);
             if (M > 3) __builtin_prefetch(later, 0, 2);  // else reading takes all of the time, and more would not help
             if (M > 3 && sizeof left == 64) __builtin_prefetch(later + lanes, 0, 2);
             for (int i = 0; i < M; ++i) {
-                const T number = a[i * lda + (k + s) * k_stride];
-                sum[s][i][0] += number * left;
-                sum[s][i][1] += number * right;
+                const Left<P> number = a[i * lda + (k + s) * k_stride];
+                add_product(sum[s][i][0], number, left);
+                add_product(sum[s][i][1], number, right);
             }
         }
     for (; steps > 1 && k < K; ++k) {
-        const Vector<T> left = load<T>(panel + k * width), right = load<T>(panel + k * width + lanes);
+        const auto left = units_at(panel + k * width), right = units_at(panel + k * width + lanes);
         for (int i = 0; i < M; ++i) {
-            const T number = a[i * lda + k * k_stride];
-            sum[0][i][0] += number * left;
-            sum[0][i][1] += number * right;
+            const Left<P> number = a[i * lda + k * k_stride];
+            add_product(sum[0][i][0], number, left);
+            add_product(sum[0][i][1], number, right);
         }
     }
     for (int i = 0; i < M; ++i) {
@@ -72,24 +61,27 @@ INLINE void tile_sums(const T* a, long lda, long k_stride, const T* panel, From<
     }
 }
 
-template <typename T, int M>
-void tile(const T* a, long lda, bool packed, const T* panel, From<T> from, T* c, long ldc, long K) {
+template <typename P, int M, typename T = Sum<P>>
+void tile(const Left<P>* a, long lda, bool packed, const P* panel, From<T> from, T* c, long ldc, long K) {
     constexpr int steps = M == 1 ? 4 : M <= 3 ? 2 : 1;
-    if (packed)
-        tile_sums<T, M, steps>(a, 1, M, panel, from, c, ldc, K);
+    if constexpr (std::is_same_v<P, Quantised>)
+        quantised_sums<M, steps>(a, lda, panel, from, c, ldc, K);
+    else if (packed)
+        tile_sums<P, M, steps>(a, 1, M, panel, from, c, ldc, K);
     else
-        tile_sums<T, M, steps>(a, lda, 1, panel, from, c, ldc, K);
+        tile_sums<P, M, steps>(a, lda, 1, panel, from, c, ldc, K);
 }
 
-template <typename T> using TileOf = void (*)(const T*, long, bool, const T*, From<T>, T*, long, long);
+template <typename P>
+using TileOf = void (*)(const Left<P>*, long, bool, const P*, From<Sum<P>>, Sum<P>*, long, long);
 
-template <typename T, int... M> constexpr TileOf<T> tile_of_rows(int rows, std::integer_sequence<int, M...>) {
-    constexpr TileOf<T> tiles[] = {tile<T, M + 1>...};
+template <typename P, int... M> constexpr TileOf<P> tile_of_rows(int rows, std::integer_sequence<int, M...>) {
+    constexpr TileOf<P> tiles[] = {tile<P, M + 1>...};
     return tiles[rows - 1];
 }
 
-template <typename T> INLINE TileOf<T> tile_of(int rows) {
-    return tile_of_rows<T>(rows, std::make_integer_sequence<int, TILE_ROWS>());
+template <typename P> INLINE TileOf<P> tile_of(int rows) {
+    return tile_of_rows<P>(rows, std::make_integer_sequence<int, TILE_ROWS>());
 }
 
 // How many rows the next tile takes: as even as they come, since a tile of one row is the slowest.
@@ -99,26 +91,26 @@ template <typename T> INLINE int next_rows(long left) {
 }
 
 // A (rows, K), as it lies, against one panel.
-template <typename T>
-INLINE void rows_by_panel(const T* a, long lda, long rows, const T* panel, From<T> from, T* c, long ldc, long K) {
+template <typename P, typename T = Sum<P>>
+INLINE void rows_by_panel(const Left<P>* a, long lda, long rows, const P* panel, From<T> from, T* c, long ldc, long K) {
     for (long i = 0; i < rows;) {
         const int M = next_rows<T>(rows - i);
-        tile_of<T>(M)(a + i * lda, lda, false, panel, from.at(i), c + i * ldc, ldc, K);
+        tile_of<P>(M)(a + i * lda, lda, false, panel, from.at(i), c + i * ldc, ldc, K);
         i += M;
     }
 }
 
 // One tile, whatever part of its panel is there.
-template <typename T>
-INLINE void tile_at_edge(int rows, const T* a, long lda, bool packed, const T* panel, From<T> from, T* c, long ldc,
-                         long K, long have) {
+template <typename P, typename T = Sum<P>>
+INLINE void tile_at_edge(int rows, const Left<P>* a, long lda, bool packed, const P* panel, From<T> from, T* c,
+                         long ldc, long K, long have) {
     constexpr int width = Tile<T>::width;
     if (have >= width) {
-        tile_of<T>(rows)(a, lda, packed, panel, from, c, ldc, K);
+        tile_of<P>(rows)(a, lda, packed, panel, from, c, ldc, K);
         return;
     }
     alignas(64) T edge[TILE_ROWS * width];
-    tile_of<T>(rows)(a, lda, packed, panel, {}, edge, width, K);
+    tile_of<P>(rows)(a, lda, packed, panel, {}, edge, width, K);
     for (int i = 0; i < rows; ++i)
         for (long j = 0; j < have; ++j)
             c[i * ldc + j] = edge[i * width + j] + (from.base ? from.base[i * from.stride + j] : T(0));

@@ -27,7 +27,20 @@ template <typename T> using Ints = typename Lanes<T>::Ints;
 
 template <typename T> INLINE Vector<T> load(const T* p) { return *reinterpret_cast<const Vector<T>*>(p); }
 template <typename T> INLINE void store(T* p, Vector<T> v) { *reinterpret_cast<Vector<T>*>(p) = v; }
+INLINE Ints<float> load_ints(const void* p) { return *reinterpret_cast<const Ints<float>*>(p); }
+INLINE void store_ints(void* p, Ints<float> v) { *reinterpret_cast<Ints<float>*>(p) = v; }
 template <typename T> INLINE Vector<T> all(T value) { return Vector<T>{} + value; }
+
+// A product that is rounded before it is added to anything, on every instruction set.
+INLINE Vector<float> product_alone(Vector<float> x, float by) {
+    Vector<float> y = x * by;
+#if defined(__x86_64__)
+    asm("" : "+x"(y));
+#elif defined(__aarch64__)
+    asm("" : "+w"(y));
+#endif
+    return y;
+}
 
 // Comparisons that leave a NaN as it is: it is never above or below a bound.
 template <typename T> INLINE Vector<T> at_most(Vector<T> x, T bound) { return x > bound ? all(bound) : x; }
