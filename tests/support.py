@@ -56,8 +56,12 @@ def random_weights(cell: Cell, D: int, H: int, *, bias: bool = True, dtype: Any 
     }
 
 
-def random_state(cell: Cell, B: int, H: int, dtype: Any = torch.float64) -> tuple[Tensor, ...]:
-    return tuple((torch.randn(B, H, dtype=dtype) * 0.5).requires_grad_() for _ in cell.states)
+def random_state(cell: Cell, B: int | None, H: int, dtype: Any = torch.float64) -> tuple[Tensor, ...]:
+    """(B, H) each, or (H,) for all rows alike. A normaliser n is at least 1, as steps leave it."""
+    shape = (H,) if B is None else (B, H)
+    parts = [torch.randn(shape, dtype=dtype) * 0.5 for _ in cell.states]
+    normalised = [part.abs() + 1 if name == "n" else part for name, part in zip(cell.states, parts, strict=True)]
+    return tuple(part.requires_grad_() for part in normalised)
 
 
 class Case:
@@ -69,7 +73,7 @@ class Case:
         self.x = torch.randn(B, T, D, dtype=dtype).requires_grad_()
         self.state = random_state(self.cell, B, H, dtype)
         # Fixed weights of the loss, so that every output and every final state counts differently.
-        self.on_outputs = torch.randn(B, T, H, dtype=dtype)
+        self.on_outputs = torch.randn(B, T, self.cell.output_width(H), dtype=dtype)
         self.on_state = [torch.randn(B, H, dtype=dtype) for _ in self.cell.states]
 
     @property

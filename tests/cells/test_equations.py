@@ -117,6 +117,67 @@ def mingru(x: Any, p: Any, h: Any) -> Any:
     return ((1 - sigma(z)) * h + sigma(z) * n,)
 
 
+@paper("slstm")
+def slstm(x: Any, p: Any, h: Any, c: Any, n: Any, m: Any) -> Any:
+    """Without the stabiliser: c and n in full, as the paper first has them; scaled as they are held at the end."""
+    i, f, z, o = blocks(4, x, p, h)
+    full_c, full_n = c * np.exp(m), n * np.exp(m)
+    full_c = sigma(f) * full_c + np.exp(i) * np.tanh(z)
+    full_n = sigma(f) * full_n + np.exp(i)
+    new = np.maximum(np.log(sigma(f)) + m, i)
+    return sigma(o) * full_c / full_n, full_c * np.exp(-new), full_n * np.exp(-new), new
+
+
+@paper("minlstm")
+def minlstm(x: Any, p: Any, h: Any) -> Any:
+    f, i, n = np.split(p["weight_ih"] @ x + p["bias_ih"], 3)
+    f, i = sigma(f), sigma(i)
+    return (f / (f + i) * h + i / (f + i) * n,)
+
+
+@paper("sru")
+def sru(x: Any, p: Any, h: Any, c: Any) -> Any:
+    n, f, r, skip = np.split(p["weight_ih"] @ x + p["bias_ih"], 4)
+    f, r = sigma(f + p["v_f"] * c), sigma(r + p["v_r"] * c)
+    new = f * c + (1 - f) * n
+    return r * new + (1 - r) * skip * np.sqrt(3), new
+
+
+@paper("lru")
+def lru(x: Any, p: Any, re: Any, im: Any) -> Any:
+    u = np.array([1, 1j]) @ (p["weight_ih"] @ x + p["bias_ih"]).reshape(2, -1)
+    eigenvalues = np.exp(-np.exp(p["nu"]) + 1j * np.exp(p["theta"]))
+    z = eigenvalues * (re + 1j * im) + np.exp(p["gamma"]) * u
+    return z.real, z.imag
+
+
+@paper("rglru")
+def rglru(x: Any, p: Any, h: Any) -> Any:
+    r, i, n = np.split(p["weight_ih"] @ x + p["bias_ih"], 3)
+    a = sigma(-p["Lambda"]) ** (8 * sigma(r))  # softplus(Λ) = −log σ(−Λ)
+    return (a * h + np.sqrt(1 - a**2) * sigma(i) * n,)
+
+
+@paper("lnlstm")
+def lnlstm(x: Any, p: Any, h: Any, c: Any) -> Any:
+    def normal(y: Any) -> Any:
+        return (y - y.mean()) / np.sqrt(y.var() + 1e-5)
+
+    x_part = p["a_x"].ravel() * normal(p["weight_ih"] @ x + p["bias_ih"])
+    h_part = p["a_h"].ravel() * normal(p["weight_hh"] @ h + p["bias_hh"])
+    i, f, g, o = np.split(x_part + h_part + p["b"].ravel(), 4)
+    c = sigma(f) * c + sigma(i) * np.tanh(g)
+    return sigma(o) * np.tanh(p["a_c"] * normal(c) + p["b_c"]), c
+
+
+@paper("mlstm")
+def mlstm(x: Any, p: Any, h: Any, c: Any) -> Any:
+    xi, xf, xg, xo, xm = np.split(p["weight_ih"] @ x + p["bias_ih"], 5)
+    i, f, g, o = np.split(p["weight_hh"] @ (xm * (p["M"] @ h)) + p["bias_hh"], 4)
+    c = sigma(xf + f) * c + sigma(xi + i) * np.tanh(xg + g)
+    return sigma(xo + o) * np.tanh(c), c
+
+
 def by_paper(step: Callable[..., Any], case: Case) -> Any:
     p = {name: value.detach().numpy() for name, value in case.weights.items()}
     rows = []

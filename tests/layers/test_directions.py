@@ -35,7 +35,7 @@ def turned(x: Tensor, lengths: list[int]) -> Tensor:
 def test_backward_is_forward_on_what_is_turned_around(name: str, lengths: list[int] | None) -> None:
     backward, forward = twins(name, layers=2, connections=Connections(skip=True, residual=True))
     assert list(backward.suffixes()) == ["_l0_reverse", "_l1_reverse"]
-    assert backward.output_size == forward.output_size == 2 * H
+    assert backward.output_size == forward.output_size == 2 * forward.cell.output_width(H)
     x = torch.randn(B, T, D, **DOUBLE).requires_grad_()
     ends = lengths or [T] * B
     ours, theirs = backward(x, lengths=lengths), forward(turned(x, ends), lengths=lengths)

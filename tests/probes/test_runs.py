@@ -125,7 +125,8 @@ def test_gates_are_found_by_watching_the_step(cell: str) -> None:
     layer = Subject.of(net, torch.randn(1, 7, 3)).layers[0]
     found = activations(layer)
     assert set(found) <= set(net.cell.gates)
-    assert found, "every cell has an activation somewhere"
+    # A linear unit has none; these two normalise all gates together first, so that none is one gate's.
+    assert bool(found) == (cell not in ("lru", "minlstm", "lnlstm")), "every other cell has an activation somewhere"
     for gate in found.values():
         assert gate.values.shape == (6, 5)
     if cell in ("lstm", "peephole", "gru", "gru2014"):

@@ -31,7 +31,8 @@ def test_truncated_is_the_gradient_of_the_detached_computation(name: str, backen
             left = (ends - begin).clamp(0, x.shape[1])
             live = left > 0
             out, final, _ = scan(case.cell, case.weights, x[live], [p[live] for p in state], lengths=left[live])
-            outputs.append(torch.zeros_like(x[..., :1]).expand(-1, -1, 3).masked_scatter(live[:, None, None], out))
+            none = torch.zeros_like(x[..., :1]).expand(-1, -1, out.shape[-1])
+            outputs.append(none.masked_scatter(live[:, None, None], out))
             # A row that has ended retains the state it ended with, gradient and all.
             state = [
                 torch.stack([new[int(live[:b].sum())] if live[b] else old[b] for b in range(3)])

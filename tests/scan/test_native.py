@@ -12,7 +12,7 @@ from torch import Tensor
 
 from recur.bptt import BPTT
 from recur.native.call import NativeCall
-from tests.support import ISAS, NATIVE_CELLS, Case, all_close, close, core, needs_core
+from tests.support import ISAS, NATIVE_CELLS, Case, all_close, close, core, needs_core, random_state
 
 pytestmark = needs_core
 
@@ -105,7 +105,7 @@ OPTIONS: dict[str, Any] = {
     "truncated": lambda B, T, H, dtype: {"bptt": "truncated:2"},
     "clip": lambda B, T, H, dtype: {"bptt": "full,clip:0.5"},
     "mask": lambda B, T, H, dtype: {"mask": 2.0 * (torch.rand(B, H) < 0.5).to(dtype)},
-    "initial": lambda B, T, H, dtype: {"reset": torch.rand(B, T) < 0.3, "initial": torch.randn(H, dtype=dtype)},
+    "initial": lambda B, T, H, dtype: {"reset": torch.rand(B, T) < 0.3, "initial": None},
     "all": lambda B, T, H, dtype: {
         "lengths": [T - b % T for b in range(B)],
         "reset": torch.rand(B, T) < 0.3,
@@ -117,13 +117,13 @@ OPTIONS: dict[str, Any] = {
 
 
 def options_for(kind: str, case: Case) -> dict[str, Any]:
-    """For one cell: what it cannot have left out, what is one tensor for each state repeated."""
-    B, T, H = case.on_outputs.shape
+    """For one cell: what it cannot have left out, and a start of every state."""
+    B, T, H = *case.x.shape[:2], case.state[0].shape[1]
     options: dict[str, Any] = OPTIONS[kind](B, T, H, case.x.dtype)
     if not case.cell.recurrent_gates:
         options.pop("mask", None)
     if "initial" in options:
-        options["initial"] = [options["initial"] + k for k in range(len(case.cell.states))]
+        options["initial"] = [part.detach() for part in random_state(case.cell, None, H, case.x.dtype)]
     return options
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from recur.bptt import BPTT
 from recur.scan import scan
 from recur.scan.packing import Packing
-from tests.support import ALL_CELLS, TORCH_CELLS, Case, all_close, close
+from tests.support import ALL_CELLS, TORCH_CELLS, Case, all_close, close, random_state
 
 
 @st.composite
@@ -67,13 +67,13 @@ def test_a_row_is_the_same_alone(batch: dict[str, Any], name: str) -> None:
 def test_every_option_at_once_against_one_step_at_a_time(batch: dict[str, Any], name: str, data: Any) -> None:
     """An oracle that knows no packing: each row alone, a step at a time, what is carried scaled and clipped by hand."""
     case = Case(name, **batch["sizes"])
-    B, T, H = case.on_outputs.shape
+    B, T, H = *case.x.shape[:2], case.state[0].shape[1]
     lengths, reset = batch["options"]["lengths"] or [T] * B, batch["options"]["reset"]
     reverse = batch["options"]["reverse"]
     xi = torch.rand(B, T, dtype=torch.float64) * 2
     clip = data.draw(st.sampled_from([None, 0.5]))
     mask = torch.rand(B, H, dtype=torch.float64, requires_grad=True) if case.cell.recurrent_gates else None
-    fresh = [torch.randn(H, dtype=torch.float64, requires_grad=True) for _ in case.cell.states]
+    fresh = random_state(case.cell, None, H)
 
     def carried(state: Any, factor: float) -> Any:
         """Identity forward; on the way back g ← min(1, θ/‖ξg‖) ξg, by a hook on one tensor that joins all states."""
@@ -95,13 +95,13 @@ def test_every_option_at_once_against_one_step_at_a_time(batch: dict[str, Any], 
         rows = []
         for b in range(B):
             state: Any = [part[b : b + 1] for part in case.state]
-            outputs: list[Any] = [torch.zeros(H, dtype=torch.float64)] * T
+            outputs: list[Any] = [torch.zeros_like(case.on_outputs[0, 0])] * T
             for k, t in enumerate(reversed(range(lengths[b])) if reverse else range(lengths[b])):
                 anew = starts_anew(b, k, t)
                 state = carried(fresh if anew else state, 1.0 if anew else float(xi[b, k]))
                 row_mask = None if mask is None else mask[b : b + 1]
                 state = scan(case.cell, case.weights, case.x[b : b + 1, t : t + 1], state, mask=row_mask).state
-                outputs[t] = state[0][0]
+                outputs[t] = case.cell.output(state)[0]
             rows.append((torch.stack(outputs), *(part[0] for part in state)))
         outputs, *final = (torch.stack(parts) for parts in zip(*rows, strict=True))
         return outputs, final

@@ -96,7 +96,11 @@ class Cell:
         return s[0]
 
     def init_extras(self, weights: Weights) -> None:
-        """Fill the cell's own weights in place: uniform ±1/√H, as torch does, unless the cell knows better."""
+        """Fill the cell's own weights in place: uniform ±1/√H, as torch does, unless the cell knows better.
+
+        All weights are given, those of the gates filled already: a cell whose authors start a gate's bias elsewhere
+        puts it there.
+        """
         for name in self.extras:
             bound = weights[name].shape[-1] ** -0.5
             torch.nn.init.uniform_(weights[name], -bound, bound)
@@ -153,6 +157,15 @@ class Cell:
         blocks = W.unflatten(0, (len(self.recurrent_gates), self.heads, -1))  # (R, heads, H/heads, H/heads)
         product = torch.einsum("...nk,rnuk->...rnu", by_head, blocks).flatten(-3)
         return product if b_h is None else product + b_h
+
+    def dense(self, W: Tensor) -> Tensor:
+        """W with the zeros between its heads, (R·H, H)."""
+        if self.heads == 1:
+            return W
+        blocks = W.unflatten(0, (len(self.recurrent_gates), self.heads, -1))  # (R, heads, H/heads, H/heads)
+        apart = torch.eye(self.heads, dtype=W.dtype, device=W.device)[:, None, :, None]
+        matrix: Tensor = (blocks[:, :, :, None] * apart).flatten(3).flatten(0, 2)
+        return matrix
 
     def projected(self, states: Sequence[Tensor], weights: Weights) -> Sequence[Tensor]:
         """What is carried on of the states that a step returned."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import keyword
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from recur.errors import CellError
+from recur.errors import CellError, OptionError
 
 if TYPE_CHECKING:
     from recur.cells.cell import Cell
@@ -78,6 +79,16 @@ def _is_name(name: object) -> bool:
 def versions_of(parts: Sequence[Tensor]) -> list[int]:
     """Numbers that rise when a tensor is changed in place; in inference mode tensors have none."""
     return [0 if part.is_inference() else part._version for part in parts]
+
+
+def check_options(cell: Cell, **kinds: type) -> None:
+    """Refuse options of another kind: `check_options(self, positive=bool, rate=float)`."""
+    for name, kind in kinds.items():
+        value = getattr(cell, name)
+        fits = isinstance(value, bool) if kind is bool else isinstance(value, int | float) and math.isfinite(value)
+        if not fits:
+            wanted = "True or False" if kind is bool else "a number"
+            raise OptionError(f"{type(cell).__name__}: {name} must be {wanted}, got {value!r}")
 
 
 def check_step(

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from torch import sigmoid
+from dataclasses import dataclass
+
+from torch import Tensor, sigmoid, where
 
 from recur.cells.cell import Cell, State, Tensors
+from recur.cells.contract import check_options
 
 
+def positive_part(a: Tensor) -> Tensor:
+    """g(a) = a + ½ for a ≥ 0, σ(a) below: positive everywhere, and continuous."""
+    return where(a >= 0, a + 0.5, sigmoid(a))
+
+
+@dataclass
 class MinGRU(Cell):
     """z = σ(x_z)
     h' = (1 − z) ⊙ h + z ⊙ x_n
 
     Feng, Tung, Ahmed, Bengio and Hajimirsadeghi, Were RNNs all we needed?, 2024. Nothing inside the step depends
-    on h but the average itself: there is no W, and ∂h'/∂h = 1 − z whatever the state. torch.nn does not have it.
+    on h but the average itself: there is no W, and ∂h'/∂h = 1 − z whatever the state. With `positive`, g(x_n) stands
+    for x_n, g(a) = a + ½ for a ≥ 0 and σ(a) below, as in the authors' code, which computes in logarithms.
+    torch.nn does not have it.
     """
+
+    positive: bool = False
 
     name = "mingru"
     gates = ("z", "n")
     state_gates = ()
 
+    def __post_init__(self) -> None:
+        check_options(self, positive=bool)
+
     def step(self, x: Tensors, h: Tensors, s: Tensors) -> State:
         z = sigmoid(x.z)
-        return ((1 - z) * s.h + z * x.n,)
+        return ((1 - z) * s.h + z * (positive_part(x.n) if self.positive else x.n),)

@@ -73,12 +73,13 @@ class Decoder(nn.Module):
         context_size = memory_size if o.condition == "aligned" else context_size
         layers = writing_stack(o, o.layers, o.dropout_hidden)
         self.network = Conditioned(o.cell, width, o.hidden, context_size, o.condition, o.recurrence, **layers)
+        H = self.network.recurrent.output_size
         self.attention = None
         if attention != "none":
-            self.attention = Attention(attention, o.hidden, memory_size, o.hidden)
-            self.combine = nn.Linear(o.hidden + memory_size, o.hidden)
-        self.symbols = nn.Linear(o.hidden, K)
-        self.stop = nn.Linear(o.hidden, 1) if o.stop == "bernoulli" else None
+            self.attention = Attention(attention, H, memory_size, o.hidden)
+            self.combine = nn.Linear(H + memory_size, H)
+        self.symbols = nn.Linear(H, K)
+        self.stop = nn.Linear(H, 1) if o.stop == "bernoulli" else None
         self.length = nn.Linear(context_size, o.longest + 1) if o.stop == "length" else None
         for output in (self.symbols, self.stop, self.length):
             if output is not None:

@@ -42,7 +42,8 @@ class Forecaster(nn.Module):
             self.recurrent = output_fed(o, 1 + known) if o.recurrence == "output" else plain_stack(o, 1 + known)
         self.backend = "window"
         """Which backend ran last."""
-        self.output = nn.Linear(o.hidden + (horizon + 1) * known, horizon * len(quantiles))
+        width = o.hidden if self.recurrent is None else self.recurrent.output_size
+        self.output = nn.Linear(width + (horizon + 1) * known, horizon * len(quantiles))
         for layer in (*(self.network or ()), self.output):
             if isinstance(layer, nn.Linear):
                 initialise_linear(o.init, layer.weight, layer.bias)

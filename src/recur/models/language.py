@@ -55,11 +55,12 @@ class LanguageModel(nn.Module):
         width = self.embedding.width + (self.clock is not None)
         self.recurrent = output_fed(o, width) if o.recurrence == "output" else stack(o, width)
         # Tied to an embedding of another width, the output goes through a matrix of its own first.
-        self.narrow = nn.Linear(o.hidden, o.embedding, bias=False) if o.tied and o.embedding != o.hidden else None
-        self.output = None if o.tied else nn.Parameter(torch.empty(K, o.hidden))
+        width = self.recurrent.output_size
+        self.narrow = nn.Linear(width, o.embedding, bias=False) if o.tied and o.embedding != width else None
+        self.output = None if o.tied else nn.Parameter(torch.empty(K, width))
         self.bias = nn.Parameter(torch.zeros(K))
         if self.output is not None:
-            bound = o.hidden**-0.5
+            bound = width**-0.5
             nn.init.uniform_(self.output, -bound, bound)
             initialise_linear(o.init, self.output, self.bias)
         if self.narrow is not None:

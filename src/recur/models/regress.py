@@ -17,7 +17,7 @@ class Regressor(nn.Module):
         super().__init__()
         self.clock = options.clock
         self.recurrent = plain_stack(options, D + (self.clock is not None))
-        self.output = nn.Linear(options.hidden, 1)
+        self.output = nn.Linear(self.recurrent.output_size, 1)
         initialise_linear(options.init, self.output.weight, self.output.bias)
         self.backend = ""
         """Which backend ran last."""

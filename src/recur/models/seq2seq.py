@@ -42,7 +42,9 @@ class Seq2Seq(nn.Module):
             x = beside(x, whole(source), self.clock)
         memory, state, _ = self.encoder(x, lengths=lengths)
         last = state[-2:] if self.options.direction == "both" else state[-1:]
-        return Context(torch.cat([part[0] for part in last], dim=-1), memory, lengths.to(source.device))
+        return Context(
+            torch.cat([self.encoder.cell.output(part) for part in last], dim=-1), memory, lengths.to(source.device)
+        )
 
     def forward(
         self, source: Tensor, source_lengths: Tensor, target: Tensor, lengths: Tensor, forced: Tensor | None = None

@@ -45,20 +45,8 @@ def operands(cell: Cell, weights: Weights) -> tuple[str, list[Tensor], list[Tens
     step = step_of(cell, biased)
     own = {("w", k): weights[key] for k, key in enumerate(cell.extras)}
     extras = step.weights.evaluate(step.prepared, own) if step.prepared else []
-    given = [
-        _dense(cell, weights[key]) if key == "weight_hh" else weights[key] for key in GATE_WEIGHTS if key in weights
-    ]
+    given = [cell.dense(weights[key]) if key == "weight_hh" else weights[key] for key in GATE_WEIGHTS if key in weights]
     return text, given, extras
-
-
-def _dense(cell: Cell, W: Tensor) -> Tensor:
-    """W with the zeros between its heads: the core multiplies by one matrix."""
-    if cell.heads == 1:
-        return W
-    blocks = W.unflatten(0, (len(cell.recurrent_gates), cell.heads, -1))  # (R, heads, H/heads, H/heads)
-    apart = torch.eye(cell.heads, dtype=W.dtype)[:, None, :, None]
-    dense: Tensor = (blocks[:, :, :, None] * apart).flatten(3).flatten(0, 2)
-    return dense
 
 
 def step_of(cell: Cell, biased: bool) -> Step:

@@ -179,7 +179,9 @@ def saturation(subject: Subject) -> Measurement:
         if part.activation != "relu"
     }
     if not ends:
-        return Measurement(Finding("saturation", Level.OK, 0.0, SATURATED, "no gate here can saturate"), numbers)
+        return Measurement(
+            Finding("saturation", Level.OK, 0.0, SATURATED, "no activation of one gate alone can saturate"), numbers
+        )
     name, gate = max(ends, key=lambda key: ends[key])
     share, part = ends[name, gate], found[name][gate]
     detail = (

@@ -44,11 +44,11 @@ class Linearised:
             self.E.append(torch.stack(filled[: len(s)], dim=1).double().detach())  # (T − 1, b, H)
             self.D.append(torch.stack(filled[len(s) :], dim=1).double().detach() if len(h) else None)  # (T − 1, g, H)
         if len(h):
-            self.W = layer.weights["weight_hh"].double()
+            self.W = layer.cell.dense(layer.weights["weight_hh"]).double()
 
-    def own_slope(self) -> Tensor:
-        """∂m_t/∂m_{t−1} of the last state, everything else held: (T − 1, H); of an LSTM, the forget gate."""
-        return self.E[-1][:, -1]
+    def own_slope(self, state: int) -> Tensor:
+        """∂m_t/∂m_{t−1} of one state, everything else held: (T − 1, H); of c of an LSTM, the forget gate."""
+        return self.E[state][:, state]
 
     def push(self, t: int, X: Tensor) -> Tensor:
         """J_t X; X is (N, M), float64, the states one below the other."""

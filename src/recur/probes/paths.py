@@ -5,7 +5,8 @@ The gradient of a memory c is the sum over all paths through time. One of them n
     ∂c_t/∂c_{t−1} along c alone  =  f_t,   so   g_k^memory  =  g_1 ⊙ f_{T−1} ⊙ f_{T−2} ⊙ … ⊙ f_{T−k+1}
 
 All others go through h, W and the gates, and shrink as in an Elman network. As long as one path does not vanish, the
-sum does not. Here for every cell: the path of its last state (c; or h, of a GRU along z) that crosses no units.
+sum does not. Here for every cell: the path of its memory (c; or its last state, h of a GRU along z) that crosses no
+units.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur.cells import Cell
 from recur.probes.finding import Finding, Level, Measurement
 from recur.probes.flow import Curve, fit_decay
 from recur.probes.layer import Layer, layers_of
@@ -46,24 +48,30 @@ class Paths(NamedTuple):
         return memory / (memory + others) if memory + others else 0.0
 
 
+def memory_of(cell: Cell) -> int:
+    """Which of the states is the memory: c, or the last."""
+    return cell.states.index("c") if "c" in cell.states else len(cell.states) - 1
+
+
 def memory_gradients(layer: Layer, start: Tensor, row: int = 0) -> tuple[Tensor, Tensor]:
-    """∂L_T/∂m by lag, (T, H), from ∂L_T/∂h_T = `start`: along all paths, and along the memory m alone."""
-    steps = Linearised(layer, row)
-    slopes, H = steps.own_slope(), steps.H
-    g = torch.zeros(steps.N, dtype=torch.float64)
-    g[:H] = start
-    total, memory = [g[-H:]], [g[-H:]]
-    entered = steps.S == 1  # a memory that is not the output gets its first gradient one step back
+    """∂L_T/∂m by lag, (T, H), from ∂L_T of the output, `start`: along all paths, and along the memory m alone."""
+    steps, k = Linearised(layer, row), memory_of(layer.cell)
+    slopes, outputs = steps.own_slope(k), list(layer.cell.output_states)
+    by_state = torch.zeros(steps.S, steps.H, dtype=torch.float64)
+    by_state[outputs] = start.view(len(outputs), steps.H).double()
+    g = by_state.view(-1)
+    total, memory = [by_state[k]], [by_state[k]]
+    entered = k in outputs  # a memory that is not the output gets its first gradient one step back
     for t in range(steps.steps, 0, -1):
         g = steps.pull(t, g)
-        total.append(g[-H:])
-        memory.append(memory[-1] * slopes[t - 1] if entered else g[-H:])
+        total.append(g.view(steps.S, -1)[k])
+        memory.append(memory[-1] * slopes[t - 1] if entered else total[-1])
         entered = True
     return torch.stack(total), torch.stack(memory)
 
 
 def paths_of(layer: Layer, starts: Tensor) -> Paths:
-    """Norms by lag, root mean square over the rows, from ∂L_T/∂h_T of each row."""
+    """Norms by lag, root mean square over the rows, from ∂L_T of each row's last output."""
     T, B = layer.inputs.shape[1], len(starts)
     squares = np.zeros((3, T))
     for row in range(B):
@@ -90,7 +98,7 @@ def memory_path(subject: Subject, *, rows: int = 4, steps: int = 100) -> Measure
         numbers[name] |= {"decay": {key: fit_decay(curve).decay for key, curve in curves.items()}}
         numbers[name] |= {"share": paths.share, "lag": paths.lag}
     name = max(found, key=lambda key: found[key].share)
-    best, decay, memory = found[name], numbers[name]["decay"], cell.states[-1]
+    best, decay, memory = found[name], numbers[name]["decay"], cell.states[memory_of(cell)]
     detail = (
         f"{best.share:.0%} of the gradient {best.lag} steps back flows along {memory} of {name} alone "
         f"(× {decay['memory']:.3g} a step; other paths × {decay['others']:.3g})"
@@ -104,7 +112,10 @@ def memory_paths(subject: Subject, rows: int, steps: int) -> dict[str, Paths]:
     x, loss = subject.last_loss(rows, steps)
     with subject.traced() as results:
         value = loss(subject.model(x))
-        starts = torch.autograd.grad(value, [state[0] for state in results[-1].state])
+        cell = subject.net.cell
+        read = [state[k] for state in results[-1].state for k in cell.output_states]
+        found = torch.autograd.grad(value, read)
+    starts = torch.stack(found).unflatten(0, (-1, len(cell.output_states))).transpose(1, 2).flatten(2)
     return {
         layer.name: paths_of(layer, start)
         for layer, start in zip(layers_of(subject.net, results[-1]), starts, strict=True)

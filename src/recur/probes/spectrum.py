@@ -44,7 +44,7 @@ def recurrent_blocks(layer: Layer) -> dict[str, Tensor]:
     cell = layer.cell
     found: dict[str, Tensor] = {}
     if cell.recurrent_gates:
-        chunks = layer.weights["weight_hh"].chunk(len(cell.recurrent_gates))
+        chunks = cell.dense(layer.weights["weight_hh"]).chunk(len(cell.recurrent_gates))
         found |= dict(zip(cell.recurrent_gates, chunks, strict=True))
     found |= {name: layer.weights[name] for name in cell.recurrent_matrices if name != "weight_hh"}
     return found

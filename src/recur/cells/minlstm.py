@@ -1,0 +1,37 @@
+"""The minimal LSTM: gates that look at the input only, and add up to 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import sigmoid
+from torch.nn.functional import logsigmoid
+
+from recur.cells.cell import Cell, State, Tensors
+from recur.cells.contract import check_options
+from recur.cells.mingru import positive_part
+
+
+@dataclass
+class MinLSTM(Cell):
+    """f = σ(x_f) / (σ(x_f) + σ(x_i))
+    h' = f ⊙ h + (1 − f) ⊙ x_n
+
+    Feng, Tung, Ahmed, Bengio and Hajimirsadeghi, Were RNNs all we needed?, 2024: an LSTM whose gates see the input
+    only and add up to 1, without an output gate. f is computed as σ(log σ(x_f) − log σ(x_i)), which is the same and
+    cannot be 0 / 0. `positive` as in MinGRU. torch.nn does not have it.
+    """
+
+    positive: bool = False
+
+    name = "minlstm"
+    gates = ("f", "i", "n")
+    state_gates = ()
+    forget_gate = "f"
+
+    def __post_init__(self) -> None:
+        check_options(self, positive=bool)
+
+    def step(self, x: Tensors, h: Tensors, s: Tensors) -> State:
+        f = sigmoid(logsigmoid(x.f) - logsigmoid(x.i))
+        return (f * s.h + (1 - f) * (positive_part(x.n) if self.positive else x.n),)
