@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, nn, tanh
 
 from recur.cells import Cell
 from recur.errors import OptionError
@@ -55,23 +55,46 @@ def sequence(T: int = 60, B: int = 2, scale: float = 0.3) -> Tensor:
 
 @pytest.mark.parametrize("cell", ALL_CELLS)
 def test_flow_equals_finite_differences(cell: str) -> None:
-    """∂L_T/∂s_t by moving each unit of a state that was carried to step t, and reading on from there."""
+    """∂L_T/∂s_t of the first state by moving each unit of it at step t, and reading on from there."""
     net = Recurrent(cell, 3, 4, **DOUBLE)
     x, lag, eps = sequence(T=9, B=1), 3, 1e-6
     found = flow(Subject.of(net, x), rows=1, steps=9)
     upto = x.shape[1] - lag
     _, state, _ = net(x[:, :upto])
-    for k, name in enumerate(net.cell.states):
+    slopes = []
+    for unit in range(4):
+        losses = []
+        for sign in (1, -1):
+            moved = [part.detach().clone() for part in state[0]]
+            moved[0][0, unit] += sign * eps
+            losses.append(float(_random_projection(net(x[:, upto:], (net.cell.state(moved),))).detach()))
+        slopes.append((losses[0] - losses[1]) / (2 * eps))
+    expected = math.sqrt(sum(s * s for s in slopes))
+    assert found[f"layer 1, {net.cell.states[0]}"].norms[lag] == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "lstm1997", "peephole"])
+def test_the_gradient_of_a_memory_goes_through_its_output_too(cell: str) -> None:
+    """∂L_T/∂c_t by moving c_t, and with it h_t = σ(a + p ⊙ c_t) ⊙ tanh(c_t), which is made of it."""
+    net = Recurrent(cell, 3, 4, **DOUBLE)
+    x, eps = sequence(T=9, B=1), 1e-6
+    p = net.p_o_l0.detach() if cell == "peephole" else torch.zeros(4, **DOUBLE)
+    norms = flow(Subject.of(net, x), rows=1, steps=9)["layer 1, c"].norms
+    for lag in (0, 3):
+        upto = x.shape[1] - lag
+        h, c = (part.detach() for part in net(x[:, :upto]).state[0])
+        a = torch.logit(h / tanh(c)) - p * c
         slopes = []
         for unit in range(4):
             losses = []
             for sign in (1, -1):
-                moved = [part.detach().clone() for part in state[0]]
-                moved[k][0, unit] += sign * eps
-                losses.append(float(_random_projection(net(x[:, upto:], (net.cell.state(moved),))).detach()))
+                moved = c.clone()
+                moved[0, unit] += sign * eps
+                output = torch.sigmoid(a + p * moved) * tanh(moved)
+                out = net(x[:, upto:], (net.cell.state([output, moved]),)) if lag else output[:, None]
+                losses.append(float(_random_projection(out).detach()))
             slopes.append((losses[0] - losses[1]) / (2 * eps))
-        expected = math.sqrt(sum(s * s for s in slopes))
-        assert found[f"layer 1, {name}"].norms[lag] == pytest.approx(expected, rel=1e-6, abs=1e-9)
+        assert norms[lag] == pytest.approx(math.sqrt(sum(s * s for s in slopes)), rel=1e-6)
 
 
 @pytest.mark.parametrize("cell", ALL_CELLS)
@@ -222,14 +245,15 @@ def test_paths_add_up_to_what_backpropagation_finds() -> None:
     subject = Subject.of(net, sequence(T=12, B=1))
     norms = flow(subject, rows=1)["layer 1, c"].norms
     numbers = memory_path(subject, rows=1).numbers["layer 1"]
-    assert numbers["total"] == pytest.approx(norms, rel=1e-9)
+    assert numbers["total"] == pytest.approx(norms[:-1], rel=1e-9)  # the state before the first step is not recorded
     layer = subject.layers[0]
     f = activations(layer)["f"].values
     start = torch.randn(5, **DOUBLE)
     total, memory = memory_gradients(layer, start)
-    close(
-        memory[4], total[1] * f[-2] * f[-3] * f[-4]
-    )  # f[k] is the gate of step k + 1; c of T − 1 has gradient total[1]
+    o = activations(layer)["o"].values[-1]
+    entered = start * o * (1 - tanh(layer.states["c"][0, -1]) ** 2)  # ∂h_T/∂c_T
+    close(total[0], entered)
+    close(memory[3], entered * f[-1] * f[-2] * f[-3])  # f[−1] is the gate of step T
 
 
 # Other models, and mistakes ------------------------------------------------------------------------------

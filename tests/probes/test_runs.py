@@ -45,7 +45,7 @@ def test_a_healthy_run_has_no_finding(healthy: Language) -> None:
     report = xray(healthy)
     assert report.problems == []
     assert {m.finding.probe for m in report.measurements} == {finding.probe for finding in report.findings}
-    assert len(report.findings) == 16
+    assert len(report.findings) == 17
 
 
 def test_a_rate_that_is_too_high_is_named_first(tmp_path: Path) -> None:

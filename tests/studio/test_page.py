@@ -184,6 +184,8 @@ def test_the_truncation_slider_cuts_the_heat_map(visit: Visit) -> None:
     page.wait_for_function(f"{cold} > 0")
     cells = page.locator("#heat .cell").count()
     assert page.evaluate(cold) == cells - 10
+    terms = "[...document.querySelectorAll('#terms .cell')].filter((c) => !c.style.background.includes('soft')).length"
+    assert page.evaluate(terms) == 2 * 10, "of W and of U, the same ten steps"
 
 
 def test_patterns_are_drawn(visit: Visit) -> None:

@@ -163,6 +163,21 @@ def test_truncation_cuts_the_heat_map_at_its_window(client: Any) -> None:
     assert full["clips"][-1]["norm"] > 0
 
 
+def test_each_token_has_its_term_of_the_gradient(client: Any) -> None:
+    found = ask(client, "gru/gradients", text=TEXT)
+    W, U = found["terms"]
+    assert (W["name"], U["name"]) == ("W, layer 1", "U, layer 1")
+    assert len(W["norms"]) == len(found["tokens"])
+    assert W["norms"][0] == 0, "the state before the first token is zero"
+    assert W["largest"] == len(W["norms"]) - 1 - W["norms"].index(max(W["norms"]))
+    assert W["share"] == pytest.approx(max(W["norms"]) / sum(W["norms"]))
+    assert 1 < W["needed"] <= found["steps"]
+    cut = ask(client, "gru/gradients", text=TEXT, tau=4)["terms"][0]
+    assert cut["norms"][-4:] == pytest.approx(W["norms"][-4:])
+    assert not any(cut["norms"][:-4])
+    assert cut["needed"] <= 4
+
+
 # What it refuses -----------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from recur.plotting import new_figure
 from recur.probes.spectrum import complex_eigenvalues
+from recur.probes.terms import MISSING
 from recur.typedefs import JsonObject
 
 if TYPE_CHECKING:
@@ -50,6 +51,22 @@ def flow_figure(numbers: JsonObject) -> Figure:
         axis.plot([], [], style, color="#6b7280", label=mode)
     axis.set(xlabel="lag T − t", ylabel="‖∂L_T / ∂s_t‖")
     axis.legend(fontsize=8)
+    return figure
+
+
+def terms_figure(numbers: JsonObject) -> Figure:
+    """The norm of every step's term, and how wrong the gradient is without those further back."""
+    figure, (left, right) = canvas(2)
+    for colour, (layer, found) in zip(COLOURS, numbers.items(), strict=False):
+        for style, (letter, part) in zip(STYLES, sorted(found.items(), reverse=True), strict=False):  # W before U
+            norms = np.array(part["norms"])
+            norms[norms <= 0] = np.nan
+            left.semilogy(norms, style, color=colour, lw=1.4, label=f"{letter}, {layer}")
+            right.plot(np.arange(1, len(norms) + 1), part["missing"], style, color=colour, lw=1.4)
+    left.set(xlabel="lag T − t", ylabel="‖G_t‖", title="terms of the gradient")
+    left.legend(fontsize=8)
+    right.axhline(MISSING, color="#6b7280", lw=0.8)
+    right.set(xlabel="last k steps", ylabel="share", title="missing of ∂L/∂W", xscale="log")
     return figure
 
 
@@ -146,6 +163,7 @@ def context_figure(numbers: JsonObject) -> Figure:
 FIGURES: dict[str, Callable[[JsonObject], Figure]] = {
     "training": training_figure,
     "gradient flow": flow_figure,
+    "gradient terms": terms_figure,
     "Jacobians": jacobian_figure,
     "spectrum": spectrum_figure,
     "memory path": path_figure,

@@ -5,7 +5,8 @@ L_T is the loss of the last step only. With g_k the norm k steps back (root mean
     decay     ρ, from the line log g_k ≈ a + k log ρ fitted to what is above the floor of the arithmetic
     memory    the first lag at which 1 % is left of the norm that it had where it first arrives
 
-A state that the last output does not read itself, such as c of an LSTM, first gets a gradient one step back.
+∂L_T/∂s_t is whole: that of c of an LSTM includes its way through h_t, which is made of it in the same step, so that c
+has one at lag 0 as h does. A state that no output reads, of a cell of one's own, may get its first one further back.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     ds_t^a  =  Σ_b  E_t^{ab} ⊙ ds_{t−1}^b  +  Σ_g  D_t^{ag} ⊙ (W_g dh_{t−1})          a, b states, g gates
 
 Of a pointwise cell, E and D are numbers for every unit, computed for all steps at once; its Jacobian is never formed,
-only multiplied with. Of any other cell the Jacobian of each step is formed.
+only multiplied with. Of any other cell, and with a projection, the Jacobian of each step is formed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ class Linearised:
         self.layer, self.row = layer, row
         self.H = next(iter(layer.states.values())).shape[-1]
         self.S = len(layer.states)
-        self.N = self.S * self.H
+        self.N = sum(part.shape[-1] for part in layer.states.values())
         self.steps = layer.inputs.shape[1] - 1
         self.W: Tensor | None = None
-        if layer.cell.pointwise:
+        self.by_unit = by_unit(layer)
+        if self.by_unit:
             self._slopes()
 
     def _slopes(self) -> None:
@@ -43,6 +44,7 @@ class Linearised:
             filled = [torch.zeros_like(s[0]) if g is None else g for g in slopes]
             self.E.append(torch.stack(filled[: len(s)], dim=1).double().detach())  # (T − 1, b, H)
             self.D.append(torch.stack(filled[len(s) :], dim=1).double().detach() if len(h) else None)  # (T − 1, g, H)
+        self._after = after
         if len(h):
             self.W = layer.cell.dense(layer.weights["weight_hh"]).double()
 
@@ -50,9 +52,14 @@ class Linearised:
         """∂m_t/∂m_{t−1} of one state, everything else held: (T − 1, H); of c of an LSTM, the forget gate."""
         return self.E[state][:, state]
 
+    def within(self, state: int) -> Tensor:
+        """∂s_t^a/∂m_t of one state m, which the others of its step may be made of: (T − 1, a, H); 1 for itself."""
+        m = self._after[state]
+        return torch.stack([torch.ones_like(m).double() if a is m else _within(a, m) for a in self._after], dim=1)
+
     def push(self, t: int, X: Tensor) -> Tensor:
         """J_t X; X is (N, M), float64, the states one below the other."""
-        if not self.layer.cell.pointwise:
+        if not self.by_unit:
             return self._jacobian(t) @ X
         parts = X.view(self.S, self.H, -1)
         WX = None if self.W is None else (self.W @ parts[0]).view(-1, self.H, X.shape[1])
@@ -66,7 +73,7 @@ class Linearised:
 
     def pull(self, t: int, g: Tensor) -> Tensor:
         """J_tᵀ g; g is (N,)."""
-        if not self.layer.cell.pointwise:
+        if not self.by_unit:
             return self._jacobian(t).t() @ g
         parts = g.view(self.S, self.H)
         back = torch.stack([E[t - 1] for E in self.E])  # (a, b, H)
@@ -85,3 +92,15 @@ class Linearised:
             rows = torch.autograd.grad(after.diagonal().sum(), before, allow_unused=True)
         filled = [torch.zeros_like(part) if g is None else g for part, g in zip(before, rows, strict=True)]
         return torch.cat(filled, dim=-1).double()
+
+
+def by_unit(layer: Layer) -> bool:
+    """Whether a step mixes units by W as a whole and by nothing else."""
+    return layer.cell.pointwise and "weight_hr" not in layer.weights
+
+
+def _within(part: Tensor, memory: Tensor) -> Tensor:
+    slope = None
+    if part.requires_grad and memory.requires_grad:
+        (slope,) = torch.autograd.grad(part.sum(), memory, allow_unused=True, retain_graph=True)
+    return torch.zeros_like(memory, dtype=torch.float64) if slope is None else slope.double()

@@ -2,11 +2,11 @@
 
 The gradient of a memory c is the sum over all paths through time. One of them never leaves c: of an LSTM,
 
-    ∂c_t/∂c_{t−1} along c alone  =  f_t,   so   g_k^memory  =  g_1 ⊙ f_{T−1} ⊙ f_{T−2} ⊙ … ⊙ f_{T−k+1}
+    ∂c_t/∂c_{t−1} along c alone  =  f_t,   so   g_k^memory  =  g_0 ⊙ f_T ⊙ f_{T−1} ⊙ … ⊙ f_{T−k+1}
 
-All others go through h, W and the gates, and shrink as in an Elman network. As long as one path does not vanish, the
-sum does not. Here for every cell: the path of its memory (c; or its last state, h of a GRU along z) that crosses no
-units.
+with g_0 = ∂L_T/∂c_T, through h_T of the same step. All others go through h, W and the gates, and shrink as in an Elman
+network. As long as one path does not vanish, the sum does not. Here for every cell: the path of its memory (c; or its
+last state, h of a GRU along z) that crosses no units.
 """
 
 from __future__ import annotations
@@ -54,26 +54,25 @@ def memory_of(cell: Cell) -> int:
 
 
 def memory_gradients(layer: Layer, start: Tensor, row: int = 0) -> tuple[Tensor, Tensor]:
-    """∂L_T/∂m by lag, (T, H), from ∂L_T of the output, `start`: along all paths, and along the memory m alone."""
+    """∂L_T/∂m by lag, (T − 1, H), from ∂L_T of the output, `start`: along all paths, and along the memory m alone."""
     steps, k = Linearised(layer, row), memory_of(layer.cell)
-    slopes, outputs = steps.own_slope(k), list(layer.cell.output_states)
+    slopes, within, outputs = steps.own_slope(k), steps.within(k), list(layer.cell.output_states)
     by_state = torch.zeros(steps.S, steps.H, dtype=torch.float64)
     by_state[outputs] = start.view(len(outputs), steps.H).double()
     g = by_state.view(-1)
-    total, memory = [by_state[k]], [by_state[k]]
-    entered = k in outputs  # a memory that is not the output gets its first gradient one step back
-    for t in range(steps.steps, 0, -1):
+    total = [(within[-1] * by_state).sum(0)]
+    memory = total[:]
+    for t in range(steps.steps, 1, -1):
         g = steps.pull(t, g)
-        total.append(g.view(steps.S, -1)[k])
-        memory.append(memory[-1] * slopes[t - 1] if entered else total[-1])
-        entered = True
+        total.append((within[t - 2] * g.view(steps.S, -1)).sum(0))
+        memory.append(memory[-1] * slopes[t - 1])
     return torch.stack(total), torch.stack(memory)
 
 
 def paths_of(layer: Layer, starts: Tensor) -> Paths:
     """Norms by lag, root mean square over the rows, from ∂L_T of each row's last output."""
     T, B = layer.inputs.shape[1], len(starts)
-    squares = np.zeros((3, T))
+    squares = np.zeros((3, T - 1))
     for row in range(B):
         total, memory = memory_gradients(layer, starts[row], row)
         for k, g in enumerate((total, memory, total - memory)):
@@ -84,8 +83,10 @@ def paths_of(layer: Layer, starts: Tensor) -> Paths:
 def memory_path(subject: Subject, *, rows: int = 4, steps: int = 100) -> Measurement:
     """How much of the gradient flows along the memory alone, in every layer, by lag."""
     cell = subject.net.cell
-    if not cell.pointwise:
+    if not cell.pointwise or subject.net.projection:
         verdict = f"{type(cell).__name__} mixes units inside its step: no path is the memory's own"
+        if cell.pointwise:
+            verdict = "measured for networks without a projection only"
         return Measurement(Finding("memory path", Level.OK, 0.0, HALF, verdict))
     if subject.net.direction != "forward":
         verdict = "measured for networks of one direction only"

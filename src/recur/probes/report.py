@@ -19,6 +19,7 @@ from recur.probes.spectrum import spectrum
 from recur.probes.states import dead_units, states
 from recur.probes.stationary import stationarity
 from recur.probes.subject import TOKENS, Loss, Subject, Text
+from recur.probes.terms import gradient_terms
 from recur.probes.training import training
 from recur.probes.units import unit_features
 from recur.typedefs import JsonObject
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 Probe = Callable[[Subject], Measurement]
 
 NETWORK_PROBES: tuple[Probe, ...] = (
-    gradient_flow, jacobians, spectrum, memory_path, forgetting, saturation, dead_units, states, window,
+    gradient_flow, gradient_terms, jacobians, spectrum, memory_path, forgetting, saturation, dead_units, states, window,
 )  # fmt: skip
 LANGUAGE_PROBES: tuple[Probe, ...] = (loss_by_context, loss_by_position, saliency, unit_features, stationarity)
 RUN_PROBES: tuple[Probe, ...] = (training, copying)

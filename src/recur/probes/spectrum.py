@@ -40,11 +40,14 @@ class Spectrum(NamedTuple):
 
 
 def recurrent_blocks(layer: Layer) -> dict[str, Tensor]:
-    """The square matrices that multiply a state, by gate or by name."""
+    """The square matrices that multiply a state, by gate or by name: of heads, their blocks in one; of a projected
+    state, the projection and W in one."""
     cell = layer.cell
     found: dict[str, Tensor] = {}
     if cell.recurrent_gates:
         chunks = cell.dense(layer.weights["weight_hh"]).chunk(len(cell.recurrent_gates))
+        if "weight_hr" in layer.weights:
+            chunks = tuple(chunk @ layer.weights["weight_hr"] for chunk in chunks)
         found |= dict(zip(cell.recurrent_gates, chunks, strict=True))
     found |= {name: layer.weights[name] for name in cell.recurrent_matrices if name != "weight_hh"}
     return found

@@ -39,6 +39,7 @@ class Trace:
         self._packing = packing if cell is not None else None
         self._copies = copies
         self._turned = turned
+        self._differentiates = False
         self._inputs = x.detach() if cell is not None else None
         self._states: dict[str, list[Tensor]] = {name: [] for name in cell.states} if cell is not None else {}
         # All that follows is (N, …), in packed order.
@@ -79,12 +80,21 @@ class Trace:
     def terms(self) -> dict[str, Tensor]:
         """For U (weight_ih) and W (weight_hh), the norm of every sequence's and step's term of its gradient, (B, T)."""
         found = {}
-        for name, slopes in self._recorded(self._slopes).items():
-            heads = self.cell.heads if name == "weight_hh" else 1
-            slope = self._summed(slopes).unflatten(-1, (-1, heads, slopes.shape[-1] // self._blocks(name) // heads))
-            factor = self._joined(self._factors[name]).unflatten(-1, (heads, -1))
+        for name in self._recorded(self._slopes):
+            slope, factor = self._term(name)
             found[name] = (slope.square().sum((-3, -1)) * factor.square().sum(-1)).sum(-1).sqrt()
         return found
+
+    def term_products(self, name: str) -> Tensor:
+        """(B, T, T), float64: the inner products ⟨G_s, G_t⟩ of every two terms G_t = δ_t m_tᵀ of a matrix's gradient.
+
+        Sums of them are squared norms of parts of the gradient: of all, ‖Σ_t G_t‖²; of steps k to l, ‖G_k + … + G_l‖².
+        """
+        if name not in self._recorded(self._slopes):
+            raise OptionError(f"no terms of {name!r} were recorded; known: {', '.join(self._slopes)}")
+        slope, factor = (part.double() for part in self._term(name))
+        slopes = torch.einsum("...srnu,...trnu->...nst", slope, slope)
+        return (slopes * torch.einsum("...snk,...tnk->...nst", factor, factor)).sum(-3)
 
     def dominant(self, name: str = "weight_hh") -> Tensor:
         """(B,): for every sequence, the step whose term of a matrix's gradient is the largest."""
@@ -100,6 +110,12 @@ class Trace:
     def _rows(self) -> int:
         """How many the caller gave: before copies of them were made."""
         return self._batch[0] // self._copies
+
+    def _term(self, name: str) -> tuple[Tensor, Tensor]:
+        """δ (B, T, R, heads, …) and m (B, T, heads, …) of a matrix."""
+        slopes, heads = self._slopes[name], self.cell.heads if name == "weight_hh" else 1
+        slope = self._summed(slopes).unflatten(-1, (-1, heads, slopes.shape[-1] // self._blocks(name) // heads))
+        return slope, self._joined(self._factors[name]).unflatten(-1, (heads, -1))
 
     def _blocks(self, name: str) -> int:
         return len(self.cell.gates if name == "weight_ih" else self.cell.recurrent_gates)
@@ -152,6 +168,10 @@ class Trace:
         if not first:
             self._factors[name] = []
         self._factors[name].append(factor.detach())
+        if name == "weight_ih":
+            self._differentiates = product.requires_grad and not torch._C._are_functorch_transforms_active()
+        elif self._differentiates and not product.requires_grad:
+            product = product.detach().requires_grad_()  # at the first step, where neither W nor its state wants one
         return self._hooked(product, self._slopes, name, first)
 
     def record_gradient(self, name: str, value: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from recur.errors import OptionError
 from recur.probes.flow import fit_decay
 from recur.probes.gates import Activation, activations
 from recur.probes.layer import Layer, layer_name
+from recur.probes.terms import terms_of
 from recur.probes.units import correlations, features, similar_spans, tokens_read
 from recur.studio.fields import choice_of, field, number, text_of
 from recur.studio.loaded import LoadedModel, display_text, without_specials
@@ -133,15 +134,20 @@ def similar(model: LoadedModel, request: JsonObject) -> JsonObject:
 
 
 def gradients(model: LoadedModel, request: JsonObject) -> JsonObject:
-    """‖∂L_T/∂s_t‖ for each layer, state and time, L_T the loss of the text's last token, with windows of τ steps."""
+    """‖∂L_T/∂s_t‖ for each layer, state and time, L_T the loss of the text's last token, with windows of τ steps; and
+    the norm of every step's term of ∂L_T/∂W and ∂L_T/∂U."""
     subject = model.subject(text_of(request))
     steps = min(len(subject.inputs), FLOW_STEPS)
     tau = field(request, "tau", 0, 0, steps)
     x, y = (ids[:, -steps:] for ids in subject.rows(1, len(subject.inputs)))
     with subject.traced(_truncation(tau, steps)) as results:
         cross_entropy(subject.model(x).logits[:, -1], y[:, -1]).backward()
-    rows = []
+    rows, terms = [], []
     for suffix, trace in zip(subject.net.suffixes(), results[-1].trace, strict=True):
+        for letter, found in sorted(terms_of(trace).items(), reverse=True):  # W before U
+            facts = {"largest": found.largest, "share": number(found.share), "needed": found.steps}
+            by_time = [number(norm) for norm in reversed(found.norms)]
+            terms.append({"name": f"{letter}, {layer_name(suffix)}", "norms": by_time, **facts})
         for state, norms in trace.norms.items():
             line = norms[0].double()
             decay = fit_decay(line.flip(0).numpy())
@@ -149,6 +155,7 @@ def gradients(model: LoadedModel, request: JsonObject) -> JsonObject:
             rows.append({"name": name, "norms": values, "decay": number(decay.decay), "memory": decay.memory})
     return {
         "rows": rows,
+        "terms": terms,
         "tokens": [display_text(subject.token(k)) for k in x[0].tolist()],
         "target": display_text(subject.token(int(y[0, -1]))),
         "tau": tau,

@@ -1,4 +1,5 @@
-// Gradients: how far the last token's loss flows back, with truncation to try, and how training clipped.
+// Gradients: how far the last token's loss flows back, with truncation to try; which steps W and U learn from; and how
+// training clipped.
 
 import { dot, el, example, fetchJson, latest, runPath, slider, visible } from "./dom.js";
 import { chart, COLOURS } from "./chart.js";
@@ -12,6 +13,7 @@ export function gradients(body, { name }) {
   area.value = settings.text ?? "";
   const heat = el("div", { class: "heat", id: "heat" }), control = el("div"), curve = el("div");
   const legend = el("div", { class: "legend" }), facts = el("div", { class: "scroll" });
+  const terms = el("div", { class: "heat", id: "terms" }), termFacts = el("div", { class: "scroll" });
   const clips = el("div", { class: "card" });
   let steps = 0;
 
@@ -28,14 +30,16 @@ export function gradients(body, { name }) {
       control.replaceChildren(slider(t("window"), { min: 0, max: steps - 1, step: 1, value: settings.tau,
         show: (value) => String(value || t("full")), oninput: (value) => { settings.tau = value; update(); } }));
     }
-    for (const row of found.rows) row.name = row.name.replace("layer", t("layer"));
-    drawHeat(found);
+    for (const row of [...found.rows, ...found.terms]) row.name = row.name.replace("layer", t("layer"));
+    drawHeat(heat, found.rows, found.tokens);
+    drawHeat(terms, found.terms, found.tokens);
     drawCurves(found);
     drawFacts(found.rows);
+    drawTermFacts(found.terms);
     drawClips(found.clips);
   });
 
-  function drawHeat({ rows, tokens }) {
+  function drawHeat(place, rows, tokens) {
     const top = Math.max(...rows.flatMap((row) => row.norms), 1e-30);
     const shade = (norm) => Math.max(0, 1 + Math.log10(norm / top) / DECADES);
     const warm = (norm) => `rgba(var(--warm), ${(0.05 + 0.95 * shade(norm)).toFixed(3)})`;
@@ -43,9 +47,9 @@ export function gradients(body, { name }) {
       title: `${visible(tokens[k])}  ${norm?.toExponential(2) ?? "∞"}` });
     const line = (row) => el("div", { class: "line" }, el("span", { class: "name" }, row.name), row.norms.map(cell));
     const labels = tokens.map((token) => el("span", { class: "token" }, visible(token)));
-    heat.replaceChildren(...rows.map(line),
+    place.replaceChildren(...rows.map(line),
       el("div", { class: "line", "aria-hidden": "true" }, el("span", { class: "name" }), labels));
-    heat.scrollLeft = heat.scrollWidth;  // the end, where the loss is
+    place.scrollLeft = place.scrollWidth;  // the end, where the loss is
   }
 
   function drawCurves({ rows, target }) {
@@ -63,6 +67,15 @@ export function gradients(body, { name }) {
     facts.replaceChildren(el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows.map(line))));
   }
 
+  function drawTermFacts(rows) {
+    const heads = ["", "largest", "share", "needed"].map((key) => el("th", { class: "number" }, key && t(key)));
+    const line = (row) => el("tr", {}, el("td", {}, row.name), el("td", { class: "number" }, String(row.largest)),
+      el("td", { class: "number" }, row.share === null ? "–" : `${Math.round(100 * row.share)} %`),
+      el("td", { class: "number" }, String(row.needed)));
+    termFacts.replaceChildren(
+      el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows.map(line))));
+  }
+
   function drawClips(entries) {
     const known = entries.filter((entry) => entry.step !== null && entry.norm !== null);
     clips.replaceChildren(el("h2", {}, t("clips")));
@@ -78,7 +91,8 @@ export function gradients(body, { name }) {
 
   area.addEventListener("input", () => update());
   const card = (...content) => el("div", { class: "card" }, ...content);
-  body.append(card(control, heat), el("div", { class: "grid" },
+  const sum = card(el("h2", {}, t("terms")), el("p", { class: "lead" }, t("lead_terms")), terms, termFacts);
+  body.append(card(control, heat), sum, el("div", { class: "grid" },
     card(curve, legend), el("div", { class: "stack" }, card(facts), card(el("h2", {}, t("text")), area), clips)));
   if (settings.text !== null) update();
   else example(name).then((text) => { area.value ||= text.trim(); update(); }, update);

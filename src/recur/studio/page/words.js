@@ -23,7 +23,8 @@ const zh = {
   "one output per step": "每步一个输出（语言模型）", "output fed back": "输出反馈到下一步",
   "one output at the end": "只在末尾输出", bidirectional: "双向", "encoder–decoder": "编码器–解码器", deep: "深层",
   nats: "奈特", colour: "着色依据", position: "位置", column: "列", "line length": "行长", brackets: "括号", quotes: "引号",
-  predicts: "预测",
+  predicts: "预测", terms: "W 与 U 的梯度的各项", largest: "最大项在末尾前几步", share: "占各项之和", needed: "末尾几步给出 90 %",
+  lead_terms: "∂L/∂W 是每一步一项之和 Σ δ_t h_{t−1}ᵀ。每格是这一步的那一项的范数：W 从哪些步学到东西。",
 };
 
 const en = {
@@ -42,6 +43,10 @@ const en = {
   drag_hint: "Drag over the text, or move with the arrow keys, extend with Shift, and press Enter.",
   window: "truncation τ", decay: "decay per step", memory: "steps until 1 % is left", beyond: "beyond the text",
   clips: "Gradient clipping", "no clips": "No record of training.", samples: "Samples over time",
+  terms: "Terms of the gradient of W and U", largest: "largest term, steps back", share: "of all terms",
+  needed: "last steps that give 90 %",
+  lead_terms: "∂L/∂W is a sum with one term a step, Σ δ_t h_{t−1}ᵀ. A cell is the norm of its step's term: which steps W "
+    + "learns from.",
   steps_back: "steps from the end", "next token": "Next token", colour: "colour by",
 };
 
