@@ -31,7 +31,6 @@ MERGED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 SUFFIXES = {"forward": ("",), "backward": ("_reverse",), "both": ("", "_reverse")}
 """What torch's names of weights end in, by direction."""
 
-
 NetworkState = tuple[Tensors, ...]
 """The states of a network's cells, layer by layer, forward before backward."""
 
