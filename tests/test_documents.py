@@ -13,6 +13,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from recur.cells import Cell
@@ -92,10 +93,16 @@ def write_files(here: Path) -> None:
     (here / "airline.csv").write_text("Month,Passengers\n" + "".join(rows))
 
 
+def write_images(here: Path) -> None:
+    draw = np.random.default_rng(0)
+    np.savez(here / "digits.npz", images=draw.integers(0, 17, (60, 8, 8)), target=np.arange(60) % 10)
+
+
 def test_every_shell_line_of_the_readme_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_files(tmp_path)
+    write_images(tmp_path)
     monkeypatch.chdir(tmp_path)
     ran = []
     for line in shell_lines():

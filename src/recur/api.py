@@ -9,6 +9,7 @@ What they return is the predictor of the task:
     tag           TextTagger          model(text), predict, stream
     tree          TreeClassifier      predict
     forecast      SeriesForecaster    predict
+    grid          ImageClassifier     model(image), predict
     adding, copy  Solver              evaluate
 
 All of them have `evaluate`, `run`, `model` (the network) and `task`.
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from recur.tasks.conditional.predictor import ConditionalWriter
     from recur.tasks.contract import Predictor
     from recur.tasks.forecast.predictor import SeriesForecaster
+    from recur.tasks.grid.predictor import ImageClassifier
     from recur.tasks.language.predictor import Language
     from recur.tasks.seq2seq.predictor import Transducer
     from recur.tasks.synthetic import Solver
@@ -57,6 +59,8 @@ def fit(texts: Texts, *, task: Literal["tag"], **options: Any) -> TextTagger: ..
 def fit(texts: Texts, *, task: Literal["tree"], **options: Any) -> TreeClassifier: ...
 @overload
 def fit(texts: Texts, *, task: Literal["forecast"], **options: Any) -> SeriesForecaster: ...
+@overload
+def fit(texts: Texts, *, task: Literal["grid"], **options: Any) -> ImageClassifier: ...
 @overload
 def fit(*, task: Literal["adding", "copy"], **options: Any) -> Solver[Any]: ...
 @overload
@@ -109,6 +113,8 @@ def load(run: str | Path, device: str = ..., *, task: Literal["tag"]) -> TextTag
 def load(run: str | Path, device: str = ..., *, task: Literal["tree"]) -> TreeClassifier: ...
 @overload
 def load(run: str | Path, device: str = ..., *, task: Literal["forecast"]) -> SeriesForecaster: ...
+@overload
+def load(run: str | Path, device: str = ..., *, task: Literal["grid"]) -> ImageClassifier: ...
 @overload
 def load(run: str | Path, device: str = ..., *, task: Literal["adding", "copy"]) -> Solver[Any]: ...
 @overload

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,8 @@ verb = App(
   recur predict runs/g2p-1 runs/g2p-2 words.txt       several models as one
   recur predict runs/g2p words.txt --samples 3 --temperature 0.7 --seed 1 --json
   recur predict runs/names surnames.txt --json        the probability of each class
-  recur predict runs/airline airline.csv              the steps behind the last value"""
+  recur predict runs/airline airline.csv              the steps behind the last value
+  recur predict runs/digits digit.png more/           images, folders of them, or an .npz"""
 )
 
 
@@ -80,8 +81,13 @@ def predict(
     several = (nbest or samples or 1) > 1
     found: list[JsonObject] = []
     cut, unknown = 0, set()
+    if model.takes_files and not files:
+        raise OptionError(f"{model.run.path} is a run of the task {model.task.name}: name the files to predict")
+    inputs: Iterator[Iterable[str]]
     inputs = _arriving() if not files else (_whole(name, model.takes_lines) for name in files)
-    if not files and not model.takes_lines:
+    if model.takes_files:
+        inputs = iter([files])
+    elif not files and not model.takes_lines:
         inputs = iter([[line for lines in inputs for line in lines]])
     for lines in inputs:
         for row in model.predict(lines, **options):

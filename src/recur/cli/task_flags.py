@@ -193,7 +193,7 @@ def _parameter(cls: type[Options], task: str | None, name: str) -> inspect.Param
     help_text = documentation(cls)[name]
     if get_origin(kind) is Literal:
         help_text += f" [{', '.join(map(str, get_args(kind)))}]"
-        kind = str  # the choices are checked with everything else, in one place
+        kind = type(get_args(kind)[0])  # the choices are checked with everything else, in one place
     shown = _default(cls, name) if task is not None else ""
     if shown:
         help_text += f" Default: {shown}."

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from recur.models.decoder import Decoder as Decoder
     from recur.models.decoder import Scores as Scores
     from recur.models.forecast import Forecaster as Forecaster
+    from recur.models.grid import GridClassifier as GridClassifier
     from recur.models.language import LanguageModel as LanguageModel
     from recur.models.language import Predicted as Predicted
     from recur.models.reader import Classifier as Classifier
@@ -31,6 +32,7 @@ _NAMES = {
     "Decoder": "recur.models.decoder",
     "DecoderWriter": "recur.models.writer",
     "Forecaster": "recur.models.forecast",
+    "GridClassifier": "recur.models.grid",
     "LanguageModel": "recur.models.language",
     "OutputTagger": "recur.models.reader",
     "Predicted": "recur.models.language",

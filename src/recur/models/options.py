@@ -262,26 +262,3 @@ class ForecasterOptions(SequenceOptions, RecurrenceOptions):
 
     dropout_output: Share = 0.0
     """Drop parts of what forecasts are read from."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TreeModelOptions(Options):
-    title = "Network"
-
-    compose: Literal["net", "rntn", "tree-lstm", "child-sum"] = "tree-lstm"
-    """How a node is made of its children."""
-
-    hidden: Count = 150
-    """Units of a node."""
-
-    embedding: Count = 300
-    """Width of the embedding."""
-
-    embedding_init: str = "uniform:0.1"
-    """How embeddings start: uniform:a in ± a, or normal:σ."""
-
-    dropout_input: Share = 0.0
-    """Drop parts of the embeddings."""
-
-    dropout_output: Share = 0.0
-    """Drop parts of what classes are read from."""

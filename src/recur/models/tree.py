@@ -10,7 +10,7 @@ from torch.nn.functional import dropout, embedding
 
 from recur.layers import Forest, Recursive
 from recur.models.embedding import drawn
-from recur.models.options import TreeModelOptions
+from recur.models.structures import TreeModelOptions
 
 
 class TreeModel(nn.Module):

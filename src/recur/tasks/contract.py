@@ -181,6 +181,8 @@ class Predictor(ABC, Generic[ModelT]):
     """Whether several runs can serve as one."""
     takes_lines: ClassVar[bool] = True
     """Whether each line is an input of its own; else they are one table."""
+    takes_files: ClassVar[bool] = False
+    """Whether an input is a file, such as an image, and no line."""
 
     def __init__(self, task: Task[Any, Any, ModelT, Any], runs: Sequence[Run], device: str = "auto") -> None:
         self.task, self.runs, self.run = task, tuple(runs), runs[0]

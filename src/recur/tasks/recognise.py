@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from recur.errors import OptionError
 from recur.text.recognise import Recognised, recognise
 
-TASKS = {"trees": "tree", "tagged": "tag", "series": "forecast", "text": "language"}
+TASKS = {"images": "grid", "trees": "tree", "tagged": "tag", "series": "forecast", "text": "language"}
 """By what a file looks like; what is not here can be meant in several ways."""
 
 CHOICES = {

@@ -1,6 +1,7 @@
 """What a file looks like: a text, or a table of some kind. From its first lines alone, so that it takes no time.
 
 trees      every line is a tree in brackets
+images     a folder with folders of images, or an .npz of images with labels
 tagged     a word and a tag a line, blank lines between sentences (CoNLL)
 labelled   two columns between tabs, of which the first has values that repeat: each comes twice at least, on average
 pairs      two columns between tabs otherwise, or two texts of as many lines
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from recur.errors import TextError
+from recur.images import find_arrays, is_image_folder, split_name
 from recur.text.columns import read_columns
 from recur.text.fields import number
 from recur.text.sources import BUILT_IN, find_sources
@@ -32,7 +34,7 @@ BYTES, LINES = 1 << 16, 1000
 COUNTED = 1 << 28
 """Bytes of a file whose lines are counted, to see whether another one has as many."""
 
-Kind = Literal["trees", "tagged", "series", "pairs", "labelled", "text"]
+Kind = Literal["images", "trees", "tagged", "series", "pairs", "labelled", "text"]
 
 
 class Recognised(NamedTuple):
@@ -74,6 +76,14 @@ def recognise(names: Sequence[str]) -> Recognised:
 
 def _recognise(name: str) -> Recognised:
     path = Path(name)
+    if split_name(name)[0].endswith(".npz"):
+        arrays = find_arrays(name)
+        n, *size = arrays.shape
+        labels = f", labels {arrays.labels}" if arrays.labels is not None else " and no labels"
+        why = f"{n:,} images of {' × '.join(map(str, size))} (array {arrays.images}{labels})"
+        return Recognised("images", arrays.labels is not None, why)
+    if path.is_dir() and is_image_folder(path):
+        return Recognised("images", True, "a folder of images for each class")
     if path.is_dir():
         return Recognised("text", True, "a folder of texts")
     if name in ("-", "/dev/stdin") or (path.exists() and not path.is_file()):

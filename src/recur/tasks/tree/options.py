@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from recur.models.options import TreeModelOptions
+from recur.models.structures import TreeModelOptions
 from recur.options import Count, Positive, Share
 from recur.tasks.options import SplitOptions, TaskOptions
 

@@ -1,0 +1,63 @@
+"""What networks over trees and grids are made of, as options; those along sequences are in options.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from recur.options import Count, Options, Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeModelOptions(Options):
+    title = "Network"
+
+    compose: Literal["net", "rntn", "tree-lstm", "child-sum"] = "tree-lstm"
+    """How a node is made of its children."""
+
+    hidden: Count = 150
+    """Units of a node."""
+
+    embedding: Count = 300
+    """Width of the embedding."""
+
+    embedding_init: str = "uniform:0.1"
+    """How embeddings start: uniform:a in ± a, or normal:σ."""
+
+    dropout_input: Share = 0.0
+    """Drop parts of the embeddings."""
+
+    dropout_output: Share = 0.0
+    """Drop parts of what classes are read from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridModelOptions(Options):
+    title = "Network"
+
+    compose: Literal["net", "lstm"] = "lstm"
+    """How a point is made of its pixels and of the points before it: tanh of a linear map, or a memory with gates."""
+
+    corners: Literal[1, 2, 4] = 4
+    """From how many corners the image is read; with four every point has seen all of it."""
+
+    hidden: Count = 16
+    """Units of a point, for each corner."""
+
+    layers: Count = 1
+    """How many grids, each of which reads the one below."""
+
+    patch: Count | None = None
+    """So many pixels by as many are a point; if not given, as few as leave 16 points along the longer side."""
+
+    pool: Literal["mean", "max", "attention", "last"] = "mean"
+    """Which of an image's states the class is read from; last is where reading from each corner ends."""
+
+    dropout_input: Share = 0.0
+    """Drop pixels."""
+
+    dropout_hidden: Share = 0.0
+    """Drop between layers."""
+
+    dropout_output: Share = 0.0
+    """Drop parts of what classes are read from."""

@@ -1,0 +1,1 @@
+"""A class for every image by a network in two dimensions: a folder of folders, or an .npz."""

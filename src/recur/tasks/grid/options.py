@@ -1,0 +1,51 @@
+"""Options of the task grid, and its defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from recur.errors import OptionError
+from recur.models.structures import GridModelOptions
+from recur.options import Count, Natural, Positive
+from recur.tasks.options import SplitOptions, TaskOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridOptions(TaskOptions, SplitOptions, GridModelOptions):
+    """A class for every image, read in two dimensions: a folder of folders, or an .npz."""
+
+    title = "grid"
+
+    size: Count | None = None
+    """Scale every image to so many pixels by as many; if not given, all must be of one size."""
+
+    shift: Natural = 1
+    """While learning, move every image by up to so many points down and across."""
+
+    class_weights: Literal["none", "balanced"] = "none"
+    """Count rare classes as much as frequent ones, or every image alike."""
+
+    pixel_mean: tuple[float, ...] = ()
+    """What is taken from the pixels of every channel; if not given, the mean of what is learned from."""
+
+    pixel_deviation: tuple[float, ...] = ()
+    """What they are divided by then; if not given, the deviation of what is learned from."""
+
+    # Defaults of its own ---------------------------------------------------------------------------------
+
+    rate: Positive = 0.02
+
+    default_epochs = 60.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.pixel_mean) != len(self.pixel_deviation) or len(self.pixel_mean) not in (0, 1, 3):
+            raise OptionError(
+                "pixel_mean and pixel_deviation have one number for each of 1 or 3 channels, both or neither"
+            )
+        if not all(d > 0 for d in self.pixel_deviation):
+            raise OptionError(f"pixel_deviation must be above 0, got {self.pixel_deviation}")
+
+
+OPTIONS = GridOptions

@@ -1,0 +1,81 @@
+"""What a trained network in two dimensions can do: classify images, and be measured beside plainer classifiers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recur.images import Image, read_images
+from recur.images.files import as_pixels
+from recur.models import GridClassifier
+from recur.tasks.classes import class_scores, classes_of, confusion, most_frequent
+from recur.tasks.contract import Predictor
+from recur.tasks.examples import training_files_exist
+from recur.tasks.grid.data import encode, image_parts
+from recur.tasks.grid.linear import nearest_mean, softmax_of_pixels
+from recur.tasks.grid.task import GridTask, probabilities
+from recur.typedefs import JsonObject
+
+
+class ImageClassifier(Predictor[GridClassifier]):
+    """A trained classifier of images, or several as one."""
+
+    ensembles = True
+    takes_files = True
+    task: GridTask
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return classes_of(self.run.vocabs["labels"])
+
+    def __call__(self, image: str | Path | np.ndarray[Any, Any]) -> str:
+        """The likeliest class of an image: its file, or its pixels (R, C) or (R, C, 3)."""
+        (found,) = self.predict([image])
+        return str(found["output"])
+
+    def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
+        """Accuracy, macro F1 and the confusion matrix, and beside them the most frequent class, the nearest mean of a
+        class and a softmax of the pixels."""
+        self.refuse(options)
+        o, vocabs = self.task.options, self.run.vocabs
+        measured = encode(read_images(texts) if texts else image_parts(o)[2], o, vocabs)
+        targets = [example.label for example in measured]
+        begun = time.perf_counter()
+        predictions = probabilities(self.models, measured, o).argmax(-1).tolist()
+        rate = len(measured) / (time.perf_counter() - begun)
+        K = len(self.classes)
+        table = confusion(targets, predictions, K)
+        found: JsonObject = {"model": self.name, **class_scores(table), "images": len(measured)}
+        found["images_per_second"] = rate
+        if training_files_exist(o):
+            train = encode(image_parts(o)[0], o, vocabs)
+            always = most_frequent([example.label for example in train])
+            plain = {
+                f"always {self.classes[always]}": [always] * len(targets),
+                "nearest mean of a class": nearest_mean(train, measured, o, K),
+                "softmax of the pixels": softmax_of_pixels(train, measured, o, K),
+            }
+            found["beside"] = [
+                {"model": name, **class_scores(confusion(targets, guesses, K))} for name, guesses in plain.items()
+            ]
+        return found | {"classes": list(self.classes), "confusion": table.tolist()}
+
+    def predict(self, lines: Iterable[str | Path | np.ndarray[Any, Any]], **options: Any) -> Iterator[JsonObject]:
+        """The likeliest class of each image, and the probability of each: files, folders, an .npz, or pixels."""
+        self.refuse(options)
+        for given in lines:
+            if isinstance(given, np.ndarray):
+                images = [Image(as_pixels(given, "the image"), None, "the image")]
+            else:
+                images = read_images([str(given)], labelled=False)
+            examples = encode(images, self.task.options, None)
+            for image, p in zip(images, probabilities(self.models, examples, self.task.options), strict=True):
+                chances = dict(zip(self.classes, p.tolist(), strict=True))
+                yield {"input": image.where, "output": self.classes[int(p.argmax())], "probabilities": chances}
+
+
+PREDICTOR = ImageClassifier

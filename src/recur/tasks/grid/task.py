@@ -1,0 +1,115 @@
+"""A class for every image by a network in two dimensions: a folder of folders, or an .npz."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recur.models import GridClassifier
+from recur.run import Vocabs
+from recur.tasks.classes import class_weights, classes_of, label_vocab, validation
+from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
+from recur.tasks.examples import Shuffled, in_order
+from recur.tasks.grid.data import (
+    Example,
+    ImageBatch,
+    ImageData,
+    encode,
+    image_parts,
+    note_of,
+    shifted,
+    statistics,
+    with_parts,
+)
+from recur.tasks.grid.linear import softmax_of_pixels
+from recur.tasks.grid.options import GridOptions
+
+ROWS = 64
+"""Images measured as one batch."""
+
+POINTS = 16
+"""Along the longer side of the grid, at most, unless its user says how many pixels a point has."""
+
+
+class GridTask(Task[GridOptions, ImageData, GridClassifier, ImageBatch]):
+    name = "grid"
+    curve = "valid_error"
+    unit = "images"
+
+    @classmethod
+    def settle(cls, options: GridOptions) -> GridOptions:
+        options = with_parts(options)
+        train = image_parts(options)[0]
+        if not options.pixel_mean:
+            mean, deviation = statistics(train)
+            options = options.changed(pixel_mean=mean, pixel_deviation=deviation)
+        if options.patch is None:
+            longer = options.size or max(max(image.pixels.shape[:2]) for image in train)
+            options = options.changed(patch=-(-longer // POINTS))
+        return super().settle(options)
+
+    @property
+    def architecture(self) -> str:
+        return f"{self.options.compose} grid"
+
+    def read(self, vocabs: Vocabs | None = None) -> ImageData:
+        o = self.options
+        train, valid, _ = image_parts(o)
+        vocabs = vocabs or {"labels": label_vocab(str(image.label) for image in train)}
+        whole = encode([*train, *valid], o, vocabs)
+        return ImageData(vocabs, whole[: len(train)], whole[len(train) :], note_of(o))
+
+    def describe(self, data: ImageData) -> str:
+        (R, C, D), k = data.train[0].pixels.shape, self.options.patch or 1
+        colour = "grey" if D == 1 else "colour"
+        points = f"{-(-R // k)} × {-(-C // k)} points" + (f" of {k} × {k} pixels" if k > 1 else "")
+        images = f"{len(data.train):,} images of {R} × {C} pixels, {colour}, to learn from{data.note}"
+        return f"{images}: {points}, {len(classes_of(data.vocabs['labels']))} classes"
+
+    def baseline(self, data: ImageData) -> Baseline:
+        """A softmax of the pixels, which knows nothing of where they lie beside each other."""
+        guesses = softmax_of_pixels(data.train, data.valid, self.options, len(classes_of(data.vocabs["labels"])))
+        wrong = sum(guess != example.label for guess, example in zip(guesses, data.valid, strict=True))
+        return Baseline("softmax of the pixels", wrong / len(data.valid))
+
+    def new_model(self, vocabs: Vocabs) -> GridClassifier:
+        labels = vocabs["labels"]
+        weights = class_weights(labels) if self.options.class_weights == "balanced" else None
+        return GridClassifier(len(self.options.pixel_mean), len(classes_of(labels)), self.options, weights)
+
+    def batches(self, data: ImageData) -> Shuffled[Example, ImageBatch]:
+        return Shuffled(data.train, self.batch, self.options.seed, ImageBatch.of)
+
+    def training_step(
+        self, model: GridClassifier, batch: ImageBatch, state: tuple[Any, ...] | None, moment: Moment
+    ) -> TrainingStep:
+        device = model.output.bias.device
+        images = batch.standardised(self.options, device)
+        if self.options.shift:
+            images = shifted(images, self.options.shift * model.patch)
+        loss = model.loss(model(images), batch.classes.to(device))
+        return TrainingStep(loss, len(batch.classes), "diagonals")
+
+    def divergence_threshold(self, vocabs: Vocabs) -> float:
+        return 10 * math.log(max(len(classes_of(vocabs["labels"])), 3))
+
+    def validate(self, model: GridClassifier, data: ImageData) -> Validation:
+        p = probabilities([model], data.valid, self.options)
+        return validation(p.clamp_min(1e-30).log(), [example.label for example in data.valid])
+
+
+@torch.no_grad()
+def probabilities(models: Sequence[GridClassifier], examples: Sequence[Example], options: GridOptions) -> Tensor:
+    """(examples, classes): the mean over the models."""
+    device, found = models[0].output.bias.device, []
+    for batch in in_order(examples, ROWS, ImageBatch.of):
+        images = batch.standardised(options, device)
+        found.append(torch.stack([model(images).softmax(-1) for model in models]).mean(0).cpu())
+    return torch.cat(found)
+
+
+TASK = GridTask
