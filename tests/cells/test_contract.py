@@ -11,16 +11,16 @@ import torch
 from torch import nn, sigmoid, tanh
 from torch.nn.functional import linear
 
-from recur.cells import GRU, LSTM, Cell
+from recur.cells import GRU, LSTM, Cell, make_cell
 from recur.errors import CellError, ShapeError
 from recur.layers import Conditioned, Init, Recurrent
 from recur.scan import scan
-from tests.support import DOUBLE, HERE, close
+from tests.support import DOUBLE, HERE, ISAS, all_close, close, core, needs_core
 
 CPU = [backend for backend in HERE if backend != "torch"]
 
 
-@pytest.mark.parametrize("backend", ["loop", "torch"])
+@pytest.mark.parametrize("backend", HERE)
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(("layers", "direction"), [(1, "forward"), (2, "both")])
 def test_a_projected_lstm_is_that_of_torch(backend: str, bias: bool, layers: int, direction: str) -> None:
@@ -191,3 +191,37 @@ def test_a_state_of_the_cells_own_is_not_learned_drawn_or_conditioned(state: str
     assert start is not None
     assert (start[0].m == -math.inf).all()
     assert start[0].h.abs().max() <= 1
+
+
+@needs_core
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("H", "P"), [(5, 3), (40, 33), (70, 20), (6, 9)])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"lengths": [4, 6, 1], "bptt": "truncated:2"}, {"reverse": True, "bptt": "full,clip:0.3"}, {"masked": True}],
+    ids=["whole", "lengths", "clip", "mask"],
+)
+def test_a_projection_in_the_core_is_that_of_the_loop(isa: str, H: int, P: int, options: dict[str, Any]) -> None:
+    cell, options = make_cell("peephole"), dict(options)
+    weights = {k: (torch.randn(s, **DOUBLE) * 0.3).requires_grad_() for k, s in cell.shapes(3, H, projection=P).items()}
+    x = torch.randn(3, 6, 3, requires_grad=True, **DOUBLE)
+    state = [torch.randn(3, width, requires_grad=True, **DOUBLE) for width in (P, H)]
+    if options.pop("masked", False):
+        options["mask"] = torch.randint(0, 2, (3, P), **DOUBLE) * 2
+    leaves = {"x": x, **weights, "h0": state[0], "c0": state[1]}
+    pull = [torch.randn(3, 6, P, **DOUBLE), torch.randn(3, P, **DOUBLE), torch.randn(3, H, **DOUBLE)]
+
+    def run(backend: str) -> Any:
+        found = scan(cell, weights, x, state, backend=backend, trace=True, **options)
+        loss = sum((part * w).sum() for part, w in zip((found.outputs, *found.state), pull, strict=True))
+        grads = torch.autograd.grad(loss, list(leaves.values()))
+        traced = {**found.trace.gradients, **{f"term {k}": v for k, v in found.trace.terms.items()}}
+        return {"outputs": found.outputs, **dict(zip(leaves, grads, strict=True)), **traced}
+
+    was, expected = core.isa, run("loop")
+    core.use(isa)
+    try:
+        got = run("native")
+    finally:
+        core.isa = was
+    all_close(got, expected)

@@ -4,8 +4,8 @@ template <typename Packed> struct Backward : Frame<Packed> {
     using T = Sum<Packed>;
     using Base::as, Base::blocks, Base::chunk, Base::each_part, Base::H, Base::padded_H, Base::panel, Base::parts;
     using Base::by_parts, Base::by_rows, Base::gradient_arena, Base::packing, Base::panels_of, Base::rows_of, Base::U;
-    using Base::conflicts, Base::copy_stride, Base::copy_units, Base::initial, Base::row, Base::row_copy;
-    using Base::row_stride;
+    using Base::conflicts, Base::copy_stride, Base::copy_units, Base::initial, Base::row, Base::row_copy, Base::row_stride;
+    using Base::first_width, Base::R, Base::width_of;
     using Base::interleaved, Base::interleaved_steps, Base::pack_all, Base::pack_recurrent, Base::rows_of_steps;
     using Base::run_program, Base::s, Base::state_buffer, Base::summed, Base::sums, Base::width;
     using Bindings = typename Base::Bindings;
@@ -25,16 +25,17 @@ template <typename Packed> struct Backward : Frame<Packed> {
     }
 
     // A block of units takes the gradient that step k + 1 carries back to it, and runs its own step on it: both need no
-    // other block of the same step. Unless a whole row is needed in between, for its norm.
+    // other block of the same step. Unless a whole row is needed in between, for its norm or for the projection.
     template <typename ForBlocks> void steps(long part, Arena arena, ForBlocks&& for_blocks) const {
-        const bool needs_rows = s.clip > 0;
+        const bool needs_rows = s.clip > 0 || s.projection;
         const long at_once = interleaved_steps(part);
         Scratch scratch(s, arena);
         const long last = s.d_initial ? -1 : 0;
         for (long k = s.steps - 1; k >= last; --k) {
             if (needs_rows) {
-                for (long b = 0; b < blocks; ++b) receive(scratch, part, k, b * width);
-                if (k + 1 < s.steps) scale_carried(part, k, 0, H);
+                for (long b = 0; b < std::max(blocks, panels_of(first_width)); ++b) receive(scratch, part, k, b * width);
+                if (k + 1 < s.steps) scale_carried(part, k, 0, this->widest());
+                if (s.projection && k >= 0) whole_gradient_of_first(part, k);
             }
             const auto block = [&](long b) {
                 if (!needs_rows) {
@@ -67,16 +68,29 @@ template <typename Packed> struct Backward : Frame<Packed> {
     // ∂L/∂s_k for a block of units: through the products of step k + 1, and from outside for segments that end here.
     void receive(Scratch& scratch, long part, long k, long unit) const {
         const long had = rows_at(part, k + 1), rows = rows_at(part, k);
-        const long size = sizeof(T) * std::min<long>(width, H - unit);
-        if (s.products && had) through_recurrent(carried(part, k, 0), scratch.product, part, k + 1, had, unit);
-        for (long j = 0; j < s.states; ++j)
-            for (long i = had; i < rows; ++i) {
-                T* to = carried(part, k, j) + i * H + unit;
+        if (s.products && had && unit < first_width)
+            through_recurrent(carried(part, k, 0), scratch.product, part, k + 1, had, unit);
+        for (long j = 0; j < s.states; ++j) {
+            const long wide = width_of(j), size = sizeof(T) * std::min<long>(width, wide - unit);
+            for (long i = had; i < rows && unit < wide; ++i) {
+                T* to = carried(part, k, j) + i * wide + unit;
                 if (s.d_final[j])
-                    std::memcpy(to, as(s.d_final[j]) + (part + i * parts()) * H + unit, size);
+                    std::memcpy(to, as(s.d_final[j]) + (part + i * parts()) * wide + unit, size);
                 else
                     std::memset(to, 0, size);
             }
+        }
+    }
+
+    // ∂L/∂h_k of a projected state, from later steps and from outside: what goes back through the projection.
+    void whole_gradient_of_first(long part, long k) const {
+        const long P = first_width, Q = parts() * row_stride();
+        for (long i = 0; i < rows_at(part, k); ++i) {
+            const long at = row(k, part) + i * Q;
+            const T *from_later = carried(part, k, 0) + i * P, *out = s.d_outputs[0] ? as(s.d_outputs[0]) + at * P : nullptr;
+            T* to = as(s.d_projected) + at * P;
+            for (long u = 0; u < P; ++u) to[u] = from_later[u] + (out ? out[u] : T(0));
+        }
     }
 
     void step(Scratch& scratch, long part, long k, long b) const {
@@ -85,7 +99,10 @@ template <typename Packed> struct Backward : Frame<Packed> {
         T* sum = sums + part * summed * padded_H;
         for (long from = 0; from < rows; from += chunk) {
             const long here = std::min<long>(chunk, rows - from), at = first + from * Q;
-            for (long j = 0; j < s.states; ++j)
+            if (s.projection)
+                rows_by_panel<T>(as(s.d_projected) + at * first_width, Q * first_width, here,
+                                 R + b * Format<T>::panel(first_width), {}, scratch.total, width, first_width);
+            for (long j = s.projection ? 1 : 0; j < s.states; ++j)
                 if (s.d_outputs[j])
                     add_outputs(scratch.total + j * chunk * width, as(s.d_outputs[j]), carried(part, k, j) + from * H + unit,
                                 at, unit, here);
@@ -101,7 +118,7 @@ template <typename Packed> struct Backward : Frame<Packed> {
                     }
                     case Kind::after: return {as(s.state[q]) + at * H + unit, Q * H};
                     case Kind::d_after:
-                        if (!s.d_outputs[q]) return {carried(part, k, q) + from * H + unit, H};
+                        if (!s.d_outputs[q] && (q || !s.projection)) return {carried(part, k, q) + from * H + unit, H};
                         in = In::scratch;
                         return {scratch.total + q * chunk * width, width};
                     case Kind::d_share:
@@ -118,10 +135,14 @@ template <typename Packed> struct Backward : Frame<Packed> {
 
     // ∂L/∂s_0, for a block of units.
     void store_initial(long part, long unit) const {
-        for (long j = 0; j < s.states; ++j)
-            for (long i = 0; i < rows_of(part, s.S); ++i)
-                std::memcpy(as(s.d_initial[j]) + (part + i * parts()) * H + unit, carried(part, -1, j) + i * H + unit,
-                            sizeof(T) * std::min<long>(width, H - unit));
+        for (long j = 0; j < s.states; ++j) {
+            // All of a projected state with the first block: it has blocks of its own.
+            const bool whole = !j && s.projection;
+            const long wide = width_of(j), have = whole ? (unit ? 0 : wide) : std::min<long>(width, wide - unit);
+            for (long i = 0; i < rows_of(part, s.S) && have; ++i)
+                std::memcpy(as(s.d_initial[j]) + (part + i * parts()) * wide + unit,
+                            carried(part, -1, j) + i * wide + unit, sizeof(T) * have);
+        }
     }
 
     // ∂L/∂x = d · U for rows that lie like this from the first on.
@@ -178,25 +199,25 @@ template <typename Packed> struct Backward : Frame<Packed> {
 
     // ∂L/∂h_{t−1} through the products, a block of it: Σ over them of d · W, and the mask after it.
     void through_recurrent(T* passed, T* product, long part, long k, long rows, long unit) const {
-        const long P = parts(), have = std::min<long>(width, H - unit);
+        const long P = parts(), wide = first_width, have = std::min<long>(width, wide - unit);
         const bool direct = have == width && !s.mask;
         for (long from = 0; from < rows; from += chunk) {
             const long here = std::min<long>(chunk, rows - from);
-            T* at = passed + from * H + unit;
+            T* at = passed + from * wide + unit;
             T* to = direct ? at : product;
-            const long stride = direct ? H : width;
-            From<T> onto = direct && s.adds_to_first ? From<T>{at, H} : From<T>{};
+            const long stride = direct ? wide : width;
+            From<T> onto = direct && s.adds_to_first ? From<T>{at, wide} : From<T>{};
             for (long r = 0; r < s.products; ++r, onto = {to, stride}) {
                 const Operand<Left<Packed>> d = gradient(s.product_place[r], part, k);
-                rows_by_panel<Packed>(d.base + from * d.stride, d.stride, here, panel(unit / width, r), onto, to,
+                rows_by_panel<Packed>(d.base + from * d.stride, d.stride, here, panel(unit / width, r, H), onto, to,
                                       stride, Format<Packed>::units(H));
             }
             if (direct) continue;
             for (long i = 0; i < here; ++i)
                 for (long v = 0; v < have; ++v) {
-                    const T m = s.mask ? as(s.mask)[(part + (from + i) * P) * H + unit + v] : T(1);
-                    const T old = s.adds_to_first ? at[i * H + v] : T(0);
-                    at[i * H + v] = old + m * product[i * width + v];
+                    const T m = s.mask ? as(s.mask)[(part + (from + i) * P) * wide + unit + v] : T(1);
+                    const T old = s.adds_to_first ? at[i * wide + v] : T(0);
+                    at[i * wide + v] = old + m * product[i * width + v];
                 }
         }
     }
@@ -209,14 +230,14 @@ template <typename Packed> struct Backward : Frame<Packed> {
             const bool cut = scale == 0;  // whatever g is, NaN too
             if (s.clip > 0) {
                 double square = 0;
-                for (long j = 0; j < s.states; ++j) square += squares(carried(part, k, j) + i * H, H);
+                for (long j = 0; j < s.states; ++j) square += squares(carried(part, k, j) + i * width_of(j), width_of(j));
                 const double norm = std::sqrt(square) * std::abs(scale);
                 if (norm > s.clip) scale *= s.clip / norm;
             }
             if (scale == 1.0) continue;
             for (long j = 0; j < s.states; ++j) {
-                T* g = carried(part, k, j) + i * H + unit;
-                for (long u = 0; u < units; ++u) g[u] = cut ? T(0) : T(g[u] * scale);
+                T* g = carried(part, k, j) + i * width_of(j) + unit;
+                for (long u = 0; u < std::min(units, width_of(j)); ++u) g[u] = cut ? T(0) : T(g[u] * scale);
             }
         }
     }
@@ -252,10 +273,10 @@ template <typename Packed> struct Backward : Frame<Packed> {
         bool alike = s.products == s.gates;  // each product's gradient is that of its gate
         for (long r = 0; r < s.products; ++r) alike = alike && s.product_place[r] == r;
         const Target<T> for_U{Source<T>{as(s.data), D, 1}, as(s.d_weight_ih), D};
-        by_parts(GH, panels_of(D) + (alike ? panels_of(H) : 0), [&](long p, const Part& part) {
+        by_parts(GH, panels_of(D) + (alike ? panels_of(first_width) : 0), [&](long p, const Part& part) {
             Arena arena = gradient_arena(p);
             if (!alike) return transposed_product<Packed>(as(s.d_share), GS, {for_U}, part, s.N, packing(), arena);
-            const Target<T> for_W{states_before(arena), as(s.d_weight_hh), H};
+            const Target<T> for_W{states_before(arena), as(s.d_weight_hh), first_width};
             transposed_product<Packed>(as(s.d_share), GS, {for_U, for_W}, part, s.N, packing(), arena);
         });
         for (long r = 0; r < s.products && !alike;) {  // products whose gradients lie side by side together
@@ -265,23 +286,30 @@ template <typename Packed> struct Backward : Frame<Packed> {
                 ++many;
             const long q = s.product_place[r], ld = q < s.gates ? GS : s.own * H;
             const T* d = q < s.gates ? as(s.d_share) + q * H : as(s.d_product) + (q - s.gates) * H;
-            by_parts(many * H, panels_of(H), [&](long p, const Part& part) {
+            by_parts(many * H, panels_of(first_width), [&](long p, const Part& part) {
                 Arena arena = gradient_arena(p);
-                const Target<T> for_W{states_before(arena), as(s.d_weight_hh) + r * H * H, H};
+                const Target<T> for_W{states_before(arena), as(s.d_weight_hh) + r * H * first_width, first_width};
                 transposed_product<Packed>(d, ld, {for_W}, part, s.N, packing(), arena);
             });
             r += many;
         }
+        if (!s.projection) return;
+        const Target<T> for_R{Source<T>{as(s.state[0]), H, 1}, as(s.d_weight_hr), H};
+        by_parts(s.projection, panels_of(H), [&](long p, const Part& part) {
+            Arena arena = gradient_arena(p);
+            transposed_product<T>(as(s.d_projected), s.projection, {for_R}, part, s.N, packing(), arena);
+        });
     }
 
     // The rows of h_{t−1} of every step, where they lie.
     Source<T> states_before(Arena& arena) const {
+        const T* first = as(s.projection ? s.projected : s.state[0]);
         const T** rows = arena.take<const T*>(s.N);
         const T** factors = s.mask ? arena.take<const T*>(s.N) : nullptr;
         for (long k = 0; k < s.steps; ++k)
             for (long i = 0; i < s.sizes[k]; ++i) {
-                rows[row(k, i)] = k ? as(s.state[0]) + row(k - 1, i) * H : initial(0, i).base;
-                if (s.mask) factors[row(k, i)] = as(s.mask) + i * H;
+                rows[row(k, i)] = k ? first + row(k - 1, i) * first_width : initial(0, i).base;
+                if (s.mask) factors[row(k, i)] = as(s.mask) + i * first_width;
             }
         Source<T> source;
         source.rows = rows;

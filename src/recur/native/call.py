@@ -22,8 +22,10 @@ class Loaded:
         self.product_places = (ctypes.c_int32 * max(1, a.products))(*a.product_places)
         sides = ("ih", "hh") if a.products else ("ih",)
         plain = tuple(f"weight_{side}" for side in sides)
-        self.weight_names = {False: plain, True: (*plain, *(f"bias_{side}" for side in sides))}
-        """torch's names, in the order in which the operator takes the weights, without biases and with them."""
+        biased = *plain, *(f"bias_{side}" for side in sides)
+        forms = [plain, biased, *([(*plain, "weight_hr"), (*biased, "weight_hr")] if a.products else [])]
+        self.weight_names = {len(names): names for names in forms}
+        """torch's names, in the order in which the operator takes the weights, by how many there are."""
         self.encoded = {name: _encoded(getattr(a, name)) for name in PROGRAMS}
         saves_share = {"use": False, "train": a.reads_share}
         self.share_in_outputs = {
@@ -34,7 +36,11 @@ class Loaded:
 
     def biased(self, weights: int) -> bool:
         """Whether so many weights hold biases."""
-        return weights > len(self.weight_names[False])
+        return "bias_ih" in self.weight_names[weights]
+
+    def projection(self, weights: Sequence[Tensor]) -> int:
+        """The width of the first state where these weights make it another one, or 0."""
+        return weights[-1].shape[0] if "weight_hr" in self.weight_names[len(weights)] else 0
 
 
 def _encoded(code: Code) -> tuple[library.Program, ctypes.Array[ctypes.c_double]]:
@@ -90,6 +96,7 @@ class Form(NamedTuple):
     clip: float = 0.0
     padded_rows: int = 0
     """As in core.h."""
+    projection: int = 0
     products: str = ""
     """What products read, if not the numbers as they are: bfloat16 or int8."""
 
@@ -108,7 +115,7 @@ def _plan(form: Form, threads: int, isa: int) -> tuple[library.Scan, int, tuple[
     s = library.Scan(program=program, threads=threads, saved=cell.assembly.saved)
     for count in ("gates", "products", "states", "extras", "own", "adds_to_first"):
         setattr(s, count, int(getattr(cell.assembly, count)))
-    for name in ("N", "D", "H", "batch_major", "biased", "clip", "padded_rows"):
+    for name in ("N", "D", "H", "batch_major", "biased", "clip", "padded_rows", "projection"):
         setattr(s, name, getattr(form, name))
     s.S, s.steps, s.sizes = form.sizes[0], len(sizes), ctypes.addressof(sizes)
     s.constant, s.constants = ctypes.addressof(numbers), len(numbers)
@@ -134,7 +141,7 @@ class NativeCall:
         s = self.scan = library.Scan.from_buffer_copy(planned)
         self._like = data
         s.parallel, s.data = self.core.parallel, data.data_ptr()
-        for name, weight in zip(load(form.cell).weight_names[form.biased], weights, strict=True):
+        for name, weight in zip(load(form.cell).weight_names[len(weights)], weights, strict=True):
             setattr(s, name, weight.data_ptr())
         s.mask = None if mask is None else mask.data_ptr()
 

@@ -34,6 +34,7 @@ struct Scan {
     int64_t D, H, gates, products, states, extras, constants;
     int64_t saved;     // values saved for the backward pass beyond those in the gates' columns of `share`
     int64_t own;       // products whose gradient is not that of the gate of the same name
+    int64_t projection; // P, where weight_hr makes the first state of what the program returns; 0 where nothing does
     int64_t steps, N, S;
     const int64_t* sizes;
     int64_t batch_major;
@@ -45,13 +46,14 @@ struct Scan {
 
     const void* data;             // (N, D)
     const void* weight_ih;        // U: (gates · H, D)
-    const void* weight_hh;        // W: (products · H, H)
+    const void* weight_hh;        // W: (products · H, H), or (products · H, P)
+    const void* weight_hr;        // (P, H)
     const void* bias_ih;
     const void* bias_hh;
     const void* const* extra;     // (H,) each
     const double* constant;
-    const void* const* initial;   // (S, H) each, or null for zero
-    const void* mask;             // (S, H) or null
+    const void* const* initial;   // (S, H) each, or null for zero; with a projection the first is (S, P), here and below
+    const void* mask;             // (S, H) or null; (S, P) with a projection
     const double* xi;             // (N,) or null
     double clip;                  // 0 for none
 
@@ -60,6 +62,7 @@ struct Scan {
     int64_t share_stride;         // from one of its rows to the next, and in d_share
     void* tape;                   // (N, saved · H)
     void* const* state;           // (N, H) each; null where only the last step's value is wanted, but never the first
+    void* projected;              // (N, P): the first state; `state` holds what it was made of
     void* const* final_state;     // (S, H) each, or null
     Program program;
 
@@ -68,11 +71,13 @@ struct Scan {
     const void* const* d_final;   // (S, H) each, or null
     void* d_share;                // (N, gates · H), or share itself
     void* d_product;              // (N, own · H)
+    void* d_projected;            // (N, P): the whole gradient of the first state, where it is projected
     const int32_t* product_place; // for each product: its gate, or gates + its column block in d_product
     int64_t adds_to_first;        // whether the program itself writes a gradient of the first state before the step
     void* d_data;                 // (N, D) or null
     void* d_weight_ih;
     void* d_weight_hh;
+    void* d_weight_hr;
     int64_t padded_rows;          // bits 1, 2: the memory of d_weight_ih, d_weight_hh has rows padded to 32 columns
     void* d_bias_ih;
     void* d_bias_hh;

@@ -4,8 +4,9 @@ template <typename Packed> struct Forward : Frame<Packed> {
     using T = Sum<Packed>;
     using Base::as, Base::blocks, Base::chunk, Base::each_part, Base::H, Base::padded_H, Base::panel, Base::parts;
     using Base::bias, Base::by_rows, Base::pack_all, Base::pack_recurrent, Base::rows_of, Base::run_program, Base::U;
-    using Base::conflicts, Base::copy_stride, Base::initial, Base::row, Base::row_copy, Base::row_stride;
+    using Base::conflicts, Base::copy_stride, Base::initial, Base::R, Base::row, Base::row_copy, Base::row_stride;
     using Base::interleaved, Base::interleaved_steps, Base::rows_of_steps, Base::s, Base::shared, Base::width;
+    using Base::first_width;
     using Bindings = typename Base::Bindings;
     using In = typename Base::In;
 
@@ -39,10 +40,10 @@ template <typename Packed> struct Forward : Frame<Packed> {
         const long at_once = interleaved_steps(part);
         Bindings bound(s, arena);
         T* product = arena.take<T>(s.products * chunk * width);
-        T* masked = s.mask ? arena.take<T>(most * H) : nullptr;
-        const long converted_stride = row_stride_of<Packed>(H);
+        T* masked = s.mask ? arena.take<T>(most * first_width) : nullptr;
+        const long converted_stride = row_stride_of<Packed>(first_width);
         Left<Packed>* converted = arena.take<Left<Packed>>(Format<Packed>::converts ? most * converted_stride : 0);
-        const bool copies = !Format<Packed>::converts && !s.mask && s.products && conflicts(Q * H);
+        const bool copies = !Format<Packed>::converts && !s.mask && !s.projection && s.products && conflicts(Q * H);
         Operand<T>*before = arena.take<Operand<T>>(s.states), *after = arena.take<Operand<T>>(s.states);
         for (long j = 0; j < s.states; ++j) {
             const Operand<T> start = initial(j, part);
@@ -68,15 +69,15 @@ template <typename Packed> struct Forward : Frame<Packed> {
             Operand<T> state = before[0];
             if (s.mask) {
                 for (long i = 0; i < rows; ++i) {
-                    const T *h = state.base + i * state.stride, *m = as(s.mask) + (part + i * P) * H;
-                    for (long u = 0; u < H; ++u) masked[i * H + u] = h[u] * m[u];
+                    const T *h = state.base + i * state.stride, *m = as(s.mask) + (part + i * P) * first_width;
+                    for (long u = 0; u < first_width; ++u) masked[i * first_width + u] = h[u] * m[u];
                 }
-                state = {masked, H};
+                state = {masked, first_width};
             }
             Operand<Left<Packed>> left;  // what W multiplies
             if constexpr (Format<Packed>::converts) {
                 for (long i = 0; i < rows && s.products; ++i)
-                    convert_row(state.base + i * state.stride, H, converted + i * converted_stride);
+                    convert_row(state.base + i * state.stride, first_width, converted + i * converted_stride);
                 left = {converted, converted_stride};
             } else {
                 left = state;
@@ -87,9 +88,9 @@ template <typename Packed> struct Forward : Frame<Packed> {
                 for (long from = 0; from < rows; from += chunk) {
                     const long here = std::min<long>(chunk, rows - from);
                     for (long r = 0; r < s.products; ++r)
-                        rows_by_panel<Packed>(left.base + from * left.stride, left.stride, here, panel(b, r),
+                        rows_by_panel<Packed>(left.base + from * left.stride, left.stride, here, panel(b, r, first_width),
                                          {s.biased ? bias + r * padded_H + unit : nullptr, 0},
-                                         product + r * chunk * width, width, Format<Packed>::units(H));
+                                         product + r * chunk * width, width, Format<Packed>::units(first_width));
                     run_program(bound, b, here, [&](const Place& place, In& in) -> Operand<T> {
                         const long q = place.index, at = first + from * Q;
                         switch (Kind(place.kind)) {
@@ -108,6 +109,7 @@ template <typename Packed> struct Forward : Frame<Packed> {
                     if (copies) copy_rows(part, after[0], (k + 1) % 2, unit, remain);
             };
             if (!for_blocks(k + 1, block)) return;
+            if (s.projection) after[0] = project(part, first, remain, rows);
             std::swap(before, after);
         }
     }
@@ -119,11 +121,21 @@ template <typename Packed> struct Forward : Frame<Packed> {
             std::memcpy(to + i * copy_stride(false), state.base + i * state.stride + unit, size);
     }
 
+    // The first state is a product of what the step made, which has to be there whole.
+    Operand<T> project(long part, long first, long remain, long rows) const {
+        const long P = s.projection, Q = parts() * row_stride();
+        T* to = as(s.projected) + first * P;
+        by_panels<T>(as(s.state[0]) + first * H, H, R, nullptr, to, P, {rows, Q, 1, 0}, H, 0, P, nullptr);
+        for (long i = remain; i < rows && s.final_state; ++i)
+            std::memcpy(as(s.final_state[0]) + (part + i * parts()) * P, to + i * Q * P, sizeof(T) * P);
+        return {to, Q * P};
+    }
+
     // The states of the segments that end here, rows [from, to) of a part; a block of their units.
     void store_final(long part, const Operand<T>* last, long unit, long from, long to) const {
         if (!s.final_state) return;
         const long size = sizeof(T) * std::min<long>(width, H - unit);
-        for (long j = 0; j < s.states; ++j)
+        for (long j = s.projection ? 1 : 0; j < s.states; ++j)
             for (long i = from; i < to; ++i)
                 std::memcpy(as(s.final_state[j]) + (part + i * parts()) * H + unit,
                             last[j].base + i * last[j].stride + unit, size);

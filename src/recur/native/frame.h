@@ -20,11 +20,12 @@ template <typename Packed> struct Frame {
 
     const Scan& s;
     const long H, blocks, padded_H;
+    const long first_width;  // of the first state: H, or P where it is projected
     const bool shared;      // whether all threads take a step together
     const bool one_thread;  // whether this call leaves the other threads out
     long* offset;  // where the rows of each step begin
     Packed *W, *U;  // packed weights, for all threads
-    T *bias, *extra;  // vectors padded to whole blocks, for all threads
+    T *R, *bias, *extra;  // the projection, packed, and vectors padded to whole blocks; for all threads
     T* sums = nullptr;
     T* zeros;  // one row, for sequences that start from zero
     long summed, used, packed_used, scratch_size, state_size;
@@ -32,22 +33,25 @@ template <typename Packed> struct Frame {
     T* state_base;
 
     Frame(const Scan& scan, bool backward)
-        : s(scan), H(s.H), blocks((H + width - 1) / width), padded_H(blocks * width), shared(shares_steps(backward)),
+        : s(scan), H(s.H), blocks((H + width - 1) / width), padded_H(blocks * width),
+          first_width(s.projection ? s.projection : H), shared(shares_steps(backward)),
           one_thread(s.workspace && (shared || parts() > 1) && Contention::prefers_one_thread()) {
         summed = s.extras + (s.biased ? s.gates + s.own : 0);
         Arena arena(s.workspace), packed(s.packed);
         offset = arena.take<long>(s.steps + 1);
-        zeros = arena.take<T>(padded_H);
+        zeros = arena.take<T>(std::max(padded_H, first_width));
         gradient_base = arena.take<char>(0);
         const long before_loop = arena.used();
         Arena& weights = s.packed ? packed : arena;
         if (backward) {
-            W = packed_weight(s.d_weight_hh, s.padded_rows & 2, s.products * H, H, arena);
+            W = packed_weight(s.d_weight_hh, s.padded_rows & 2, s.products * H, first_width, arena);
             U = packed_weight(s.d_weight_ih, s.padded_rows & 1, s.gates * H, s.D, arena);
         } else {
-            W = weights.take<Packed>(s.products, blocks, Format<Packed>::panel(H));
+            W = weights.take<Packed>(s.products, blocks, Format<Packed>::panel(first_width));
             U = weights.take<Packed>(panels_of(s.gates * H), Format<Packed>::panel(s.D));
         }
+        R = weights.take<T>(s.projection ? backward ? panels_of(H) : panels_of(s.projection) : 0,
+                            Format<T>::panel(backward ? s.projection : H));
         bias = weights.take<T>(s.products, padded_H);
         extra = weights.take<T>(s.extras, padded_H);
         packed_used = weights.used();
@@ -59,7 +63,7 @@ template <typename Packed> struct Frame {
         used = arena.used();
         if (backward) used = std::max(used, before_loop + s.threads * gradient_bytes());
         if (!s.workspace) return;  // only asked how much it would be, or to pack
-        std::memset(zeros, 0, sizeof(T) * padded_H);
+        std::memset(zeros, 0, sizeof(T) * std::max(padded_H, first_width));
         offset[0] = 0;
         for (long k = 0; k < s.steps; ++k) offset[k + 1] = offset[k] + s.sizes[k];
     }
@@ -74,12 +78,14 @@ template <typename Packed> struct Frame {
     // The weights' gradients begin when the loop has ended: they take over all of its memory.
     long gradient_bytes() const {
         long most = 0;  // whichever weights are taken together
-        for (const long panels : {panels_of(s.D), panels_of(H), panels_of(s.D) + panels_of(H)})
-            for (long rows = H; rows <= std::max(s.gates, s.products) * H; rows += H) {
-                const long count = sharers(rows, panels);  // of which the last has the most
-                const Part part = part_of(count - 1, count, rows, panels);
-                most = std::max(most, transposed_product_bytes<Packed>(part, packing()));
-            }
+        const auto count_in = [&](auto format, long rows, long panels) {
+            const long count = sharers(rows, panels);  // of which the last has the most
+            const Part part = part_of(count - 1, count, rows, panels);
+            most = std::max(most, transposed_product_bytes<decltype(format)>(part, packing()));
+        };
+        for (const long panels : {panels_of(s.D), panels_of(first_width), panels_of(s.D) + panels_of(first_width)})
+            for (long rows = H; rows <= std::max(s.gates, s.products) * H; rows += H) count_in(Packed(), rows, panels);
+        if (s.projection) count_in(T(), s.projection, panels_of(H));
         return (most + (s.mask ? 2 : 1) * long(sizeof(void*)) * s.N + 191) / 64 * 64;
     }
     Packing packing() const { return Packing(s.N, s.gates * H * s.N, s.threads); }
@@ -91,7 +97,7 @@ template <typename Packed> struct Frame {
     bool shares_steps(bool backward) const {
         const double work = double(s.S) * H * H * s.products;  // multiplications in a step
         if (s.threads < 2 || blocks < 2 || s.S > FEW_ROWS[backward] * s.threads || work < WORTH_SHARING) return false;
-        return !backward || !(s.clip > 0);
+        return !s.projection && !(backward && s.clip > 0);
     }
 
     // Into how many parts the rows are divided: one for each thread, but never more than there are rows.
@@ -100,11 +106,13 @@ template <typename Packed> struct Frame {
 
     // The states carried from step to step, two buffers of each, for all threads of a part; and the copies below.
     long state_numbers(bool backward) const {
-        return (2 * rows_of(0, s.S) * (s.states * H + copy_stride(backward)) + 15) / 16 * 16;
+        return (2 * rows_of(0, s.S) * (s.states * widest() + copy_stride(backward)) + 15) / 16 * 16;
     }
     T* state_buffer(long part, long state, long side) const {
-        return state_base + part * state_size + (2 * state + side) * rows_of(0, s.S) * H;
+        return state_base + part * state_size + (2 * state + side) * rows_of(0, s.S) * widest();
     }
+    long widest() const { return std::max(H, first_width); }
+    long width_of(long state) const { return state ? H : first_width; }
 
     // A product reads copies of rows that would drive each other out of the cache, with a better stride, or of rows
     // that it reads in another form. Backward, they hold the gradients of all gates, each `copy_units` long.
@@ -146,8 +154,8 @@ template <typename Packed> struct Frame {
 
     long scratch_bytes(bool backward) const {
         const long values = s.program.temps + s.products + 1 + s.states + s.program.count;
-        const long masked = backward || !s.mask ? 0 : rows_of(0, s.S) * H;
-        const long state = backward || !Format<Packed>::converts ? 0 : rows_of(0, s.S) * row_stride_of<Packed>(H);
+        const long masked = backward || !s.mask ? 0 : rows_of(0, s.S) * first_width;
+        const long state = backward || !Format<Packed>::converts ? 0 : rows_of(0, s.S) * row_stride_of<Packed>(first_width);
         const long converted = state + block_units<Packed>(s.N, backward ? s.gates * H : s.D);
         const long tables = sizeof(Operand<T>) * (2 * s.program.count + 4 * s.states) + 64 * (16 + 3 * s.states);
         return sizeof(T) * (values * chunk * width + s.constants * width + masked + converted) + tables;
@@ -167,7 +175,7 @@ template <typename Packed> struct Frame {
     // Where segment i starts, and the stride between two neighbours' rows.
     Operand<T> initial(long state, long i) const {
         const T* given = as(s.initial[state]);
-        return given ? Operand<T>{const_cast<T*>(given) + i * H, H} : Operand<T>{zeros, 0};
+        return given ? Operand<T>{const_cast<T*>(given) + i * width_of(state), width_of(state)} : Operand<T>{zeros, 0};
     }
 
     // Steps [from, to) of a part: the first row, and how the rows lie.
@@ -218,31 +226,37 @@ template <typename Packed> struct Frame {
     }
 
     // B (K, N) as panels, by all threads.
-    void pack_all(const Source<T>& b, long K, long N, Packed* to) const {
+    template <typename Form> void pack_all(const Source<T>& b, long K, long N, Form* to) const {
         const long panels = whole_panels<T>(N) / width, count = std::min<long>(s.threads, panels);
         parallel(count, [&](long part) {
             for (long p = part; p < panels; p += count)
-                pack_panel(b, 0, K, p * width, std::min<long>(width, N - p * width), to + p * Format<Packed>::panel(K));
+                pack_panel(b, 0, K, p * width, std::min<long>(width, N - p * width), to + p * Format<Form>::panel(K));
         });
     }
 
     // W once, as the loop will read it. Forward: block after block, its gates, their columns of Wᵀ. Backward: block
     // after block of the state's units, the columns of W, gate after gate.
     void pack_recurrent(bool backward) const {
-        const long count = std::min<long>(s.threads, blocks);
+        const long K = backward ? H : first_width, N = backward ? first_width : H, panels = panels_of(N);
+        const long count = std::min<long>(s.threads, panels);
         parallel(count, [&](long part) {
-            for (long b = part; b < blocks; b += count)
+            for (long b = part; b < panels; b += count)
                 for (long r = 0; r < s.products; ++r) {
-                    const T* weight = as(s.weight_hh) + r * H * H;
-                    const Source<T> from = backward ? Source<T>{weight, H, 1} : Source<T>{weight, 1, H};
-                    pack_panel(from, 0, H, b * width, std::min<long>(width, H - b * width), panel(b, r));
+                    const T* weight = as(s.weight_hh) + r * H * first_width;
+                    const Source<T> from = backward ? Source<T>{weight, N, 1} : Source<T>{weight, 1, K};
+                    pack_panel(from, 0, K, b * width, std::min<long>(width, N - b * width), panel(b, r, K));
                 }
         });
+        if (s.projection && backward) pack_all(Source<T>{as(s.weight_hr), H, 1}, s.projection, H, R);
+        if (s.projection && !backward) pack_all(Source<T>{as(s.weight_hr), 1, H}, H, s.projection, R);
         for (long r = 0; r < s.products && s.biased; ++r) pad(as(s.bias_hh) + r * H, bias + r * padded_H);
         for (long e = 0; e < s.extras; ++e) pad(as(s.extra[e]), extra + e * padded_H);
     }
 
-    Packed* panel(long block, long product) const { return W + (block * s.products + product) * Format<Packed>::panel(H); }
+    // Of so many numbers: what W multiplies forward, a gate's gradient backward.
+    Packed* panel(long block, long product, long K) const {
+        return W + (block * s.products + product) * Format<Packed>::panel(K);
+    }
 
     void pad(const T* from, T* to) const {
         std::memset(to, 0, sizeof(T) * padded_H);

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from recur.native.call import Form, NativeCall, load
+from recur.native.call import Form, Loaded, NativeCall, load
 from recur.program.assembly import Assembly
 
 Tensors = list[Tensor]
@@ -38,21 +38,24 @@ def _empty_share(data: Tensor, columns: int) -> Tensor:
 
 
 def _empty_results(
-    a: Assembly, data: Tensor, weights: Tensors, S: int, train: bool
+    loaded: Loaded, data: Tensor, weights: Tensors, S: int, train: bool
 ) -> tuple[Tensors, Tensors, Tensor | None, Tensor | None, Tensors]:
     """Outputs, final states, and what is saved: in the gates' places, on the tape, and the other states' history."""
+    a, projection = loaded.assembly, loaded.projection(weights)
     N, H = data.shape[0], weights[0].shape[0] // a.gates
     share = _empty_share(data, a.gates * H) if train and a.reads_share else None
     tape = data.new_empty(N, a.saved * H) if train and a.saved else None
-    outputs = [data.new_empty(N, H) for _ in a.outputs]
-    others = [data.new_empty(N, H) for _ in range(a.states - len(a.outputs))] if train else []
-    return outputs, [data.new_empty(S, H) for _ in range(a.states)], share, tape, others
+    first = projection or H
+    outputs = [data.new_empty(N, H if j else first) for j in a.outputs]
+    kept = a.states - (0 if projection else len(a.outputs))  # with a projection, what it is made of too
+    others = [data.new_empty(N, H) for _ in range(kept)] if train else []
+    return outputs, [data.new_empty(S, H if j else first) for j in range(a.states)], share, tape, others
 
 
-def _histories(a: Assembly, outputs: Sequence[Tensor | None], others: Tensors) -> list[Tensor | None]:
-    """Of every state, in their order; None where it is not kept."""
-    rest = iter(others)
-    return [outputs[a.outputs.index(j)] if j in a.outputs else next(rest, None) for j in range(a.states)]
+def _histories(a: Assembly, outputs: Sequence[Tensor | None], others: Tensors, projected: bool) -> list[Tensor | None]:
+    """What the programs return of every state, in their order; None where it is not kept."""
+    rest, given = iter(others), [] if projected else a.outputs
+    return [outputs[given.index(j)] if j in given else next(rest, None) for j in range(a.states)]
 
 
 def _call(
@@ -69,9 +72,10 @@ def _call(
     products: str = "",
 ) -> NativeCall:
     (N, D), double, biased = data.shape, data.dtype == torch.float64, load(cell).biased(len(weights))
+    projection = load(cell).projection(weights)
     form = Form(
         cell, program, double, N, D, H, tuple(sizes), batch_major, biased,
-        masked=mask is not None, clip=clip, padded_rows=padded_rows, products=products,
+        masked=mask is not None, clip=clip, padded_rows=padded_rows, products=products, projection=projection,
     )  # fmt: skip
     return NativeCall(form, data, weights, mask)
 
@@ -97,19 +101,20 @@ def forward(
     a = loaded.assembly
     data, weights, extras, state = data.contiguous(), _contiguous(weights), _contiguous(extras), _contiguous(state)
     mask = mask if mask is None else mask.contiguous()
-    outputs, finals, share, tape, others = _empty_results(a, data, weights, sizes[0], train)
-    H, program = outputs[0].shape[1], "train" if train else "use"
+    outputs, finals, share, tape, others = _empty_results(loaded, data, weights, sizes[0], train)
+    H, program = weights[0].shape[0] // a.gates, "train" if train else "use"
     call = _call(cell, program, data, weights, mask, H, sizes, batch_major, products=products)
     s, written = call.scan, share
+    histories = _histories(a, outputs, others, bool(s.projection))
+    if histories[0] is None:  # the core keeps the first of every step
+        histories[0] = data.new_empty(data.shape[0], H)
     if written is None:
-        written = outputs[0] if loaded.share_in_outputs[program] else _empty_share(data, a.gates * H)
+        written = histories[0] if loaded.share_in_outputs[program] else _empty_share(data, a.gates * H)
     elif zero_padding:
         written[:, a.gates * H :].zero_()
     s.share, s.share_stride = written.data_ptr(), written.shape[1]
     s.tape = None if tape is None else tape.data_ptr()
-    histories = _histories(a, outputs, others)
-    if histories[0] is None:  # where a step leaves what the next one multiplies
-        histories[0] = data.new_empty(data.shape[0], H)
+    s.projected = outputs[0].data_ptr() if s.projection else None
     call.point(extra=extras, initial=state or [None] * a.states, state=histories, final_state=finals)
     call.run(backward=False)
     return [*outputs, *finals, *(part for part in (share, tape) if part is not None), *others]
@@ -117,7 +122,7 @@ def forward(
 
 def forward_shapes(data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, *rest: Any) -> Tensors:
     _, _, sizes, _, _, cell, _, train = rest
-    outputs, finals, share, tape, others = _empty_results(load(cell).assembly, data, weights, sizes[0], train)
+    outputs, finals, share, tape, others = _empty_results(load(cell), data, weights, sizes[0], train)
     return [*outputs, *finals, *(part for part in (share, tape) if part is not None), *others]
 
 
@@ -151,7 +156,7 @@ def backward(
     data, weights, extras, state = data.contiguous(), _contiguous(weights), _contiguous(extras), _contiguous(state)
     gradients = [g if g is None else g.contiguous() for g in gradients]
     mask = mask if mask is None else mask.contiguous()
-    N, H = outputs[0].shape
+    N, H, projection = len(data), weights[0].shape[0] // a.gates, loaded.projection(weights)
     padded_rows = sum(2**k for k, weight in enumerate(weights[:2]) if _pads_rows(weight))
     program = "trace" if traced else "back"
     call = _call(cell, program, data, weights, mask, H, sizes, batch_major, clip, padded_rows, products)
@@ -167,16 +172,21 @@ def backward(
         s.tape = rest.pop(0).data_ptr()
     d_data, d_weights, d_extras, d_initial = _empty_gradients(data, weights, extras, state, for_data, for_state)
     recorded = _empty_record(a, data, H) if traced else []
+    d_projected = data.new_empty(N, projection) if projection else None
+    s.projected = outputs[0].data_ptr() if projection else None
+    s.d_projected = None if d_projected is None else d_projected.data_ptr()
     s.d_data = d_data.data_ptr() if for_data else None
-    for name, weight in zip(loaded.weight_names[bool(s.biased)], d_weights, strict=True):
+    for name, weight in zip(loaded.weight_names[len(weights)], d_weights, strict=True):
         setattr(s, f"d_{name}", weight.data_ptr())
     call.point(
-        extra=extras, initial=state or [None] * a.states, state=_histories(a, outputs, rest),
-        d_outputs=_histories(a, gradients[: len(a.outputs)], []), d_final=gradients[len(a.outputs) :],
+        extra=extras, initial=state or [None] * a.states, state=_histories(a, outputs, rest, projection > 0),
+        d_outputs=_histories(a, gradients[: len(a.outputs)], [], False), d_final=gradients[len(a.outputs) :],
         d_extra=d_extras, d_initial=d_initial if for_state else [], d_state=recorded[: a.states],
     )  # fmt: skip
     call.run(backward=True)
     if traced:
+        if d_projected is not None:
+            recorded[0] = d_projected
         recorded[a.states].copy_(d_share[:, : a.gates * H])
         for block, place in zip(recorded[-1].split(H, dim=1), a.product_places, strict=a.products > 0):
             side, at = (d_share, place) if place < a.gates or d_product is None else (d_product, place - a.gates)
@@ -196,7 +206,7 @@ def _empty_gradients(
 
 def _empty_record(a: Assembly, data: Tensor, H: int) -> Tensors:
     """Memory for what a trace records: of every state, then of all gates' input shares, then of all products."""
-    return [data.new_empty(data.shape[0], width * H) for width in (*[1] * a.states, a.gates, a.products)]
+    return [data.new_empty(len(data), blocks * H) for blocks in (*[1] * a.states, a.gates, a.products)]
 
 
 def _pads_rows(weight: Tensor) -> bool:
@@ -217,6 +227,8 @@ def backward_shapes(
 ) -> Tensors:
     *_, cell, _, for_data, for_state, traced = rest
     d_data, d_weights, d_extras, d_initial = _empty_gradients(data, weights, extras, state, for_data, for_state)
-    a = load(cell).assembly
+    a, projection = load(cell).assembly, load(cell).projection(weights)
     recorded = _empty_record(a, data, weights[0].shape[0] // a.gates) if traced else []
+    if traced and projection:
+        recorded[0] = data.new_empty(len(data), projection)
     return [d_data, *d_weights, *d_extras, *d_initial, *recorded]

@@ -24,8 +24,6 @@ def computes_in(dtype: torch.dtype) -> torch.dtype:
 def unsupported_reason(call: Call) -> str | None:
     if call.mask is not None and call.mask.requires_grad and torch.is_grad_enabled():
         return "it gives no gradient to the mask, which requires one"
-    if "weight_hr" in call.weights:
-        return "it has no projection"
     return compiled.unsupported_reason(call.cell, call.x, computes_in(call.dtype), "bias_ih" in call.weights)
 
 
