@@ -48,18 +48,22 @@ def close(got: Any, expected: Any, what: str = "", tolerance: float | None = Non
     assert off <= bound, f"{what}: off by {off:.3g}, more than {bound:.3g}"
 
 
-def random_weights(cell: Cell, D: int, H: int, *, bias: bool = True, dtype: Any = torch.float64) -> dict[str, Tensor]:
+def random_weights(
+    cell: Cell, D: int, H: int, projection: int = 0, *, bias: bool = True, dtype: Any = torch.float64
+) -> dict[str, Tensor]:
     """Weights large enough for gates to move and for a dropped term to show."""
     return {
         name: (torch.randn(shape, dtype=dtype) * 0.5).requires_grad_()
-        for name, shape in cell.shapes(D, H, bias).items()
+        for name, shape in cell.shapes(D, H, bias, projection).items()
     }
 
 
-def random_state(cell: Cell, B: int | None, H: int, dtype: Any = torch.float64) -> tuple[Tensor, ...]:
+def random_state(
+    cell: Cell, B: int | None, H: int, dtype: Any = torch.float64, projection: int = 0
+) -> tuple[Tensor, ...]:
     """(B, H) each, or (H,) for all rows alike. A normaliser n is at least 1, as steps leave it."""
-    shape = (H,) if B is None else (B, H)
-    parts = [torch.randn(shape, dtype=dtype) * 0.5 for _ in cell.states]
+    rows = () if B is None else (B,)
+    parts = [torch.randn(*rows, width, dtype=dtype) * 0.5 for width in cell.widths(H, projection)]
     normalised = [part.abs() + 1 if name == "n" else part for name, part in zip(cell.states, parts, strict=True)]
     return tuple(part.requires_grad_() for part in normalised)
 
@@ -67,14 +71,16 @@ def random_state(cell: Cell, B: int | None, H: int, dtype: Any = torch.float64) 
 class Case:
     """One cell with inputs, weights and an initial state that all want gradients."""
 
-    def __init__(self, name: str, B: int = 3, T: int = 5, D: int = 4, H: int = 3, dtype: Any = torch.float64) -> None:
+    def __init__(
+        self, name: str, B: int = 3, T: int = 5, D: int = 4, H: int = 3, P: int = 0, dtype: Any = torch.float64
+    ) -> None:
         self.cell = make_cell(name)
-        self.weights = random_weights(self.cell, D, H, dtype=dtype)
+        self.weights = random_weights(self.cell, D, H, P, dtype=dtype)
         self.x = torch.randn(B, T, D, dtype=dtype).requires_grad_()
-        self.state = random_state(self.cell, B, H, dtype)
+        self.state = random_state(self.cell, B, H, dtype, P)
         # Fixed weights of the loss, so that every output and every final state counts differently.
-        self.on_outputs = torch.randn(B, T, self.cell.output_width(H), dtype=dtype)
-        self.on_state = [torch.randn(B, H, dtype=dtype) for _ in self.cell.states]
+        self.on_outputs = torch.randn(B, T, self.cell.output_width(H, P), dtype=dtype)
+        self.on_state = [torch.randn(B, width, dtype=dtype) for width in self.cell.widths(H, P)]
 
     @property
     def leaves(self) -> dict[str, Tensor]:

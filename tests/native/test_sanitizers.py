@@ -54,6 +54,7 @@ def fields_of(call: NativeCall, backward: bool) -> dict[str, tuple[int, bytes | 
     s = call.scan
     real = 8 if call.numbers == library.NUMBERS.index("float64") else 4
     G, R, N, S, H, D = s.gates * s.H, s.products * s.H, s.N, s.S, s.H, s.D
+    P = s.projection or H  # the width of the first state
     found: dict[str, tuple[int, bytes | int]] = {}
 
     def number(name: str, value: int) -> None:
@@ -63,10 +64,10 @@ def fields_of(call: NativeCall, backward: bool) -> dict[str, tuple[int, bytes | 
         if pointer:
             found[name] = kind, ctypes.string_at(pointer, count * size) if kind & READ else count * size
 
-    def arrays(name: str, pointer: int | None, many: int, count: int, kind: int = READ) -> None:
+    def arrays(name: str, pointer: int | None, many: int, count: int, kind: int = READ, first: int = 0) -> None:
         each = ctypes.cast(pointer, ctypes.POINTER(ctypes.c_void_p)) if pointer else None
         for k in range(many if each else 0):
-            array(f"{name}{k}", each[k], count, kind)
+            array(f"{name}{k}", each[k], count if k or not first else first, kind)
 
     for name, kind in library.Scan._fields_:
         if kind is ctypes.c_int64:
@@ -81,32 +82,34 @@ def fields_of(call: NativeCall, backward: bool) -> dict[str, tuple[int, bytes | 
     array("sizes", s.sizes, s.steps, size=8)
     array("constant", s.constant, s.constants, size=8)
     array("product_place", s.product_place, max(1, s.products), size=4)
-    weights = {"weight_ih": G * D, "weight_hh": R * H, "bias_ih": G, "bias_hh": R}
+    weights = {"weight_ih": G * D, "weight_hh": R * P, "weight_hr": P * H, "bias_ih": G, "bias_hh": R}
     for name, count in weights.items():
         array(name, getattr(s, name), count)
     array("data", s.data, N * D)
-    array("mask", s.mask, S * H)
+    array("mask", s.mask, S * P)
     arrays("extra", s.extra, s.extras, H)
-    arrays("initial", s.initial, s.states, S * H)
+    arrays("initial", s.initial, s.states, S * H, first=S * P)
     overwritten = backward and s.d_share == s.share
     assert s.share_stride == G, "or the padding between the rows would stay unwritten"
     if s.share != ctypes.c_void_p.from_address(s.state).value:  # which it lies in, or has a place of its own
         array("share", s.share, N * G, READ | WRITTEN if overwritten else READ if backward else WRITTEN)
     array("tape", s.tape, N * s.saved * H, READ if backward else WRITTEN)
     arrays("state", s.state, s.states, N * H, READ if backward else WRITTEN)
+    array("projected", s.projected, N * P, READ if backward else WRITTEN)
     if not backward:
-        arrays("final_state", s.final_state, s.states, S * H, WRITTEN)
+        arrays("final_state", s.final_state, s.states, S * H, WRITTEN, first=S * P)
         return found
     array("xi", s.xi, N, size=8)
-    arrays("d_outputs", s.d_outputs, s.states, N * H)
-    arrays("d_final", s.d_final, s.states, S * H)
+    arrays("d_outputs", s.d_outputs, s.states, N * H, first=N * P)
+    arrays("d_final", s.d_final, s.states, S * H, first=S * P)
+    array("d_projected", s.d_projected, N * P, WRITTEN)
     array("d_share", None if overwritten else s.d_share, N * G, WRITTEN)
     array("d_product", s.d_product, N * s.own * H, WRITTEN)
     array("d_data", s.d_data, N * D, WRITTEN)
     for name, count in weights.items():
         array(f"d_{name}", getattr(s, f"d_{name}"), count, WRITTEN)
     arrays("d_extra", s.d_extra, s.extras, H, WRITTEN)
-    arrays("d_initial", s.d_initial, s.states, S * H, WRITTEN)
+    arrays("d_initial", s.d_initial, s.states, S * H, WRITTEN, first=S * P)
     arrays("d_state", s.d_state, s.states, N * H, WRITTEN)
     return found
 
@@ -162,7 +165,7 @@ class Products(Cell):
         return (torch.tanh(x.a + h.p * h.q * h.r) / 10,)
 
 
-CASES: list[tuple[str | Cell, tuple[int, int, int, int], torch.dtype, dict[str, Any]]] = [
+CASES: list[tuple[str | Cell, tuple[int, ...], torch.dtype, dict[str, Any]]] = [
     (Products(), (1, 256, 9, 64), torch.float64, {}),
     (Products(), (3, 3, 9, 48), torch.float64, {"lengths": [3, 1, 2]}),
     ("lstm", (7, 3, 5, 33), torch.float64, {}),
@@ -174,6 +177,8 @@ CASES: list[tuple[str | Cell, tuple[int, int, int, int], torch.dtype, dict[str, 
     ("lstm", (2, 3, 40, 131), torch.float32, {}),  # from here on threads share a step
     ("gru", (3, 3, 9, 150), torch.float64, {"lengths": [3, 1, 2]}),
     ("elman", (9, 4, 5, 128), torch.float32, {}),  # whose rows are 2 KiB apart
+    ("lstm", (5, 3, 4, 70, 33), torch.float64, {"lengths": [1, 3, 2, 3, 3]}),  # and a projection
+    ("lstm", (2, 3, 4, 9, 20), torch.float32, {"bptt": "full,clip:0.1"}),
     ("indrnn", (3, 5, 1, 65), torch.float32, {"reset": torch.tensor([[False, True, False, False, True]] * 3)}),
 ]
 
