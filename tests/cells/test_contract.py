@@ -225,3 +225,19 @@ def test_a_projection_in_the_core_is_that_of_the_loop(isa: str, H: int, P: int, 
     finally:
         core.isa = was
     all_close(got, expected)
+
+
+@needs_core
+def test_a_projected_pass_has_second_derivatives() -> None:
+    cell = make_cell("peephole")
+    weights = {k: (torch.randn(s, **DOUBLE) * 0.3).requires_grad_() for k, s in cell.shapes(2, 3, projection=2).items()}
+    x = torch.randn(1, 3, 2, requires_grad=True, **DOUBLE)
+
+    def twice(backend: str) -> Any:
+        first = torch.autograd.grad(
+            scan(cell, weights, x, backend=backend).outputs.square().sum(), x, create_graph=True
+        )
+        return torch.autograd.grad(first[0].square().sum(), list(weights.values()))
+
+    for name, got, expected in zip(weights, twice("native"), twice("loop"), strict=True):
+        close(got, expected, name)

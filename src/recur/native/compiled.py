@@ -68,9 +68,9 @@ def as_read(cell: Cell, weights: Weights) -> tuple[Cell, list[str]]:
 
     def evaluate(self: Cell, *given: Sequence[Tensor]) -> list[Tensor]:
         leaves = {(role, k): part for role, parts in zip("xhsw", given, strict=True) for k, part in enumerate(parts)}
-        before, after = given[2][0], step.terms.evaluate(step.states, leaves)
+        like, after = given[0][0], step.terms.evaluate(step.states, leaves)
         # Expanded, a state would be another node than the one that other states are made of.
-        return [part if part.shape == before.shape else part.expand_as(before) for part in after]
+        return [part if part.shape == like.shape else part.expand_as(like) for part in after]
 
     made = copy.copy(cell)
     changed = {"extras": dict.fromkeys(names, ("H",)), "step": evaluate, "heads": 1}

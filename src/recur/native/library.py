@@ -60,7 +60,10 @@ class Scan(Structure):
         ("share_stride", c_int64),
         *((name, c_void_p) for name in ("tape", "state", "projected", "final_state")),
         ("program", Program),
-        *((name, c_void_p) for name in ("d_outputs", "d_final", "d_share", "d_product", "d_projected", "product_place")),
+        *(
+            (name, c_void_p)
+            for name in ("d_outputs", "d_final", "d_share", "d_product", "d_projected", "product_place")
+        ),
         ("adds_to_first", c_int64),
         *((name, c_void_p) for name in ("d_data", "d_weight_ih", "d_weight_hh", "d_weight_hr")),
         ("padded_rows", c_int64),

@@ -106,10 +106,10 @@ def forward(
     call = _call(cell, program, data, weights, mask, H, sizes, batch_major, products=products)
     s, written = call.scan, share
     histories = _histories(a, outputs, others, bool(s.projection))
-    if histories[0] is None:  # the core keeps the first of every step
-        histories[0] = data.new_empty(data.shape[0], H)
+    first = data.new_empty(len(data), H) if histories[0] is None else histories[0]  # the core always keeps it
+    histories[0] = first
     if written is None:
-        written = histories[0] if loaded.share_in_outputs[program] else _empty_share(data, a.gates * H)
+        written = first if loaded.share_in_outputs[program] else _empty_share(data, a.gates * H)
     elif zero_padding:
         written[:, a.gates * H :].zero_()
     s.share, s.share_stride = written.data_ptr(), written.shape[1]
