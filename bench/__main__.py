@@ -2,6 +2,7 @@
 
 python -m bench                        the backends of scan beside PyTorch
 python -m bench affine                 cells that are affine in their states: all of time at once beside step by step
+python -m bench truncation             ways to truncate: what they cost, and what is left of the gradient
 python -m bench streaming              one token at a time beside torch.nn and ONNX Runtime
 python -m bench training               the trainer's overhead, what the backend gains, and sampling
 python -m bench trees                  trees beside plain recursion, grids beside the double loop
@@ -20,7 +21,7 @@ import statistics
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench import affine, counting, defaults, scan, streaming, training, trees_and_grids, writing
+from bench import affine, counting, defaults, scan, streaming, training, trees_and_grids, truncation, writing
 from bench.datasets import DataSet
 from bench.side_by_side import Contest, compare, header, machine, report, row
 from recur.tasks import task_names
@@ -62,6 +63,11 @@ def main() -> None:
     streamed = suites.add_parser("streaming", help="one token at a time")
     streamed.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     streamed.add_argument("--out", type=Path, default=RESULTS / "streaming.json")
+    cut = suites.add_parser("truncation", help="what truncation costs, and what is left of the gradient")
+    cut.add_argument("--cell", action="append", default=[], help="of which cells; repeat it (gru and lstm)")
+    cut.add_argument("--rounds", type=int, default=7, help="how often each mode runs (7)")
+    cut.add_argument("--steps", type=int, default=400, help="of training the model whose gradient is looked at (400)")
+    cut.add_argument("--out", type=Path, default=RESULTS / "truncation.json")
     looked = suites.add_parser("xray", help="how long it takes to look into a model")
     looked.add_argument("--out", type=Path, default=RESULTS / "xray.json")
     plain = suites.add_parser("defaults", help="every task with nothing but its file")
@@ -76,7 +82,7 @@ def main() -> None:
     options = parser.parse_args()
     runs = {"counting": run_counting, "streaming": run_streaming, "training": run_training}
     runs |= {"trees": run_trees, "writing": run_writing, "xray": run_xray}
-    runs |= {"defaults": run_defaults, "affine": run_affine}
+    runs |= {"defaults": run_defaults, "affine": run_affine, "truncation": run_truncation}
     runs.get(options.suite, run_scan)(options)
     if options.out is not None:
         print(f"written to {options.out}")
@@ -109,6 +115,10 @@ def _compare(contests: Iterable[Contest], options: argparse.Namespace) -> None:
 
 def run_affine(options: argparse.Namespace) -> None:
     _write(options.out, affine.measure(options.device, options.threads, options.rounds, options.match))
+
+
+def run_truncation(options: argparse.Namespace) -> None:
+    _write(options.out, truncation.measure(options.cell or ["gru", "lstm"], options.rounds, options.steps))
 
 
 def run_counting(options: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import truncation
 from bench.datasets import DataSet, data_sets
 from bench.defaults import METRICS, Row, Trained, as_json, line, recipe_fields, rows
 from recur.tasks import make_options, name_of, options_class, read_config, task_class, task_names
@@ -65,3 +66,17 @@ def test_what_is_worse_depends_on_the_metric(metric: str, value: float, worse: b
     lower = Row(row.data_set, METRICS["valid_mase"], row.default, baseline=row.baseline)
     assert lower.worse_than == ([] if worse else ["copy"])
     assert ("✗" in line(row)) == worse
+
+
+def test_what_truncation_leaves_of_the_gradient() -> None:
+    """The bounds that hold of any model: full is itself, and a longer way back is nearer to it."""
+    found = truncation.quality("elman", steps=2, T=60, rows=2)
+    assert found.keys() == truncation.MODES.keys()
+    assert found["full"] == pytest.approx({"cosine": 1.0, "norm": 1.0, "cosine of the mean": 1.0}, rel=1e-5)
+    for tau in truncation.WINDOWS:
+        assert found[f"sliding:{tau}"]["cosine"] >= found[f"truncated:{tau}"]["cosine"] - 1e-6
+    cost = truncation.costs("elman", B=1, T=60, H=2, rounds=2)
+    assert cost.keys() == truncation.MODES.keys()
+    assert cost["sliding:50"]["mib"] > 5 * cost["truncated:50"]["mib"]
+    written = "\n".join(truncation.lines(cost, found))
+    assert written.count("\n") == len(truncation.MODES)

@@ -15,7 +15,7 @@ Truncation has two forms. The books cut at t − τ for every t: that is `slidin
 windows, `truncated`, and a loss reaches back to its window's start only: over 1 to τ steps, (τ + 1)/2 on average.
 Sliding is τ rows for each row, which share their numbers and differ in where they are cut, at t ≡ j (mod τ) in row j;
 the loss of step t counts in the row whose window ends with t. It needs no mode of its own in a kernel, and costs
-τ times a truncated pass.
+τ times a truncated pass and τ times its memory; docs/performance.md has how much, and what is left of the gradient.
 
 Steps count from 0 in the order in which the scan takes them; windows count from the start of each sequence, so that
 a reset inside a row is what two separate sequences would be. ξ is 1 before the first step of a sequence in all modes:

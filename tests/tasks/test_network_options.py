@@ -87,6 +87,21 @@ def _nets(model: torch.nn.Module) -> list[Recurrent]:
     return [module for module in model.modules() if isinstance(module, Recurrent)]
 
 
+@pytest.mark.parametrize("task", tasks_with("bptt"))
+def test_sliding_truncation_trains_every_task(task: str, files: Path, tmp_path: Path) -> None:
+    """Over more steps than there are it is full backpropagation, and over fewer it is not."""
+    found = {}
+    for bptt in ("full", "sliding:1", "sliding:500"):
+        trainer = make(tmp_path / bptt, files, task, bptt=bptt, steps=2)
+        assert {str(net.bptt) for net in _nets(trainer.model)} <= {bptt, "full"}
+        assert str(_nets(trainer.model)[0].bptt) == bptt
+        trainer.train()
+        found[bptt] = torch.cat([p.detach().flatten() for p in _nets(trainer.model)[0].parameters()])
+    assert torch.equal(found["sliding:500"], found["full"])
+    assert found["sliding:1"].isfinite().all()
+    assert not torch.equal(found["sliding:1"], found["full"])
+
+
 @pytest.mark.parametrize("more", MORE)
 def test_a_language_model_writes_step_by_step_what_it_reads_at_once(more: str, files: Path, tmp_path: Path) -> None:
     make(tmp_path / "run", files, "language", **MORE[more]).train()

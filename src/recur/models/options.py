@@ -96,7 +96,8 @@ class SequenceOptions(NetworkOptions):
     title = "Network"
 
     bptt: str = "full"
-    """What crosses time on the way back: full, truncated:τ or randomized:π, and ,clip:θ at every step."""
+    """What crosses time on the way back: full; truncated:τ, windows of τ steps; sliding:τ, every loss over the last τ
+    steps, at τ times the cost; randomized:π; and ,clip:θ at every step."""
 
 
 @dataclass(frozen=True, kw_only=True)
