@@ -10,6 +10,7 @@ What they return is the predictor of the task:
     tree          TreeClassifier      predict
     forecast      SeriesForecaster    predict
     grid          ImageClassifier     model(image), predict
+    table         RowPredictor        predict
     adding, copy  Solver              evaluate
 
 All of them have `evaluate`, `run`, `model` (the network) and `task`.
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from recur.tasks.language.predictor import Language
     from recur.tasks.seq2seq.predictor import Transducer
     from recur.tasks.synthetic import Solver
+    from recur.tasks.table.predictor import RowPredictor
     from recur.tasks.tag.predictor import TextTagger
     from recur.tasks.tree.predictor import TreeClassifier
 
@@ -61,6 +63,8 @@ def fit(texts: Texts, *, task: Literal["tree"], **options: Any) -> TreeClassifie
 def fit(texts: Texts, *, task: Literal["forecast"], **options: Any) -> SeriesForecaster: ...
 @overload
 def fit(texts: Texts, *, task: Literal["grid"], **options: Any) -> ImageClassifier: ...
+@overload
+def fit(texts: Texts, *, task: Literal["table"], **options: Any) -> RowPredictor: ...
 @overload
 def fit(*, task: Literal["adding", "copy"], **options: Any) -> Solver[Any]: ...
 @overload
@@ -115,6 +119,8 @@ def load(run: str | Path, device: str = ..., *, task: Literal["tree"]) -> TreeCl
 def load(run: str | Path, device: str = ..., *, task: Literal["forecast"]) -> SeriesForecaster: ...
 @overload
 def load(run: str | Path, device: str = ..., *, task: Literal["grid"]) -> ImageClassifier: ...
+@overload
+def load(run: str | Path, device: str = ..., *, task: Literal["table"]) -> RowPredictor: ...
 @overload
 def load(run: str | Path, device: str = ..., *, task: Literal["adding", "copy"]) -> Solver[Any]: ...
 @overload

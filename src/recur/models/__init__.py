@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from recur.models.reader import Reader as Reader
     from recur.models.reader import Tagger as Tagger
     from recur.models.regress import Regressor as Regressor
+    from recur.models.row import RowModel as RowModel
     from recur.models.seq2seq import Seq2Seq as Seq2Seq
     from recur.models.stack import State as State
     from recur.models.tree import TreeModel as TreeModel
@@ -38,6 +39,7 @@ _NAMES = {
     "Predicted": "recur.models.language",
     "Reader": "recur.models.reader",
     "Regressor": "recur.models.regress",
+    "RowModel": "recur.models.row",
     "Scores": "recur.models.decoder",
     "Seq2Seq": "recur.models.seq2seq",
     "State": "recur.models.stack",

@@ -1,4 +1,4 @@
-"""What networks over trees and grids are made of, as options; those along sequences are in options.py."""
+"""What networks over trees, grids and single rows are made of, as options; those along sequences are in options.py."""
 
 from __future__ import annotations
 
@@ -61,3 +61,19 @@ class GridModelOptions(Options):
 
     dropout_output: Share = 0.0
     """Drop parts of what classes are read from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowModelOptions(Options):
+    """A recurrent network without its recurrence."""
+
+    title = "Network"
+
+    hidden: Count = 64
+    """Units in a layer."""
+
+    layers: Count = 1
+    """How many hidden layers of tanh."""
+
+    dropout_output: Share = 0.0
+    """Drop parts of what the output is read from."""

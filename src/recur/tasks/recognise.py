@@ -20,7 +20,11 @@ CHOICES = {
         ("conditional", "writes texts of a label"),
         ("seq2seq", "writes the second column from the first"),
     ),
-    "series": (("forecast", "forecasts the columns of numbers"), ("language", "reads it as text")),
+    "series": (
+        ("forecast", "forecasts the columns of numbers"),
+        ("table", "tells one column from the others of its row"),
+        ("language", "reads it as text"),
+    ),
     "tagged": (("tag", "tags every word with its last column"), ("language", "reads it as text")),
     "trees": (("tree", "classifies every node"), ("language", "reads it as text")),
 }

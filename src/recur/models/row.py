@@ -1,0 +1,28 @@
+"""One input, one output: the recurrent network of a single step. Without a step before, W has nothing to act on.
+
+h = tanh(U x + b)          more such layers, if asked for
+o = V h + c
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn.functional import dropout
+
+from recur.layers import Depth, FeedForward
+from recur.models.structures import RowModelOptions
+
+
+class RowModel(nn.Module):
+    """Rows (B, D) to outputs (B, O)."""
+
+    def __init__(self, D: int, outputs: int, options: RowModelOptions) -> None:
+        super().__init__()
+        self.options = options
+        self.network = FeedForward(D, options.hidden, depth=Depth(input=options.layers - 1))
+        self.output = nn.Linear(options.hidden, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.network(x[:, None]).outputs[:, 0]  # one step
+        found: Tensor = self.output(dropout(h, self.options.dropout_output, self.training))
+        return found

@@ -1,0 +1,132 @@
+"""Rows of a CSV as vectors: numbers standardised, words as one of those seen in training, and the target."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from recur.errors import TextError, unknown
+from recur.run import Vocabs
+from recur.tasks.classes import classes_of, names_vocab
+from recur.text import numbered_lines
+from recur.text.arrays import Floats
+from recur.text.fields import MISSING, number
+
+CLASSES = 20
+"""Different whole numbers up to which a target is a class, if nobody says."""
+WORDS = 200
+"""Different words up to which a column is an input."""
+
+
+class Row(NamedTuple):
+    cells: dict[str, str]
+    """By column."""
+    where: str
+
+
+def read_rows(names: Sequence[str]) -> list[Row]:
+    """The rows of files, each with a header; all have the first one's columns."""
+    found = [row for name in names for row in parse_rows((line for _, line in numbered_lines(name)), name)]
+    for row in found:
+        if list(row.cells) != list(found[0].cells):
+            raise TextError(f"{row.where}: the columns {', '.join(row.cells)}, where {found[0].where} has others")
+    return found
+
+
+def parse_rows(lines: Iterable[str], name: str) -> list[Row]:
+    try:
+        rows = [[cell.strip() for cell in row] for row in csv.reader(lines, strict=True)]
+    except csv.Error as error:
+        raise TextError(f"{name} is not a CSV: {error}") from None
+    rows = [row for row in rows if any(row)]
+    if len(rows) < 2:
+        raise TextError(f"{name}: a table has a line that names its columns, and rows below it")
+    header, *body = rows
+    if len(set(header)) < len(header):
+        raise TextError(f"{name}: a column's name stands there twice: {', '.join(header)}")
+    for k, row in enumerate(body, start=2):
+        if len(row) != len(header):
+            raise TextError(f"{name}: row {k} has {len(row)} columns, where the header has {len(header)}")
+    return [Row(dict(zip(header, row, strict=True)), f"{name}: row {k}") for k, row in enumerate(body, start=2)]
+
+
+def target_of(rows: Sequence[Row], target: str) -> str:
+    header = list(rows[0].cells)
+    if target and target not in header:
+        raise TextError(f"{rows[0].where}: {unknown('column', target, header)}")
+    if len(header) < 2:
+        raise TextError(f"{rows[0].where}: one column alone has no other to be told from")
+    return target or header[-1]
+
+
+def check_targets(rows: Sequence[Row], target: str) -> None:
+    for row in rows:
+        if row.cells.get(target, "").lower() in MISSING:
+            raise TextError(f"{row.where} has no {target}, which is what is to be told")
+
+
+def is_class(rows: Sequence[Row], target: str) -> bool:
+    values = {row.cells[target] for row in rows}
+    numbers = [number(value) for value in values]
+    return None in numbers or (len(values) <= CLASSES and all(n is not None and n == round(n) for n in numbers))
+
+
+class Inputs(NamedTuple):
+    """The columns that are read."""
+
+    numbers: tuple[str, ...]
+    words: tuple[str, ...]
+    """`column=word`, each an input of its own."""
+
+    @staticmethod
+    def of(vocabs: Vocabs) -> Inputs:
+        return Inputs(classes_of(vocabs["numbers"]), classes_of(vocabs["words"]))
+
+
+def find_inputs(rows: Sequence[Row], target: str) -> Vocabs:
+    """Columns of nothing but numbers are numbers; others are words, if they repeat."""
+    numbers, words = [], []
+    for column in (column for column in rows[0].cells if column != target):
+        there = [row.cells[column] for row in rows if row.cells[column].lower() not in MISSING]
+        if there and all(number(cell) is not None for cell in there):
+            numbers.append(column)
+        elif 0 < len(set(there)) <= min(WORDS, max(len(there) // 2, 1)):
+            words += [f"{column}={word}" for word in sorted(set(there))]
+    if not numbers and not words:
+        raise TextError(f"{rows[0].where}: no column beside {target} has numbers, or words that repeat")
+    return {"numbers": names_vocab(dict.fromkeys(numbers, 1)), "words": names_vocab(dict.fromkeys(words, 1))}
+
+
+def numbers_in(rows: Sequence[Row], columns: Sequence[str]) -> Floats:
+    """(rows, columns): not a number where one is missing."""
+    table = np.full((len(rows), len(columns)), np.nan)
+    for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+            cell = row.cells.get(column)
+            if cell is None:
+                raise TextError(f"{row.where} has no column {column!r}")
+            value = number(cell)
+            if not (cell.lower() in MISSING if value is None else math.isfinite(value)):
+                raise TextError(f"{row.where}: {column} is {cell!r}, which is no finite number")
+            table[i, j] = np.nan if value is None else value
+    return table
+
+
+def moments(rows: Sequence[Row], columns: Sequence[str]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation of columns of numbers, without what is missing."""
+    table = numbers_in(rows, columns)
+    mean, spread = np.nanmean(table, 0), np.nanstd(table, 0)
+    return tuple(mean.tolist()), tuple(np.where(spread > 0, spread, 1.0).tolist())
+
+
+def vectors(rows: Sequence[Row], inputs: Inputs, mean: Sequence[float], deviation: Sequence[float]) -> Floats:
+    """(rows, D): numbers standardised, the mean where one is missing; words as ones and zeros."""
+    D = len(inputs.numbers)
+    scaled = (numbers_in(rows, inputs.numbers) - np.array(mean[:D])) / np.array(deviation[:D])
+    split = [word.split("=", 1) for word in inputs.words]
+    ones = [[float(row.cells.get(column) == word) for column, word in split] for row in rows]
+    return np.concatenate([np.nan_to_num(scaled), np.array(ones).reshape(len(rows), len(split))], axis=1)

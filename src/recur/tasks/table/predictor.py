@@ -1,0 +1,65 @@
+"""What a network of one step can do: tell the target of rows, and be measured beside the linear model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from recur.models import RowModel
+from recur.tasks.classes import class_scores, classes_of, confusion
+from recur.tasks.contract import Predictor
+from recur.tasks.examples import split, training_files_exist
+from recur.tasks.table.data import check_targets, parse_rows, read_rows
+from recur.tasks.table.task import RowBatch, TableTask, linear_model, outputs_of
+from recur.typedefs import JsonObject
+
+
+class RowPredictor(Predictor[RowModel]):
+    """A trained network of one step."""
+
+    takes_lines = False
+    task: TableTask
+
+    def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
+        """Accuracy, macro F1 and the confusion matrix of classes, R² and RMSE of numbers; the linear model beside."""
+        self.refuse(options)
+        o, vocabs = self.task.options, self.run.vocabs
+        measured = read_rows(texts) if texts else split(o, read_rows)[2]
+        check_targets(measured, o.target)
+        rows = self.task.encode(measured, vocabs)
+        outputs, y = outputs_of(self.model, rows)
+        found: JsonObject = {"model": self.name, "rows": len(rows), **self._figures(outputs, y)}
+        if training_files_exist(o):
+            train = RowBatch.of(self.task.encode(split(o, read_rows)[0], vocabs))
+            plain = linear_model(train, RowBatch.of(rows).x, outputs.shape[1], bool(o.classes))
+            found["beside"] = [{"model": "linear", **self._figures(plain, y)}]
+        if o.classes:
+            table = confusion(y.tolist(), outputs.argmax(-1).tolist(), outputs.shape[1])
+            found |= {"classes": list(classes_of(vocabs["labels"])), "confusion": table.tolist()}
+        return found
+
+    def _figures(self, outputs: torch.Tensor, y: torch.Tensor) -> JsonObject:
+        if self.task.options.classes:
+            return class_scores(confusion(y.tolist(), outputs.argmax(-1).tolist(), outputs.shape[1]))
+        return {name: value for name, value in self.task.score(outputs, y).items() if name != "error"}
+
+    def predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
+        """A CSV, line by line, with or without the target: its class or number for every row."""
+        self.refuse(options)
+        o = self.task.options
+        rows = parse_rows(lines, "the table")
+        outputs, _ = outputs_of(self.model, self.task.encode(rows, self.run.vocabs, known=False))
+        for row, output in zip(rows, outputs, strict=True):
+            given = ",".join(cell for column, cell in row.cells.items() if column != o.target)
+            if o.classes:
+                classes = classes_of(self.run.vocabs["labels"])
+                chances = dict(zip(classes, output.softmax(-1).tolist(), strict=True))
+                yield {"input": given, "output": classes[int(output.argmax())], "probabilities": chances}
+            else:
+                value = float(output[0]) * o.column_deviation[-1] + o.column_mean[-1]
+                yield {"input": given, "output": f"{value:g}", "value": value}
+
+
+PREDICTOR = RowPredictor
