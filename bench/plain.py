@@ -64,6 +64,7 @@ def last_value(task: Any) -> Baseline:
 
 PLAINEST: dict[str, Callable[[Any], Baseline]] = {
     "classify": same_class,
+    "grid": same_class,
     "tag": same_tag,
     "tree": same_root,
     "forecast": last_value,
