@@ -41,7 +41,6 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     chunk, small = {"chunks, then doubling": (3, 2**20), "chunks of chunks": (4, 0), "one chunk": (99, 0)}[
         request.param
     ]
-    monkeypatch.setattr(steps_at_once, "CHUNK", chunk)
     monkeypatch.setattr(steps_at_once, "SMALL", {"cpu": small, "cuda": small})
     monkeypatch.setattr(steps_at_once, "_chunk", lambda T, b: chunk)
 

@@ -21,10 +21,15 @@ from torch import Tensor
 
 Matrix: TypeAlias = Sequence[Sequence[Tensor | None]]
 
-CHUNK = 16
+CHUNK = {"cpu": 8, "cuda": 4}
 """L. Each level of chunks takes 3 L operations and leaves 1/L of the numbers to the next."""
-SMALL = {"cpu": 2**13, "cuda": 2**19}
-"""How many numbers an operation handles in the time it takes to start one, about: fewer are doubled, not cut."""
+SMALL = {"cpu": 2**15, "cuda": 2**23}
+"""How many numbers are few: so many are doubled, not cut."""
+LARGE = {"cpu": 2**13, "cuda": 2**22}
+"""How many numbers of one step are enough for an operation: then steps are taken one by one.
+
+All three were measured. Where operations are slow to start and quick to run, few large ones win.
+"""
 
 
 def solve(
@@ -51,10 +56,13 @@ def solve(
 
 def _chunk(T: int, b: Tensor) -> int:
     """L; T for one chunk, whose steps are taken one by one."""
-    numbers = b.numel() // max(1, T)  # of a step
-    if T <= CHUNK or numbers >= 4 * SMALL.get(b.device.type, SMALL["cuda"]):
-        return T
-    return CHUNK
+    L = _of(CHUNK, b)
+    return T if T <= L or b.numel() // T >= _of(LARGE, b) else L
+
+
+def _of(numbers: dict[str, int], like: Tensor) -> int:
+    """As measured on the kind of device that a tensor is on."""
+    return numbers["cpu" if like.device.type == "cpu" else "cuda"]
 
 
 def _steps(
@@ -100,7 +108,7 @@ def _entering(
         moved = [torch.empty_like(part) for part in local]
         _advance(A, b, at, local, moved)
         P, local = _product([[None if a is None else a[at] for a in row] for row in A], P), moved
-    if local[0].numel() <= SMALL.get(local[0].device.type, SMALL["cuda"]):
+    if local[0].numel() <= _of(SMALL, local[0]):
         return _doubled(P, local, start, reverse, bounded)
     return solve(P, local, start, reverse, True, bounded)
 
