@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding, one_hot
@@ -22,7 +24,7 @@ class TokenEmbedding(nn.Module):
         self,
         K: int,
         width: int,
-        init: str = "uniform:0.1",
+        init: str = "scaled",
         *,
         drop: float = 0.0,
         drop_tokens: float = 0.0,
@@ -53,15 +55,30 @@ class TokenEmbedding(nn.Module):
         return embedding(ids, self.weight)
 
 
+def scale_for(K: int) -> float:
+    """The deviation of an embedding of K tokens: 4/√K, at most 1.
+
+    A token out of a few is met all the time: where it starts hardly matters once it has been learned, and vectors that
+    differ from the start are read from the first step on. One out of thousands is met now and then: what its vector
+    starts with stays in it as noise.
+    """
+    return min(1.0, 4 / math.sqrt(K))
+
+
 def drawn(K: int, width: int, init: str) -> Tensor:
-    """A matrix (K, width): uniform:a is uniform in ± a, normal:σ normal; zero for <unk>."""
-    kind, _, written = init.partition(":")
+    """A matrix (K, width): uniform:a is uniform in ± a, normal:σ normal, scaled normal with `scale_for`; zero for
+    <unk>."""
+    kind, colon, written = init.partition(":")
     try:
-        scale = float(written)
+        scale = float(written) if colon else 0.0
     except ValueError:
         scale = 0.0
+    if init == "scaled":
+        kind, scale = "normal", scale_for(K)
     if kind not in ("uniform", "normal") or not 0 < scale < float("inf"):
-        raise OptionError(f"embedding_init must be uniform:a or normal:σ with a number above 0, got {init!r}")
+        raise OptionError(
+            f"embedding_init must be scaled, or uniform:a or normal:σ with a number above 0, got {init!r}"
+        )
     weight = torch.empty(K, width)
     weight = nn.init.uniform_(weight, -scale, scale) if kind == "uniform" else nn.init.normal_(weight, std=scale)
     weight[UNK] = 0  # where nothing is unknown in training, no gradient ever reaches it, and a random row is noise

@@ -109,8 +109,8 @@ class EmbeddingOptions(Options):
     embedding: Natural = 64
     """Width of the embedding; 0 is one-hot."""
 
-    embedding_init: str = "uniform:0.1"
-    """How embeddings start: uniform:a in ± a, or normal:σ."""
+    embedding_init: str = "scaled"
+    """How embeddings start: scaled (normal with σ = 4/√K, at most 1), uniform:a in ± a, or normal:σ."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,8 +21,8 @@ class TreeModelOptions(Options):
     embedding: Count = 300
     """Width of the embedding."""
 
-    embedding_init: str = "uniform:0.1"
-    """How embeddings start: uniform:a in ± a, or normal:σ."""
+    embedding_init: str = "scaled"
+    """How embeddings start: scaled (normal with σ = 4/√K, at most 1), uniform:a in ± a, or normal:σ."""
 
     dropout_input: Share = 0.0
     """Drop parts of the embeddings."""

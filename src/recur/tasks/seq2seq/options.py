@@ -29,7 +29,6 @@ class Seq2SeqOptions(WritingOptions, EncoderDecoderOptions):
 
     hidden: Count = 192
     embedding: Natural = 64
-    embedding_init: str = "normal:0.3"
     dropout_input: Share = 0.2
     dropout_output: Share = 0.3
     smoothing: BelowOne = 0.1
