@@ -2,8 +2,8 @@
 
 What they return is the predictor of the task:
 
-    language      Language            generate, stream, perplexity, step
-    conditional   ConditionalWriter   generate(label)
+    language      Language            generate, stream, perplexity, logprob, step
+    conditional   ConditionalWriter   generate(label), logprob(text, label)
     seq2seq       Transducer          model(text), predict
     classify      TextClassifier      model(text), predict, stream
     tag           TextTagger          model(text), predict, stream

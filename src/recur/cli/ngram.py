@@ -40,6 +40,7 @@ def ngram(
     sample: int = 0,
     prompt: str = "",
     temperature: float = 1.0,
+    direction: Literal["forward", "backward"] | None = None,
     save: Path | None = None,
     load: Path | None = None,
     text: TextOptions = TextOptions(),  # noqa: B008  frozen
@@ -66,9 +67,11 @@ def ngram(
     sample
         Write this many tokens.
     prompt
-        What a sample goes on from.
+        What a sample goes on from; with --direction backward, what it leads up to.
     temperature
         Below 1 samples are safer, above 1 wilder.
+    direction
+        backward reads the text from its end: the probability of a token given those behind it; forward, if not given.
     save
         Write the model as an ARPA file.
     load
@@ -86,13 +89,15 @@ def ngram(
     if load is not None:
         if sources:
             raise OptionError("give texts to count or --load a model, not both")
+        if direction is not None:
+            raise OptionError(f"--direction is for counting: {load} says which way it reads")
         model, trained_on = _loaded(load, text), str(load)
         held_out = Corpus.of(*eval) if eval else None
     else:
         corpus = Corpus.of(*(sources or ["pydoc"]))
         trained_on = corpus.name
         train, held_out = (corpus, Corpus.of(*eval)) if eval else corpus.split()[:2]
-        model = _fitted(screen, train, text, order, smoothing, epsilon or [1.0], k)
+        model = _fitted(screen, train, text, order, smoothing, epsilon or [1.0], k, direction == "backward")
         notes = {"text": str(train.notes)}
     for remark in model.notes:
         screen.note(remark)
@@ -111,6 +116,7 @@ def ngram(
             "trained_on": trained_on,
             "order": model.order,
             "smoothing": model.smoothing,
+            "direction": "backward" if model.backward else "forward",
             "vocabulary": len(model.vocab),
             "ngrams": len(model),
             "notes": list(model.notes),
@@ -150,7 +156,14 @@ def _loaded(path: Path, text: TextOptions) -> NGram:
 
 
 def _fitted(
-    screen: Screen, train: Corpus, text: TextOptions, order: int, smoothing: str, epsilon: list[float], k: float
+    screen: Screen,
+    train: Corpus,
+    text: TextOptions,
+    order: int,
+    smoothing: str,
+    epsilon: list[float],
+    k: float,
+    backward: bool,
 ) -> NGram:
     from recur.ngram import fit
 
@@ -159,7 +172,7 @@ def _fitted(
         vocab = text.vocab(tracked)
     screen.note(f"{train.name}: {train.characters:,} characters ({train.notes})")
     with screen.busy("counting and estimating"), screen.reading(train, "encoding", train.characters) as tracked:
-        return fit(tracked, vocab, order, smoothing, epsilon, k)
+        return fit(tracked, vocab, order, smoothing, epsilon, k, backward)
 
 
 def _measured(screen: Screen, model: NGram, text: Corpus) -> Measured:
@@ -172,7 +185,7 @@ def _measured(screen: Screen, model: NGram, text: Corpus) -> Measured:
 
 
 def _show(screen: Screen, model: NGram, measured: Measured | None, written: str | None, seconds: float) -> None:
-    rows = {"model": f"{model.order}-gram, {model.smoothing}"}
+    rows = {"model": f"{model.order}-gram, {model.smoothing}{', read from the end' if model.backward else ''}"}
     rows["size"] = f"{len(model):,} n-grams over {len(model.vocab):,} tokens"
     if measured is not None:
         found = measured.found

@@ -52,7 +52,8 @@ def sample(
     run
         The run's folder.
     prompt
-        What to go on from.
+        What to go on from; of a model trained with --direction backward, the end of the text: it writes what leads
+        up to it.
     label
         Models of lines with labels: write one of this label.
     length
@@ -108,19 +109,25 @@ def sample(
     if label is not None:
         raise OptionError(f"{run} was not trained with --task conditional, so --label has no use")
     length = 200 if length is None else length
+    if model.backward:
+        what = "what leads up to the prompt" if prompt or interactive else "the last token first"
+        screen.note(f"this model writes from the end: {what}")
     if interactive:
         _converse(screen, model, length, stop, seed, choice)
         return
     if beam or samples > 1 or screen.json:
         texts = model.generate(prompt, length, samples=samples, stop=stop, seed=seed, width=beam, **choice)
         for text in texts:
-            screen.write(prompt + text)
-        screen.result({"run": str(run), "prompt": prompt, "samples": texts})
+            screen.write(text + prompt if model.backward else prompt + text)
+        screen.result({"run": str(run), "prompt": prompt, "direction": model.options.direction, "samples": texts})
         return
     _stream(model, prompt, length, stop, seed, choice)
 
 
 def _stream(model: Language, prompt: str, length: int, stop: str, seed: int | None, choice: dict[str, Any]) -> None:
+    if model.backward:  # its first piece is the last of the text
+        sys.stdout.write(model.generate(prompt, length, stop=stop, seed=seed, **choice)[0] + prompt + "\n")
+        return
     pieces = model.stream(prompt, length, stop, seed, **choice)
     first = next(pieces, "")  # a prompt that cannot be read is refused before anything is written
     sys.stdout.write(prompt + first)
@@ -135,7 +142,7 @@ def _converse(
 ) -> None:
     from recur.errors import RecurError
 
-    screen.note("write how it begins; an empty line ends")
+    screen.note(f"write how it {'ends' if model.backward else 'begins'}; an empty line ends")
     while True:
         try:
             prompt = input("> ")

@@ -7,7 +7,7 @@ continuation.py   a language model as such a writer
 
 from recur.decode.continuation import beam
 from recur.decode.sampling import Choice, encode_prompt, generate, read
-from recur.decode.search import greedy, likelihood, sample, search
+from recur.decode.search import greedy, likelihood, likelihoods, sample, search
 from recur.decode.writer import Ensemble, Writer, Written
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "generate",
     "greedy",
     "likelihood",
+    "likelihoods",
     "read",
     "sample",
     "search",

@@ -168,18 +168,24 @@ def _without_padding(ids: list[int]) -> list[int]:
     return [k for k in ids if k != PAD]
 
 
-@torch.no_grad()
 def likelihood(writer: Writer[Carried], targets: Tensor, lengths: Tensor) -> Tensor:
     """log P of one sequence for each row, (B,): targets (B, T), of which lengths (B,) count; the end included."""
-    scores = torch.zeros(writer.rows, dtype=torch.float64, device=writer.device)
+    return likelihoods(writer, targets, lengths).sum(1)
+
+
+@torch.no_grad()
+def likelihoods(writer: Writer[Carried], targets: Tensor, lengths: Tensor) -> Tensor:
+    """The same step by step, (B, T + 1): log P of each symbol given those before it, and behind the last one of the
+    end; where lengths are settled before writing, of the length."""
+    steps = torch.zeros(writer.rows, targets.shape[1] + 1, dtype=torch.float64, device=writer.device)
     table = writer.lengths()
-    if table is not None:
-        scores += table.gather(1, lengths[:, None])[:, 0]
     carried = writer.begin(1, None if table is None else lengths)
     tokens = torch.full((writer.rows,), BOS, device=writer.device)
     for t in range(targets.shape[1] + 1):
         logp, carried = writer.step(tokens, carried)
         tokens = targets[:, t] if t < targets.shape[1] else torch.full_like(tokens, EOS)
         tokens = tokens.masked_fill(lengths == t, EOS)
-        scores += logp.gather(1, tokens[:, None])[:, 0].masked_fill(lengths < t, 0)
-    return scores
+        steps[:, t] = logp.gather(1, tokens[:, None])[:, 0].masked_fill(lengths < t, 0)
+    if table is not None:
+        steps.scatter_add_(1, lengths[:, None], table.gather(1, lengths[:, None]).double())
+    return steps

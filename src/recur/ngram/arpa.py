@@ -9,7 +9,8 @@
 
 <bos> and <eos> are written <s> and </s>. Tokens that are or hold white space, as characters can, are escaped as Python
 would: \\x20, \\n, \\u3000. A file that has such tokens says so before \\data\\, where other programs do not look; only
-in such a file are escapes read.
+in such a file are escapes read. There it also says what its tokens are, if not plain words, and whether it reads texts
+from their end.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ from recur.ngram.arpa_tokens import TO_ARPA, escape, special, unescape
 from recur.ngram.model import Level, NGram
 from recur.text.arrays import Floats, Ids
 from recur.text.specials import BOS, SPECIALS
-from recur.text.tokens import Tokenizer, Words
+from recur.text.tokens import Tokenizer, Words, make_tokenizer
 from recur.text.vocab import Vocab
 
 _END = "the end of the file"
 ESCAPED = "recur: tokens are escaped"
+BACKWARD = "recur: texts are read from the end"
+TOKENS = "recur: tokens are of the kind "
 NEVER = -99.0
 """What stands for log10 0, by custom."""
 
@@ -43,7 +46,8 @@ def write_arpa(model: NGram, path: Path | str) -> None:
     plain = all(TO_ARPA.get(token, token) == name for token, name in zip(model.vocab.tokens, tokens, strict=True))
     with replacing(Path(path)) as stream:
         out = io.TextIOWrapper(stream, "utf-8", newline="\n")
-        out.write("" if plain else f"{ESCAPED}\n\n")
+        notes = [ESCAPED] * (not plain) + [BACKWARD] * model.backward + _kind(model.vocab.tokenizer)
+        out.write("".join(f"{note}\n" for note in notes) + "\n" * bool(notes))
         written = [_rows(model, k) for k in range(model.order)]
         out.write("\\data\\\n")
         for k, rows in enumerate(written, start=1):
@@ -53,6 +57,21 @@ def write_arpa(model: NGram, path: Path | str) -> None:
             _write_level(out, model, k, rows, names)
         out.write("\n\\end\\\n")
         out.detach()  # flushed, and the stream is left open: it is not ours to close
+
+
+def _kind(tokenizer: Tokenizer) -> list[str]:
+    """What a file says of its tokens: nothing of words, which all such files have; subwords need their model, too."""
+    if tokenizer == Words() or tokenizer.kind == "subword":
+        return []
+    return [TOKENS + " ".join([tokenizer.kind, *(name for name, on in tokenizer.options().items() if on)])]
+
+
+def _tokenizer(notes: list[str], name: str) -> Tokenizer:
+    written = next((note.removeprefix(TOKENS) for note in notes if note.startswith(TOKENS)), "word")
+    kind, *options = written.split()
+    if kind not in ("char", "word", "space") or not set(options) <= {"punctuation", "lower"}:
+        raise TextError(f"{name}: tokens of the kind {written!r} are not known")
+    return make_tokenizer(kind, **dict.fromkeys(options, True))
 
 
 def _rows(model: NGram, k: int) -> Ids:
@@ -88,10 +107,10 @@ def _log10(natural: Floats) -> Floats:
 
 
 def read_arpa(path: Path | str, tokenizer: Tokenizer | None = None) -> NGram:
-    """A model from any implementation's file. Words unless another tokenizer is named."""
+    """A model from any implementation's file. Tokens are what the file says, else words; another may be named."""
     try:
         with Path(path).open(encoding="utf-8-sig") as stream:
-            return _parse(_lines(stream), str(path), tokenizer or Words())
+            return _parse(_lines(stream), str(path), tokenizer)
     except (OSError, UnicodeDecodeError) as error:
         raise TextError(f"{path} cannot be read: {error}") from None
 
@@ -103,17 +122,17 @@ def _lines(stream: TextIO) -> Iterator[str]:
     # What follows the end is the end of the file.
 
 
-def _parse(lines: Iterator[str], name: str, tokenizer: Tokenizer) -> NGram:
-    sizes, escaped = _header(lines, name)
+def _parse(lines: Iterator[str], name: str, tokenizer: Tokenizer | None) -> NGram:
+    sizes, notes = _header(lines, name)
     tables = [_section(lines, name, k, size) for k, size in enumerate(sizes, start=1)]
     if next(lines, "") != "\\end\\":
         raise TextError(f"{name} is cut off: it does not end in \\end\\")
 
-    vocab, ids = _vocab(tables[0].grams, escaped, name, tokenizer)
+    vocab, ids = _vocab(tables[0].grams, ESCAPED in notes, name, tokenizer or _tokenizer(notes, name))
     levels: list[Level] = []
     for table in tables:
         levels.append(_level(_tokens(table, ids, name), table, levels, len(vocab), name))
-    return NGram(vocab, levels, "arpa")
+    return NGram(vocab, levels, "arpa", backward=BACKWARD in notes)
 
 
 def _vocab(written: list[str], escaped: bool, name: str, tokenizer: Tokenizer) -> tuple[Vocab, dict[str, int]]:
@@ -137,8 +156,8 @@ def _tokens(table: _Table, ids: dict[str, int], name: str) -> Ids:
         raise TextError(f"{name}: not every row of \\{k}-grams has {k} tokens") from None
 
 
-def _header(lines: Iterator[str], name: str) -> tuple[list[int], bool]:
-    """How many n-grams of each order follow, and whether tokens are escaped."""
+def _header(lines: Iterator[str], name: str) -> tuple[list[int], list[str]]:
+    """How many n-grams of each order follow, and what stands before them."""
     before = list(itertools.takewhile(lambda line: line != "\\data\\", itertools.chain(lines, [_END])))
     if before and before[-1] is _END:
         raise TextError(f"{name} is not an ARPA file: it has no \\data\\")
@@ -154,7 +173,7 @@ def _header(lines: Iterator[str], name: str) -> tuple[list[int], bool]:
         raise TextError(f"{name} is cut off: it ends inside \\data\\")
     if not sizes:
         raise TextError(f"{name}: \\data\\ names no n-grams")
-    return sizes, ESCAPED in before
+    return sizes, before
 
 
 class _Table(NamedTuple):

@@ -4,7 +4,8 @@ Level k holds every k-gram that was seen, once. A k-gram is written as a number:
 level k − 1, times K, plus its last token. So level k is one sorted array of keys; the k-grams of one context stand next
 to each other, the last tokens in order; and looking n-grams up is a binary search, for a whole text at once.
 
-Where lines are sequences of their own, a sequence is <bos> w₁ … w_m <eos>, and no n-gram reaches across its start.
+Where lines are sequences of their own, a sequence is <bos> w₁ … w_m <eos>, and no n-gram reaches across its start. Read
+from the end it is <bos> w_m … w₁ <eos>.
 """
 
 from __future__ import annotations
@@ -31,12 +32,15 @@ class Sequences:
     """Whether each sequence begins with <bos>."""
 
     @staticmethod
-    def of(ids: Ids, by_line: bool) -> Sequences:
+    def of(ids: Ids, by_line: bool, backward: bool = False) -> Sequences:
+        """Of a text's ids; `backward` reads it from the end, each line with its end behind what was its first token."""
         ids = np.asarray(ids, np.int64)
         if not by_line:
-            return Sequences(ids, np.arange(len(ids)), has_bos=False)
+            return Sequences(ids[::-1] if backward else ids, np.arange(len(ids)), has_bos=False)
         if len(ids) and ids[-1] != EOS:  # a last line without its end
             ids = np.append(ids, EOS)
+        if backward:
+            ids = np.append(ids[:-1][::-1], ids[-1:])
         ends = np.nonzero(ids == EOS)[0]
         starts = np.concatenate([[0], ends[:-1] + 1])
         ids = np.insert(ids, starts, BOS)

@@ -17,6 +17,7 @@ n(c) sums n(c, w) over w, so that every context sums to one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,11 +39,14 @@ def fit(
     smoothing: str = "kneser-ney",
     epsilon: float | Sequence[float] = 1.0,
     k: float = 1.0,
+    backward: bool = False,
 ) -> NGram:
-    """Count a text and estimate a model. `epsilon` is one number for all orders, or ε₁, ε₂, …; `k` is for add-k."""
+    """Count a text and estimate a model. `epsilon` is one number for all orders, or ε₁, ε₂, …; `k` is for add-k. With
+    `backward` the text is read from its end."""
     ids = vocab.encode(corpus) if isinstance(corpus, str) else vocab.encode_corpus(corpus)
-    sequences = Sequences.of(ids, vocab.tokenizer.lines)
-    return estimate(Counts.of(sequences, order, len(vocab), vocab.predictable()), vocab, smoothing, epsilon, k)
+    sequences = Sequences.of(ids, vocab.tokenizer.lines, backward)
+    counts = Counts.of(sequences, order, len(vocab), vocab.predictable())
+    return replace(estimate(counts, vocab, smoothing, epsilon, k), backward=backward)
 
 
 def estimate(

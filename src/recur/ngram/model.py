@@ -17,7 +17,8 @@ import numpy as np
 from recur.errors import OptionError, TextError
 from recur.ngram.counts import Sequences, find, places
 from recur.text.arrays import Floats, Ids
-from recur.text.corpus import Corpus
+from recur.text.corpus import Corpus, normalised
+from recur.text.marks import without_leading_marks
 from recur.text.specials import BOS, UNK
 from recur.text.vocab import Vocab
 
@@ -51,6 +52,8 @@ class NGram:
     levels: list[Level] = field(repr=False)
     smoothing: str = "unknown"
     notes: tuple[str, ...] = ()
+    backward: bool = False
+    """Whether texts are read from the end: P(w | what follows it)."""
 
     @property
     def order(self) -> int:
@@ -61,9 +64,14 @@ class NGram:
 
     # Scoring --------------------------------------------------------------------------------------------
 
+    def sequences(self, ids: Ids) -> Sequences:
+        """A text as the model reads it."""
+        return Sequences.of(ids, self.vocab.tokenizer.lines, self.backward)
+
     def logprobs(self, ids: Ids) -> Floats:
-        """log P of every token given those before it in its sequence; one more if a last line end is missing."""
-        return self._score(Sequences.of(ids, self.vocab.tokenizer.lines))
+        """log P of every token given those read before it in its sequence, in the order of reading; one more if a last
+        line end is missing."""
+        return self._score(self.sequences(ids))
 
     def _score(self, sequences: Sequences) -> Floats:
         walk = places([level.keys for level in self.levels], len(self.vocab), sequences)
@@ -76,8 +84,17 @@ class NGram:
         return logp[sequences.predicted]
 
     def logprob(self, text: str) -> float:
-        """log P of a whole text."""
-        return float(self.logprobs(self.vocab.encode(text)).sum())
+        """log P of a whole text, in nats; where lines are sequences, with the end of its last line."""
+        return sum(logp for _, logp in self.token_logprobs(text))
+
+    def token_logprobs(self, text: str) -> list[tuple[str, float]]:
+        """The tokens of a text in the order of reading, each with log P given those before it."""
+        ids = self.vocab.encode(normalised(text))
+        if not len(ids):
+            raise TextError("there is no token to measure")
+        sequences = self.sequences(ids)
+        tokens = (self.vocab.tokens[k] for k in sequences.ids[sequences.predicted])
+        return list(zip(tokens, self._score(sequences).tolist(), strict=True))
 
     def perplexity(self, text: str | Corpus) -> float:
         return self.evaluate(text).perplexity
@@ -88,14 +105,15 @@ class NGram:
         ids = np.concatenate(found) if found else np.empty(0, np.int32)
         if not len(ids):
             raise TextError("there is no token to evaluate on")
-        sequences = Sequences.of(ids, self.vocab.tokenizer.lines)
+        sequences = self.sequences(ids)
         logp = self._score(sequences)
         tokens, characters = len(logp), sum(map(len, pieces))
         impossible = None
         if np.isneginf(logp).any():
             at = int(np.argmax(np.isneginf(logp)))
             words = [token for piece in self.vocab.whole_tokens(pieces) for token in self.vocab.tokenizer.split(piece)]
-            impossible = f"{words[at] if at < len(words) else '<eos>'!r}, token {at + 1} of {tokens}"
+            place = len(words) - 1 - at - (words[-1:] == ["<eos>"]) if self.backward else at
+            impossible = f"{words[place] if 0 <= place < len(words) else '<eos>'!r}, token {at + 1} of {tokens}"
         oov = 0
         if (ids == UNK).any():  # texts such as the Penn Treebank say <unk> themselves; that token is known
             oov = sum(sum(self.vocab.unknown_tokens(piece).values()) for piece in self.vocab.whole_tokens(pieces))
@@ -106,7 +124,8 @@ class NGram:
     # The whole distribution -----------------------------------------------------------------------------
 
     def distribution(self, context: Iterable[int]) -> Floats:
-        """P(w | context) for every w, (K,); the context is as many ids as there are, of the same sequence."""
+        """P(w | context) for every w, (K,); the context is as many ids as there are, of the same sequence, in the
+        order of reading."""
         K = len(self.vocab)
         context = list(context)[-(self.order - 1) :] if self.order > 1 else []
         p: Floats = np.exp(self.levels[0].logp)
@@ -129,7 +148,8 @@ class NGram:
         return place
 
     def sample(self, length: int, seed: int = 0, prompt: str = "", temperature: float = 1.0) -> str:
-        """Tokens drawn one after the other; where lines are sequences, a new one starts behind each end."""
+        """Tokens drawn one after the other; where lines are sequences, a new one starts behind each end. A model that
+        reads from the end writes what comes before the prompt."""
         if length < 0:
             raise OptionError(f"length must not be negative, got {length}")
         if not 0 < temperature < float("inf"):
@@ -139,13 +159,15 @@ class NGram:
         if unknown := self.vocab.unknown_tokens(prompt):
             raise TextError(f"the prompt has what the model never saw: {', '.join(map(repr, list(unknown)[:5]))}")
         draw = np.random.default_rng(seed)
-        written = [int(k) for k in self.vocab.encode(prompt)] if prompt else []
+        turn = slice(None, None, -1) if self.backward else slice(None)
+        written = [int(k) for k in self.vocab.encode(prompt)][turn] if prompt else []
         context = self._opening(draw) if not written else self._open_line(written)
         for _ in range(length):
             token = self._drawn(self.distribution(context), temperature, draw)
             written.append(token)
             context = self._open_line([]) if token == self.vocab.line_end else [*context, token][-self.order :]
-        return self.vocab.decode(written)
+        text = self.vocab.decode(written[turn])
+        return without_leading_marks(text) if self.backward else text
 
     def _opening(self, draw: np.random.Generator) -> list[int]:
         """Where a sample without a prompt starts: at a line's start, else somewhere in the text that was counted."""

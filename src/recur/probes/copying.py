@@ -9,7 +9,7 @@ from recur.decode import Choice, generate
 from recur.errors import OptionError
 from recur.probes.finding import Finding, Level, Measurement
 from recur.probes.subject import Subject
-from recur.tasks.language.data import corpora, first_input
+from recur.tasks.language.data import corpora, first_input, in_reading_order
 from recur.text import Ids
 
 ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -68,5 +68,5 @@ def copying(subject: Subject, *, samples: int = 8, length: int = 200) -> Measure
     vocab = language.vocab
     train, valid, _ = corpora(language.options)
     columns = list(generate(language.model, [first_input(vocab)], length, Choice(), samples, subject.seed))
-    generated = [np.array([row[k] for row in columns]) for k in range(samples)]
+    generated = [in_reading_order(np.array([row[k] for row in columns]), language.options) for k in range(samples)]
     return copied(generated, vocab.encode_corpus(valid)[: samples * length], vocab.encode_corpus(train))

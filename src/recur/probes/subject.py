@@ -23,7 +23,7 @@ from recur.layers import Recurrent
 from recur.models import LanguageModel
 from recur.probes.layer import Layer, layers_of
 from recur.tasks.contract import Predictor
-from recur.tasks.language.data import corpora, first_input, place_of
+from recur.tasks.language.data import corpora, first_input, in_reading_order, place_of
 from recur.tasks.language.predictor import Language
 from recur.text import Corpus, Vocab
 
@@ -165,7 +165,7 @@ class Subject:
 def _of_language(language: Language, text: Text | None, tokens: int) -> Subject:
     if text is None:
         text = corpora(language.options)[1]
-    ids = text if isinstance(text, Tensor) else _encoded(language.vocab, text, tokens)
+    ids = text if isinstance(text, Tensor) else _encoded(language, text, tokens)
     if len(ids) < FEWEST:
         raise TextError(f"the text is too short: {len(ids)} tokens, and X-ray needs at least {FEWEST}")
     network = language.model
@@ -175,7 +175,7 @@ def _of_language(language: Language, text: Text | None, tokens: int) -> Subject:
         )
     start = 0
     if language.options.time_input and isinstance(text, Corpus):
-        start = place_of(text, len(language.vocab.encode_corpus(text)))
+        start = place_of(text, len(language.vocab.encode_corpus(text)), language.options)
     return Subject(network, network.recurrent, ids.to(network.bias.device), language, start=start)
 
 
@@ -193,18 +193,21 @@ def _of_module(model: nn.Module, x: object, loss: Loss | None) -> Subject:
     return Subject(model, nets[0], x, loss=loss)
 
 
-def _encoded(vocab: Vocab, text: object, tokens: int) -> Tensor:
-    """The first ids of a text."""
+def _encoded(language: Language, text: object, tokens: int) -> Tensor:
+    """The first ids of a text, in the order in which the network reads them."""
+    vocab = language.vocab
     if isinstance(text, str):
-        return torch.from_numpy(vocab.encode(text)[:tokens].astype(np.int64))
-    if not isinstance(text, Corpus):
+        found = [vocab.encode(text)[:tokens]]
+    elif isinstance(text, Corpus):
+        found = [np.empty(0, np.int64)]
+        for ids in vocab.encode_pieces(text.pieces()):  # a corpus may be larger than memory
+            found.append(ids)
+            if sum(map(len, found)) >= tokens:
+                break
+    else:
         raise OptionError(f"a text is a str, a Corpus or a tensor of ids, got {type(text).__name__}")
-    found = [np.empty(0, np.int64)]
-    for ids in vocab.encode_pieces(text.pieces()):  # a corpus may be larger than memory
-        found.append(ids.astype(np.int64))
-        if sum(map(len, found)) >= tokens:
-            break
-    return torch.from_numpy(np.concatenate(found)[:tokens])
+    read = in_reading_order(np.concatenate(found)[:tokens], language.options)
+    return torch.from_numpy(np.asarray(read, np.int64).copy())
 
 
 def _random_projection(out: Tensor | tuple[Tensor, ...]) -> Tensor:

@@ -51,7 +51,7 @@ class LoadedModel:
     @torch.no_grad()
     def logits(self, ids: list[int]) -> Tensor:
         """(K,) after a text; a prefix of it that was read before is not read again."""
-        whole = (first_input(self.language.vocab), *ids)
+        whole = (first_input(self.language.vocab), *(ids[::-1] if self.language.backward else ids))
         model = self.language.model
         known, found = self._longest_prefix(whole)
         if found is None:

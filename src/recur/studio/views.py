@@ -56,7 +56,8 @@ def next_tokens(model: LoadedModel, request: JsonObject) -> JsonObject:
         bars.append({"token": token, "text": display_text(token), "p": p, "drawn": after})
     positive = probability[probability > 0]
     entropy = float(-(positive * positive.log()).sum())
-    return {"bars": bars, "entropy": entropy, "space": vocab.tokenizer.kind == "word"}
+    space = vocab.tokenizer.kind == "word"
+    return {"bars": bars, "entropy": entropy, "space": space, "backward": model.language.backward}
 
 
 def generate(model: LoadedModel, request: JsonObject) -> Iterator[str]:
@@ -69,6 +70,8 @@ def generate(model: LoadedModel, request: JsonObject) -> Iterator[str]:
     pieces = language.stream(
         text, length, seed=seed, temperature=choice.temperature, top_k=choice.top_k, top_p=choice.top_p
     )
+    if language.backward:  # each piece stands before the last one: they are put in order once all are there
+        pieces = ("".join(list(every)[::-1]) for every in (pieces,))
     if language.vocab.tokenizer.kind != "char":  # <eos> is a token of words and ends a line
         return pieces
     return (without_specials(piece) for piece in pieces)  # the page sends its text back, of known characters only

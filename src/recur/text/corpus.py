@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
 from recur.errors import TextError
+from recur.text.marks import joins_before
 from recur.text.sources import Source, find_sources
 
 PIECE = 1 << 22
@@ -187,6 +188,11 @@ def _normalised(texts: Iterator[str], notes: Notes) -> Iterator[str]:
         yield _clean(carry, notes)
 
 
+def normalised(text: str) -> str:
+    """A text as one that is read from a file: \\n line ends, composed characters."""
+    return _clean(text, Notes())
+
+
 def _clean(text: str, notes: Notes) -> str:
     if "\r" in text:
         notes.line_ends += text.count("\r")
@@ -203,8 +209,6 @@ def _safe_cut(text: str) -> int:
     if newline >= 0:
         return newline + 1
     for at in range(len(text) - 1, 0, -1):
-        c = text[at]
-        # Marks and the vowels and finals of Hangul may join what stands before them; \r may be half of \r\n.
-        if not unicodedata.category(c).startswith("M") and not "\u1160" <= c <= "\u11ff" and text[at - 1] != "\r":
+        if not joins_before(text[at]) and text[at - 1] != "\r":  # \r may be half of \r\n
             return at
     return 0

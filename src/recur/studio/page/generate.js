@@ -7,20 +7,26 @@ const settings = { text: null, temperature: 0.8, top_k: 0, top_p: 1, length: 200
 const CONTEXT = 2000;
 
 export function generate(body, { name }) {
-  let stream = null;
+  let stream = null, backward = false;
   const area = el("textarea", { class: "tall", "aria-label": t("text"), spellcheck: "false" });
   area.value = settings.text ?? "";
   const bars = el("div", { class: "bars", id: "bars" }), entropy = el("span", { class: "legend" });
 
   const request = () => {
     const { temperature, top_k, top_p } = settings;
-    return { text: area.value.slice(-CONTEXT), temperature, top_k, top_p };
+    const text = backward ? area.value.slice(0, CONTEXT) : area.value.slice(-CONTEXT);
+    return { text, temperature, top_k, top_p };
   };
 
+  function place(before, written) {
+    area.value = backward ? written + before : before + written;
+    area.scrollTop = backward ? 0 : area.scrollHeight;
+  }
+
   function append(token, space) {
-    const separator = space && area.value && !/\s$/.test(area.value) ? " " : "";
-    area.value += separator + token;
-    area.scrollTop = area.scrollHeight;
+    const joined = (backward ? /^\s/ : /\s$/).test(area.value);
+    const separator = space && area.value && !joined ? " " : "";
+    place(area.value, backward ? token + separator : separator + token);
     update();
   }
 
@@ -35,6 +41,8 @@ export function generate(body, { name }) {
   const update = latest(async (signal) => {
     settings.text = area.value;
     const found = await fetchJson(runPath(name, "next"), request(), signal);
+    backward = found.backward;
+    title.firstChild.textContent = t(backward ? "token before" : "next token");
     entropy.textContent = `${t("entropy")} ${found.entropy.toFixed(2)} ${t("nats")}`;
     bars.replaceChildren(...found.bars.map((bar) => drawBar(bar, found.space)));
   });
@@ -47,12 +55,14 @@ export function generate(body, { name }) {
     button.textContent = t("stop");
     await latest(async () => {
       const response = await post(runPath(name, "generate"), { ...request(), length: settings.length }, stream.signal);
+      const before = area.value;
+      let written = "";
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       for (;;) {
         const { done, value } = await reader.read();
         if (done) break;
-        area.value += value;
-        area.scrollTop = area.scrollHeight;
+        written += value;
+        place(before, written);
       }
     })();
     stream = null;

@@ -15,7 +15,7 @@ const zh = {
   name: "名称", cell: "单元类型", size: "大小", step: "步数", best: "最佳", baseline: "基线", live: "训练中",
   metric: "指标", samples: "各时刻的样本", "no samples": "这次训练没有保存样本。", compare: "比较", error: "无法读取",
   empty: "这里还没有训练。试试：", temperature: "温度", "top-k": "top-k", "top-p": "top-p", all: "全部",
-  generate: "继续生成", stop: "停止", length: "长度", "next token": "下一个词元", entropy: "熵",
+  generate: "继续生成", stop: "停止", length: "长度", "next token": "下一个词元", "token before": "前一个词元", entropy: "熵",
   bars_hint: "浅色：模型的概率；深色：经温度、top-k、top-p 之后。", features: "各单元跟踪的特征", similar: "相似的状态", "none similar": "没有相似的状态。",
   drag_hint: "在文本上拖选，或用方向键移动、Shift 加方向键选择、回车查找。", window: "截断长度 τ", full: "完整",
   decay: "每步衰减", memory: "剩 1 % 时的步数", beyond: "超出文本", clips: "梯度裁剪", "no clips": "没有训练记录。",
@@ -47,7 +47,7 @@ const en = {
   needed: "last steps that give 90 %",
   lead_terms: "∂L/∂W is a sum with one term a step, Σ δ_t h_{t−1}ᵀ. A cell is the norm of its step's term: which steps W "
     + "learns from.",
-  steps_back: "steps from the end", "next token": "Next token", colour: "colour by",
+  steps_back: "steps from the end", "next token": "Next token", "token before": "Token before", colour: "colour by",
 };
 
 // The parts of a metric's name, as in valid_word_error_rate.

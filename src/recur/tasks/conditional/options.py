@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recur.errors import OptionError
+from recur.models.options import Direction
 from recur.options import Count, Natural, NonNegative, Positive, Share
 from recur.tasks.options import Token, WritingOptions
 
@@ -17,6 +18,9 @@ class ConditionalOptions(WritingOptions):
 
     token: Token | None = None
     """What a token is; if not given, words where texts are sentences, else characters."""
+
+    direction: Direction = "forward"
+    """From which end lines are written: backward is P(x) = Π P(x_t | x_{t+1} …, label)."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
@@ -33,6 +37,11 @@ class ConditionalOptions(WritingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.direction == "both":
+            raise OptionError(
+                "a model that wrote from both ends would read what it has to predict; "
+                "take --direction forward or --direction backward"
+            )
         if self.stop == "source" or self.condition in ("aligned", "none"):
             raise OptionError(
                 "a label has no length and no memory: --stop source and --condition aligned or none have no use"

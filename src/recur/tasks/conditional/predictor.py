@@ -6,16 +6,20 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
-from recur.decode import Choice, greedy, sample, search
-from recur.errors import OptionError, unknown
+from recur.decode import Choice, greedy, likelihoods, sample, search
+from recur.errors import OptionError, TextError, unknown
 from recur.models import ConditionalModel
+from recur.models.writer import DecoderWriter
 from recur.run import Run
 from recur.tasks.conditional.task import ConditionalTask
 from recur.tasks.contract import Predictor
 from recur.tasks.examples import split
-from recur.text import SPECIALS, read_pairs
+from recur.text import SPECIALS, Pair, read_pairs
+from recur.text.arrays import Floats, Ids
+from recur.text.corpus import normalised
 from recur.typedefs import JsonObject
 
 
@@ -37,15 +41,41 @@ class ConditionalWriter(Predictor[ConditionalModel]):
         self, label: str, *, samples: int = 1, seed: int | None = None, width: int = 0, **choice: Any
     ) -> list[str]:
         """Lines of a label, drawn as one batch; with `width`, the likeliest that beam search finds."""
-        if label not in self.labels:
-            raise OptionError(unknown("label", label, self.labels))
-        k = torch.tensor([self.run.vocabs["labels"].ids[label]], device=self.model.labels.weight.device)
-        writer = self.model.writer(k)
+        writer = self._writer(label)
         if width:
             found = search(writer, width, width)[0] if width > 1 else greedy(writer)
         else:
             found = sample(writer, Choice(**choice), samples, seed)[0]
-        return [self.vocab.decode(made.ids) for made in found]
+        return [self.task.decode(self.vocab, made) for made in found]
+
+    def _writer(self, label: str) -> DecoderWriter:
+        if label not in self.labels:
+            raise OptionError(unknown("label", label, self.labels))
+        k = torch.tensor([self.run.vocabs["labels"].ids[label]], device=self.model.labels.weight.device)
+        return self.model.writer(k)
+
+    def logprobs(self, ids: Ids, label: str) -> Floats:
+        """log P of every token of a line given its label and those written before it, in the order of writing, and of
+        its end."""
+        writer = self._writer(label)
+        written = np.asarray(ids[::-1] if self.task.backward else ids, np.int64).copy()
+        target = torch.from_numpy(written)[None].to(writer.device)
+        found: Floats = likelihoods(writer, target, target.new_tensor([len(ids)]))[0].cpu().numpy()
+        return found
+
+    def logprob(self, text: str, label: str) -> float:
+        """log P of a line given its label, in nats, its end included."""
+        return sum(logp for _, logp in self.token_logprobs(text, label))
+
+    def token_logprobs(self, text: str, label: str) -> list[tuple[str, float]]:
+        """The tokens of a line in the order of writing and its end, each with log P given those before it."""
+        if "\n" in text:
+            raise TextError(f"a model of lines measures one line, and this is more: {text[:40]!r}")
+        pair = Pair(label, normalised(text), "the text")
+        self.task.encode([pair], self.run.vocabs["labels"], self.vocab, training=False)  # or what is wrong with it
+        ids = self.vocab.encode(pair.target)
+        names = [self.vocab.tokens[k] for k in (ids[::-1] if self.task.backward else ids)]
+        return list(zip([*names, "<eos>"], self.logprobs(ids, label).tolist(), strict=True))
 
     @torch.no_grad()
     def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:

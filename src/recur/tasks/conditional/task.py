@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from recur.decode import Choice, sample
+from recur.decode import Choice, Written, sample
 from recur.models import ConditionalModel, Scores
 from recur.run import Vocabs
 from recur.tasks.conditional.options import ConditionalOptions
 from recur.tasks.contract import Baseline, Validation
 from recur.tasks.examples import split
 from recur.tasks.language.baseline import best_ngram
-from recur.tasks.pairs import PairBatch, PairData, longer_half
+from recur.tasks.pairs import EncodedPair, PairBatch, PairData, longer_half
 from recur.tasks.tokens import choose_token, spaced, spaced_vocab, with_time_scale
 from recur.tasks.writing import WritingTask, some_of
-from recur.text import SPECIALS, fit_lines, read_pairs
+from recur.text import SPECIALS, Pair, Vocab, fit_lines, read_pairs
+from recur.text.marks import without_leading_marks
 
 
 class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
@@ -31,6 +34,20 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
         if options.recurrence == "output":
             options = options.with_defaults(condition="input")
         return super().settle(with_time_scale(options, lambda: map(longer_half, cls(options).read().train)))
+
+    @property
+    def backward(self) -> bool:
+        """Whether lines are written from their end."""
+        return self.options.direction == "backward"
+
+    def encode(self, pairs: Sequence[Pair], source: Vocab, target: Vocab, *, training: bool) -> list[EncodedPair]:
+        """Lines in the order of writing."""
+        encoded = super().encode(pairs, source, target, training=training)
+        return [(label, line[::-1].copy()) for label, line in encoded] if self.backward else encoded
+
+    def decode(self, vocab: Vocab, made: Written) -> str:
+        """The text of a line that was written, from its first whole letter on."""
+        return without_leading_marks(vocab.decode(made.ids[::-1])) if self.backward else vocab.decode(made.ids)
 
     def read(self, vocabs: Vocabs | None = None) -> PairData:
         train, valid, _ = split(self.options, read_pairs)
@@ -55,7 +72,7 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
             for pairs in (data.train_pairs, some_of(data.valid_pairs))
         )
         texts = ["".join(f"{line}\n" for line in lines) for lines in (train, valid)]
-        model, found = best_ngram(spaced_vocab(train), texts[0], texts[1])
+        model, found = best_ngram(spaced_vocab(train), texts[0], texts[1], self.backward)
         return Baseline(f"{model.order}-gram without labels", found)
 
     def new_model(self, vocabs: Vocabs) -> ConditionalModel:
@@ -75,7 +92,7 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
         drawn = sample(model.writer(labels.to(model.labels.weight.device)), Choice(temperature=0.8), seed=0)
         named = zip(labels.tolist(), drawn, strict=True)
         return "\n".join(
-            f"{data.vocabs['labels'].tokens[k]} → {data.vocabs['vocab'].decode(found[0].ids)}" for k, found in named
+            f"{data.vocabs['labels'].tokens[k]} → {self.decode(data.vocabs['vocab'], found[0])}" for k, found in named
         )
 
 

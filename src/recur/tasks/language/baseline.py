@@ -13,14 +13,14 @@ TOO_LONG = 20_000_000
 """Texts of more tokens are counted up to order 5 only."""
 
 
-def best_ngram(vocab: Vocab, train: Corpus | str, valid: Corpus | str) -> tuple[NGram, float]:
-    """The model and its perplexity: the order rises until that brings nothing."""
+def best_ngram(vocab: Vocab, train: Corpus | str, valid: Corpus | str, backward: bool = False) -> tuple[NGram, float]:
+    """The model and its perplexity: the order rises until that brings nothing. `backward` reads from the end."""
     orders: tuple[int, ...] = (3, 4, 5, 6) if vocab.tokenizer.lines else (4, 6, 8, 10, 12, 14)
     if sum(vocab.counts) > TOO_LONG:
         orders = orders[:2]
     best: tuple[NGram, float] | None = None
     for order in orders:
-        model = ngram.fit(train, vocab, order)
+        model = ngram.fit(train, vocab, order, backward=backward)
         found = model.evaluate(valid).perplexity
         if best is not None and found >= best[1]:
             break

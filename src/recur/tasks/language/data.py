@@ -19,6 +19,7 @@ IN_MEMORY = 50_000_000
 class LanguageData:
     vocab: Vocab
     train: Ids
+    """In the order of reading, as is the next."""
     valid: Ids
     train_text: Corpus
     valid_text: Corpus
@@ -45,7 +46,8 @@ def load_data(options: LanguageOptions, vocab: Vocab | None = None) -> LanguageD
     train, valid, _ = corpora(options)
     if vocab is None:
         vocab = fit_vocab(train, options.token, **options.vocab_options())
-    data = LanguageData(vocab, ids_of(train, vocab), ids_of(valid, vocab), train, valid)
+    ids = [in_reading_order(ids_of(part, vocab), options) for part in (train, valid)]
+    data = LanguageData(vocab, ids[0], ids[1], train, valid)
     if len(data.train) < 2:
         raise TextError(f"{train.name} has {len(data.train)} tokens: too few to learn from")
     if not len(data.valid):
@@ -59,14 +61,24 @@ def ids_of(corpus: Corpus, vocab: Vocab) -> Ids:
     return vocab.encode_corpus(corpus).astype(np.int32)
 
 
+def in_reading_order(ids: Ids, options: LanguageOptions) -> Ids:
+    """A text's ids as the network reads them, or what it wrote as a text has it: from the last to the first, or not."""
+    return ids[::-1] if options.direction == "backward" else ids
+
+
 def first_input(vocab: Vocab) -> int:
-    """What stands before a text: the end of a line."""
+    """What stands at the edge of a text, and is read first: the end of a line."""
     return EOS if vocab.tokenizer.lines else vocab.ids.get("\n", BOS)
 
 
-def place_of(text: Corpus, tokens: int) -> int:
-    """Which token of the whole text a part of so many begins with, if tokens before it are as long as those in it."""
-    return round(text.begin * tokens / text.characters) if text.begin else 0
+def place_of(text: Corpus, tokens: int, options: LanguageOptions) -> int:
+    """Which token of the whole text a part of so many begins with, if tokens before it are as long as those in it.
+
+    Read from the end, every part is the first to be read.
+    """
+    if options.direction == "backward" or not text.begin:
+        return 0
+    return round(text.begin * tokens / text.characters)
 
 
 def make_stream(options: LanguageOptions, batch: int, data: LanguageData) -> Stream:

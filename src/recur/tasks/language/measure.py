@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from recur.models import LanguageModel
-from recur.text.tokens import Ids
+from recur.text.arrays import Floats, Ids
 
 WINDOW = 512
 
@@ -34,7 +34,7 @@ def mean_loss(
     lanes = max(1, min(lanes, len(ids)))
     steps, rest = divmod(len(ids), lanes)
     before = np.concatenate([[first], ids[:-1]]).astype(np.int64)
-    after = np.asarray(ids, np.int64)
+    after = np.asarray(ids, np.int64).copy()
     pieces = [(0, steps, lanes)] + ([(steps * lanes, rest, 1)] if rest else [])
     for begin, length, rows in pieces:
         x = torch.from_numpy(before[begin : begin + rows * length].reshape(rows, length))
@@ -52,6 +52,24 @@ def mean_loss(
         total += float(torch.stack(losses).sum())
     model.train(was_training)
     return total / len(ids)
+
+
+@torch.no_grad()
+def log_probabilities(model: LanguageModel, ids: Ids, first: int) -> Floats:
+    """log P of each of the ids given those before it, (N,), the state carried through all of them."""
+    was_training = model.training
+    model.eval()
+    targets = torch.from_numpy(np.asarray(ids, np.int64).copy()).to(model.bias.device)
+    inputs = torch.cat([targets.new_tensor([first]), targets[:-1]])
+    state, found = None, []
+    for at in range(0, len(ids), WINDOW):
+        predicted = model(inputs[None, at : at + WINDOW], state)
+        state = predicted.state
+        logp = predicted.logits[0].double().log_softmax(-1)
+        found.append(logp.gather(1, targets[at : at + WINDOW, None])[:, 0])
+    model.train(was_training)
+    values: Floats = torch.cat(found).cpu().numpy()
+    return values
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Literal, Self
 
 from recur.errors import OptionError
-from recur.models.options import LanguageModelOptions
+from recur.models.options import Direction, LanguageModelOptions
 from recur.options import Count, Natural, NonNegative, Positive, Share
 from recur.tasks.options import SplitOptions, TaskOptions, Token, VocabOptions
 
@@ -32,6 +32,9 @@ class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOpti
 
     jitter: bool = False
     """Let the window's length vary from batch to batch (sequential), and the rate with it."""
+
+    direction: Direction = "forward"
+    """From which end the text is read: backward is P(x) = Π P(x_t | x_{t+1} …), and samples lead up to a prompt."""
 
     strict: bool = False
     """Refuse a text that is shorter than a window, where otherwise the window is shortened."""
@@ -62,6 +65,11 @@ class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOpti
         super().__post_init__()
         if self.jitter and self.partition == "random":
             raise OptionError("jitter is for the sequential partition; random windows start at a random offset anyway")
+        if self.direction == "both":
+            raise OptionError(
+                "a language model that read both ways would see what it has to predict; "
+                "take --direction forward or --direction backward"
+            )
 
 
 OPTIONS = LanguageOptions

@@ -12,11 +12,14 @@ from recur.errors import OptionError, TextError
 from recur.models import LanguageModel, State
 from recur.tasks.contract import Predictor, Task
 from recur.tasks.language.baseline import best_ngram, ngram_row
-from recur.tasks.language.data import LanguageData, corpora, first_input, place_of
-from recur.tasks.language.measure import mean_loss
+from recur.tasks.language.data import LanguageData, corpora, first_input, in_reading_order, place_of
+from recur.tasks.language.measure import log_probabilities, mean_loss
 from recur.tasks.language.options import LanguageOptions
 from recur.tasks.scores import perplexity
 from recur.text import Batch, Corpus, Vocab
+from recur.text.arrays import Floats, Ids
+from recur.text.corpus import normalised
+from recur.text.marks import without_leading_marks
 from recur.typedefs import JsonObject
 
 
@@ -33,13 +36,24 @@ class Language(Predictor[LanguageModel]):
     def vocab(self) -> Vocab:
         return self.run.vocab
 
+    @property
+    def backward(self) -> bool:
+        """Whether it reads texts, and writes them, from their end."""
+        return self.options.direction == "backward"
+
     def __repr__(self) -> str:
         return f"Language({str(self.run.path)!r}, {self.options.cell}, {len(self.vocab)} tokens)"
 
     def stream(
         self, prompt: str = "", length: int = 200, stop: str = "", seed: int | None = None, **choice: Any
     ) -> Iterator[str]:
-        """A continuation, piece by piece as it is drawn; ends before `stop`, if that is given and comes up."""
+        """A continuation, piece by piece as it is drawn; ends before `stop`, if that is given and comes up.
+
+        A model that reads from the end writes what leads up to the prompt: each piece stands before those that came.
+        """
+        if self.backward:
+            yield from self._stream_backward(prompt, length, stop, seed, Choice(**choice))
+            return
         whole = ""
         held = len(stop) - 1 if stop else 0  # this much may still turn out to begin the stop
         shown = 0
@@ -55,6 +69,24 @@ class Language(Predictor[LanguageModel]):
             shown = ready
         yield whole[shown:]
 
+    def _stream_backward(self, prompt: str, length: int, stop: str, seed: int | None, choice: Choice) -> Iterator[str]:
+        held = len(stop) - 1 if stop else 0
+        shown, ids = "", list[int]()
+        before = ""  # what stands before that
+        for (token,) in generate(self.model, self._lead(prompt), length, choice, seed=seed):
+            ids.append(token)
+            whole = self._continued(prompt, ids)
+            before = whole[: len(whole) - len(shown)]
+            if stop and stop in whole:
+                yield before.rpartition(stop)[2]
+                return
+            ready = without_leading_marks(before[held:])  # a mark waits for its letter
+            if not ready.startswith("\ufffd"):  # nor is half a character one
+                yield ready
+                shown = ready + shown
+                before = before[: len(before) - len(ready)]
+        yield without_leading_marks(before)
+
     def generate(
         self,
         prompt: str = "",
@@ -66,13 +98,18 @@ class Language(Predictor[LanguageModel]):
         width: int = 0,
         **choice: Any,
     ) -> list[str]:
-        """Continuations of a prompt, drawn as one batch; with `width`, the likeliest that beam search finds."""
+        """Continuations of a prompt, drawn as one batch; with `width`, the likeliest that beam search finds.
+
+        Of a model that reads from the end, texts that lead up to the prompt, which is then the end of each.
+        """
         if width:
             found = beam(self.model, self._lead(prompt), length, width)
-            return [self._continued(prompt, ids) for ids, _ in found]
+            return [self._whole_letters(self._continued(prompt, ids)) for ids, _ in found]
         columns = list(generate(self.model, self._lead(prompt), length, Choice(**choice), samples, seed))
         texts = [self._continued(prompt, [tokens[k] for tokens in columns]) for k in range(samples)]
-        return [text.partition(stop)[0] if stop else text for text in texts]
+        if stop:
+            texts = [text.rpartition(stop)[2] if self.backward else text.partition(stop)[0] for text in texts]
+        return [self._whole_letters(text) for text in texts]
 
     def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
         """Perplexity and its kin on texts, and beside them the best n-gram of what it learned from.
@@ -85,13 +122,13 @@ class Language(Predictor[LanguageModel]):
         row = self.measure(text, progress)
         if ngrams:
             train, valid, _ = corpora(self.options)
-            ngram, _ = best_ngram(self.vocab, train, valid)
+            ngram, _ = best_ngram(self.vocab, train, valid, self.backward)
             row["beside"] = [ngram_row(f"{ngram.order}-gram of the same text", ngram, text)]
         return row
 
     def measure(self, text: Corpus, progress: Callable[[int], object] | None = None) -> JsonObject:
         """Perplexity and its kin, the state carried through all of a text."""
-        ids = self.vocab.encode_corpus(text)
+        ids = in_reading_order(self.vocab.encode_corpus(text), self.options)
         if not len(ids):
             raise OptionError(f"{text.name} has no token to measure on")
         share = text.characters / len(ids)
@@ -101,7 +138,7 @@ class Language(Predictor[LanguageModel]):
             ids,
             first_input(self.vocab),
             progress=None if progress is None else lambda n: progress(round(n * share)),
-            at=place_of(text, len(ids)),
+            at=place_of(text, len(ids), self.options),
         )
         seconds = time.perf_counter() - begun
         bits = loss / math.log(2)
@@ -117,10 +154,32 @@ class Language(Predictor[LanguageModel]):
 
     def perplexity(self, text: str | Corpus) -> float:
         """Of all tokens of a text, the state carried through it."""
-        ids = self.vocab.encode(text) if isinstance(text, str) else self.vocab.encode_corpus(text)
+        if isinstance(text, str):
+            return perplexity(-float(self.logprobs(self.vocab.encode(normalised(text))).mean()))
+        ids = in_reading_order(self.vocab.encode_corpus(text), self.options)
         if not len(ids):
             raise TextError("there is no token to measure on")
         return perplexity(mean_loss(self.model, ids, first_input(self.vocab)))
+
+    def logprobs(self, ids: Ids) -> Floats:
+        """log P of every token of a text's ids given those read before it, in the order of reading.
+
+        Where reading starts, before the text or, for a model that reads from the end, behind it, stands the end of a
+        line.
+        """
+        if not len(ids):
+            raise TextError("there is no token to measure on")
+        return log_probabilities(self.model, in_reading_order(ids, self.options), first_input(self.vocab))
+
+    def logprob(self, text: str) -> float:
+        """log P of a whole text, in nats."""
+        return sum(logp for _, logp in self.token_logprobs(text))
+
+    def token_logprobs(self, text: str) -> list[tuple[str, float]]:
+        """The tokens of a text in the order of reading, each with log P given those before it."""
+        ids = self.vocab.encode(normalised(text))
+        tokens = [self.vocab.tokens[k] for k in in_reading_order(ids, self.options)]
+        return list(zip(tokens, self.logprobs(ids).tolist(), strict=True))
 
     def step(self, token: str | int, state: State | None = None) -> tuple[dict[str, float], State]:
         """One token in; the probability of every next one, and the state to hand back in with it."""
@@ -131,12 +190,21 @@ class Language(Predictor[LanguageModel]):
         return dict(zip(self.vocab.tokens, logits[0].softmax(-1).tolist(), strict=True)), state
 
     def _lead(self, prompt: str) -> list[int]:
-        return [first_input(self.vocab), *encode_prompt(self.vocab, prompt)]
+        ids = encode_prompt(self.vocab, prompt)
+        return [first_input(self.vocab), *(ids[::-1] if self.backward else ids)]
+
+    def _whole_letters(self, text: str) -> str:
+        return without_leading_marks(text) if self.backward else text
 
     def _continued(self, prompt: str, ids: list[int]) -> str:
-        """The text of what follows a prompt; of words and subwords, with the space that belongs between."""
+        """The text of what follows a prompt, or leads up to it; of words and subwords, with the space between."""
+        ids = ids[::-1] if self.backward else ids
         if self.vocab.tokenizer.kind == "char":
             return self.vocab.decode(ids)
+        if self.backward:
+            behind = [int(k) for k in self.vocab.encode(prompt)]
+            whole = self.vocab.decode([*ids, *behind])
+            return whole[: len(whole) - len(self.vocab.decode(behind))]
         before = [int(k) for k in self.vocab.encode(prompt)]
         return self.vocab.decode([*before, *ids])[len(self.vocab.decode(before)) :]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 
 from recur.decode import Choice, generate
@@ -12,7 +13,14 @@ from recur.models import LanguageModel
 from recur.run import Vocabs
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
 from recur.tasks.language.baseline import best_ngram
-from recur.tasks.language.data import LanguageData, first_input, load_data, make_stream, place_of
+from recur.tasks.language.data import (
+    LanguageData,
+    first_input,
+    in_reading_order,
+    load_data,
+    make_stream,
+    place_of,
+)
 from recur.tasks.language.measure import free_running_gap, mean_loss
 from recur.tasks.language.options import LanguageOptions
 from recur.tasks.scores import perplexity
@@ -53,11 +61,14 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch]):
 
     def describe(self, data: LanguageData) -> str:
         text = data.train_text
-        return f"{text.name}: {text.characters:,} characters to learn from ({text.notes}), {len(data.vocab):,} tokens"
+        way = ", read from the end" if self.options.direction == "backward" else ""
+        size = f"{text.characters:,} characters to learn from ({text.notes}), {len(data.vocab):,} tokens"
+        return f"{text.name}: {size}{way}"
 
     def baseline(self, data: LanguageData) -> Baseline:
-        model, found = best_ngram(data.vocab, data.train_text, data.valid_text)
-        return Baseline(f"{model.order}-gram", found)
+        backward = self.options.direction == "backward"
+        model, found = best_ngram(data.vocab, data.train_text, data.valid_text, backward)
+        return Baseline(f"{model.order}-gram{', from the end' if backward else ''}", found)
 
     def new_model(self, vocabs: Vocabs) -> LanguageModel:
         return LanguageModel(len(vocabs["vocab"]), self.options)
@@ -86,7 +97,7 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch]):
 
     def validate(self, model: LanguageModel, data: LanguageData) -> Validation:
         lanes = 10 if len(data.valid) > MANY else 1
-        at = place_of(data.valid_text, len(data.valid))
+        at = place_of(data.valid_text, len(data.valid), self.options)
         loss = mean_loss(model, data.valid, first_input(data.vocab), lanes, at=at)
         metrics = {"valid_loss": loss, "valid_perplexity": perplexity(loss)}
         if not math.isnan(gap := free_running_gap(model, data.valid, at=at)):
@@ -99,7 +110,7 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch]):
 
     def sample(self, model: LanguageModel, data: LanguageData) -> str:
         drawn = generate(model, [first_input(data.vocab)], 120, Choice(temperature=0.8), seed=0)
-        return data.vocab.decode([tokens[0] for tokens in drawn])
+        return data.vocab.decode(in_reading_order(np.array([tokens[0] for tokens in drawn]), self.options))
 
 
 def has_many_characters(text: Corpus) -> bool:

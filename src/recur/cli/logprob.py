@@ -1,0 +1,136 @@
+"""recur logprob: how likely a model finds a text."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cyclopts import App
+
+from recur.cli.options import Output
+from recur.cli.screen import Screen, printable, table
+from recur.errors import OptionError, TextError
+
+if TYPE_CHECKING:
+    from recur.typedefs import JsonObject
+
+verb = App(
+    name="logprob",
+    help_epilogue="""Examples:
+  recur logprob runs/book "the cat sat" "cat the sat"
+  recur logprob model.arpa "the cat sat" --json
+  recur logprob runs/names Papadopoulos --label Greek
+  cat lines.txt | recur logprob runs/book              each line a text of its own""",
+)
+
+Measure = Callable[[str], list[tuple[str, float]]]
+"""From a text to its tokens in the order of reading, each with its log-probability."""
+
+
+@verb.default
+def logprob(
+    model: Path,
+    texts: list[str] | None = None,
+    /,
+    *,
+    label: str | None = None,
+    tokens: bool = True,
+    device: str = "auto",
+    output: Output = Output(),  # noqa: B008  frozen
+) -> None:
+    """log P of texts, in nats and bits, token by token.
+
+    What stands before a text is the end of a line; of a model trained with --direction backward that stands behind it,
+    and tokens are listed from the last to the first. N-grams of words and models with labels measure whole lines, with
+    their ends.
+
+    Parameters
+    ----------
+    model
+        A run of a language model, or of one with labels, or an ARPA file.
+    texts
+        What to measure; each line of standard input, if not given.
+    label
+        Models of lines with labels: the label of the lines.
+    tokens
+        List every token with its own log P; --no-tokens gives sums alone.
+    device
+        cpu, cuda or auto.
+    """
+    screen = Screen(output)
+    measure, direction = _measure(model, label, device)
+    rows = []
+    for text in texts or _lines():
+        try:
+            row = _row(text, measure(text))
+        except TextError as error:
+            raise TextError(f"{text[:40]!r}: {error}") from None
+        if not tokens:
+            del row["each"]
+        _show(screen, row)
+        rows.append(row)
+    if not rows:
+        raise OptionError("there is no text to measure: name one, or write lines to standard input")
+    named = {} if label is None else {"label": label}
+    screen.result({"model": str(model), "direction": direction, **named, "texts": rows})
+
+
+def _lines() -> list[str]:
+    return [line.rstrip("\n") for line in sys.stdin if line.strip()]
+
+
+def _measure(path: Path, label: str | None, device: str) -> tuple[Measure, str]:
+    """What measures a text, and which way it reads."""
+    if path.suffix == ".arpa":
+        from recur.ngram import read_arpa
+
+        if label is not None:
+            raise OptionError(f"{path} is an n-gram model, so --label has no use")
+        ngram = read_arpa(path)
+        return ngram.token_logprobs, "backward" if ngram.backward else "forward"
+    from recur.tasks import open_predictor
+    from recur.tasks.conditional.predictor import ConditionalWriter
+    from recur.tasks.language.predictor import Language
+
+    model = open_predictor([path], device)
+    if isinstance(model, ConditionalWriter):
+        if label is None:
+            raise OptionError(f"which label? --label, one of: {', '.join(sorted(model.labels))}")
+        chosen = label
+        return lambda text: model.token_logprobs(text, chosen), model.task.options.direction
+    if not isinstance(model, Language):
+        raise OptionError(f"{path} is a run of the task {model.task.name}; log P of a text is for language models")
+    if label is not None:
+        raise OptionError(f"{path} was not trained with --task conditional, so --label has no use")
+    return model.token_logprobs, model.options.direction
+
+
+def _row(text: str, each: list[tuple[str, float]]) -> JsonObject:
+    total = sum(logp for _, logp in each)
+    return {
+        "text": text,
+        "logprob": total,
+        "bits": -total / math.log(2),
+        "tokens": len(each),
+        "logprob_per_token": total / len(each),
+        "bits_per_token": -total / math.log(2) / len(each),
+        "perplexity": math.exp(min(-total / len(each), 700.0)),
+        "unknown": sum(token == "<unk>" for token, _ in each),
+        "each": [{"token": token, "logprob": logp} for token, logp in each],
+    }
+
+
+def _show(screen: Screen, row: JsonObject) -> None:
+    if "each" in row:
+        listed = table("", "token", "log P", "P")
+        for entry in row["each"]:
+            listed.add_row(printable(entry["token"]), f"{entry['logprob']:.3f}", f"{math.exp(entry['logprob']):.4g}")
+        screen.show(listed)
+    unknown = f", {row['unknown']} unknown" if row["unknown"] else ""
+    screen.show(
+        f"log P = {row['logprob']:.4f} nats, {row['bits']:.3f} bits; {row['tokens']} tokens{unknown}, each "
+        f"{row['logprob_per_token']:.4f} nats on average, perplexity {row['perplexity']:.3f}: {printable(row['text'])}"
+    )
