@@ -6,12 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import recur
 from recur import ngram
+from recur.cells import make_cell
 from recur.cli.app import run
 from recur.probes.lab.parameters import count_text
+from recur.probes.lab.truncation import reach
 from recur.probes.lab.variance import power_variance, product_variance
+from recur.scan import scan
 from recur.text import Corpus, fit_vocab
 from tests.cli.test_cli import json_of
 
@@ -41,8 +45,27 @@ def test_exploding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_truncation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = experiment("truncation", tmp_path, capsys)
-    assert all(0.4 < found[name] < 0.6 for name in ("τ = 3", "τ = 5")), "chance"
-    assert all(found[name] > 0.95 for name in ("τ = 20", "full"))
+    accuracy: dict[str, float] = found["accuracy"]  # type: ignore[assignment]
+    assert all(0.4 < accuracy[mode] < 0.6 for mode in ("truncated:3", "truncated:5", "sliding:5")), "chance"
+    assert all(accuracy[mode] > 0.95 for mode in ("truncated:20", "full"))
+    gradient: dict[str, dict[str, float]] = found["gradient"]  # type: ignore[assignment]
+    full, cut, slid, drawn = (gradient[m] for m in ("full", "truncated:5", "sliding:5", "randomized:0.8"))
+    assert full["bias"] == 0
+    assert 0.2 < slid["bias"] < cut["bias"] < 0.8, "sliding reaches further back"
+    assert drawn["bias"] < 3 * drawn["noise"], "unbiased"
+    assert drawn["spread"] > 0.1 > cut["spread"] == slid["spread"] == 0
+    assert [each["rows"] for each in gradient.values()] == [1, 1, 5, 1]
+    assert [each["reach"] for each in gradient.values()][:3] == [20.5, 3.0, 4.75]
+
+
+@pytest.mark.parametrize("mode", ["full", "truncated:3", "sliding:3"])
+def test_how_far_a_loss_reaches_back(mode: str) -> None:
+    """h_t = h_{t−1} + x_t: the gradient with respect to x_k is the number of losses that reach it."""
+    weights = {"weight_ih": torch.ones(1, 1), "weight_hh": torch.ones(1, 1)}
+    x = torch.ones(1, 7, 1, requires_grad=True)
+    scan(make_cell("elman-relu"), weights, x, bptt=mode).outputs.sum().backward()
+    assert x.grad is not None
+    assert float(x.grad.sum()) == pytest.approx(7 * reach(mode, 7))
 
 
 def test_forget_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
