@@ -54,8 +54,9 @@ def truncation(seed: int = 0, lag: int = 10, steps: int = 150, T: int = 40) -> E
         f"full one: truncated:5 reaches back {cut.reach:.1f} steps on average and is off by {cut.bias:.0%}, always the "
         f"same way; sliding:5 reaches back {slid.reach:.1f} and is off by {slid.bias:.0%}, for {slid.rows} rows in the "
         f"place of one and {slid.time:.1f} times the processor's time of full backpropagation (truncated: "
-        f"{cut.time:.1f}); randomized:0.8 is off by {drawn.bias:.0%} in the mean of {DRAWS} draws, of which {drawn.noise:.0%} is what "
-        f"so many draws leave by chance, and a single draw by {drawn.spread:.0%}: unbiased, and noisy."
+        f"{cut.time:.1f}); randomized:0.8 is off by {drawn.bias:.0%} in the mean of {DRAWS} draws, of which "
+        f"{drawn.noise:.0%} is what so many draws leave by chance, and a single draw by {drawn.spread:.0%}: unbiased, "
+        f"and noisy."
     )
     numbers = {"accuracy": accuracy, "gradient": {mode: found._asdict() for mode, found in gradients.items()}}
     return Experiment(figure, paragraph, numbers)
