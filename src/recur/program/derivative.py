@@ -16,6 +16,8 @@ class Gradients(NamedTuple):
     """∂L/∂leaf, by role and index."""
     states: list[int]
     """∂L/∂state whole: what arrives from outside, and what comes through the other states of the step."""
+    values: dict[int, int]
+    """∂L of every value that has one."""
 
 
 def differentiate(t: Expressions, states: Sequence[int], gradients: Sequence[int]) -> Gradients:
@@ -40,7 +42,7 @@ def differentiate(t: Expressions, states: Sequence[int], gradients: Sequence[int
                     add(arg, gradient_of_arg)
     # A state that is handed on as it came is the next step's too: what that one does with it is no gradient of this.
     whole = [g if t[state].op == "s" else adjoint[state] for state, g in zip(states, gradients, strict=True)]
-    return Gradients(found, whole)
+    return Gradients(found, whole, adjoint)
 
 
 Rule = Callable[..., Sequence[int | None]]

@@ -8,8 +8,11 @@ values and gradients: what a trace does not show, such as a derivative of the st
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import torch
@@ -44,13 +47,18 @@ class Step:
     """The step as affine maps of its states, or why it is none."""
 
 
-def read_step(cell: Cell) -> Step:
+def check_pointwise(cell: Cell) -> None:
+    """Refuse a cell that says itself that its step is not to be read."""
     if not cell.pointwise:
         raise NotPointwiseError(f"{type(cell).__name__} has pointwise = False")
     if type(cell).multiplied is not Cell.multiplied:
         raise NotPointwiseError(f"{type(cell).__name__} multiplies something else than its first state")
+
+
+def read_step(cell: Cell) -> Step:
+    check_pointwise(cell)
     roles = {role: cell.tuple_of(role)._fields for role in "xhsw"}
-    terms, states = _trace(cell, roles)
+    terms, states = trace(cell)
     numbers = torch.Generator().manual_seed(0)
     for low, high in ((0.1, 2.0), (-6.0, 6.0)):  # where every function is defined, and where the odd ones are not
         leaves: dict[tuple[str, int], Tensor] = {}
@@ -120,8 +128,22 @@ class _Tracer(fx.Tracer):
         return super().create_arg(a)
 
 
-def _trace(cell: Cell, roles: dict[str, tuple[str, ...]]) -> tuple[Expressions, list[int]]:
-    """The step's operations as expressions, and the next states among them."""
+@dataclass
+class Words:
+    """What a step is written in, for a reader."""
+
+    names: dict[str, int] = field(default_factory=dict)
+    """Its local variables when it returns, and which values they are."""
+    functions: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    """The values that are made by functions of PyTorch's, of several operations each."""
+
+
+def trace(cell: Cell, words: Words | None = None) -> tuple[Expressions, list[int]]:
+    """The step's operations as expressions, and the next states among them.
+
+    `words` is filled with what the step calls its values, if it is given.
+    """
+    roles = {role: cell.tuple_of(role)._fields for role in "xhsw"}
     tracer, terms = _Tracer(), Expressions()
     values: dict[fx.Node, int] = {}
     arguments: list[Tensors] = []
@@ -129,14 +151,39 @@ def _trace(cell: Cell, roles: dict[str, tuple[str, ...]]) -> tuple[Expressions, 
         proxies = [tracer.create_proxy("placeholder", f"{role}_{name}", (), {}) for name in names]
         values |= {proxy.node: terms.leaf(role, k) for k, proxy in enumerate(proxies)}
         arguments.append(cell.tuple_of(role)._make(proxies))  # type: ignore[arg-type]  # they stand for tensors
-    result = _call(cell, arguments)
+    with _watched(cell.step, watch=words is not None) as variables:
+        result = _call(cell, arguments)
     for node in tracer.graph.nodes:
         if node.op != "placeholder":
             values[node] = _formula(node, terms, values)
+            if words is not None and all(isinstance(arg, fx.Node) for arg in node.args) and not node.kwargs:
+                inside = tuple(values[arg] for arg in node.args if isinstance(arg, fx.Node))
+                words.functions[values[node]] = _name_of(node), inside
     parts = result if isinstance(result, tuple | list) else ()
     if len(parts) != len(cell.states) or not all(isinstance(part, fx.Proxy) for part in parts):
         raise NotPointwiseError("its step does not return one tensor for each state")
+    if words is not None:
+        words.names = {name: values[value.node] for name, value in variables.items() if isinstance(value, fx.Proxy)}
     return terms, [values[part.node] for part in parts]
+
+
+@contextmanager
+def _watched(step: Callable[..., object], *, watch: bool) -> Iterator[dict[str, object]]:
+    """The local variables that a step has when it returns."""
+    code = getattr(step, "__code__", None) or getattr(getattr(step, "__func__", None), "__code__", None)
+    variables: dict[str, object] = {}
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        if event == "return" and frame.f_code is code:
+            variables.update(frame.f_locals)
+
+    before = sys.getprofile()
+    if watch:
+        sys.setprofile(profile)
+    try:
+        yield variables
+    finally:
+        sys.setprofile(before)
 
 
 def _call(cell: Cell, arguments: Sequence[Tensors]) -> object:
@@ -148,9 +195,13 @@ def _call(cell: Cell, arguments: Sequence[Tensors]) -> object:
         raise NotPointwiseError(f"its step cannot be followed: {error}".splitlines()[0]) from error
 
 
+def _name_of(node: fx.Node) -> str:
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+
+
 def _formula(node: fx.Node, terms: Expressions, values: dict[fx.Node, int]) -> int:
     """One operation of the trace, as an expression of those before it."""
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+    name = _name_of(node)
     if name not in FORMULAS:
         raise NotPointwiseError(f"its step uses {name}, which is not among the pointwise operations")
 

@@ -1,0 +1,109 @@
+"""recur cell: a cell of one's own, checked and measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cyclopts import App
+
+from recur.cli.options import Common
+from recur.cli.screen import Screen, facts, table
+from recur.errors import CellError
+
+if TYPE_CHECKING:
+    from recur.typedefs import JsonObject
+
+verb = App(
+    help_epilogue="""Examples:
+  recur cell mine.py:LeakyGRU
+  recur cell mine.py:LeakyGRU:rate=0.3 --json
+  recur cell slstm --no-speed"""
+)
+
+
+@verb.default
+def cell(
+    name: str,
+    /,
+    *,
+    speed: bool = True,
+    common: Common = Common(),  # noqa: B008  frozen
+) -> None:
+    """Check a cell and tell all there is to know of it: its contract, its gradients against central differences, the
+    backends that take it, its derivative, its speed and memory beside the GRU, and its gradient flow untrained.
+
+    Parameters
+    ----------
+    name
+        file.py:Class, or the name of a registered cell; options behind a colon, as in elman:activation=relu.
+    speed
+        Measure time and memory beside the GRU.
+    """
+    from recur.cells import make_cell
+    from recur.probes.cell import examine
+
+    screen = Screen(common)
+    with screen.busy("checking and measuring"):
+        found = examine(make_cell(name), speed=speed, seed=common.seed)
+    _show(screen, found)
+    screen.result(found)
+    problems = found["gradients"]["problems"]
+    if problems:
+        raise CellError(f"{found['cell']}: its gradients are wrong: {'; '.join(problems)}")
+
+
+def _show(screen: Screen, found: JsonObject) -> None:
+    screen.show(facts(found["cell"], _facts(found)), "")
+    backends = {name: said if said == "runs" else f"no: {said}" for name, said in found["backends"].items()}
+    backends[found["auto"]] += "; auto takes it"
+    screen.show(facts("backends", backends), "")
+    for title, lines in (("as it was read", found.get("equations")), ("its derivative", found.get("derivative"))):
+        if lines:
+            about = "; g: what arrives for the states after the step" if title == "its derivative" else ""
+            screen.show(f"{title}{about}", *(f"  {line}" for line in lines), "")
+    if "speed" in found:
+        _show_speed(screen, found["speed"])
+    rows = {name: f"× {part['decay']:.3g} a step, {part['reach']}" for name, part in found["flow"].items()}
+    screen.show(facts("gradient flow of the untrained cell, by state", rows))
+
+
+def _facts(found: JsonObject) -> dict[str, str]:
+    gradients = found["gradients"]
+    numbers = sum(gradients["checked"].values())
+    right = f"agree with central differences: {', '.join(gradients['checked'])} ({numbers} numbers)"
+    wrong = "; ".join(gradients["problems"])
+    products = " ".join(found["state_gates"]) or "none"
+    size = found["parameters"]
+    said = {
+        "gates": f"{' '.join(found['gates'])}; with a product of W: {products}",
+        "states": f"{' '.join(found['states'])}; the output: {' '.join(found['outputs'])}",
+        "weights": f"{size['count']:,} numbers for D = H = {size['H']}",
+        "contract": "holds",
+        "gradients": f"WRONG: {wrong}" if wrong else right,
+        "pointwise": "yes" if found["pointwise"] else f"no: {found['not_pointwise']}",
+        "affine": "yes, in its states: time can run in parallel" if found["affine"] else f"no: {found['not_affine']}",
+        "projection": "can be projected" if found["projectable"] else "its step needs its output itself: none",
+    }
+    if found["extras"]:
+        said["weights"] += f"; its own: {', '.join(found['extras'])}"
+    if found["initial"]:
+        said["states"] += f"; starts: {', '.join(f'{name} = {number}' for name, number in found['initial'].items())}"
+    return said
+
+
+def _show_speed(screen: Screen, measured: list[JsonObject]) -> None:
+    title = "beside the GRU, forward and back, float32, D = H; medians of turns"
+    made = table(title, "B×T×H", "backend", "ms", "GRU", "ratio, quartiles", "kept KiB", "GRU", "ratio")
+    for part in measured:
+        ratio, memory = part["seconds"] / part["gru_seconds"], part["bytes"] / max(part["gru_bytes"], 1)
+        made.add_row(
+            f"{part['B']}×{part['T']}×{part['H']}",
+            part["backend"],
+            f"{1e3 * part['seconds']:.2f}",
+            f"{1e3 * part['gru_seconds']:.2f}",
+            f"{ratio:.2f}, " + "{:.2f} … {:.2f}".format(*part["ratio"]),
+            f"{part['bytes'] / 1024:.0f}",
+            f"{part['gru_bytes'] / 1024:.0f}",
+            f"{memory:.2f}",
+        )
+    screen.show(made, "")
