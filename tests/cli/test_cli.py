@@ -164,6 +164,8 @@ def test_doctor_knows_the_core(capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert found["instructions"] in ISAS
     assert found["best"] == ISAS[-1]
     assert found["threads"] == "torch's own" or "no OpenMP" in found["threads"]
+    has = ISAS[-1] == "avx512bf16"
+    assert ("no AVX512-BF16" in found["bfloat16"], "no AVX512-VNNI" in found["int8"]) == (not has, not has)
     monkeypatch.setattr(core, "isa", 0)
     assert run(["doctor"]) == 0
     assert f"portable (best: {ISAS[-1]})" in capsys.readouterr().out or len(ISAS) == 1

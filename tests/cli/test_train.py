@@ -18,7 +18,7 @@ from recur.cli.app import run
 from recur.cli.display import draw
 from recur.errors import OptionError, TextError
 from tests.cli.test_cli import json_of
-from tests.support import core
+from tests.support import core, needs_core
 
 BOOK = "the network reads a word and the word is kept\na state is a word that the network keeps\n" * 40
 SMALL = ["--hidden", "16", "--batch", "4", "--window", "20", "--threads", "1", "--rate", "0.02"]
@@ -81,6 +81,36 @@ def test_resume_goes_on_and_samples_and_evaluates(trained: Any, capsys: pytest.C
     assert {"perplexity", "bits_per_character", "oov", "tokens_per_second"} <= found[0].keys()
     own = json_of(capsys, "eval", "runs/book", "--no-ngrams")["models"]
     assert len(own) == 1
+
+
+@needs_core
+def test_weights_in_fewer_bits_are_measured_before_they_are_trusted(
+    trained: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain, fewer = json_of(capsys, "eval", "runs/book", "--weights", "int8", "--no-ngrams")["models"]
+    assert fewer["model"] == "runs/book, int8"
+    change = 100 * (fewer["perplexity"] / plain["perplexity"] - 1)
+    assert fewer["perplexity_change"] == pytest.approx(change)
+    assert 0 < abs(change) < 1
+    assert run(["eval", "runs/book", "--weights", "int8", "--no-ngrams"]) == 0
+    assert f"perplexity of runs/book by {change:+.3f} %" in capsys.readouterr().err
+    assert run(["eval", "runs/book", "--weights", "int8", "--no-ngrams", "--max-change", "-1"]) == 2
+    refused = capsys.readouterr().err.splitlines()[-1]
+    assert refused.startswith("recur: runs/book, int8: perplexity rises by")
+    assert refused.endswith("more than the -1 % of --max-change")
+    text = ["sample", "runs/book", "--prompt", "the ", "--length", "30", "--seed", "1"]
+    assert len(json_of(capsys, *text, "--weights", "int8")["samples"][0]) == 30
+    assert run(["sample", "runs/book", "--weights", "int4"]) == 2
+
+
+@needs_core
+def test_training_with_bfloat16_products_learns_as_float32_does(book: str, capsys: pytest.CaptureFixture[str]) -> None:
+    losses = {}
+    for precision in ("float32", "bfloat16"):
+        options = ["--steps", "60", "--precision", precision]
+        losses[precision] = json_of(capsys, "train", book, *SMALL, "--out", precision, *options)["valid_loss"]
+    assert losses["float32"] != losses["bfloat16"]
+    assert losses["bfloat16"] == pytest.approx(losses["float32"], rel=0.01)
 
 
 def test_a_sample_streams_and_stops(trained: Any, capsys: pytest.CaptureFixture[str]) -> None:

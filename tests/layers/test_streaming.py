@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from recur.cells import make_cell
 from recur.errors import BackendError, DeviceError, DtypeError, OptionError, ShapeError
 from recur.layers import Connections, Depth, Dropout, Init, Recurrent
 from recur.layers.streaming import _stack
@@ -58,6 +59,8 @@ def test_every_cell_at_every_depth(name: str, layers: int) -> None:
 @needs_core
 def test_every_pointwise_cell_streams_through_the_core() -> None:
     for name in NATIVE_CELLS:
+        if make_cell(name).outputs:  # several states side by side, which the layer above would read
+            continue
         assert _stack(network(name), torch.randn(2, D, **DOUBLE)) is not None, name
 
 

@@ -11,12 +11,16 @@ import torch
 from torch import Tensor
 
 import recur.native.operators  # noqa: F401  registers the operators
-from recur.cells import Cell
-from recur.errors import BackendError
+from recur.cells import Cell, make_cell
+from recur.errors import BackendError, OptionError
+from recur.layers import Connections, Recurrent
 from recur.native.compiled import assembled, operands
 from tests.support import ISAS, NATIVE_CELLS, TOLERANCE, Case, close, core, needs_core
 
 pytestmark = needs_core
+
+CELLS = [name for name in NATIVE_CELLS if not make_cell(name).outputs]
+"""Those whose output is their first state, as this oracle has it, and which a stream takes."""
 
 SIZES = [(3, 4, 5, 7), (14, 3, 9, 33), (1, 3, 40, 131), (5, 2, 70, 64)]
 """B, T, D, H: odd everywhere; more rows than a tile; steps that threads share; whole blocks."""
@@ -74,7 +78,7 @@ def native(case: Case, products: str, mask: Tensor | None = None, train: bool = 
     return outputs.view(T, B, -1).transpose(0, 1), rest[: len(case.cell.states)]
 
 
-@pytest.mark.parametrize("name", NATIVE_CELLS)
+@pytest.mark.parametrize("name", CELLS)
 @pytest.mark.parametrize("sizes", SIZES)
 def test_bfloat16_products_and_their_gradients(isa: str, name: str, sizes: tuple[int, int, int, int]) -> None:
     torch.manual_seed(1)
@@ -83,7 +87,7 @@ def test_bfloat16_products_and_their_gradients(isa: str, name: str, sizes: tuple
     close_but_for_ties(got, case.everything(lambda: by_steps(case, RoundedProduct.apply)))
 
 
-@pytest.mark.parametrize("name", NATIVE_CELLS)
+@pytest.mark.parametrize("name", CELLS)
 def test_bfloat16_products_of_given_numbers(isa: str, name: str) -> None:
     """One step, whose products multiply what was given: no number is computed before it is rounded."""
     case = Case(name, 9, 1, 37, 65, dtype=torch.float32)
@@ -135,7 +139,7 @@ def quantised(a: Tensor, W: Tensor) -> Tensor:
     return torch.from_numpy((A @ B.T).astype(np.float64) * a_scale * b_scale.T)
 
 
-@pytest.mark.parametrize("name", NATIVE_CELLS)
+@pytest.mark.parametrize("name", CELLS)
 @pytest.mark.parametrize("sizes", SIZES)
 def test_8_bit_weights(isa: str, name: str, sizes: tuple[int, int, int, int]) -> None:
     torch.manual_seed(2)
@@ -207,3 +211,94 @@ def test_errors_of_a_random_product(isa: str) -> None:
     assert (
         3e-3 < off["int8"] < 1.2e-2
     )  # a row of 512 has its largest near 3.2σ: a step of σ/40, of which √12 is the error
+
+
+# Through the public doors ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"lengths": [4, 1, 2]}, {"reverse": True}], ids=str)
+def test_scan_takes_products(isa: str, options: dict[str, Any]) -> None:
+    """Batch after batch, packed and turned round as in float32; rounded like the operator's."""
+    case = Case("lstm", 3, 4, 5, 33, dtype=torch.float32)
+    plain = case.scan(backend="native", **options).outputs
+    for products, bound in (("bfloat16", 2e-2), ("int8", 4e-2)):
+        with torch.no_grad():
+            got = case.scan(products=products, **options)
+        assert got.trace.backend == "native"
+        off = (got.outputs - plain).abs().max().item()
+        assert 1e-6 < off < bound, products
+        if not options:
+            close(got.outputs, native(case, products, train=False)[0])
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("products", ["bfloat16", "int8"])
+def test_a_stream_gives_what_a_scan_gives(isa: str, products: str, name: str, layers: int) -> None:
+    torch.manual_seed(0)
+    net, x = Recurrent(name, 6, 37, layers=layers), torch.randn(3, 5, 6)
+    net.products = products
+    with torch.no_grad():
+        whole = net(x)
+        stream = net.stream(3)
+        for k in range(5):
+            close(stream.step(x[:, k]), whole.outputs[:, k], f"step {k}", tolerance=5e-4)
+        out, state = net.step(x[:, 0])
+        close(out, whole.outputs[:, 0])
+        close(net.stream(3, products=products).step(x[:, 0]), out)
+    assert len(state) == layers
+
+
+def test_a_stream_packs_again_when_weights_change() -> None:
+    net, x = Recurrent("gru", 4, 8), torch.randn(1, 4)
+    float32, stream = net.stream(), net.stream(products="int8")
+    first, start = stream.step(x), stream.state
+    with torch.no_grad():
+        net.weight_ih_l0.mul_(2.0)
+    stream.state = net.stream().state
+    again = stream.step(x)
+    assert (again - first).abs().max() > 1e-3
+    close(again, float32.step(x), tolerance=2e-2)
+    assert not torch.equal(again, float32.net.step(x)[0])
+    assert len(start) == 1
+
+
+def test_autocast_and_tensors_of_bfloat16_have_bfloat16_products() -> None:
+    """What torch's own layers give there; weights and their gradients stay float32 under autocast."""
+    torch.manual_seed(0)
+    net, x = Recurrent("gru", 20, 70), torch.randn(4, 6, 20)
+    net.products = "bfloat16"
+    expected = net(x)
+    net.products = ""
+    with torch.autocast("cpu", torch.bfloat16):
+        got = net(x)
+    assert got.trace[0].backend == "native"
+    assert torch.equal(got.outputs, expected.outputs.bfloat16())
+    weight = torch.randn(4, 6, 70)
+    (d_W,) = torch.autograd.grad((got.outputs.float() * weight).sum(), net.weight_hh_l0)
+    assert d_W.dtype == torch.float32
+    (exact,) = torch.autograd.grad((net(x).outputs * weight).sum(), net.weight_hh_l0)
+    assert 1e-6 < (d_W - exact).abs().max() / exact.abs().max() < 2e-2
+    half = net.bfloat16()
+    found = half(x.bfloat16())
+    assert found.outputs.dtype == torch.bfloat16
+    assert found.trace[0].backend == "native"
+    close(found.outputs.float(), expected.outputs, tolerance=2e-2)
+
+
+def test_what_cannot_be_done_is_refused_by_name() -> None:
+    case, net = Case("lstm", dtype=torch.float32), Recurrent("lstm", 4, 3)
+    with pytest.raises(BackendError, match="no gradient goes through 8-bit weights; call it under torch.no_grad"):
+        case.scan(products="int8")
+    with pytest.raises(BackendError, match="which cannot run this: 'loop' was asked for"):
+        case.scan(products="bfloat16", backend="loop")
+    with pytest.raises(BackendError, match="numbers of float32, and x is float64"):
+        Case("lstm").scan(products="bfloat16")
+    with pytest.raises(OptionError, match="unknown products 'int4'; did you mean 'int8'"):
+        net.stream(products="int4")
+    with pytest.raises(BackendError, match="it takes plain layers"):
+        Recurrent("lstm", 4, 4, layers=2, connections=Connections(residual=True)).stream(products="int8").step(
+            torch.zeros(1, 4)
+        )
+    with pytest.raises(BackendError, match="weights of float32, and these are float64"):
+        net.double().stream(products="int8").step(torch.zeros(1, 4, dtype=torch.float64))

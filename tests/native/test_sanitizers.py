@@ -26,7 +26,7 @@ from recur.native.grid import GridCall
 from tests.native import grid_calls
 from tests.support import Case, core, needs_core
 
-pytestmark = needs_core
+pytestmark = [needs_core, pytest.mark.timeout(1200)]  # a busy machine compiles the driver for minutes
 
 NATIVE = Path(recur.__file__).parent / "native"
 DRIVER = Path(__file__).parent / "driver.cpp"

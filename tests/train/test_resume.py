@@ -67,6 +67,7 @@ WILD: list[dict[str, Any]] = [
      "dropout_weight": 0.2, "dropout_output": 0.2, "alpha": 1.0, "beta": 1.0},
     {"optimizer": "asgd", "rate": 2.0, "schedule": "nonmono:1", "warmup": 0},
     {"accumulate": 3, "optimizer": "adamw", "weight_decay": 0.1, "schedule": "step:0.5:1"},
+    {"precision": "bfloat16", "layers": 2},
     {"bptt": "randomized:0.7,clip:1", "initial": "random:0.1", "backend": "loop"},
 ]  # fmt: skip
 

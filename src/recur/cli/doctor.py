@@ -119,7 +119,11 @@ def _native() -> dict[str, Any]:
         return {"built": library.built() is not None, "missing": missing, "compiler": compiler, "cure": cure}
     best = library.ISAS[core.best_isa]
     pool = "torch's own" if core.parallel else "its own: no OpenMP of torch's was found to share"
-    return {"built": True, "instructions": library.ISAS[core.isa], "best": best, "threads": pool}
+    found = {"built": True, "instructions": library.ISAS[core.isa], "best": best, "threads": pool}
+    has = library.ISAS[core.isa] == "avx512bf16"
+    found["bfloat16"] = "multiplied by AVX512-BF16" if has else "rounded, and multiplied as float32: no AVX512-BF16"
+    found["int8"] = "multiplied by AVX512-VNNI" if has else "multiplied as 16-bit numbers: no AVX512-VNNI"
+    return found
 
 
 def _gpu() -> str:
@@ -149,4 +153,5 @@ def _show(screen: Screen, content: dict[str, Any]) -> None:
     else:
         chosen = "the best of this machine" if native["instructions"] == native["best"] else f"best: {native['best']}"
         rows = {"instructions": f"{native['instructions']} ({chosen})", "threads": native["threads"]}
+        rows |= {"bfloat16 products": native["bfloat16"], "8-bit weights": native["int8"]}
     screen.show(facts("C++ core of the native backend", rows))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
@@ -24,7 +25,8 @@ verb = App(
   recur eval runs/g2p test.tsv --beam 5 --json
   recur eval runs/g2p-1 runs/g2p-2 test.tsv --ensemble
   recur eval runs/names test.tsv              beside the most frequent class, and n-grams by class
-  recur eval runs/airline --figure airline.png"""
+  recur eval runs/airline --figure airline.png
+  recur eval runs/book --weights int8         and refuse, where perplexity rises by more than 1 %"""
 )
 
 
@@ -39,6 +41,8 @@ def eval(
     length_penalty: float | None = None,
     ensemble: Annotated[bool, Parameter(negative="")] = False,
     figure: Path | None = None,
+    weights: Literal["float32", "bfloat16", "int8"] = "float32",
+    max_change: float = 1.0,
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
     """Measure trained models: language models on a text, the state carried through all of it and every token counted;
@@ -60,6 +64,10 @@ def eval(
         Measure the runs as one model, by the mean of their probabilities.
     figure
         Forecasts: draw them with their bands to this file (.png, .svg or .pdf).
+    weights
+        Measure again with the weights of the recurrent layers in fewer bits, as `recur sample --weights` uses them.
+    max_change
+        By how many per cent perplexity may rise with these weights.
     """
     from recur.run import is_run
     from recur.tasks import open_predictor
@@ -82,13 +90,57 @@ def eval(
         if arpas:
             raise OptionError(f"{predictors[0].run.path} learned from a table, and an ARPA file measures texts")
         rows = [_measure(screen, predictor, texts, options) for predictor in predictors]
-        show_models(screen, rows)
+        fewer = [
+            _in_fewer_bits(screen, weights, predictor, row, lambda: _measure(screen, predictor, texts, options))  # noqa: B023
+            for predictor, row in zip(predictors, rows, strict=True)
+            if weights != "float32"
+        ]
+        show_models(screen, [*rows, *fewer])
+        _refuse_change(fewer, max_change)
+        rows += fewer
         screen.result({**(rows[0] if len(rows) == 1 else {}), "models": rows})
         return
-    rows = [row for predictor in predictors for row in _measure_text(screen, predictor, texts, ngrams, options)]
+    rows, fewer = [], []
+    for predictor in predictors:
+        measured = _measure_text(screen, predictor, texts, ngrams, options)
+        if weights != "float32":
+            row = _in_fewer_bits(
+                screen,
+                weights,
+                predictor,
+                measured[0],
+                lambda: _measure_text(screen, predictor, texts, False, options)[0],  # noqa: B023  called at once
+            )
+            fewer.append(row)
+            measured.insert(1, row)
+        rows += measured
     rows += [_measure_arpa(path, texts) for path in arpas]
     show_texts(screen, rows)
+    _refuse_change(fewer, max_change)
     screen.result({"models": rows})
+
+
+def _in_fewer_bits(
+    screen: Screen, weights: str, predictor: Predictor[Any], plain: JsonObject, measure: Callable[[], JsonObject]
+) -> JsonObject:
+    """The row of a model again, with its weights in fewer bits, and by how many per cent its perplexity rose."""
+    if "perplexity" not in plain:
+        raise OptionError(f"--weights bounds a change of perplexity, and {predictor.name} has none")
+    predictor.use_products(weights)
+    row = measure()
+    row["model"], row["weights"] = f"{predictor.name}, {weights}", weights
+    row["perplexity_change"] = 100 * (row["perplexity"] / plain["perplexity"] - 1)
+    screen.note(f"{weights} weights change the perplexity of {predictor.name} by {row['perplexity_change']:+.3f} %")
+    return row
+
+
+def _refuse_change(fewer: Sequence[JsonObject], max_change: float) -> None:
+    for row in fewer:
+        if not row["perplexity_change"] <= max_change:
+            change = row["perplexity_change"]
+            raise OptionError(
+                f"{row['model']}: perplexity rises by {change:.3g} %, more than the {max_change:g} % of --max-change"
+            )
 
 
 def _measure(screen: Screen, predictor: Predictor[Any], texts: list[str], options: JsonObject) -> JsonObject:

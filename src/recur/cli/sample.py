@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
@@ -42,6 +42,7 @@ def sample(
     stop: str = "",
     interactive: Annotated[bool, Parameter(negative="")] = False,
     seed: int | None = None,
+    weights: Literal["float32", "bfloat16", "int8"] = "float32",
     device: str = "auto",
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
@@ -76,6 +77,8 @@ def sample(
         Ask for prompts, one after the other.
     seed
         The same seed, the same text; another each time, if not given.
+    weights
+        Keep the weights of the recurrent layers in fewer bits; what that costs is measured by `recur eval --weights`.
     device
         cpu, cuda or auto.
     """
@@ -87,6 +90,8 @@ def sample(
     if length is not None and length < 0:
         raise OptionError(f"--length must not be negative, got {length}")
     model = open_predictor([run], device)
+    if weights != "float32":
+        model.use_products(weights)
     choice: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     drawn = (samples, stop, temperature, top_k, top_p, min_p) != (1, "", 1.0, 0, 1.0, 0.0)
     if beam and drawn:

@@ -19,7 +19,7 @@ from recur.layers.dropout import drop, drop_steps
 from recur.layers.init import check_init, initialise
 from recur.layers.mlp import apply_mlp, make_mlp, reset_mlp
 from recur.layers.options import Connections, Depth, Dropout, Init, check_direction
-from recur.layers.streaming import Stream, one_step
+from recur.layers.streaming import States, Stream, one_step
 from recur.scan import GivenState, Scanned, Trace, check_backend, register_result, scan
 
 MERGED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -59,13 +59,12 @@ class Recurrent(nn.Module):
     cell           a Cell, its name, or file.py:Class
     layers         how many; each reads the outputs of the one below
     direction      forward, backward (from each sequence's end) or both
-    projection     to how many numbers weight_hr brings each cell's output, and what W multiplies (Sak, Senior and
-                   Beaufays 2014); 0 for none
+    projection     to how many numbers weight_hr brings the output, and what W multiplies (Sak et al. 2014); 0 for none
     dropout        a number, between layers, or Dropout(…)
     connections    how directions merge, residual and skip connections: Connections(…)
     depth          MLPs before, inside and behind the recurrence: Depth(…)
     init           a scheme for the weights, or Init(…), which has the initial state too
-    bptt, backend  as in scan
+    bptt, backend  as in scan; so is the attribute `products`, which is set later
 
     The dataclasses are in recur.layers.options. Weights carry torch's names, `weight_ih_l0`, `weight_hh_l0_reverse`,
     so that state dicts can be exchanged.
@@ -97,7 +96,7 @@ class Recurrent(nn.Module):
         for name, given, kind in (("connections", connections, Connections), ("depth", depth, Depth)):
             if not isinstance(given, kind):
                 raise OptionError(f"{name} must be a {kind.__name__}(…) of recur.layers, got {given!r}")
-        self.bptt, self.backend = BPTT.parse(bptt), backend
+        self.bptt, self.backend, self.products = BPTT.parse(bptt), backend, ""
         check_backend(backend)
         self.cell = check_cell(make_cell(cell))
         self.projection = whole("projection", projection, 0)
@@ -226,6 +225,7 @@ class Recurrent(nn.Module):
                     bptt=self.bptt,
                     trace=trace,
                     backend=self.backend,
+                    products=self.products,
                 )
                 for suffix in self._directions(layer)
             ]
@@ -239,15 +239,15 @@ class Recurrent(nn.Module):
         outputs = apply_mlp(self.output_mlp, outputs, padding)
         return Recurred(outputs, tuple(one.state for one in scanned), tuple(one.trace for one in scanned))
 
-    def step(self, x: Tensor, state: Sequence[Sequence[Tensor]] | None = None) -> tuple[Tensor, NetworkState]:
+    def step(self, x: Tensor, state: States | None = None) -> tuple[Tensor, NetworkState]:
         """One step for use, not for training: (B, D) in, (B, output_size) and the state out."""
         self._check_forward()
         return one_step(self, x, state)
 
-    def stream(self, rows: int = 1, state: Sequence[Sequence[Tensor]] | None = None) -> Stream:
-        """The network as a stream for `rows` sequences side by side, which keeps its state between steps."""
+    def stream(self, rows: int = 1, state: States | None = None, products: str | None = None) -> Stream:
+        """The network as a stream of `rows` sequences, which keeps its state; `products`, if not its own: see scan."""
         self._check_forward()
-        return Stream(self, rows, state)
+        return Stream(self, rows, state, products)
 
     def _check(self, x: Tensor, state: Sequence[GivenState] | None) -> None:
         who, n = type(self.cell).__name__, self.layers * len(SUFFIXES[self.direction])

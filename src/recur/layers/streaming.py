@@ -21,6 +21,7 @@ from recur.cells.cell import Tensors
 from recur.errors import BackendError, DeviceError, DtypeError, ShapeError
 from recur.native import compiled
 from recur.native.stack import NativeStack
+from recur.scan.check import check_products
 
 if TYPE_CHECKING:
     from recur.layers.recurrent import Recurrent
@@ -33,7 +34,7 @@ States = Sequence[Sequence[Tensor]]
 @torch.no_grad()
 def one_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor, tuple[Tensors, ...]]:
     _check(net, x, state)
-    stack = _stack(net, x)
+    stack = _stack(net, x, net.products)
     if stack is not None:
         return _native_step(net, stack, x, state)
     cell = net.cell
@@ -62,8 +63,9 @@ def one_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor, t
 class Stream:
     """A network that reads one step after another and holds its state in memory of its own."""
 
-    def __init__(self, net: Recurrent, rows: int = 1, state: States | None = None) -> None:
+    def __init__(self, net: Recurrent, rows: int = 1, state: States | None = None, products: str | None = None) -> None:
         self.net, self.rows = net, rows
+        self._products = net.products if products is None else check_products(products)
         weight = next(net.parameters())
         self._like = weight.new_zeros(rows, net.input_size)
         self._expected = self._like.shape, self._like.dtype, self._like.device
@@ -97,7 +99,7 @@ class Stream:
             raise DtypeError(f"this stream was begun in {dtype}, got x of {x.dtype}; begin another one")
         if x.device != device:
             raise DeviceError(f"this stream was begun on {device}, got x on {x.device}; begin another one")
-        stack = _stack(self.net, x)
+        stack = _stack(self.net, x, self._products)
         if stack is None:
             outputs, self.state = one_step(self.net, x, self._buffers[0])
             return outputs
@@ -139,7 +141,8 @@ class _Packed(NamedTuple):
     """Held, so that no other tensor can come to lie at the address of one that was replaced."""
 
 
-_PACKED: WeakKeyDictionary[Recurrent, _Packed] = WeakKeyDictionary()
+_PACKED: WeakKeyDictionary[Recurrent, dict[str, _Packed]] = WeakKeyDictionary()
+"""Of each network, by what products read."""
 
 
 class _OptimizerSteps:
@@ -164,10 +167,12 @@ class _OptimizerSteps:
 _OPTIMIZER_STEPS = _OptimizerSteps()
 
 
-def _stack(net: Recurrent, x: Tensor) -> NativeStack | None:
+def _stack(net: Recurrent, x: Tensor, products: str = "") -> NativeStack | None:
     """The network as the core runs it, if it can; packed again when a weight has changed."""
     joined = net.connections.skip or net.connections.residual or net.projection or net.cell.outputs
     if joined or net.input_mlp or net.output_mlp or net.backend not in ("auto", "native") or compiled.transformed():
+        if products:
+            raise _refusal(products, "it takes plain layers, one reading the first state of the one below")
         return None
     # A tensor's version counts its changes in place; its address changes when it is replaced. Without modules inside,
     # the network's own dictionary holds all weights, and reading it costs a fraction of what net.parameters() does.
@@ -175,17 +180,26 @@ def _stack(net: Recurrent, x: Tensor) -> NativeStack | None:
     stamps = [(weight._version, weight.data_ptr()) for weight in weights if weight is not None]
     programs, isa = compiled.assembled(net.cell, net.bias), compiled.instruction_set()
     stamp = [_OPTIMIZER_STEPS.count, x.dtype, isa, programs, stamps]
-    packed = _PACKED.get(net)
+    packed = _PACKED.get(net, {}).get(products)
     if packed is None or packed.stamp != stamp:
         _check(net, x, None)
         _OPTIMIZER_STEPS.watch()
         reason = compiled.unsupported_reason(net.cell, x, x.dtype, net.bias)
+        if reason is None and products and x.dtype != torch.float32:
+            reason = f"it converts weights of float32, and these are {str(x.dtype).removeprefix('torch.')}"
+        if reason is not None and products:
+            raise _refusal(products, reason)
         if reason is not None and net.backend == "native":
             raise BackendError(f"backend 'native' cannot run this: {reason}; take backend='auto' or 'loop'")
         layers = [net.weights(f"_l{layer}") for layer in range(net.layers)]
         held = [weight.detach() for weight in net.parameters()]
-        packed = _PACKED[net] = _Packed(stamp, NativeStack(net.cell, layers) if reason is None else None, held)
+        stack = NativeStack(net.cell, layers, products) if reason is None else None
+        packed = _PACKED.setdefault(net, {})[products] = _Packed(stamp, stack, held)
     return packed.stack
+
+
+def _refusal(products: str, reason: str) -> BackendError:
+    return BackendError(f"steps with {products} products are the native backend's, which cannot run this: {reason}")
 
 
 def _native_step(

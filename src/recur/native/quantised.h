@@ -28,6 +28,16 @@ constexpr long UNITS_BEFORE_OVERFLOW = 256;  // 2 · 127 · 32767 · 256 < 2³¹
 typedef int8_t HalfBytes __attribute__((vector_size(VECTOR_BYTES / 2), aligned(1), may_alias));
 typedef int16_t Shorts __attribute__((vector_size(VECTOR_BYTES), aligned(2), may_alias));
 
+INLINE Shorts widened(const HalfBytes* p) {
+#if VECTOR_BYTES == 64
+    return (Shorts)_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#elif VECTOR_BYTES == 32
+    return (Shorts)_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
+    return __builtin_convertvector(*p, Shorts);
+#endif
+}
+
 // sum += a₀ b₀ + a₁ b₁ in every lane.
 INLINE void add_shorts(Ints<float>& sum, int32_t pair, Shorts b) {
 #if defined(DOT_INT)
@@ -55,9 +65,8 @@ INLINE void quantised_sums(const Short* a, long lda, const Quantised* panel, Fro
         Ints<float> sum[steps][M][2] = {};
         const auto unit = [&](int s, long k) __attribute__((always_inline)) {
             const HalfBytes* here = reinterpret_cast<const HalfBytes*>(panel + k * width);
-            const Shorts left = __builtin_convertvector(here[0], Shorts);
-            const Shorts right = __builtin_convertvector(here[1], Shorts);
-            __builtin_prefetch(reinterpret_cast<const char*>(here) + BYTES_AHEAD, 0, 2);
+            const Shorts left = widened(here), right = widened(here + 1);
+            if (M > 3) __builtin_prefetch(reinterpret_cast<const char*>(here) + BYTES_AHEAD, 0, 2);
             for (int i = 0; i < M; ++i) {
                 int32_t pair;
                 std::memcpy(&pair, a + i * lda + 1 + k, sizeof pair);

@@ -23,14 +23,15 @@ MAX_PLANS = 8
 class NativeStack:
     """Layers of one cell, each reading the first state of the one below. Only a new batch size allocates memory."""
 
-    def __init__(self, cell: Cell, layers: Sequence[Mapping[str, Tensor]]) -> None:
+    def __init__(self, cell: Cell, layers: Sequence[Mapping[str, Tensor]], products: str = "") -> None:
+        """`products`: what they read, if not the weights as they are; bfloat16 or int8."""
         core = library.core()
         assert core is not None
         self._isa = core.isa  # the one that the weights are packed for
         self._lock = threading.Lock()  # the scratch memory is the stack's own, and the core runs without the GIL
         self._plans: dict[tuple[int, int], _Plan] = {}
         with torch.no_grad():
-            self._layers = [_Layer(cell, weights, self._isa) for weights in layers]
+            self._layers = [_Layer(cell, weights, self._isa, products) for weights in layers]
 
     def step(self, x: Tensor, before: Sequence[Sequence[Tensor]], after: Sequence[Sequence[Tensor]]) -> None:
         """Read x (rows, D) and the states before, layer by layer; write the states after. All contiguous."""
@@ -47,8 +48,8 @@ class NativeStack:
 class _Layer:
     """The weights of one layer, packed."""
 
-    def __init__(self, cell: Cell, weights: Mapping[str, Tensor], isa: int) -> None:
-        self.states = len(cell.states)
+    def __init__(self, cell: Cell, weights: Mapping[str, Tensor], isa: int, products: str) -> None:
+        self.states, self.products = len(cell.states), products
         self.text, given, extras = operands(cell, weights)
         self.weights, self.extras = [w.contiguous() for w in given], [e.contiguous() for e in extras]
         self.biased = "bias_ih" in weights
@@ -59,7 +60,10 @@ class _Layer:
 
     def call(self, x: Tensor, isa: int, packed: bool = True) -> NativeCall:
         rows, double = len(x), x.dtype == torch.float64
-        form = Form(self.text, "use", double, rows, self.D, self.H, (rows,), False, self.biased, packed=packed)
+        form = Form(
+            self.text, "use", double, rows, self.D, self.H, (rows,), False, self.biased,
+            packed=packed, products=self.products,
+        )  # fmt: skip
         call = NativeCall(form, x, self.weights, None, isa)
         call.point(extra=self.extras)
         return call

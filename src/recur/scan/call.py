@@ -45,6 +45,8 @@ class Call:
     dtype: torch.dtype
     """Of the results. A backend may compute in another one."""
     trace: Trace
+    products: str = ""
+    """What products read, if not numbers as they are: bfloat16 or int8."""
 
     def to(self, dtype: torch.dtype) -> Call:
         """The same call, computed in another dtype."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from recur.cells.cell import Cell, State, Weights, check_projection
-from recur.errors import DeviceError, DtypeError, OptionError, ShapeError
+from recur.errors import DeviceError, DtypeError, OptionError, ShapeError, unknown
 from recur.scan.transforms import plain
 
 GivenState = Tensor | Sequence[Tensor]
@@ -131,6 +131,16 @@ def check_reset(cell: Cell, reset: Tensor | None, B: int, T: int) -> Tensor | No
     if reset.shape != (B, T):
         raise ShapeError(f"{_who(cell)}: reset must be (B={B}, T={T}), got {tuple(reset.shape)}")
     return reset
+
+
+PRODUCTS = ("bfloat16", "int8")
+
+
+def check_products(products: str) -> str:
+    """What products read: nothing is numbers as they are."""
+    if products not in ("", *PRODUCTS):
+        raise OptionError(unknown("products", products, PRODUCTS))
+    return products
 
 
 def check_mask(cell: Cell, mask: Tensor | None, B: int, H: int, x: Tensor) -> None:

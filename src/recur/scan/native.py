@@ -17,13 +17,19 @@ name = "native"
 
 
 def computes_in(dtype: torch.dtype) -> torch.dtype:
-    """float16 and bfloat16 are rounded to at the end: the core's products are in float32."""
+    """Sums and states are in float32 where results of fewer bits are wanted, and products of bfloat16 in that."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 def unsupported_reason(call: Call) -> str | None:
     if call.mask is not None and call.mask.requires_grad and torch.is_grad_enabled():
         return "it gives no gradient to the mask, which requires one"
+    if call.products and computes_in(call.dtype) != torch.float32:
+        return f"it converts numbers of float32, and x is {str(call.dtype).removeprefix('torch.')}"
+    if call.products == "int8" and torch.is_grad_enabled():
+        given = (call.x, *call.weights.values(), *(call.start or ()))
+        if any(part.requires_grad for part in given):
+            return "no gradient goes through 8-bit weights; call it under torch.no_grad()"
     return compiled.unsupported_reason(call.cell, call.x, computes_in(call.dtype), "bias_ih" in call.weights)
 
 
@@ -38,7 +44,8 @@ def run(call: Call) -> tuple[Tensor, State]:
     record = functools.partial(_record, call) if call.trace.wanted else None
     again = functools.partial(_by_loop, call)
     options = (call.mask, xi, sizes, batch_major, call.bptt.clip or 0.0, text)
-    results = operators.scan_op(record, again, data, given, extras, list(call.start or ()), *options)
+    products = call.products or ("bfloat16" if call.dtype == torch.bfloat16 else "")
+    results = operators.scan_op(record, again, data, given, extras, list(call.start or ()), *options, products)
     count = len(call.cell.output_states)
     outputs = results[0] if count == 1 else torch.cat(results[:count], dim=-1)
     if record is not None:

@@ -56,6 +56,7 @@ def scan(
     bptt: str | Tensor | BPTT = "full",
     trace: bool = False,
     backend: str = "auto",
+    products: str = "",
 ) -> Scanned:
     """Carry a cell along a batch of sequences.
 
@@ -72,8 +73,12 @@ def scan(
     bptt     what crosses time in the backward pass; see recur.bptt
     trace    record ∂L/∂s_t in the backward pass, and the terms of ∂L/∂W
     backend  native, parallel, torch, loop, or auto: the first that can. One asked for by name runs or raises.
+    products what matrix products read, if not float32 as it is: bfloat16, both sides rounded to it and sums in float32,
+             gradients too (native does so for tensors of bfloat16 and under its autocast); or int8, for use alone:
+             weights in 8 bits with a scale for each row, what they multiply in 16
     """
     check_cell(cell)
+    check.check_products(products)
     B, T, _ = check.check_input(cell, x)
     kind, dtype = x.device.type, x.dtype
     cast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind) and dtype != torch.float64
@@ -111,7 +116,9 @@ def scan(
         mask = mask if mask is None else mask[packing.row]
 
     record = Trace(cell if trace else None, x, packing, copies, turned)
-    call = Call(cell, weights, x.flip(1) if turned else x, packing, widths, start, mask, xi, mode, dtype, record)
+    call = Call(
+        cell, weights, x.flip(1) if turned else x, packing, widths, start, mask, xi, mode, dtype, record, products
+    )
     chosen = _choose(call, backend)
     inside = chosen.computes_in(dtype)
     if cast:
@@ -174,6 +181,11 @@ def check_backend(backend: object) -> None:
 
 def _choose(call: Call, backend: str) -> Backend | ModuleType:
     """The backend to run, written into the call's trace."""
+    if call.products:
+        reason = native.unsupported_reason(call) if backend in ("auto", "native") else f"{backend!r} was asked for"
+        if reason is not None:
+            raise BackendError(f"products={call.products!r} are for backend 'native', which cannot run this: {reason}")
+        backend = "native"
     if backend == "auto":
         for name, module in BACKENDS.items():
             reason = module.unsupported_reason(call)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from recur.errors import OptionError
+from recur.layers import Recurrent
 from recur.run import Run, Vocabs, pick_device
 from recur.tasks.options import TaskOptions
 from recur.tasks.registry import task_of_run
@@ -221,6 +222,14 @@ class Predictor(ABC, Generic[ModelT]):
     def predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
         """What it makes of each line: objects with at least `input` and `output`."""
         raise OptionError(f"{self.run.path} is a run of the task {self.task.name}, which predicts no lines")
+
+    def use_products(self, products: str) -> None:
+        """Have its recurrent layers read weights as `bfloat16` or `int8` from now on; as they are, if nothing."""
+        layers = [layer for model in self.models for layer in model.modules() if isinstance(layer, Recurrent)]
+        if not layers:
+            raise OptionError(f"{self.name} has no recurrent layers whose weights could be read in fewer bits")
+        for layer in layers:
+            layer.products = products
 
     def refuse(self, options: JsonObject) -> None:
         """For options that this task's models have no use for."""

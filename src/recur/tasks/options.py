@@ -44,6 +44,10 @@ class TrainingOptions(Options):
     clip_value: NonNegative = 0.0
     """Bound on each of its entries; 0 is none."""
 
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """What matrix products read while training; bfloat16 is faster where the processor has it. Weights and sums are
+    float32 in both (mixed precision, as torch.autocast has it)."""
+
     accumulate: Count = 1
     """Batches to add up before a step."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -161,7 +162,8 @@ class Trainer:
     def _train_on(self, batch: Any) -> None:
         """One batch: forward, backward and, every `accumulate` batches, a step."""
         o = self.options
-        done = self.task.training_step(self.model, batch, self.state, Moment(self.step, self.epoch, self.progress))
+        with self._precision():
+            done = self.task.training_step(self.model, batch, self.state, Moment(self.step, self.epoch, self.progress))
         self.backend = done.backend
         ((done.loss + done.penalty) / o.accumulate).backward()
         self.state = done.state
@@ -180,6 +182,11 @@ class Trainer:
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
+
+    def _precision(self) -> AbstractContextManager[object]:
+        if self.options.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, getattr(torch, self.options.precision))
 
     def _usable(self, loss: Tensor, norm: Tensor) -> bool:
         """Whether a step may be taken; a batch that must not be is passed over, or ends training."""
