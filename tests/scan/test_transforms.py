@@ -354,3 +354,17 @@ def test_two_processes_learn_as_one(tmp_path: Path) -> None:
     expected = torch.autograd.grad(net(x).outputs.square().mean(), list(net.parameters()))
     for ours, theirs in zip(torch.load(tmp_path / "grads.pt"), expected, strict=True):
         close(ours, theirs)
+
+
+@pytest.mark.parametrize("name", TORCH_CELLS)
+@pytest.mark.parametrize("options", [{}, {"lengths": [4, 2, 3], "bptt": "truncated:2"}], ids=["whole", "cut"])
+def test_torchs_own_kernels_have_second_derivatives_too(name: str, options: dict[str, Any]) -> None:
+    case = Case(name, T=4)
+
+    def twice(backend: str) -> Any:
+        result = case.scan(backend=backend, **options)
+        first = torch.autograd.grad(case.loss(result).square(), list(case.leaves.values()), create_graph=True)
+        return torch.autograd.grad(sum(part.square().sum() for part in first), list(case.leaves.values()))
+
+    for what, got, expected in zip(case.leaves, twice("torch"), twice("loop"), strict=True):
+        close(got, expected, what)

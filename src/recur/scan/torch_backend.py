@@ -6,16 +6,19 @@ not inside: a window is a call of its own, entered with a detached state.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import torch
 from torch import _VF, Tensor
+from torch.autograd.function import FunctionCtx
 
 from recur.cells import GRU, LSTM, Cell, Elman
 from recur.native.compiled import transformed
 from recur.scan.call import Call, Finals
+from recur.scan.recorded import gradients_by_loop
 
 name = "torch"
 
@@ -56,6 +59,61 @@ def unsupported_reason(call: Call) -> str | None:
 
 
 def run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
+    tensors = (call.data, *call.weights.values(), *(call.start or ()))
+    recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    if not recorded or torch.compiler.is_compiling():
+        return _run(call)
+    outputs, *final = _Once.apply(call, *tensors)
+    return outputs, tuple(final)
+
+
+class _Context(FunctionCtx):
+    call: Call
+    inner: tuple[list[Tensor], list[Tensor]]
+    saved_tensors: tuple[Tensor, ...]
+    needs_input_grad: tuple[bool, ...]
+
+
+class _Once(torch.autograd.Function):
+    """The kernels with a graph of their own, which has first derivatives only: a backward pass that is itself recorded
+    takes the loop's steps instead."""
+
+    @staticmethod
+    def forward(ctx: _Context, call: Call, *tensors: Tensor) -> tuple[Tensor, ...]:
+        leaves = [t.detach().requires_grad_(need) for t, need in zip(tensors, ctx.needs_input_grad[1:], strict=True)]
+        with torch.enable_grad():
+            outputs, final = _run(_with(call, leaves))
+        ctx.call, ctx.inner = call, (leaves, [outputs, *final])
+        ctx.save_for_backward(*tensors)
+        ctx.set_materialize_grads(False)
+        return tuple(result.detach() for result in (outputs, *final))
+
+    @staticmethod
+    def backward(ctx: _Context, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
+        wanted, call = ctx.needs_input_grad[1:], ctx.call
+        if torch.is_grad_enabled():
+            again = _with(call, ctx.saved_tensors)
+            return None, *gradients_by_loop(call, call.cell, again.weights, again.data, again.start, arriving, wanted)
+        leaves, results = ctx.inner
+        came = [(result, grad) for result, grad in zip(results, arriving, strict=True) if grad is not None]
+        asked = [leaf for leaf, want in zip(leaves, wanted, strict=True) if want]
+        again_later = torch._C._autograd._get_current_graph_task_keep_graph()
+        outputs, gradients = zip(*came, strict=True)
+        found = iter(torch.autograd.grad(outputs, asked, gradients, retain_graph=again_later, allow_unused=True))
+        return None, *(next(found) if want else None for want in wanted)
+
+
+def _with(call: Call, tensors: Sequence[Tensor]) -> Call:
+    """The same call of these tensors: data, weights, and the states to start from."""
+    data, rest = tensors[0], list(tensors[1:])
+    weights = dict(zip(call.weights, rest, strict=False))
+    start = tuple(rest[len(weights) :]) or None
+    same = dataclasses.replace(call, weights=weights, start=start)
+    same.data = data
+    return same
+
+
+def _run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
     kernel = _kernel(call.cell)
     assert kernel is not None
     names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
