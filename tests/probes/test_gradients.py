@@ -97,7 +97,7 @@ def test_the_gradient_of_a_memory_goes_through_its_output_too(cell: str) -> None
         assert norms[lag] == pytest.approx(math.sqrt(sum(s * s for s in slopes)), rel=1e-6)
 
 
-@pytest.mark.parametrize("cell", ALL_CELLS)
+@pytest.mark.parametrize("cell", [*ALL_CELLS, "slstm:heads=2"])
 def test_a_linearised_step_is_its_jacobian(cell: str) -> None:
     """Both ways of multiplying with J, against the step moved a little in every direction."""
     subject = Subject.of(Recurrent(cell, 3, 4, **DOUBLE), sequence(T=6, B=1))
