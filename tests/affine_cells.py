@@ -57,7 +57,9 @@ class Gated(Cell):
     state_gates = ()
 
     def step(self, x: Any, h: Any, s: Any) -> State:
-        kept = torch.where(x.a < 0, torch.where(x.a < -0.7, 0 * x.a, 0 * x.a - 1), torch.where(x.a < 2, x.a / x.a, 2))
+        kept = torch.where(
+            x.a < 0, torch.where(x.a < -0.7, 0 * x.a, 0 * x.a - 1), torch.where(x.a < 2, 0 * x.a + 1, 0 * x.a + 2)
+        )
         return (kept * s.h + x.b,)
 
 

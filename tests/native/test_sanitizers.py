@@ -23,8 +23,9 @@ from recur.native import library
 from recur.native.call import NativeCall
 from recur.native.compiled import assembled, operands
 from recur.native.grid import GridCall
+from tests.affine_cells import Cascade, ReadOut, Turned, case_of
 from tests.native import grid_calls
-from tests.support import Case, core, needs_core
+from tests.support import core, needs_core
 
 pytestmark = [needs_core, pytest.mark.timeout(1200)]  # a busy machine compiles the driver for minutes
 
@@ -179,6 +180,10 @@ CASES: list[tuple[str | Cell, tuple[int, ...], torch.dtype, dict[str, Any]]] = [
     ("elman", (9, 4, 5, 128), torch.float32, {}),  # whose rows are 2 KiB apart
     ("lstm", (5, 3, 4, 70, 33), torch.float64, {"lengths": [1, 3, 2, 3, 3]}),  # and a projection
     ("lstm", (2, 3, 4, 9, 20), torch.float32, {"bptt": "full,clip:0.1"}),
+    ("mingru", (2, 40, 3, 33), torch.float64, {}),  # and from here on programs take steps of one sequence
+    (ReadOut(), (3, 60, 3, 70), torch.float32, {"lengths": [60, 3, 31], "trace": True}),
+    (Turned(), (1, 17, 2, 5), torch.float64, {"bptt": BPTT(xi=torch.rand(1, 17))}),
+    (Cascade(), (2, 33, 2, 40), torch.float64, {"reset": torch.arange(33).expand(2, 33) % 20 == 7, "reverse": True}),
     ("indrnn", (3, 5, 1, 65), torch.float32, {"reset": torch.tensor([[False, True, False, False, True]] * 3)}),
 ]
 
@@ -228,7 +233,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         for isa in sorted({0, core.best_isa}):
             core.isa = isa
             for name, sizes, dtype, options in CASES:
-                case = Case(name, *sizes, dtype=dtype)
+                case = case_of(name, *sizes, dtype=dtype)
                 for keep in (True, False):  # a backward pass that may not overwrite what was saved, and one that may
                     for start in (case.state, None):  # from zero, the backward pass has no step for the initial state
                         result = case.scan_of(slice(None), start, backend="native", **options)

@@ -27,9 +27,10 @@ class Loaded:
         self.weight_names = {len(names): names for names in forms}
         """torch's names, in the order in which the operator takes the weights, by how many there are."""
         self.encoded = {name: _encoded(getattr(a, name)) for name in PROGRAMS}
+        self.along_time = {name: _encoded(code) for name, code in a.along_time.items()}
         saves_share = {"use": False, "train": a.reads_share}
         self.share_in_outputs = {
-            name: a.gates == 1 and not saved and _reads_share_first(getattr(a, name))
+            name: a.gates == 1 and not saved and all(map(_reads_share_first, _variants(a, name)))
             for name, saved in saves_share.items()
         }
         """Whether U x + b of a step may lie where its output will."""
@@ -64,6 +65,11 @@ def _core() -> library.Core:
     return core
 
 
+def _variants(a: Assembly, name: str) -> list[Code]:
+    """A program on segments at one step, and, if there is one, on steps of one segment."""
+    return [getattr(a, name), *(code for other, code in a.along_time.items() if other == name)]
+
+
 def _reads_share_first(code: Code) -> bool:
     """Whether nothing reads a gate's share any more once the first state is written."""
     kinds = [tuple(place) for place in code.places]
@@ -95,6 +101,7 @@ class Form(NamedTuple):
     """Whether the weights were packed by an earlier call."""
     clip: float = 0.0
     padded_rows: int = 0
+    along_time: bool = False
     """As in core.h."""
     projection: int = 0
     products: str = ""
@@ -111,11 +118,11 @@ def _plan(form: Form, threads: int, isa: int) -> tuple[library.Scan, int, tuple[
     """The struct of such a call without its pointers, the bytes of its workspace, and the objects it points into."""
     steps = (form.sizes[0],) * form.sizes[1] if form.batch_major else form.sizes
     cell, sizes = load(form.cell), (ctypes.c_int64 * len(steps))(*steps)
-    program, numbers = cell.encoded[form.program]
+    program, numbers = (cell.along_time if form.along_time else cell.encoded)[form.program]
     s = library.Scan(program=program, threads=threads, saved=cell.assembly.saved)
     for count in ("gates", "products", "states", "extras", "own", "adds_to_first"):
         setattr(s, count, int(getattr(cell.assembly, count)))
-    for name in ("N", "D", "H", "batch_major", "biased", "clip", "padded_rows", "projection"):
+    for name in ("N", "D", "H", "batch_major", "biased", "clip", "padded_rows", "projection", "along_time"):
         setattr(s, name, getattr(form, name))
     s.S, s.steps, s.sizes = form.sizes[0], len(sizes), ctypes.addressof(sizes)
     s.constant, s.constants = ctypes.addressof(numbers), len(numbers)

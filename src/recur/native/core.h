@@ -39,6 +39,7 @@ struct Scan {
     const int64_t* sizes;
     int64_t batch_major;
     int64_t biased;    // whether gates and products have biases
+    int64_t along_time; // whether the program's rows are steps of one segment: see affine.h
     int64_t threads;
     Parallel parallel; // torch's own pool, or null
     void* workspace;   // of recur_workspace_bytes()

@@ -27,6 +27,7 @@ template <typename Packed> struct Frame {
     Packed *W, *U;  // packed weights, for all threads
     T *R, *bias, *extra;  // the projection, packed, and vectors padded to whole blocks; for all threads
     T* sums = nullptr;
+    T* carry = nullptr;  // along time: the states of every segment, or their gradients, from one piece of time to the next
     T* zeros;  // one row, for sequences that start from zero
     long summed, used, packed_used, scratch_size, state_size;
     char *scratch_base, *gradient_base;
@@ -58,7 +59,8 @@ template <typename Packed> struct Frame {
         if (backward) sums = arena.take<T>(parts(), summed, padded_H);
         scratch_size = (scratch_bytes(backward) + 63) / 64 * 64;
         scratch_base = arena.take<char>(scratch_size, s.threads);
-        state_size = state_numbers(backward);
+        if (s.along_time) carry = arena.take<T>(s.S, s.states, padded_H);
+        state_size = s.along_time ? 0 : state_numbers(backward);
         state_base = arena.take<T>(parts(), state_size);
         used = arena.used();
         if (backward) used = std::max(used, before_loop + s.threads * gradient_bytes());
@@ -101,7 +103,7 @@ template <typename Packed> struct Frame {
     }
 
     // Into how many parts the rows are divided: one for each thread, but never more than there are rows.
-    long parts() const { return shared ? 1 : std::max(1L, std::min<long>(s.threads, s.S)); }
+    long parts() const { return shared ? 1 : std::max(1L, std::min<long>(s.threads, s.along_time ? s.S * blocks : s.S)); }
     long rows_of(long part, long n) const { return n > part ? (n - part + parts() - 1) / parts() : 0; }
 
     // The states carried from step to step, two buffers of each, for all threads of a part; and the copies below.
@@ -153,7 +155,8 @@ template <typename Packed> struct Frame {
     }
 
     long scratch_bytes(bool backward) const {
-        const long values = s.program.temps + s.products + 1 + s.states + s.program.count;
+        const long along_time = s.along_time ? 2 * s.states + 2 : 0;
+        const long values = s.program.temps + s.products + 1 + s.states + s.program.count + along_time;
         const long masked = backward || !s.mask ? 0 : rows_of(0, s.S) * first_width;
         const long state = backward || !Format<Packed>::converts ? 0 : rows_of(0, s.S) * row_stride_of<Packed>(first_width);
         const long converted = state + block_units<Packed>(s.N, backward ? s.gates * H : s.D);
@@ -163,7 +166,7 @@ template <typename Packed> struct Frame {
 
     // Input products are computed inside the loop over time, some steps at once, while what they touch is in the cache;
     // unless that would leave threads without work.
-    bool interleaved() const { return !shared && parts() == s.threads; }
+    bool interleaved() const { return s.along_time || (!shared && parts() == s.threads); }
     long interleaved_steps(long part) const {
         return s.batch_major ? TILE_ROWS / 2 : std::max(1L, TALL / std::max(1L, rows_of(part, s.S)));
     }

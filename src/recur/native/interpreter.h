@@ -19,6 +19,41 @@ template <typename T, typename F> INLINE void map_block(long rows, Operand<T> to
     }
 }
 
+// A stage of n states that read each other's past, from row to row: see along_time.py for the group of instructions.
+// Forward, row r of `before` is given for r = 0 and becomes the state after row r − 1. Back, what arrives at a row gets
+// what later ones carry to it, and the one row of `before` is what they carry on.
+template <typename T, int n, bool back>
+void scan_rows(const Instruction* it, const Operand<T>* operands, long rows) {
+    constexpr int lanes = Tile<T>::lanes;
+    for (int k = 0; k < 2 * lanes; k += lanes) {
+        Vector<T> carried[n];
+        for (int j = 0; j < n; ++j) carried[j] = load<T>(operands[it[j].a].base + k);
+        for (long row = 0; row < rows; ++row) {
+            const long i = back ? rows - 1 - row : row;
+            const auto at = [&](int place) { return operands[place].base + i * operands[place].stride + k; };
+            if (back)
+                for (int j = 0; j < n; ++j) {
+                    carried[j] += load<T>(at(it[j].to));
+                    store<T>(at(it[j].to), carried[j]);
+                }
+            Vector<T> next[n];
+            for (int j = 0; j < n; ++j) {
+                next[j] = load<T>(at(it[j].b));
+                for (int l = 0; l < n; ++l) next[j] += load<T>(at(it[n + j * n + l].a)) * carried[l];
+                if (back) {
+                    const Vector<T> xi = load<T>(at(it[j].c));
+                    next[j] = xi == T(0) ? all(T(0)) : next[j] * xi;
+                } else {
+                    store<T>(at(it[j].to), next[j]);
+                    store<T>(at(it[j].a) + operands[it[j].a].stride, next[j]);
+                }
+            }
+            for (int j = 0; j < n; ++j) carried[j] = next[j];
+        }
+        for (int j = 0; j < n && back; ++j) store<T>(operands[it[j].a].base + k, carried[j]);
+    }
+}
+
 template <typename T> void execute(const Instruction* code, long length, const Operand<T>* operands, long rows) {
     constexpr int lanes = Tile<T>::lanes;
     for (const Instruction* it = code; it != code + length; ++it) {
@@ -63,6 +98,21 @@ template <typename T> void execute(const Instruction* code, long length, const O
             CASE(select, FIRST != T(0) ? SECOND : THIRD);
             CASE(minimum, FIRST != FIRST ? FIRST : SECOND != SECOND ? SECOND : FIRST < SECOND ? FIRST : SECOND);
             CASE(maximum, FIRST != FIRST ? FIRST : SECOND != SECOND ? SECOND : FIRST > SECOND ? FIRST : SECOND);
+            case Op::scan_state:
+            case Op::scan_back_state: {
+                const bool pair = it[1].op == it->op;
+                if (Op(it->op) == Op::scan_state)
+                    (pair ? scan_rows<T, 2, false> : scan_rows<T, 1, false>)(it, operands, rows);
+                else
+                    (pair ? scan_rows<T, 2, true> : scan_rows<T, 1, true>)(it, operands, rows);
+                it += pair ? 5 : 1;  // the rest of its group
+                break;
+            }
+            case Op::scan_factor: break;
+            case Op::shift:
+                for (long i = 0; i < rows; ++i)
+                    for (int k = 0; k < 2 * lanes; k += lanes) store<T>(to.base + (i + 1) * to.stride + k, FIRST);
+                break;
             case Op::sum: {  // onto one row: first the block's rows, then what came before, which loses fewer digits
                 Vector<T> total[2][2] = {};
                 for (long i = 0; i < rows; ++i)

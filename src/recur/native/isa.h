@@ -23,6 +23,8 @@ namespace ISA {
 
 #include "backward.h"
 
+#include "affine.h"
+
 #include "grid.h"
 
 template <typename P> int64_t workspace_bytes(const Scan* s, int backward) { return Frame<P>(*s, backward != 0).used; }
@@ -37,12 +39,12 @@ template <typename P> void pack(const Scan* s) {
     prefer_large_pages(s->packed, scan.packed_used);  // read at every step from then on
     scan.pack();
 }
-template <typename P> void forward(const Scan* s) { Forward<P>(*s).run(); }
+template <typename P> void forward(const Scan* s) { s->along_time ? AffineForward<P>(*s).run() : Forward<P>(*s).run(); }
 template <typename P> void backward(const Scan* s) {
     if constexpr (std::is_same_v<P, Quantised>)
         throw std::invalid_argument("weights of 8 bits have no backward pass");
     else
-        Backward<P>(*s).run();
+        s->along_time ? AffineBackward<P>(*s).run() : Backward<P>(*s).run();
 }
 
 template <typename T> int64_t grid_workspace_bytes(const Grid* g, int backward) {

@@ -51,6 +51,7 @@ class Scan(Structure):
         ("sizes", c_void_p),
         ("batch_major", c_int64),
         ("biased", c_int64),
+        ("along_time", c_int64),
         ("threads", c_int64),
         *((name, c_void_p) for name in ("parallel", "workspace", "packed")),
         *((name, c_void_p) for name in ("data", "weight_ih", "weight_hh", "weight_hr", "bias_ih", "bias_hh")),

@@ -128,6 +128,8 @@ class _Forms:
             case "mul", [dict() as a, dict() as b] if set(a) <= {CONSTANT} or set(b) <= {CONSTANT}:
                 (free, of) = (args[0], b) if set(a) <= {CONSTANT} else (args[1], a)
                 return {key: t("mul", free, part) for key, part in of.items()}
+            case (("d_sigmoid" | "d_tanh"), [dict() as a, dict() as b]) if set(b) <= {CONSTANT}:
+                return {key: t(op, part, args[1]) for key, part in a.items()}
             case "div", [dict() as a, dict() as b] if set(b) <= {CONSTANT}:
                 return {key: t("div", part, args[1]) for key, part in a.items()}
             case "select", [dict() as which, dict() as a, dict() as b] if set(which) <= {CONSTANT}:

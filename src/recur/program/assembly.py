@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from recur.cells.cell import Cell
+from recur.program.along_time import backward_along_time, forward_along_time
 from recur.program.derivative import differentiate
 from recur.program.expressions import COSTLY, Expressions
 from recur.program.step import Step
@@ -48,6 +49,8 @@ class Assembly:
     """Which of the states are the output."""
     adds_to_first: bool
     """Whether the first state reaches the next step otherwise than through the products."""
+    along_time: dict[str, Code]
+    """The same programs on steps of one sequence, where the cell is affine in its states; see along_time.py."""
 
     def dumps(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -55,7 +58,8 @@ class Assembly:
     @staticmethod
     def loads(text: str) -> Assembly:
         fields = json.loads(text)
-        return Assembly(**fields | {name: Code(**fields[name]) for name in PROGRAMS})
+        along_time = {name: Code(**code) for name, code in fields["along_time"].items()}
+        return Assembly(**fields | {name: Code(**fields[name]) for name in PROGRAMS} | {"along_time": along_time})
 
 
 class _Gradients(NamedTuple):
@@ -120,7 +124,27 @@ def assemble(cell: Cell, step: Step, biased: bool) -> Assembly:
         reads_share=len(beyond_gates) < len(slots),
         outputs=list(cell.output_states),
         adds_to_first=adds_to_first,
+        along_time=_along_time(step, d, slots, biased),
     )
+
+
+def _along_time(step: Step, d: _Gradients, slots: Slots, biased: bool) -> dict[str, Code]:
+    """All programs, or none."""
+    t = step.terms
+    if d.product:
+        return {}
+    known = {state: ("after", j) for j, state in reversed(list(enumerate(step.states))) if t[state].op not in GIVEN}
+    results = {("d_share", g): value for g, value in enumerate(d.share)}
+    traced = results | {("d_state", j): value for j, value in enumerate(d.state)}
+    summed = [*d.extra, *(d.share if biased else [])]
+    made = {
+        "use": forward_along_time(t, step.states, {}),
+        "train": forward_along_time(t, step.states, slots),
+        "back": backward_along_time(t, d.before, known | slots, results, summed),
+        "trace": backward_along_time(t, d.before, known | slots, traced, summed),
+    }
+    found = {name: code for name, code in made.items() if code is not None}
+    return found if len(found) == len(made) else {}
 
 
 def _backward(step: Step, d: _Gradients, slots: Slots, carried: list[int], biased: bool, traced: bool = False) -> Code:
