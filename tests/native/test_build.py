@@ -127,7 +127,8 @@ def test_every_operation_and_place_is_known_to_both_sides() -> None:
     from recur.program.writer import FUSED
 
     found: Any = library.core()
-    assert {*OPERATIONS, *FUSED.values(), "copy", "sum"} == found.operations.keys()
+    along_time = {"scan_state", "scan_back_state", "scan_factor", "shift"}
+    assert {*OPERATIONS, *FUSED.values(), *along_time, "copy", "sum"} == found.operations.keys()
     assert {"temp", "constant", "extra", "share", "saved", "product", "before", "after", "sum"} < found.places.keys()
 
 

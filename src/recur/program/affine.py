@@ -66,6 +66,8 @@ def affine_stages(
     reads = [
         {int(terms[value].leaf) for value in terms.reached_from([state]) if terms[value].op == role} for state in states
     ]
+    if any(j >= len(states) for read in reads for j in read):
+        return "its step reads other states than it returns"
     stages: list[Stage] = []
     for group in _groups(reads):
         forms = [_Forms(terms, role, group)(states[i]) for i in group]
