@@ -67,11 +67,14 @@ AFFINE: list[Any] = ["mingru", ReadOut(), Turned(), Cascade(), Gated()]
 IDS = [cell if isinstance(cell, str) else type(cell).__name__ for cell in AFFINE]
 
 
-def case_of(cell: str | Cell, B: int = 3, T: int = 5, D: int = 4, H: int = 3, dtype: Any = torch.float64) -> Case:
+def case_of(
+    cell: str | Cell, B: int = 3, T: int = 5, D: int = 4, H: int = 3, P: int = 0, dtype: Any = torch.float64
+) -> Case:
     """Inputs, weights and an initial state for a cell, registered or not."""
     if isinstance(cell, str):
-        return Case(cell, B, T, D, H, dtype)
-    case = Case("elman", B, T, D, H, dtype)
-    case.cell, case.weights, case.state = cell, random_weights(cell, D, H, dtype=dtype), random_state(cell, B, H, dtype)
+        return Case(cell, B, T, D, H, P, dtype=dtype)
+    case = Case("elman", B, T, D, H, dtype=dtype)
+    case.cell, case.weights = cell, random_weights(cell, D, H, dtype=dtype)
+    case.state = random_state(cell, B, H, dtype)
     case.on_state = [torch.randn(B, H, dtype=dtype) for _ in cell.states]
     return case

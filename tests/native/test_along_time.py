@@ -86,7 +86,7 @@ def test_equal_to_the_loop(cell: Any, options: dict[str, Any], threads: int, see
 @pytest.mark.usefixtures("seen")
 def test_sizes(isa: str, sizes: tuple[int, int, int], dtype: torch.dtype) -> None:
     B, steps, H = sizes
-    case = case_of("mingru", B, steps, 3, H, dtype)
+    case = case_of("mingru", B, steps, 3, H, dtype=dtype)
     was = core.isa
     core.use(isa)
     try:

@@ -25,7 +25,7 @@ from recur.native.compiled import assembled, operands
 from recur.native.grid import GridCall
 from tests.affine_cells import Cascade, ReadOut, Turned, case_of
 from tests.native import grid_calls
-from tests.support import core, needs_core
+from tests.support import Case, core, needs_core
 
 pytestmark = [needs_core, pytest.mark.timeout(1200)]  # a busy machine compiles the driver for minutes
 
