@@ -196,6 +196,15 @@ def test_bad_batches_can_be_passed_over(book: str, tmp_path: Path) -> None:
     assert all(torch.isfinite(p).all() for p in trainer.model.parameters())
 
 
+def test_who_passes_over_bad_batches_is_not_told_to(book: str, tmp_path: Path) -> None:
+    trainer = make(tmp_path / "a", book, steps=200, on_nan="skip", clip=0.5, rate=0.01)
+    ordinary = trainer.model.loss
+    trainer.model.loss = lambda *arguments: ordinary(*arguments) * float("nan")  # type: ignore[method-assign]
+    with pytest.raises(TrainingError, match=r"--clip 0\.125\) or lower the rate \(--rate 0\.0025\)$"):
+        trainer.train()
+    assert trainer.skipped == 20
+
+
 def test_patience_ends_a_run_early(book: str, tmp_path: Path) -> None:
     trainer = make(tmp_path / "a", book, steps=5000, rate=1e-9, warmup=0, patience=2, schedule="constant")
     trainer.train()
