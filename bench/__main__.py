@@ -3,6 +3,7 @@
 python -m bench                        the backends of scan beside PyTorch
 python -m bench affine                 cells that are affine in their states: all of time at once beside step by step
 python -m bench truncation             ways to truncate: what they cost, and what is left of the gradient
+python -m bench calls                  small calls: what Python and autograd cost beyond the arithmetic
 python -m bench streaming              one token at a time beside torch.nn and ONNX Runtime
 python -m bench training               the trainer's overhead, what the backend gains, and sampling
 python -m bench trees                  trees beside plain recursion, grids beside the double loop
@@ -21,7 +22,7 @@ import statistics
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench import affine, counting, defaults, scan, streaming, training, trees_and_grids, truncation, writing
+from bench import affine, calls, counting, defaults, scan, streaming, training, trees_and_grids, truncation, writing
 from bench.datasets import DataSet
 from bench.side_by_side import Contest, compare, header, machine, report, row
 from recur.tasks import task_names
@@ -43,6 +44,9 @@ def main() -> None:
     at_once.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="thread counts to time at (1 2)")
     at_once.add_argument("--match", default="", help="only rows whose name contains this")
     at_once.add_argument("--out", type=Path, default=RESULTS / "affine.json", help="where the JSON goes")
+    small = suites.add_parser("calls", help="small calls: what Python and autograd cost beyond the arithmetic")
+    small.add_argument("--rounds", type=int, default=101, help="how often each runs, 10 calls at a time (101)")
+    small.add_argument("--out", type=Path, default=RESULTS / "calls.json", help="where the JSON goes")
     counted = suites.add_parser("counting", help="n-grams, encoding and streaming")
     counted.add_argument("train", type=Path)
     counted.add_argument("test", type=Path)
@@ -82,7 +86,7 @@ def main() -> None:
     options = parser.parse_args()
     runs = {"counting": run_counting, "streaming": run_streaming, "training": run_training}
     runs |= {"trees": run_trees, "writing": run_writing, "xray": run_xray}
-    runs |= {"defaults": run_defaults, "affine": run_affine, "truncation": run_truncation}
+    runs |= {"defaults": run_defaults, "affine": run_affine, "truncation": run_truncation, "calls": run_calls}
     runs.get(options.suite, run_scan)(options)
     if options.out is not None:
         print(f"written to {options.out}")
@@ -137,6 +141,19 @@ def run_counting(options: argparse.Namespace) -> None:
     print(f"{streamed['tokens'] / 1e6:.0f} M tokens read in {streamed['read_s']:.1f} s, ", end="")
     print(f"peak memory {streamed['peak_mib']:.0f} MiB")
     _write(options.out, {"machine": machine(), "kneser_ney": found, "encoding_mb_s": rates, "streaming": streamed})
+
+
+def run_calls(options: argparse.Namespace) -> None:
+    results = []
+    print(f"{'B 1, one thread, microseconds':<44}{'ours':>8}{'core':>8}{'beyond':>8}{'torch.nn':>10}")
+    for cell in calls.PEERS:
+        rows = [(f"T {T}, H {H}, forward and back", calls.training(cell, T, H, options.rounds)) for T, H in calls.SIZES]
+        rows += [(f"a step of a stream, H {H}", calls.streaming(cell, H, options.rounds)) for H in (8, 64)]
+        for what, us in rows:
+            results.append({"what": f"{cell}, {what}", "microseconds": us})
+            times = f"{us['ours']:>8.1f}{us['core']:>8.1f}{us['ours'] - us['core']:>8.1f}{us['torch.nn']:>10.1f}"
+            print(f"{cell + ', ' + what:<44}{times}", flush=True)
+    _write(options.out, {"machine": machine(), "results": results})
 
 
 def run_streaming(options: argparse.Namespace) -> None:

@@ -99,6 +99,11 @@ class BPTT:
         return mode if self.clip is None else f"{mode},clip:{self.clip:g}"
 
     @property
+    def full(self) -> bool:
+        """Whether ξ is 1 everywhere."""
+        return self.window is None and self.keep is None and self.xi is None and self.sliding is None
+
+    @property
     def by_sequence(self) -> bool:
         """Whether ξ depends on how far a step is from the start of its own sequence."""
         return self.window is not None or self.sliding is not None

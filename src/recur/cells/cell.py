@@ -190,7 +190,7 @@ class Cell:
 
     def state(self, parts: Sequence[Tensor]) -> Tensors:
         """The states as a named tuple: `.h`, and `.c` for a cell that has one."""
-        return self.tuple_of("s")._make(parts)
+        return named_tuple(type(self).__name__, "s", self.states)._make(parts)
 
     def tuple_of(self, role: str) -> type[Tensors]:
         """The named tuple of one argument of `step`: x, h, s or w."""

@@ -171,7 +171,9 @@ class Recurrent(nn.Module):
 
     def weights(self, suffix: str = "_l0") -> dict[str, Tensor]:
         """One cell's weights, as scan takes them; suffix as in torch's names, such as `_l1_reverse`."""
-        return {name: getattr(self, name + suffix) for name in self._names}
+        own = self._parameters  # where nearly all are; nn.Module looks there last
+        names = [(name, name + suffix) for name in self._names]
+        return {name: own[full] if full in own else getattr(self, full) for name, full in names}
 
     def _learned_states(self) -> Iterator[tuple[str, int]]:
         """Those of the states that may be learned, and their widths."""

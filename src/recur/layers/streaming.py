@@ -20,7 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from recur.cells.cell import Tensors
 from recur.errors import BackendError, DeviceError, DtypeError, ShapeError
 from recur.native import compiled
-from recur.native.stack import NativeStack
+from recur.native.stack import NativeStack, pointers
 from recur.scan.check import check_products
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ States = Sequence[Sequence[Tensor]]
 @torch.no_grad()
 def one_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor, tuple[Tensors, ...]]:
     _check(net, x, state)
-    stack = _stack(net, x, net.products)
+    stack = stack_of(net, x, net.products)
     if stack is not None:
         return _native_step(net, stack, x, state)
     cell = net.cell
@@ -74,6 +74,7 @@ class Stream:
         for buffer in self._buffers:
             for layer in range(net.layers):
                 buffer.append([part.detach().clone() for part in _start(net, f"_l{layer}", self._like)])
+        self._pointers = [pointers(*self._buffers), pointers(*reversed(self._buffers))]
         if state is not None:
             self.state = state
 
@@ -99,14 +100,14 @@ class Stream:
             raise DtypeError(f"this stream was begun in {dtype}, got x of {x.dtype}; begin another one")
         if x.device != device:
             raise DeviceError(f"this stream was begun on {device}, got x on {x.device}; begin another one")
-        stack = _stack(self.net, x, self._products)
+        stack = stack_of(self.net, x, self._products)
         if stack is None:
             outputs, self.state = one_step(self.net, x, self._buffers[0])
             return outputs
-        before, after = self._buffers
-        stack.step(x.contiguous(), before, after)
+        stack.step(x.contiguous(), self._pointers[0])
         self._buffers.reverse()
-        return after[-1][0].clone()
+        self._pointers.reverse()
+        return self._buffers[0][-1][0].clone()
 
 
 def _check(net: Recurrent, x: Tensor, state: States | None) -> None:
@@ -167,7 +168,7 @@ class _OptimizerSteps:
 _OPTIMIZER_STEPS = _OptimizerSteps()
 
 
-def _stack(net: Recurrent, x: Tensor, products: str = "") -> NativeStack | None:
+def stack_of(net: Recurrent, x: Tensor, products: str = "") -> NativeStack | None:
     """The network as the core runs it, if it can; packed again when a weight has changed."""
     joined = net.connections.skip or net.connections.residual or net.projection or net.cell.outputs
     if joined or net.input_mlp or net.output_mlp or net.backend not in ("auto", "native") or compiled.transformed():
@@ -209,7 +210,7 @@ def _native_step(
     if state is None:
         state = [_start(net, f"_l{layer}", x) for layer in range(net.layers)]
     before = [[part.contiguous() for part in layer] for layer in state]
-    stack.step(x.contiguous(), before, after)
+    stack.step(x.contiguous(), pointers(before, after))
     return after[-1][0], tuple(map(net.cell.state, after))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,12 @@ from torch import Tensor
 
 from recur.native import library
 from recur.program.assembly import PROGRAMS, Assembly, Code
+
+
+WORDS = {name: getattr(library.Scan, name).offset // 8 for name, *_ in library.Scan._fields_}
+"""Where each field of the struct stands, in words of eight bytes: numbers and pointers are one word each."""
+TABLES = ctypes.sizeof(library.Scan) // 8
+"""Behind the struct there is room for the arrays of pointers that it points to."""
 
 
 class Loaded:
@@ -26,6 +33,11 @@ class Loaded:
         forms = [plain, biased, *([(*plain, "weight_hr"), (*biased, "weight_hr")] if a.products else [])]
         self.weight_names = {len(names): names for names in forms}
         """torch's names, in the order in which the operator takes the weights, by how many there are."""
+        self.weight_places = {
+            count: ([WORDS[name] for name in names], [WORDS[f"d_{name}"] for name in names])
+            for count, names in self.weight_names.items()
+        }
+        """Where the struct has the pointers to them, and to their gradients."""
         self.encoded = {name: _encoded(getattr(a, name)) for name in PROGRAMS}
         self.along_time = {name: _encoded(code) for name, code in a.along_time.items()}
         saves_share = {"use": False, "train": a.reads_share}
@@ -113,9 +125,21 @@ class Form(NamedTuple):
         return library.NUMBERS.index(self.products or ("float64" if self.double else "float32"))
 
 
-@functools.lru_cache(maxsize=64)
-def _plan(form: Form, threads: int, isa: int) -> tuple[library.Scan, int, tuple[object, ...]]:
-    """The struct of such a call without its pointers, the bytes of its workspace, and the objects it points into."""
+class Plan(NamedTuple):
+    """What calls of one form share."""
+
+    words: array[int]
+    """The struct without its pointers, and room for tables of them."""
+    size: int
+    """Bytes of workspace."""
+    numbers: int
+    cell: Loaded
+    alive: object
+    """What the struct points into beside it."""
+
+
+@functools.lru_cache(maxsize=256)
+def _plan(form: Form, threads: int, isa: int) -> Plan:
     steps = (form.sizes[0],) * form.sizes[1] if form.batch_major else form.sizes
     cell, sizes = load(form.cell), (ctypes.c_int64 * len(steps))(*steps)
     program, numbers = (cell.along_time if form.along_time else cell.encoded)[form.program]
@@ -133,7 +157,9 @@ def _plan(form: Form, threads: int, isa: int) -> tuple[library.Scan, int, tuple[
     for name, there in given.items():
         setattr(asked, name, 1 if there else None)
     size = _core().workspace_bytes(asked, isa, form.numbers, int(form.program in ("back", "trace")))
-    return s, size, (cell, sizes)
+    tables = 8 * (s.states + s.extras + 1)
+    words = array("Q", bytes(s) + bytes(8 * tables))
+    return Plan(words, size, form.numbers, cell, sizes)
 
 
 class NativeCall:
@@ -142,29 +168,44 @@ class NativeCall:
     def __init__(
         self, form: Form, data: Tensor, weights: Sequence[Tensor], mask: Tensor | None, isa: int | None = None
     ) -> None:
-        self.core, self.numbers = _core(), form.numbers
-        self.isa = self.core.isa if isa is None else isa
-        planned, self.size, self._alive = _plan(form, torch.get_num_threads(), self.isa)
-        s = self.scan = library.Scan.from_buffer_copy(planned)
-        self._like = data
-        s.parallel, s.data = self.core.parallel, data.data_ptr()
-        for name, weight in zip(load(form.cell).weight_names[len(weights)], weights, strict=True):
-            setattr(s, name, weight.data_ptr())
-        s.mask = None if mask is None else mask.data_ptr()
+        self.core = core = _core()
+        self.isa = core.isa if isa is None else isa
+        self.plan = plan = _plan(form, torch.get_num_threads(), self.isa)
+        self.size, self.numbers = plan.size, plan.numbers
+        self._like, self._used = data, TABLES
+        self.words = words = plan.words[:]
+        self.address = words.buffer_info()[0]
+        words[_PARALLEL], words[_DATA] = core.parallel or 0, data.data_ptr()
+        places, self.gradients = plan.cell.weight_places[len(weights)]
+        for place, weight in zip(places, weights, strict=True):
+            words[place] = weight.data_ptr()
+        if mask is not None:
+            words[_MASK] = mask.data_ptr()
 
-    def point(self, **arrays: Sequence[Tensor | None]) -> ctypes.Array[ctypes.c_void_p]:
+    @functools.cached_property
+    def scan(self) -> library.Scan:
+        """The struct itself, field by field."""
+        return library.Scan.from_buffer(self.words)
+
+    def put(self, **fields: Tensor | int | None) -> None:
+        """Numbers, and pointers to tensors; None is null."""
+        for name, value in fields.items():
+            self.words[WORDS[name]] = value.data_ptr() if isinstance(value, Tensor) else value or 0
+
+    def point(self, **arrays: Sequence[Tensor | None]) -> memoryview[int]:
         """Have these fields point to arrays of pointers to these tensors, which all lie in the one that is returned.
 
         A field without tensors becomes null.
         """
-        flat = [None if t is None else t.data_ptr() for tensors in arrays.values() for t in tensors]
-        table = (ctypes.c_void_p * (len(flat) + 1))(*flat)
-        self._alive = self._alive, table
-        at = ctypes.addressof(table)
+        words, begin = self.words, self._used
+        at = begin
         for name, tensors in arrays.items():
-            setattr(self.scan, name, at if tensors else None)
-            at += 8 * len(tensors)
-        return table
+            words[WORDS[name]] = self.address + 8 * at if tensors else 0
+            for tensor in tensors:
+                words[at] = 0 if tensor is None else tensor.data_ptr()
+                at += 1
+        self._used = at
+        return memoryview(words)[begin:at]
 
     def new_memory(self, size: int) -> Tensor:
         return self._like.new_empty(size // self._like.element_size() + 1)
@@ -172,16 +213,19 @@ class NativeCall:
     def run(self, backward: bool) -> Tensor:
         """Do it. Returns the workspace."""
         workspace = self.new_memory(self.size)
-        self.scan.workspace = workspace.data_ptr()
+        self.words[_WORKSPACE] = workspace.data_ptr()
         run = self.core.backward if backward else self.core.forward
-        if status := run(ctypes.byref(self.scan), self.isa, self.numbers):
+        if status := run(self.address, self.isa, self.numbers):
             self.core.fail(status)
         return workspace
 
     def pack(self) -> Tensor:
         """The weights as the core reads them, in memory of their own, for any number of rows."""
         packed = self.new_memory(self.core.packed_bytes(self.scan, self.isa, self.numbers))
-        self.scan.packed, self.scan.workspace = packed.data_ptr(), None
-        if status := self.core.pack(ctypes.byref(self.scan), self.isa, self.numbers):
+        self.put(packed=packed, workspace=None)
+        if status := self.core.pack(self.address, self.isa, self.numbers):
             self.core.fail(status)
         return packed
+
+
+_PARALLEL, _DATA, _MASK, _WORKSPACE = (WORDS[name] for name in ("parallel", "data", "mask", "workspace"))

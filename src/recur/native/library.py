@@ -100,7 +100,7 @@ class Core:
         self._error = library.recur_error
         scan, number = POINTER(Scan), POINTER(c_int64)
         self.forward, self.backward, self.pack = library.recur_forward, library.recur_backward, library.recur_pack
-        self.forward.argtypes = self.backward.argtypes = self.pack.argtypes = [scan, c_int, c_int]
+        self.forward.argtypes = self.backward.argtypes = self.pack.argtypes = [c_void_p, c_int, c_int]
         self.stack = library.recur_stack
         self.stack.argtypes = [c_void_p, c_int64, c_int, c_int]
         self._workspace_bytes, self._packed_bytes = library.recur_workspace_bytes, library.recur_packed_bytes

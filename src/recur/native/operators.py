@@ -172,7 +172,7 @@ def scan_op(
     """The operator, without PyTorch's dispatcher where nothing has to see it."""
     tensors = (data, *weights, *extras, *state)
     options = Options(mask, xi, sizes, batch_major, clip, cell, products)
-    train = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    train = torch.is_grad_enabled() and any(t.requires_grad for t in reversed(tensors))
     if record is None and not is_eager(data):
         found: Tensors = torch.ops.recur.scan(data, weights, extras, state, *options, train)
         return found

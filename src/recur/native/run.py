@@ -31,10 +31,15 @@ def _contiguous(tensors: Sequence[Tensor]) -> Tensors:
     return [t.contiguous() for t in tensors]
 
 
+def _steps(data: Tensor) -> int:
+    """N of (N, D), or of (B, T, D) where it is batch-major."""
+    return data.shape[0] if data.dim() == 2 else data.shape[0] * data.shape[1]
+
+
 def _empty_share(data: Tensor, columns: int) -> Tensor:
     """A value of each gate and step. Rows 2 KiB apart would compete for the same sets of the cache: they are padded."""
     conflicts = columns * data.element_size() % 2048 == 0
-    return data.new_empty(data.shape[0], columns + (64 // data.element_size() if conflicts else 0))
+    return data.new_empty(_steps(data), columns + (64 // data.element_size() if conflicts else 0))
 
 
 def _empty_results(
@@ -42,11 +47,11 @@ def _empty_results(
 ) -> tuple[Tensors, Tensors, Tensor | None, Tensor | None, Tensors]:
     """Outputs, final states, and what is saved: in the gates' places, on the tape, and the other states' history."""
     a, projection = loaded.assembly, loaded.projection(weights)
-    N, H = data.shape[0], weights[0].shape[0] // a.gates
+    N, H = _steps(data), weights[0].shape[0] // a.gates
     share = _empty_share(data, a.gates * H) if train and a.reads_share else None
     tape = data.new_empty(N, a.saved * H) if train and a.saved else None
     first = projection or H
-    outputs = [data.new_empty(N, H if j else first) for j in a.outputs]
+    outputs = [data.new_empty(*data.shape[:-1], H if j else first) for j in a.outputs]
     kept = a.states - (0 if projection else len(a.outputs))  # with a projection, what it is made of too
     others = [data.new_empty(N, H) for _ in range(kept)] if train else []
     return outputs, [data.new_empty(S, H if j else first) for j in range(a.states)], share, tape, others
@@ -71,12 +76,12 @@ def _call(
     padded_rows: int = 0,
     products: str = "",
 ) -> NativeCall:
-    (N, D), double, biased = data.shape, data.dtype == torch.float64, load(cell).biased(len(weights))
-    projection = load(cell).projection(weights)
+    loaded = load(cell)
+    N, D, double, biased = _steps(data), data.shape[-1], data.dtype == torch.float64, loaded.biased(len(weights))
     along_time = clip == 0 and takes_steps_at_once(cell, sizes[0], sizes[1] if batch_major else len(sizes))
     form = Form(
         cell, program, double, N, D, H, tuple(sizes), batch_major, biased, masked=mask is not None, clip=clip,
-        padded_rows=padded_rows, along_time=along_time, products=products, projection=projection,
+        padded_rows=padded_rows, along_time=along_time, products=products, projection=loaded.projection(weights),
     )  # fmt: skip
     return NativeCall(form, data, weights, mask)
 
@@ -115,17 +120,16 @@ def forward(
     outputs, finals, share, tape, others = _empty_results(loaded, data, weights, sizes[0], train)
     H, program = weights[0].shape[0] // a.gates, "train" if train else "use"
     call = _call(cell, program, data, weights, mask, H, sizes, batch_major, products=products)
-    s, written = call.scan, share
-    histories = _histories(a, outputs, others, bool(s.projection))
-    first = data.new_empty(len(data), H) if histories[0] is None else histories[0]  # the core always keeps it
+    written, projection = share, loaded.projection(weights)
+    histories = _histories(a, outputs, others, projection > 0)
+    first = data.new_empty(_steps(data), H) if histories[0] is None else histories[0]  # the core always keeps it
     histories[0] = first
     if written is None:
         written = first if loaded.share_in_outputs[program] else _empty_share(data, a.gates * H)
     elif zero_padding:
         written[:, a.gates * H :].zero_()
-    s.share, s.share_stride = written.data_ptr(), written.shape[1]
-    s.tape = None if tape is None else tape.data_ptr()
-    s.projected = outputs[0].data_ptr() if s.projection else None
+    projected = outputs[0] if projection else None
+    call.put(share=written, share_stride=written.shape[-1], tape=tape, projected=projected)
     call.point(extra=extras, initial=state or [None] * a.states, state=histories, final_state=finals)
     call.run(backward=False)
     return [*outputs, *finals, *(part for part in (share, tape) if part is not None), *others]
@@ -167,28 +171,24 @@ def backward(
     data, weights, extras, state = data.contiguous(), _contiguous(weights), _contiguous(extras), _contiguous(state)
     gradients = [g if g is None else g.contiguous() for g in gradients]
     mask = mask if mask is None else mask.contiguous()
-    N, H, projection = len(data), weights[0].shape[0] // a.gates, loaded.projection(weights)
+    N, H, projection = _steps(data), weights[0].shape[0] // a.gates, loaded.projection(weights)
     padded_rows = sum(2**k for k, weight in enumerate(weights[:2]) if _pads_rows(weight))
     program = "trace" if traced else "back"
     call = _call(cell, program, data, weights, mask, H, sizes, batch_major, clip, padded_rows, products)
-    s, rest = call.scan, list(saved)
-    s.xi = None if xi is None else xi.data_ptr()
+    rest = list(saved)
     share = rest.pop(0) if a.reads_share else None
     d_share = share if share is not None and overwrite_saved else _empty_share(data, a.gates * H)
     d_product = data.new_empty(N, a.own * H) if a.own else None
-    s.d_share, s.share_stride = d_share.data_ptr(), d_share.shape[1]
-    s.d_product = None if d_product is None else d_product.data_ptr()
-    s.share = None if share is None else share.data_ptr()
-    if a.saved:
-        s.tape = rest.pop(0).data_ptr()
+    tape = rest.pop(0) if a.saved else None
     d_data, d_weights, d_extras, d_initial = _empty_gradients(data, weights, extras, state, for_data, for_state)
     recorded = _empty_record(a, data, H) if traced else []
     d_projected = data.new_empty(N, projection) if projection else None
-    s.projected = outputs[0].data_ptr() if projection else None
-    s.d_projected = None if d_projected is None else d_projected.data_ptr()
-    s.d_data = d_data.data_ptr() if for_data else None
-    for name, weight in zip(loaded.weight_names[len(weights)], d_weights, strict=True):
-        setattr(s, f"d_{name}", weight.data_ptr())
+    call.put(
+        xi=xi, share=share, share_stride=d_share.shape[1], tape=tape, d_share=d_share, d_product=d_product,
+        projected=outputs[0] if projection else None, d_projected=d_projected, d_data=d_data if for_data else None,
+    )  # fmt: skip
+    for place, weight in zip(call.gradients, d_weights, strict=True):
+        call.words[place] = weight.data_ptr()
     call.point(
         extra=extras, initial=state or [None] * a.states, state=_histories(a, outputs, rest, projection > 0),
         d_outputs=_histories(a, gradients[: len(a.outputs)], [], False), d_final=gradients[len(a.outputs) :],
@@ -209,26 +209,27 @@ def _empty_gradients(
     data: Tensor, weights: Tensors, extras: Tensors, state: Tensors, for_data: bool, for_state: bool
 ) -> tuple[Tensor, Tensors, Tensors, Tensors]:
     """Memory for the gradients; none for those that are not asked for."""
-    d_data = data.new_empty(data.shape if for_data else 0)
-    d_extras = [extra.new_empty(extra.shape) for extra in extras]
+    d_data = torch.empty_like(data) if for_data else data.new_empty(0)
+    d_extras = [torch.empty_like(extra) for extra in extras]
     d_initial = [part.new_empty(part.shape if for_state else 0) for part in state]
     return d_data, [_empty_gradient(w) for w in weights], d_extras, d_initial
 
 
 def _empty_record(a: Assembly, data: Tensor, H: int) -> Tensors:
     """Memory for what a trace records: of every state, then of all gates' input shares, then of all products."""
-    return [data.new_empty(len(data), blocks * H) for blocks in (*[1] * a.states, a.gates, a.products)]
+    return [data.new_empty(_steps(data), blocks * H) for blocks in (*[1] * a.states, a.gates, a.products)]
 
 
 def _pads_rows(weight: Tensor) -> bool:
     """Whether a few columns more would make its rows whole panels, of which the widest have 32 columns."""
-    return weight.dim() == 2 and weight.shape[1] % 32 != 0 and weight.shape[1] >= 256
+    columns = weight.shape[-1]
+    return columns >= 256 and columns % 32 != 0 and weight.dim() == 2
 
 
 def _empty_gradient(weight: Tensor) -> Tensor:
     """Memory for a weight's gradient, enough for padded rows: until it is written, the packed weight lies there."""
     if not _pads_rows(weight):
-        return weight.new_empty(weight.shape)
+        return torch.empty_like(weight)
     rows, columns = weight.shape
     return weight.new_empty(rows * (columns + -columns % 32))[: rows * columns].view(rows, columns)
 

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-import ctypes
+import functools
 import threading
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from recur.cells.cell import Cell
 from recur.native import library
-from recur.native.call import Form, NativeCall
+from recur.native.call import WORDS, Form, NativeCall
 from recur.native.compiled import operands
 
-Pointers = ctypes.Array[ctypes.c_void_p]
+Pointers = list["array[int]"]
+"""Layer by layer, where the states before a step lie and where those after it go."""
+
+
+def pointers(before: Sequence[Sequence[Tensor]], after: Sequence[Sequence[Tensor]]) -> Pointers:
+    """Of states that are all contiguous. The same for as long as the tensors live."""
+    layers = zip(before, after, strict=True)
+    return [array("Q", [part.data_ptr() for part in (*old, *new)]) for old, new in layers]
+
+
+_DATA = WORDS["data"]
 
 MAX_PLANS = 8
 """For how many batch sizes a stack holds scratch memory: the latest so many. Packed weights serve all of them."""
@@ -33,16 +44,20 @@ class NativeStack:
         with torch.no_grad():
             self._layers = [_Layer(cell, weights, self._isa, products) for weights in layers]
 
-    def step(self, x: Tensor, before: Sequence[Sequence[Tensor]], after: Sequence[Sequence[Tensor]]) -> None:
-        """Read x (rows, D) and the states before, layer by layer; write the states after. All contiguous."""
-        key = x.size(0), torch.get_num_threads()
+    def step(self, x: Tensor, states: Pointers) -> None:
+        """Read x (rows, D), which is contiguous, and the states before, layer by layer; write the states after."""
+        key = x.shape[0], torch.get_num_threads()
         with self._lock:
             plan = self._plans.get(key)
             if plan is None:
                 if len(self._plans) == MAX_PLANS:
                     del self._plans[next(iter(self._plans))]
                 plan = self._plans[key] = _Plan(self._layers, key[0], self._isa)
-            plan.step(x, before, after)
+            plan.step(x, states)
+
+    def last_call(self) -> Callable[[], int]:
+        """The core's part of the step before, to be measured."""
+        return next(reversed(self._plans.values())).run
 
 
 class _Layer:
@@ -73,26 +88,25 @@ class _Plan:
     """The calls of one step for one batch size, one for each layer, and their scratch memory."""
 
     def __init__(self, layers: Sequence[_Layer], rows: int, isa: int) -> None:
-        self._calls: list[tuple[NativeCall, Pointers, Pointers]] = []
+        self._calls: list[tuple[NativeCall, memoryview[int]]] = []
         self._alive: list[Tensor] = []
         for layer in layers:
             x, share = layer.packed.new_empty(rows, layer.D), layer.packed.new_empty(rows, layer.gates)
             call = layer.call(x, isa)
             workspace = call.new_memory(call.size)
-            call.scan.workspace, call.scan.packed = workspace.data_ptr(), layer.packed.data_ptr()
-            call.scan.share, call.scan.share_stride = share.data_ptr(), layer.gates
+            call.put(workspace=workspace, packed=layer.packed, share=share, share_stride=layer.gates)
             unknown = [None] * layer.states  # until a step gives its states
-            self._calls.append((call, call.point(initial=unknown), call.point(state=unknown)))
+            self._calls.append((call, call.point(initial=unknown, state=unknown)))
             self._alive += [workspace, share]
-        scans = (ctypes.c_void_p * len(layers))(*(ctypes.addressof(call.scan) for call, _, _ in self._calls))
-        self._scans, self._address, self._count = scans, ctypes.addressof(scans), len(layers)
+        self._scans = array("Q", [call.address for call, _ in self._calls])
+        self._core = call.core
+        self.run = functools.partial(call.core.stack, self._scans.buffer_info()[0], len(layers), call.isa, call.numbers)
 
-    def step(self, x: Tensor, before: Sequence[Sequence[Tensor]], after: Sequence[Sequence[Tensor]]) -> None:
-        pointer: int | None = x.data_ptr()
-        for (call, initial, state), old, new in zip(self._calls, before, after, strict=True):
-            call.scan.data = pointer
-            for k, (part, into) in enumerate(zip(old, new, strict=True)):
-                initial[k], state[k] = part.data_ptr(), into.data_ptr()
-            pointer = state[0]
-        if status := call.core.stack(self._address, self._count, call.isa, call.numbers):
-            call.core.fail(status)
+    def step(self, x: Tensor, states: Pointers) -> None:
+        pointer = x.data_ptr()
+        for (call, table), mine in zip(self._calls, states, strict=True):
+            call.words[_DATA] = pointer
+            table[:] = memoryview(mine)
+            pointer = mine[len(mine) // 2]  # the first state after the step is what the next layer reads
+        if status := self.run():
+            self._core.fail(status)

@@ -50,16 +50,18 @@ def check_weights(cell: Cell, weights: Weights, x: Tensor) -> tuple[int, ...]:
         check_projection(cell)
         projection = weights["weight_hr"].shape[0] if weights["weight_hr"].dim() else 0
     expected = cell.shapes(D, H, bias="bias_ih" in weights or "bias_hh" in weights, projection=projection)
-    got = {name: tuple(value.shape) for name, value in weights.items()}
-    if got != expected:
+    if {name: value.shape for name, value in weights.items()} != expected:
+        got = {name: tuple(value.shape) for name, value in weights.items()}
         wrong = [
             f"{name} {got.get(name, 'missing')} for {expected.get(name, 'none')}"
             for name in sorted({*expected, *got})
             if got.get(name) != expected.get(name)
         ]
         raise ShapeError(f"{who}: weights for D={D}, H={H} do not fit: {'; '.join(wrong)}")
+    dtype, device = x.dtype, x.device
     for name, value in weights.items():
-        check_like(cell, name, value, x)
+        if value.dtype != dtype or value.device != device:
+            check_like(cell, name, value, x)
     return cell.widths(H, projection)
 
 

@@ -36,7 +36,7 @@ def unsupported_reason(call: Call) -> str | None:
 def run(call: Call) -> tuple[Tensor, State]:
     text, given, extras = compiled.operands(call.cell, call.weights)
     x, batch_major = call.x, call.packing is None
-    data = x.reshape(-1, x.shape[-1]) if batch_major else call.data
+    data = x if batch_major else call.data
     sizes = x.shape[:2] if batch_major else call.sizes
     xi = call.xi
     if xi is not None and batch_major:
@@ -53,8 +53,6 @@ def run(call: Call) -> tuple[Tensor, State]:
         if call.cell.recurrent_gates:
             factors["weight_hh"] = _multiplied(call, results[call.cell.output_states.index(0)])
         call.trace.record_factors(factors)
-    if batch_major:
-        outputs = outputs.view(x.shape[0], x.shape[1], -1)
     return outputs, tuple(results[count : count + len(call.cell.states)])
 
 
@@ -72,7 +70,7 @@ def _packed(call: Call, rows: Tensor) -> Tensor:
     return (
         rows
         if call.packing is not None
-        else rows.view(call.sizes[0], len(call.sizes), -1).transpose(0, 1).flatten(0, 1)
+        else rows.reshape(call.sizes[0], len(call.sizes), -1).transpose(0, 1).flatten(0, 1)
     )
 
 
@@ -103,7 +101,7 @@ def _by_loop(
     found = gradients_by_loop(call, cell, named, _packed(call, data), tuple(state) or None, arriving, wanted)
     of_data = found[0]
     if call.packing is None and of_data is not None:  # row after row again
-        found[0] = of_data.view(len(call.sizes), call.sizes[0], -1).transpose(0, 1).flatten(0, 1)
+        found[0] = of_data.view(len(call.sizes), call.sizes[0], -1).transpose(0, 1)
     return found
 
 

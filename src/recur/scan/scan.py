@@ -81,7 +81,7 @@ def scan(
     check.check_products(products)
     B, T, _ = check.check_input(cell, x)
     kind, dtype = x.device.type, x.dtype
-    cast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind) and dtype != torch.float64
+    cast = dtype != torch.float64 and _is_autocast(kind)
     if cast:
         # The whole scan in one dtype, as torch.nn casts its layers whole: a state keeps its dtype from step to step.
         # Until a backend is chosen all is in float32, in which it may compute; like torch, float64 is left alone.
@@ -90,9 +90,11 @@ def scan(
         weights, x, state, initial, mask = (_cast(value, torch.float32) for value in given)
     widths = check.check_weights(cell, weights, x)
     check.check_mask(cell, mask, B, widths[0], x)
-    with outside():
-        ends = check.check_lengths(cell, lengths, B, T)
-        reset = check.check_reset(cell, reset, B, T)
+    ends = None
+    if lengths is not None or reset is not None:
+        with outside():
+            ends = check.check_lengths(cell, lengths, B, T)
+            reset = check.check_reset(cell, reset, B, T)
     fresh = check.check_state(cell, "initial", initial, B, widths, x)
     if fresh is None and cell.initial:
         fresh = cell.start(x, B, widths)
@@ -102,14 +104,15 @@ def scan(
     if copies > 1:
         B, x, ends, reset, mask = B * copies, *(_repeated(value, copies) for value in (x, ends, reset, mask))
         fresh, start = (parts and tuple(_repeated(part, copies) for part in parts) for parts in (fresh, start))
-    with outside():
-        xi = mode.draw(B, T, copies)
-        packing = None
-        if ends is not None or reset is not None:
-            packing = Packing.of(B, T, ends, reset, reverse, x.device)
-            xi = xi if xi is None else packing.xi(xi, by_sequence=mode.by_sequence)
-        elif xi is not None:
-            xi = xi.t().reshape(-1)
+    xi = packing = None
+    if ends is not None or reset is not None or not mode.full:
+        with outside():
+            xi = mode.draw(B, T, copies)
+            if ends is not None or reset is not None:
+                packing = Packing.of(B, T, ends, reset, reverse, x.device)
+                xi = xi if xi is None else packing.xi(xi, by_sequence=mode.by_sequence)
+            elif xi is not None:
+                xi = xi.t().reshape(-1)
     turned = reverse and packing is None  # whole rows, from their ends
     if packing is not None:
         start = start if start is None else packing.start(fresh, start)
@@ -164,6 +167,11 @@ def _each_at_its_end(
     by_copy = outputs.unflatten(0, (copies, B))
     chosen = by_copy[of_step, row[:, None], torch.arange(T, device=outputs.device)]
     return chosen, [part.unflatten(0, (copies, B))[of_row, row] for part in final]
+
+
+def _is_autocast(kind: str) -> bool:
+    available = kind == "cpu" or torch.amp.is_autocast_available(kind)
+    return available and torch.is_autocast_enabled(kind)
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:

@@ -1,0 +1,116 @@
+"""What a small call costs beyond its arithmetic: the way through Python and autograd, and one step of a stream.
+
+The arithmetic is the core's own time: the same struct handed to it again and again, nothing else. Ours, the core alone
+and torch.nn take turns; the quickest of short rounds is the figure, for other programs can only add to it. The gradient
+of the outputs is given.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from recur.layers import Recurrent
+from recur.layers.streaming import stack_of
+from recur.native.call import NativeCall
+
+PEERS: dict[str, Callable[..., nn.Module]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+SIZES = [(1, 8), (4, 8), (16, 8), (4, 32), (16, 64)]
+"""T and H, at B 1."""
+CALLS = 10
+
+
+def training(cell: str, T: int, H: int, rounds: int) -> dict[str, float]:
+    """Microseconds of a forward and a backward pass: ours, the core's share of it, and torch.nn's."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    peer = PEERS[cell](H, H, batch_first=True)
+    ours = Recurrent(cell, H, H)
+    ours.load_state_dict(peer.state_dict())
+    x, gradient = torch.randn(1, T, H), torch.randn(1, T, H)
+
+    def passes(net: nn.Module) -> Callable[[], tuple[Tensor, ...]]:
+        weights = list(net.parameters())
+        return lambda: torch.autograd.grad(net(x)[0], weights, gradient)
+
+    for a, b in zip(passes(ours)(), passes(peer)(), strict=True):
+        if not torch.allclose(a, b, atol=1e-4):
+            raise SystemExit(f"{cell}: the gradients differ; what is wrong is not timed")
+    return _quickest({"ours": passes(ours), "core": _core_alone(passes(ours)), "torch.nn": passes(peer)}, rounds)
+
+
+def streaming(cell: str, H: int, rounds: int) -> dict[str, float]:
+    """Microseconds of a step of a stream, the core's share of it, and a step of torch.nn's layer."""
+    torch.set_num_threads(1)
+    ours, peer = Recurrent(cell, H, H), PEERS[cell](H, H).eval()
+    ours.load_state_dict(peer.state_dict())
+    x = torch.randn(1, H)
+    stream = ours.stream()
+    stream.step(x)
+    stack = stack_of(ours, x)
+    assert stack is not None
+    state: Any = None
+
+    @torch.no_grad()
+    def step() -> None:
+        nonlocal state
+        _, state = peer(x[None], state)
+
+    runs: dict[str, Callable[[], Any]] = {
+        "ours": lambda: stream.step(x),
+        "core": stack.last_call(),
+        "torch.nn": step,
+    }
+    return _quickest(runs, rounds)
+
+
+def _core_alone(run: Callable[[], Any]) -> Callable[[], None]:
+    """The core's calls of a pass, and nothing else."""
+    made: list[tuple[NativeCall, bool]] = []
+    kept: list[Any] = []
+    whole, put, point = NativeCall.run, NativeCall.put, NativeCall.point
+
+    def watched(call: NativeCall, backward: bool) -> Tensor:
+        made.append((call, backward))
+        kept.append(whole(call, backward))
+        workspace: Tensor = kept[-1]
+        return workspace
+
+    def keeping(method: Callable[..., Any]) -> Callable[..., Any]:
+        def keep(call: NativeCall, **given: Any) -> Any:
+            kept.append(given)
+            return method(call, **given)
+
+        return keep
+
+    # What the structs point to must outlive the pass.
+    NativeCall.run, NativeCall.put, NativeCall.point = watched, keeping(put), keeping(point)  # type: ignore
+    try:
+        kept.append(run())
+    finally:
+        NativeCall.run, NativeCall.put, NativeCall.point = whole, put, point  # type: ignore
+
+    def again() -> None:
+        assert kept  # alive for as long as this is
+        for call, backward in made:
+            (call.core.backward if backward else call.core.forward)(call.address, call.isa, call.numbers)
+
+    return again
+
+
+def _quickest(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for run in runs.values():
+        for _ in range(CALLS):
+            run()
+    for _ in range(rounds):
+        for name, run in runs.items():
+            begun = time.perf_counter()
+            for _ in range(CALLS):
+                run()
+            times[name].append((time.perf_counter() - begun) / CALLS * 1e6)
+    return {name: min(seen) for name, seen in times.items()}
