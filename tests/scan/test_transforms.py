@@ -253,12 +253,13 @@ def test_a_clipped_pass_is_recorded_by_the_loop_alone() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
 @pytest.mark.parametrize("name", ALL_CELLS)
 def test_autocast_trains_every_cell(name: str, dtype: torch.dtype) -> None:
-    """Natively in float32 inside: outputs are rounded once, gradients not at all but by that rounding's arrival."""
+    """Natively in float32 inside: outputs are rounded once, gradients not at all but by that rounding's arrival. The
+    loop rounds at every operation."""
     net = Recurrent(name, 3, 4, layers=2)
     x, leaves = torch.randn(2, 5, 3), list(net.parameters())
     with torch.autocast("cpu", dtype):
         found = net(x)
-    assert found.outputs.dtype == found.state[0].h.dtype == dtype
+    assert found.outputs.dtype == found.state[0][0].dtype == dtype
     if core and net.cell.pointwise:
         assert [trace.backend for trace in found.trace] == ["native", "native"]
     exact = net(x)
@@ -266,7 +267,7 @@ def test_autocast_trains_every_cell(name: str, dtype: torch.dtype) -> None:
     grads = torch.autograd.grad(found.outputs.float().square().sum(), leaves)
     for ours, theirs in zip(grads, torch.autograd.grad(exact.outputs.square().sum(), leaves), strict=True):
         assert ours.dtype == torch.float32
-        close(ours, theirs, tolerance=2 * TOLERANCE[torch.bfloat16])
+        close(ours, theirs, tolerance=(2 if net.cell.pointwise else 4) * TOLERANCE[torch.bfloat16])
 
 
 def test_autocast_leaves_double_precision_alone() -> None:

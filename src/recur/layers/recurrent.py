@@ -172,8 +172,11 @@ class Recurrent(nn.Module):
     def weights(self, suffix: str = "_l0") -> dict[str, Tensor]:
         """One cell's weights, as scan takes them; suffix as in torch's names, such as `_l1_reverse`."""
         own = self._parameters  # where nearly all are; nn.Module looks there last
-        names = [(name, name + suffix) for name in self._names]
-        return {name: own[full] if full in own else getattr(self, full) for name, full in names}
+        weights: dict[str, Tensor] = {}
+        for name in self._names:
+            found = own.get(name + suffix)
+            weights[name] = getattr(self, name + suffix) if found is None else found
+        return weights
 
     def _learned_states(self) -> Iterator[tuple[str, int]]:
         """Those of the states that may be learned, and their widths."""

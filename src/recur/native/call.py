@@ -14,7 +14,6 @@ from torch import Tensor
 from recur.native import library
 from recur.program.assembly import PROGRAMS, Assembly, Code
 
-
 WORDS = {name: getattr(library.Scan, name).offset // 8 for name, *_ in library.Scan._fields_}
 """Where each field of the struct stands, in words of eight bytes: numbers and pointers are one word each."""
 TABLES = ctypes.sizeof(library.Scan) // 8
