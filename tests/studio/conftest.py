@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from recur.cli.app import run
@@ -42,6 +43,7 @@ EXAMPLES = {
     "trees.txt": "(3 (2 a) (4 (2 good) (3 film)))\n(1 (2 a) (0 (1 bad) (2 film)))\n" * 10,
     "series.csv": "month,value\n"
     + "".join(f"{2000 + n // 12}-{n % 12 + 1:02d},{10 + n % 12 + n**0.5:.2f}\n" for n in range(120)),
+    "rows.csv": "a,b,kind\n" + "".join(f"{n},{n * n % 7},{'ab'[n % 2]}\n" for n in range(40)),
 }
 TASKS = {
     "adding": ["--length", "5"],
@@ -49,8 +51,10 @@ TASKS = {
     "conditional": ["classify.tsv"],
     "copy": ["--length", "3"],
     "forecast": ["series.csv"],
+    "grid": ["images.npz"],
     "language": ["classify.tsv"],
     "seq2seq": ["pairs.tsv"],
+    "table": ["rows.csv"],
     "tag": ["tags.conll"],
     "tree": ["trees.txt"],
 }
@@ -63,8 +67,10 @@ def every_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tasks")
     for name, content in EXAMPLES.items():
         (folder / name).write_text(content)
+    labels = np.arange(40) % 2
+    np.savez(folder / "images.npz", x=labels[:, None, None] * np.eye(4, dtype=np.float32), y=labels)
     for task in task_names():
-        given = [str(folder / part) if part in EXAMPLES else part for part in TASKS[task]]
+        given = [str(folder / part) if (folder / part).exists() else part for part in TASKS[task]]
         options = ["--hidden", "8", "--steps", "4", "--threads", "1", "-q", "--out", str(folder / "runs" / task)]
         assert run(["train", *given, "--task", task, *options]) == 0
     return folder / "runs"
