@@ -38,6 +38,11 @@ def contests() -> Iterator[Contest]:
     for backward in (False, True):
         yield own_cell("peephole", "lstm", *MIDDLE, backward)
         yield own_cell(LeakyGRU(), "gru", *MIDDLE, backward)
+    for B, T, H in GRID:
+        if H >= 256 and B >= 20:
+            for name in ("gru", "lstm"):
+                for backward in (False, True):
+                    yield in_bfloat16(name, B, T, H, backward)
 
 
 class LeakyGRU(GRU):
@@ -66,6 +71,32 @@ def own_cell(cell: cells.CellLike, like: str, B: int, T: int, H: int, backward: 
 
     direction = "forward + backward" if backward else "forward"
     return Contest(f"{ours.cell!r} / {like} on native, B {B} T {T} H {H}, {direction}", runner(ours), runner(peer))
+
+
+def in_bfloat16(name: str, B: int, T: int, H: int, backward: bool) -> Contest:
+    """The same network with products of bfloat16, beside its own float32: the peer's numbers up to that rounding."""
+    torch.manual_seed(0)
+    peer = Recurrent(name, H, H, backend="native")
+    ours = Recurrent(name, H, H, backend="native")
+    ours.load_state_dict(peer.state_dict())
+    ours.products = "bfloat16"
+    x, weight = torch.randn(B, T, H, requires_grad=backward), torch.randn(B, T, H)
+
+    def runner(net: Recurrent) -> Callable[[], Tensors]:
+        leaves = {"x": x, **dict(net.named_parameters())}
+
+        def run() -> Tensors:
+            with torch.set_grad_enabled(backward):
+                outputs = net(x).outputs
+                grads = torch.autograd.grad(outputs, list(leaves.values()), weight) if backward else ()
+            return {"outputs": outputs.detach(), **dict(zip(leaves, grads, strict=False))}
+
+        return run
+
+    flops = 2 * B * T * H * H * len(ours.cell.gates) * (6 if backward else 2)
+    direction = "forward + backward" if backward else "forward"
+    what = f"{name} in bfloat16 / float32 on native, B {B} T {T} H {H}, {direction}"
+    return Contest(what, runner(ours), runner(peer), tolerance=2e-2, flops=flops)
 
 
 def contest(name: str, backend: str, B: int, T: int, H: int, backward: bool) -> Contest:
