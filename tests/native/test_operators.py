@@ -53,6 +53,20 @@ def test_the_operators_keep_their_promises(name: str, H: int, train: bool) -> No
             torch.library.opcheck(getattr(torch.ops.recur, op).default, given)
 
 
+@pytest.mark.parametrize("lengths", [None, [3, 2]])
+@pytest.mark.parametrize(
+    ("cell", "options"), [("lstm", {"projection": 2}), ("lru", {}), ("slstm", {}), ("gru", {"bias": False})]
+)
+def test_the_operators_keep_their_promises_of_every_contract(cell: str, options: Any, lengths: Any) -> None:
+    """A projection, several outputs, states that start elsewhere than at zero, no biases; and what a trace records."""
+    net, x = Recurrent(cell, 3, 4, dtype=torch.float64, **options), torch.randn(2, 3, 3, dtype=torch.float64)
+    with Watch() as watch:
+        net(x, lengths=lengths, trace=True).outputs.square().sum().backward()
+    for op, made in watch.calls.items():
+        assert len(made) == 1
+        torch.library.opcheck(getattr(torch.ops.recur, op).default, copied(made[0], differentiable=op == "scan"))
+
+
 def test_the_operator_is_differentiated_by_itself() -> None:
     """As a graph that holds it would call it: by its registered derivative alone."""
     case = Case("peephole", B=2, T=3)

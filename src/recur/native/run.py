@@ -242,5 +242,5 @@ def backward_shapes(
     a, projection = load(cell).assembly, load(cell).projection(weights)
     recorded = _empty_record(a, data, weights[0].shape[0] // a.gates) if traced else []
     if traced and projection:
-        recorded[0] = data.new_empty(len(data), projection)
+        recorded[0] = data.new_empty(_steps(data), projection)
     return [d_data, *d_weights, *d_extras, *d_initial, *recorded]
