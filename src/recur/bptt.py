@@ -122,17 +122,17 @@ class BPTT:
             return self.xi.detach().to("cpu", torch.float64).expand(B, T)
         window = 1 if self.sliding == 1 else self.window  # which are the same
         if window is not None and window < T:
-            xi = torch.ones(T, dtype=torch.float64)
+            xi = torch.ones(T, dtype=torch.float64, device="cpu")
             xi[window::window] = 0
             return xi.expand(B, T)
         if copies > 1:
-            t, copy = torch.arange(T), torch.arange(copies)[:, None]
+            t, copy = torch.arange(T, device="cpu"), torch.arange(copies, device="cpu")[:, None]
             xi = ((t - copy) % copies != 0).double()
             xi[:, 0] = 1
             return xi.repeat_interleave(B // copies, dim=0)
         if self.keep is not None and self.keep < 1:
             # A draw for each sequence of the batch: rows are independent, which a shared draw would waste.
-            chance = torch.full((B, T), float(self.keep), dtype=torch.float64)
+            chance = torch.full((B, T), float(self.keep), dtype=torch.float64, device="cpu")
             xi = torch.bernoulli(chance, generator=self.generator) / self.keep
             xi[:, 0] = 1
             return xi

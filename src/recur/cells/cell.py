@@ -163,9 +163,8 @@ class Cell:
         if self.heads == 1:
             return W
         blocks = W.unflatten(0, (len(self.recurrent_gates), self.heads, -1))  # (R, heads, H/heads, H/heads)
-        apart = torch.eye(self.heads, dtype=W.dtype, device=W.device)[:, None, :, None]
-        matrix: Tensor = (blocks[:, :, :, None] * apart).flatten(3).flatten(0, 2)
-        return matrix
+        own = torch.eye(self.heads, dtype=torch.bool, device=W.device)[:, None, :, None]
+        return torch.where(own, blocks[:, :, :, None], W.new_zeros(())).flatten(3).flatten(0, 2)
 
     def projected(self, states: Sequence[Tensor], weights: Weights) -> Sequence[Tensor]:
         """What is carried on of the states that a step returned."""

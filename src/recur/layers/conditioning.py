@@ -67,7 +67,8 @@ class Conditioned(nn.Module):
             if name not in self.recurrent.cell.initial
         ]
         if self.by_start:
-            self.bridge = nn.Linear(context_size, self.recurrent.layers * sum(self._widths))
+            like = {key: options[key] for key in ("device", "dtype") if key in options}
+            self.bridge = nn.Linear(context_size, self.recurrent.layers * sum(self._widths), **like)
 
     def start(self, context: Tensor) -> NetworkState | None:
         """The state before the first step, of a context (B, C): h_0 of every layer, or None, for zeros."""

@@ -39,7 +39,8 @@ class _CellAsTorch(nn.Module):
 
     def weights(self) -> dict[str, Tensor]:
         """As scan takes them."""
-        return dict(self.named_parameters())
+        named = {name: getattr(self, name) for name in self.cell.shapes(self.input_size, self.hidden_size)}
+        return {name: weight for name, weight in named.items() if weight is not None}
 
     def reset_parameters(self) -> None:
         """Draw all weights anew."""

@@ -135,9 +135,10 @@ class Recurrent(nn.Module):
         return (restored, (vars(self).copy(),)) if type(self) is Recurrent else super().__reduce_ex__(protocol)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Also of a network that was saved before there were projections."""
+        """Also of a network that was saved before there were projections and products in fewer bits."""
         super().__setstate__(state)
         vars(self).setdefault("projection", 0)
+        vars(self).setdefault("products", "")
         vars(self).setdefault("state_widths", self.cell.widths(self.hidden_size, self.projection))
 
     def _check_dropout(self) -> None:

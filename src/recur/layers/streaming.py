@@ -8,6 +8,7 @@ not see either, through `weight.data` or NumPy, goes unnoticed.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
@@ -34,9 +35,15 @@ States = Sequence[Sequence[Tensor]]
 @torch.no_grad()
 def one_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor, tuple[Tensors, ...]]:
     _check(net, x, state)
-    stack = stack_of(net, x, net.products)
+    stack = stack_of(net, x, check_products(net.products))
     if stack is not None:
         return _native_step(net, stack, x, state)
+    with torch.autocast(x.device.type, enabled=False):  # a stream's states keep their dtype
+        return _plain_step(net, x, state)
+
+
+def _plain_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor, tuple[Tensors, ...]]:
+    """In operations of PyTorch."""
     cell = net.cell
     x_of, h_of, s_of, w_of = (cell.tuple_of(role)._make for role in "xhsw")
     G, R = len(cell.gates), len(cell.recurrent_gates)
@@ -175,12 +182,14 @@ def stack_of(net: Recurrent, x: Tensor, products: str = "") -> NativeStack | Non
         if products:
             raise _refusal(products, "it takes plain layers, one reading the first state of the one below")
         return None
-    # A tensor's version counts its changes in place; its address changes when it is replaced. Without modules inside,
-    # the network's own dictionary holds all weights, and reading it costs a fraction of what net.parameters() does.
-    weights = net.parameters() if net._modules else net._parameters.values()
+    # A tensor's version counts its changes in place; its address changes when it is replaced. Without modules and
+    # buffers inside (of a parametrization, or of pruning), the network's own dictionary holds all that a weight is made
+    # of, and reading it costs a fraction of what net.parameters() does.
+    inside = net._modules or net._buffers
+    weights = itertools.chain(net.parameters(), net.buffers()) if inside else net._parameters.values()
     stamps = [(weight._version, weight.data_ptr()) for weight in weights if weight is not None]
     programs, isa = compiled.assembled(net.cell, net.bias), compiled.instruction_set()
-    stamp = [_OPTIMIZER_STEPS.count, x.dtype, isa, programs, stamps]
+    stamp = [_OPTIMIZER_STEPS.count, x.dtype, isa, programs, net.backend, stamps]
     packed = _PACKED.get(net, {}).get(products)
     if packed is None or packed.stamp != stamp:
         _check(net, x, None)

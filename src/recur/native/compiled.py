@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from recur.cells.cell import GATE_WEIGHTS, Cell, Weights
+from recur.cells.cell import FOUND_OUT, GATE_WEIGHTS, Cell, Weights
 from recur.native import library
 from recur.program.assembly import assemble
 from recur.program.step import NotPointwiseError, Step, read_step
@@ -108,7 +108,7 @@ def transformed() -> bool:
 @_constant_when_compiled
 def assembled(cell: Cell, biased: bool) -> tuple[Step, str] | str:
     """A cell's programs as text, made once; or why there are none."""
-    options = {key: _snapshot(value) for key, value in vars(cell).items() if not key.startswith("_")}
+    options = {key: _snapshot(value) for key, value in vars(cell).items() if key not in FOUND_OUT}
     cache: dict[bool, tuple[object, tuple[Step, str] | str]] = vars(cell).setdefault(CACHE, {})
     if biased not in cache or cache[biased][0] != options:
         with ThreadPoolExecutor(1) as thread:  # the caller's modes are its thread's: compiling, exporting, inference
@@ -150,4 +150,7 @@ def _snapshot(option: object) -> object:
         return {key: _snapshot(value) for key, value in option.items()}
     if isinstance(option, list | tuple):
         return [_snapshot(value) for value in option]
+    if hasattr(option, "__dict__") and not callable(option):
+        inside = {key: value for key, value in vars(option).items() if key not in FOUND_OUT}
+        return id(option), {key: value if isinstance(value, Hashable) else repr(value) for key, value in inside.items()}
     return option if isinstance(option, Hashable) else repr(option)

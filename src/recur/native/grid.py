@@ -82,7 +82,7 @@ class GridCall:
     def run(self, backward: bool) -> None:
         g, how = self.grid, (self.isa, self.double)
         size = self.core.grid_workspace_bytes(g, *how, backward)
-        workspace = torch.empty(size, dtype=torch.uint8)
+        workspace = torch.empty(size, dtype=torch.uint8, device="cpu")
         g.workspace = workspace.data_ptr()
         run = self.core.grid_backward if backward else self.core.grid_forward
         if status := run(ctypes.byref(g), *how):
@@ -154,7 +154,7 @@ class _Differentiable(torch.autograd.Function):
 def grid_op(again: Again, x: Tensor, M: Tensor, turns: Sequence[int], composition: str) -> Tensor:
     """h (B, R, C, Q·H) of x (B, R, C, D) and M (Q, gates·H, 2H + D + 1), without PyTorch's dispatcher if it can be."""
     train = torch.is_grad_enabled() and (x.requires_grad or M.requires_grad)
-    if not is_eager(M) or type(x) not in (Tensor, torch.nn.Parameter):
+    if not is_eager(M) or not is_eager(x):
         found: Tensor = torch.ops.recur.grid(x, M, turns, composition, train)[0]
         return found
     if train:

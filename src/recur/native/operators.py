@@ -38,7 +38,8 @@ Again: TypeAlias = Callable[..., list[Tensor | None]]
 
 def is_eager(x: Tensor) -> bool:
     """Whether no tracing, compiling, tensor subclass or dispatch mode has to see the operator."""
-    return not torch.compiler.is_compiling() and type(x) is Tensor and not torch._C._len_torch_dispatch_stack()
+    plain = type(x) is Tensor or type(x) is torch.nn.Parameter
+    return plain and not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack()
 
 
 class Differentiable(torch.autograd.Function):

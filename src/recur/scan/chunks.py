@@ -108,7 +108,7 @@ def _entering(
         moved = [torch.empty_like(part) for part in local]
         _advance(A, b, at, local, moved)
         P, local = _product([[None if a is None else a[at] for a in row] for row in A], P), moved
-    if local[0].numel() <= _of(SMALL, local[0]):
+    if not bounded or local[0].numel() <= _of(SMALL, local[0]):
         return _doubled(P, local, start, reverse, bounded)
     return solve(P, local, start, reverse, True, bounded)
 

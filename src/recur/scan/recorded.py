@@ -51,6 +51,8 @@ def gradients_by_loop(
             if gradient is not None and result.requires_grad
         ]
         asked = [t for t, want in zip(given, wanted, strict=True) if want]
+        if not pairs:  # all that arrives was cut off on the way
+            return [None] * len(wanted)
         results, gradients = zip(*pairs, strict=True)
         found = iter(torch.autograd.grad(results, asked, gradients, create_graph=True, allow_unused=True))
     call.trace.take(trace)

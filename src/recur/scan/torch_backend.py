@@ -95,7 +95,13 @@ class _Once(torch.autograd.Function):
             again = _with(call, ctx.saved_tensors)
             return None, *gradients_by_loop(call, call.cell, again.weights, again.data, again.start, arriving, wanted)
         leaves, results = ctx.inner
-        came = [(result, grad) for result, grad in zip(results, arriving, strict=True) if grad is not None]
+        came = [
+            (result, grad)
+            for result, grad in zip(results, arriving, strict=True)
+            if grad is not None and result.requires_grad
+        ]
+        if not came:
+            return (None,) * (1 + len(wanted))
         asked = [leaf for leaf, want in zip(leaves, wanted, strict=True) if want]
         again_later = torch._C._autograd._get_current_graph_task_keep_graph()
         outputs, gradients = zip(*came, strict=True)
