@@ -270,7 +270,7 @@ def test_standard_input_and_a_reader_that_leaves(book: str) -> None:
 
 def test_interrupted() -> None:
     waiting = subprocess.Popen([*RECUR, "ngram", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(2.0)
+    time.sleep(5.0)
     os.kill(waiting.pid, signal.SIGINT)
     _, errors = waiting.communicate(timeout=20)
     assert waiting.returncode == 130

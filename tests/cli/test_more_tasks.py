@@ -121,7 +121,7 @@ def test_a_figure_of_forecasts(here: Path) -> None:
         ("train hole.csv --task forecast", "hole.csv:3: y is missing"),
         ("train airline.csv --task forecast --target Passengers --quantiles 0.9", "quantiles must rise"),
         ("train names.tsv --task classify --pool first", "unknown pool 'first'"),
-        ("train names.tsv --task classify --compose net", "--compose belongs to tree; the task here is classify"),
+        ("train names.tsv --task classify --compose net", "--compose belongs to grid and tree; the task here is"),
         ("train notabs.txt --task classify", "notabs.txt:1: a line is label TAB text"),
         ("train names.tsv --task tag", "names.tsv: 1 examples are too few to hold some out"),
         ("train names.tsv --task adding", "the task adding makes its own data"),

@@ -255,12 +255,3 @@ def test_transforms_of_torch_func_go_through_the_loop() -> None:
     close(forward, expected.sum())
     with pytest.raises(BackendError, match="transforms of torch.func"):
         torch.func.grad(lambda x: total(x, "native"))(x)
-
-
-def test_second_derivatives_say_where_they_are() -> None:
-    case = Case("gru")
-    (grad,) = torch.autograd.grad(case.loss(case.scan(backend="native")), case.x, create_graph=True)
-    with pytest.raises(BackendError, match="native backend has no second derivatives; take backend='loop'"):
-        grad.square().sum().backward()
-    case.loss(case.scan(backend="native")).backward(create_graph=False)
-    assert case.x.grad is not None

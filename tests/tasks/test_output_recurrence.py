@@ -93,14 +93,14 @@ def test_it_comes_to_the_bigram_and_no_further(tmp_path: Path) -> None:
     found = {}
     for recurrence in ("output", "hidden"):
         trainer = begin(
-            tmp_path / recurrence, texts=str(tmp_path / "text"), hidden=16, batch=8, window=8, steps=200, rate=0.05,
+            tmp_path / recurrence, texts=str(tmp_path / "text"), hidden=16, batch=8, window=8, steps=300, rate=0.005,
             threads=1, recurrence=recurrence, baseline=False, dropout_output=0.0, dropout_input=0.0,
             alpha=0.0, beta=0.0, weight_decay=0.0,
         )  # fmt: skip
         trainer.train()
         found[recurrence] = trainer.best_metrics["valid_loss"]
-    assert 0.99 < found["output"] / (math.log(2) / 2) < 1.1
-    assert found["hidden"] < 0.05
+    assert 0.99 < found["output"] / (math.log(2) / 2) < 1.15
+    assert found["hidden"] < 0.1
     with pytest.raises(OptionError, match="has no recurrence between hidden states"):
         Subject.of(recur.load(tmp_path / "output"))
 
