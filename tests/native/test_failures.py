@@ -37,8 +37,13 @@ def address(name: str) -> int:
 
 
 @pytest.fixture(params=THROWS)
-def throwing_pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[type[Exception], str]:
+def throwing_pool(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, threads: None
+) -> tuple[type[Exception], str]:
     """A pool of threads that throws as soon as it is asked for one."""
+    case = Case("lstm", B=4, T=3)
+    for _ in range(60):  # calls on a machine that was busy take one thread for a while
+        case.scan(backend="native")
     monkeypatch.setattr(core, "parallel", address(request.param))
     return THROWS[request.param]
 

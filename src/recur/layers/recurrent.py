@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, SupportsIndex
 
 import torch
@@ -15,21 +15,13 @@ from recur.cells import CellLike, DeepTransition, State, Tensors, make_cell
 from recur.cells.cell import check_cell, check_projection
 from recur.errors import OptionError, ShapeError
 from recur.layers.checks import whole
+from recur.layers.directions import MERGED, SUFFIXES
 from recur.layers.dropout import drop, drop_steps
 from recur.layers.init import check_init, initialise
 from recur.layers.mlp import apply_mlp, make_mlp, reset_mlp
 from recur.layers.options import Connections, Depth, Dropout, Init, check_direction
 from recur.layers.streaming import States, Stream, one_step
 from recur.scan import GivenState, Scanned, Trace, check_backend, register_result, scan
-
-MERGED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "concat": lambda forward, backward: torch.cat([forward, backward], dim=-1),
-    "sum": torch.add,
-    "mean": lambda forward, backward: (forward + backward) / 2,
-    "product": torch.mul,
-}
-SUFFIXES = {"forward": ("",), "backward": ("_reverse",), "both": ("", "_reverse")}
-"""What torch's names of weights end in, by direction."""
 
 NetworkState = tuple[Tensors, ...]
 """The states of a network's cells, layer by layer, forward before backward."""
@@ -112,9 +104,8 @@ class Recurrent(nn.Module):
         H = self.hidden_size
         self._names = tuple(self.cell.shapes(1, H, bias, self.projection))
         self.state_widths = self.cell.widths(H, self.projection)
-        width = self.cell.output_width(H, self.projection) * (
-            2 if direction == "both" and connections.merge == "concat" else 1
-        )
+        both = direction == "both" and connections.merge == "concat"
+        width = self.cell.output_width(H, self.projection) * (2 if both else 1)
         self.output_size = width * self.layers if connections.skip else width
         bottom = H if depth.input else self.input_size
         self.input_mlp = make_mlp(self.input_size, H, depth.input, device, dtype)
