@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -88,11 +89,8 @@ def _core_alone(run: Callable[[], Any]) -> Callable[[], None]:
         return keep
 
     # What the structs point to must outlive the pass.
-    NativeCall.run, NativeCall.put, NativeCall.point = watched, keeping(put), keeping(point)  # type: ignore
-    try:
+    with mock.patch.multiple(NativeCall, run=watched, put=keeping(put), point=keeping(point)):
         kept.append(run())
-    finally:
-        NativeCall.run, NativeCall.put, NativeCall.point = whole, put, point  # type: ignore
 
     def again() -> None:
         assert kept  # alive for as long as this is

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.types import Device
@@ -33,3 +35,9 @@ def apply_mlp(mlp: nn.Sequential | None, x: Tensor, padding: Tensor | None) -> T
     if padding is None:
         return mlp(x)  # type: ignore[no-any-return]
     return mlp(x.masked_fill(padding, 0)).masked_fill(padding, 0)  # type: ignore[no-any-return]
+
+
+def padding_of(x: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
+    """(B, T, 1): which steps lie behind a row's length."""
+    ends = torch.as_tensor(lengths, device=x.device)
+    return (torch.arange(x.shape[1], device=x.device) >= ends[:, None])[..., None]

@@ -23,7 +23,7 @@ from torch.nn.functional import linear, one_hot
 from recur.errors import OptionError, ShapeError, unknown
 from recur.layers.checks import whole
 from recur.layers.dropout import drop_steps
-from recur.layers.mlp import apply_mlp, make_mlp, reset_mlp
+from recur.layers.mlp import apply_mlp, make_mlp, padding_of, reset_mlp
 from recur.layers.options import Depth
 from recur.layers.recurrent import NetworkState, Recurred
 from recur.scan import GivenState, Trace
@@ -148,8 +148,7 @@ class FeedForward(nn.Module):
             raise ShapeError(f"FeedForward: x must be (B, T, D={self.input_size}), got {tuple(x.shape)}")
         h = self._hidden(x)
         if lengths is not None:
-            ends = torch.as_tensor(lengths, device=x.device)
-            h = h.masked_fill((torch.arange(x.shape[1], device=x.device) >= ends[:, None])[..., None], 0)
+            h = h.masked_fill(padding_of(x, lengths), 0)
         record = Trace(None, x, None)
         record.backend = AT_ONCE
         return Recurred(h, (), (record,))

@@ -18,7 +18,7 @@ from recur.layers.checks import whole
 from recur.layers.directions import MERGED, SUFFIXES
 from recur.layers.dropout import drop, drop_steps
 from recur.layers.init import check_init, initialise
-from recur.layers.mlp import apply_mlp, make_mlp, reset_mlp
+from recur.layers.mlp import apply_mlp, make_mlp, padding_of, reset_mlp
 from recur.layers.options import Connections, Depth, Dropout, Init, check_direction
 from recur.layers.streaming import States, Stream, one_step
 from recur.scan import GivenState, Scanned, Trace, check_backend, register_result, scan
@@ -199,10 +199,8 @@ class Recurrent(nn.Module):
         """
         self._check(x, state)
         states = dict(zip(self.suffixes(), state, strict=True)) if state is not None else {}
-        padding = None  # which steps lie behind a row's length
-        if lengths is not None and (self.input_mlp or self.output_mlp):
-            ends = torch.as_tensor(lengths, device=x.device)
-            padding = (torch.arange(x.shape[1], device=x.device) >= ends[:, None])[..., None]
+        deepened = self.input_mlp or self.output_mlp
+        padding = padding_of(x, lengths) if lengths is not None and deepened else None
         below = bottom = apply_mlp(self.input_mlp, x, padding)
         scanned: list[Scanned] = []
         every = []

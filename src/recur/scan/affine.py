@@ -57,11 +57,9 @@ class AffineScan(torch.autograd.Function):
         rest, last = (slice(1, None), slice(0, 1)) if reverse else (slice(None, -1), slice(-1, None))
         shifted = [None if a is None else a[:-1] if reverse else a[1:] for a in _transposed(scaled, n)]
         ends = [part[last].squeeze(0) for part in d]
-        G: Sequence[Tensor] = ends
+        G: Sequence[Tensor] = d
         if d[0].shape[0] > 1:
             G = AffineScan.apply(n, not reverse, True, ctx.bounded, None, *shifted, *(part[rest] for part in d), *ends)
-        else:
-            G = d
         wanted = ctx.needs_input_grad[5:]
         states = [_without_start(path, ctx) for path in paths]
         d_A = [

@@ -43,6 +43,7 @@ def run(call: Call) -> tuple[Tensor, State]:
     assert isinstance(affine, Affine)
     _, _, own = compiled.operands(cell, weights)
     x, packing = call.x, call.packing
+    # Written out where torch.compile has to follow it, which `Call.data`, kept once it is made, does not allow.
     data = call.data if packing is not None else x.transpose(0, 1).reshape(-1, x.shape[-1])
     share = linear(data, weights["weight_ih"], weights.get("bias_ih"))
     if call.trace.wanted:
