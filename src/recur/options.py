@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import inspect
 import json
 import math
@@ -140,6 +141,7 @@ def group_of(cls: type[Options], name: str) -> str:
     return title
 
 
+@functools.cache  # reading the sources of a dozen classes takes a while, and a command asks for every field
 def documentation(cls: type[Options]) -> dict[str, str]:
     """The docstring of each field: the string below its line in the class where it first stands."""
     found: dict[str, str] = {}
