@@ -138,3 +138,9 @@ def test_what_a_constructor_sets_stays() -> None:
 def test_an_empty_list_of_texts_is_refused() -> None:
     with pytest.raises(OptionError, match="texts is an empty list"):
         recur.fit([])
+
+
+@pytest.mark.parametrize("texts", [(torch.zeros(2, 3, 3).numpy(), [0, 1]), torch.zeros(3), 7, [7]])
+def test_data_is_no_name_of_a_file(texts: Any) -> None:
+    with pytest.raises(OptionError, match=r"texts must name files or folders, got .*; arrays go into an \.npz"):
+        recur.fit(texts, task="grid")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recur.files import replacing, write_atomically
+from recur.files import open_stream, read_bounded, replacing, write_atomically
 
 
 def test_content_arrives_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -72,3 +72,24 @@ def test_errors_name_the_file_that_was_asked_for(tmp_path: Path) -> None:
             write_atomically(path, b"")
         assert caught.value.filename == str(path.resolve())
     write_atomically(tmp_path / ("long" * 63), b"")  # 252 of 255 characters: the part's name is no longer than that
+
+
+def test_a_pipe_is_waited_for_as_long_as_somebody_may_write(tmp_path: Path) -> None:
+    """Its writer may be slow to come and slow to write, and what it wrote is all there."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    code = f"import time; time.sleep(0.05); f = open({str(pipe)!r}, 'wb'); time.sleep(0.05); f.write(b'ab' * 99999)"
+    writer = subprocess.Popen([sys.executable, "-S", "-c", code])
+    with open_stream(pipe) as stream:
+        assert stream.read() == b"ab" * 99999
+    assert writer.wait() == 0
+
+
+def test_no_more_is_read_than_was_allowed(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12345")
+    assert read_bounded(tmp_path / "a", 5) == b"12345"
+    with pytest.raises(OSError, match="more than 4 bytes"):
+        read_bounded(tmp_path / "a", 4)
+    with pytest.raises(OSError, match="a device, which has no end"):
+        read_bounded("/dev/urandom", 4)
+    assert read_bounded(os.devnull, 4) == b""

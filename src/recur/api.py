@@ -82,7 +82,7 @@ def fit(
     Without a task, the file decides, where there is no doubt. Options are those of `recur train --task TASK --help`.
     Without `out`, the run's folder is a temporary one, which goes when the model does.
     """
-    names = [str(texts)] if isinstance(texts, str | Path) else [str(name) for name in texts or ()]
+    names = _names(texts)
     if texts is not None and not names:
         raise OptionError("texts is an empty list; name at least one file")
     if task is None:
@@ -101,6 +101,15 @@ def fit(
     if out is None:
         weakref.finalize(predictor, shutil.rmtree, folder, ignore_errors=True)
     return predictor
+
+
+def _names(texts: object) -> list[str]:
+    """Of files: arrays and other data are no names."""
+    given = [texts] if isinstance(texts, str | Path) else () if texts is None else texts
+    if not isinstance(given, Sequence) or not all(isinstance(name, str | Path) for name in given):
+        kind = type(texts).__name__ if not isinstance(given, Sequence) else "a list of other things"
+        raise OptionError(f"texts must name files or folders, got {kind}; arrays go into an .npz: numpy.savez")
+    return [str(name) for name in given]
 
 
 @overload

@@ -28,14 +28,13 @@ of the weights' gradient after it is `torch.nn.utils.clip_grad_norm_`.
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from recur.errors import OptionError, ShapeError
+from recur.errors import OptionError, ShapeError, shown
 
 SPEC = "full, truncated:τ, sliding:τ (whole, ≥ 1) or randomized:π (0 < π ≤ 1), and ,clip:θ (> 0) after it"
 
@@ -58,11 +57,11 @@ class BPTT:
             raise OptionError(f"bptt: ξ must be a tensor of (T,) or (B, T), got {type(self.xi).__name__}")
         for mode, steps in (("truncated", self.window), ("sliding", self.sliding)):
             if steps is not None and (not _whole(steps) or steps < 1):
-                raise OptionError(f"bptt: {mode} needs τ, a whole number ≥ 1, got {steps!r}")
+                raise OptionError(f"bptt: {mode} needs τ, a whole number ≥ 1, got {shown(steps)}")
         if self.keep is not None and not (_number(self.keep) and 0 < self.keep <= 1):
-            raise OptionError(f"bptt: randomized needs π in (0, 1], got {self.keep!r}")
+            raise OptionError(f"bptt: randomized needs π in (0, 1], got {shown(self.keep)}")
         if self.clip is not None and not (_number(self.clip) and self.clip > 0):
-            raise OptionError(f"bptt: clip needs θ, a number above 0, got {self.clip!r}")
+            raise OptionError(f"bptt: clip needs θ, a number above 0, got {shown(self.clip)}")
 
     @staticmethod
     def parse(spec: str | Tensor | BPTT) -> BPTT:
@@ -84,7 +83,7 @@ class BPTT:
                 pass  # not a number: the error below has the whole line
             else:
                 return BPTT(window, keep, clip=clip, sliding=sliding)
-        raise OptionError(f"bptt {spec!r} is not of the form: {SPEC}; or a tensor ξ of (T,) or (B, T)")
+        raise OptionError(f"bptt {shown(spec)} is not of the form: {SPEC}; or a tensor ξ of (T,) or (B, T)")
 
     def __str__(self) -> str:
         mode = "full"
@@ -140,7 +139,7 @@ class BPTT:
 
 
 def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300  # 10⁴⁰⁰ is no float
 
 
 def _whole(value: object) -> bool:

@@ -17,6 +17,7 @@ Each message says what was expected, what came, and what to try.
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
 
 
@@ -60,9 +61,26 @@ class TrainingError(RecurError, ArithmeticError):
     """Training cannot go on: its loss exploded or is not a number."""
 
 
+LISTED = 50
+"""Names that a message lists at most: a table may have a million columns."""
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 100
+_REPR.maxlevel, _REPR.maxlist, _REPR.maxtuple = 4, 10, 10
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: as Python writes it, but for what is long or deep."""
+    try:
+        return _REPR.repr(value)
+    except (ValueError, RecursionError):  # a number of more digits than Python writes
+        return f"some {type(value).__name__}"
+
+
 def unknown(kind: str, name: object, known: Iterable[str]) -> str:
     """The line for a name that is not among those known, with the nearest one offered."""
     known = sorted(known)
-    near = difflib.get_close_matches(str(name), known, n=1)
+    near = difflib.get_close_matches(name[:LISTED], known[: 20 * LISTED], n=1) if isinstance(name, str) else []
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"unknown {kind} {name!r}; {hint}known: {', '.join(known)}"
+    more = f" and {len(known) - LISTED:,} more" if len(known) > LISTED else ""
+    return f"unknown {kind} {shown(name)}; {hint}known: {', '.join(known[:LISTED])}{more}"

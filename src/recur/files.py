@@ -1,17 +1,27 @@
-"""Files written whole or not at all.
+"""Files written whole or not at all, and read in bounded time and memory.
 
 A file is written beside its place, flushed to disk and renamed. A process that is killed at any moment, or a machine
 that loses its power, leaves the old file or the new one, never half of one.
+
+What is read may be anything that has a name: a device without an end, a pipe that nobody writes to, a folder. All that
+is wrong with it is an OSError.
 """
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import secrets
+import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
+
+PATIENCE = 5.0
+"""Seconds to wait for somebody to write to a pipe."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -64,3 +74,79 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+# Reading --------------------------------------------------------------------------------------------------------
+
+
+def open_stream(path: Path | str) -> BinaryIO:
+    """A file or a pipe, to be read."""
+    name = os.fspath(path)
+    if "\0" in name:
+        raise OSError(errno.EINVAL, "its name holds a zero byte", name)
+    try:
+        mode = os.stat(name).st_mode
+    except UnicodeEncodeError:
+        raise OSError(errno.EILSEQ, "its name is not Unicode", name) from None
+    if stat.S_ISFIFO(mode):
+        return _open_pipe(name)
+    stream = open(name, "rb")  # noqa: SIM115  the caller closes it
+    if not ends(stream):
+        stream.close()
+        raise OSError(errno.EINVAL, "it is a device, which has no end", name)
+    return stream
+
+
+def ends(stream: BinaryIO) -> bool:
+    """Whether a stream can be read to its end, or is somebody at a terminal: a device such as /dev/zero has none."""
+    try:
+        found = os.fstat(stream.fileno())
+    except io.UnsupportedOperation:  # in memory
+        return True
+    if not (stat.S_ISCHR(found.st_mode) or stat.S_ISBLK(found.st_mode)):
+        return True
+    return stream.isatty() or found.st_rdev == os.stat(os.devnull).st_rdev
+
+
+def read_bounded(path: Path | str, most: int) -> bytes:
+    """All of a file that has so many bytes at most."""
+    with open_stream(path) as stream:
+        found = stream.read(most + 1)
+    if len(found) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", os.fspath(path))
+    return found
+
+
+def _open_pipe(name: str) -> BinaryIO:
+    """A pipe whose writer may take any time; that there is one is waited for."""
+    handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
+    until, first = time.monotonic() + PATIENCE, b""
+    with suppress(BlockingIOError):  # it has a writer, who has written nothing yet
+        while not (first := os.read(handle, 1 << 16)):  # it has none
+            if time.monotonic() > until:
+                os.close(handle)
+                raise OSError(errno.EPIPE, "nobody writes to this pipe", name)
+            time.sleep(0.01)
+    os.set_blocking(handle, True)
+    return cast(BinaryIO, io.BufferedReader(_Pipe(first, handle)))
+
+
+class _Pipe(io.RawIOBase):
+    """What was read of a pipe, and the rest."""
+
+    def __init__(self, first: bytes, handle: int) -> None:
+        self.first, self.handle = first, handle
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        data = self.first[: len(buffer)] or os.read(self.handle, len(buffer))
+        self.first = self.first[len(data) :]
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self.handle)
+        super().close()

@@ -7,6 +7,7 @@ in the same words:
     cell: str = "gru"
     pool: Literal["last", "max"] = "last"
     target: tuple[str, ...] = ()                  a list
+    schedule: Annotated[str, Form(parse)] = "…"   a text that `parse` takes
 
 A field's docstring is its help. A subclass that gives a field another default repeats its line without the docstring.
 No torch is imported here: help is quick.
@@ -21,10 +22,11 @@ import inspect
 import json
 import math
 import operator
+import re
 import textwrap
 import tomllib
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import (
@@ -41,7 +43,8 @@ from typing import (
     get_type_hints,
 )
 
-from recur.errors import OptionError, unknown
+from recur.errors import OptionError, shown, unknown
+from recur.files import read_bounded
 
 
 @dataclass(frozen=True)
@@ -60,13 +63,36 @@ class Range:
         return above and below
 
 
-Count = Annotated[int, Range("be a whole number ≥ 1", 1)]
-Natural = Annotated[int, Range("be a whole number ≥ 0", 0)]
+@dataclass(frozen=True)
+class Form:
+    """What a text is read by, which raises an OptionError for one that it cannot read."""
+
+    parse: Callable[[str], object]
+
+
+_COUNTABLE = Range("be at most 2³¹ − 1", -math.inf, 2**31 - 1)
+Count = Annotated[int, Range("be a whole number ≥ 1", 1), _COUNTABLE]
+Natural = Annotated[int, Range("be a whole number ≥ 0", 0), _COUNTABLE]
+Width = Annotated[int, Range("be a whole number ≥ 1", 1), Range("be at most 2⁵³", -math.inf, 2**53)]
+WidthOrNone = Annotated[int, Range("be a whole number ≥ 0", 0), Range("be at most 2⁵³", -math.inf, 2**53)]
+Layers = Annotated[int, Range("be a whole number ≥ 1", 1), Range("be at most 1000", -math.inf, 1000)]
+NoLayers = Annotated[int, Range("be a whole number ≥ 0", 0), Range("be at most 1000", -math.inf, 1000)]
+Threads = Annotated[int, Range("be a whole number ≥ 0", 0), Range("be at most 4096", -math.inf, 4096)]
+Whole = Annotated[int, Range("be a whole number in ± 2⁵³", -(2**53), 2**53)]
 Positive = Annotated[float, Range("be above 0", 0, low_excluded=True)]
 NonNegative = Annotated[float, Range("not be negative", 0)]
 Seed = Annotated[int, Range("be a whole number in 0 … 2⁶³ − 1", 0, 2**63 - 1)]
 Share = Annotated[float, Range("lie in 0 … 1", 0, 1)]
 BelowOne = Annotated[float, Range("lie in 0 … 1, and below 1", 0, 1, high_excluded=True)]
+
+
+def check_device(name: object) -> None:
+    """Whether a name can be one of a device: torch itself knows many that nothing here runs on."""
+    if not isinstance(name, str) or not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,4})?", name):
+        raise OptionError(f"device must be auto, cpu, cuda or cuda:N, got {shown(name)}")
+
+
+Device = Annotated[str, Form(check_device)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +115,8 @@ class Options:
 
     def __post_init__(self) -> None:
         for name, hint in hints(type(self)).items():
-            object.__setattr__(self, name, _checked(name, getattr(self, name), hint))
+            object.__setattr__(self, name, checked(name, getattr(self, name), hint))
+        self.refuse_unused()
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -99,9 +126,20 @@ class Options:
     def default(cls, name: str) -> object:
         return cls.__dataclass_fields__[name].default
 
+    def unused(self) -> dict[str, str]:
+        """Fields that mean nothing beside the others, and why."""
+        return {}
+
+    def refuse_unused(self) -> None:
+        """For what somebody set although it means nothing here, be it to its default."""
+        for name, why in self.unused().items():
+            if name in self._explicit or getattr(self, name) != type(self).default(name):
+                raise OptionError(f"--{name.replace('_', '-')} {why}")
+
     def to_toml(self) -> str:
-        """Every field that has a value, a line each."""
-        values = ((name, getattr(self, name)) for name in self.names())
+        """Every field that has a value and a meaning, a line each."""
+        unused = self.unused()
+        values = ((name, getattr(self, name)) for name in self.names() if name not in unused)
         return "".join(f"{name} = {_toml(value)}\n" for name, value in values if value is not None)
 
     def changed(self, **fields: Any) -> Self:
@@ -161,32 +199,42 @@ def documentation(cls: type[Options]) -> dict[str, str]:
 # Checking -----------------------------------------------------------------------------------------------------
 
 
-def _checked(name: str, value: object, hint: object) -> object:
-    """The value as the field holds it, or what is wrong with it."""
+def checked(name: str, value: object, hint: object) -> Any:
+    """The value as a field of this type holds it, or what is wrong with it."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        ranges = [mark for mark in arguments[1:] if isinstance(mark, Range)]
+        if arguments[0] is str:
+            text = checked(name, value, str)
+            assert isinstance(text, str)
+            for mark in arguments[1:]:
+                mark.parse(text)
+            return text
         number = _plain(value, arguments[0])
-        if not isinstance(number, int | float) or not all(number in mark for mark in ranges):
-            raise OptionError(f"{name} must {ranges[0].words}, got {value!r}")
+        for mark in arguments[1:]:
+            if not isinstance(number, int | float) or number not in mark:
+                raise OptionError(f"{name} must {mark.words}, got {shown(value)}")
         return number
     if origin in (Union, types.UnionType):
         if value is None:
             return None
-        return _checked(name, value, next(part for part in arguments if part is not type(None)))
+        return checked(name, value, next(part for part in arguments if part is not type(None)))
     if origin is Literal:
-        if value not in arguments or isinstance(value, bool) != any(isinstance(a, bool) for a in arguments):
+        if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+            value = _plain(value, int)  # one of NumPy's
+        if not isinstance(value, str | int) or value not in arguments or isinstance(value, bool):
             raise OptionError(unknown(name, value, [str(choice) for choice in arguments]))
         return value
     if origin is tuple:
         items = [value] if isinstance(value, str | Path | int | float) else value
         if not isinstance(items, Sequence):
-            raise OptionError(f"{name} must be a list, got {value!r}")
-        return tuple(_checked(name, item, arguments[0]) for item in items)
+            raise OptionError(f"{name} must be a list, got {shown(value)}")
+        return tuple(checked(name, item, arguments[0]) for item in items)
     found = _plain(value, hint)
     if found is None:
         kinds = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
-        raise OptionError(f"{name} must be {kinds[hint]}, got {value!r}")  # type: ignore[index]
+        raise OptionError(f"{name} must be {kinds[hint]}, got {shown(value)}")  # type: ignore[index]
+    if isinstance(found, str) and not _unicode(found):
+        raise OptionError(f"{name} must be text in Unicode, got {shown(found)}: a file may have to be renamed")
     return found
 
 
@@ -198,25 +246,44 @@ def _plain(value: object, kind: object) -> str | bool | int | float | None:
         return str(value) if isinstance(value, str | Path) else None
     if isinstance(value, bool):
         return None
-    if kind is int:
-        return operator.index(value) if isinstance(value, SupportsIndex) else None
-    if isinstance(value, SupportsFloat):
-        number = float(value)
-        return None if math.isnan(number) else number
-    return None
+    try:
+        if kind is int:
+            return operator.index(value) if isinstance(value, SupportsIndex) else None
+        number = float(value) if isinstance(value, SupportsFloat) else math.nan
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # an array of several; more digits than a float has
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _unicode(text: str) -> bool:
+    """Whether a file can hold it: half of a surrogate pair, as a name of other bytes becomes one, is no character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 # Files ----------------------------------------------------------------------------------------------------------
 
 
 def _toml(value: object) -> str:
-    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+    written = json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+    return written.replace("\x7f", "\\u007f")  # which TOML escapes and JSON does not
+
+
+CONFIGURATION = 1 << 22
+"""Bytes of a configuration at most."""
 
 
 def read_toml(path: Path) -> dict[str, object]:
     """The keys of a file; the table [about] is for people."""
     try:
-        content: Mapping[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        content: Mapping[str, object] = tomllib.loads(read_bounded(path, CONFIGURATION).decode("utf-8"))
+    except OSError as error:
+        raise OptionError(f"{path} cannot be used as a configuration: {error.strerror}") from None
+    except ValueError as error:  # no UTF-8, no TOML, or a number of too many digits
         raise OptionError(f"{path} cannot be used as a configuration: {error}") from None
+    except RecursionError:
+        raise OptionError(f"{path} cannot be used as a configuration: too deeply nested") from None
     return {name: value for name, value in content.items() if name != "about"}

@@ -114,6 +114,15 @@ def test_a_file_without_the_cell_is_refused(file: Path, tmp_path: Path) -> None:
         make_cell(f"{tmp_path / 'broken.py'}:Cell")
 
 
+def test_the_options_of_a_plain_class_are_those_of_its_constructor(tmp_path: Path) -> None:
+    code = "from recur.cells import GRU\nclass G(GRU):\n    def __init__(self, rate=1):\n        self.rate = 1 / rate\n"
+    (tmp_path / "plain.py").write_text(code)
+    with pytest.raises(CellError, match="its options: rate"):
+        make_cell(f"{tmp_path / 'plain.py'}:G:speed=2")
+    with pytest.raises(CellError, match="division by zero; its options: rate"):
+        make_cell(f"{tmp_path / 'plain.py'}:G:rate=0")
+
+
 def test_options_for_a_cell_that_is_made_come_too_late() -> None:
     with pytest.raises(CellError, match="come too late"):
         make_cell(GRU(), alpha=1)

@@ -202,7 +202,12 @@ def test_doctor_says_what_the_core_lacks(capsys: pytest.CaptureFixture[str], mon
         ("ngram book.txt --load cut.arpa", "not both"),
         ("ngram --sample -1", "--sample must not be negative"),
         ("ngram --temperature 0", "--temperature must be above 0"),
-        ("ngram --sample 3 --seed -1", "seed must not be negative"),
+        ("ngram --sample 3 --seed -1", "seed must be a whole number in 0"),
+        ("doctor --seed 99999999999999999999", "seed must be a whole number in 0"),
+        ("cell gru other", "other: nothing is to be named here; see recur cell --help"),
+        ("eval nothing.txt --beam 2 short.txt", "no run among nothing.txt, short.txt"),
+        ("eval empty --max-change -1", "max_change must not be negative"),
+        ("predict --beam 2", "no run: a run is a folder with a config.toml"),
         ("ngram --sample 3 --prompt ☃", "never saw: '☃'"),
         ("ngram --load words.arpa", "is a model of words, such as 'word'; read it with --token word"),
         ("ngram --max-size 4", "max_size must be above 4"),
@@ -227,6 +232,31 @@ def test_a_mistake_is_one_line_and_exit_2(
     assert printed.err.startswith("recur: ")
     assert printed.err.count("\n") == 1
     assert says in printed.err
+
+
+def test_files_may_stand_behind_options(book: str, capsys: pytest.CaptureFixture[str]) -> None:
+    twice = json_of(capsys, "stats", book, "--top", "2", book, "--all")
+    once = json_of(capsys, "stats", "--top", "2", book, "--all")
+    assert twice["tokens"] == 2 * once["tokens"]
+
+
+def test_a_cell_that_prints_or_leaves_does_neither_for_us(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leaves(*_: object, **options: object) -> None:
+        print("from its step")
+        sys.exit(0)
+
+    monkeypatch.setattr("recur.probes.cell.examine", leaves)
+    loud, gone = tmp_path / "loud.py", tmp_path / "gone.py"
+    loud.write_text("print('from its file')\nfrom recur.cells import GRU\nclass G(GRU): pass\n")
+    gone.write_text("import sys\nsys.exit(0)\n")
+    for path in (loud, gone):
+        assert run(["cell", f"{path}:G", "--json"]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.splitlines()[-1].startswith("recur: ")
+        assert "SystemExit" in printed.err
 
 
 def test_help_has_examples_for_every_verb(capsys: pytest.CaptureFixture[str]) -> None:

@@ -184,14 +184,14 @@ def test_rows_of_a_batch_are_searched_as_if_alone() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"width": 0}, "beam must be at least 1 wide"),
+        ({"width": 0}, "beam must be a whole number ≥ 1"),
         ({"width": 2, "nbest": 3}, "nbest must lie in 1 … 2"),
-        ({"width": 2, "nbest": 0}, "nbest must lie in 1 … 2"),
-        ({"width": 2, "penalty": -1.0}, "length penalty must not be negative"),
+        ({"width": 2, "nbest": 0}, "nbest must be a whole number ≥ 1"),
+        ({"width": 2, "penalty": -1.0}, "length_penalty must not be negative"),
     ],
 )
 def test_out_of_range(options: dict[str, Any], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         search(make().writer(SOURCE, S), **options)
-    with pytest.raises(OptionError, match="samples must be at least 1"):
+    with pytest.raises(OptionError, match="samples must be a whole number ≥ 1"):
         sample(make().writer(SOURCE, S), Choice(), 0)

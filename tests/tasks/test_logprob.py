@@ -119,9 +119,14 @@ def test_at_the_command_line(
     assert [entry["token"] for entry in found["texts"][1]["each"]] == ["b", "a"]
     assert run(["logprob", where, "ab"]) == 0
     assert "log P = " in capsys.readouterr().out
-    monkeypatch.setattr("sys.stdin", io.StringIO("ab\n\nba\n"))
-    assert [row["text"] for row in json_of(capsys, "logprob", where)["texts"]] == ["ab", "ba"]
-    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"ab\n\nba\n")))
+    rows = json_of(capsys, "logprob", where)["texts"]
+    assert [(row["text"], row["tokens"], row["perplexity"] is None) for row in rows] == [
+        ("ab", 2, False),
+        ("", 0, True),
+        ("ba", 2, False),
+    ]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
     for arguments in (["--label", "x", "ab"], [""], []):
         assert run(["logprob", where, *arguments]) == 2
         assert capsys.readouterr().err.count("\n") == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import recur.tasks
-from recur.errors import OptionError
+from recur.errors import CellError, OptionError
 from recur.options import documentation, hints
-from recur.tasks import config_text, make_options, name_of, options_class, read_config, task_class, task_names
+from recur.tasks import config_text, make_options, name_of, options_class, read_config, task_class, task_names, task_of
+from recur.tasks.size import weight_bytes
+from recur.text import SPECIALS, Characters, Vocab
 
 EVERY = list(task_names())
 
@@ -71,6 +76,32 @@ def test_options_need_no_torch() -> None:
         ("forecast", {"lags": 3, "cell": "lstm"}, "--cell is for a state; --lags 3 has none"),
         ("adding", {"length": 1}, "at least 2 numbers"),
         ("conditional", {"stop": "source"}, "a label has no length"),
+        ("language", {"rate": 10**400}, "rate must be above 0"),
+        ("language", {"rate": np.ones(2)}, "rate must be above 0"),
+        ("language", {"hidden": 10**5000}, "hidden must be at most 2⁵³, got some int"),
+        ("language", {"layers": 10**9}, "layers must be at most 1000"),
+        ("language", {"threads": 10**9}, "threads must be at most 4096"),
+        ("language", {"batch": 2**40}, "batch must be at most 2³¹ − 1"),
+        ("language", {"forget_bias": float("inf")}, "forget_bias must be a number, got inf"),
+        ("language", {"token": ["char"]}, "unknown token"),
+        ("language", {"token": np.array(["char", "word"])}, "unknown token"),
+        ("language", {"texts": ["a\udcff.txt"]}, "texts must be text in Unicode"),
+        ("language", {"schedule": "nonmono:1e400"}, "schedule 'nonmono:1e400' is not one of"),
+        ("language", {"schedule": "nonmono:0.5"}, "n whole"),
+        ("language", {"bptt": "truncated:0"}, "bptt: truncated needs τ"),
+        ("language", {"init": "normal:x"}, "initialisation 'normal:x'"),
+        ("language", {"initial": "random:-1"}, "the initial state must be"),
+        ("language", {"embedding_init": "uniform:0"}, "embedding_init must be scaled"),
+        ("seq2seq", {"teacher": "sigmoid:0"}, "teacher 'sigmoid:0' is not one of"),
+        ("tree", {"embedding_init": "flat"}, "embedding_init must be scaled"),
+        ("language", {"cell": "grru"}, "unknown cell 'grru'; did you mean 'gru'?"),
+        ("language", {"cell": "elman:activation=" + "-" * 10**5 + "1"}, "activation is too deeply nested"),
+        ("language", {"device": "meta"}, "device must be auto, cpu, cuda or cuda:N, got 'meta'"),
+        ("language", {"device": "vulkan:0"}, "device must be auto, cpu, cuda or cuda:N"),
+        ("language", {"recurrence": "output", "cell": "gru"}, "--cell is for a recurrence between hidden states"),
+        ("forecast", {"lags": 3, "cell": "gru"}, "--cell is for a state; --lags 3 has none"),
+        ("forecast", {"time_origin": 10**30, "time_input": True}, "time_origin must be a whole number in ± 2⁵³"),
+        (["language"], {}, "unknown task"),
         ("langage", {}, "unknown task 'langage'; did you mean 'language'?"),
         ("language", {"hiden": 1}, "unknown option 'hiden'; did you mean 'hidden'?"),
         ("language", {"horizon": 3}, "--horizon belongs to forecast; the task here is language"),
@@ -80,8 +111,64 @@ def test_options_need_no_torch() -> None:
     ],
 )
 def test_what_is_wrong_is_said_once_for_all_doors(task: str, fields: dict[str, Any], says: str) -> None:
-    with pytest.raises(OptionError, match=says):
+    with pytest.raises((OptionError, CellError), match=says):
         make_options(task, fields)
+
+
+def test_a_file_of_an_output_recurrence_does_not_name_what_it_has_no_use_for(tmp_path: Path) -> None:
+    options = make_options("copy", {"recurrence": "output", "hidden": 5})
+    (tmp_path / "c.toml").write_text(config_text(options, tmp_path))
+    fields = read_config(tmp_path / "c.toml")
+    assert "cell" not in fields
+    assert "hidden" in fields
+    assert make_options(str(fields.pop("task")), fields) == options
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"hidden = [" + b"[" * 10**5, "too deeply nested"),
+        (b"hidden = " + b"9" * 5000, "cannot be used as a configuration"),
+        (b"hidden = \xff", "cannot be used as a configuration"),
+        (b"# " + b"x" * (1 << 22), "more than 4,194,304 bytes"),
+    ],
+)
+def test_a_file_that_is_no_configuration(content: bytes, says: str, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_bytes(content)
+    with pytest.raises(OptionError, match=says):
+        read_config(tmp_path / "c.toml")
+
+
+def test_what_is_no_file_is_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recur.files.PATIENCE", 0.02)
+    os.mkfifo(tmp_path / "pipe")
+    for name, says in (
+        ("/dev/zero", "it is a device"),
+        (str(tmp_path), "Is a directory"),
+        (str(tmp_path / "pipe"), "nobody writes to this pipe"),
+        ("a\0b", "its name holds a zero byte"),
+        ("\ud800", "its name is not Unicode"),
+    ):
+        with pytest.raises(OptionError, match=f"cannot be used as a configuration: {says}"):
+            read_config(Path(name))
+
+
+@pytest.mark.parametrize("task", EVERY)
+def test_the_weights_of_a_network_are_counted_before_they_are_made(task: str) -> None:
+    """Beside the network itself; what no memory holds is refused with how much it is."""
+    tokens = Vocab((*SPECIALS, "a", "b"), (1,) * 6, Characters())
+    vocabs: Any = collections.defaultdict(lambda: tokens)
+    own = {"forecast": {"season": 1, "horizon": 1, "target": ["y"]}, "table": {"classes": True}}
+    own["grid"] = {"pixel_mean": [0.1], "pixel_deviation": [1.0]}
+    made = task_of(make_options(task, {"hidden": 7, **own.get(task, {})}))
+    before = torch.get_rng_state()
+    counted = weight_bytes(lambda: made.new_model(vocabs))
+    assert torch.equal(before, torch.get_rng_state())
+    model = made.new_model(vocabs)
+    assert counted == sum(p.nbytes for p in (*model.parameters(), *model.buffers()))
+    huge = task_of(make_options(task, {"hidden": 99999999999, **own.get(task, {})}))
+    with pytest.raises(OptionError, match="has weights of .* GiB, and this machine has .* GiB"):
+        huge.check_size(vocabs)
 
 
 def test_values_are_held_as_their_types() -> None:

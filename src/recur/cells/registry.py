@@ -8,18 +8,18 @@ make_cell("mine.py:LeakyGRU")           a class in a file of the user's; this ru
 from __future__ import annotations
 
 import ast
-import dataclasses
 import functools
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import sys
 from pathlib import Path
 from typing import TypeGuard
 
 from recur.cells.cell import Cell
-from recur.errors import CellError, RecurError, unknown
+from recur.errors import CellError, RecurError, shown, unknown
 
 CellLike = str | Cell | type[Cell]
 """A cell, or what `make_cell` makes one of."""
@@ -67,7 +67,7 @@ def make_cell(spec: CellLike, **options: object) -> Cell:
     if isinstance(spec, type) and issubclass(spec, Cell):
         return _construct(spec, options)
     if not isinstance(spec, str):
-        raise CellError(f"a cell is a name, file.py:Class, or a Cell; got {type(spec).__name__} {spec!r}")
+        raise CellError(f"a cell is a name, file.py:Class, or a Cell; got {type(spec).__name__} {shown(spec)}")
     return _construct(*_parse(VARIANTS.get(spec, spec), options))
 
 
@@ -90,25 +90,30 @@ def _written_options(written: str, spec: str) -> dict[str, object]:
     for pair in filter(None, written.split(",")):
         key, equals, value = pair.partition("=")
         if not equals:
-            raise CellError(f"cell {spec!r}: options are key=value, separated by commas; got {pair!r}")
+            raise CellError(f"cell {shown(spec)}: options are key=value, separated by commas; got {shown(pair)}")
         try:
             options[key.strip()] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
             options[key.strip()] = value  # a bare word is a string: activation=relu
+        except (RecursionError, MemoryError):
+            raise CellError(f"cell {shown(spec)}: {key.strip()[:40]} is too deeply nested") from None
     return options
 
 
 def _construct(cls: type[Cell], options: dict[str, object]) -> Cell:
     try:
         return cls(**options)
-    except TypeError as error:
-        known: list[str] = [f.name for f in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else []
+    except RecurError:
+        raise
+    except Exception as error:  # what a constructor makes of a value that it did not expect
+        takes = inspect.signature(cls).parameters.values()
+        known = [p.name for p in takes if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         raise CellError(f"{cls.__name__}: {error}; its options: {', '.join(known) or 'none'}") from error
 
 
 def _from_file(path: Path, name: str) -> type[Cell]:
-    if not path.is_file():
-        raise CellError(f"no cell file {str(path)!r}")
+    if "\0" in str(path) or not path.is_file():
+        raise CellError(f"no cell file {shown(str(path))}")
     unique = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]  # files of one name may lie in two folders
     spec = importlib.util.spec_from_file_location(f"recur_user_cell_{path.stem}_{unique}", path)
     assert spec is not None  # it always has one for a .py file
@@ -119,7 +124,7 @@ def _from_file(path: Path, name: str) -> type[Cell]:
         spec.loader.exec_module(module)
     except RecurError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CellError(f"cell file {str(path)!r} does not run: {type(error).__name__}: {error}") from error
     cells = {key: value for key, value in vars(module).items() if _is_cell(value)}
     if name not in cells:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from recur import __version__
 from recur.errors import RecurError
@@ -43,6 +43,8 @@ app.command("recur.cli.stats:verb", name="stats", help="Frequencies, stop words,
 app.command("recur.cli.doctor:verb", name="doctor", help="What this machine has, and which backends work on it.")
 
 
+OUT_OF_MEMORY = "not enough memory; a smaller --batch, --window or --hidden needs less"
+
 TEXT_FLAGS = ("--prompt", "--stop", "--label")
 """Flags whose value may be a hyphen."""
 
@@ -59,6 +61,9 @@ def run(arguments: Sequence[str]) -> int:
     ]
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    except UnusedCliTokensError as error:
+        verb = next((a for a in arguments if not a.startswith("-")), "")
+        return _fail(f"{', '.join(error.unused_tokens or ())}: nothing is to be named here; see recur {verb} --help")
     except CycloptsError as error:
         return _fail(f"{error} See recur --help.")
     except RecurError as error:
@@ -71,6 +76,12 @@ def run(arguments: Sequence[str]) -> int:
         return 141
     except UnicodeEncodeError:
         return _fail("an argument is not UTF-8")
+    except MemoryError:
+        return _fail(OUT_OF_MEMORY)
+    except RuntimeError as error:  # torch's own, where no memory is left
+        if "can't allocate memory" not in str(error) and "out of memory" not in str(error):
+            raise
+        return _fail(OUT_OF_MEMORY)
     except OSError as error:  # no space left, no permission: the user's machine, not our bug
         return _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
     return 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
 from cyclopts import App
@@ -43,8 +45,12 @@ def cell(
     from recur.probes.cell import examine
 
     screen = Screen(common)
-    with screen.busy("checking and measuring"):
-        found = examine(make_cell(name), speed=speed, seed=common.seed)
+    # Standard output is ours: what the cell itself prints is a note, and where it wants to leave is an error of it.
+    try:
+        with screen.busy("checking and measuring"), redirect_stdout(sys.stderr):
+            found = examine(make_cell(name), speed=speed, seed=common.seed)
+    except SystemExit as error:
+        raise CellError(f"{name}: its step leaves the program (SystemExit: {error})") from None
     _show(screen, found)
     screen.result(found)
     problems = found["gradients"]["problems"]

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from recur.cli.options import Output
+from recur.cli.predict import no_run
 from recur.cli.results import show_models, show_texts
 from recur.cli.screen import Screen
 from recur.errors import OptionError
+from recur.options import NonNegative, checked
 from recur.typedefs import JsonObject
 
 if TYPE_CHECKING:
@@ -32,9 +34,7 @@ verb = App(
 
 @verb.default
 def eval(
-    models: list[Path],
-    /,
-    *,
+    *models: Path,
     device: str = "auto",
     ngrams: bool = True,
     beam: int | None = None,
@@ -73,11 +73,12 @@ def eval(
     from recur.tasks import open_predictor
 
     screen = Screen(output)
+    checked("max_change", max_change, NonNegative)
     runs = [path for path in models if is_run(path)]
     arpas = [path for path in models if path.suffix == ".arpa"]
     texts = [str(path) for path in models if path not in runs and path not in arpas]
     if not runs and not arpas:
-        raise OptionError(f"no run among {', '.join(map(str, models))}: a run is a folder with a config.toml")
+        raise OptionError(no_run(models))
     if arpas and not texts:
         raise OptionError("an ARPA file has no text of its own: name one to measure on")
     asked = {"beam": beam, "length_penalty": length_penalty, "figure": figure}

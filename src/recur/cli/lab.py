@@ -109,9 +109,7 @@ def clipping(*, figure: Figure = None, common: Common = Common()) -> None:  # no
 
 @verb.command
 def parameters(
-    sources: list[str] | None = None,
-    /,
-    *,
+    *sources: str,
     token: Literal["char", "word"] = "char",
     k: Annotated[int | None, Parameter(name="--k")] = None,
     tau: int = 6,

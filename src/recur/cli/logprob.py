@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,9 +32,8 @@ Measure = Callable[[str], list[tuple[str, float]]]
 @verb.default
 def logprob(
     model: Path,
-    texts: list[str] | None = None,
     /,
-    *,
+    *texts: str,
     label: str | None = None,
     tokens: bool = True,
     device: str = "auto",
@@ -65,7 +63,7 @@ def logprob(
     rows = []
     for text in texts or _lines():
         try:
-            row = _row(text, measure(text))
+            row = _row(text, measure(text) if text.strip() or texts else [])
         except TextError as error:
             raise TextError(f"{text[:40]!r}: {error}") from None
         if not tokens:
@@ -79,7 +77,10 @@ def logprob(
 
 
 def _lines() -> list[str]:
-    return [line.rstrip("\n") for line in sys.stdin if line.strip()]
+    """Of standard input, each a text of its own, blank ones included: the nth answer is that to the nth line."""
+    from recur.text.arriving import arriving
+
+    return [line for lines in arriving(blank=True) for line in lines]
 
 
 def _measure(path: Path, label: str | None, device: str) -> tuple[Measure, str]:
@@ -115,15 +116,18 @@ def _row(text: str, each: list[tuple[str, float]]) -> JsonObject:
         "logprob": total,
         "bits": -total / math.log(2),
         "tokens": len(each),
-        "logprob_per_token": total / len(each),
-        "bits_per_token": -total / math.log(2) / len(each),
-        "perplexity": math.exp(min(-total / len(each), 700.0)),
+        "logprob_per_token": total / len(each) if each else None,
+        "bits_per_token": -total / math.log(2) / len(each) if each else None,
+        "perplexity": math.exp(min(-total / len(each), 700.0)) if each else None,
         "unknown": sum(token == "<unk>" for token, _ in each),
         "each": [{"token": token, "logprob": logp} for token, logp in each],
     }
 
 
 def _show(screen: Screen, row: JsonObject) -> None:
+    if not row["tokens"]:
+        screen.show("a blank line: no token to measure")
+        return
     if "each" in row:
         listed = table("", "token", "log P", "P")
         for entry in row["each"]:

@@ -29,9 +29,7 @@ verb = App(
 
 @verb.default
 def ngram(
-    sources: list[str] | None = None,
-    /,
-    *,
+    *sources: str,
     order: int = 5,
     smoothing: Literal["kneser-ney", "laplace", "add-k"] = "kneser-ney",
     epsilon: list[float] | None = None,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from recur.options import Seed, checked
+
 if TYPE_CHECKING:
     from recur.text import Corpus, Vocab
 
@@ -31,6 +33,9 @@ class Common(Output):
 
     seed: int = 0
     """Where random numbers start; the same seed gives the same numbers."""
+
+    def __post_init__(self) -> None:
+        checked("seed", self.seed, Seed)
 
 
 @Parameter(name="*")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +31,7 @@ verb = App(
 
 @verb.default
 def predict(
-    models: list[Path],
-    /,
-    *,
+    *models: Path,
     beam: int | None = None,
     nbest: int | None = None,
     length_penalty: float | None = None,
@@ -71,6 +69,8 @@ def predict(
     device
         cpu, cuda or auto.
     """
+    from recur.text.arriving import arriving
+
     screen = Screen(output)
     model, files = open_runs(models, device)
     asked = {"beam": beam, "nbest": nbest, "length_penalty": length_penalty, "samples": samples, "seed": seed}
@@ -84,7 +84,7 @@ def predict(
     if model.takes_files and not files:
         raise OptionError(f"{model.run.path} is a run of the task {model.task.name}: name the files to predict")
     inputs: Iterator[Iterable[str]]
-    inputs = _arriving() if not files else (_whole(name, model.takes_lines) for name in files)
+    inputs = arriving() if not files else (_whole(name, model.takes_lines) for name in files)
     if model.takes_files:
         inputs = iter([files])
     elif not files and not model.takes_lines:
@@ -106,14 +106,19 @@ def predict(
     screen.result({"run": [str(run.path) for run in model.runs], "predictions": found})
 
 
-def open_runs(models: list[Path], device: str) -> tuple[Predictor[Any], list[str]]:
+def no_run(named: Sequence[Path]) -> str:
+    among = f" among {', '.join(map(str, named))}" if named else ""
+    return f"no run{among}: a run is a folder with a config.toml"
+
+
+def open_runs(models: Sequence[Path], device: str) -> tuple[Predictor[Any], list[str]]:
     """The runs among what was named, as one model, and the rest."""
     from recur.run import is_run
     from recur.tasks import open_predictor
 
     runs = [path for path in models if is_run(path)]
     if not runs:
-        raise OptionError(f"no run among {', '.join(map(str, models))}: a run is a folder with a config.toml")
+        raise OptionError(no_run(models))
     return open_predictor(runs, device), [str(path) for path in models if not is_run(path)]
 
 
@@ -124,27 +129,3 @@ def _whole(name: str, each_is_an_input: bool) -> Iterator[str]:
         if each_is_an_input and not line.strip():
             raise TextError(f"{name}:{number}: the source is empty")
         yield line
-
-
-def _arriving() -> Iterator[list[str]]:
-    """The lines of standard input, those that have arrived together, so that nobody waits for a batch to fill."""
-    import unicodedata
-
-    held, number = b"", 0
-    while True:
-        read = sys.stdin.buffer.read1(1 << 16)  # type: ignore[union-attr]
-        *lines, held = (held + read).split(b"\n") if read else (held, b"")
-        texts = []
-        for line in lines if read or lines[0] else []:
-            number += 1
-            try:
-                text = unicodedata.normalize("NFC", line.decode().rstrip("\r"))
-            except UnicodeDecodeError:
-                raise TextError(f"standard input:{number} is not UTF-8") from None
-            if not text.strip():
-                raise TextError(f"standard input:{number}: the source is empty")
-            texts.append(text)
-        if texts:
-            yield texts
-        if not read:
-            return

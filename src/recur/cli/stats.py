@@ -26,9 +26,7 @@ verb = App(
 
 @verb.default
 def stats(
-    sources: list[str] | None = None,
-    /,
-    *,
+    *sources: str,
     token: Literal["char", "word"] = "word",
     punctuation: bool = True,
     lower: bool = True,

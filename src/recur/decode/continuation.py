@@ -9,9 +9,9 @@ from torch import Tensor
 
 from recur.decode.sampling import NEVER_WRITTEN, read
 from recur.decode.search import search
-from recur.errors import OptionError
 from recur.models import LanguageModel, State
 from recur.models.stack import each_part
+from recur.options import Natural, checked
 from recur.text import PAD
 
 END = PAD
@@ -21,8 +21,7 @@ END = PAD
 
 def beam(model: LanguageModel, lead: list[int], length: int, width: int) -> list[tuple[list[int], float]]:
     """The likeliest continuations that a beam of this width finds, best first, each with its log-probability."""
-    if length < 0:
-        raise OptionError(f"length must not be negative, got {length}")
+    length = checked("length", length, Natural)
     model.eval()
     (found,) = search(Continuation(model, lead, length), width, nbest=width, end=END, never=())
     return [(written.ids, written.score) for written in found]

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from recur.errors import OptionError, TextError
 from recur.models import LanguageModel, Predicted, State
-from recur.text import PAD, UNK, Vocab
+from recur.options import Count, Natural, Positive, Range, Seed, Share, checked
+from recur.text import BOS, PAD, UNK, Vocab
 
-NEVER_WRITTEN = (UNK, PAD)
-"""Tokens that stand for something else, or for nothing."""
+NEVER_WRITTEN = (UNK, PAD, BOS)
+"""Tokens that stand for something else, for nothing, or before everything."""
+
+_TOP = Annotated[float, Range("lie in (0, 1]", 0, 1, low_excluded=True)]
 
 
 @dataclass(frozen=True)
@@ -32,16 +36,12 @@ class Choice:
     """Only what has at least this share of the likeliest one's probability."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.temperature < float("inf"):
-            raise OptionError(
-                f"temperature must be above 0, got {self.temperature}; for the likeliest token take top_k=1"
-            )
-        if self.top_k < 0:
-            raise OptionError(f"top_k must not be negative, got {self.top_k}")
-        if not 0 < self.top_p <= 1:
-            raise OptionError(f"top_p must lie in (0, 1], got {self.top_p}")
-        if not 0 <= self.min_p <= 1:
-            raise OptionError(f"min_p must lie in 0 … 1, got {self.min_p}")
+        try:
+            checked("temperature", self.temperature, Positive)
+        except OptionError as error:
+            raise OptionError(f"{error}; for the likeliest token take top_k=1") from None
+        for name, kind in (("top_k", Natural), ("top_p", _TOP), ("min_p", Share)):
+            object.__setattr__(self, name, checked(name, getattr(self, name), kind))
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """(…, K) → (…, K): what is not to be chosen has probability 0."""
@@ -83,6 +83,13 @@ def encode_prompt(vocab: Vocab, prompt: str) -> list[int]:
     return [int(k) for k in vocab.encode(prompt)]
 
 
+def make_generator(seed: int | None) -> torch.Generator:
+    """Where random numbers start; another place each time without a seed."""
+    generator = torch.Generator()
+    generator.manual_seed(checked("seed", seed, Seed)) if seed is not None else generator.seed()
+    return generator
+
+
 @torch.no_grad()
 def generate(
     model: LanguageModel,
@@ -93,13 +100,9 @@ def generate(
     seed: int | None = None,
 ) -> Iterator[list[int]]:
     """Token after token, one for each sample; `lead` is what the model reads first."""
-    if length < 0:
-        raise OptionError(f"length must not be negative, got {length}")
-    if samples < 1:
-        raise OptionError(f"samples must be at least 1, got {samples}")
+    length, samples = checked("length", length, Natural), checked("samples", samples, Count)
     model.eval()
-    generator = torch.Generator()
-    generator.manual_seed(seed) if seed is not None else generator.seed()
+    generator = make_generator(seed)
     device = model.bias.device
     logits, state = read(model, lead, rows=samples)
     for left in range(length, 0, -1):

@@ -12,13 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from recur.decode.sampling import Choice
+from recur.decode.sampling import NEVER_WRITTEN, Choice, make_generator
 from recur.decode.writer import Carried, Writer, Written
 from recur.errors import OptionError
-from recur.text import BOS, EOS, PAD, UNK
-
-NOT_SYMBOLS = (UNK, PAD, BOS)
-"""Tokens that no decoder writes."""
+from recur.options import Count, NonNegative, checked
+from recur.text import BOS, EOS, PAD
 
 
 def greedy(writer: Writer[Carried]) -> list[Written]:
@@ -28,10 +26,7 @@ def greedy(writer: Writer[Carried]) -> list[Written]:
 
 def sample(writer: Writer[Carried], choice: Choice, samples: int = 1, seed: int | None = None) -> list[list[Written]]:
     """So many drawn sequences for each row."""
-    if samples < 1:
-        raise OptionError(f"samples must be at least 1, got {samples}")
-    generator = torch.Generator()
-    generator.manual_seed(seed) if seed is not None else generator.seed()
+    samples, generator = checked("samples", samples, Count), make_generator(seed)
     return _write(writer, samples, lambda logp: choice.draw(logp, generator).to(logp.device))
 
 
@@ -50,7 +45,7 @@ def _write(writer: Writer[Carried], k: int, choose: Callable[[Tensor], Tensor]) 
     written = []
     for t in range(writer.longest + 1):
         logp, carried = writer.step(tokens, carried)
-        logp[:, list(NOT_SYMBOLS)] = -torch.inf
+        logp[:, list(NEVER_WRITTEN)] = -torch.inf
         tokens = choose(logp)
         ended = tokens == EOS
         counted = alive & ended if t == writer.longest else alive  # the last step can only end what is written
@@ -75,7 +70,7 @@ def search(
     penalty: float = 0.0,
     *,
     end: int = EOS,
-    never: Sequence[int] = NOT_SYMBOLS,
+    never: Sequence[int] = NEVER_WRITTEN,
 ) -> list[list[Written]]:
     """The `nbest` best sequences that a beam of this width finds for each row, best first.
 
@@ -83,12 +78,10 @@ def search(
     A row is done when nothing that is still being written can become better than what it has. `end` is the id that ends
     a sequence; those of `never` are not written.
     """
-    if width < 1:
-        raise OptionError(f"beam must be at least 1 wide, got {width}")
-    if not 1 <= nbest <= width:
+    width, nbest = checked("beam", width, Count), checked("nbest", nbest, Count)
+    if nbest > width:
         raise OptionError(f"nbest must lie in 1 … {width}, the width of the beam, got {nbest}")
-    if not 0 <= penalty < float("inf"):
-        raise OptionError(f"length penalty must not be negative, got {penalty}")
+    penalty = checked("length_penalty", penalty, NonNegative)
     B, k, longest, device = writer.rows, width, writer.longest, writer.device
     scores, left = _start(writer, k)
     carried = writer.begin(k, left)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from recur.errors import OptionError, unknown
+from recur.errors import OptionError, shown, unknown
 from recur.layers.checks import flag, whole
 
 DIRECTIONS = ("forward", "backward", "both")
@@ -104,9 +104,9 @@ class Init:
 
     def __post_init__(self) -> None:
         parse_scheme(self.scheme)
-        _parse_state(self.state)
+        parse_state(self.state)
         if self.forget_bias is not None and not is_number(self.forget_bias):
-            raise OptionError(f"forget_bias must be a number, got {self.forget_bias!r}")
+            raise OptionError(f"forget_bias must be a number, got {shown(self.forget_bias)}")
 
     @staticmethod
     def of(given: str | Init) -> Init:
@@ -120,7 +120,7 @@ class Init:
     @property
     def sigma(self) -> float:
         """The deviation of a random initial state; 0 where it is not random."""
-        return _parse_state(self.state)
+        return parse_state(self.state)
 
 
 def parse_scheme(scheme: str) -> tuple[str, float]:
@@ -136,11 +136,11 @@ def parse_scheme(scheme: str) -> tuple[str, float]:
         return name, number
     except ValueError:
         takes = "takes no number" if default is None else f"takes a number ≥ 0, as in {name}:{default}"
-        raise OptionError(f"initialisation {scheme!r}: {name} {takes}") from None
+        raise OptionError(f"initialisation {shown(scheme)}: {name} {takes}") from None
 
 
-def _parse_state(state: str) -> float:
-    """σ of `random:σ`; 0 for the other two."""
+def parse_state(state: str) -> float:
+    """Where sequences start: σ of `random:σ`; 0 for the other two."""
     if state in ("zero", "learned"):
         return 0.0
     kind, _, scale = str(state).partition(":")
@@ -149,7 +149,7 @@ def _parse_state(state: str) -> float:
     except ValueError:
         sigma = math.nan
     if not 0 < sigma < math.inf:
-        raise OptionError(f"the initial state must be zero, learned, or random:σ with σ > 0, got {state!r}")
+        raise OptionError(f"the initial state must be zero, learned, or random:σ with σ > 0, got {shown(state)}")
     return sigma
 
 
@@ -160,4 +160,4 @@ def check_direction(direction: str) -> str:
 
 
 def is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300  # 10⁴⁰⁰ is no float

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding, one_hot
 
-from recur.errors import OptionError
 from recur.layers import drop_steps
+from recur.models.options import parse_embedding
 from recur.text import UNK
 
 
@@ -68,17 +68,9 @@ def scale_for(K: int) -> float:
 def drawn(K: int, width: int, init: str) -> Tensor:
     """A matrix (K, width): uniform:a is uniform in ± a, normal:σ normal, scaled normal with `scale_for`; zero for
     <unk>."""
-    kind, colon, written = init.partition(":")
-    try:
-        scale = float(written) if colon else 0.0
-    except ValueError:
-        scale = 0.0
-    if init == "scaled":
+    kind, scale = parse_embedding(init)
+    if kind == "scaled":
         kind, scale = "normal", scale_for(K)
-    if kind not in ("uniform", "normal") or not 0 < scale < float("inf"):
-        raise OptionError(
-            f"embedding_init must be scaled, or uniform:a or normal:σ with a number above 0, got {init!r}"
-        )
     weight = torch.empty(K, width)
     weight = nn.init.uniform_(weight, -scale, scale) if kind == "uniform" else nn.init.normal_(weight, std=scale)
     weight[UNK] = 0  # where nothing is unknown in training, no gradient ever reaches it, and a random row is noise

@@ -3,12 +3,49 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from recur.errors import OptionError
-from recur.options import Count, Natural, NonNegative, Options, Positive, Share
+from recur.errors import OptionError, shown
+from recur.layers.options import parse_scheme, parse_state
+from recur.options import (
+    Count,
+    Form,
+    Layers,
+    Natural,
+    NoLayers,
+    NonNegative,
+    Options,
+    Positive,
+    Share,
+    Width,
+    WidthOrNone,
+)
 
 Direction = Literal["forward", "backward", "both"]
+
+
+def parse_embedding(init: str) -> tuple[str, float]:
+    """How embeddings start: `normal:0.1` → its name and its number; `scaled` has none, for it depends on how many."""
+    kind, colon, written = init.partition(":")
+    try:
+        scale = float(written) if colon else 0.0
+    except ValueError:
+        scale = 0.0
+    if init != "scaled" and (kind not in ("uniform", "normal") or not 0 < scale < float("inf")):
+        raise OptionError(
+            f"embedding_init must be scaled, or uniform:a or normal:σ with a number above 0, got {shown(init)}"
+        )
+    return kind, scale
+
+
+EmbeddingInit = Annotated[str, Form(parse_embedding)]
+
+
+def parse_bptt(spec: str) -> None:
+    if spec != "full":
+        from recur.bptt import BPTT  # which needs torch
+
+        BPTT.parse(spec)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,25 +57,25 @@ class NetworkOptions(Options):
     cell: str = "gru"
     """A cell by name, or file.py:Class."""
 
-    hidden: Count = 128
+    hidden: Width = 128
     """Units in a layer."""
 
-    layers: Count = 1
+    layers: Layers = 1
     """How many recurrent layers."""
 
-    init: str = "torch"
+    init: Annotated[str, Form(parse_scheme)] = "torch"
     """How U, W and the output matrix V start: torch, glorot, orthogonal, identity or normal:σ."""
 
     forget_bias: float | None = None
     """Bias of the forget gate."""
 
-    depth_input: Natural = 0
+    depth_input: NoLayers = 0
     """Layers of tanh between input and hidden."""
 
-    depth_transition: Natural = 0
+    depth_transition: NoLayers = 0
     """Layers of tanh between hidden and hidden, inside every recurrent layer; it runs step by step, on the loop."""
 
-    depth_output: Natural = 0
+    depth_output: NoLayers = 0
     """Layers of tanh between hidden and output."""
 
     time_input: bool = False
@@ -79,14 +116,10 @@ class RecurrenceOptions(NetworkOptions):
     """What a step reads of the step before: its hidden state, or its output and nothing else. With outputs no step
     waits for another while it learns, behind the true output each; in use it reads its own."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.recurrence == "hidden":
-            return
-        for name in self.of_hidden_states:
-            if name in self.names() and getattr(self, name) != type(self).default(name):
-                flag = f"--{name.replace('_', '-')}"
-                raise OptionError(f"{flag} is for a recurrence between hidden states; --recurrence output has none")
+    def unused(self) -> dict[str, str]:
+        why = "is for a recurrence between hidden states; --recurrence output has none"
+        names = self.of_hidden_states if self.recurrence == "output" else ()
+        return super().unused() | {name: why for name in names if name in self.names()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +128,7 @@ class SequenceOptions(NetworkOptions):
 
     title = "Network"
 
-    bptt: str = "full"
+    bptt: Annotated[str, Form(parse_bptt)] = "full"
     """What crosses time on the way back: full; truncated:τ, windows of τ steps; sliding:τ, every loss over the last τ
     steps, at τ times the cost; randomized:π; and ,clip:θ at every step."""
 
@@ -106,10 +139,10 @@ class EmbeddingOptions(Options):
 
     title = "Network"
 
-    embedding: Natural = 64
+    embedding: WidthOrNone = 64
     """Width of the embedding; 0 is one-hot."""
 
-    embedding_init: str = "scaled"
+    embedding_init: EmbeddingInit = "scaled"
     """How embeddings start: scaled (normal with σ = 4/√K, at most 1), uniform:a in ± a, or normal:σ."""
 
 
@@ -147,7 +180,7 @@ class StackOptions(SequenceOptions, EmbeddingOptions, DropoutOptions):
     residual: bool = False
     """Each layer above the first adds its input to its output."""
 
-    initial: str = "zero"
+    initial: Annotated[str, Form(parse_state)] = "zero"
     """Where sequences start: zero, random:σ or learned."""
 
 
@@ -242,7 +275,7 @@ class EncoderDecoderOptions(DecoderOptions):
     attention: Literal["additive", "dot", "none"] = "additive"
     """How the decoder looks at the source: additive, scaled dot product, or not at all."""
 
-    encoder_layers: Count = 1
+    encoder_layers: Layers = 1
     """How many recurrent layers the encoder has."""
 
     direction: Direction = "both"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from recur.options import Count, Options, Share
+from recur.models.options import EmbeddingInit
+from recur.options import Count, Layers, Options, Share, Width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,13 +16,13 @@ class TreeModelOptions(Options):
     compose: Literal["net", "rntn", "tree-lstm", "child-sum"] = "tree-lstm"
     """How a node is made of its children."""
 
-    hidden: Count = 150
+    hidden: Width = 150
     """Units of a node."""
 
-    embedding: Count = 300
+    embedding: Width = 300
     """Width of the embedding."""
 
-    embedding_init: str = "scaled"
+    embedding_init: EmbeddingInit = "scaled"
     """How embeddings start: scaled (normal with σ = 4/√K, at most 1), uniform:a in ± a, or normal:σ."""
 
     dropout_input: Share = 0.0
@@ -41,10 +42,10 @@ class GridModelOptions(Options):
     corners: Literal[1, 2, 4] = 4
     """From how many corners the image is read; with four every point has seen all of it."""
 
-    hidden: Count = 16
+    hidden: Width = 16
     """Units of a point, for each corner."""
 
-    layers: Count = 1
+    layers: Layers = 1
     """How many grids, each of which reads the one below."""
 
     patch: Count | None = None
@@ -69,10 +70,10 @@ class RowModelOptions(Options):
 
     title = "Network"
 
-    hidden: Count = 64
+    hidden: Width = 64
     """Units in a layer."""
 
-    layers: Count = 1
+    layers: Layers = 1
     """How many hidden layers of tanh."""
 
     dropout_output: Share = 0.0

@@ -150,6 +150,8 @@ def figure(statistics: Statistics, path: str, title: str) -> None:
     """Counts against ranks for single tokens, pairs and triples, on logarithmic axes, with the fitted lines."""
     drawing, (axes,) = new_figure(height=4.4)
     for zipf, name in zip(statistics.zipf, ("single", "pairs", "triples"), strict=True):
+        if not zipf.types:  # no line is as long
+            continue
         ranks = np.arange(1, zipf.types + 1)
         shown = np.unique(np.geomspace(1, zipf.types, 400).round().astype(int)) - 1
         (line,) = axes.loglog(ranks[shown], zipf.counts[shown], ".", ms=3, label=f"{name}, α = {zipf.alpha:.2f}")

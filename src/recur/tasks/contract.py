@@ -17,6 +17,7 @@ from recur.layers import Recurrent
 from recur.run import Run, Vocabs, pick_device
 from recur.tasks.options import TaskOptions
 from recur.tasks.registry import task_of_run
+from recur.tasks.size import check_size
 from recur.typedefs import JsonObject, Metrics
 
 OptionsT = TypeVar("OptionsT", bound=TaskOptions)
@@ -142,6 +143,10 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
     def new_model(self, vocabs: Vocabs) -> ModelT:
         """Fresh weights."""
 
+    def check_size(self, vocabs: Vocabs) -> None:
+        """Refuse what no memory of this machine holds, before any of it is made."""
+        check_size(lambda: self.new_model(vocabs))
+
     @abstractmethod
     def batches(self, data: DataT) -> Batches[BatchT]:
         """What is learned from."""
@@ -198,6 +203,7 @@ class Predictor(ABC, Generic[ModelT]):
         self.models = [self._load(run) for run in runs]
 
     def _load(self, run: Run) -> ModelT:
+        task_of_run(run).check_size(run.vocabs)
         with torch.random.fork_rng(devices=[]):  # fresh weights are drawn, and then replaced
             model = cast(ModelT, task_of_run(run).new_model(run.vocabs))
         run.load_weights(model)

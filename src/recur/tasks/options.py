@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
+from recur.errors import OptionError, shown
 from recur.models.options import DecoderOptions
-from recur.options import BelowOne, Count, Natural, NonNegative, Options, Positive, Seed
+from recur.options import BelowOne, Count, Device, Form, Natural, NonNegative, Options, Positive, Seed, Threads
+from recur.tasks.teacher import Teacher
 
 GPU_FACTOR = 4
 """A step of these networks on a GPU is bound by the launches of its kernels: so much larger a batch takes as long."""
+
+
+def parse_schedule(spec: str) -> tuple[str, list[float]]:
+    """The name of a schedule and its numbers."""
+    name, *written = spec.split(":")
+    takes = {"constant": 0, "cosine": 0, "step": 2, "plateau": 1, "nonmono": 1}
+    try:
+        numbers = [float(number) for number in written]
+    except ValueError:
+        numbers = [math.nan]
+    whole = name != "nonmono" or all(n == int(n) for n in numbers if math.isfinite(n))
+    if len(numbers) != takes.get(name, -1) or not all(0 < n < math.inf for n in numbers) or not whole:
+        raise OptionError(
+            f"schedule {shown(spec)} is not one of: constant, cosine, step:γ:after, plateau:γ, nonmono:n "
+            "(numbers > 0, n whole)"
+        )
+    return name, numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +46,7 @@ class TrainingOptions(Options):
     rate: Positive = 0.003
     """Learning rate."""
 
-    schedule: str = "cosine"
+    schedule: Annotated[str, Form(parse_schedule)] = "cosine"
     """constant, step:γ:after (× γ an epoch after so many), cosine (to zero), plateau:γ (× γ when stuck), nonmono:n."""
 
     warmup: Natural = 50
@@ -86,10 +106,10 @@ class BudgetOptions(Options):
 class MachineOptions(Options):
     title = "Machine"
 
-    device: str = "auto"
-    """cpu, cuda, or auto: a GPU where there is one."""
+    device: Device = "auto"
+    """cpu, cuda, cuda:N, or auto: a GPU where there is one."""
 
-    threads: Natural = 0
+    threads: Threads = 0
     """For the CPU; 0 takes what is fastest now, and the run keeps it. Another number of threads rounds otherwise."""
 
     seed: Seed = 0
@@ -186,7 +206,7 @@ class WritingOptions(TaskOptions, SplitOptions, VocabOptions, DecoderOptions):
 
     title = "Decoder"
 
-    teacher: str = "always"
+    teacher: Annotated[str, Form(Teacher.parse)] = "always"
     """Teacher forcing: always, never, constant:p, linear:a:b, exponential:k, sigmoid:k; ,sequence mixes sequences."""
 
     smoothing: BelowOne = 0.0

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recur.errors import OptionError, RunError, unknown
+from recur.errors import CellError, OptionError, RunError, shown, unknown
 from recur.options import read_toml
 from recur.tasks.options import TaskOptions
 
@@ -59,17 +59,42 @@ def name_of(options: TaskOptions) -> str:
 
 
 def make_options(task: str, fields: Mapping[str, object], where: str = "") -> TaskOptions:
-    """Options of a task from whatever door they come through; what belongs to another task is refused by name."""
+    """Options of a task from whatever door they come through; what belongs to another task, is of another type or
+    beside the others means nothing is refused by name."""
+    made = _options(task, fields, where)
+    try:
+        made.refuse_unused()
+        _check_cell(getattr(made, "cell", ""))
+    except (OptionError, CellError) as error:
+        raise type(error)(f"{where}{error}") from None
+    return made
+
+
+def _options(task: str, fields: Mapping[str, object], where: str) -> TaskOptions:
+    if not isinstance(task, str):
+        raise OptionError(where + unknown("task", task, task_names()))
     cls = options_class(task)
     for name, value in fields.items():
         if name == "texts" and "texts" not in cls.names():
-            raise OptionError(f"{where}the task {task} makes its own data; leave {value} out")
+            raise OptionError(f"{where}the task {task} makes its own data; leave {_named(value)} out")
         if name not in cls.names():
             raise OptionError(where + refusal(task, name))
     try:
         return cls.of(fields)
     except OptionError as error:
         raise OptionError(f"{where}{error}") from None
+
+
+def _named(value: object) -> str:
+    return value if isinstance(value, str) else shown(value)
+
+
+def _check_cell(cell: str) -> None:
+    """A cell by name is made once, to see that it can be; one of a file is not looked at here, for that runs it."""
+    if cell not in ("", "gru", "lstm") and ".py" not in cell:
+        from recur.cells import make_cell  # which needs torch
+
+        make_cell(cell)
 
 
 def refusal(task: str, name: str, flag: str = "") -> str:
@@ -135,7 +160,7 @@ def options_of_run(run: Run) -> TaskOptions:
     task = fields.pop("task", run.task)
     if task != run.task:
         raise RunError(f"{run.config} says task {task!r}, and manifest.json {run.task!r}")
-    return make_options(run.task, fields, f"{run.config}: ")
+    return _options(run.task, fields, f"{run.config}: ")
 
 
 def task_of_run(run: Run) -> Any:

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+from recur.errors import OptionError, shown
 
-from recur.errors import OptionError
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FORMS = "always, never, constant:p, linear:a:b, exponential:k (k < 1), sigmoid:k (k ≥ 1); ,sequence may follow"
 
@@ -41,7 +42,7 @@ class Teacher:
         takes = {"always": 0, "never": 0, "constant": 1, "linear": 2, "exponential": 1, "sigmoid": 1}
         sound = all(0 <= n <= 1 for n in numbers) if kind != "sigmoid" else all(1 <= n < math.inf for n in numbers)
         if len(numbers) != takes.get(kind, -1) or not sound or per not in ("", "sequence", "step"):
-            raise OptionError(f"teacher {spec!r} is not one of: {FORMS}")
+            raise OptionError(f"teacher {shown(spec)} is not one of: {FORMS}")
         return Teacher(kind, numbers, per == "sequence")
 
     def probability(self, step: int, progress: float) -> float:
@@ -59,6 +60,8 @@ class Teacher:
 
     def draw(self, rows: int, steps: int, step: int, progress: float) -> Tensor | None:
         """(rows, steps), bool, on the CPU: where the target is read; None is everywhere."""
+        import torch  # options are parsed without it
+
         p = self.probability(step, progress)
         if p >= 1:
             return None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from recur.errors import OptionError
-from recur.tasks.options import TaskOptions
+from recur.tasks.options import TaskOptions, parse_schedule
 
 
 def make_optimizer(options: TaskOptions, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -49,17 +49,8 @@ class Schedule:
     """The factor on the rate: of progress (0 … 1), of epochs, and of earlier measurements."""
 
     def __init__(self, spec: str, warmup: int) -> None:
-        name, *numbers = spec.split(":")
-        try:
-            self.numbers = [float(number) for number in numbers]
-        except ValueError:
-            self.numbers = [math.nan]
-        takes = {"constant": 0, "cosine": 0, "step": 2, "plateau": 1, "nonmono": 1}
-        if len(self.numbers) != takes.get(name, -1) or not all(n > 0 for n in self.numbers):
-            raise OptionError(
-                f"schedule {spec!r} is not one of: constant, cosine, step:γ:after, plateau:γ, nonmono:n (numbers > 0)"
-            )
-        self.name, self.warmup = name, warmup
+        self.name, self.numbers = parse_schedule(spec)
+        self.warmup = warmup
         self.factor = 1.0
         self.history: list[float] = []
         self.triggered = False
@@ -70,7 +61,9 @@ class Schedule:
             return rise * max(0.5 * (1 + math.cos(math.pi * min(progress, 1.0))), 1e-3)
         if self.name == "step":
             gamma, after = self.numbers
-            return float(rise * gamma ** max(0.0, epoch + 1 - after))
+            with suppress(OverflowError):
+                return float(rise * gamma ** max(0.0, epoch + 1 - after))
+            return math.inf  # which the next loss says
         return float(rise * self.factor)
 
     def measured(self, loss: float) -> bool:

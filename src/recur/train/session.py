@@ -56,6 +56,7 @@ def train(
         Schedule(options.schedule, options.warmup)  # what is wrong with an option is said before anything is written
         data = task.read()
         callback(Event("data", {"text": task.describe(data)}))
+        task.check_size(data.vocabs)
         options = _with_threads(task, data, options, callback)
         task = task_of(options)
         folder = Path(out) if out is not None else Path("runs") / f"{task.run_name}-{time.strftime('%Y%m%d-%H%M%S')}"

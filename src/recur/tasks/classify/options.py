@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from recur.models.options import ClassifierOptions, Direction
-from recur.options import Count, Natural, Positive, Share
+from recur.options import Positive, Share, Width, WidthOrNone
 from recur.tasks.options import SplitOptions, TaskOptions, Token, VocabOptions
 
 
@@ -27,8 +27,8 @@ class ClassifyOptions(TaskOptions, SplitOptions, VocabOptions, ClassifierOptions
 
     direction: Direction = "both"
     pool: Literal["last", "mean", "max", "attention"] = "max"
-    hidden: Count = 256
-    embedding: Natural = 64
+    hidden: Width = 256
+    embedding: WidthOrNone = 64
     dropout_input: Share = 0.1
     dropout_output: Share = 0.5
     rate: Positive = 0.004

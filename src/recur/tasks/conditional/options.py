@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from recur.errors import OptionError
 from recur.models.options import Direction
-from recur.options import Count, Natural, NonNegative, Positive, Share
+from recur.options import NonNegative, Positive, Share, Width, WidthOrNone
 from recur.tasks.options import Token, WritingOptions
 
 
@@ -24,8 +24,8 @@ class ConditionalOptions(WritingOptions):
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
-    hidden: Count = 320
-    embedding: Natural = 64
+    hidden: Width = 320
+    embedding: WidthOrNone = 64
     dropout_input: Share = 0.05
     dropout_output: Share = 0.1
     rate: Positive = 0.012

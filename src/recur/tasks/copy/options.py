@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recur.models.options import TaggerOptions
-from recur.options import Count, Natural, Positive
+from recur.options import Count, Positive, WidthOrNone
 from recur.tasks.options import TaskOptions
 
 
@@ -23,7 +23,7 @@ class CopyOptions(TaskOptions, TaggerOptions):
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
-    embedding: Natural = 0
+    embedding: WidthOrNone = 0
     rate: Positive = 0.006
 
 

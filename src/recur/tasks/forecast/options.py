@@ -7,7 +7,7 @@ from typing import Literal
 
 from recur.errors import OptionError
 from recur.models.options import ForecasterOptions
-from recur.options import Count, Natural, Positive, Share
+from recur.options import Count, Natural, Positive, Share, Whole, Width
 from recur.tasks.options import TaskOptions, TextOptions
 
 
@@ -48,12 +48,12 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
     transform: Literal["none", "log"] = "none"
     """Work on the values, or on their logarithms."""
 
-    time_origin: int | None = None
+    time_origin: Whole | None = None
     """With --time-input: the step at which t is 0; if not given, that of the first row, by its date if it has one."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
-    hidden: Count = 64
+    hidden: Width = 64
     dropout_output: Share = 0.1
     rate: Positive = 0.01
 
@@ -70,11 +70,11 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
                 "quantiles must rise inside 0 … 1 with 0.5 among them, as in --quantiles 0.1 --quantiles 0.5 "
                 f"--quantiles 0.9; got {q}"
             )
-        if self.lags:
-            deep = ("depth_input", "depth_transition", "depth_output")
-            for name in ("cell", "init", "forget_bias", "backend", "bptt", "recurrence", *deep):
-                if getattr(self, name) != type(self).default(name):
-                    raise OptionError(f"--{name.replace('_', '-')} is for a state; --lags {self.lags} has none")
+
+    def unused(self) -> dict[str, str]:
+        deep = ("depth_input", "depth_transition", "depth_output")
+        of_states = ("cell", "init", "forget_bias", "backend", "bptt", "recurrence", *deep) if self.lags else ()
+        return super().unused() | dict.fromkeys(of_states, f"is for a state; --lags {self.lags} has none")
 
 
 OPTIONS = ForecastOptions

@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from recur.errors import OptionError
 from recur.models.options import Direction, LanguageModelOptions
-from recur.options import Count, Natural, NonNegative, Positive, Share
+from recur.options import Count, NonNegative, Positive, Share, Width, WidthOrNone
 from recur.tasks.options import SplitOptions, TaskOptions, Token, VocabOptions
 
 WIDE = {"hidden": 256, "embedding": 256, "tied": True, "rate": 0.008}
@@ -42,8 +42,8 @@ class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOpti
     # Defaults of its own ---------------------------------------------------------------------------------
 
     texts: tuple[str, ...] = ("pydoc",)
-    hidden: Count = 320
-    embedding: Natural = 64
+    hidden: Width = 320
+    embedding: WidthOrNone = 64
     dropout_input: Share = 0.05
     dropout_output: Share = 0.1
     alpha: NonNegative = 0.3

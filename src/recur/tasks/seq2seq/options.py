@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from recur.models.options import EncoderDecoderOptions
-from recur.options import BelowOne, Count, Natural, Positive, Share
+from recur.options import BelowOne, Natural, Positive, Share, Width, WidthOrNone
 from recur.tasks.options import WritingOptions
 
 Symbol = Literal["char", "word", "subword", "space"]
@@ -27,8 +27,8 @@ class Seq2SeqOptions(WritingOptions, EncoderDecoderOptions):
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
-    hidden: Count = 192
-    embedding: Natural = 64
+    hidden: Width = 192
+    embedding: WidthOrNone = 64
     dropout_input: Share = 0.2
     dropout_output: Share = 0.3
     smoothing: BelowOne = 0.1

@@ -7,7 +7,7 @@ from typing import Literal
 
 from recur.errors import OptionError
 from recur.models.options import Direction, TaggerOptions
-from recur.options import Count, Natural, Positive, Share
+from recur.options import Positive, Share, Width, WidthOrNone
 from recur.tasks.options import SplitOptions, TaskOptions, Token, VocabOptions
 
 
@@ -26,8 +26,8 @@ class TagOptions(TaskOptions, SplitOptions, VocabOptions, TaggerOptions):
     # Defaults of its own ---------------------------------------------------------------------------------
 
     direction: Direction = "both"
-    hidden: Count = 192
-    embedding: Natural = 128
+    hidden: Width = 192
+    embedding: WidthOrNone = 128
     dropout_input: Share = 0.3
     dropout_output: Share = 0.5
     rate: Positive = 0.005
