@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import functools
 import inspect
 import json
 import math
@@ -103,6 +102,7 @@ class Options:
     """What the group of this class's own fields is called in help."""
 
     _hints: ClassVar[dict[str, object]]
+    _documented: ClassVar[dict[str, str]]
     _explicit: ClassVar[frozenset[str]] = frozenset()
     """The fields that somebody set, on options made by `of`: what is left may follow from the data."""
 
@@ -179,21 +179,27 @@ def group_of(cls: type[Options], name: str) -> str:
     return title
 
 
-@functools.cache  # reading the sources of a dozen classes takes a while, and a command asks for every field
 def documentation(cls: type[Options]) -> dict[str, str]:
     """The docstring of each field: the string below its line in the class where it first stands."""
     found: dict[str, str] = {}
     for base in cls.__mro__:
-        if base is object or not issubclass(base, Options):
-            continue
-        (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        if base is not object and issubclass(base, Options):
+            found = _own_documentation(base) | found
+    return found
+
+
+def _own_documentation(cls: type[Options]) -> dict[str, str]:
+    if "_documented" not in vars(cls):  # a command asks for every field, and reading sources takes a while
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
         assert isinstance(body, ast.ClassDef)
+        found: dict[str, str] = {}
         for line, below in zip(body.body, body.body[1:], strict=False):
             field = line.target if isinstance(line, ast.AnnAssign) else None
             text = below.value if isinstance(below, ast.Expr) else None
             if isinstance(field, ast.Name) and isinstance(text, ast.Constant):
                 found.setdefault(field.id, inspect.cleandoc(str(text.value)))
-    return found
+        cls._documented = found
+    return cls._documented
 
 
 # Checking -----------------------------------------------------------------------------------------------------

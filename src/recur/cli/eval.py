@@ -53,7 +53,7 @@ def eval(
     models
         Runs and ARPA files; what is neither is what to measure on. Without it, each run's own test part.
     device
-        cpu, cuda or auto.
+        cpu, cuda, cuda:N or auto.
     ngrams
         Language models: fit the best n-gram on each run's training text and measure it too.
     beam

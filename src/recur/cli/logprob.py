@@ -56,7 +56,7 @@ def logprob(
     tokens
         List every token with its own log P; --no-tokens gives sums alone.
     device
-        cpu, cuda or auto.
+        cpu, cuda, cuda:N or auto.
     """
     screen = Screen(output)
     measure, direction = _measure(model, label, device)

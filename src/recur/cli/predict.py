@@ -67,7 +67,7 @@ def predict(
     seed
         For drawn ones: the same seed, the same output.
     device
-        cpu, cuda or auto.
+        cpu, cuda, cuda:N or auto.
     """
     from recur.text.arriving import arriving
 

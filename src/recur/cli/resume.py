@@ -45,7 +45,7 @@ def resume(
     minutes
         So many more minutes.
     device
-        Go on there: cpu, cuda or auto; where it was, if not given.
+        Go on there: cpu, cuda, cuda:N or auto; where it was, if not given.
     """
     from recur.train import resume as resume_run
 

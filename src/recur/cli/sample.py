@@ -80,7 +80,7 @@ def sample(
     weights
         Keep the weights of the recurrent layers in fewer bits; what that costs is measured by `recur eval --weights`.
     device
-        cpu, cuda or auto.
+        cpu, cuda, cuda:N or auto.
     """
     from recur.tasks import open_predictor
     from recur.tasks.conditional.predictor import ConditionalWriter

@@ -46,7 +46,7 @@ def xray(
     tokens
         How many tokens of the text to read.
     device
-        cpu, cuda or auto.
+        cpu, cuda, cuda:N or auto.
     """
     from recur.files import write_atomically
     from recur.probes import xray as diagnose
