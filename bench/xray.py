@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-import uvicorn
 
 import recur
 from recur.layers import Recurrent
@@ -22,9 +21,11 @@ from recur.run import Run
 from recur.studio.app import make_app
 from recur.studio.folder import Folder
 from recur.studio.loaded import LoadedModel
+from recur.studio.server import make_server
 from recur.studio.views import next_tokens
 from recur.tasks import config_text, make_options, task_of
 
+TOKEN = "open sesame"
 TEXT = "If the condition is true, the first suite is executed; otherwise the suite after else"
 
 
@@ -109,7 +110,7 @@ def in_the_browser(folder: Path) -> dict[str, float] | None:
     if chromium is None:
         return None
     shutil.move(folder / "wide", folder / "runs" / "wide")
-    server = uvicorn.Server(uvicorn.Config(make_app(folder / "runs"), port=0, log_level="error"))
+    server = make_server(make_app(folder / "runs", TOKEN))
     threading.Thread(target=server.run, daemon=True).start()
     while not server.started:
         time.sleep(0.02)
@@ -118,7 +119,7 @@ def in_the_browser(folder: Path) -> dict[str, float] | None:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(bypass_csp=True)
         begun = time.perf_counter()
-        page.goto(f"{address}/#/runs/")
+        page.goto(f"{address}/?token={TOKEN}#/runs/")
         page.wait_for_selector("tr[data-run] >> nth=99", state="attached")
         page.wait_for_selector("svg.chart path", state="attached")
         first = time.perf_counter() - begun

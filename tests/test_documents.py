@@ -141,9 +141,10 @@ def test_the_studio_line_of_the_readme_serves(tmp_path: Path) -> None:
     process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        address = re.search(r"http://\S+/", process.stdout.readline())
+        address = re.search(r"http://\S+", process.stdout.readline())
         assert address is not None
-        with urllib.request.urlopen(address[0], timeout=20) as answer:
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with browser.open(address[0], timeout=20) as answer:
             assert answer.status == 200
     finally:
         process.terminate()

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from recur.cli.app import run
 from recur.tasks import task_names
 
 pytest.importorskip("starlette", reason="the studio needs starlette: pip install 'recur[studio]'")
-uvicorn = pytest.importorskip("uvicorn", reason="the studio needs uvicorn: pip install 'recur[studio]'")
+pytest.importorskip("uvicorn", reason="the studio needs uvicorn: pip install 'recur[studio]'")
 
 BOOK = 'the network "reads" a word (and the word is kept)\na state is a word that the network keeps\n' * 40
 SMALL = ["--hidden", "24", "--batch", "4", "--window", "20", "--threads", "1", "--rate", "0.02", "-q"]
@@ -34,6 +35,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder.parent / "secret").mkdir()
     (folder.parent / "secret" / "config.toml").write_text("hidden = 3\n")
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of one run, `tiny`, hardly trained."""
+    folder = tmp_path_factory.mktemp("tiny")
+    (folder / "book.txt").write_text(BOOK)
+    options = ["--cell", "gru", "--hidden", "8", "--steps", "2", "--threads", "1", "--no-baseline", "-q"]
+    assert run(["train", str(folder / "book.txt"), *options, "--out", str(folder / "runs" / "tiny")]) == 0
+    return folder / "runs"
 
 
 EXAMPLES = {
@@ -76,15 +87,20 @@ def every_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "runs"
 
 
-class Served:
-    """A real server on a free port of this machine."""
+TOKEN = "open sesame"
 
-    def __init__(self, app: object) -> None:
-        self.server = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", 0, log_level="error"))
+
+class Serving:
+    """A real server of an application, on a free port of this machine."""
+
+    def __init__(self, app: Any) -> None:
+        from recur.studio.server import make_server
+
+        self.server = make_server(app)
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
         while not self.server.started:
-            time.sleep(0.02)
+            time.sleep(0.01)
         self.port = self.server.servers[0].sockets[0].getsockname()[1]
         self.address = f"http://127.0.0.1:{self.port}"
 
@@ -93,10 +109,20 @@ class Served:
         self.thread.join(10)
 
 
+class Served(Serving):
+    """The studio over a folder."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        from recur.studio.app import make_app
+
+        app = make_app(folder, TOKEN, **options)
+        self.studio: Any = app.app.state.studio  # type: ignore[attr-defined]
+        self.headers = {"Authorization": f"Bearer {TOKEN}"}
+        super().__init__(app)
+
+
 @pytest.fixture(scope="session")
 def served(runs: Path) -> Iterator[Served]:
-    from recur.studio.app import make_app
-
-    server = Served(make_app(runs))
+    server = Served(runs)
     yield server
     server.stop()

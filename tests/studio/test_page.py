@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from recur.studio.app import make_app
 from recur.tasks import task_names
-from tests.studio.conftest import SMALL, Served
+from tests.studio.conftest import SMALL, TOKEN, Served
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -51,6 +50,8 @@ class Visit:
         self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
         self.page.on("request", self._requested)
         self.page.on("response", self._responded)
+        self.page.goto(f"{served.address}/?token={TOKEN}")
+        assert TOKEN not in self.page.url.replace("%20", " ")
 
     def _requested(self, request: Any) -> None:
         if not request.url.startswith((self.served.address, "data:", "about:")):
@@ -204,7 +205,7 @@ def test_patterns_are_drawn(visit: Visit) -> None:
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_runs_of_every_task_are_shown(browser: Any, every_task: Path, language: str) -> None:
-    server = Served(make_app(every_task))
+    server = Served(every_task)
     visit = Visit(browser, server, "wide", "light", language, bypass_csp=True)
     page = visit.open("runs", "")
     page.wait_for_selector("tr[data-run]")

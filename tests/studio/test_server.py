@@ -22,8 +22,8 @@ from recur.cli.app import run
 from recur.run import Run
 from recur.studio.app import BODY, make_app
 from recur.studio.folder import Folder
-from recur.studio.guard import Guard
 from recur.studio.loaded import LoadedModel
+from recur.studio.turns import WAITING
 from recur.studio.views import generate
 from recur.tasks import open_predictor, task_class, task_names
 from recur.text import EOS
@@ -36,14 +36,14 @@ TEXT = "the network keeps a word and the word is kept\n"
 
 @pytest.fixture
 def client(served: Served) -> Any:
-    with httpx.Client(base_url=served.address, timeout=60) as made:
+    with httpx.Client(base_url=served.address, headers=served.headers, timeout=60) as made:
         yield made
 
 
 @contextmanager
-def client_of(app: object, **options: Any) -> Iterator[Any]:
-    server = Served(app)
-    with httpx.Client(base_url=server.address, timeout=60, **options) as made:
+def client_of(folder: Path, **options: Any) -> Iterator[Any]:
+    server = Served(folder, **options)
+    with httpx.Client(base_url=server.address, headers=server.headers, timeout=60) as made:
         yield made
     server.stop()
 
@@ -75,7 +75,7 @@ def test_runs_are_listed_with_their_baseline(client: Any) -> None:
 
 
 def test_a_run_of_every_task_is_listed_with_its_own_metric(every_task: Path) -> None:
-    with client_of(make_app(every_task)) as client:
+    with client_of(every_task) as client:
         found = {entry["name"]: entry for entry in client.get("/api/runs").json()["runs"]}
         assert set(found) == set(task_names())
         for task, entry in found.items():
@@ -93,7 +93,7 @@ def test_a_run_of_every_task_is_listed_with_its_own_metric(every_task: Path) -> 
         assert "valid_perplexity" not in client.get("/api/runs/adding").json()["curves"]
         for view in ("next", "activations", "gradients", "unfold", "generate"):
             answer = client.post(f"/api/runs/adding/{view}", json={"text": "a"})
-            assert answer.status_code == 400
+            assert answer.status_code == 409
             expected = "adding is a run of the task adding; this view reads runs of the task language"
             assert answer.json()["error"] == expected
 
@@ -250,10 +250,10 @@ def test_a_damaged_run_is_named_and_the_others_still_work(runs: Path, tmp_path: 
         shutil.copytree(runs / name, tmp_path / name)
     file = {"weights": "model.safetensors", "vocabulary": "vocab.json", "metrics": "metrics.jsonl"}[damage]
     (tmp_path / "gru" / file).write_bytes(b'\xff\x00{"step": ')
-    with client_of(make_app(tmp_path)) as client:
+    with client_of(tmp_path) as client:
         assert client.get("/api/runs").status_code == 200
         answer = client.post("/api/runs/gru/next", json={"text": "the"})
-        assert answer.status_code == (200 if damage == "metrics" else 404 if damage == "weights" else 400)
+        assert answer.status_code == (200 if damage == "metrics" else 409)
         assert client.post("/api/runs/lstm/next", json={"text": "the"}).status_code == 200
 
 
@@ -264,12 +264,12 @@ def test_a_cell_from_a_file_is_not_run_unless_allowed(runs: Path, tmp_path: Path
     source = f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n"
     (tmp_path / "mine.py").write_text(source + "from recur.cells import GRU\nclass Mine(GRU): name = ''\n")
     config.write_text(config.read_text().replace('cell = "gru"', f'cell = "{tmp_path}/mine.py:Mine"'))
-    with client_of(make_app(tmp_path)) as client:
+    with client_of(tmp_path) as client:
         answer = client.post("/api/runs/gru/next", json={"text": "a"})
-    assert answer.status_code == 400
+    assert answer.status_code == 409
     assert "--own-cells" in answer.json()["error"]
     assert not mark.exists()
-    with client_of(make_app(tmp_path, own_cells=True)) as client:
+    with client_of(tmp_path, own_cells=True) as client:
         assert client.post("/api/runs/gru/next", json={"text": "a"}).status_code == 200
     assert mark.exists()
 
@@ -278,17 +278,32 @@ def test_another_address_needs_a_token(runs: Path, capsys: pytest.CaptureFixture
     assert run(["studio", str(runs), "--host", "0.0.0.0"]) == 2
     assert "--token" in capsys.readouterr().err
     assert run(["studio", str(runs / "nowhere")]) == 2
-    app = make_app(runs, token="open sesame")
-    assert isinstance(app, Guard)
-    with client_of(app, headers={"Host": "studio.example"}) as client:
+    assert run(["studio", str(runs), "--token", ""]) == 2
+
+
+def test_nothing_is_answered_without_the_token(runs: Path) -> None:
+    with client_of(runs, hosts=None) as client:
+        client.headers = {"Host": "studio.example:80"}
         assert client.get("/api/runs").status_code == 401
+        assert client.get("/page/app.js").status_code == 401
+        assert client.post("/api/runs/gru/next", json={}).status_code == 401
         assert client.get("/?token=wrong").status_code == 401
+        assert client.get("/api/runs?token=open%20sesame").status_code == 401, "an address with it opens the page only"
         assert client.get("/api/runs", headers={"Authorization": "Bearer open sesame"}).status_code == 200
         welcome = client.get("/?token=open%20sesame")
         assert welcome.status_code == 303, "to the address without the token"
-        assert {"httponly", "samesite=strict"} <= set(welcome.headers["set-cookie"].lower().replace(" ", "").split(";"))
-        kept = welcome.headers["set-cookie"].partition(";")[0]
-        assert client.get("/api/runs", headers={"Cookie": kept}).status_code == 200, "the cookie is enough from now on"
+        kept = welcome.headers["set-cookie"]
+        assert {"httponly", "samesite=strict"} <= set(kept.lower().replace(" ", "").split(";"))
+        assert "sesame" not in kept
+        cookie = kept.partition(";")[0]
+        assert client.get("/api/runs", headers={"Cookie": cookie}).status_code == 200, "enough from now on"
+        assert client.get("/api/runs", headers={"Cookie": f"a,b=1; {cookie}"}).status_code == 200, (
+            "others are no matter"
+        )
+        other = {"Cookie": cookie, "Host": "studio.example:81"}
+        assert client.get("/api/runs", headers=other).status_code == 401, "two servers of one host keep theirs apart"
+        again = client.get("/?token=open%20sesame", headers={"Cookie": cookie})
+        assert again.status_code == 303, "an address with the token never stays"
 
 
 def test_the_command_serves_and_ends(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -298,8 +313,12 @@ def test_the_command_serves_and_ends(runs: Path, capsys: pytest.CaptureFixture[s
         address = json.loads(server.stdout.readline())["address"]
         try:
             assert address.startswith("http://127.0.0.1:")
-            assert len(httpx.get(f"{address}api/runs", timeout=20).json()["runs"]) == 3
-            taken = address.rstrip("/").rpartition(":")[2]
+            start, _, token = address.partition("?token=")
+            assert httpx.get(f"{start}api/runs", timeout=20).status_code == 401
+            kept = httpx.get(address, timeout=20).headers["set-cookie"].partition(";")[0]
+            assert len(httpx.get(f"{start}api/runs", headers={"Cookie": kept}, timeout=20).json()["runs"]) == 3
+            assert len(token) >= 32, "of its own, each time"
+            taken = start.rstrip("/").rpartition(":")[2]
             assert run(["studio", str(runs), "--port", taken]) == 2
             assert capsys.readouterr().err.count("\n") == 1
         finally:
@@ -315,7 +334,8 @@ def test_the_command_serves_and_ends(runs: Path, capsys: pytest.CaptureFixture[s
 def test_fifty_clients_stream_at_once(served: Served) -> None:
     def stream(seed: int) -> str:
         body = {"text": "the ", "length": 40, "seed": seed}
-        return str(httpx.post(f"{served.address}/api/runs/gru/generate", json=body, timeout=120).text)
+        url = f"{served.address}/api/runs/gru/generate"
+        return str(httpx.post(url, json=body, headers=served.headers, timeout=120).text)
 
     with concurrent.futures.ThreadPoolExecutor(50) as pool:
         texts = list(pool.map(stream, range(50)))
@@ -336,14 +356,23 @@ def test_one_run_does_not_block_another(served: Served, monkeypatch: pytest.Monk
         return {"done": True}
 
     monkeypatch.setitem(views.VIEWS, "activations", slow)
-    with concurrent.futures.ThreadPoolExecutor(60) as pool:
-        url = f"{served.address}/api/runs"
-        waiting = [pool.submit(httpx.post, f"{url}/lstm/activations", json={}, timeout=120) for _ in range(55)]
+
+    def post(path: str, body: dict[str, str]) -> Any:
+        return httpx.post(f"{served.address}/api/runs/{path}", json=body, headers=served.headers, timeout=60)
+
+    with concurrent.futures.ThreadPoolExecutor(90) as pool:
+        waiting = [pool.submit(post, "lstm/activations", {}) for _ in range(WAITING)]
         assert entered.wait(30)
-        begun = time.monotonic()
-        assert httpx.post(f"{url}/gru/activations", json={}, timeout=20).json() == {"done": True}
-        assert httpx.post(f"{url}/gru/next", json={"text": "the"}, timeout=20).status_code == 200
-        assert time.monotonic() - begun < 15
+        while served.studio.turns.lines["lstm"].length < WAITING:
+            time.sleep(0.01)
+        refused = post("lstm/activations", {})
+        assert refused.status_code == 503, "a line has an end"
+        assert refused.headers["Retry-After"] == "1"
+        assert post("gru/activations", {}).json() == {"done": True}
+        assert post("gru/next", {"text": "the"}).status_code == 200
+        assert post("lstm/next", {"text": "the"}).status_code == 200, "a step of the same run neither"
+        listed = httpx.get(f"{served.address}/api/runs", headers=served.headers, timeout=60)
+        assert listed.status_code == 200
         assert not any(future.done() for future in waiting)
         release.set()
         assert all(future.result().json() == {"done": True} for future in waiting)

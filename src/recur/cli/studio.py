@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import secrets
 import socket
 import sys
+import webbrowser
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
@@ -17,8 +19,8 @@ from recur.errors import OptionError, RecurError
 
 verb = App(
     help_epilogue="""Examples:
-  recur studio                                the runs in runs/, at http://127.0.0.1:8765
-  recur studio experiments --port 9000
+  recur studio                                the runs in runs/, at the address that it prints
+  recur studio experiments --port 9000 --open
   recur studio --host 0.0.0.0 --token SECRET  for others who have the token"""
 )
 
@@ -31,6 +33,7 @@ def studio(
     port: int = 8765,
     host: str = "127.0.0.1",
     token: str | None = None,
+    open_browser: Annotated[bool, Parameter(name="--open", negative="")] = False,
     own_cells: Annotated[bool, Parameter(negative="")] = False,
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
@@ -43,9 +46,11 @@ def studio(
     port
         The port to listen on.
     host
-        The address to listen on; any but a loopback address needs a token.
+        The address to listen on; any but a loopback address needs --token.
     token
-        Requests without it are refused.
+        A word that the address printed must carry, in place of a random one; requests without it are refused.
+    open_browser
+        Open the page in the browser.
     own_cells
         Open runs whose cell is in a Python file too: that executes the file.
     """
@@ -54,24 +59,28 @@ def studio(
         raise OptionError(f"{folder} is not a folder; train something first: recur train --out {folder}/first")
     if not 0 <= port < 65536:
         raise OptionError(f"--port must lie in 0 … 65535, got {port}")
-    if not _is_loopback(host) and not token:
+    if not _is_loopback(host) and token is None:
         raise OptionError(f"--host {host} can be reached from other machines; it needs --token")
+    if token is not None and not (token and token.isprintable()):
+        raise OptionError("--token must be at least one character that can be printed")
     try:
-        import uvicorn
-
         from recur.studio.app import make_app
         from recur.studio.guard import LOOPBACK
+        from recur.studio.server import make_server
     except ImportError:
         raise RecurError("the studio needs starlette and uvicorn: pip install 'recur[studio]'") from None
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listening:  # a port in use is an error of one line
-        app = make_app(folder, token, (*LOOPBACK, host), own_cells)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        hosts = (*LOOPBACK, host) if token is None else None  # who is given a token may come under any name
+        token = token or secrets.token_urlsafe(24)
+        server = make_server(make_app(folder, token, hosts, own_cells))
         name = f"[{host}]" if family == socket.AF_INET6 else host
-        address = f"http://{name}:{listening.getsockname()[1]}/" + (f"?token={quote(token)}" if token else "")
-        screen.show(f"{folder} is served at {address}; stop with Ctrl-C")
+        address = f"http://{name}:{listening.getsockname()[1]}/?token={quote(token)}"
+        screen.show(f"{folder} is served until Ctrl-C at {address}")
         screen.result({"address": address, "folder": str(folder)})
         sys.stdout.flush()
+        if open_browser:
+            webbrowser.open(address)
         server.run(sockets=[listening])
 
 

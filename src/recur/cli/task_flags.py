@@ -120,7 +120,8 @@ def _positional(arguments: Sequence[str]) -> list[str]:
 def flag_app(task: str | None, fields: Mapping[str, object], begin: Begin, examples: str) -> App:
     """A command whose flags are a task's options; without one, help on what tasks share."""
     cls: type[Options] = options_class(task) if task is not None else _Shared
-    parameters = [_parameter(cls, task, name) for name in cls.names() if name != "texts"]
+    texts = documentation(cls)  # once: it reads the sources of a dozen classes
+    parameters = [_parameter(cls, task, name, texts[name]) for name in cls.names() if name != "texts"]
     takes_texts = task is None or "texts" in cls.names()
     first = Annotated[str, Parameter(help=_texts_help(task), group=Group("Data", sort_key=1))]
     positional = [inspect.Parameter("texts", inspect.Parameter.VAR_POSITIONAL, annotation=first)] if takes_texts else []
@@ -186,11 +187,10 @@ def _rest(
 _REST: dict[str, Any] = {"out": None, "tensorboard": False, "output": Output()}
 
 
-def _parameter(cls: type[Options], task: str | None, name: str) -> inspect.Parameter:
+def _parameter(cls: type[Options], task: str | None, name: str, help_text: str) -> inspect.Parameter:
     kind = value_of(hints(cls)[name])
     if get_origin(kind) is tuple:
         kind = list[get_args(kind)[0]]  # type: ignore[misc]
-    help_text = documentation(cls)[name]
     if get_origin(kind) is Literal:
         help_text += f" [{', '.join(map(str, get_args(kind)))}]"
         kind = type(get_args(kind)[0])  # the choices are checked with everything else, in one place

@@ -12,7 +12,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from recur.errors import OptionError, TextError
+from recur.errors import OptionError, RunError, TextError
 from recur.models import LanguageModel, Predicted, State
 from recur.options import Count, Natural, Positive, Range, Seed, Share, checked
 from recur.text import BOS, PAD, UNK, Vocab
@@ -63,7 +63,12 @@ class Choice:
     def draw(self, logits: Tensor, generator: torch.Generator | None) -> Tensor:
         plain = self.temperature == 1 and not self.top_k and self.top_p == 1 and not self.min_p
         p = (logits.softmax(-1) if plain else self.probabilities(logits)).cpu()
-        return torch.multinomial(p, 1, generator=generator)[..., 0]
+        try:
+            return torch.multinomial(p, 1, generator=generator)[..., 0]
+        except RuntimeError:
+            if p.isfinite().all():
+                raise
+            raise RunError("the model's output is not a number: its weights are too large, or damaged") from None
 
 
 @torch.no_grad()

@@ -90,6 +90,8 @@ def fit_decay(norms: Curve) -> Decay:
     if not len(arrived):
         return Decay(0.0, 0)
     first = int(arrived[0])
+    if not np.isfinite(norms[first]):  # nothing can be told in shares of it
+        return Decay(math.inf, None)
     curve = norms[first:] / norms[first]
     vanished = np.nonzero(curve <= VANISHED)[0]
     memory = first + int(vanished[0]) if len(vanished) else None

@@ -1,61 +1,55 @@
-"""The server: the page's files, and JSON for its views.
-
-Models run in worker threads. Slow views of one run queue behind each other, so that other runs are not blocked.
-"""
+"""The application: the page's files, and JSON for its views."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import AsyncIterator
+import mimetypes
 from pathlib import Path
+from typing import NoReturn
 
-import anyio
-from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
-from starlette.concurrency import iterate_in_threadpool
-from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
 
-from recur.errors import OptionError, RecurError, RunError
+from recur.errors import OptionError, RecurError
+from recur.studio.answers import Answer, TooLargeError, UnknownError, answer_error
 from recur.studio.folder import Folder
 from recur.studio.guard import LOOPBACK, Guard
+from recur.studio.loaded import LoadedModel
+from recur.studio.stream import Stream
+from recur.studio.turns import Turns
 from recur.studio.views import VIEWS, generate
 from recur.typedefs import JsonObject
 
 PAGE = Path(__file__).parent / "page"
+FILES = {path.name: path for path in PAGE.iterdir() if path.is_file()}
+"""All that can be had of the page: a name is looked up, and no path is made of it."""
 BODY = 64 * 1024
 """Bytes of a request, at most."""
 QUICK = "next"
 """The view that does not queue: one step of a model that nothing else changes."""
 
 
-class TooLargeError(RecurError):
-    """A request body above the limit."""
-
-
-def make_app(
-    folder: Path, token: str | None = None, hosts: tuple[str, ...] = LOOPBACK, own_cells: bool = False
-) -> Guard:
+def make_app(folder: Path, token: str, hosts: tuple[str, ...] | None = LOOPBACK, own_cells: bool = False) -> Guard:
     """The studio over a folder of runs, as an ASGI application."""
     studio = Studio(Folder(folder, own_cells))
     routes = [
         Route("/", studio.page),
+        Route("/page/{file}", studio.page),
         Route("/api/runs", studio.runs),
         Route("/api/runs/{name}", studio.curves),
         Route("/api/runs/{name}/generate", studio.generate, methods=["POST"]),
         Route("/api/runs/{name}/{view}", studio.view, methods=["POST"]),
-        Mount("/page", StaticFiles(directory=PAGE)),
     ]
-    app = Starlette(routes=routes, exception_handlers={RecurError: error_response})
-    return Guard(app, hosts, token)
-
-
-def error_response(request: Request, error: Exception) -> Response:
-    status = 413 if isinstance(error, TooLargeError) else 404 if isinstance(error, RunError) else 400
-    return JSONResponse({"error": " ".join(str(error).split())}, status)
+    app = Starlette(
+        routes=routes,
+        exception_handlers=dict.fromkeys((RecurError, OSError, HTTPException, ClientDisconnect), answer_error),
+    )
+    app.router.redirect_slashes = False
+    app.state.studio = studio
+    return Guard(app, token, hosts)
 
 
 class Studio:
@@ -63,47 +57,47 @@ class Studio:
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
-        self.limiters: defaultdict[str, CapacityLimiter] = defaultdict(lambda: CapacityLimiter(1))
-        """One at a time for each run."""
+        self.turns = Turns()
 
     async def page(self, request: Request) -> Response:
-        return FileResponse(PAGE / "index.html")
+        file = FILES.get(request.path_params.get("file", "index.html"))
+        if file is None:
+            raise UnknownError("the page has no such file")
+        return Response(file.read_bytes(), media_type=mimetypes.guess_type(file.name)[0])
 
     async def runs(self, request: Request) -> Response:
-        return JSONResponse({"runs": await to_thread.run_sync(self.folder.list)})
+        return Answer({"runs": await self.turns.list(self.folder.list)})
 
     async def curves(self, request: Request) -> Response:
-        return JSONResponse(await to_thread.run_sync(self.folder.curves, request.path_params["name"]))
+        name = request.path_params["name"]
+        return Answer(await self.turns.list(lambda: self.folder.curves(name)))
 
     async def view(self, request: Request) -> Response:
         name, view = request.path_params["name"], request.path_params["view"]
         if view not in VIEWS:
-            raise RunError(f"unknown view {view!r}")
+            raise UnknownError(f"unknown view {view[:100]!r}")
         body = await read_json(request)
-
-        def compute() -> JsonObject:
-            return VIEWS[view](self.folder.open(name), body)
-
-        self.folder.path_of(name)  # before a limiter is made for it
-        limiter = None if view == QUICK else self.limiters[name]
-        return JSONResponse(await to_thread.run_sync(compute, limiter=limiter))
+        if view == QUICK:
+            model = await self._model(request, name)
+            return Answer(await self.turns.step(lambda: VIEWS[view](model, body)))
+        await self.turns.list(lambda: self.folder.path_of(name))  # before it has a line to wait in
+        return Answer(await self.turns.queue(request, name, lambda: VIEWS[view](self.folder.open(name), body)))
 
     async def generate(self, request: Request) -> Response:
         body = await read_json(request)
-        name = request.path_params["name"]
-        pieces = await to_thread.run_sync(lambda: generate(self.folder.open(name), body))
+        model = await self._model(request, request.path_params["name"])
+        pieces = await self.turns.step(lambda: generate(model, body))
+        return await Stream.begin(pieces, self.turns)
 
-        async def stream() -> AsyncIterator[str]:
-            async for piece in iterate_in_threadpool(pieces):
-                yield piece
-                await anyio.sleep(0)
-
-        return StreamingResponse(stream(), media_type="text/plain; charset=utf-8")
+    async def _model(self, request: Request, name: str) -> LoadedModel:
+        """A run's model: in memory, or loaded when it is its turn."""
+        kept = await self.turns.list(lambda: self.folder.kept(name))
+        return kept if kept is not None else await self.turns.queue(request, name, lambda: self.folder.open(name))
 
 
 async def read_json(request: Request) -> JsonObject:
     """The body of a request, if it is small enough and a JSON object."""
-    if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise OptionError("Content-Type must be application/json")
     body = b""
     async for chunk in request.stream():
@@ -111,9 +105,14 @@ async def read_json(request: Request) -> JsonObject:
         if len(body) > BODY:
             raise TooLargeError(f"request body too large: at most {BODY:,} bytes")
     try:
-        content = json.loads(body or b"{}")
+        content = json.loads(body.decode() or "{}", parse_constant=_no_number)
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise OptionError("the request body must be a JSON object")
+        raise OptionError("the request body must be a JSON object in UTF-8")
     return content
+
+
+def _no_number(name: str) -> NoReturn:
+    """Python reads NaN and Infinity, which are not JSON."""
+    raise ValueError(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 
 from recur.decode import Choice
@@ -12,6 +13,7 @@ TEXT = 4000
 """Characters of a text, at most."""
 
 LARGEST = 1e300
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 Value = TypeVar("Value", int, float, str)
 
@@ -20,13 +22,15 @@ def field(request: JsonObject, name: str, default: Value, low: float = 0, high: 
     """A field of the type of its default and within its bounds; the default where it is missing."""
     kind = type(default)
     value = request.get(name, default)
-    if kind is float and type(value) is int:
-        value = float(value)
-    if type(value) is not kind:
+    if type(value) is not kind and not (kind is float and type(value) is int):
         raise OptionError(f"{name} must be {kind.__name__}, got {type(value).__name__}")
-    if not isinstance(value, str) and not low <= value <= high:
-        raise OptionError(f"{name} must lie in {low:g} … {high:g}, got {value}")
-    return value
+    if isinstance(value, str):
+        if not value.isascii() and SURROGATE.search(value):
+            raise OptionError(f"{name} has half of a surrogate pair in it, which is no character")
+    elif not low <= value <= high:  # before it is a float, which has no room for every int
+        raise OptionError(f"{name} must lie in {low:g} … {high:g}, got {str(value)[:40]}")
+    checked: Value = kind(value)
+    return checked
 
 
 def text_of(request: JsonObject) -> str:

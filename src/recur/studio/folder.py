@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from recur.errors import OptionError, RecurError, RunError
 from recur.run import Run, is_run, read_json, read_jsonl
+from recur.studio.answers import UnknownError, error_text, without_folders
 from recur.studio.fields import number
 from recur.studio.loaded import LoadedModel
 from recur.tasks import options_of_run, task_of_run
@@ -25,6 +27,11 @@ OPTIONS = ("hidden", "layers", "token", "window", "rate", "clip", "optimizer")
 NO_CURVES = ("step", "epoch", "progress", "predictions", "seconds", "skipped")
 """Numbers in metrics.jsonl that say when, not how good."""
 SAMPLES = 20
+GROWING = ("metrics.jsonl", "samples.jsonl", "baseline.json")
+"""Files of a run that a loaded model is not made of."""
+
+State = tuple[tuple[str, int, int, int], ...]
+"""Of the files that a model is made of: their names, when they were written, sizes and numbers on disk."""
 
 
 class FileCache:
@@ -47,19 +54,26 @@ class Folder:
     def __init__(self, path: Path, own_cells: bool = False) -> None:
         self.path, self.own_cells = path, own_cells
         self._descriptions, self._measured = FileCache(), FileCache()
-        self._loaded: OrderedDict[str, tuple[int, LoadedModel]] = OrderedDict()
+        self._loaded: OrderedDict[str, tuple[State, LoadedModel]] = OrderedDict()
         self._lock = threading.Lock()
 
     def names(self) -> list[str]:
-        if not self.path.is_dir():
+        try:
+            return sorted(path.name for path in self.path.iterdir() if self._is_inside(path))
+        except OSError:  # the folder itself is gone
             return []
-        inside = self.path.resolve()
-        return sorted(p.name for p in self.path.iterdir() if is_run(p) and p.resolve().parent == inside)
+
+    def _is_inside(self, path: Path) -> bool:
+        """Whether it is a run that lies in the folder: a link may lead elsewhere."""
+        try:
+            return is_run(path) and path.resolve().parent == self.path.resolve()
+        except (OSError, RuntimeError):  # not ours to read, too long a name; links in a circle
+            return False
 
     def path_of(self, name: str) -> Path:
         """The folder of a run in the list; any other name is refused."""
-        if name not in self.names():
-            raise RunError(f"unknown run {name!r}")
+        if Path(name).name != name or "\0" in name or not self._is_inside(self.path / name):
+            raise UnknownError(f"unknown run {name[:100]!r}")
         return self.path / name
 
     # Summaries --------------------------------------------------------------------------------------------
@@ -83,7 +97,9 @@ class Folder:
         path = self.path_of(name)
         entries = read_jsonl(path / "metrics.jsonl")
         keys = dict.fromkeys(key for entry in entries for key, value in entry.items() if number(value) is not None)
-        samples = {entry.get("step"): str(entry.get("text", "")) for entry in read_jsonl(path / "samples.jsonl")}
+        samples = {
+            number(entry.get("step")): str(entry.get("text", "")) for entry in read_jsonl(path / "samples.jsonl")
+        }
         return {
             **self.summary(name),
             "steps": [number(entry.get("step")) for entry in entries],
@@ -93,20 +109,38 @@ class Folder:
 
     # Models -----------------------------------------------------------------------------------------------
 
+    def kept(self, name: str) -> LoadedModel | None:
+        """The model of a run, if it is in memory and its files are those that it was loaded from."""
+        state = _state(self.path_of(name))
+        with self._lock:
+            found = self._loaded.get(name)
+            if found is None or found[0] != state:
+                return None
+            self._loaded.move_to_end(name)
+            return found[1]
+
     def open(self, name: str) -> LoadedModel:
-        """The model of a run, loaded again when its weights have changed."""
+        """The model of a run, loaded again when any of its files has changed.
+
+        All models come from here: whatever is loaded of a run, the first time or later, was checked just before.
+        """
+        found = self.kept(name)
+        if found is not None:
+            return found
         path = self.path_of(name)
-        weights = modified(path / "model.safetensors")
+        state = _state(path)
+        try:
+            run = Run.open(path)
+            self._check(run)
+            model = LoadedModel(run)
+        except OptionError as error:  # of its configuration, and no mistake of the request
+            raise RunError(str(error)) from None
+        except (RecurError, OSError, RecursionError) as error:
+            raise RunError(f"{name} cannot be opened: {error_text(error)}") from None
+        if _state(path) != state:
+            raise RunError(f"{name} is being written; try again")
         with self._lock:
-            kept = self._loaded.get(name)
-            if kept is not None and kept[0] == weights:
-                self._loaded.move_to_end(name)
-                return kept[1]
-        run = Run.open(path)
-        self._check(run)
-        model = LoadedModel(run)
-        with self._lock:
-            self._loaded[name] = weights, model
+            self._loaded[name] = state, model
             while len(self._loaded) > LOADED:
                 self._loaded.popitem(last=False)
         return model
@@ -126,8 +160,8 @@ def describe(path: Path) -> JsonObject:
     try:
         run = Run.open(path)
         task = task_of_run(run)
-    except (RecurError, OSError) as error:
-        return {"error": str(error).replace(f"{path}/", "").replace(str(path), path.name)}  # the page is for others too
+    except (RecurError, OSError, RecursionError) as error:
+        return {"error": without_folders(error_text(error), path.parent)}  # the page is for others too
     names = [name for name in OPTIONS if name in task.options.names()]
     return {
         "task": task.name,
@@ -159,3 +193,13 @@ def modified(path: Path) -> int:
         return path.stat().st_mtime_ns
     except OSError:
         return 0
+
+
+def _state(path: Path) -> State:
+    found = []
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if entry.name not in GROWING and entry.is_file():
+                about = entry.stat()
+                found.append((entry.name, about.st_mtime_ns, about.st_size, about.st_ino))
+    return tuple(sorted(found))

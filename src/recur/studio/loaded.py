@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections import OrderedDict
 
@@ -37,7 +38,8 @@ class LoadedModel:
     def subject(self, text: str) -> Subject:
         """The model reading a text, for probes."""
         if self._probed is None:
-            self._probed = load_language(self.language.run)
+            self._probed = copy.copy(self.language)  # and not from its files, which may be others by now
+            self._probed.models = [copy.deepcopy(self.language.model)]
         return Subject.of(self._probed, text)
 
     def example(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import torch
@@ -60,7 +60,7 @@ def next_tokens(model: LoadedModel, request: JsonObject) -> JsonObject:
     return {"bars": bars, "entropy": entropy, "space": space, "backward": model.language.backward}
 
 
-def generate(model: LoadedModel, request: JsonObject) -> Iterator[str]:
+def generate(model: LoadedModel, request: JsonObject) -> Generator[str, None, None]:
     """A continuation, piece by piece. A bad request is refused before the first one."""
     language = model.language
     choice, text = choice_of(request), text_of(request)
@@ -70,11 +70,21 @@ def generate(model: LoadedModel, request: JsonObject) -> Iterator[str]:
     pieces = language.stream(
         text, length, seed=seed, temperature=choice.temperature, top_k=choice.top_k, top_p=choice.top_p
     )
-    if language.backward:  # each piece stands before the last one: they are put in order once all are there
-        pieces = ("".join(list(every)[::-1]) for every in (pieces,))
-    if language.vocab.tokenizer.kind != "char":  # <eos> is a token of words and ends a line
-        return pieces
-    return (without_specials(piece) for piece in pieces)  # the page sends its text back, of known characters only
+    return _in_order(pieces, language.backward, language.vocab.tokenizer.kind == "char")
+
+
+def _in_order(pieces: Iterator[str], backward: bool, characters: bool) -> Generator[str, None, None]:
+    """Pieces as they stand in the text. Those of a model that reads from the end stand each before the last one: they
+    come once all are there, and nothing for each until then, so that whoever asks can give up."""
+    held: list[str] = []
+    for piece in pieces:
+        if characters:  # <eos> is a token of words and ends a line; the page sends back known characters only
+            piece = without_specials(piece)
+        if backward:
+            held.append(piece)
+        yield "" if backward else piece
+    if backward:
+        yield "".join(held[::-1])
 
 
 def example(model: LoadedModel, _: JsonObject) -> JsonObject:

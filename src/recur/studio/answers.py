@@ -1,0 +1,88 @@
+"""What the server answers: JSON of finite numbers, and errors of one line that name no folder of this machine."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from recur.errors import OptionError, RecurError, TextError
+
+FOLDERS = re.compile(r"""(?<![\w./~-])/(?:[^\s/'":,;]+/)+""")
+"""Of an absolute path, all but its last name."""
+LONGEST = 500
+"""Characters of an error."""
+
+
+class TooLargeError(RecurError):
+    """A request body above the limit."""
+
+
+class UnknownError(RecurError):
+    """There is nothing of this name."""
+
+
+class BusyError(RecurError):
+    """Too many requests wait already."""
+
+
+STATUS = {TooLargeError: 413, UnknownError: 404, BusyError: 503, OptionError: 400, TextError: 400}
+"""Of an error; any other is the run's and no mistake of the request: 409."""
+
+
+class Answer(JSONResponse):
+    """JSON, whatever numbers and characters are in it: null for what is not finite."""
+
+    def render(self, content: object) -> bytes:
+        return encode(content)
+
+
+def encode(content: object) -> bytes:
+    text = json.dumps(_finite(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8", "backslashreplace")  # half a surrogate pair is \udc80, which is JSON's own spelling
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def error_line(text: str) -> bytes:
+    """The body of every refusal."""
+    text = " ".join(text.split())
+    return encode({"error": text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"})
+
+
+def refusal(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    return Response(error_line(text), status, headers, "application/json")
+
+
+def without_folders(text: str, folder: Path) -> str:
+    """An error as those may read it who are not at this machine: the names of files, and not where they are."""
+    for base in {str(folder), str(folder.absolute()), str(folder.resolve())} - {"."}:
+        text = text.replace(f"{base}/", "").replace(base, folder.name)
+    return FOLDERS.sub("", text)
+
+
+def error_text(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        named = f": {error.filename}" if error.filename else ""
+        return f"a file cannot be read: {error.strerror}{named}"
+    return str(error)
+
+
+def answer_error(request: Request, error: Exception) -> Response:
+    """The handler of every error that a request may end in."""
+    if isinstance(error, HTTPException):
+        return refusal(error.status_code, error.detail, dict(error.headers or {}))
+    status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 409)
+    headers = {"Retry-After": "1"} if status == 503 else None
+    return refusal(status, without_folders(error_text(error), request.app.state.studio.folder.path), headers)

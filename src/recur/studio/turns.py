@@ -1,0 +1,98 @@
+"""Who runs when: slow work on one run is done one at a time, behind a line that has an end.
+
+Worker threads are few. A run whose views take long holds one of them, however many requests ask for it: they wait in a
+line of the run's own, and beyond its end they are sent away (503) to try again. Other runs, the list and text that is
+being generated have threads of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import cached_property
+from typing import TypeVar
+
+from anyio import CapacityLimiter, create_task_group, to_thread
+from starlette.requests import ClientDisconnect, Request
+
+from recur.errors import RecurError
+from recur.studio.answers import BusyError
+
+SLOW = 4
+"""Runs whose slow views are computed at once."""
+WAITING = 64
+"""Requests in the line of one run."""
+LISTS, STEPS = 2, 16
+"""Threads for the list of runs and its curves; for steps of models."""
+STREAMS = 64
+"""Texts generated at once."""
+
+Made = TypeVar("Made")
+
+
+class Line:
+    """The requests of one run: one is answered, the others wait."""
+
+    def __init__(self) -> None:
+        self.length, self.turn = 0, asyncio.Lock()
+
+
+class Turns:
+    def __init__(self) -> None:
+        self.lines: dict[str, Line] = {}
+        self.streams = 0
+
+    # Made inside the loop that they belong to.
+
+    @cached_property
+    def lists(self) -> CapacityLimiter:
+        return CapacityLimiter(LISTS)
+
+    @cached_property
+    def steps(self) -> CapacityLimiter:
+        return CapacityLimiter(STEPS)
+
+    @cached_property
+    def slow(self) -> CapacityLimiter:
+        return CapacityLimiter(SLOW)
+
+    async def list(self, work: Callable[[], Made]) -> Made:
+        """Read files, in a thread that models do not hold."""
+        return await to_thread.run_sync(work, limiter=self.lists)
+
+    async def step(self, work: Callable[[], Made]) -> Made:
+        """One step of a model in memory."""
+        return await to_thread.run_sync(work, limiter=self.steps)
+
+    async def queue(self, request: Request, name: str, work: Callable[[], Made]) -> Made:
+        """Slow work on a run, when it is its turn; given up while it waits, if its client goes."""
+        line = self.lines.setdefault(name, Line())
+        if line.length >= WAITING:
+            raise BusyError(f"{WAITING} requests wait for {name} already; try again in a moment")
+        line.length += 1
+        made: list[Made] = []
+        failed: list[Exception] = []
+        try:
+            async with create_task_group() as group:
+
+                async def watch() -> None:
+                    while (await request.receive())["type"] != "http.disconnect":
+                        pass
+                    group.cancel_scope.cancel()
+
+                group.start_soon(watch)
+                async with line.turn:
+                    try:
+                        made.append(await to_thread.run_sync(work, limiter=self.slow))
+                    except (RecurError, OSError) as error:  # past the group, which would wrap it
+                        failed.append(error)
+                group.cancel_scope.cancel()
+        finally:
+            line.length -= 1
+            if not line.length:
+                self.lines.pop(name, None)
+        if failed:
+            raise failed[0]
+        if not made:
+            raise ClientDisconnect
+        return made[0]

@@ -1,0 +1,506 @@
+"""Clients that mean no good, or are broken: each gets one line and leaves the server as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from recur.studio import server
+from recur.studio.answers import encode, without_folders
+from recur.studio.app import BODY
+from recur.studio.stream import Stream
+from recur.studio.turns import Turns
+from tests.studio.conftest import TOKEN, Served, Serving
+
+httpx = pytest.importorskip("httpx")
+
+
+@pytest.fixture(autouse=True)
+def log() -> Iterator[list[str]]:
+    """What the server would put on its screen: nothing, after every test."""
+    found: list[str] = []
+
+    class Kept(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found.append(self.format(record))
+
+    handler = Kept(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("uvicorn", "asyncio")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    yield found
+    for logger in loggers:
+        logger.removeHandler(handler)
+    assert found == []
+
+
+@pytest.fixture(scope="module")
+def small(tiny: Path) -> Iterator[Served]:
+    """A server over the tiny run, for tests that change no file of it."""
+    made = Served(tiny)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def copied(tiny: Path, tmp_path: Path) -> Iterator[Served]:
+    """A server over a copy of it."""
+    shutil.copytree(tiny / "tiny", tmp_path / "tiny")
+    made = Served(tmp_path)
+    yield made
+    made.stop()
+
+
+def talk(port: int, *parts: bytes) -> tuple[int, bytes]:
+    """Send these bytes; the status and the body of the answer. 0 where there is none."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as line:
+        found = b""
+        try:
+            for part in parts:
+                line.sendall(part)
+            while piece := line.recv(65536):
+                found += piece
+        except ConnectionError:
+            pass
+    head, _, body = found.partition(b"\r\n\r\n")
+    return int(head.split(b" ")[1]) if head else 0, body
+
+
+def request(line: str, *headers: str, body: str = "", token: bool = True) -> bytes:
+    authorization = [f"Authorization: Bearer {TOKEN}"] if token else []
+    lines = [line, *headers, *authorization, "Connection: close", "", body]
+    return "\r\n".join(lines).encode("utf-8", "surrogateescape")
+
+
+def post(served: Served, path: str, body: Any) -> Any:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    headers = {**served.headers, "Content-Type": "application/json"}
+    return httpx.post(f"{served.address}/api/runs/{path}", content=content, headers=headers, timeout=60)
+
+
+# What is no request, or one that nobody sends -------------------------------------------------------------
+
+HOST = "Host: 127.0.0.1"
+JSON = "Content-Type: application/json"
+NEXT = "POST /api/runs/tiny/next HTTP/1.1"
+REQUESTS = {
+    "half a bracket": request("GET / HTTP/1.1", "Host: ["),
+    "half a bracket's origin": request("GET /api/runs HTTP/1.1", HOST, "Origin: http://["),
+    "a port of letters": request("GET / HTTP/1.1", "Host: 127.0.0.1:abc"),
+    "somebody at": request("GET / HTTP/1.1", "Host: a@127.0.0.1"),
+    "bytes as a host": request("GET / HTTP/1.1", "Host: \udcff\udcfe"),
+    "two hosts": request("GET / HTTP/1.1", HOST, "Host: evil.example"),
+    "no host": request("GET / HTTP/1.1"),
+    "no host of 1.0": request("GET / HTTP/1.0"),
+    "a cookie that is none": request("GET /x HTTP/1.1", HOST, "Cookie: a,b/c:d=1; =; ;;"),
+    "NUL": request("GET /api/runs/%00 HTTP/1.1", HOST),
+    "NUL for a file": request("GET /page/%00 HTTP/1.1", HOST),
+    "a file with a long name": request(f"GET /page/{'a' * 5000} HTTP/1.1", HOST),
+    "a run with a long name": request(f"GET /api/runs/{'a' * 5000} HTTP/1.1", HOST),
+    "not a percentage": request("GET /api/runs/%zz%%%ff HTTP/1.1", HOST),
+    "a line's end": request("GET /api/runs/%0d%0aX:%20y HTTP/1.1", HOST),
+    "the folder above": request("GET /api/runs/%2e%2e HTTP/1.1", HOST),
+    "this folder": request("GET /api/runs/. HTTP/1.1", HOST),
+    "a file above": request("GET /page/%2e%2e%2fapp.py HTTP/1.1", HOST),
+    "a slash too many": request("GET /api/runs/ HTTP/1.1", HOST),
+    "two slashes": request("GET //evil.example/ HTTP/1.1", HOST),
+    "elsewhere": request("GET http://evil.example/ HTTP/1.1", "Host: evil.example"),
+    "a star": request("OPTIONS * HTTP/1.1", HOST),
+    "a tunnel": request("CONNECT evil.example:443 HTTP/1.1", HOST),
+    "TRACE": request("TRACE /api/runs HTTP/1.1", HOST),
+    "DELETE": request("DELETE /api/runs/tiny HTTP/1.1", HOST),
+    "a method of one's own": request("FROB /api/runs HTTP/1.1", HOST),
+    "a read of a view": request("GET /api/runs/tiny/next HTTP/1.1", HOST),
+    "large headers": request("GET / HTTP/1.1", HOST, f"X: {'a' * 40_000}"),
+    "many headers": request("GET / HTTP/1.1", HOST, *[f"X{k}: a" for k in range(4000)]),
+    "a negative length": request(NEXT, HOST, JSON, "Content-Length: -1"),
+    "two lengths": request(NEXT, HOST, JSON, "Content-Length: 2", "Content-Length: 3", body="{}"),
+    "a length of letters": request(NEXT, HOST, JSON, "Content-Length: abc"),
+    "too large": request(NEXT, HOST, JSON, f"Content-Length: {BODY + 1}", body="x" * (BODY + 1)),
+    "chunks of no size": request(NEXT, HOST, JSON, "Transfer-Encoding: chunked", body="zz\r\n{}\r\n0\r\n\r\n"),
+    "an unknown coding": request(NEXT, HOST, JSON, "Transfer-Encoding: gzip", body="{}"),
+    "no type": request(NEXT, HOST, "Content-Length: 2", body="{}"),
+    "UTF-16": request(NEXT, HOST, JSON, "Content-Length: 4", body="{\0}\0"),
+    "another protocol": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 40 + b"\r\n\r\n",
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\n",
+    "a line": b"hello\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_every_refusal_is_a_line_of_json(small: Served, name: str) -> None:
+    asked = REQUESTS[name]
+    for sent in (asked, asked.replace(TOKEN.encode(), b"\xff\xfe not it")):
+        status, body = talk(small.port, sent)
+        assert 400 <= status < 500, body
+        found = json.loads(body)
+        assert list(found) == ["error"]
+        assert "\n" not in found["error"]
+        assert str(Path(server.__file__).parent) not in found["error"]
+
+
+def test_websockets_are_not_spoken(small: Served) -> None:
+    upgrade = ("Upgrade: websocket", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version: 13")
+    with_token = request("GET /api/ws HTTP/1.1", HOST, *upgrade).replace(b"Connection: close", b"Connection: upgrade")
+    with socket.create_connection(("127.0.0.1", small.port), timeout=20) as line:
+        line.sendall(with_token)
+        assert line.recv(65536).startswith(b"HTTP/1.1 404")
+
+
+def test_a_broken_chunk_behind_an_answer_is_no_error_of_the_server(small: Served) -> None:
+    """The answer is there before the body: its second piece is no chunk, when nothing can be answered any more."""
+    begun = request(NEXT, HOST, JSON, "Transfer-Encoding: chunked", token=False).replace(b"Connection: close\r\n", b"")
+    with socket.create_connection(("127.0.0.1", small.port), timeout=20) as line:
+        line.sendall(begun)
+        found = b""
+        while not found.endswith(b"}"):
+            found += line.recv(65536)
+        assert found.startswith(b"HTTP/1.1 401")
+        line.sendall(b"zz\r\n\r\n")
+        assert line.recv(65536) == b"", "closed"
+
+
+def test_requests_in_one_piece_are_answered_in_turn(small: Served) -> None:
+    one = request("GET /api/runs/none HTTP/1.1", HOST).replace(b"Connection: close\r\n", b"")
+    with socket.create_connection(("127.0.0.1", small.port), timeout=20) as line:
+        line.sendall(one * 50 + b"hello\r\n\r\n")
+        found = b""
+        while piece := line.recv(65536):
+            found += piece
+    assert found.count(b"HTTP/1.1 404") == 50
+    assert found.count(b"HTTP/1.1 400") == 1
+
+
+# What it is asked for -------------------------------------------------------------------------------------
+
+ODD = [
+    "NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1" + "0" * 400, "-1" + "0" * 400, "1" + "0" * 5000, "null",
+    "true", "[]", "{}", "[" * 30_000, '"\\ud800"', '"\\udc80x"', '"\\u0000"', '"龘"', f'"{"a" * 5000}"', "0.5", "-1",
+]  # fmt: skip
+FIELDS = {
+    "next": ("text", "temperature", "top_k", "top_p"),
+    "generate": ("text", "temperature", "top_k", "top_p", "length", "seed"),
+    "activations": ("text", "layer", "signal", "unit"),
+    "similar": ("text", "layer", "begin", "end"),
+    "gradients": ("text", "tau"),
+}
+
+
+@pytest.mark.parametrize("view", FIELDS)
+def test_odd_values_of_every_field_are_refused(small: Served, view: str) -> None:
+    with httpx.Client(headers={**small.headers, "Content-Type": "application/json"}, timeout=60) as client:
+        for name in FIELDS[view]:
+            for value in ODD:
+                text = "" if name == "text" else '"text": "the network keeps", '
+                content = f'{{{text}"{name}": {value}}}'
+                answer = client.post(f"{small.address}/api/runs/tiny/{view}", content=content)
+                assert answer.status_code in (200, 400), (name, value[:20], answer.text)
+                if value not in ("0.5", "-1", '"\\u0000"', '"龘"'):
+                    assert answer.status_code == 400, (name, value[:20])
+                if answer.status_code == 400:
+                    assert answer.json()["error"]
+                    assert len(answer.content) < 700, "no echo of what was sent"
+
+
+def test_json_has_finite_numbers_and_any_characters() -> None:
+    content = {"a": [float("nan"), (1.5, -float("inf"))], "\udcff": "\ud800 词", "b": {"c": float("inf")}}
+    found = json.loads(encode(content))
+    assert found == {"a": [None, [1.5, None]], "\udcff": "\ud800 词", "b": {"c": None}}
+    assert "词".encode() in encode(content)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30])
+def test_a_model_of_odd_weights_has_answers_without_nan(copied: Served, tmp_path: Path, value: float) -> None:
+    file = tmp_path / "tiny" / "model.safetensors"
+    save_file({k: torch.full_like(w, value) for k, w in load_file(file).items()}, file)
+    for view in ("next", "activations", "similar", "gradients", "unfold", "example", "generate"):
+        answer = post(copied, f"tiny/{view}", {"text": "the network keeps"})
+        assert answer.status_code in (200, 409), (view, answer.text)
+        assert "NaN" not in answer.text
+        assert "Infinity" not in answer.text
+
+
+# Where it comes from --------------------------------------------------------------------------------------
+
+LINK = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+FRAME = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}
+
+
+@pytest.mark.parametrize(
+    ("site", "others", "status"),
+    [
+        ("same-origin", {}, 200),
+        ("none", LINK, 200),
+        ("same-site", LINK, 200),
+        ("same-site", FRAME, 403),
+        ("same-site", {}, 403),
+        ("cross-site", {}, 403),
+        ("cross-site", LINK, 403),
+        ("nonsense", {}, 403),
+    ],
+)
+def test_the_site_of_a_request_counts_without_an_origin(small: Served, site: str, others: Any, status: int) -> None:
+    headers = {**small.headers, **others, "Sec-Fetch-Site": site}
+    assert httpx.get(small.address, headers=headers).status_code == status
+    headers["Content-Type"] = "application/json"
+    answer = httpx.post(f"{small.address}/api/runs/tiny/next", content="{}", headers=headers)
+    assert answer.status_code == (200 if site in ("same-origin", "none") else 403), "a link is followed with GET"
+
+
+@pytest.mark.parametrize(
+    "origin", ["null", "http://evil.example", "http://127.0.0.1:1", "", "127.0.0.1", "http://a@127.0.0.1"]
+)
+def test_other_origins_are_refused(small: Served, origin: str) -> None:
+    assert httpx.get(small.address, headers={**small.headers, "Origin": origin}).status_code == 403
+    assert httpx.get(small.address, headers={**small.headers, "Origin": small.address}).status_code == 200
+
+
+# Files that change --------------------------------------------------------------------------------------------
+
+
+def test_a_cell_swapped_in_after_the_first_opening_is_not_run(copied: Served, tmp_path: Path) -> None:
+    assert post(copied, "tiny/next", {"text": "the"}).status_code == 200
+    mark = tmp_path / "ran"
+    (tmp_path / "mine.py").write_text(
+        f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n"
+        "from recur.cells import GRU\nclass Mine(GRU): name = ''\n"
+    )
+    config = tmp_path / "tiny" / "config.toml"
+    config.write_text(config.read_text().replace('cell = "gru"', f'cell = "{tmp_path}/mine.py:Mine"'))
+    for view in ("activations", "gradients", "next", "generate"):
+        assert post(copied, f"tiny/{view}", {"text": "the network"}).status_code in (400, 409)
+    assert not mark.exists()
+
+
+DAMAGE: dict[str, tuple[str, bytes | None]] = {
+    "no weights": ("model.safetensors", None),
+    "a letter for weights": ("model.safetensors", b"x"),
+    "nothing for weights": ("model.safetensors", b""),
+    "a configuration that is none": ("config.toml", b"\xff\xfe"),
+    "a manifest that is a list": ("manifest.json", b"[]"),
+    "a deep manifest": ("manifest.json", b"[" * 100_000),
+    "a vocabulary that is none": ("vocab.json", b'{"tokens": 3}'),
+    "a deep vocabulary": ("vocab.json", b'{"a":' * 100_000),
+    "odd metrics": ("metrics.jsonl", b'{"step": [1]}\n[[[\n{"step": 1e999, "a": NaN}\n[]\n'),
+    "odd samples": ("samples.jsonl", b'{"step": [1], "text": {}}\n{"step": {}}\n[]\n'),
+    "an odd baseline": ("baseline.json", b'{"name": [], "value": {}, "metric": 3}'),
+    "no run": ("", None),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_run_that_changes_while_it_is_loaded_is_refused_by_a_line(copied: Served, tmp_path: Path, kind: str) -> None:
+    views = ("next", "activations", "gradients", "example", "generate")
+    assert post(copied, "tiny/activations", {"text": "the network"}).status_code == 200
+    name, content = DAMAGE[kind]
+    if not name:
+        shutil.rmtree(tmp_path / "tiny")
+    elif content is None:
+        (tmp_path / "tiny" / name).unlink()
+    else:
+        (tmp_path / "tiny" / name).write_bytes(content)
+    growing = " odd " in f" {kind} "
+    for view in views:
+        answer = post(copied, f"tiny/{view}", {"text": "the network"})
+        assert answer.status_code == (200 if growing else 404 if kind == "no run" else 409), (view, answer.text)
+        if not growing:
+            assert str(tmp_path) not in answer.text
+    curves = httpx.get(f"{copied.address}/api/runs/tiny", headers=copied.headers)
+    assert curves.status_code == (404 if kind == "no run" else 200)
+    listed = httpx.get(f"{copied.address}/api/runs", headers=copied.headers)
+    assert listed.status_code == 200
+    assert str(tmp_path) not in listed.text + curves.text
+
+
+def test_a_run_that_is_replaced_answers_as_the_new_one(copied: Served, tmp_path: Path) -> None:
+    before = post(copied, "tiny/next", {"text": "the"}).json()["bars"]
+    file = tmp_path / "tiny" / "model.safetensors"
+    save_file({k: -w for k, w in load_file(file).items()}, file)
+    assert post(copied, "tiny/next", {"text": "the"}).json()["bars"] != before
+
+
+def test_errors_name_files_and_no_folders(tmp_path: Path) -> None:
+    text = f"{tmp_path}/runs/a/config.toml is damaged; see /home/someone/else/book.txt, 3/4 of 'runs' and https://a.b/c"
+    said = "a/config.toml is damaged; see book.txt, 3/4 of 'runs' and https://a.b/c"
+    assert without_folders(text, tmp_path / "runs") == said
+
+
+# Time ---------------------------------------------------------------------------------------------------------
+
+
+def closed(line: socket.socket) -> bytes:
+    """All that comes until the other side closes."""
+    found = b""
+    try:
+        while piece := line.recv(65536):
+            found += piece
+    except ConnectionError:
+        pass
+    return found
+
+
+def test_requests_that_take_their_time_are_cut(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "REQUEST", 0.3)
+    monkeypatch.setattr(server, "LINGER", 0.1)
+    served = Served(tiny)
+    lines = [socket.create_connection(("127.0.0.1", served.port), timeout=20) for _ in range(4)]
+    silent, head, body, behind = lines
+    head.sendall(b"GET / HTTP/1.1\r\nHost:")
+    begun = request(NEXT, HOST, JSON, "Content-Length: 20").replace(b"Connection: close\r\n", b"")
+    body.sendall(begun + b'{"text"')
+    behind.sendall(request("GET /x HTTP/1.1", HOST).replace(b"Connection: close\r\n", b"") + begun)
+    assert closed(silent) == b"", "who says nothing hears nothing"
+    assert b" 408 " in closed(head)
+    assert b"not whole after" in closed(body)
+    answers = closed(behind)
+    assert b" 404 " in answers
+    assert b" 408 " in answers, "a request that came along with another one"
+    for line in lines:
+        line.close()
+    served.stop()
+
+
+async def large(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for _ in range(100):
+        await send({"type": "http.response.body", "body": b"a" * 2**20, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def short(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+def test_who_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "STALLED", 0.2)
+    served = Serving(large)
+    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as line:
+        line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        until(lambda: served.server.server_state.connections)
+        until(lambda: not served.server.server_state.connections)
+        assert len(closed(line)) < 100 * 2**20
+    served.stop()
+
+
+def test_who_goes_on_sending_after_the_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "LINGER", 0.1)
+    served = Serving(short)
+    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as line:
+        line.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")
+        assert closed(line).endswith(b"ok")
+    served.stop()
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_the_oldest_that_waits_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CONNECTIONS", 4)
+    served = Serving(short)
+    lines = []
+    for k in range(10):
+        lines.append(socket.create_connection(("127.0.0.1", served.port), timeout=20))
+        if k == 2:
+            lines[k].sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n")
+        until(lambda: len(served.server.server_state.connections) == min(k + 1, 4))  # noqa: B023
+    lines[-1].sendall(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    assert closed(lines[-1]).endswith(b"ok")
+    for line in lines[:6]:
+        assert closed(line) == b""
+    for line in lines:
+        line.close()
+    served.stop()
+
+
+def test_where_nobody_waits_the_newest_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CONNECTIONS", 2)
+    release = threading.Event()
+
+    async def busy(scope: Any, receive: Any, send: Any) -> None:
+        while not release.is_set():
+            await asyncio.sleep(0.01)
+        await short(scope, receive, send)
+
+    served = Serving(busy)
+    asked = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    lines = [socket.create_connection(("127.0.0.1", served.port), timeout=20) for _ in range(2)]
+    for line in lines:
+        line.sendall(asked)
+    until(lambda: len(served.server.server_state.tasks) == 2)
+    status, _ = talk(served.port, asked)
+    assert status in (0, 503), "the line is lost where the request was on its way when it was closed"
+    release.set()
+    assert all(closed(line).endswith(b"ok") for line in lines)
+    for line in lines:
+        line.close()
+    served.stop()
+
+
+# Who goes away --------------------------------------------------------------------------------------------------
+
+
+def test_text_that_nobody_reads_is_not_generated() -> None:
+    drawn, ended = [0], threading.Event()
+
+    def pieces() -> Any:
+        try:
+            while True:
+                drawn[0] += 1
+                yield "word "
+                time.sleep(0.001)
+        finally:
+            ended.set()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await (await Stream.begin(pieces(), Turns()))(scope, receive, send)
+
+    served = Serving(app)
+    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as line:
+        line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert line.recv(100).startswith(b"HTTP/1.1 200")
+    assert ended.wait(20)
+    served.stop()
+
+
+def test_who_leaves_the_line_is_not_waited_for(small: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    from recur.studio import views
+
+    entered, release, computed = threading.Event(), threading.Event(), [0]
+
+    def slow(model: Any, request: Any) -> Any:
+        entered.set()
+        computed[0] += 1
+        release.wait(20)
+        return {}
+
+    monkeypatch.setitem(views.VIEWS, "unfold", slow)
+    lines = small.studio.turns.lines
+    asked = request("POST /api/runs/tiny/unfold HTTP/1.1", HOST, JSON, "Content-Length: 2", body="{}")
+    waiting = [socket.create_connection(("127.0.0.1", small.port), timeout=20) for _ in range(9)]
+    for line in waiting:
+        line.sendall(asked)
+    assert entered.wait(20)
+    until(lambda: lines["tiny"].length == 9)
+    for line in waiting:
+        line.close()
+    until(lambda: lines["tiny"].length == 1)
+    release.set()
+    until(lambda: "tiny" not in lines)
+    assert computed == [1]
