@@ -224,6 +224,20 @@ void run_throwing(int64_t threads) {
             }
         };
         expect_thrown([&] { run_parallel(s, threads, member, false); });
+        Relay relay(4 * threads);
+        Turn turn{{0}};
+        auto runner = [&](long m) {
+            try {
+                for (long piece; (piece = relay.take(m)) >= 0; turn.at.store(piece + 1)) {
+                    if (piece == 2 * bad) throw Thrown();
+                    if (!relay.wait(m, turn, piece)) return;
+                }
+            } catch (...) {
+                relay.abandon();
+                throw;
+            }
+        };
+        expect_thrown([&] { run_parallel(s, threads, runner, false); });
     }
 }
 }  // namespace

@@ -21,6 +21,7 @@ pytestmark = needs_core
 T = 90
 XI = torch.rand(3, T, generator=torch.Generator().manual_seed(1), **DOUBLE) * 2
 XI[:, ::7] = 0
+XI_LONG = torch.rand(2, 333, generator=torch.Generator().manual_seed(3), **DOUBLE)
 RESET = torch.rand(3, T, generator=torch.Generator().manual_seed(2)) < 0.05
 OPTIONS: dict[str, dict[str, Any]] = {
     "whole": {},
@@ -80,8 +81,28 @@ def test_equal_to_the_loop(cell: Any, options: dict[str, Any], threads: int, see
         close(part, expected[f"final {name}"], name)
 
 
+@pytest.mark.parametrize("cell", [*AFFINE, Fixed()], ids=[*IDS, "Fixed"])
+def test_threads_take_pieces_of_one_narrow_sequence(cell: Any, seen: list[bool]) -> None:
+    """Bit for bit what one thread finds: only scans wait for each other, and nothing is summed in another order."""
+    case = case_of(cell, B=2, T=333, H=7, dtype=torch.float32)
+    for weight in case.weights.values():
+        weight.data *= 0.4
+    options: dict[str, Any] = {"lengths": [333, 200], "bptt": BPTT(xi=XI_LONG)}
+    found, was = [], torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3, 7):
+            torch.set_num_threads(threads)
+            found.append(case.everything(lambda: case.scan(backend="native", **options)))
+    finally:
+        torch.set_num_threads(was)
+    assert all(seen)
+    for other in found[1:]:
+        for name, value in found[0].items():
+            assert torch.equal(value, other[name]), name
+
+
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (2, 2, 32), (1, 29, 33), (4, 100, 16), (1, 2000, 3)])
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (2, 2, 32), (1, 29, 33), (4, 100, 16), (1, 100, 40), (1, 2000, 3)])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.usefixtures("seen")
 def test_sizes(isa: str, sizes: tuple[int, int, int], dtype: torch.dtype) -> None:

@@ -181,6 +181,7 @@ CASES: list[tuple[str | Cell, tuple[int, ...], torch.dtype, dict[str, Any]]] = [
     ("lstm", (5, 3, 4, 70, 33), torch.float64, {"lengths": [1, 3, 2, 3, 3]}),  # and a projection
     ("lstm", (2, 3, 4, 9, 20), torch.float32, {"bptt": "full,clip:0.1"}),
     ("mingru", (2, 40, 3, 33), torch.float64, {}),  # and from here on programs take steps of one sequence
+    ("mingru", (1, 200, 2, 16), torch.float32, {}),  # in which threads wait for each other, and one vector is a row
     (ReadOut(), (3, 60, 3, 70), torch.float32, {"lengths": [60, 3, 31], "trace": True}),
     (Turned(), (1, 17, 2, 5), torch.float64, {"bptt": BPTT(xi=torch.rand(1, 17))}),
     (Cascade(), (2, 33, 2, 40), torch.float64, {"reset": torch.arange(33).expand(2, 33) % 20 == 7, "reverse": True}),

@@ -18,7 +18,7 @@ template <typename Packed> struct Backward : Frame<Packed> {
         prefer_large_pages(s.d_data, sizeof(T) * s.N * s.D);
         if (s.d_data) pack_all(Source<T>{as(s.weight_ih), s.D, 1}, s.gates * H, s.D, U);
         pack_recurrent(true);
-        if (summed) std::memset(sums, 0, sizeof(T) * parts() * summed * padded_H);
+        clear_sums();
         each_part([&](long part, Arena arena, auto&& for_blocks) { steps(part, arena, for_blocks); });
         reduce_sums();
         weight_gradients();
@@ -248,13 +248,17 @@ template <typename Packed> struct Backward : Frame<Packed> {
         return square;
     }
 
-    // What the programs summed over rows and steps, summed over the threads in one fixed order.
+    void clear_sums() const {
+        if (summed) std::memset(sums, 0, sizeof(T) * this->sum_parts() * summed * padded_H);
+    }
+
+    // What the programs summed over rows and steps, summed over the parts in one fixed order.
     void reduce_sums() const {
         const auto into = [&](long q, void* to, long at) {
             if (!to) return;
             for (long u = 0; u < H; ++u) {
                 T value = 0;
-                for (long p = 0; p < parts(); ++p) value += sums[(p * summed + q) * padded_H + u];
+                for (long p = 0; p < this->sum_parts(); ++p) value += sums[(p * summed + q) * padded_H + u];
                 as(to)[at + u] = value;
             }
         };

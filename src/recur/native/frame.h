@@ -27,7 +27,9 @@ template <typename Packed> struct Frame {
     Packed *W, *U;  // packed weights, for all threads
     T *R, *bias, *extra;  // the projection, packed, and vectors padded to whole blocks; for all threads
     T* sums = nullptr;
-    T* carry = nullptr;  // along time: the states of every segment, or their gradients, from one piece of time to the next
+    T* carry = nullptr;     // along time: the states of every segment, or their gradients, from one piece to the next
+    Turn* turns = nullptr;  // and how far every block of its units has come, for each turn of the program
+    long turn_count = 0;
     T* zeros;  // one row, for sequences that start from zero
     long summed, used, packed_used, scratch_size, state_size;
     char *scratch_base, *gradient_base;
@@ -56,10 +58,15 @@ template <typename Packed> struct Frame {
         bias = weights.take<T>(s.products, padded_H);
         extra = weights.take<T>(s.extras, padded_H);
         packed_used = weights.used();
-        if (backward) sums = arena.take<T>(parts(), summed, padded_H);
+        if (backward) sums = arena.take<T>(sum_parts(), summed, padded_H);
         scratch_size = (scratch_bytes(backward) + 63) / 64 * 64;
         scratch_base = arena.take<char>(scratch_size, s.threads);
-        if (s.along_time) carry = arena.take<T>(s.S, s.states, padded_H);
+        if (s.along_time) {
+            for (long q = 0, end; q < s.program.length; q = std::max(end, q + 1))
+                if ((end = end_of_turn(s.program, q)) > q) ++turn_count;
+            carry = arena.take<T>(s.S, s.states, padded_H);
+            turns = arena.take<Turn>(s.S, blocks, turn_count);
+        }
         state_size = s.along_time ? 0 : state_numbers(backward);
         state_base = arena.take<T>(parts(), state_size);
         used = arena.used();
@@ -103,7 +110,9 @@ template <typename Packed> struct Frame {
     }
 
     // Into how many parts the rows are divided: one for each thread, but never more than there are rows.
-    long parts() const { return shared ? 1 : std::max(1L, std::min<long>(s.threads, s.along_time ? s.S * blocks : s.S)); }
+    long parts() const { return shared ? 1 : std::max(1L, s.along_time ? s.threads : std::min<long>(s.threads, s.S)); }
+    // What is summed over steps is summed apart for each of them; along time, for each segment.
+    long sum_parts() const { return s.along_time ? s.S : parts(); }
     long rows_of(long part, long n) const { return n > part ? (n - part + parts() - 1) / parts() : 0; }
 
     // The states carried from step to step, two buffers of each, for all threads of a part; and the copies below.
@@ -281,13 +290,24 @@ template <typename Packed> struct Frame {
         }
     };
 
+    // As much of a block as its units need.
+    int vectors_of(long block) const { return H - block * width <= Tile<T>::lanes ? 1 : 2; }
+
     // Where an operand lies: in memory; in scratch, which holds a whole block; or in memory that must not be written
     // before the program has ended.
     enum class In { memory, scratch, memory_afterwards };
 
-    // `find` knows the places that depend on the step.
+    // `find` knows the places that depend on the step. `run` executes the program on them, and returns whether to go on.
     template <typename Find> void run_program(Bindings& bound, long block, long rows, Find find) const {
+        run_program(bound, block, rows, find, [&] {
+            execute<T>(s.program.code, s.program.length, bound.operand, rows, vectors_of(block));
+            return true;
+        });
+    }
+    template <typename Find, typename Run>
+    bool run_program(Bindings& bound, long block, long rows, Find find, Run run) const {
         const long have = std::min<long>(width, H - block * width);
+        const bool whole = have == vectors_of(block) * Tile<T>::lanes;
         const Program& program = s.program;
         bool staged = false;
         for (long q = 0; q < program.count; ++q) {
@@ -302,7 +322,7 @@ template <typename Packed> struct Frame {
             }
             In in = In::memory;
             at = find(place, in);
-            if (in == In::scratch || (in == In::memory && have == width)) continue;
+            if (in == In::scratch || (in == In::memory && whole)) continue;
             staged = true;  // also where the block goes beyond the edge of what is in memory
             memory = at;
             at = {bound.stage + q * chunk * width, width};
@@ -313,12 +333,13 @@ template <typename Packed> struct Frame {
                 if (place.read) std::memcpy(row, memory.base + i * memory.stride, sizeof(T) * have);
             }
         }
-        execute<T>(program.code, program.length, bound.operand, rows);
+        if (!run()) return false;
         for (long q = 0; q < program.count && staged; ++q) {
             const Operand<T>&from = bound.operand[q], &to = bound.memory[q];
             if (!program.places[q].written || !to.base) continue;
             for (long i = 0; i < rows; ++i)
                 std::memcpy(to.base + i * to.stride, from.base + i * width, sizeof(T) * have);
         }
+        return true;
     }
 };

@@ -1,5 +1,6 @@
-// A cell's program on a block: some rows of `width` units. Every operand is a block, with its own step between rows:
-// zero for what all rows share. The loop over the block is inside each operation, so reading the program costs little.
+// A cell's program on a block: some rows of `width` units, or of half as many, where there are no more. Every operand is a
+// block, with its own step between rows: zero for what all rows share. The loop over the block is inside each operation,
+// so reading the program costs little.
 
 enum class Op : int32_t { OPERATIONS(AS_NAME) };
 enum class Kind : int32_t { PLACES(AS_NAME) };
@@ -9,52 +10,74 @@ template <typename T> struct Operand {
     long stride;
 };
 
-template <typename T, typename F> INLINE void map_block(long rows, Operand<T> to, F f) {
+template <typename T, int vectors, typename F> INLINE void map_block(long rows, Operand<T> to, F f) {
     constexpr int lanes = Tile<T>::lanes;
     for (long i = 0; i < rows; ++i) {
         T* p = to.base + i * to.stride;
-        const Vector<T> left = f(i, 0), right = f(i, lanes);
+        const Vector<T> left = f(i, 0);
+        if constexpr (vectors == 2) {
+            const Vector<T> right = f(i, lanes);
+            store<T>(p + lanes, right);
+        }
         store<T>(p, left);
-        store<T>(p + lanes, right);
     }
 }
 
 // A stage of n states that read each other's past, from row to row: see along_time.py for the group of instructions.
 // Forward, row r of `before` is given for r = 0 and becomes the state after row r − 1. Back, what arrives at a row gets
 // what later ones carry to it, and the one row of `before` is what they carry on.
-template <typename T, int n, bool back>
+template <typename T, int vectors, int n, bool back>
 void scan_rows(const Instruction* it, const Operand<T>* operands, long rows) {
     constexpr int lanes = Tile<T>::lanes;
-    for (int k = 0; k < 2 * lanes; k += lanes) {
-        Vector<T> carried[n];
-        for (int j = 0; j < n; ++j) carried[j] = load<T>(operands[it[j].a].base + k);
-        for (long row = 0; row < rows; ++row) {
-            const long i = back ? rows - 1 - row : row;
-            const auto at = [&](int place) { return operands[place].base + i * operands[place].stride + k; };
-            if (back)
-                for (int j = 0; j < n; ++j) {
-                    carried[j] += load<T>(at(it[j].to));
-                    store<T>(at(it[j].to), carried[j]);
-                }
-            Vector<T> next[n];
+    Operand<T> to[n], before[n], b[n], xi[n], A[n][n];  // copies, which no store to a row can change
+    for (int j = 0; j < n; ++j) {
+        to[j] = operands[it[j].to], before[j] = operands[it[j].a], b[j] = operands[it[j].b], xi[j] = operands[it[j].c];
+        for (int l = 0; l < n; ++l) A[j][l] = operands[it[n + j * n + l].a];
+    }
+    Vector<T> carried[vectors][n];  // both halves of a row side by side: each waits for its own results
+    for (int half = 0; half < vectors; ++half)
+        for (int j = 0; j < n; ++j) carried[half][j] = load<T>(before[j].base + half * lanes);
+    for (long row = 0; row < rows; ++row) {
+        const long i = back ? rows - 1 - row : row;
+        for (int half = 0; half < vectors; ++half) {
+            const auto at = [&](const Operand<T>& operand) { return operand.base + i * operand.stride + half * lanes; };
+            Vector<T>*now = carried[half], next[n];
+            for (int j = 0; j < n && back; ++j) {
+                now[j] += load<T>(at(to[j]));
+                store<T>(at(to[j]), now[j]);
+            }
             for (int j = 0; j < n; ++j) {
-                next[j] = load<T>(at(it[j].b));
-                for (int l = 0; l < n; ++l) next[j] += load<T>(at(it[n + j * n + l].a)) * carried[l];
+                next[j] = load<T>(at(b[j]));
+                for (int l = 0; l < n; ++l) next[j] += load<T>(at(A[j][l])) * now[l];
                 if (back) {
-                    const Vector<T> xi = load<T>(at(it[j].c));
-                    next[j] = xi == T(0) ? all(T(0)) : next[j] * xi;
+                    const Vector<T> scale = load<T>(at(xi[j]));
+                    next[j] = scale == T(0) ? all(T(0)) : next[j] * scale;
                 } else {
-                    store<T>(at(it[j].to), next[j]);
-                    store<T>(at(it[j].a) + operands[it[j].a].stride, next[j]);
+                    store<T>(at(to[j]), next[j]);
+                    store<T>(at(before[j]) + before[j].stride, next[j]);
                 }
             }
-            for (int j = 0; j < n; ++j) carried[j] = next[j];
+            for (int j = 0; j < n; ++j) now[j] = next[j];
         }
-        for (int j = 0; j < n && back; ++j) store<T>(operands[it[j].a].base + k, carried[j]);
     }
+    for (int half = 0; half < vectors; ++half)
+        for (int j = 0; j < n && back; ++j) store<T>(before[j].base + half * lanes, carried[half][j]);
 }
 
-template <typename T> void execute(const Instruction* code, long length, const Operand<T>* operands, long rows) {
+// Where the instructions end that begin at q and that pieces of time take in turn: the group of a scan, a shift, or
+// sums; q itself where it begins none.
+inline long end_of_turn(const Program& program, long q) {
+    const auto after = [&](Op op, long k) {
+        while (k < program.length && Op(program.code[k].op) == op) ++k;
+        return k;
+    };
+    for (const Op op : {Op::shift, Op::sum, Op::scan_state, Op::scan_back_state})
+        if (const long end = after(op, q); end > q) return after(Op::scan_factor, end);
+    return q;
+}
+
+template <typename T, int vectors>
+void execute(const Instruction* code, long length, const Operand<T>* operands, long rows) {
     constexpr int lanes = Tile<T>::lanes;
     for (const Instruction* it = code; it != code + length; ++it) {
         const Operand<T> to = operands[it->to], x = operands[it->a], y = operands[it->b], z = operands[it->c];
@@ -63,7 +86,7 @@ template <typename T> void execute(const Instruction* code, long length, const O
 #define THIRD load<T>(z.base + i * z.stride + k)
 #define CASE(name, value) \
     case Op::name: \
-        map_block<T>(rows, to, [&](long i, int k) __attribute__((always_inline)) -> Vector<T> { return value; }); \
+        map_block<T, vectors>(rows, to, [&](long i, int k) __attribute__((always_inline)) -> Vector<T> { return value; }); \
         break
         switch (Op(it->op)) {
             CASE(copy, FIRST);
@@ -102,22 +125,23 @@ template <typename T> void execute(const Instruction* code, long length, const O
             case Op::scan_back_state: {
                 const bool pair = it[1].op == it->op;
                 if (Op(it->op) == Op::scan_state)
-                    (pair ? scan_rows<T, 2, false> : scan_rows<T, 1, false>)(it, operands, rows);
+                    (pair ? scan_rows<T, vectors, 2, false> : scan_rows<T, vectors, 1, false>)(it, operands, rows);
                 else
-                    (pair ? scan_rows<T, 2, true> : scan_rows<T, 1, true>)(it, operands, rows);
+                    (pair ? scan_rows<T, vectors, 2, true> : scan_rows<T, vectors, 1, true>)(it, operands, rows);
                 it += pair ? 5 : 1;  // the rest of its group
                 break;
             }
             case Op::scan_factor: break;
             case Op::shift:
                 for (long i = 0; i < rows; ++i)
-                    for (int k = 0; k < 2 * lanes; k += lanes) store<T>(to.base + (i + 1) * to.stride + k, FIRST);
+                    for (int k = 0; k < vectors * lanes; k += lanes)
+                        store<T>(to.base + (i + 1) * to.stride + k, FIRST);
                 break;
             case Op::sum: {  // onto one row: first the block's rows, then what came before, which loses fewer digits
-                Vector<T> total[2][2] = {};
+                Vector<T> total[2][vectors] = {};
                 for (long i = 0; i < rows; ++i)
-                    for (int half = 0, k = 0; half < 2; ++half, k += lanes) total[i % 2][half] += FIRST;
-                for (int half = 0, k = 0; half < 2; ++half, k += lanes)
+                    for (int half = 0, k = 0; half < vectors; ++half, k += lanes) total[i % 2][half] += FIRST;
+                for (int half = 0, k = 0; half < vectors; ++half, k += lanes)
                     store<T>(to.base + k, load<T>(to.base + k) + (total[0][half] + total[1][half]));
                 break;
             }
@@ -127,4 +151,9 @@ template <typename T> void execute(const Instruction* code, long length, const O
 #undef THIRD
 #undef CASE
     }
+}
+
+template <typename T>
+void execute(const Instruction* code, long length, const Operand<T>* operands, long rows, int vectors = 2) {
+    (vectors == 1 ? execute<T, 1> : execute<T, 2>)(code, length, operands, rows);
 }

@@ -89,6 +89,25 @@ template <typename Job, typename F> void run_parallel(const Job& s, long count, 
     if (even && Contention::excessive(parts.busy, Contention::Clock::now() - begun - parts.busy)) Contention::report();
 }
 
+inline void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+// A thread among others: when it came, and how long it has waited since.
+struct alignas(64) Member {
+    Contention::Clock::time_point begun;
+    Contention::Clock::duration waited{0};
+    std::atomic<long> next{0};
+
+    // It has waited from one time to another. Whether that is more than work explains.
+    bool waits_too_long(Contention::Clock::time_point from, Contention::Clock::time_point to) {
+        waited += to - from;
+        return Contention::excessive(to - begun - waited, waited);
+    }
+};
+
 // Threads that go through phases together, each phase of `tasks` pieces of work. A thread takes its own pieces first,
 // since their data lies in its core's cache, and then those that others have not begun. The next phase begins when all
 // of this one is done: a thread never waits for one that is not scheduled, only for a piece that one has begun. Where
@@ -128,9 +147,9 @@ class Team {
             std::this_thread::yield();  // the thread that has begun it may need this core
             now = Contention::Clock::now();
             if (now < last) continue;
-            mine.waited += now - last;
+            const bool too_long = mine.waits_too_long(last, now);
             last = now;
-            if (!Contention::excessive(now - mine.begun - mine.waited, mine.waited)) continue;
+            if (!too_long) continue;
             long all = everybody;
             if (only_.compare_exchange_strong(all, member, std::memory_order_relaxed)) Contention::report();
         }
@@ -143,11 +162,6 @@ class Team {
   private:
     static constexpr long max_spins = 2000, everybody = -1, nobody = max_members;
 
-    struct alignas(64) Member {
-        std::atomic<long> next{0};
-        Contention::Clock::time_point begun;  // when this member came, and how long it has waited since
-        Contention::Clock::duration waited{0};
-    };
     Member member_[max_members];
     alignas(64) std::atomic<long> done_{0};
     alignas(64) std::atomic<long> only_{everybody};  // the member that goes on alone
@@ -157,9 +171,56 @@ class Team {
         const long only = only_.load(std::memory_order_relaxed);
         return only == everybody || only == member;
     }
-    static void pause() {
-#if defined(__x86_64__)
-        __builtin_ia32_pause();
-#endif
+};
+
+// How far something has come that several threads take on, one after the other.
+struct alignas(64) Turn {
+    std::atomic<long> at;
+};
+
+// Pieces of work that threads begin in one order, and in which some stretches wait for their turn. A thread waits only
+// for pieces that were begun before its own. Where even that takes long, the thread that waited goes on alone.
+class Relay {
+  public:
+    static constexpr long max_members = 64;
+
+    explicit Relay(long pieces) : pieces_(pieces) {}
+
+    // The next piece; −1 where there is none for this member.
+    long take(long member) {
+        const long only = only_.load(std::memory_order_relaxed);
+        if (only != everybody && only != member) return -1;
+        const long piece = next_.fetch_add(1, std::memory_order_relaxed);
+        Member& mine = member_[member];
+        if (!mine.next++) mine.begun = Contention::Clock::now();
+        return piece < pieces_ ? piece : -1;
     }
+
+    // Until a turn has come this far; false where it never will.
+    bool wait(long member, const Turn& turn, long at) {
+        const auto come = [&] { return turn.at.load(std::memory_order_acquire) == at; };
+        for (long spins = 0; spins < max_spins; ++spins, pause())
+            if (come()) return true;
+        for (auto last = Contention::Clock::now(); !come();) {
+            if (only_.load(std::memory_order_relaxed) == nobody) return false;
+            std::this_thread::yield();  // the thread that has to be there first may need this core
+            const auto now = Contention::Clock::now();
+            const bool too_long = member_[member].waits_too_long(last, now);
+            last = now;
+            long all = everybody;
+            if (too_long && only_.compare_exchange_strong(all, member, std::memory_order_relaxed)) Contention::report();
+        }
+        return true;
+    }
+
+    // A member leaves by an exception: what it has begun will never be done, and nobody is to wait for it.
+    void abandon() { only_.store(nobody, std::memory_order_relaxed); }
+
+  private:
+    static constexpr long max_spins = 2000, everybody = -1, nobody = max_members;
+
+    Member member_[max_members];
+    alignas(64) std::atomic<long> next_{0};
+    alignas(64) std::atomic<long> only_{everybody};  // the member that goes on alone
+    const long pieces_;
 };
