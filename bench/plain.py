@@ -17,7 +17,7 @@ AnyTask = Task[Any, Any, Any, Any]
 
 def own_baseline(outcome: Outcome) -> Baseline | None:
     """What the run itself says it has to beat."""
-    found = outcome.run.read_json("baseline.json")
+    found = outcome.run.baseline()
     return None if found is None else Baseline(found["name"], found["value"])
 
 

@@ -65,7 +65,7 @@ def first_view(folder: Path, runs: int = 100) -> dict[str, float]:
     vocabs = Run.open(folder / "run").vocabs
     for k in range(runs):
         path = folder / "runs" / f"run-{k}"
-        Run.create(path, "language", config_text(make_options("language", {}), path), vocabs)
+        Run.create(path, "language", config_text(make_options("language", {}), path), vocabs).commit()
         (path / "metrics.jsonl").write_text(lines)
     begun = time.perf_counter()
     listed = Folder(folder / "runs")
@@ -80,6 +80,7 @@ def keystroke(folder: Path, hidden: int = 512) -> float:
     vocabs = Run.open(folder / "run").vocabs
     run = Run.create(folder / "wide", "language", config_text(options, folder / "wide"), vocabs)
     run.save_weights(task_of(options).new_model(vocabs))
+    run.commit()
     model = LoadedModel(run)
     typed = iter(range(1, len(TEXT)))
     return seconds(lambda: next_tokens(model, {"text": TEXT[: next(typed)]}), 60)

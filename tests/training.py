@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from recur.run import Run
-from recur.tasks import config_text, make_options, task_class, task_of_run
+from recur.tasks import config_text, make_options, task_class, task_of_run, texts_of, with_carried_cell
 from recur.train import Event, Trainer
 
 
@@ -19,8 +19,9 @@ def begin(path: Path, task: str = "language", **fields: Any) -> Trainer:
     cls = task_class(task)
     made = cls(cls.settle(make_options(task, fields)))
     data = made.read()
-    run = Run.create(path, task, config_text(made.options, path), data.vocabs)
-    return Trainer(run, made, data, ignore)
+    options, cell = with_carried_cell(made.options, path)
+    run = Run.create(path, task, config_text(options, path), data.vocabs, cell, texts_of(options, path))
+    return Trainer(run, cls(options), data, ignore)
 
 
 def reopen(path: Path) -> Trainer:
@@ -31,7 +32,7 @@ def reopen(path: Path) -> Trainer:
 
 
 def _at_start(path: Path) -> Trainer:
-    run = Run.open(path)
+    run = Run.open(path, writing=True)
     task = task_of_run(run)
     return Trainer(run, task, task.read(run.vocabs), ignore)
 
@@ -47,3 +48,4 @@ def stop_after(trainer: Trainer, step: int) -> None:
 
     trainer._train_on = watched  # type: ignore[method-assign]
     trainer.train()
+    trainer.run.release()

@@ -285,11 +285,16 @@ CONFIGURATION = 1 << 22
 def read_toml(path: Path) -> dict[str, object]:
     """The keys of a file; the table [about] is for people."""
     try:
-        content: Mapping[str, object] = tomllib.loads(read_bounded(path, CONFIGURATION).decode("utf-8"))
+        return parse_toml(read_bounded(path, CONFIGURATION), path)
     except OSError as error:
         raise OptionError(f"{path} cannot be used as a configuration: {error.strerror}") from None
+
+
+def parse_toml(content: bytes, path: Path) -> dict[str, object]:
+    try:
+        found: Mapping[str, object] = tomllib.loads(content.decode())
     except ValueError as error:  # no UTF-8, no TOML, or a number of too many digits
         raise OptionError(f"{path} cannot be used as a configuration: {error}") from None
     except RecursionError:
         raise OptionError(f"{path} cannot be used as a configuration: too deeply nested") from None
-    return {name: value for name, value in content.items() if name != "about"}
+    return {name: value for name, value in found.items() if name != "about"}

@@ -15,6 +15,7 @@ import pytest
 import recur
 from recur.cli.app import run
 from recur.errors import OptionError, TextError
+from recur.run import Run
 from tests.cli.test_cli import json_of
 
 WORDS = [a + b for a in ("ba", "de", "ki", "lo", "mu", "ne", "po") for b in ("", "n", "st", "ra", "lo", "ki")]
@@ -205,8 +206,8 @@ def test_what_was_never_seen_and_what_never_stops_are_said(here: Path, capsys: p
     (row,) = json_of(capsys, "predict", "r0", "odd.txt")["predictions"]
     assert row["unknown"] == ["ß"]
     shutil.copytree("r0", "short")
-    config = Path("short/config.toml")
-    config.write_text(config.read_text().replace("longest = 12", "longest = 1"))
+    short = Run.open("short", writing=True)
+    short.write_config(short.config_text().replace("longest = 12", "longest = 1"))
     (made,) = json_of(capsys, "predict", "short", "odd.txt")["predictions"]
     assert made["cut"]
     assert len(made["output"].split()) == 1

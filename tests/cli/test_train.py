@@ -270,7 +270,7 @@ def test_interrupted_it_saves_and_says_how_to_go_on(book: str) -> None:
     assert process.returncode == 130
     assert "recur resume runs/i" in errors
     assert "Traceback" not in errors
-    assert list(Path("runs/i/resume").glob("*.pt"))
+    assert list(Path("runs/i/resume").glob("*.safetensors"))
 
 
 def test_tensorboard(book: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,9 +31,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert run(["train", str(book), *SMALL, *two, "--out", str(folder / "lstm")]) == 0
     assert run(["train", str(book), *SMALL, "--cell", "gru", "--steps", "80", "--out", str(folder / "gru")]) == 0
     (folder / "damaged").mkdir()
-    (folder / "damaged" / "config.toml").write_text("hidden = [")
+    (folder / "damaged" / "manifest.json").write_text('{"format": 2}')
     (folder.parent / "secret").mkdir()
-    (folder.parent / "secret" / "config.toml").write_text("hidden = 3\n")
+    (folder.parent / "secret" / "manifest.json").write_text("{}")
     return folder
 
 

@@ -84,7 +84,7 @@ def test_a_run_of_every_task_is_listed_with_its_own_metric(every_task: Path) -> 
             assert entry["metric"] == task_class(task).curve
             run = Run.open(every_task / task)
             assert entry["best"] == pytest.approx(min(line[entry["metric"]] for line in run.metrics()))
-            kept = run.read_json("baseline.json")
+            kept = run.baseline()
             assert entry["baseline"] == (kept and {"name": kept["name"], "value": kept["value"]})
             curves = client.get(f"/api/runs/{task}").json()
             assert len(curves["curves"][entry["metric"]]) == len(curves["steps"]) > 0
@@ -106,7 +106,9 @@ def test_next_tokens_are_the_models(client: Any, runs: Path) -> None:
         chances, state = model.step(token, state)
     best = max(chances, key=lambda token: chances[token])
     assert found["bars"][0]["token"] == best == "o"
-    written = 1 - chances["<unk>"] - chances["<pad>"]  # what stands for something else is never offered
+    written = (
+        1 - chances["<unk>"] - chances["<pad>"] - chances["<bos>"]
+    )  # what stands for something else is never offered
     assert found["bars"][0]["p"] == pytest.approx(chances[best] / written, abs=1e-4)
     assert ask(client, "gru/next", text="the netw", top_k=1)["bars"][0]["drawn"] == 1.0
     assert [bar["drawn"] for bar in ask(client, "gru/next", text="the netw", top_k=1)["bars"][1:]] == [0.0] * 11
@@ -257,21 +259,30 @@ def test_a_damaged_run_is_named_and_the_others_still_work(runs: Path, tmp_path: 
         assert client.post("/api/runs/lstm/next", json={"text": "the"}).status_code == 200
 
 
-def test_a_cell_from_a_file_is_not_run_unless_allowed(runs: Path, tmp_path: Path) -> None:
-    shutil.copytree(runs / "gru", tmp_path / "gru")
-    config = tmp_path / "gru" / "config.toml"
+def test_a_strangers_cell_is_not_executed_unless_trusted(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mark = tmp_path / "ran"
-    source = f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n"
-    (tmp_path / "mine.py").write_text(source + "from recur.cells import GRU\nclass Mine(GRU): name = ''\n")
-    config.write_text(config.read_text().replace('cell = "gru"', f'cell = "{tmp_path}/mine.py:Mine"'))
-    with client_of(tmp_path) as client:
-        answer = client.post("/api/runs/gru/next", json={"text": "a"})
-    assert answer.status_code == 409
-    assert "--own-cells" in answer.json()["error"]
+    source = "import os, pathlib\nfrom recur.cells import GRU\nclass Mine(GRU): name = ''\n"
+    (tmp_path / "mine.py").write_text(f"{source}pathlib.Path({str(mark)!r}).touch()\n")
+    options = ["--hidden", "8", "--steps", "2", "--threads", "1", "--no-baseline", "-q", "--out", str(tmp_path / "r/a")]
+    assert run(["train", str(runs.parent / "book.txt"), "--cell", f"{tmp_path}/mine.py:Mine", *options]) == 0
+    mark.unlink()
+    with client_of(tmp_path / "r") as client:
+        assert client.post("/api/runs/a/next", json={"text": "a"}).status_code == 200, "one's own"
+        other = Run.open(tmp_path / "r/a", writing=True)
+        other.replace("cell.py", f"{source}pathlib.Path({str(mark)!r}).mkdir()\n".encode())  # swapped behind its back
+        other.commit()
+        answer = client.post("/api/runs/a/next", json={"text": "ab"})
+        assert answer.status_code == 409
+        assert "cell.py, 4 lines" in answer.json()["error"]
+        assert "add --trust" in answer.json()["error"]
+        assert client.get("/api/runs").json()["runs"][0]["architecture"].endswith("cell.py:Mine")
     assert not mark.exists()
-    with client_of(tmp_path, own_cells=True) as client:
-        assert client.post("/api/runs/gru/next", json={"text": "a"}).status_code == 200
-    assert mark.exists()
+    monkeypatch.setenv("RECUR_STATE", str(tmp_path / "state"))
+    with client_of(tmp_path / "r", trust=True) as client:
+        assert client.post("/api/runs/a/next", json={"text": "a"}).status_code == 200
+    assert mark.is_dir()
 
 
 def test_another_address_needs_a_token(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -100,15 +100,15 @@ def test_killed_at_any_moment_it_goes_on(book: str, tmp_path: Path) -> None:
     straight = make(tmp_path / "straight", book, steps=300)
     straight.train()
     code = f"""
-import shutil
 from pathlib import Path
+from recur.run import is_run
 from tests.training import begin, reopen
 path = Path({str(tmp_path / "killed")!r})
-if (path / "resume" / "latest.json").exists():
+if is_run(path):
     trainer = reopen(path)
 else:
-    shutil.rmtree(path, ignore_errors=True)  # killed before its first checkpoint
     trainer = begin(path, texts={book!r}, steps=300, checkpoint=0.0, **{SMALL!r})
+    trainer.checkpoint()
 trainer.train()
 """
     draw = torch.Generator().manual_seed(4)
@@ -127,18 +127,19 @@ trainer.train()
 def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(book: str, tmp_path: Path) -> None:
     straight = make(tmp_path / "a", book, steps=24)
     straight.train()
-    stopped = make(tmp_path / "b", book, steps=24, checkpoint=0.0)
+    stopped = make(tmp_path / "b", book, steps=24)
+    stopped.checkpoint()
     stop_after(stopped, 15)
-    newest = json.loads((tmp_path / "b" / "resume" / "latest.json").read_text())[0]
-    path = tmp_path / "b" / "resume" / newest["file"]
+    newest = stopped.run.manifest.checkpoints[0]
+    path = tmp_path / "b" / newest.file
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    run = Run.open(tmp_path / "b")
+    run = Run.open(tmp_path / "b", writing=True)
     task = task_of_run(run)
     trainer = Trainer(run, task, task.read(run.vocabs), ignore)
     (complaint,) = trainer.restore()
-    assert newest["file"] in complaint
+    assert newest.file in complaint
     assert "damaged" in complaint
     assert trainer.step < 15
     trainer.train()
@@ -146,29 +147,32 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(book: str, tmp_
 
 
 def test_what_a_run_lacks_is_said(book: str, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="is not a run: it has no config.toml"):
+    with pytest.raises(RunError, match="is not a run: it has no manifest.json"):
         Run.open(tmp_path)
     trainer = make(tmp_path / "a", book, steps=4)
-    with pytest.raises(RunError, match="has no model.safetensors yet"):
+    with pytest.raises(RunError, match="is not a run yet: training ended before its first step; begin again"):
         open_predictor([tmp_path / "a"])
     with pytest.raises(RunError, match="has no checkpoint to go on from"):
         trainer.restore()
+    trainer.checkpoint()
+    with pytest.raises(RunError, match="has no model.safetensors yet"):
+        open_predictor([tmp_path / "a"])
     trainer.train()
     with pytest.raises(RunError, match="holds a run already"):
         make(tmp_path / "a", book, steps=4)
     (tmp_path / "a" / "model.safetensors").write_bytes(b"torn")
-    with pytest.raises(RunError, match="model.safetensors is damaged"):
+    with pytest.raises(RunError, match="model.safetensors is not what this run wrote"):
         open_predictor([tmp_path / "a"])
 
 
-def test_a_vocabulary_that_does_not_fit_the_weights(book: str, tmp_path: Path) -> None:
+def test_another_vocabulary_is_refused(book: str, tmp_path: Path) -> None:
     trainer = make(tmp_path / "a", book, steps=4)
     trainer.train()
     content = json.loads((tmp_path / "a" / "vocab.json").read_text())
     content["tokens"].append("☃")
     content["counts"].append(1)
     (tmp_path / "a" / "vocab.json").write_text(json.dumps(content))
-    with pytest.raises(RunError, match="does not fit config.toml and a vocabulary of"):
+    with pytest.raises(RunError, match="vocab.json is not what this run wrote"):
         open_predictor([tmp_path / "a"])
 
 

@@ -11,10 +11,11 @@ import ast
 import functools
 import hashlib
 import importlib
-import importlib.util
 import inspect
+import os
 import pkgutil
 import sys
+import types
 from pathlib import Path
 from typing import TypeGuard
 
@@ -111,25 +112,44 @@ def _construct(cls: type[Cell], options: dict[str, object]) -> Cell:
         raise CellError(f"{cls.__name__}: {error}; its options: {', '.join(known) or 'none'}") from error
 
 
+_ADMITTED: dict[str, bytes] = {}
+"""Sources that stand for a file, by its path: the file itself is not looked at."""
+
+
+def admit(path: Path, source: bytes) -> None:
+    """Take this source for the one at `path` from now on: what was looked at is what is executed."""
+    _ADMITTED[os.path.realpath(path)] = source
+
+
 def _from_file(path: Path, name: str) -> type[Cell]:
-    if "\0" in str(path) or not path.is_file():
-        raise CellError(f"no cell file {shown(str(path))}")
-    unique = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]  # files of one name may lie in two folders
-    spec = importlib.util.spec_from_file_location(f"recur_user_cell_{path.stem}_{unique}", path)
-    assert spec is not None  # it always has one for a .py file
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    try:
-        spec.loader.exec_module(module)
-    except RecurError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise CellError(f"cell file {str(path)!r} does not run: {type(error).__name__}: {error}") from error
+    source = _ADMITTED.get(os.path.realpath(path)) if "\0" not in str(path) else None
+    if source is None:
+        if "\0" in str(path) or not path.is_file():
+            raise CellError(f"no cell file {shown(str(path))}")
+        source = path.read_bytes()
+    unique = hashlib.sha256(str(path.resolve()).encode() + source).hexdigest()[:12]  # files of one name in two folders
+    module = _module(f"recur_user_cell_{path.stem}_{unique}", path, source)
     cells = {key: value for key, value in vars(module).items() if _is_cell(value)}
     if name not in cells:
         raise CellError(f"{str(path)!r} has no Cell named {name!r}; its cells: {', '.join(cells) or 'none'}")
     return cells[name]
+
+
+def _module(name: str, path: Path, source: bytes) -> types.ModuleType:
+    """What a source defines; the same source is executed once."""
+    if name in sys.modules:
+        return sys.modules[name]
+    module = types.ModuleType(name)
+    module.__file__ = str(path)
+    sys.modules[name] = module  # dataclasses look their module up
+    try:
+        exec(compile(source, str(path), "exec"), vars(module))
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, RecurError) or not isinstance(error, Exception | SystemExit):
+            raise
+        raise CellError(f"cell file {str(path)!r} does not run: {type(error).__name__}: {error}") from error
+    return module
 
 
 def _is_cell(value: object) -> TypeGuard[type[Cell]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from recur.cli.options import Output
+from recur.cli.options import OpeningTexts, Output
 from recur.cli.predict import no_run
 from recur.cli.results import show_models, show_texts
 from recur.cli.screen import Screen
@@ -43,6 +43,7 @@ def eval(
     figure: Path | None = None,
     weights: Literal["float32", "bfloat16", "int8"] = "float32",
     max_change: float = 1.0,
+    opening: OpeningTexts = OpeningTexts(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
     """Measure trained models: language models on a text, the state carried through all of it and every token counted;
@@ -84,7 +85,9 @@ def eval(
     asked = {"beam": beam, "length_penalty": length_penalty, "figure": figure}
     options = {name: value for name, value in asked.items() if value is not None}
     groups = [runs] if ensemble and runs else [[run] for run in runs]
-    predictors = [open_predictor(group, device) for group in groups]
+    predictors = [open_predictor(group, device, opening.trust) for group in groups]
+    for predictor in predictors:
+        predictor.changed_text = opening.changed_text
     if len({predictor.task.on_text for predictor in predictors}) > 1:
         raise OptionError("some of these runs learned from texts and others from tables: measure them one by one")
     if predictors and not predictors[0].task.on_text:
@@ -155,7 +158,10 @@ def _measure_text(
     """A language model's row, and the n-gram's below it."""
     with screen.counting(f"measuring {predictor.name}") as progress:
         row = predictor.evaluate(texts or None, ngrams=ngrams, progress=progress, **options)
-    return [row, *row.pop("beside", ())]
+    beside = row.pop("beside", ())
+    if ngrams and not beside:
+        screen.note(f"no n-gram beside it: what {predictor.name} learned from is not here, or was changed since")
+    return [row, *beside]
 
 
 def _measure_arpa(path: Path, texts: list[str]) -> JsonObject:

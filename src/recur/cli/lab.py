@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from recur.cli.options import Common
+from recur.cli.options import Common, Opening
 from recur.cli.screen import Screen, table
 from recur.errors import OptionError
 
@@ -118,6 +118,7 @@ def parameters(
     layers: int | None = None,
     run: Path | None = None,
     figure: Figure = None,
+    opening: Opening = Opening(),  # noqa: B008
     common: Common = Common(),  # noqa: B008
 ) -> None:
     """How many numbers a table, the n-grams of a text and a network have, by the tokens that they span.
@@ -155,7 +156,7 @@ def parameters(
     if k is not None:
         _run("parameters", figure, common, lambda: sizes_by_numbers(k, tau, network))
     elif run is not None:
-        _run("parameters", figure, common, lambda: sizes_of_run(run, sources, tau))
+        _run("parameters", figure, common, lambda: sizes_of_run(run, sources, tau, opening.trust))
     else:
         _run("parameters", figure, common, lambda: sizes_of_text(sources or ["pydoc"], token, tau, network))
 

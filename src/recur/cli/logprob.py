@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
-from recur.cli.options import Output
+from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen, printable, table
 from recur.errors import OptionError, TextError
 
@@ -37,6 +37,7 @@ def logprob(
     label: str | None = None,
     tokens: bool = True,
     device: str = "auto",
+    opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
     """log P of texts, in nats and bits, token by token.
@@ -59,7 +60,7 @@ def logprob(
         cpu, cuda, cuda:N or auto.
     """
     screen = Screen(output)
-    measure, direction = _measure(model, label, device)
+    measure, direction = _measure(model, label, device, opening.trust)
     rows = []
     for text in texts or _lines():
         try:
@@ -83,7 +84,7 @@ def _lines() -> list[str]:
     return [line for lines in arriving(blank=True) for line in lines]
 
 
-def _measure(path: Path, label: str | None, device: str) -> tuple[Measure, str]:
+def _measure(path: Path, label: str | None, device: str, trust: bool) -> tuple[Measure, str]:
     """What measures a text, and which way it reads."""
     if path.suffix == ".arpa":
         from recur.ngram import read_arpa
@@ -96,7 +97,7 @@ def _measure(path: Path, label: str | None, device: str) -> tuple[Measure, str]:
     from recur.tasks.conditional.predictor import ConditionalWriter
     from recur.tasks.language.predictor import Language
 
-    model = open_predictor([path], device)
+    model = open_predictor([path], device, trust)
     if isinstance(model, ConditionalWriter):
         if label is None:
             raise OptionError(f"which label? --label, one of: {', '.join(sorted(model.labels))}")

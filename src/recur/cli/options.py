@@ -40,6 +40,24 @@ class Common(Output):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+class Opening:
+    """For verbs that open runs."""
+
+    trust: Annotated[bool, Parameter(negative="")] = False
+    """Execute a cell that a run carries, though you have not trained with it; it is remembered by its SHA-256."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class OpeningTexts(Opening):
+    """… and what they learned from."""
+
+    changed_text: Annotated[bool, Parameter(negative="")] = False
+    """Go on though a text of the run was changed since."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
 class TextOptions:
     """How a text becomes tokens."""
 

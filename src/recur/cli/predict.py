@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
-from recur.cli.options import Output
+from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.errors import OptionError, TextError
 from recur.typedefs import JsonObject
@@ -41,6 +41,7 @@ def predict(
     top_p: float | None = None,
     seed: int | None = None,
     device: str = "auto",
+    opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
     """Write what a model makes of each line: `input TAB output`, and `TAB score` where there are several.
@@ -72,7 +73,7 @@ def predict(
     from recur.text.arriving import arriving
 
     screen = Screen(output)
-    model, files = open_runs(models, device)
+    model, files = open_runs(models, device, opening.trust)
     asked = {"beam": beam, "nbest": nbest, "length_penalty": length_penalty, "samples": samples, "seed": seed}
     asked |= {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     options = {name: value for name, value in asked.items() if value is not None}
@@ -108,10 +109,10 @@ def predict(
 
 def no_run(named: Sequence[Path]) -> str:
     among = f" among {', '.join(map(str, named))}" if named else ""
-    return f"no run{among}: a run is a folder with a config.toml"
+    return f"no run{among}: a run is a folder with a manifest.json"
 
 
-def open_runs(models: Sequence[Path], device: str) -> tuple[Predictor[Any], list[str]]:
+def open_runs(models: Sequence[Path], device: str, trust: bool) -> tuple[Predictor[Any], list[str]]:
     """The runs among what was named, as one model, and the rest."""
     from recur.run import is_run
     from recur.tasks import open_predictor
@@ -119,7 +120,7 @@ def open_runs(models: Sequence[Path], device: str) -> tuple[Predictor[Any], list
     runs = [path for path in models if is_run(path)]
     if not runs:
         raise OptionError(no_run(models))
-    return open_predictor(runs, device), [str(path) for path in models if not is_run(path)]
+    return open_predictor(runs, device, trust), [str(path) for path in models if not is_run(path)]
 
 
 def _whole(name: str, each_is_an_input: bool) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from cyclopts import App
 
-from recur.cli.options import Output
+from recur.cli.options import OpeningTexts, Output
 from recur.cli.screen import Screen
 from recur.cli.train import watch
 
@@ -27,6 +27,7 @@ def resume(
     steps: int | None = None,
     minutes: float | None = None,
     device: str | None = None,
+    opening: OpeningTexts = OpeningTexts(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
     """Go on with a run exactly where it stopped.
@@ -50,4 +51,5 @@ def resume(
     from recur.train import resume as resume_run
 
     more: dict[str, Any] = {"epochs": epochs, "steps": steps, "minutes": minutes, "device": device}
+    more |= {"trust": opening.trust, "changed_text": opening.changed_text}
     watch(Screen(output), lambda callback, stop: resume_run(run, **more, callback=callback, stop=stop))

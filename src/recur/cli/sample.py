@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from recur.cli.options import Output
+from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.errors import OptionError
 
@@ -44,6 +44,7 @@ def sample(
     seed: int | None = None,
     weights: Literal["float32", "bfloat16", "int8"] = "float32",
     device: str = "auto",
+    opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
     """Write text with a trained model, one step a token.
@@ -89,7 +90,7 @@ def sample(
     screen = Screen(output)
     if length is not None and length < 0:
         raise OptionError(f"--length must not be negative, got {length}")
-    model = open_predictor([run], device)
+    model = open_predictor([run], device, opening.trust)
     if weights != "float32":
         model.use_products(weights)
     choice: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}

@@ -39,7 +39,7 @@ def sizes_of_text(sources: Sequence[str], token: str, tau: int, network: JsonObj
     return parameters(_types(vocab), _network(settled, len(vocab)), tau, count_text(corpus, vocab, tau))
 
 
-def sizes_of_run(run: Path, sources: Sequence[str] | None, tau: int) -> Experiment:
+def sizes_of_run(run: Path, sources: Sequence[str] | None, tau: int, trust: bool) -> Experiment:
     from recur.probes.lab import parameters
     from recur.probes.lab.parameters import Network, count_text
     from recur.tasks import open_predictor
@@ -47,9 +47,11 @@ def sizes_of_run(run: Path, sources: Sequence[str] | None, tau: int) -> Experime
     from recur.tasks.language.predictor import Language
     from recur.text import Corpus
 
-    language = open_predictor([run], "cpu")
+    language = open_predictor([run], "cpu", trust)
     if not isinstance(language, Language):
         raise OptionError(f"{run} is a run of the task {language.task.name}, and --run takes one of the task language")
+    if not sources:
+        language.find_texts("texts", "valid")
     corpus = Corpus.of(*sources) if sources else corpora(language.options)[0]
     network = Network(f"the network of {run}", language.model.size)
     return parameters(_types(language.vocab), network, tau, count_text(corpus, language.vocab, tau))

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from cyclopts import App, Parameter
 
-from recur.cli.options import Output
+from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.errors import OptionError, RecurError
 
@@ -34,7 +34,7 @@ def studio(
     host: str = "127.0.0.1",
     token: str | None = None,
     open_browser: Annotated[bool, Parameter(name="--open", negative="")] = False,
-    own_cells: Annotated[bool, Parameter(negative="")] = False,
+    opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
     """Serve a local page over a folder of runs: their curves, generated text, activations and gradients.
@@ -51,8 +51,6 @@ def studio(
         A word that the address printed must carry, in place of a random one; requests without it are refused.
     open_browser
         Open the page in the browser.
-    own_cells
-        Open runs whose cell is in a Python file too: that executes the file.
     """
     screen = Screen(output)
     if not folder.is_dir():
@@ -73,7 +71,7 @@ def studio(
     with socket.create_server((host, port), family=family) as listening:  # a port in use is an error of one line
         hosts = (*LOOPBACK, host) if token is None else None  # who is given a token may come under any name
         token = token or secrets.token_urlsafe(24)
-        server = make_server(make_app(folder, token, hosts, own_cells))
+        server = make_server(make_app(folder, token, hosts, opening.trust))
         name = f"[{host}]" if family == socket.AF_INET6 else host
         address = f"http://{name}:{listening.getsockname()[1]}/?token={quote(token)}"
         screen.show(f"{folder} is served until Ctrl-C at {address}")

@@ -88,7 +88,8 @@ def watch(screen: Screen, run: Callable[[Callback, threading.Event], Outcome], t
 
 @contextmanager
 def _interruptible(screen: Screen) -> Iterator[threading.Event]:
-    """Ctrl-C sets an event while this lasts; a second one interrupts as usual."""
+    """Ctrl-C sets an event while this lasts, and so does SIGTERM, by which schedulers and containers stop a process; a
+    second one interrupts as usual."""
     stop = threading.Event()
 
     def interrupt(*_: object) -> None:
@@ -97,11 +98,12 @@ def _interruptible(screen: Screen) -> Iterator[threading.Event]:
         stop.set()
         screen.note("stopping after the step in progress; Ctrl-C once more leaves at once")
 
-    before = signal.signal(signal.SIGINT, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _tensorboard() -> Callback:

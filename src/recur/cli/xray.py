@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
-from recur.cli.options import Common
+from recur.cli.options import Common, OpeningTexts
 from recur.cli.screen import Screen
 from recur.errors import OptionError
 
@@ -31,6 +31,7 @@ def xray(
     html: Path | None = None,
     tokens: int = 4000,
     device: str = "auto",
+    opening: OpeningTexts = OpeningTexts(),  # noqa: B008  frozen
     common: Common = Common(),  # noqa: B008  frozen
 ) -> None:
     """Diagnose a trained language model while it reads a text: findings, worst first, each with what to try.
@@ -56,7 +57,8 @@ def xray(
     screen = Screen(common)
     if tokens < 8:
         raise OptionError(f"--tokens must be at least 8, got {tokens}")
-    model = open_predictor([run], device)
+    model = open_predictor([run], device, opening.trust)
+    model.changed_text = opening.changed_text
     with screen.busy("running probes"):
         report = diagnose(model, Corpus.of(file) if file else None, tokens=tokens, seed=common.seed)
     if html is not None:

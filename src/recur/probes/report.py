@@ -33,7 +33,8 @@ NETWORK_PROBES: tuple[Probe, ...] = (
     gradient_flow, gradient_terms, jacobians, spectrum, memory_path, forgetting, saturation, dead_units, states, window,
 )  # fmt: skip
 LANGUAGE_PROBES: tuple[Probe, ...] = (loss_by_context, loss_by_position, saliency, unit_features, stationarity)
-RUN_PROBES: tuple[Probe, ...] = (training, copying)
+RUN_PROBES: tuple[Probe, ...] = (training,)
+TEXT_PROBES: tuple[Probe, ...] = (copying,)
 
 
 @dataclass
@@ -105,6 +106,8 @@ def xray(
         probes += LANGUAGE_PROBES
     if subject.run is not None:
         probes += RUN_PROBES
+    if subject.language is not None and subject.language.has_training_texts():
+        probes += TEXT_PROBES
     measurements = []
     with torch.enable_grad():
         for probe in probes:

@@ -23,7 +23,7 @@ from recur.layers import Recurrent
 from recur.models import LanguageModel
 from recur.probes.layer import Layer, layers_of
 from recur.tasks.contract import Predictor
-from recur.tasks.language.data import corpora, first_input, in_reading_order, place_of
+from recur.tasks.language.data import first_input, in_reading_order, place_of, valid_text
 from recur.tasks.language.predictor import Language
 from recur.text import Corpus, Vocab
 
@@ -164,7 +164,8 @@ class Subject:
 
 def _of_language(language: Language, text: Text | None, tokens: int) -> Subject:
     if text is None:
-        text = corpora(language.options)[1]
+        language.find_texts("valid" if language.options.valid else "texts")
+        text = valid_text(language.options)
     ids = text if isinstance(text, Tensor) else _encoded(language, text, tokens)
     if len(ids) < FEWEST:
         raise TextError(f"the text is too short: {len(ids)} tokens, and X-ray needs at least {FEWEST}")

@@ -1,6 +1,9 @@
 """The run folder: files, manifest, weights, checkpoints. What was trained is the tasks' business (recur.tasks)."""
 
 from recur.run.device import pick_device
-from recur.run.folder import Run, Vocabs, is_run, read_json, read_jsonl
+from recur.run.folder import Run, Vocabs, check_free, is_run
+from recur.run.logs import read_json, read_jsonl
+from recur.run.manifest import Fingerprint
+from recur.run.trust import trust
 
-__all__ = ["Run", "Vocabs", "is_run", "pick_device", "read_json", "read_jsonl"]
+__all__ = ["Fingerprint", "Run", "Vocabs", "check_free", "is_run", "pick_device", "read_json", "read_jsonl", "trust"]

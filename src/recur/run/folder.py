@@ -1,57 +1,69 @@
-"""A run: a folder that holds all there is of it.
+"""A run: a folder that holds all there is of it, and can be left, moved and opened at any moment.
 
-    manifest.json        the format's version, the task, and which vocabularies there are
+    manifest.json        what belongs to the run, each file with its SHA-256; what it learned from, likewise
     config.toml          what was asked for, and what was chosen where nothing was; paths are relative to this folder
     vocab.json           tokens and their ids; a task with several vocabularies names each file after its own
+    cell.py              a cell of the user's own, if there is one
     model.safetensors    the best weights so far
     metrics.jsonl        one JSON object a line: what was measured, and when
     samples.jsonl        what it made at each measurement
     baseline.json        what it has to beat
-    resume/              what it takes to go on: two checkpoints, and latest.json with their checksums
+    resume/              what it takes to go on: the newest checkpoint and the one before it
+    lock                 who is writing, while somebody is
 
-Every file is written beside its place, flushed to disk and moved there, so a process killed at any moment leaves the
-old or the new one, never half of one. Nothing read from a run executes code but a cell of one's own, which config.toml
-names by its file.
+A run is one from its first checkpoint on, the one before the first step. Nothing in it is executed but cell.py, and
+that only if the user has trained with it or trusts it; nothing outside of it is touched, whatever links lie in it; and
+a file that is not the one that was written is refused.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from recur.errors import RunError
-from recur.files import write_atomically
+from recur.run import manifest as manifests
+from recur.run.lock import NAME as LOCK
+from recur.run.lock import Lock
+from recur.run.logs import MOST as MOST_JSON
+from recur.run.logs import Log
+from recur.run.manifest import LOGS, SLOTS, Checkpoint, Fingerprint, Manifest, sha256
+from recur.run.place import Place
+from recur.run.tensors import check_weights, from_bytes, to_bytes
+from recur.run.trust import check_trusted, trust
 from recur.text import Vocab
 from recur.typedefs import JsonObject
-
-FORMAT = 2
-"""Of the folder; another one is refused."""
 
 Vocabs = dict[str, Vocab]
 """By the name of their file, without .json."""
 
+WEIGHTS, CONFIG, CELL, BASELINE = "model.safetensors", "config.toml", "cell.py", "baseline.json"
+
 
 def is_run(path: Path) -> bool:
-    return (path / "config.toml").is_file()
+    return (path / manifests.NAME).is_file()
 
 
 class Run:
     """One folder."""
 
-    def __init__(self, path: Path, task: str, vocabs: Vocabs) -> None:
-        self.path, self.task, self.vocabs = path, task, vocabs
+    def __init__(self, path: Path, manifest: Manifest, vocabs: Vocabs, lock: Lock | None = None) -> None:
+        self.path, self.place, self.manifest, self.vocabs, self._lock = path, Place(path), manifest, vocabs, lock
+        self.trusting = False
+        """Whether its cell is executed though this user has not trained with it."""
+        self._logs = {name: Log(self.place, name) for name in LOGS}
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, task={self.task!r})"
+
+    @property
+    def task(self) -> str:
+        return self.manifest.task
 
     @property
     def vocab(self) -> Vocab:
@@ -60,147 +72,213 @@ class Run:
 
     @property
     def config(self) -> Path:
-        return self.path / "config.toml"
+        return self.path / CONFIG
+
+    # Made and opened ---------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, path: Path | str, task: str, config: str, vocabs: Vocabs) -> Self:
-        """A new folder; `config` is the content of its config.toml."""
-        run = cls(Path(path), task, vocabs)
-        if is_run(run.path):
-            raise RunError(f"{run.path} holds a run already; go on with it (recur resume {run.path}) or name another")
-        (run.path / "resume").mkdir(parents=True, exist_ok=True)
-        for name, vocab in vocabs.items():
-            write_atomically(run.path / f"{name}.json", vocab.to_json().encode())
-        run.write_json("manifest.json", {"format": FORMAT, "task": task, "vocabularies": list(vocabs)})
-        run.write_config(config)
+    def create(
+        cls,
+        path: Path | str,
+        task: str,
+        config: str,
+        vocabs: Vocabs,
+        cell: bytes | None = None,
+        texts: dict[str, list[Fingerprint]] | None = None,
+    ) -> Self:
+        """A new folder, locked; `config` is the content of its config.toml. It is a run once it is committed."""
+        path = Path(path)
+        check_free(path)
+        path.mkdir(parents=True, exist_ok=True)
+        lock = Lock(path)
+        if is_run(path):  # of another process, a moment ago
+            lock.release(remove=False)
+            raise _taken(path)
+        run = cls(path, Manifest(task, list(vocabs), texts=texts or {}), vocabs, lock)
+        run.place.sweep("resume")
+        run.place.make_folder("resume")
+        contents = {f"{name}.json": vocab.to_json().encode() for name, vocab in vocabs.items()}
+        contents |= {CONFIG: config.encode()} | ({} if cell is None else {CELL: cell})
+        for name, content in contents.items():
+            run.place.write(name, content)
+            run.manifest.files[name] = [sha256(content)]
+        for log in run._logs.values():
+            log.begin()
         return run
 
     @classmethod
-    def open(cls, path: Path | str) -> Self:
+    def open(cls, path: Path | str, *, writing: bool = False, trust: bool = False) -> Self:
+        """A run that is there. To write into it, nobody else may; to trust it is to execute a cell that it carries."""
         path = Path(path)
         if not is_run(path):
-            raise RunError(f"{path} is not a run: it has no config.toml")
-        manifest = read_json(path / "manifest.json")
-        if manifest is None or manifest.get("format") != FORMAT:
-            raise RunError(f"{path} is a run of another version of recur, whose folders this one does not read")
-        task, names = manifest.get("task"), manifest.get("vocabularies")
-        if not isinstance(task, str) or not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-            raise RunError(f"{path / 'manifest.json'} is damaged")
-        return cls(path, task, {name: Vocab.load(path / f"{Path(name).name}.json") for name in names})
+            if (path / LOCK).is_file():
+                raise RunError(f"{path} is not a run yet: training ended before its first step; begin again")
+            raise RunError(f"{path} is not a run: it has no manifest.json")
+        lock = Lock(path) if writing else None
+        run = cls(path, _read_manifest(Place(path)), {}, lock)
+        run.trusting = trust
+        if writing:
+            run.place.sweep("resume")
+        for name in run.manifest.vocabularies:
+            content = run.read(f"{name}.json")
+            run.vocabs[name] = Vocab.from_json(_as_text(content, path / f"{name}.json"), str(path / f"{name}.json"))
+        return run
+
+    def release(self) -> None:
+        """Let others write. A folder that has not become a run keeps its lock file, by which it is known as ours."""
+        if self._lock is not None:
+            self._lock.release(remove=is_run(self.path))
+
+    def commit(self) -> None:
+        """What was written is now what the run is."""
+        self.manifest.files = {name: digests[-1:] for name, digests in self.manifest.files.items()}
+        self._write_manifest()
+
+    def _write_manifest(self) -> None:
+        self.place.write(manifests.NAME, self.manifest.to_json())
+
+    # Files --------------------------------------------------------------------------------------------------
+
+    def read(self, name: str, most: int = MOST_JSON) -> bytes:
+        """The content of a file as it was written; another one is refused."""
+        while True:
+            try:
+                content = self.place.read(name, most)
+            except FileNotFoundError:
+                raise RunError(f"{self.path / name} is missing") from None
+            if sha256(content) in self.manifest.files.get(name, ()):
+                return content
+            known, self.manifest = self.manifest, _read_manifest(self.place)
+            if self.manifest == known:  # else whoever trains it has replaced the file since the manifest was read
+                break
+        raise RunError(f"{self.path / name} is not what this run wrote: it was changed or damaged since; put it back")
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file anew; the manifest knows of both contents until the next commit."""
+        if is_run(self.path):
+            self.manifest.files[name] = [*self.manifest.files.get(name, [])[-1:], sha256(content)]
+            self._write_manifest()
+        self.place.write(name, content)
+        self.manifest.files[name] = [*self.manifest.files.get(name, [])[:-1], sha256(content)]
+
+    def config_text(self) -> str:
+        return _as_text(self.read(CONFIG), self.config)
 
     def write_config(self, content: str) -> None:
-        write_atomically(self.config, content.encode())
+        self.replace(CONFIG, content.encode())
+        self.commit()
 
-    def write_json(self, name: str, content: JsonObject) -> None:
-        write_atomically(self.path / name, json.dumps(content).encode())
+    def cell_source(self) -> bytes | None:
+        """The cell that it carries, if it does: source that may be executed."""
+        if CELL not in self.manifest.files:
+            return None
+        source = self.read(CELL)
+        if self.trusting:
+            trust(source)
+        check_trusted(self.path / CELL, source)
+        return source
 
-    def read_json(self, name: str) -> JsonObject | None:
-        return read_json(self.path / name)
+    def baseline(self) -> JsonObject | None:
+        """What the run has to beat, once it was measured."""
+        if BASELINE not in self.manifest.files:
+            return None
+        found: JsonObject = json.loads(self.read(BASELINE))
+        return found
 
-    # Weights ----------------------------------------------------------------------------------------------
+    def write_baseline(self, content: JsonObject) -> None:
+        self.replace(BASELINE, json.dumps(content).encode())
+        self.commit()
+
+    # Weights ------------------------------------------------------------------------------------------------
 
     def save_weights(self, model: nn.Module, **about: object) -> None:
+        """The best so far. They are the run's with the next commit."""
         weights = {name: value.detach().contiguous().cpu() for name, value in model.state_dict().items()}
-        content = save(weights, {"about": json.dumps(about)})  # one entry: several would be written in any order
-        write_atomically(self.path / "model.safetensors", content)
+        self.replace(WEIGHTS, to_bytes(weights, about))
 
     def load_weights(self, model: nn.Module) -> None:
         """The best weights so far, into a model of the run's task."""
-        path = self.path / "model.safetensors"
-        if not path.is_file():
-            raise RunError(f"{self.path} has no model.safetensors yet: train it on (recur resume {self.path})")
-        try:
-            with safe_open(path, framework="pt") as stored:
-                weights = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise RunError(f"{path} is damaged: {error}") from None
-        self.put_weights(model, weights, str(path))
+        if WEIGHTS not in self.manifest.files or not self.place.has(WEIGHTS):
+            raise RunError(f"{self.path} has no {WEIGHTS} yet: train it on (recur resume {self.path})")
+        size = sum(value.numel() * value.element_size() for value in model.state_dict().values())
+        content = self.read(WEIGHTS, most=2 * size + (1 << 24))
+        self.put_weights(model, from_bytes(content, self.path / WEIGHTS)[0], str(self.path / WEIGHTS))
 
     def put_weights(self, model: nn.Module, weights: Mapping[str, Tensor], name: str) -> None:
         """Put weights into a model, or say what does not fit."""
-        expected = {key: tuple(value.shape) for key, value in model.state_dict().items()}
-        got = {key: tuple(value.shape) for key, value in weights.items()}
-        if expected != got:
-            first = next(k for k in sorted({*expected, *got}) if expected.get(k) != got.get(k))
-            sizes = " and ".join(f"a vocabulary of {len(vocab)}" for vocab in self.vocabs.values())
-            raise RunError(
-                f"{name} does not fit config.toml{' and ' if sizes else ''}{sizes}: "
-                f"{first} is {got.get(first, 'missing')} where {expected.get(first, 'nothing')} is expected"
-            )
+        sizes = " and ".join(f"a vocabulary of {len(vocab)}" for vocab in self.vocabs.values())
+        check_weights(model.state_dict(), weights, f"{name} does not fit config.toml{' and ' if sizes else ''}{sizes}")
         model.load_state_dict(dict(weights))
 
-    # Metrics ----------------------------------------------------------------------------------------------
+    # Logs ---------------------------------------------------------------------------------------------------
 
     def log(self, entry: Mapping[str, object], file: str = "metrics.jsonl") -> None:
-        with (self.path / file).open("a", encoding="utf-8") as out:
-            out.write(json.dumps(entry) + "\n")
+        self._logs[file].append(entry)
 
     def metrics(self) -> list[JsonObject]:
-        """All whole lines; one that a killed process left half-written is passed over."""
-        return read_jsonl(self.path / "metrics.jsonl")
+        """All that was measured."""
+        newest = self.manifest.checkpoints[:1]
+        return self._logs["metrics.jsonl"].read(newest[0].logs["metrics.jsonl"] if newest else None)
 
-    def forget_after(self, step: int) -> None:
-        """Drop what was measured behind the checkpoint that training goes on from: it will be measured again."""
-        for name in ("metrics.jsonl", "samples.jsonl"):
-            kept = [entry for entry in read_jsonl(self.path / name) if entry.get("step", 0) <= step]
-            if kept or (self.path / name).exists():
-                write_atomically(self.path / name, "".join(json.dumps(entry) + "\n" for entry in kept).encode())
+    # Checkpoints --------------------------------------------------------------------------------------------
 
-    # Checkpoints ------------------------------------------------------------------------------------------
+    def save_checkpoint(self, step: int, tensors: Mapping[str, Tensor], state: JsonObject) -> None:
+        """A place to go on from, and a commit of all that was written before it."""
+        before = self.manifest.checkpoints[:1]
+        file = next(slot for slot in SLOTS if slot not in [entry.file for entry in before])
+        content = to_bytes(tensors, state)
+        self.place.write(file, content)
+        logs = {name: log.extent for name, log in self._logs.items()}
+        self.manifest.checkpoints = [Checkpoint(file, sha256(content), step, logs), *before]
+        self.commit()
 
-    def save_checkpoint(self, state: dict[str, Any]) -> None:
-        folder = self.path / "resume"
-        folder.mkdir(exist_ok=True)
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        name = f"step-{state['step']}.pt"
-        before = [entry for entry in self._checkpoints() if entry["file"] != name][:1]
-        write_atomically(folder / name, buffer.getvalue())
-        now = {"file": name, "sha256": hashlib.sha256(buffer.getvalue()).hexdigest(), "step": state["step"]}
-        write_atomically(folder / "latest.json", json.dumps([now, *before]).encode())
-        for old in folder.glob("*.pt"):
-            if old.name not in {entry["file"] for entry in (now, *before)}:
-                old.unlink(missing_ok=True)
-
-    def load_checkpoint(self) -> tuple[dict[str, Any], list[str]]:
-        """The newest checkpoint that is whole, and what was found wrong with newer ones."""
+    def load_checkpoint(self) -> tuple[Checkpoint, dict[str, Tensor], JsonObject, list[str]]:
+        """The newest checkpoint that is whole, its tensors and the rest; and what was found wrong with newer ones."""
         complaints = []
-        for entry in self._checkpoints():
-            path = self.path / "resume" / Path(entry["file"]).name
+        for entry in self.manifest.checkpoints:
+            path = self.path / entry.file
             try:
-                content = path.read_bytes()
-            except OSError:
+                content = self.place.read(entry.file)
+            except (OSError, RunError):
                 complaints.append(f"{path} is missing")
                 continue
-            if hashlib.sha256(content).hexdigest() != entry["sha256"]:
-                complaints.append(f"{path} is damaged")
-                continue
-            return torch.load(io.BytesIO(content), weights_only=True), complaints
+            if sha256(content) == entry.sha256:
+                return entry, *from_bytes(content, path), complaints
+            complaints.append(f"{path} is damaged")
         raise RunError(f"{self.path} has no checkpoint to go on from" + "".join(f"; {c}" for c in complaints))
 
-    def _checkpoints(self) -> list[JsonObject]:
-        try:
-            found = json.loads((self.path / "resume" / "latest.json").read_text())
-            return [e for e in found if isinstance(e, dict) and {"file", "sha256", "step"} <= e.keys()]
-        except (OSError, ValueError, TypeError):
-            return []
+    def rewind(self, to: Checkpoint) -> list[str]:
+        """Bring the logs back to a checkpoint; what was found wrong with them is returned."""
+        found = [log.rewind(to.logs[name]) for name, log in self._logs.items()]
+        self.manifest.checkpoints = [replace(to, logs={name: log.extent for name, log in self._logs.items()})]
+        self.commit()
+        return [complaint for complaint in found if complaint is not None]
 
 
-def read_json(path: Path) -> JsonObject | None:
-    """The object of a file, or None where there is none."""
+def check_free(path: Path) -> None:
+    """Refuse a folder that a new run cannot be made in: one that holds a run, or anything but a beginning of one."""
+    if is_run(path):
+        raise _taken(path)
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path} is in the way: a run is a folder")
+    if path.is_dir() and not (path / LOCK).is_file() and any(path.iterdir()):
+        raise RunError(f"{path} holds other files and no run; name a new folder: --out {path}/first")
+
+
+def _taken(path: Path) -> RunError:
+    return RunError(f"{path} holds a run already; go on with it (recur resume {path}) or name another")
+
+
+def _read_manifest(place: Place) -> Manifest:
+    name = str(place.path / manifests.NAME)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
+        return Manifest.from_json(place.read(manifests.NAME, MOST_JSON), name)
+    except FileNotFoundError:
+        raise RunError(f"{name} is missing") from None
 
 
-def read_jsonl(path: Path) -> list[JsonObject]:
-    """The objects of a file of JSON lines; what is no whole object is passed over."""
-    found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
-    return [entry for entry in found if isinstance(entry, dict)]
+def _as_text(content: bytes, path: Path) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise RunError(f"{path} is not UTF-8") from None

@@ -32,9 +32,9 @@ QUICK = "next"
 """The view that does not queue: one step of a model that nothing else changes."""
 
 
-def make_app(folder: Path, token: str, hosts: tuple[str, ...] | None = LOOPBACK, own_cells: bool = False) -> Guard:
+def make_app(folder: Path, token: str, hosts: tuple[str, ...] | None = LOOPBACK, trust: bool = False) -> Guard:
     """The studio over a folder of runs, as an ASGI application."""
-    studio = Studio(Folder(folder, own_cells))
+    studio = Studio(Folder(folder, trust))
     routes = [
         Route("/", studio.page),
         Route("/page/{file}", studio.page),

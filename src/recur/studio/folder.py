@@ -14,7 +14,7 @@ from recur.run import Run, is_run, read_json, read_jsonl
 from recur.studio.answers import UnknownError, error_text, without_folders
 from recur.studio.fields import number
 from recur.studio.loaded import LoadedModel
-from recur.tasks import options_of_run, task_of_run
+from recur.tasks import options_of_run, task_of
 from recur.tasks.language.options import LanguageOptions
 from recur.typedefs import JsonObject
 
@@ -27,7 +27,7 @@ OPTIONS = ("hidden", "layers", "token", "window", "rate", "clip", "optimizer")
 NO_CURVES = ("step", "epoch", "progress", "predictions", "seconds", "skipped")
 """Numbers in metrics.jsonl that say when, not how good."""
 SAMPLES = 20
-GROWING = ("metrics.jsonl", "samples.jsonl", "baseline.json")
+GROWING = ("metrics.jsonl", "samples.jsonl", "baseline.json", "manifest.json", "lock")
 """Files of a run that a loaded model is not made of."""
 
 State = tuple[tuple[str, int, int, int], ...]
@@ -51,8 +51,8 @@ class FileCache:
 class Folder:
     """Runs by name: the names of the folders directly inside, and nothing else."""
 
-    def __init__(self, path: Path, own_cells: bool = False) -> None:
-        self.path, self.own_cells = path, own_cells
+    def __init__(self, path: Path, trust: bool = False) -> None:
+        self.path, self.trust = path, trust
         self._descriptions, self._measured = FileCache(), FileCache()
         self._loaded: OrderedDict[str, tuple[State, LoadedModel]] = OrderedDict()
         self._lock = threading.Lock()
@@ -88,7 +88,7 @@ class Folder:
         about = self._descriptions.get(name, [config, manifest], lambda: describe(path))
         files = [config, manifest, metrics, path / "baseline.json"]
         measured = self._measured.get(name, files, lambda: measurements(path, str(about.get("metric", ""))))
-        changed = max(modified(file) for file in (config, metrics, path / "resume" / "latest.json")) / 1e9
+        changed = max(modified(file) for file in (config, metrics, manifest)) / 1e9
         live = "error" not in about and measured["progress"] < 1 and time.time() - changed < LIVE
         return {"name": name, **about, **measured, "live": live, "changed": changed}
 
@@ -130,8 +130,8 @@ class Folder:
         path = self.path_of(name)
         state = _state(path)
         try:
-            run = Run.open(path)
-            self._check(run)
+            run = Run.open(path, trust=self.trust)
+            _check_task(run)
             model = LoadedModel(run)
         except OptionError as error:  # of its configuration, and no mistake of the request
             raise RunError(str(error)) from None
@@ -145,21 +145,18 @@ class Folder:
                 self._loaded.popitem(last=False)
         return model
 
-    def _check(self, run: Run) -> None:
-        """Refuse a run of another task, and one that would execute code, before anything of it is loaded."""
-        options = options_of_run(run)
-        name = run.path.name
-        if not isinstance(options, LanguageOptions):
-            raise OptionError(f"{name} is a run of the task {run.task}; this view reads runs of the task language")
-        if not self.own_cells and ".py" in options.cell:
-            raise OptionError(f"{name} uses a cell from a Python file, which would be executed; allow it: --own-cells")
+
+def _check_task(run: Run) -> None:
+    options = options_of_run(run, code=False)
+    if not isinstance(options, LanguageOptions):
+        raise OptionError(f"{run.path.name} is a run of the task {run.task}; this view reads runs of the task language")
 
 
 def describe(path: Path) -> JsonObject:
     """The task of a run and the options that this task has, or the error that reading it gives."""
     try:
         run = Run.open(path)
-        task = task_of_run(run)
+        task = task_of(options_of_run(run, code=False))
     except (RecurError, OSError, RecursionError) as error:
         return {"error": without_folders(error_text(error), path.parent)}  # the page is for others too
     names = [name for name in OPTIONS if name in task.options.names()]

@@ -12,7 +12,7 @@ from torch import Tensor
 from recur.errors import OptionError
 from recur.probes import Subject
 from recur.run import Run
-from recur.tasks import open_predictor
+from recur.tasks import predictor_of
 from recur.tasks.language.data import first_input
 from recur.tasks.language.predictor import Language
 from recur.text import SPECIALS
@@ -80,7 +80,7 @@ class LoadedModel:
 
 def load_language(run: Run) -> Language:
     """On the CPU: a keystroke is one step, for which a GPU is slower."""
-    predictor = open_predictor([run.path], "cpu")
+    predictor = predictor_of([run], "cpu")
     if not isinstance(predictor, Language):
         raise OptionError(f"{run.path.name} is a run of the task {run.task}; this view reads runs of the task language")
     return predictor

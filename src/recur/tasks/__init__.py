@@ -26,15 +26,21 @@ from recur.tasks.registry import (
     config_text,
     make_options,
     name_of,
-    open_predictor,
     options_class,
-    options_of_run,
     read_config,
     refusal,
     task_class,
     task_names,
     task_of,
+)
+from recur.tasks.runs import (
+    open_predictor,
+    options_of_run,
+    predictor_of,
     task_of_run,
+    texts_of,
+    with_carried_cell,
+    with_own_texts,
 )
 
 __all__ = [
@@ -44,10 +50,14 @@ __all__ = [
     "open_predictor",
     "options_class",
     "options_of_run",
+    "predictor_of",
     "read_config",
     "refusal",
     "task_class",
     "task_names",
     "task_of",
     "task_of_run",
+    "texts_of",
+    "with_carried_cell",
+    "with_own_texts",
 ]

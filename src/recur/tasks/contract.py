@@ -12,11 +12,11 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from recur.errors import OptionError
+from recur.errors import OptionError, RecurError
 from recur.layers import Recurrent
 from recur.run import Run, Vocabs, pick_device
 from recur.tasks.options import TaskOptions
-from recur.tasks.registry import task_of_run
+from recur.tasks.runs import task_of_run, with_own_texts
 from recur.tasks.size import check_size
 from recur.typedefs import JsonObject, Metrics
 
@@ -193,6 +193,8 @@ class Predictor(ABC, Generic[ModelT]):
     def __init__(self, task: Task[Any, Any, ModelT, Any], runs: Sequence[Run], device: str = "auto") -> None:
         self.task, self.runs, self.run = task, tuple(runs), runs[0]
         self.device = pick_device(device)
+        self.changed_text = False
+        """Whether a text of the run may have been changed since it learned from it."""
         if len(runs) > 1 and not self.ensembles:
             raise OptionError(f"runs of the task {task.name} do not serve as one model; name one run")
         for other in runs[1:]:
@@ -221,9 +223,26 @@ class Predictor(ABC, Generic[ModelT]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(repr(str(run.path)) for run in self.runs)})"
 
-    @abstractmethod
     def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
-        """Its figures on files, or on the run's own test part."""
+        """Its figures on files, or on the run's own test part, which is refused where it was changed since."""
+        if not texts:
+            self.find_texts("test" if getattr(self.task.options, "test", ()) else "texts")
+        return self._evaluate(texts, **options)
+
+    @abstractmethod
+    def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject: ...
+
+    def find_texts(self, *parts: str) -> None:
+        """Have the options name texts of the run where they are now; they must be as they were when it learned."""
+        self.task.options = with_own_texts(self.run, self.task.options, parts, self.changed_text)
+
+    def has_training_texts(self) -> bool:
+        """Whether what it learned from is here, for something plainer to learn from too."""
+        try:
+            self.find_texts("texts", "valid")
+        except RecurError:
+            return False
+        return True
 
     def predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
         """What it makes of each line: objects with at least `input` and `output`."""

@@ -7,20 +7,19 @@ import importlib
 import os
 import pkgutil
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from recur.errors import CellError, OptionError, RunError, shown, unknown
+from recur.errors import CellError, OptionError, shown, unknown
 from recur.options import read_toml
 from recur.tasks.options import TaskOptions
 
-if TYPE_CHECKING:
-    from recur.run import Run
-    from recur.tasks.contract import Predictor
-
 BUILT_IN = ("pydoc", "stdlib", "-", "/dev/stdin")
 """Texts that are no files."""
+
+CELL = "cell.py"
+"""A cell of the user's own, as a run carries it."""
 
 PATHS = ("texts", "valid", "test")
 """Options that name files."""
@@ -61,7 +60,7 @@ def name_of(options: TaskOptions) -> str:
 def make_options(task: str, fields: Mapping[str, object], where: str = "") -> TaskOptions:
     """Options of a task from whatever door they come through; what belongs to another task, is of another type or
     beside the others means nothing is refused by name."""
-    made = _options(task, fields, where)
+    made = read_options(task, fields, where)
     try:
         made.refuse_unused()
         _check_cell(getattr(made, "cell", ""))
@@ -70,7 +69,8 @@ def make_options(task: str, fields: Mapping[str, object], where: str = "") -> Ta
     return made
 
 
-def _options(task: str, fields: Mapping[str, object], where: str) -> TaskOptions:
+def read_options(task: str, fields: Mapping[str, object], where: str) -> TaskOptions:
+    """… without the last: what a run was trained with is read as it is."""
     if not isinstance(task, str):
         raise OptionError(where + unknown("task", task, task_names()))
     cls = options_class(task)
@@ -112,15 +112,19 @@ def refusal(task: str, name: str, flag: str = "") -> str:
 
 def read_config(path: Path) -> dict[str, object]:
     """The fields that a TOML file sets, `task` among them, with its paths made those of this process."""
-    fields = read_toml(path)
+    return with_paths(read_toml(path), path.parent)
+
+
+def with_paths(fields: dict[str, object], folder: Path) -> dict[str, object]:
+    """Fields whose paths are relative to a folder, with those of this process."""
     for name in PATHS:
         if name in fields:
             given = fields[name]
             names = given if isinstance(given, list) else [given]
-            fields[name] = [_inside(path.parent, n) if isinstance(n, str) else n for n in names]
+            fields[name] = [_inside(folder, n) if isinstance(n, str) else n for n in names]
     cell = fields.get("cell")
-    if isinstance(cell, str) and (file := _cell_file(cell)):
-        fields["cell"] = _inside(path.parent, file) + cell[len(file) :]
+    if isinstance(cell, str) and (file := cell_file(cell)):
+        fields["cell"] = _inside(folder, file) + cell[len(file) :]
     return fields
 
 
@@ -129,14 +133,16 @@ def config_text(options: TaskOptions, folder: Path) -> str:
     fields: dict[str, Any] = {}
     for name in PATHS:
         if name in options.names():
-            fields[name] = tuple(_outside(folder, n) for n in getattr(options, name))
+            fields[name] = tuple(outside(folder, n) for n in getattr(options, name))
     cell = getattr(options, "cell", "")
-    if file := _cell_file(cell):
-        fields["cell"] = _outside(folder, file) + cell[len(file) :]
+    if file := cell_file(cell):
+        carried = os.path.realpath(file) == os.path.realpath(folder / CELL)
+        fields["cell"] = (CELL if carried else outside(folder, file)) + cell[len(file) :]
     return f'task = "{name_of(options)}"\n' + options.changed(**fields).to_toml()
 
 
-def _cell_file(cell: str) -> str:
+def cell_file(cell: str) -> str:
+    """The file of a cell that is in one."""
     found = re.fullmatch(r"(.+?\.py)(:.*)?", cell)
     return found[1] if found else ""
 
@@ -148,32 +154,6 @@ def _inside(folder: Path, name: str) -> str:
     return os.path.relpath(found) if not folder.is_absolute() else found
 
 
-def _outside(folder: Path, name: str) -> str:
+def outside(folder: Path, name: str) -> str:
+    """A path of this process, relative to a folder."""
     return name if name in BUILT_IN or Path(name).is_absolute() else os.path.relpath(name, os.path.realpath(folder))
-
-
-# Runs -----------------------------------------------------------------------------------------------------------
-
-
-def options_of_run(run: Run) -> TaskOptions:
-    fields = read_config(run.config)
-    task = fields.pop("task", run.task)
-    if task != run.task:
-        raise RunError(f"{run.config} says task {task!r}, and manifest.json {run.task!r}")
-    return _options(run.task, fields, f"{run.config}: ")
-
-
-def task_of_run(run: Run) -> Any:
-    return task_of(options_of_run(run))
-
-
-def open_predictor(paths: Sequence[Path | str], device: str = "auto") -> Predictor[Any]:
-    """The trained model of a run for use; of several, as one."""
-    from recur.run import Run
-
-    runs = [Run.open(path) for path in paths]
-    task = task_of_run(runs[0])
-    predictor: Predictor[Any] = importlib.import_module(f"recur.tasks.{task.name}.predictor").PREDICTOR(
-        task, runs, device
-    )
-    return predictor

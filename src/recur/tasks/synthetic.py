@@ -92,7 +92,7 @@ class Solver(Predictor[ModelT]):
 
     task: SyntheticTask[Any, Any, ModelT]
 
-    def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
+    def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         self.refuse(options)
         task = self.task
         if texts:

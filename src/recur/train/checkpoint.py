@@ -1,58 +1,141 @@
-"""What it takes to go on: everything of a trainer that changes from step to step."""
+"""What it takes to go on: everything of a trainer that changes from step to step.
+
+Tensors and numbers, nothing else: a checkpoint is safetensors with JSON beside them. What is read is checked against
+the model before any of it is used, since the optimiser's kernels trust the shapes of its state.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from recur.errors import RunError
+from recur.typedefs import JsonObject
+
 if TYPE_CHECKING:
     from recur.train.trainer import Trainer
 
-NUMBERS = (
-    *("step", "epoch", "index", "predictions", "skipped", "seconds", "measuring"),
-    *("best", "best_metrics", "since_best", "next_measure"),
-)
-"""What is saved as it is."""
+NUMBERS: dict[str, type] = {
+    **dict.fromkeys(("step", "epoch", "index", "predictions", "skipped", "bad_in_a_row", "since_best"), int),
+    **dict.fromkeys(("seconds", "measuring", "next_measure", "best"), float),
+    "measured_at": int,
+}
+"""What is saved as it is, and of which type."""
+
+LIKE_WEIGHTS = ("exp_avg", "exp_avg_sq", "momentum_buffer", "ax")
+SCALARS = ("step", "eta", "mu")
+"""What optimisers keep of each parameter."""
+
+Tensors = dict[str, Tensor]
 
 
 def save_checkpoint(trainer: Trainer) -> None:
-    state: dict[str, Any] = {
-        "model": trainer.model.state_dict(),
-        "optimizer": trainer.optimizer.state_dict(),
-        "schedule": trainer.schedule.state(),
-        "random": torch.get_rng_state(),
-        "hidden": _each_tensor(trainer.state, lambda part: part),
-        "grads": [p.grad for p in trainer.parameters],  # between the steps of an accumulation
-    }
-    state |= {name: getattr(trainer, name) for name in NUMBERS}
+    names = [name for name, _ in trainer.model.named_parameters()]
+    tensors = {f"model/{name}": value for name, value in trainer.model.state_dict().items()}
+    for name, p in zip(names, trainer.parameters, strict=True):
+        kept = trainer.optimizer.state.get(p, {})
+        tensors |= {f"optimizer/{name}/{key}": value for key, value in kept.items() if isinstance(value, Tensor)}
+        if p.grad is not None:  # between the steps of an accumulation
+            tensors[f"grad/{name}"] = p.grad
+    tensors["random/cpu"] = torch.get_rng_state()
     if trainer.device.type == "cuda":
-        state["random_cuda"] = torch.cuda.get_rng_state()
-    trainer.run.save_checkpoint(state)
+        tensors["random/cuda"] = torch.cuda.get_rng_state()
+    tensors |= {f"records/{name}": value for name, value in trainer.records.to_tensors().items()}
+    state: JsonObject = {name: getattr(trainer, name) for name in NUMBERS}
+    state["best_metrics"] = trainer.best_metrics
+    state["schedule"] = trainer.schedule.state()
+    state["averaging_from"] = [group.get("t0") for group in trainer.optimizer.param_groups]
+    state["hidden"] = _names(trainer.state, "hidden", tensors)
+    trainer.run.save_checkpoint(trainer.step, {k: v.detach().cpu() for k, v in tensors.items()}, state)
 
 
 def restore_checkpoint(trainer: Trainer) -> list[str]:
     """Go back to the newest whole checkpoint; what was wrong with newer ones is returned."""
-    state, complaints = trainer.run.load_checkpoint()
-    trainer.run.put_weights(trainer.model, state["model"], f"{trainer.run.path}/resume")
-    trainer.optimizer.load_state_dict(state["optimizer"])
+    entry, tensors, state, complaints = trainer.run.load_checkpoint()
+    where = f"{trainer.run.path / entry.file}"
+    try:
+        _restore(trainer, tensors, state, where)
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
+        if isinstance(error, RunError):
+            raise
+        raise RunError(f"{where} does not fit this run: {error}") from None
+    return [*complaints, *trainer.run.rewind(entry)]
+
+
+def _restore(trainer: Trainer, tensors: Tensors, state: JsonObject, where: str) -> None:
+    parts = _by_part(tensors)
+    parameters = dict(trainer.model.named_parameters())
+    kept: dict[int, dict[str, Tensor]] = {}
+    for name, value in parts.get("optimizer", {}).items():
+        owner, _, key = name.rpartition("/")
+        like = parameters[owner] if key in LIKE_WEIGHTS else torch.zeros(()) if key in SCALARS else None
+        if like is None or value.shape != like.shape or value.dtype != like.dtype:
+            raise RunError(f"{where} does not fit this run: the optimiser's {key} of {owner} is {tuple(value.shape)}")
+        kept.setdefault(list(parameters).index(owner), {})[key] = value
+    grads = parts.get("grad", {})
+    for name, value in grads.items():
+        if value.shape != parameters[name].shape or value.dtype != parameters[name].dtype:
+            raise RunError(f"{where} does not fit this run: the gradient of {name} is {tuple(value.shape)}")
+    numbers = {name: _number(name, state[name], kind) for name, kind in NUMBERS.items()}
+    metrics = {str(name): float(value) for name, value in state["best_metrics"].items()}
+    hidden = _tensors(state["hidden"], tensors)
+
+    trainer.run.put_weights(trainer.model, parts["model"], where)
+    optimizer = trainer.optimizer.state_dict()
+    for group, t0 in zip(optimizer["param_groups"], state["averaging_from"], strict=True):
+        if "t0" in group:
+            group["t0"] = float(t0)
+    trainer.optimizer.load_state_dict({**optimizer, "state": kept})
     trainer.schedule.load(state["schedule"])
-    torch.set_rng_state(state["random"])
-    if "random_cuda" in state and trainer.device.type == "cuda":
-        torch.cuda.set_rng_state(state["random_cuda"])
-    for name in NUMBERS:
-        setattr(trainer, name, state[name])
-    trainer.state = _each_tensor(state["hidden"], lambda part: part.to(trainer.device))
-    for p, grad in zip(trainer.parameters, state["grads"], strict=True):
-        p.grad = None if grad is None else grad.to(trainer.device)
-    trainer.run.forget_after(trainer.step)
-    return complaints
+    for name, number in numbers.items():
+        setattr(trainer, name, number)
+    trainer.best_metrics = metrics
+    trainer.state = _moved(hidden, trainer.device)
+    trainer.records.from_tensors(parts["records"], trainer.device)
+    for name, p in parameters.items():
+        p.grad = grads[name].to(trainer.device) if name in grads else None
+    torch.set_rng_state(parts["random"]["cpu"])
+    if "cuda" in parts["random"] and trainer.device.type == "cuda":
+        torch.cuda.set_rng_state(parts["random"]["cuda"])
 
 
-def _each_tensor(state: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The same nest of tuples, plain ones, so that a checkpoint names no class, with each tensor changed."""
+def _by_part(tensors: Mapping[str, Tensor]) -> dict[str, Tensors]:
+    parts: dict[str, Tensors] = {}
+    for name, value in tensors.items():
+        part, _, rest = name.partition("/")
+        parts.setdefault(part, {})[rest] = value
+    return parts
+
+
+def _number(name: str, value: Any, kind: type) -> Any:
+    """A number of its type; anything else is damage."""
+    if type(value) not in (kind, int) or math.isnan(value) or (kind is int and value < 0):
+        raise TypeError(f"{name} is {value!r}")
+    return value
+
+
+def _names(state: Any, name: str, tensors: Tensors) -> Any:
+    """A nest of tuples of tensors as one of their names, with the tensors put under them."""
     if state is None:
         return None
-    return change(state) if isinstance(state, Tensor) else tuple(_each_tensor(part, change) for part in state)
+    if isinstance(state, Tensor):
+        tensors[name] = state
+        return name
+    return [_names(part, f"{name}/{k}", tensors) for k, part in enumerate(state)]
+
+
+def _tensors(names: Any, tensors: Tensors) -> Any:
+    """… and back."""
+    if names is None:
+        return None
+    return tensors[names] if isinstance(names, str) else tuple(_tensors(part, tensors) for part in names)
+
+
+def _moved(state: Any, device: torch.device) -> Any:
+    if state is None:
+        return None
+    return state.to(device) if isinstance(state, Tensor) else tuple(_moved(part, device) for part in state)

@@ -82,7 +82,8 @@ class Schedule:
         return {"factor": self.factor, "history": list(self.history), "triggered": self.triggered}
 
     def load(self, state: dict[str, Any]) -> None:
-        self.factor, self.history, self.triggered = state["factor"], list(state["history"]), state["triggered"]
+        self.factor, self.history = float(state["factor"]), [float(loss) for loss in state["history"]]
+        self.triggered = bool(state["triggered"])
 
 
 def clip_gradients(parameters: list[nn.Parameter], norm: float, value: float) -> Tensor:

@@ -12,8 +12,17 @@ from typing import Any, NamedTuple
 import torch
 
 from recur.errors import OptionError, RunError
-from recur.run import Run, is_run, pick_device
-from recur.tasks import config_text, name_of, options_of_run, task_class, task_of
+from recur.run import Run, check_free, is_run, pick_device
+from recur.tasks import (
+    config_text,
+    name_of,
+    options_of_run,
+    task_class,
+    task_of,
+    texts_of,
+    with_carried_cell,
+    with_own_texts,
+)
 from recur.tasks.contract import Baseline, Moment, Task
 from recur.tasks.options import TaskOptions
 from recur.train.events import Callback, Event
@@ -46,8 +55,8 @@ def train(
     and random state are the caller's again.
     """
     callback = callback or _ignore
-    if out is not None and is_run(Path(out)):
-        raise RunError(f"{out} holds a run already; go on with it (recur resume {out}) or name another")
+    if out is not None:
+        check_free(Path(out))
     if not getattr(options, "texts", True):
         raise OptionError(f"the task {name_of(options)} learns from a file; name one: recur train FILE")
     with _process_restored():
@@ -60,13 +69,13 @@ def train(
         options = _with_threads(task, data, options, callback)
         task = task_of(options)
         folder = Path(out) if out is not None else Path("runs") / f"{task.run_name}-{time.strftime('%Y%m%d-%H%M%S')}"
-        run = Run.create(folder, task.name, config_text(options, folder), data.vocabs)
-        trainer = Trainer(run, task, data, callback, stop)
-        trainer.checkpoint()  # from here on the run can be left at any moment, and gone on with
-        baseline = task.baseline(data) if options.baseline else None
-        if baseline is not None:
-            run.write_json("baseline.json", {"metric": task.curve, **baseline._asdict()})
-        return _run(trainer, baseline, callback)
+        options, cell = with_carried_cell(options, folder)
+        task = task_of(options)
+        run = Run.create(folder, task.name, config_text(options, folder), data.vocabs, cell, texts_of(options, folder))
+        with _writing(run):
+            trainer = Trainer(run, task, data, callback, stop)
+            trainer.checkpoint()  # from here on it is a run, which can be left at any moment and gone on with
+            return _run(trainer, callback)
 
 
 def resume(
@@ -76,45 +85,41 @@ def resume(
     steps: int | None = None,
     minutes: float | None = None,
     device: str | None = None,
+    trust: bool = False,
+    changed_text: bool = False,
     callback: Callback | None = None,
     stop: threading.Event | None = None,
 ) -> Outcome:
     """Go on with a run exactly where it stopped: with what was left of its budget, or so much more; on its device, or
-    on another."""
+    on another. To `trust` a run is to execute a cell that it carries, though one has not trained with it. A text that
+    was changed since is refused; with `changed_text` training goes on with it."""
     callback = callback or _ignore
     for name, value in (("epochs", epochs), ("steps", steps), ("minutes", minutes)):
         if value is not None and not 0 < value < float("inf"):
             raise OptionError(f"{name} must be above 0, got {value}")
-    with _process_restored():
-        run = Run.open(path)
+    with _process_restored(), _writing(Run.open(path, writing=True, trust=trust)) as run:
         options = options_of_run(run)
         if device is not None:
             options = options.changed(device=str(pick_device(device)))
-        data = task_of(options).read(run.vocabs)
+        here = with_own_texts(run, options, ("texts", "valid"), changed_text)
+        data = task_of(here).read(run.vocabs)
+        trainer = Trainer(run, task_of(here), data, callback, stop)
+        for complaint in trainer.restore():
+            callback(Event("note", {"text": complaint}))
         more = bool(epochs or steps or minutes)
         if more:
-            done = run.load_checkpoint()[0]
-            passes = done["epoch"] + done["index"] / len(task_of(options).batches(data))
-            options = options.changed(
-                epochs=epochs and passes + epochs,
-                steps=steps and done["step"] + steps,
-                minutes=minutes and (done["seconds"] + done["measuring"]) / 60 + minutes,
-            )
-        if more or device is not None:
+            budget = trainer.extend(epochs, steps, minutes)
+            options = options.changed(**budget)
+        if changed_text:
+            run.manifest.texts = texts_of(here, run.path)
+        if more or changed_text or device is not None:
             run.write_config(config_text(options, run.path))
-        task: Task[Any, Any, Any, Any] = task_of(options)
-        trainer = Trainer(run, task, data, callback, stop)
-        for complaint in trainer.restore():
-            callback(Event("note", {"text": f"{complaint}; the checkpoint before it serves"}))
-        if more:
-            trainer.plan_measurements()
-        found = run.read_json("baseline.json")
-        baseline = Baseline(str(found["name"]), float(found["value"])) if found is not None else None
-        return _run(trainer, baseline, callback)
+        return _run(trainer, callback)
 
 
-def _run(trainer: Trainer, baseline: Baseline | None, callback: Callback) -> Outcome:
+def _run(trainer: Trainer, callback: Callback) -> Outcome:
     task, run = trainer.task, trainer.run
+    baseline = _baseline(trainer)
     if baseline is not None:
         callback(Event("baseline", {"metric": task.curve, **baseline._asdict()}))
     callback(Event("started", {"run": str(run.path), "curve": task.curve, "unit": task.unit}))
@@ -125,6 +130,31 @@ def _run(trainer: Trainer, baseline: Baseline | None, callback: Callback) -> Out
         summary["baseline"] = {"name": baseline.name, "value": baseline.value, "passed": passed}
     callback(Event("finished", summary))
     return Outcome(run, task, summary, trainer.stopped)
+
+
+def _baseline(trainer: Trainer) -> Baseline | None:
+    """What the run has to beat: measured before its first step, or, if it was left before that was done, now."""
+    run, task = trainer.run, trainer.task
+    found = run.baseline()
+    if found is not None:
+        return Baseline(str(found["name"]), float(found["value"]))
+    baseline = task.baseline(trainer.data) if task.options.baseline else None
+    if baseline is not None:
+        run.write_baseline({"metric": task.curve, **baseline._asdict()})
+    return baseline
+
+
+@contextmanager
+def _writing(run: Run) -> Iterator[Run]:
+    """Hold a run while it is written; where the disk is full or gone, say how to go on."""
+    try:
+        yield run
+    except OSError as error:
+        begun = is_run(run.path)
+        then = f"go on with recur resume {run.path}" if begun else "begin again"
+        raise RunError(f"{error.strerror or error}: {error.filename}; when that is mended, {then}") from error
+    finally:
+        run.release()
 
 
 def _with_threads(task: Task[Any, Any, Any, Any], data: Any, options: TaskOptions, callback: Callback) -> TaskOptions:

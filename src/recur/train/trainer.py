@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from recur.tasks.scores import perplexity
 from recur.train.checkpoint import restore_checkpoint, save_checkpoint
 from recur.train.events import Callback, Event
 from recur.train.optimise import Schedule, clip_gradients, make_optimizer, start_averaging, swap_averages
+from recur.train.records import Records, StepRecord, summed_up
 from recur.typedefs import JsonObject, Metrics
 
 REPORT = 0.5
@@ -36,14 +37,6 @@ MEASURING = 0.2
 
 SKIP_AT_MOST = 20
 """Bad batches in a row that `on_nan=skip` passes over."""
-
-
-class StepRecord(NamedTuple):
-    """One step of the optimiser."""
-
-    loss: Tensor
-    norm: Tensor
-    predictions: int
 
 
 class Trainer:
@@ -76,10 +69,11 @@ class Trainer:
         self.best, self.since_best = math.inf, 0
         self.best_metrics: Metrics = {}
         self.next_measure = self._measure_every()
+        self.measured_at = 0
+        """The step of the last measurement; 0 is before all of them."""
         self.state: tuple[Any, ...] | None = None
         self.backend = ""
-        self._since_report: list[StepRecord] = []
-        self._since_measure: list[StepRecord] = []
+        self.records = Records()
 
     # Budget -----------------------------------------------------------------------------------------------
 
@@ -107,10 +101,17 @@ class Trainer:
         """In epochs, if the options say so; else in shares of the budget."""
         return self.options.measure or 1 / MEASUREMENTS
 
-    def plan_measurements(self) -> None:
-        """Spread them anew over what is left of a budget that was changed."""
+    def extend(self, epochs: float | None, steps: int | None, minutes: float | None) -> dict[str, Any]:
+        """So much more, and nothing else: the budget is now this. Measurements are spread anew over what is left."""
+        budget = {
+            "epochs": epochs and self.epochs + epochs,
+            "steps": steps and self.step + steps,
+            "minutes": minutes and (self.seconds + self.measuring) / 60 + minutes,
+        }
+        self.options = self.task.options = self.options.changed(**budget)
         if not self.options.measure:
             self.next_measure = self.progress + self._measure_every()
+        return budget
 
     def _measure_due(self) -> bool:
         if self.options.measure:
@@ -153,10 +154,9 @@ class Trainer:
         except TrainingError:
             self.callback(Event("diverged", {"step": self.step}))
             raise
-        measured = self.run.metrics()
         if self.stopped:
             self.checkpoint()
-        elif not measured or measured[-1].get("step") != self.step:
+        elif self.measured_at != self.step:
             self._measure()
 
     def _train_on(self, batch: Any) -> None:
@@ -172,7 +172,7 @@ class Trainer:
         if self.index % o.accumulate:
             return
         loss, norm = done.loss.detach(), clip_gradients(self.parameters, o.clip, o.clip_value)
-        self._since_report.append(StepRecord(loss, norm, done.predictions))
+        self.records.add(StepRecord(loss, norm, done.predictions))
         usable = True
         if self.device.type == "cpu" or o.on_nan == "skip":
             usable = self._usable(loss, norm)  # on a GPU this waits for it: there, when progress is reported
@@ -197,7 +197,7 @@ class Trainer:
         self.bad_in_a_row += 1
         if self.options.on_nan == "skip" and self.bad_in_a_row <= SKIP_AT_MOST:
             self.skipped += 1
-            self._since_report.pop()
+            self.records.drop()
             self.state = None
             return False
         diverged = not float(loss) < threshold
@@ -215,32 +215,25 @@ class Trainer:
 
     def _report(self) -> None:
         """What happened since the last report; the measurement that follows an interval sums up all of it."""
-        seen, self._since_report = self._since_report, []
-        self._since_measure += seen
-        self.callback(Event("progress", self._entry(seen)))
+        self.callback(Event("progress", self._entry(self.records.take_report())))
 
     def _entry(self, seen: list[StepRecord]) -> JsonObject:
         entry: JsonObject = {"step": self.step, "epoch": self.epoch, "predictions": self.predictions}
         entry |= {"seconds": round(self.seconds, 3), "progress": min(self.progress, 1.0), "skipped": self.skipped}
         entry["predictions_per_second"] = self.predictions / self.seconds if self.seconds else 0.0
         if seen:
-            losses, norms = torch.stack([s.loss for s in seen]), torch.stack([s.norm for s in seen])
-            weights = torch.tensor([float(s.predictions) for s in seen], device=losses.device)
-            loss = float((losses * weights).sum() / weights.sum())
             if self.device.type != "cpu":
-                self._usable(losses[-1], norms[-1])
-            entry |= {"train_loss": loss, "grad_norm": float(norms.mean())}
+                self._usable(seen[-1].loss, seen[-1].norm)
+            entry |= summed_up(seen, self.options.clip)
             if self.task.likelihood:
-                entry["train_perplexity"] = perplexity(loss)
-            entry["clipped"] = float((norms > self.options.clip).float().mean()) if self.options.clip else 0.0
+                entry["train_perplexity"] = perplexity(entry["train_loss"])
             entry["rate"] = self.optimizer.param_groups[0]["lr"]
         return entry
 
     def _measure(self) -> None:
         begun = time.monotonic()
         self._report()
-        seen, self._since_measure = self._since_measure, []
-        entry = self._entry(seen)
+        entry = self._entry(self.records.take_measure())
         averaged = self.options.optimizer == "asgd" and self.schedule.triggered
         if averaged:
             swap_averages(self.optimizer)
@@ -266,6 +259,7 @@ class Trainer:
         self.run.log({**entry, **metrics})
         if sample:
             self.run.log({"step": self.step, "text": sample}, "samples.jsonl")
+        self.measured_at = self.step
         self.callback(Event("measured", {**entry, **metrics, "summary": summary, "sample": sample}))
         self.measuring += time.monotonic() - begun
         self.checkpoint()

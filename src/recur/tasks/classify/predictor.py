@@ -14,7 +14,7 @@ from recur.tasks.classes import class_scores, classes_of, confusion, most_freque
 from recur.tasks.classify.ngrams import best_ngrams
 from recur.tasks.classify.task import ROWS, Example, encode, encode_text, probabilities
 from recur.tasks.contract import Predictor
-from recur.tasks.examples import split, training_files_exist
+from recur.tasks.examples import split, test_part
 from recur.text import LabelledText, read_labelled
 from recur.typedefs import JsonObject
 
@@ -33,10 +33,10 @@ class TextClassifier(Predictor[Classifier]):
         (found,) = self.predict([text])
         return str(found["output"])
 
-    def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
+    def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Accuracy, macro F1 and the confusion matrix, and beside them the most frequent class and n-grams by class."""
         self.refuse(options)
-        measured = read_labelled(texts) if texts else split(self.task.options, read_labelled)[2]
+        measured = read_labelled(texts) if texts else test_part(self.task.options, read_labelled)
         examples = encode(measured, self.run.vocabs)
         targets = [example.label for example in examples]
         begun = time.perf_counter()
@@ -49,7 +49,7 @@ class TextClassifier(Predictor[Classifier]):
 
     def _beside(self, measured: Sequence[LabelledText], targets: Sequence[int]) -> list[JsonObject]:
         """Plainer classifiers on the same texts; none where what was learned from is not on this machine."""
-        if not training_files_exist(self.task.options):
+        if not self.has_training_texts():
             return []
         train, valid, _ = split(self.task.options, read_labelled)
         numbers = numbers_of(self.run.vocabs["labels"])

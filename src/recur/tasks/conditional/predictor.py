@@ -16,7 +16,7 @@ from recur.models.writer import DecoderWriter
 from recur.run import Run
 from recur.tasks.conditional.task import ConditionalTask
 from recur.tasks.contract import Predictor
-from recur.tasks.examples import split
+from recur.tasks.examples import test_part
 from recur.text import SPECIALS, Pair, read_pairs
 from recur.text.arrays import Floats, Ids
 from recur.text.corpus import normalised
@@ -78,10 +78,10 @@ class ConditionalWriter(Predictor[ConditionalModel]):
         return list(zip([*names, "<eos>"], self.logprobs(ids, label).tolist(), strict=True))
 
     @torch.no_grad()
-    def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
+    def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Perplexity of lines given their labels, ends included."""
         self.refuse(options)
-        pairs = read_pairs(texts) if texts else split(self.task.options, read_pairs)[2]
+        pairs = read_pairs(texts) if texts else test_part(self.task.options, read_pairs)
         encoded = self.task.encode(pairs, self.run.vocabs["labels"], self.vocab, training=False)
         found = self.task.losses(self.model, encoded)
         predictions = sum(len(line) + 1 for _, line in encoded)

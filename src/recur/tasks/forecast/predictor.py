@@ -27,7 +27,7 @@ class SeriesForecaster(Predictor[Forecaster]):
         super().__init__(task, runs, device)
         self.columns = classes_of(self.run.vocabs["columns"])
 
-    def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
+    def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Rolling origin over the end of the series: MASE, sMAPE, pinball loss and coverage; others' beside them."""
         figure = options.pop("figure", None)
         self.refuse(options)

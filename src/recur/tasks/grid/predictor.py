@@ -14,7 +14,6 @@ from recur.images.files import as_pixels
 from recur.models import GridClassifier
 from recur.tasks.classes import class_scores, classes_of, confusion, most_frequent
 from recur.tasks.contract import Predictor
-from recur.tasks.examples import training_files_exist
 from recur.tasks.grid.data import encode, image_parts
 from recur.tasks.grid.linear import nearest_mean, softmax_of_pixels
 from recur.tasks.grid.task import GridTask, probabilities
@@ -37,7 +36,7 @@ class ImageClassifier(Predictor[GridClassifier]):
         (found,) = self.predict([image])
         return str(found["output"])
 
-    def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
+    def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Accuracy, macro F1 and the confusion matrix, and beside them the most frequent class, the nearest mean of a
         class and a softmax of the pixels."""
         self.refuse(options)
@@ -51,7 +50,7 @@ class ImageClassifier(Predictor[GridClassifier]):
         table = confusion(targets, predictions, K)
         found: JsonObject = {"model": self.name, **class_scores(table), "images": len(measured)}
         found["images_per_second"] = rate
-        if training_files_exist(o):
+        if self.has_training_texts():
             train = encode(image_parts(o)[0], o, vocabs)
             always = most_frequent([example.label for example in train])
             plain = {

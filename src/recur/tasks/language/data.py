@@ -42,6 +42,16 @@ def corpora(options: LanguageOptions) -> tuple[Corpus, Corpus, Corpus]:
     return train, valid, test
 
 
+def valid_text(options: LanguageOptions) -> Corpus:
+    """What is measured on while training; the training text is read only if it is held out of it."""
+    return Corpus.of(*options.valid) if options.valid else corpora(options)[1]
+
+
+def test_text(options: LanguageOptions) -> Corpus:
+    """What is measured once, likewise."""
+    return Corpus.of(*options.test) if options.test else corpora(options)[2]
+
+
 def load_data(options: LanguageOptions, vocab: Vocab | None = None) -> LanguageData:
     train, valid, _ = corpora(options)
     if vocab is None:

@@ -12,7 +12,7 @@ from recur.errors import OptionError, TextError
 from recur.models import LanguageModel, State
 from recur.tasks.contract import Predictor, Task
 from recur.tasks.language.baseline import best_ngram, ngram_row
-from recur.tasks.language.data import LanguageData, corpora, first_input, in_reading_order, place_of
+from recur.tasks.language.data import LanguageData, corpora, first_input, in_reading_order, place_of, test_text
 from recur.tasks.language.measure import log_probabilities, mean_loss
 from recur.tasks.language.options import LanguageOptions
 from recur.tasks.scores import perplexity
@@ -111,16 +111,16 @@ class Language(Predictor[LanguageModel]):
             texts = [text.rpartition(stop)[2] if self.backward else text.partition(stop)[0] for text in texts]
         return [self._whole_letters(text) for text in texts]
 
-    def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
+    def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Perplexity and its kin on texts, and beside them the best n-gram of what it learned from.
 
         `ngrams=False` leaves the n-gram away; `progress` is called with the number of characters done.
         """
         progress, ngrams = options.pop("progress", None), options.pop("ngrams", True)
         self.refuse(options)
-        text = Corpus.of(*texts) if texts else corpora(self.options)[2]
+        text = Corpus.of(*texts) if texts else test_text(self.options)
         row = self.measure(text, progress)
-        if ngrams:
+        if ngrams and self.has_training_texts():
             train, valid, _ = corpora(self.options)
             ngram, _ = best_ngram(self.vocab, train, valid, self.backward)
             row["beside"] = [ngram_row(f"{ngram.order}-gram of the same text", ngram, text)]

@@ -14,7 +14,7 @@ from recur.decode import Choice, Ensemble, Writer, Written, greedy, likelihood, 
 from recur.errors import OptionError, TextError
 from recur.models import Seq2Seq
 from recur.tasks.contract import Predictor
-from recur.tasks.examples import padded, split
+from recur.tasks.examples import padded, test_part
 from recur.tasks.pairs import EncodedPair
 from recur.tasks.scores import bleu, error_rates, perplexity
 from recur.tasks.seq2seq.task import Seq2SeqTask, symbols_of
@@ -99,9 +99,9 @@ class Transducer(Predictor[Seq2Seq]):
         return {"loss": total / count, "perplexity": perplexity(total / count)}
 
     @torch.no_grad()
-    def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
+    def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Error rates in per cent of what it writes for each source, and the perplexity of the targets."""
-        pairs = read_pairs(texts) if texts else split(self.task.options, read_pairs)[2]
+        pairs = read_pairs(texts) if texts else test_part(self.task.options, read_pairs)
         begun = time.perf_counter()
         written: list[Written] = []
         encoded = self.task.encode(pairs, self.run.vocabs["source"], self.run.vocabs["target"], training=False)

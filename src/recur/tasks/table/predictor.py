@@ -10,7 +10,7 @@ import torch
 from recur.models import RowModel
 from recur.tasks.classes import class_scores, classes_of, confusion
 from recur.tasks.contract import Predictor
-from recur.tasks.examples import split, training_files_exist
+from recur.tasks.examples import split, test_part
 from recur.tasks.table.data import check_targets, parse_rows, read_rows
 from recur.tasks.table.task import RowBatch, TableTask, linear_model, outputs_of
 from recur.typedefs import JsonObject
@@ -22,16 +22,16 @@ class RowPredictor(Predictor[RowModel]):
     takes_lines = False
     task: TableTask
 
-    def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
+    def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Accuracy, macro F1 and the confusion matrix of classes, R² and RMSE of numbers; the linear model beside."""
         self.refuse(options)
         o, vocabs = self.task.options, self.run.vocabs
-        measured = read_rows(texts) if texts else split(o, read_rows)[2]
+        measured = read_rows(texts) if texts else test_part(o, read_rows)
         check_targets(measured, o.target)
         rows = self.task.encode(measured, vocabs)
         outputs, y = outputs_of(self.model, rows)
         found: JsonObject = {"model": self.name, "rows": len(rows), **self._figures(outputs, y)}
-        if training_files_exist(o):
+        if self.has_training_texts():
             train = RowBatch.of(self.task.encode(split(o, read_rows)[0], vocabs))
             plain = linear_model(train, RowBatch.of(rows).x, outputs.shape[1], bool(o.classes))
             found["beside"] = [{"model": "linear", **self._figures(plain, y)}]

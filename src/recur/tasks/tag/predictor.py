@@ -11,7 +11,7 @@ import torch
 from recur.models import OutputTagger, Tagger
 from recur.tasks.classes import class_scores, classes_of, confusion
 from recur.tasks.contract import Predictor
-from recur.tasks.examples import split, training_files_exist
+from recur.tasks.examples import split, test_part
 from recur.tasks.tag.task import Tagged, encode, spell, tag_logits, usual_tags
 from recur.text import UNK, read_tagged
 from recur.typedefs import JsonObject
@@ -30,10 +30,10 @@ class TextTagger(Predictor[Tagger | OutputTagger]):
         tags: list[str] = found["tags"]
         return tags
 
-    def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
+    def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Accuracy, macro F1 and the confusion matrix of all words, and beside them each word's most frequent tag."""
         self.refuse(options)
-        sentences = read_tagged(texts) if texts else split(self.task.options, read_tagged)[2]
+        sentences = read_tagged(texts) if texts else test_part(self.task.options, read_tagged)
         encoded = encode(sentences, self.run.vocabs)
         targets = [tag for sentence in encoded for tag in sentence.tags]
         begun = time.perf_counter()
@@ -41,7 +41,7 @@ class TextTagger(Predictor[Tagger | OutputTagger]):
         rate = len(targets) / (time.perf_counter() - begun)
         table = confusion(targets, predictions, len(self.tags))
         beside = []
-        if training_files_exist(self.task.options):
+        if self.has_training_texts():
             train = split(self.task.options, read_tagged)[0]
             plain = [self.tags.index(tag) for tag in usual_tags(train, sentences)]
             scores = class_scores(confusion(targets, plain, len(self.tags)))

@@ -14,7 +14,7 @@ from recur.models import TreeModel
 from recur.run import Run
 from recur.tasks.classes import classes_of
 from recur.tasks.contract import Predictor
-from recur.tasks.examples import split
+from recur.tasks.examples import test_part
 from recur.tasks.tree.task import NONE, Encoded, TreeBatch, TreeTask, tree_scores
 from recur.text import UNK, Tree, parse_tree, read_trees, restructured, structure_of
 from recur.typedefs import JsonObject
@@ -29,10 +29,10 @@ class TreeClassifier(Predictor[TreeModel]):
         super().__init__(task, runs, device)
         self.classes = classes_of(self.run.vocabs["labels"])
 
-    def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
+    def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Accuracy, macro F1 and the confusion matrix at the roots, and the accuracy at all nodes."""
         self.refuse(options)
-        trees = read_trees(texts) if texts else split(self.task.options, read_trees)[2]
+        trees = read_trees(texts) if texts else test_part(self.task.options, read_trees)
         encoded = self.task.encode(trees, self.run.vocabs)
         begun = time.perf_counter()
         found = tree_scores(self.model, encoded)

@@ -1,0 +1,108 @@
+"""One writer at a time: a lock on a run's folder, which the system takes back when its holder dies.
+
+The file `lock` says who holds it, for whoever is refused; what locks is the system's own lock on that file. So a lock
+that a killed process left behind is no obstacle. Where a file system has no locks (some of the network), the word of
+the file counts: a holder on this machine that is gone is recognised, one elsewhere is not.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from recur.errors import RunError
+from recur.run.place import BINARY, NO_LINK, NO_WAIT
+
+NAME = "lock"
+HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)
+
+
+class Lock:
+    """The right to write into a folder, until it is released."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / NAME
+        while True:
+            self._handle = self._open()
+            try:
+                self._take()
+                # Its last holder may have removed the file that was opened: then the lock is on nothing.
+                if self.path.exists() and os.path.samestat(os.fstat(self._handle), os.lstat(self.path)):
+                    break
+            except BaseException:
+                os.close(self._handle)
+                raise
+            os.close(self._handle)
+        holder = {"host": socket.gethostname(), "process": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        os.ftruncate(self._handle, 0)
+        os.write(self._handle, json.dumps(holder).encode())
+
+    def release(self, remove: bool = True) -> None:
+        """Leave the folder to others; without the file, unless it has to stay."""
+        if self._handle < 0:
+            return
+        if remove:
+            with suppress(OSError):
+                self.path.unlink()
+        os.close(self._handle)
+        self._handle = -1
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", -1) >= 0:
+            with suppress(OSError):
+                os.close(self._handle)
+
+    def _open(self) -> int:
+        try:
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | NO_LINK | NO_WAIT | BINARY, 0o666)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EMLINK):
+                raise RunError(f"{self.path} is a link; a run holds its files itself") from None
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
+
+    def _take(self) -> None:
+        try:
+            _hold(self._handle)
+        except OSError as error:
+            if error.errno in HELD or self._said_to_be_held():
+                raise RunError(self._refusal()) from None
+
+    def _refusal(self) -> str:
+        holder = self._holder()
+        who = f"process {holder['process']} on {holder['host']} since {holder['since']}" if holder else "a process"
+        return f"{self.path.parent} is being trained by {who}; wait for it, or stop it first"
+
+    def _said_to_be_held(self) -> bool:
+        holder = self._holder()
+        if not holder or holder["host"] != socket.gethostname():
+            return bool(holder)
+        try:
+            os.kill(int(holder["process"]), 0)
+        except ProcessLookupError:
+            return False
+        except (OSError, ValueError, OverflowError):
+            return True
+        return True
+
+    def _holder(self) -> dict[str, str]:
+        try:
+            found = json.loads(os.pread(self._handle, 1 << 12, 0))
+            return {name: str(found[name])[:80] for name in ("host", "process", "since")}
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+
+
+def _hold(handle: int) -> None:
+    try:
+        import fcntl
+    except ImportError:  # pragma: no cover  Windows
+        import msvcrt
+
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+    else:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
