@@ -4,8 +4,9 @@
 //   driver THREADS CALL…     for each file CALL, all that the call writes goes to CALL.out
 //   driver THREADS           exceptions thrown by work on these threads reach the caller
 //
-// A file is a list of fields: name (16 bytes), kind (1 read, 2 written, 3 both), how many bytes; then the bytes, unless
-// the field is only written. Numbers are fields of one int64. What is only written starts as NaN, in every bit 1.
+// A file is a list of fields: name (16 bytes), kind (1 read, 2 written, 3 both), how many bytes in how many rows, how
+// many lie between two rows, and how many behind the last; then the bytes, unless the field is only written. Numbers are
+// fields of one int64. What is only written starts as NaN, in every bit 1. What lies between rows must not be touched.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -16,12 +17,40 @@
 
 #include "common.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(at, bytes)
+#endif
+
 namespace {
 enum { is_read = 1, is_written = 2 };
 
 struct Field {
-    int64_t kind = 0, bytes = 0;
+    int64_t kind = 0, bytes = 0, rows = 0, gap = 0, room = 0;
     std::unique_ptr<char[]> memory;  // no byte more than there is
+
+    int64_t row() const { return bytes / rows; }
+    char* at(int64_t k) const { return memory.get() + k * (row() + gap); }
+    void allocate() {
+        const int64_t all = bytes + (rows - 1) * gap + room;
+        memory.reset(new char[all]);
+        std::memset(memory.get(), 0xff, all);
+        for (int64_t k = 0; k + 1 < rows && gap; ++k) ASAN_POISON_MEMORY_REGION(at(k) + row(), gap);
+    }
+    void forget() {
+        for (int64_t k = 0; k < rows; ++k) std::memset(at(k), 0xff, row());
+        std::memset(at(rows) - gap, 0xff, room);
+    }
+    // Where no sanitizer watches what is between rows.
+    bool gaps_are_untouched() const {
+#if !defined(__SANITIZE_ADDRESS__)
+        for (int64_t k = 0; k + 1 < rows; ++k)
+            for (int64_t b = 0; b < gap; ++b)
+                if (at(k)[row() + b] != char(0xff)) return false;
+#endif
+        return true;
+    }
 };
 
 class Call {
@@ -32,11 +61,10 @@ class Call {
         char name[16];
         while (std::fread(name, 1, sizeof name, file) == sizeof name) {
             Field& field = fields_[name];
-            read(&field.kind, sizeof field.kind, file);
-            read(&field.bytes, sizeof field.bytes, file);
-            field.memory.reset(new char[field.bytes]);
-            poison(field);
-            if (field.kind & is_read) read(field.memory.get(), field.bytes, file);
+            for (int64_t* number : {&field.kind, &field.bytes, &field.rows, &field.gap, &field.room})
+                read(number, sizeof *number, file);
+            field.allocate();
+            for (int64_t k = 0; k < field.rows && field.kind & is_read; ++k) read(field.at(k), field.row(), file);
         }
         std::fclose(file);
     }
@@ -44,8 +72,11 @@ class Call {
     void write(const std::string& path) const {
         std::FILE* file = std::fopen(path.c_str(), "wb");
         for (const auto& [name, field] : fields_)
-            if (field.kind & is_written) std::fwrite(field.memory.get(), 1, field.bytes, file);
+            for (int64_t k = 0; k < field.rows && field.kind & is_written; ++k)
+                std::fwrite(field.at(k), 1, field.row(), file);
         std::fclose(file);
+        for (const auto& [name, field] : fields_)
+            if (!field.gaps_are_untouched()) std::fprintf(stderr, "%s: %s between its rows\n", path.c_str(), name.c_str());
     }
 
     // As if it had not run yet. Returns what it had written.
@@ -53,8 +84,8 @@ class Call {
         std::string written;
         for (auto& [name, field] : fields_)
             if (field.kind == is_written) {
-                written.append(field.memory.get(), field.bytes);
-                poison(field);
+                for (int64_t k = 0; k < field.rows; ++k) written.append(field.at(k), field.row());
+                field.forget();
             }
         return written;
     }
@@ -76,7 +107,6 @@ class Call {
     static void read(void* to, size_t bytes, std::FILE* file) {
         if (std::fread(to, 1, bytes, file) != bytes) std::abort();
     }
-    static void poison(Field& field) { std::memset(field.memory.get(), 0xff, field.bytes); }
 
     std::map<std::string, Field> fields_;
 };
@@ -154,7 +184,7 @@ void run(const char* path, int64_t threads) {
 #define NUMBER(name) s.name = call.number(#name);
     NUMBER(D) NUMBER(H) NUMBER(gates) NUMBER(products) NUMBER(states) NUMBER(extras) NUMBER(constants) NUMBER(saved)
     NUMBER(own) NUMBER(steps) NUMBER(N) NUMBER(S) NUMBER(batch_major) NUMBER(biased) NUMBER(adds_to_first)
-    NUMBER(share_stride) NUMBER(projection) NUMBER(along_time)
+    NUMBER(share_stride) NUMBER(projection) NUMBER(along_time) NUMBER(padded_rows)
 #define ARRAY(name) s.name = call.at<std::remove_pointer_t<decltype(s.name)>>(#name);
     ARRAY(sizes) ARRAY(data) ARRAY(weight_ih) ARRAY(weight_hh) ARRAY(weight_hr) ARRAY(bias_ih) ARRAY(bias_hh) ARRAY(constant) ARRAY(mask)
     ARRAY(xi) ARRAY(share) ARRAY(tape) ARRAY(d_share) ARRAY(d_product) ARRAY(product_place) ARRAY(d_data)

@@ -6,21 +6,19 @@ import ctypes
 
 from recur.native import grid, library
 from recur.native.grid import GridCall
+from tests.native.recorded import READ, WRITTEN, Field
 
-READ, WRITTEN = 1, 2
 
-
-def fields_of(call: GridCall, backward: bool) -> dict[str, tuple[int, bytes | int]]:
-    """Every field of a call: what is done with it, and what it holds, or how many bytes it will."""
+def fields_of(call: GridCall, backward: bool) -> dict[str, Field]:
     g, real = call.grid, 8 if call.double else 4
-    found: dict[str, tuple[int, bytes | int]] = {}
+    found: dict[str, Field] = {}
 
     def number(name: str, value: int) -> None:
-        found[name] = READ, int(value).to_bytes(8, "little", signed=True)
+        found[name] = Field.of_number(value)
 
     def array(name: str, pointer: int | None, count: int, kind: int = READ, size: int = real) -> None:
         if pointer:
-            found[name] = kind, ctypes.string_at(pointer, count * size) if kind & READ else count * size
+            found[name] = Field.of_memory(pointer, count * size, kind)
 
     for name, kind in library.Grid._fields_:
         if kind is ctypes.c_int64:
@@ -44,8 +42,3 @@ def fields_of(call: GridCall, backward: bool) -> dict[str, tuple[int, bytes | in
     array("d_x", g.d_x, g.Q * points * g.D, WRITTEN)
     array("d_M", g.d_M, weights, WRITTEN)
     return found
-
-
-def pointers_of(call: GridCall) -> dict[str, int]:
-    """Where each array of a call lies."""
-    return {name: getattr(call.grid, name) for name, kind in library.Grid._fields_ if kind is ctypes.c_void_p}

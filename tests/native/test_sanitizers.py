@@ -25,6 +25,7 @@ from recur.native.compiled import assembled, operands
 from recur.native.grid import GridCall
 from tests.affine_cells import Cascade, ReadOut, Turned, case_of
 from tests.native import grid_calls
+from tests.native.recorded import READ, WRITTEN, Field, write
 from tests.support import Case, core, needs_core
 
 pytestmark = [needs_core, pytest.mark.timeout(1200)]  # a busy machine compiles the driver for minutes
@@ -44,26 +45,22 @@ SANITIZERS = {
     "address": ["-fsanitize=address,undefined", "-fno-sanitize=vptr,object-size"],
     "thread": ["-fsanitize=thread"],
 }
-READ, WRITTEN = 1, 2
-
-
 # Recording ------------------------------------------------------------------------------------------------
 
 
-def fields_of(call: NativeCall, backward: bool) -> dict[str, tuple[int, bytes | int]]:
-    """Every field of a call: what is done with it, and what it holds, or how many bytes it will."""
+def fields_of(call: NativeCall, backward: bool) -> dict[str, Field]:
     s = call.scan
     real = 8 if call.numbers == library.NUMBERS.index("float64") else 4
     G, R, N, S, H, D = s.gates * s.H, s.products * s.H, s.N, s.S, s.H, s.D
     P = s.projection or H  # the width of the first state
-    found: dict[str, tuple[int, bytes | int]] = {}
+    found: dict[str, Field] = {}
 
     def number(name: str, value: int) -> None:
-        found[name] = READ, int(value).to_bytes(8, "little", signed=True)
+        found[name] = Field.of_number(value)
 
-    def array(name: str, pointer: int | None, count: int, kind: int = READ, size: int = real) -> None:
+    def array(name: str, pointer: int | None, count: int, kind: int = READ, size: int = real, **lies: int) -> None:
         if pointer:
-            found[name] = kind, ctypes.string_at(pointer, count * size) if kind & READ else count * size
+            found[name] = Field.of_memory(pointer, count * size, kind, **lies)
 
     def arrays(name: str, pointer: int | None, many: int, count: int, kind: int = READ, first: int = 0) -> None:
         each = ctypes.cast(pointer, ctypes.POINTER(ctypes.c_void_p)) if pointer else None
@@ -77,7 +74,7 @@ def fields_of(call: NativeCall, backward: bool) -> dict[str, tuple[int, bytes | 
         number(name, value)
     for name in ("length", "count", "temps"):
         number(name, getattr(s.program, name))
-    found["clip"] = READ, bytes(ctypes.c_double(s.clip))
+    found["clip"] = Field(READ, 8, bytes(ctypes.c_double(s.clip)))
     array("code", ctypes.addressof(s.program.code.contents), s.program.length, size=ctypes.sizeof(library.Instruction))
     array("places", ctypes.addressof(s.program.places.contents), s.program.count, size=ctypes.sizeof(library.Place))
     array("sizes", s.sizes, s.steps, size=8)
@@ -91,9 +88,9 @@ def fields_of(call: NativeCall, backward: bool) -> dict[str, tuple[int, bytes | 
     arrays("extra", s.extra, s.extras, H)
     arrays("initial", s.initial, s.states, S * H, first=S * P)
     overwritten = backward and s.d_share == s.share
-    assert s.share_stride == G, "or the padding between the rows would stay unwritten"
+    padded = {"rows": N, "gap": (s.share_stride - G) * real}
     if s.share != ctypes.c_void_p.from_address(s.state).value:  # which it lies in, or has a place of its own
-        array("share", s.share, N * G, READ | WRITTEN if overwritten else READ if backward else WRITTEN)
+        array("share", s.share, N * G, READ | WRITTEN if overwritten else READ if backward else WRITTEN, **padded)
     array("tape", s.tape, N * s.saved * H, READ if backward else WRITTEN)
     arrays("state", s.state, s.states, N * H, READ if backward else WRITTEN)
     array("projected", s.projected, N * P, READ if backward else WRITTEN)
@@ -104,11 +101,12 @@ def fields_of(call: NativeCall, backward: bool) -> dict[str, tuple[int, bytes | 
     arrays("d_outputs", s.d_outputs, s.states, N * H, first=N * P)
     arrays("d_final", s.d_final, s.states, S * H, first=S * P)
     array("d_projected", s.d_projected, N * P, WRITTEN)
-    array("d_share", None if overwritten else s.d_share, N * G, WRITTEN)
+    array("d_share", None if overwritten else s.d_share, N * G, WRITTEN, **padded)
     array("d_product", s.d_product, N * s.own * H, WRITTEN)
     array("d_data", s.d_data, N * D, WRITTEN)
+    room = {"weight_ih": s.padded_rows & 1 and G * (-D % 32), "weight_hh": s.padded_rows & 2 and R * (-P % 32)}
     for name, count in weights.items():
-        array(f"d_{name}", getattr(s, f"d_{name}"), count, WRITTEN)
+        array(f"d_{name}", getattr(s, f"d_{name}"), count, WRITTEN, room=room.get(name, 0) * real)
     arrays("d_extra", s.d_extra, s.extras, H, WRITTEN)
     arrays("d_initial", s.d_initial, s.states, S * H, WRITTEN, first=S * P)
     arrays("d_state", s.d_state, s.states, N * H, WRITTEN)
@@ -121,38 +119,25 @@ class Recorded:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.expected: dict[Path, tuple[str, bytes]] = {}
+        self.padded: dict[str, dict[str, Field]] = {"gap": {}, "room": {}}
+        """The first call with memory between rows, and the first with memory behind them."""
 
     def record(self, call: Any, backward: bool) -> Any:
         over_grids = isinstance(call, GridCall)
         fields = grid_calls.fields_of(call, backward) if over_grids else fields_of(call, backward)
         path = self.folder / f"{len(self.expected)}"
-        with path.open("wb") as file:
-            for name, (kind, held) in fields.items():
-                count = held if isinstance(held, int) else len(held)
-                file.write(name.encode().ljust(16, b"\0") + kind.to_bytes(8, "little") + count.to_bytes(8, "little"))
-                file.write(held if isinstance(held, bytes) else b"")
+        write(path, fields)
+        for kind, there in self.padded.items():
+            if not there and any(getattr(field, kind) for field in fields.values()):
+                there.update(fields)
         workspace = (RUN_GRID if over_grids else RUN)(call, backward)
-        pointers = grid_calls.pointers_of(call) if over_grids else pointers_of(call)
-        addresses = {name: where for name, where in pointers.items() if name in fields}
-        written = sorted(name for name, (kind, _) in fields.items() if kind & WRITTEN)  # as a std::map has them
-        sizes = {name: held if isinstance(held, int) else len(held) for name, (_, held) in fields.items()}
-        result = b"".join(ctypes.string_at(addresses[name], sizes[name]) for name in written)
+        in_order = [field for _, field in sorted(fields.items())]  # as a std::map has them
+        result = b"".join(field.now() for field in in_order if field.kind & WRITTEN)
         self.expected[path] = library.NUMBERS[call.double if over_grids else call.numbers], result
         return workspace
 
 
 RUN, RUN_GRID = NativeCall.run, GridCall.run
-
-
-def pointers_of(call: NativeCall) -> dict[str, int]:
-    """Where each array of a call lies, those of several by name and number."""
-    s = call.scan
-    found = {name: getattr(s, name) for name, kind in library.Scan._fields_ if kind is ctypes.c_void_p}
-    for name in ("state", "final_state", "d_extra", "d_initial", "d_state"):
-        if found[name]:
-            each = ctypes.cast(found[name], ctypes.POINTER(ctypes.c_void_p))
-            found |= {f"{name}{k}": each[k] for k in range(s.extras if name == "d_extra" else s.states)}
-    return found
 
 
 class Products(Cell):
@@ -185,6 +170,15 @@ CASES: list[tuple[str | Cell, tuple[int, ...], torch.dtype, dict[str, Any]]] = [
     (ReadOut(), (3, 60, 3, 70), torch.float32, {"lengths": [60, 3, 31], "trace": True}),
     (Turned(), (1, 17, 2, 5), torch.float64, {"bptt": BPTT(xi=torch.rand(1, 17))}),
     (Cascade(), (2, 33, 2, 40), torch.float64, {"reset": torch.arange(33).expand(2, 33) % 20 == 7, "reverse": True}),
+    (
+        "lstm",
+        (2, 2, 257, 128),
+        torch.float32,
+        {},
+    ),  # padded: rows of gates, and those of U in its gradient
+    ("mingru", (1, 40, 258, 256), torch.float32, {}),
+    ("gru", (3, 2, 4, 257), torch.float64, {}),  # W's
+    ("elman", (2, 2, 3, 256), torch.float64, {"trace": True}),  # gates' alone
     ("indrnn", (3, 5, 1, 65), torch.float32, {"reset": torch.tensor([[False, True, False, False, True]] * 3)}),
 ]
 
@@ -299,6 +293,22 @@ def test_an_exception_on_any_thread_reaches_the_caller(driver: Path, threads: in
     ran = subprocess.run([str(driver), str(threads)], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert not ran.stderr
+
+
+def test_a_step_into_padding_is_seen(driver: Path, recorded: Recorded) -> None:
+    """The sanitizer itself: rows at a wrong distance, and memory behind a gradient that is not there."""
+    gaps, room = (dict(fields) for fields in recorded.padded.values())
+    stride = int.from_bytes(gaps["share_stride"].held, "little")
+    gaps["share_stride"] = Field.of_number(stride - 1)
+    shorter = {name: field._replace(room=0) for name, field in room.items()}
+    seen = {"use-after-poison": gaps, "heap-buffer-overflow": shorter}
+    if driver.name.startswith("thread"):  # which watches races alone: the driver itself looks between rows
+        seen = {"share between its rows": gaps}
+    for error, fields in seen.items():
+        path = recorded.folder / "wrong"
+        write(path, fields)
+        ran = subprocess.run([str(driver), "1", str(path)], capture_output=True, text=True)
+        assert error in ran.stderr
 
 
 @pytest.mark.parametrize("threads", [1, 3])
