@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class RecurError(Exception):
@@ -77,10 +77,15 @@ def shown(value: object) -> str:
         return f"some {type(value).__name__}"
 
 
+def listed(names: Sequence[str]) -> str:
+    """Names between commas, not more than a line bears."""
+    more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + more
+
+
 def unknown(kind: str, name: object, known: Iterable[str]) -> str:
     """The line for a name that is not among those known, with the nearest one offered."""
     known = sorted(known)
     near = difflib.get_close_matches(name[:LISTED], known[: 20 * LISTED], n=1) if isinstance(name, str) else []
     hint = f"did you mean {near[0]!r}? " if near else ""
-    more = f" and {len(known) - LISTED:,} more" if len(known) > LISTED else ""
-    return f"unknown {kind} {shown(name)}; {hint}known: {', '.join(known[:LISTED])}{more}"
+    return f"unknown {kind} {shown(name)}; {hint}known: {listed(known)}"

@@ -128,7 +128,7 @@ def test_a_figure_of_forecasts(here: Path) -> None:
         ("train names.tsv --task clasify", "unknown task 'clasify'; did you mean 'classify'?"),
         ("eval run other.csv", "other.csv: unknown column 'Passengers'"),
         ("eval run --beam 2", "--beam is not for the task forecast"),
-        ("predict run trees.txt", "recur: the table"),
+        ("predict run trees.txt", "recur: trees.txt"),
     ],
 )
 def test_a_mistake_is_one_line(command: str, said: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:

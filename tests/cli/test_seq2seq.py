@@ -202,7 +202,7 @@ def test_a_mistake_is_one_line_and_exit_2(
 def test_what_was_never_seen_and_what_never_stops_are_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("odd.txt").write_text("baß\n")
     assert run(["predict", "r0", "odd.txt"]) == 0
-    assert "never seen in training: 'ß'" in capsys.readouterr().err
+    assert "never seen in training, and in how many inputs: 'ß' (1)" in capsys.readouterr().err
     (row,) = json_of(capsys, "predict", "r0", "odd.txt")["predictions"]
     assert row["unknown"] == ["ß"]
     shutil.copytree("r0", "short")

@@ -120,18 +120,28 @@ def test_at_the_command_line(here: Path, capsys: pytest.CaptureFixture[str]) -> 
         predicted = json_of(capsys, "predict", kind, "new.csv")["predictions"]
         assert [row["input"] for row in predicted] == ["red,1,2", "green,,0"]
     assert set(predicted[0]["probabilities"]) == {"down", "up"}
+    assert [row.get("unknown") for row in predicted] == [None, ["colour=green"]]
+    assert run(["predict", "classes", "new.csv"]) == 0
+    assert "never seen in training, and in how many inputs: 'colour=green' (1)" in capsys.readouterr().err
+    for text, says in (("b,a\n1,2\n", "has no column 'colour'"), ("colour,b\nred,1\n", "has no column 'a'")):
+        (here / "new.csv").write_text(text)
+        assert run(["predict", "classes", "new.csv"]) == 2
+        assert f"recur: new.csv:2 {says}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("text", "fields", "says"),
     [
-        ("a,b\n1\n", {}, "row 2 has 1 columns, where the header has 2"),
+        ("a,b\n1\n", {}, "table.csv:2: 1 columns, where the header has 2"),
         ("a,a\n1,2\n", {}, "a column's name stands there twice"),
         ("a,b\n", {}, "a table has a line that names its columns, and rows below it"),
         ("a\n1\n" * 1 + "2\n" * 60, {}, "one column alone has no other to be told from"),
         ("a,b\n" + "1,2\n" * 60, {"target": "c"}, "unknown column 'c'"),
         ("a,b\n" + "1,2\n" * 60 + "1,\n" * 60, {}, "has no b, which is what is to be told"),
         ("a,b\n" + "".join(f"w{k},2\n" for k in range(60)), {}, "no column beside b has numbers, or words that repeat"),
+        ("a,b\n" + "1,inf\n" * 60, {}, "b is 'inf', which is no number up to"),
+        ("a=b,c\n" + "x,2\n" * 60, {}, "rename it without ="),
+        ("a,b\n1,2\n\n\n1\n", {}, "table.csv:5: 1 columns"),
         ("a,b\n" + "1,2\n" * 60, {"texts": "table.csv"}, None),
     ],
 )

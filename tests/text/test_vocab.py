@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +203,79 @@ def test_a_torn_file_is_made_anew_and_another_text_is_another_file(tmp_path: Pat
     assert np.array_equal(encoded(corpus, vocab, tmp_path), vocab.encode_corpus(corpus))
     encoded(Corpus.of("pydoc").split()[2], vocab, tmp_path)
     assert len(list(tmp_path.glob("*.ids"))) == 2
+
+
+def test_a_cache_is_what_was_encoded_or_is_made_anew(tmp_path: Path) -> None:
+    """Whatever happened to its files, and whichever of them came from elsewhere, the ids are those of the text."""
+    text = "the network reads a word " * 20
+    for name, content in (("a.txt", text), ("b.txt", text[::-1])):
+        (tmp_path / name).write_text(content)
+    vocab = vocab_of(text, Characters())
+    one, other = Corpus.of(str(tmp_path / "a.txt")), Corpus.of(str(tmp_path / "b.txt"))
+    right = vocab.encode_corpus(one)
+    encoded(other, vocab, tmp_path)
+    (of_other,) = tmp_path.glob("*.ids")
+    encoded(one, vocab, tmp_path)
+    (data,) = set(tmp_path.glob("*.ids")) - {of_other}
+    about, about_other = data.with_suffix(".json"), of_other.with_suffix(".json")
+
+    def damage(content: bytes) -> None:
+        data.unlink()
+        data.write_bytes(content)
+
+    whole, said = data.read_bytes(), json.loads(about.read_text())
+    outside = np.full(len(right), 65_535, np.uint16).tobytes()
+    changes = [
+        lambda: damage(whole[:-1]),
+        lambda: damage(whole[:-2]),
+        lambda: damage(b""),
+        lambda: damage(whole[2:4] + whole[2:]),
+        lambda: damage(of_other.read_bytes()),
+        lambda: (damage(of_other.read_bytes()), about.write_text(about_other.read_text())),
+        lambda: (damage(outside), about.write_text(json.dumps({**said, "sha256": sha256(outside).hexdigest()}))),
+        lambda: about.write_text("[" * 10**5),
+        lambda: about.write_text('{"key": 3, "sha256": []}'),
+        lambda: about.write_bytes(b"\xff"),
+        about.unlink,
+        data.unlink,
+    ]
+    for change in changes:
+        change()
+        assert np.array_equal(encoded(one, vocab, tmp_path), right)
+    assert np.array_equal(encoded(other, vocab, tmp_path), vocab.encode_corpus(other))
+
+
+def test_parts_that_nobody_writes_are_swept(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("some text")
+    corpus = Corpus.of(str(tmp_path / "a.txt"))
+    for name in (".old.ids.1.part", ".new.ids.2.part"):
+        (tmp_path / name).touch()
+    os.utime(tmp_path / ".old.ids.1.part", (0, 0))
+    encoded(corpus, vocab_of("some text", Characters()), tmp_path)
+    assert [part.name for part in tmp_path.glob(".*.part")] == [".new.ids.2.part"]
+
+
+def test_several_processes_share_a_cache(tmp_path: Path) -> None:
+    """All encode at once, into the same files; each has the ids of the text."""
+    code = (
+        "import sys, numpy as np; from recur.text import Corpus, encoded, fit_vocab\n"
+        "corpus = Corpus.of('pydoc').split()[2]; vocab = fit_vocab(corpus)\n"
+        "from pathlib import Path; expected = vocab.encode_corpus(corpus)\n"
+        "folders = [Path(sys.argv[1]) / str(k) for k in range(9)]\n"
+        "sys.exit(not all(np.array_equal(encoded(corpus, vocab, folder), expected) for folder in folders))"
+    )
+    running = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) for _ in range(3)]
+    assert [process.wait() for process in running] == [0, 0, 0]
+    assert len(list(tmp_path.rglob("*.ids"))) == 9
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("some text")
+    with pytest.raises(
+        TextError, match="a.txt cannot be encoded: Not a directory: .*; RECUR_CACHE names another folder"
+    ):
+        encoded(Corpus.of(str(tmp_path / "a.txt")), vocab_of("some text", Characters()), tmp_path / "a.txt" / "cache")
 
 
 def test_another_vocabulary_is_another_file_and_a_large_one_takes_wider_ids(tmp_path: Path) -> None:

@@ -132,7 +132,8 @@ def _show(screen: Screen, row: JsonObject) -> None:
     if "each" in row:
         listed = table("", "token", "log P", "P")
         for entry in row["each"]:
-            listed.add_row(printable(entry["token"]), f"{entry['logprob']:.3f}", f"{math.exp(entry['logprob']):.4g}")
+            p = math.exp(min(entry["logprob"], 700.0))  # a back-off of another program's file may be above 1
+            listed.add_row(printable(entry["token"]), f"{entry['logprob']:.3f}", f"{p:.4g}")
         screen.show(listed)
     unknown = f", {row['unknown']} unknown" if row["unknown"] else ""
     screen.show(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from cyclopts import App
 
 from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
-from recur.errors import OptionError, TextError
+from recur.errors import OptionError, TextError, shown
 from recur.typedefs import JsonObject
 
 if TYPE_CHECKING:
@@ -81,11 +82,11 @@ def predict(
         options["beam"] = nbest
     several = (nbest or samples or 1) > 1
     found: list[JsonObject] = []
-    cut, unknown = 0, set()
+    cut, unknown = 0, Counter[str]()
     if model.takes_files and not files:
         raise OptionError(f"{model.run.path} is a run of the task {model.task.name}: name the files to predict")
     inputs: Iterator[Iterable[str]]
-    inputs = arriving() if not files else (_whole(name, model.takes_lines) for name in files)
+    inputs = arriving() if not files else (_Lines(name, model.takes_lines) for name in files)
     if model.takes_files:
         inputs = iter([files])
     elif not files and not model.takes_lines:
@@ -93,7 +94,7 @@ def predict(
     for lines in inputs:
         for row in model.predict(lines, **options):
             cut += bool(row.get("cut"))
-            unknown |= set(row.get("unknown", ()))
+            unknown.update(set(row.get("unknown", ())))
             for made in row.get("nbest", [row]):
                 score = f"\t{made['score']:.4f}" if several else ""
                 screen.write(f"{row['input']}\t{made['output']}{score}")
@@ -103,7 +104,8 @@ def predict(
     if cut:
         screen.note(f"{cut} did not end by themselves and were cut; --longest of training is the bound")
     if unknown:
-        screen.note(f"never seen in training: {', '.join(map(repr, sorted(unknown)[:10]))}")
+        named = ", ".join(f"{shown(what)} ({n})" for what, n in unknown.most_common(10))
+        screen.note(f"never seen in training, and in how many inputs: {named}{', …' * (len(unknown) > 10)}")
     screen.result({"run": [str(run.path) for run in model.runs], "predictions": found})
 
 
@@ -123,10 +125,16 @@ def open_runs(models: Sequence[Path], device: str, trust: bool) -> tuple[Predict
     return open_predictor(runs, device, trust), [str(path) for path in models if not is_run(path)]
 
 
-def _whole(name: str, each_is_an_input: bool) -> Iterator[str]:
-    from recur.text.pairs import read_lines
+class _Lines:
+    """The lines of a file, which has a name."""
 
-    for number, line in enumerate(read_lines(name), start=1):
-        if each_is_an_input and not line.strip():
-            raise TextError(f"{name}:{number}: the source is empty")
-        yield line
+    def __init__(self, name: str, each_is_an_input: bool) -> None:
+        self.name, self.each_is_an_input = name, each_is_an_input
+
+    def __iter__(self) -> Iterator[str]:
+        from recur.text.pairs import read_lines
+
+        for number, line in enumerate(read_lines(self.name), start=1):
+            if self.each_is_an_input and not line.strip():
+                raise TextError(f"{self.name}:{number}: the source is empty")
+            yield line

@@ -37,7 +37,7 @@ class Choice:
 
     def __post_init__(self) -> None:
         try:
-            checked("temperature", self.temperature, Positive)
+            object.__setattr__(self, "temperature", checked("temperature", self.temperature, Positive))
         except OptionError as error:
             raise OptionError(f"{error}; for the likeliest token take top_k=1") from None
         for name, kind in (("top_k", Natural), ("top_p", _TOP), ("min_p", Share)):

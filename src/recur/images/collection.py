@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recur.errors import TextError
-from recur.images.arrays import find_arrays, split_name
-from recur.images.files import SUFFIXES, Pixels, read_image
+from recur.images.arrays import find_arrays, read_arrays, reading, split_name
+from recur.images.files import SUFFIXES, Pixels, check_values, read_image
 
 COLOURS = (1, 3)
 
@@ -52,7 +52,7 @@ def _read(name: str, labelled: bool) -> list[Image]:
     if split_name(name)[0].endswith(".npz"):
         return _read_arrays(name, labelled)
     path = Path(name)
-    if not path.exists():
+    if "\0" in name or not path.exists():
         raise TextError(f"no file {name!r}")
     if path.is_dir():
         inner = [image for image in image_files(path) if image.parent != path]
@@ -72,17 +72,11 @@ def _read_arrays(name: str, labelled: bool) -> list[Image]:
         raise TextError(
             f"{path} has no labels: no array of {arrays.shape[0]} whole numbers or texts beside {arrays.images}"
         )
-    try:
-        with np.load(path, allow_pickle=False) as content:
-            images = np.asarray(content[arrays.images])
-            labels = (
-                None if arrays.labels is None else np.asarray(content[arrays.labels]).reshape(-1).astype(str).tolist()
-            )
-    except (OSError, ValueError) as error:
-        raise TextError(f"{path} cannot be read as an .npz: {error}") from None
+    images, *rest = read_arrays(path, arrays.images, *filter(None, [arrays.labels]))
+    with reading(path, "an .npz"):
+        labels = rest[0].reshape(-1).astype(str).tolist() if rest else None
     pixels = _colours_last(images, f"{path}: {arrays.images}")
-    if pixels.dtype.kind == "f" and not np.isfinite(pixels).all():
-        raise TextError(f"{path}: {arrays.images} has values that are not finite")
+    check_values(pixels, f"{path}: {arrays.images}")
     return [Image(one, None if labels is None else labels[k], f"{name}[{k}]") for k, one in enumerate(pixels)]
 
 

@@ -5,30 +5,38 @@
 
 from __future__ import annotations
 
+import io
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from recur.errors import OptionError, TextError
+from recur.files import read_bounded
+from recur.images.arrays import read_header, reading
 
 Pixels = np.ndarray[tuple[int, int, int], np.dtype[Any]]
 """(R, C, D)"""
+
+LARGEST, MOST_PIXELS, BRIGHTEST = 1 << 28, 1 << 26, 1e30
+"""Bytes of a file, pixels of an image and the value of a pixel at most."""
 
 SUFFIXES = (".pgm", ".ppm", ".npy", ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 
 
 def read_image(path: Path | str) -> Pixels:
     path = Path(path)
-    try:
+    with reading(path, "an image"):
+        content = io.BytesIO(read_bounded(path, LARGEST))
         if path.suffix.lower() == ".npy":
-            return as_pixels(np.load(path, allow_pickle=False), str(path))
+            read_header(content, len(content.getbuffer()))
+            content.seek(0)
+            return as_pixels(np.lib.format.read_array(content, allow_pickle=False), str(path))
         if path.suffix.lower() in (".pgm", ".ppm"):
-            return _netpbm(path.read_bytes(), str(path))
-    except (OSError, ValueError, EOFError) as error:
-        raise TextError(f"{path} cannot be read as an image: {' '.join(str(error).split())}") from None
-    return _by_pillow(path)
+            return _netpbm(content.getvalue(), str(path))
+        return _by_pillow(content, path)
 
 
 def as_pixels(array: np.ndarray[Any, Any], where: str) -> Pixels:
@@ -36,12 +44,17 @@ def as_pixels(array: np.ndarray[Any, Any], where: str) -> Pixels:
     found = array[..., None] if array.ndim == 2 else array
     if found.ndim != 3 or 0 in found.shape or found.shape[2] not in (1, 3) or found.dtype.kind not in "uifb":
         raise TextError(f"{where} is no image: (rows, columns) or (rows, columns, 3) of numbers, got {array.shape}")
-    if found.dtype.kind == "f" and not np.isfinite(found).all():
-        raise TextError(f"{where} has values that are not finite")
+    check_values(found, where)
     return found
 
 
-_HEADER = re.compile(rb"(P[2356])((?:\s+|#[^\n]*\n)+)(\d+)((?:\s+|#[^\n]*\n)+)(\d+)((?:\s+|#[^\n]*\n)+)(\d+)\s")
+def check_values(pixels: np.ndarray[Any, Any], where: str) -> None:
+    if pixels.dtype.kind == "f" and not (np.abs(pixels) < BRIGHTEST).all():
+        raise TextError(f"{where} has values that are not finite, or beyond {BRIGHTEST:g}")
+
+
+_SPACE, _NUMBER = rb"(?:\s|#[^\n]*\n)+", rb"(\d{1,9})"
+_HEADER = re.compile(rb"(P[2356])" + _SPACE + _NUMBER + _SPACE + _NUMBER + _SPACE + _NUMBER + rb"\s")
 
 
 def _netpbm(data: bytes, where: str) -> Pixels:
@@ -51,31 +64,33 @@ def _netpbm(data: bytes, where: str) -> Pixels:
         raise TextError(
             f"{where} is no image: a .pgm or .ppm begins with P2, P3, P5 or P6, its width, height and maximum"
         )
-    kind, columns, rows, most = head[1], int(head[3]), int(head[5]), int(head[7])
+    kind, columns, rows, most = head[1], int(head[2]), int(head[3]), int(head[4])
     D = 3 if kind in (b"P3", b"P6") else 1
     if kind in (b"P2", b"P3"):
         words = re.sub(rb"#[^\n]*", b"", data[head.end() :]).split()
-        values = np.array([int(word) for word in words], np.int64)
+        values = np.array([int(word[:18]) for word in words], np.int64)
     else:
-        values = np.frombuffer(data[head.end() :], ">u2" if most > 255 else np.uint8)
+        kind_of = np.dtype(">u2" if most > 255 else np.uint8)
+        behind = data[head.end() :]
+        values = np.frombuffer(behind[: len(behind) // kind_of.itemsize * kind_of.itemsize], kind_of)
     if len(values) < rows * columns * D or not rows * columns:
         raise TextError(f"{where} says {rows} × {columns} pixels, and has {len(values) // D}")
     found: Pixels = values[: rows * columns * D].reshape(rows, columns, D)
     return found
 
 
-def _by_pillow(path: Path) -> Pixels:
+def _by_pillow(content: io.BytesIO, path: Path) -> Pixels:
     try:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
     except ImportError:
         raise OptionError(
             f"{path} needs Pillow, which is not installed: pip install 'recur[image]'; .pgm, .ppm and .npy do without"
         ) from None
-    try:
-        with Image.open(path) as image:
-            grey = image.mode in ("1", "L", "LA", "I", "I;16", "F")
-            if image.mode in ("I", "I;16", "F"):
-                return as_pixels(np.asarray(image), str(path))
-            return as_pixels(np.asarray(image.convert("L" if grey else "RGB")), str(path))
-    except (OSError, UnidentifiedImageError, ValueError) as error:
-        raise TextError(f"{path} cannot be read as an image: {' '.join(str(error).split())}") from None
+    with warnings.catch_warnings(), Image.open(content) as image:
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        if image.width * image.height > MOST_PIXELS:
+            raise TextError(f"{path} has {image.width} × {image.height} pixels, more than {MOST_PIXELS:,}")
+        grey = image.mode in ("1", "L", "LA", "I", "I;16", "F")
+        if image.mode in ("I", "I;16", "F"):
+            return as_pixels(np.asarray(image), str(path))
+        return as_pixels(np.asarray(image.convert("L" if grey else "RGB")), str(path))

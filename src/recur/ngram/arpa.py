@@ -24,8 +24,8 @@ from typing import NamedTuple, TextIO
 
 import numpy as np
 
-from recur.errors import TextError
-from recur.files import replacing
+from recur.errors import TextError, shown
+from recur.files import open_stream, replacing
 from recur.ngram.arpa_tokens import TO_ARPA, escape, special, unescape
 from recur.ngram.model import Level, NGram
 from recur.text.arrays import Floats, Ids
@@ -33,12 +33,13 @@ from recur.text.specials import BOS, SPECIALS
 from recur.text.tokens import Tokenizer, Words, make_tokenizer
 from recur.text.vocab import Vocab
 
-_END = "the end of the file"
 ESCAPED = "recur: tokens are escaped"
 BACKWARD = "recur: texts are read from the end"
 TOKENS = "recur: tokens are of the kind "
 NEVER = -99.0
 """What stands for log10 0, by custom."""
+LONGEST, ORDERS = 1 << 20, 100
+"""Characters of a line, and tokens of an n-gram, at most."""
 
 
 def write_arpa(model: NGram, path: Path | str) -> None:
@@ -68,9 +69,9 @@ def _kind(tokenizer: Tokenizer) -> list[str]:
 
 def _tokenizer(notes: list[str], name: str) -> Tokenizer:
     written = next((note.removeprefix(TOKENS) for note in notes if note.startswith(TOKENS)), "word")
-    kind, *options = written.split()
+    kind, *options = written.split() or [""]
     if kind not in ("char", "word", "space") or not set(options) <= {"punctuation", "lower"}:
-        raise TextError(f"{name}: tokens of the kind {written!r} are not known")
+        raise TextError(f"{name}: tokens of the kind {shown(written)} are not known")
     return make_tokenizer(kind, **dict.fromkeys(options, True))
 
 
@@ -109,17 +110,23 @@ def _log10(natural: Floats) -> Floats:
 def read_arpa(path: Path | str, tokenizer: Tokenizer | None = None) -> NGram:
     """A model from any implementation's file. Tokens are what the file says, else words; another may be named."""
     try:
-        with Path(path).open(encoding="utf-8-sig") as stream:
-            return _parse(_lines(stream), str(path), tokenizer)
-    except (OSError, UnicodeDecodeError) as error:
+        with io.TextIOWrapper(open_stream(path), "utf-8-sig") as stream:
+            return _parse(_lines(stream, str(path)), str(path), tokenizer)
+    except OSError as error:
+        raise TextError(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
         raise TextError(f"{path} cannot be read: {error}") from None
 
 
-def _lines(stream: TextIO) -> Iterator[str]:
-    for line in stream:
+def _lines(stream: TextIO, name: str) -> Iterator[str]:
+    for number in itertools.count(1):
+        line = stream.readline(LONGEST)
+        if len(line) == LONGEST:
+            raise TextError(f"{name}:{number}: a line of {LONGEST:,} characters; it is not an ARPA file")
+        if not line:
+            return  # what follows the end is the end of the file
         if stripped := line.strip("\r\n\t "):
             yield stripped
-    # What follows the end is the end of the file.
 
 
 def _parse(lines: Iterator[str], name: str, tokenizer: Tokenizer | None) -> NGram:
@@ -137,7 +144,11 @@ def _parse(lines: Iterator[str], name: str, tokenizer: Tokenizer | None) -> NGra
 
 def _vocab(written: list[str], escaped: bool, name: str, tokenizer: Tokenizer) -> tuple[Vocab, dict[str, int]]:
     """The vocabulary of \\1-grams:, and the id of each token as the file writes it."""
-    singles = [special(token) or (unescape(token) if escaped else token) for token in written]
+    try:
+        singles = [special(token) or (unescape(token) if escaped else token) for token in written]
+        "".join(singles).encode()
+    except UnicodeError:
+        raise TextError(f"{name}: a token of \\1-grams: is escaped as what is no character") from None
     if len(set(singles)) != len(singles):
         raise TextError(f"{name}: a token stands twice in \\1-grams:")
     others = [token for token in singles if token not in SPECIALS]
@@ -148,26 +159,30 @@ def _vocab(written: list[str], escaped: bool, name: str, tokenizer: Tokenizer) -
 def _tokens(table: _Table, ids: dict[str, int], name: str) -> Ids:
     """(n, k)"""
     k = table.order
+    grams = [gram.split(" ") for gram in table.grams]
+    if any(len(gram) != k for gram in grams):
+        raise TextError(f"{name}: not every row of \\{k}-grams has {k} tokens")
     try:
-        return np.array([[ids[t] for t in gram.split(" ")] for gram in table.grams], np.int64).reshape(-1, k)
+        return np.array([[ids[t] for t in gram] for gram in grams], np.int64).reshape(-1, k)
     except KeyError as error:
-        raise TextError(f"{name}: {error} stands in \\{k}-grams but not in \\1-grams") from None
-    except ValueError:
-        raise TextError(f"{name}: not every row of \\{k}-grams has {k} tokens") from None
+        raise TextError(f"{name}: {shown(error.args[0])} stands in \\{k}-grams but not in \\1-grams") from None
 
 
 def _header(lines: Iterator[str], name: str) -> tuple[list[int], list[str]]:
     """How many n-grams of each order follow, and what stands before them."""
-    before = list(itertools.takewhile(lambda line: line != "\\data\\", itertools.chain(lines, [_END])))
-    if before and before[-1] is _END:
-        raise TextError(f"{name} is not an ARPA file: it has no \\data\\")
+    before: list[str] = []
+    while (line := next(lines, None)) != "\\data\\":
+        if line is None:
+            raise TextError(f"{name} is not an ARPA file: it has no \\data\\")
+        if line.startswith("recur: ") and len(before) < ORDERS:
+            before.append(line)
     sizes: list[int] = []
     for line in lines:
         if line == "\\1-grams:":
             break
-        found = re.fullmatch(r"ngram\s+(\d+)\s*=\s*(\d{1,15})", line)
-        if not found or int(found[1]) != len(sizes) + 1:
-            raise TextError(f"{name}: expected 'ngram {len(sizes) + 1}=count' in \\data\\, got {line!r}")
+        found = re.fullmatch(r"ngram\s+(\d{1,9})\s*=\s*(\d{1,15})", line)
+        if not found or int(found[1]) != len(sizes) + 1 or len(sizes) == ORDERS:
+            raise TextError(f"{name}: expected 'ngram {len(sizes) + 1}=count' in \\data\\, got {shown(line)}")
         sizes.append(int(found[2]))
     else:
         raise TextError(f"{name} is cut off: it ends inside \\data\\")
@@ -187,7 +202,7 @@ class _Table(NamedTuple):
 
 def _section(lines: Iterator[str], name: str, k: int, size: int) -> _Table:
     if k > 1 and (title := next(lines, "the end of the file")) != f"\\{k}-grams:":
-        raise TextError(f"{name}: expected \\{k}-grams: and got {title!r}")
+        raise TextError(f"{name}: expected \\{k}-grams: and got {shown(title)}")
     logps: list[float] = []
     backoffs: list[float] = []
     grams = []
@@ -195,8 +210,8 @@ def _section(lines: Iterator[str], name: str, k: int, size: int) -> _Table:
         line = next(lines, None)
         if line is None or line.startswith("\\"):
             raise TextError(f"{name} is cut off: \\{k}-grams: has {row} of {size} rows")
-        fields = line.split("\t") if "\t" in line else _spaced(line, k)
         try:
+            fields = line.split("\t") if "\t" in line else _spaced(line, k)
             logps.append(float(fields[0]))
             backoffs.append(float(fields[2]) if len(fields) > 2 and fields[2].strip() else 0.0)
             grams.append(fields[1].strip())
@@ -204,7 +219,7 @@ def _section(lines: Iterator[str], name: str, k: int, size: int) -> _Table:
                 raise ValueError
         except (ValueError, IndexError):
             raise TextError(
-                f"{name}: row {row + 1} of \\{k}-grams: is not 'log10 p, tokens, back-off': {line!r}"
+                f"{name}: row {row + 1} of \\{k}-grams: is not 'log10 p, tokens, back-off': {shown(line)}"
             ) from None
     return _Table(k, _natural(logps), grams, _natural(backoffs))
 

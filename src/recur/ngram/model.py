@@ -133,7 +133,8 @@ class NGram:
             place = self._place(context[-k:])
             if place < 0:
                 break  # a longer context was not seen either
-            p = p * np.exp(self.levels[k - 1].backoff[place])
+            # A back-off may be above 1, and one of another program's files far above: what it gives stays a number.
+            p = np.minimum(p * np.exp(min(self.levels[k - 1].backoff[place], 690.0)), 1e300)
             keys = self.levels[k].keys
             low, high = np.searchsorted(keys, [place * K, (place + 1) * K])
             p[keys[low:high] - place * K] = np.exp(self.levels[k].logp[low:high])

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import csv
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from recur.errors import TextError, unknown
+from recur.errors import TextError, shown, unknown
 from recur.text.arrays import Floats as Floats
-from recur.text.fields import MISSING, Position, number, position
+from recur.text.fields import LARGEST, MISSING, Position, number, position
 from recur.text.lines import numbered_lines
 
 
@@ -63,12 +64,13 @@ def parse_table(
     is one, if it is neither a target nor a covariate."""
     header, rows = _rows(lines, name)
     targets, covariates, date = _columns(name, header, _names(targets), _names(covariates), date)
-    past = _past(rows, [header.index(column) for column in targets]) if covariates else len(rows)
+    places = {column: k for k, column in enumerate(header)}
+    past = _past(rows, [places[column] for column in targets]) if covariates else len(rows)
     if not past:
         raise TextError(f"{name}: column {targets[0]!r} has no value at all")
-    values = _numbers(name, header, rows[:past], targets)
-    known = _numbers(name, header, rows, covariates)
-    dates = tuple(row.cells[header.index(date)] for row in rows) if date else ()
+    values = _numbers(name, places, rows[:past], targets)
+    known = _numbers(name, places, rows, covariates)
+    dates = tuple(row.cells[places[date]] for row in rows) if date else ()
     start = _first_step(name, date, dates, [row.line for row in rows]) if date else 0
     return SeriesTable(name, targets, covariates, values, known, dates, start)
 
@@ -80,22 +82,29 @@ def _names(columns: Sequence[str]) -> tuple[str, ...]:
 def _rows(lines: Iterable[str], name: str) -> tuple[list[str], list[_Row]]:
     """The names of the columns, and the rows below them, cells without spaces around them."""
     reader = csv.reader(lines, strict=True)
+    header: list[str] = []
+    body: list[_Row] = []
+    empty = 0  # the first of the empty rows since the last that was not
     try:
-        rows = [_Row(reader.line_num, [cell.strip() for cell in row]) for row in reader]
+        for cells in ([cell.strip() for cell in row] for row in reader):
+            if not header:
+                header = cells
+                if not any(header):
+                    raise TextError(f"{name}: the first line must name the columns, and there is none")
+            elif not any(cells):
+                empty = empty or reader.line_num
+            elif empty:
+                raise TextError(f"{name}:{empty}: an empty row in the middle of the series")
+            elif len(cells) != len(header):
+                raise TextError(f"{name}:{reader.line_num}: {len(cells)} columns, where the header has {len(header)}")
+            else:
+                body.append(_Row(reader.line_num, cells))
     except csv.Error as error:
-        raise TextError(f"{name} is not a CSV: {error}") from None
-    if not rows or not any(rows[0].cells):
+        raise TextError(f"{name}:{reader.line_num} is not a CSV: {error}") from None
+    if not header:
         raise TextError(f"{name}: the first line must name the columns, and there is none")
-    header, body = rows[0].cells, rows[1:]
-    while body and not any(body[-1].cells):
-        body.pop()
     if not body:
         raise TextError(f"{name} has a header and no rows")
-    for line, cells in body:
-        if not any(cells):
-            raise TextError(f"{name}:{line}: an empty row in the middle of the series")
-        if len(cells) != len(header):
-            raise TextError(f"{name}:{line}: {len(cells)} columns, where the header has {len(header)}")
     return header, body
 
 
@@ -105,14 +114,16 @@ def _columns(
     """The columns of targets, of covariates and of dates, each of them in the table, once."""
     if not date and header[0] not in (*targets, *covariates) and (len(header) > 1 or targets):
         date = header[0]
-    targets = targets or tuple(column for column in header if column not in (date, *covariates))
+    taken = {date, *covariates}
+    targets = targets or tuple(column for column in header if column not in taken)
     if not targets:
         raise TextError(f"{name}: no column is left to forecast beside {', '.join(covariates)}")
+    there = Counter(header)
     for column in (*targets, *covariates, *([date] if date else [])):
-        if column not in header:
+        if column not in there:
             raise TextError(f"{name}: {unknown('column', column, header)}")
-        if header.count(column) > 1:
-            raise TextError(f"{name}: column {column!r} stands there {header.count(column)} times")
+        if there[column] > 1:
+            raise TextError(f"{name}: column {shown(column)} stands there {there[column]} times")
     return targets, covariates, date
 
 
@@ -124,11 +135,11 @@ def _past(rows: list[_Row], targets: list[int]) -> int:
     return past
 
 
-def _numbers(name: str, header: list[str], rows: list[_Row], columns: tuple[str, ...]) -> Floats:
+def _numbers(name: str, places: dict[str, int], rows: list[_Row], columns: tuple[str, ...]) -> Floats:
     """(rows, columns)"""
     found = np.empty((len(rows), len(columns)))
     for k, column in enumerate(columns):
-        place = header.index(column)
+        place = places[column]
         found[:, k] = [_number(f"{name}:{row.line}: {column}", row.cells[place]) for row in rows]
     return found
 
@@ -138,9 +149,11 @@ def _number(where: str, cell: str) -> float:
         raise TextError(f"{where} is missing; fill it in, or cut the series there")
     value = number(cell)
     if value is None:
-        raise TextError(f"{where} is {cell!r}, which is not a number")
+        raise TextError(f"{where} is {shown(cell)}, which is not a number")
     if not np.isfinite(value):
         raise TextError(f"{where} is {cell}, which is not finite")
+    if abs(value) > LARGEST:
+        raise TextError(f"{where} is {shown(cell)}, beyond {LARGEST:g}, what can be scaled")
     return value
 
 
@@ -175,5 +188,5 @@ def _odd_step(steps: list[float]) -> tuple[int, str]:
 def _position(where: str, date: str) -> Position:
     found = position(date)
     if found is None:
-        raise TextError(f"{where} is {date!r}, not a date; write 1949, 1949-01 or 1949-01-31")
+        raise TextError(f"{where} is {shown(date)}, not a date; write 1949, 1949-01 or 1949-01-31")
     return found

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from recur.errors import TextError
+from recur.errors import TextError, shown
 from recur.tasks.contract import Validation
 from recur.text import SPECIALS, Vocab
 from recur.text.tokens import Lines
@@ -30,6 +30,8 @@ def label_vocab(labels: Iterable[str]) -> Vocab:
 
 def names_vocab(counts: Mapping[str, int]) -> Vocab:
     """Names as they stand, behind the special tokens, so that a run's folder keeps them."""
+    if taken := next((name for name in SPECIALS if name in counts), None):
+        raise TextError(f"{taken} cannot be the name of a class or a column: it is one of the special tokens")
     return Vocab((*SPECIALS, *counts), (0, 0, 0, 0, *counts.values()), Lines())
 
 
@@ -57,7 +59,7 @@ def class_of(label: str, classes: Mapping[str, int], where: str) -> int:
         return classes[label]
     names = list(classes)
     known = f"{names[0]} … {names[-1]}" if all(name.isdecimal() for name in names) else ", ".join(names[:20])
-    raise TextError(f"{where}: label {label!r} is outside the range of those learned from: {known}")
+    raise TextError(f"{where}: label {shown(label)} is outside the range of those learned from: {known}")
 
 
 # Scores ---------------------------------------------------------------------------------------------------------

@@ -176,6 +176,11 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
         return self.options.cpu_batch if batch is None else batch
 
 
+def source_name(lines: object) -> str:
+    """Of the file that lines come from, for messages, where they say so."""
+    return str(getattr(lines, "name", "the table"))
+
+
 def as_file_name(words: str) -> str:
     return re.sub(r"[^\w.-]+", "-", words)
 

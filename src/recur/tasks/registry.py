@@ -80,9 +80,13 @@ def read_options(task: str, fields: Mapping[str, object], where: str) -> TaskOpt
         if name not in cls.names():
             raise OptionError(where + refusal(task, name))
     try:
-        return cls.of(fields)
+        made = cls.of(fields)
     except OptionError as error:
         raise OptionError(f"{where}{error}") from None
+    for name in PATHS:
+        if "" in getattr(made, name, ()):
+            raise OptionError(f"{where}{name}: a text's name is empty; name a file or a folder")
+    return made
 
 
 def _named(value: object) -> str:

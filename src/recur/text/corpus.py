@@ -22,12 +22,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
-from recur.errors import TextError
-from recur.text.marks import joins_before
+from recur.errors import TextError, shown
+from recur.text.marks import LONGEST, joins_before, too_many_marks
 from recur.text.sources import Source, find_sources
 
 PIECE = 1 << 22
 """Bytes read at a time."""
+
+REACH = 1 << 24
+"""Characters, at most, among which the end of a line is looked for to cut a text at."""
 
 
 @dataclass
@@ -91,7 +94,7 @@ class Corpus:
         for k, source in enumerate(self.sources):
             last = ""
             with source.open() as stream:
-                for piece in _normalised(_decoded(stream, source), notes):
+                for piece in _normalised(_decoded(stream, source), notes, source.name):
                     last = piece or last
                     yield piece
             if k + 1 < len(self.sources) and last and not last.endswith("\n"):
@@ -120,7 +123,8 @@ class Corpus:
         if not N:
             raise TextError(f"{self.name} is empty: there is no text to work on")
         cuts = [0, round(N * train), round(N * min(train + valid, 1.0)), N]
-        better = [0, *(self._good_cut(cut, reach=max(N // 50, 100)) for cut in cuts[1:3]), N]
+        reach = min(max(N // 50, 100), REACH)
+        better = [0, *(self._good_cut(cut, reach) for cut in cuts[1:3]), N]
         if all((a < b) == (c < d) for (a, b), (c, d) in zip(_pairs(cuts), _pairs(better), strict=True)):
             cuts = better  # unless that would leave a part without text
         parts = [replace(self, begin=self.begin + a, end=self.begin + b, notes=Notes()) for a, b in _pairs(cuts)]
@@ -157,6 +161,8 @@ def _decoded(stream: BinaryIO, source: Source) -> Iterator[str]:
             text, used = codecs.utf_8_decode(data, "strict", not read)
         except UnicodeDecodeError as error:
             raise TextError(_invalid(source.name, offset + error.start, data, error)) from None
+        if (zero := data.find(b"\0")) >= 0:
+            raise TextError(f"{source.name} is not text: it has a zero byte, at {offset + zero}; if it is {_UTF_16}")
         pending = data[used:]
         offset += used
         if text:
@@ -165,14 +171,17 @@ def _decoded(stream: BinaryIO, source: Source) -> Iterator[str]:
             return
 
 
+_UTF_16 = "UTF-16, iconv -f utf-16 -t utf-8 makes it UTF-8"
+
+
 def _invalid(name: str, offset: int, data: bytes, error: UnicodeDecodeError) -> str:
     hint = "is it another encoding? iconv -f latin1 -t utf-8 makes it UTF-8"
     if offset == 0 and data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        hint = "it looks like UTF-16: iconv -f utf-16 -t utf-8 makes it UTF-8"
+        hint = f"it looks like {_UTF_16}"
     return f"{name} is not UTF-8 at byte {offset} (0x{data[error.start]:02x}, {error.reason}); {hint}"
 
 
-def _normalised(texts: Iterator[str], notes: Notes) -> Iterator[str]:
+def _normalised(texts: Iterator[str], notes: Notes, name: str) -> Iterator[str]:
     """Without a byte-order mark, with \\n line ends, composed; cut only where composing cannot reach across."""
     carry, first = "", True
     for text in texts:
@@ -181,6 +190,8 @@ def _normalised(texts: Iterator[str], notes: Notes) -> Iterator[str]:
             notes.byte_order_marks += 1
         first = False
         text = carry + text
+        if too_many_marks(text):
+            raise TextError(f"{name} is not text: {_TOO_MANY}")
         cut = _safe_cut(text)
         carry = text[cut:]
         yield _clean(text[:cut], notes)
@@ -188,8 +199,15 @@ def _normalised(texts: Iterator[str], notes: Notes) -> Iterator[str]:
         yield _clean(carry, notes)
 
 
+_TOO_MANY = f"it has more than {LONGEST} accents or other marks in a row"
+
+
 def normalised(text: str) -> str:
     """A text as one that is read from a file: \\n line ends, composed characters."""
+    if not isinstance(text, str):
+        raise TextError(f"a text is a str, got {type(text).__name__} {shown(text)}")
+    if too_many_marks(text):
+        raise TextError(f"this is not text: {_TOO_MANY}")
     return _clean(text, Notes())
 
 
@@ -209,6 +227,6 @@ def _safe_cut(text: str) -> int:
     if newline >= 0:
         return newline + 1
     for at in range(len(text) - 1, 0, -1):
-        if not joins_before(text[at]) and text[at - 1] != "\r":  # \r may be half of \r\n
+        if not joins_before(text[at]):  # no \n is here, so that no \r is half of \r\n but the last
             return at
     return 0

@@ -6,6 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from recur.errors import TextError
+
+LINES = 1 << 29
+"""Characters, at most, of a file of examples, all of which are in memory at once."""
+
 T = TypeVar("T")
 
 
@@ -13,9 +18,8 @@ def whole_words(pieces: Iterable[str]) -> Iterator[str]:
     """The same text, cut behind white space only."""
     held: list[str] = []
     for piece in pieces:
-        cut = len(piece)
-        while cut and not piece[cut - 1].isspace():
-            cut -= 1
+        last = piece.rsplit(None, 1)[-1:]  # the last word, and what stands behind it
+        cut = len(piece) - (len(last[0]) if last and not piece[-1].isspace() else 0)
         if cut:
             yield "".join([*held, piece[:cut]])
             held = []
@@ -23,6 +27,23 @@ def whole_words(pieces: Iterable[str]) -> Iterator[str]:
             held.append(piece[cut:])
     if held:
         yield "".join(held)
+
+
+def whole_lines(pieces: Iterable[str], name: str) -> Iterator[str]:
+    """The lines of a text that comes in pieces, without their ends; not more of them than a memory holds."""
+    held: list[str] = []
+    read = 0
+    for piece in pieces:
+        read += len(piece)
+        if read > LINES:
+            raise TextError(f"{name} has more than {LINES:,} characters, too many for a file that is read whole")
+        first, *rest = piece.split("\n")
+        held.append(first)
+        for line in rest:
+            yield "".join(held)
+            held = [line]
+    if last := "".join(held):
+        yield last
 
 
 def count_tokens(split: Callable[[str], list[str]], pieces: Iterable[str]) -> Counter[str]:

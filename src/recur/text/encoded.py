@@ -2,7 +2,8 @@
 
 A corpus of many gigabytes is encoded once, piece by piece, and then read through the page cache: memory stays bounded
 however long it is. The file's name is the hash of the text and of the vocabulary, so a changed text is never confused
-with the one before.
+with the one before. What stands beside it says the same and the hash of the ids: a file that is damaged, cut, exchanged
+for another or that holds ids which the vocabulary does not have is made anew, without a word.
 """
 
 from __future__ import annotations
@@ -10,16 +11,24 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from recur.errors import TextError
-from recur.files import replacing, write_atomically
+from recur.files import read_bounded, replacing, write_atomically
 from recur.text.arrays import Ids
 from recur.text.corpus import Corpus
 from recur.text.vocab import Vocab
+
+CHUNK = 1 << 20
+"""Ids looked at together."""
+
+LEFT = 3600.0
+"""Seconds after which a part that nobody writes to is one that a killed process left."""
 
 
 def cache_folder() -> Path:
@@ -32,42 +41,69 @@ def cache_folder() -> Path:
 def encoded(corpus: Corpus, vocab: Vocab, folder: Path | None = None) -> Ids:
     """The ids of a corpus as a read-only memory map."""
     folder = folder or cache_folder()
-    key = hashlib.sha256(f"1 {corpus.digest} {vocab.digest}".encode()).hexdigest()[:32]
+    key = hashlib.sha256(f"2 {corpus.digest} {vocab.digest}".encode()).hexdigest()[:32]
     data, about = folder / f"{key}.ids", folder / f"{key}.json"
     dtype = np.dtype("<u2" if len(vocab) <= 1 << 16 else "<i4")
-    count = _whole(data, about, dtype)
-    if count is None:
-        folder.mkdir(parents=True, exist_ok=True)
-        count = _write(corpus, vocab, data, dtype)
-        content = {"tokens": count, "dtype": dtype.str, "text": corpus.name}
-        write_atomically(about, json.dumps(content).encode())
-    if not count:
-        return np.empty(0, dtype)
-    return np.memmap(data, dtype, "r", shape=(count,))
+    found = _found(data, about, key, dtype, len(vocab))
+    if found is None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _sweep(folder)
+            written = _write(corpus, vocab, data, dtype)
+            write_atomically(about, json.dumps({"key": key, "sha256": written, "text": corpus.name}).encode())
+            found = _mapped(data, dtype)
+        except OSError as error:
+            why = f"{error.strerror or error}: {error.filename or folder}"
+            raise TextError(f"{corpus.name} cannot be encoded: {why}; RECUR_CACHE names another folder") from None
+    return found
 
 
-def _whole(data: Path, about: Path, dtype: np.dtype[np.generic]) -> int | None:
-    """How many ids a finished file holds; None if there is none or it is torn."""
+def _found(data: Path, about: Path, key: str, dtype: np.dtype[np.generic], K: int) -> Ids | None:
+    """The ids of a finished file; None if there is none, or it is not what it was."""
     try:
-        count = int(json.loads(about.read_text())["tokens"])
-        return count if data.stat().st_size == count * dtype.itemsize else None
-    except (OSError, ValueError, KeyError, TypeError):
+        content = json.loads(read_bounded(about, 1 << 20))
+        if not isinstance(content, dict) or content.get("key") != key or data.stat().st_size % dtype.itemsize:
+            return None
+        ids = _mapped(data, dtype)
+    except (OSError, ValueError, RecursionError):
         return None
-
-
-def _write(corpus: Corpus, vocab: Vocab, data: Path, dtype: np.dtype[np.generic]) -> int:
-    count = 0
     sha = hashlib.sha256()
+    for at in range(0, len(ids), CHUNK):
+        chunk = np.asarray(ids[at : at + CHUNK])
+        if int(chunk.max()) >= K or int(chunk.min()) < 0:
+            return None
+        sha.update(chunk.tobytes())
+    return ids if sha.hexdigest() == content.get("sha256") else None
+
+
+def _mapped(data: Path, dtype: np.dtype[np.generic]) -> Ids:
+    if not data.stat().st_size:  # which cannot be mapped
+        return np.empty(0, dtype)
+    return np.memmap(data, dtype, "r")
+
+
+def _write(corpus: Corpus, vocab: Vocab, data: Path, dtype: np.dtype[np.generic]) -> str:
+    """The hash of the ids."""
+    text, written = hashlib.sha256(), hashlib.sha256()
 
     def hashed() -> Iterator[str]:
         for piece in corpus.pieces():
-            sha.update(piece.encode())
+            text.update(piece.encode())
             yield piece
 
     with replacing(data) as out:
         for ids in vocab.encode_pieces(hashed()):
-            out.write(ids.astype(dtype).tobytes())
-            count += len(ids)
-        if sha.hexdigest() != corpus.digest:
+            content = ids.astype(dtype).tobytes()
+            out.write(content)
+            written.update(content)
+        if text.hexdigest() != corpus.digest:
             raise TextError(f"{corpus.name} changed while it was being read")
-    return count
+    return written.hexdigest()
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes left behind; what another one is writing now is younger."""
+    for part in folder.glob(".*.part"):
+        with suppress(OSError):
+            if time.time() - part.stat().st_mtime > LEFT:
+                part.unlink()

@@ -10,6 +10,9 @@ from typing import Literal, NamedTuple
 MISSING = frozenset(("", "na", "nan", "null", "none", "?"))
 """What stands, in any case, where a value is missing."""
 
+LARGEST = 1e100
+"""Numbers beyond have no mean and no deviation that a computer could hold."""
+
 _WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
 _MONTH = re.compile(r"(\d{4})-(\d{1,2})")
 
@@ -34,7 +37,8 @@ def number(field: str) -> float | None:
 def position(date: str) -> Position | None:
     """None for what is no date."""
     if _WHOLE.fullmatch(date):
-        return Position("number", (float(date),))
+        place = float(date)
+        return Position("number", (place,)) if abs(place) <= 2**53 else None  # beyond, steps of 1 are none
     if month := _MONTH.fullmatch(date):
         year, part = int(month[1]), int(month[2])
         if 1 <= part <= 12:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from recur.errors import TextError
 from recur.text.corpus import Corpus
+from recur.text.cutting import whole_lines
 from recur.text.sources import find_sources
 
 
@@ -30,8 +31,8 @@ class Sentence(NamedTuple):
 def numbered_lines(name: str) -> Iterator[tuple[str, str]]:
     """The file and number of every line, and the line without its end. A folder's files come one after the other."""
     for source in find_sources([name])[0]:
-        text = Corpus(source.name, (source,)).text()
-        for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
+        pieces = Corpus(source.name, (source,)).pieces()
+        for number, line in enumerate(whole_lines(pieces, source.name), start=1):
             yield f"{source.name}:{number}", line
 
 

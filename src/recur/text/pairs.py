@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from recur.errors import TextError
 from recur.text.corpus import Corpus
+from recur.text.cutting import whole_lines
 
 
 class Pair(NamedTuple):
@@ -37,12 +38,7 @@ def read_pairs(names: Sequence[str]) -> list[Pair]:
 
 def read_lines(name: str) -> Iterator[str]:
     """The lines of a file, without their ends."""
-    held = ""
-    for piece in Corpus.of(name).pieces():
-        *lines, held = (held + piece).split("\n")
-        yield from lines
-    if held:
-        yield held
+    return whole_lines(Corpus.of(name).pieces(), name)
 
 
 def _table(name: str) -> Iterator[Pair]:

@@ -237,5 +237,7 @@ def between_spaces(lines: Iterable[str]) -> bool:
 
 
 def _letters(symbol: str) -> int:
+    if len(symbol) > 100:  # no symbol
+        return len(symbol)
     marks = ("Mn", "Mc", "Me", "Lm", "Sk")
     return sum(unicodedata.category(c) not in marks for c in unicodedata.normalize("NFD", symbol))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gzip
 import io
+import os
 import sys
 import sysconfig
 import tempfile
@@ -15,6 +16,14 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from recur.errors import TextError
+from recur.files import ends, open_stream
+
+RATIO, UNPACKED = 100, 1 << 28
+"""A .gz unpacks to at most so many times its size and so many bytes more: text shrinks to a third or a tenth, and what
+shrinks to a thousandth is made to fill a memory."""
+
+SPOOLED = 1 << 32
+"""Bytes that come through a pipe at most; they are kept, to be read again."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +71,33 @@ def _file(path: Path) -> Source:
 
     def open_file() -> BinaryIO:
         try:
-            return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
+            return cast(BinaryIO, _Unpacked(path)) if path.suffix == ".gz" else path.open("rb")
         except OSError as error:
             raise TextError(f"{path} cannot be opened: {error.strerror}") from None
 
     return Source(str(path), open_file)
 
 
+class _Unpacked(gzip.GzipFile):
+    """A .gz that ends where it would fill a memory."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "rb")
+        self.left = RATIO * os.path.getsize(path) + UNPACKED
+
+    def read(self, size: int | None = -1) -> bytes:
+        found = super().read(size)
+        self.left -= len(found)
+        if self.left < 0:
+            raise OSError(f"it unpacks to more than {RATIO} times its size, as no text does; unpack it yourself")
+        return found
+
+
 def _folder(folder: Path) -> tuple[list[Source], int]:
-    files = [p for p in sorted(folder.rglob("*")) if p.is_file() and not _hidden(p.relative_to(folder))]
+    try:
+        files = [p for p in sorted(folder.rglob("*")) if p.is_file() and not _hidden(p.relative_to(folder))]
+    except OSError as error:
+        raise TextError(f"folder {str(folder)!r} cannot be read: {error}") from None
     texts = [p for p in files if _looks_like_text(p)]
     if not texts:
         raise TextError(f"folder {str(folder)!r} holds no text file")
@@ -84,6 +111,8 @@ def _hidden(path: Path) -> bool:
 def _looks_like_text(path: Path) -> bool:
     """Not empty, and without a zero byte, which pictures and archives have at once and text never."""
     try:
+        if not path.stat().st_size:  # or one of the system's own, whose reader may wait for ever
+            return False
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
             start = stream.read(8192)
     except (OSError, EOFError, zlib.error):
@@ -94,12 +123,17 @@ def _looks_like_text(path: Path) -> bool:
 @functools.cache
 def _pipe(path: Path, inode: int) -> Source:
     """The same pipe is read once; another one may have its name later."""
-    with path.open("rb") as stream:
-        return _spooled(str(path), stream)
+    try:
+        with open_stream(path) as stream:
+            return _spooled(str(path), stream)
+    except OSError as error:
+        raise TextError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 @functools.cache
 def _standard_input() -> Source:
+    if sys.stdin is None or not ends(sys.stdin.buffer):
+        raise TextError("standard input is closed, or a device without an end")
     return _spooled("standard input", sys.stdin.buffer)
 
 
@@ -108,6 +142,8 @@ def _spooled(name: str, stream: BinaryIO) -> Source:
     spool = tempfile.SpooledTemporaryFile(max_size=1 << 28)  # noqa: SIM115  it lives as long as the process
     while data := stream.read(1 << 20):
         spool.write(data)
+        if spool.tell() > SPOOLED:
+            raise TextError(f"{name} has more than {SPOOLED >> 30} GiB, all that is kept of a pipe: write a file first")
 
     class Again(io.BufferedIOBase):
         """Reads the spool from its start, each reader at its own pace; closing it keeps the spool."""

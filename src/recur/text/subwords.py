@@ -70,12 +70,21 @@ class Subwords:
         return Subwords(written.getvalue())
 
     def _processor(self) -> Processor:
-        processor: Processor = _sentencepiece().SentencePieceProcessor(model_proto=self.model)
+        spm = _sentencepiece()
+        try:
+            processor: Processor = spm.SentencePieceProcessor(model_proto=self.model)
+            if not self.model or not processor.get_piece_size():
+                raise RuntimeError("it has no pieces")
+        except Exception as error:  # whatever sentencepiece makes of bytes that are no model of its own
+            raise TextError(f"a model of sentencepiece is damaged: {_first_line(error)}") from None
         return processor
 
     def pieces(self) -> list[str]:
         processor = self._processor()
-        return [processor.id_to_piece(k) for k in range(processor.get_piece_size())]
+        try:
+            return [processor.id_to_piece(k) for k in range(processor.get_piece_size())]
+        except UnicodeDecodeError:
+            raise TextError("a model of sentencepiece is damaged: a piece is not UTF-8") from None
 
     def split(self, text: str) -> list[str]:
         lines = self._processor().encode_as_pieces(text.split("\n"))

@@ -26,7 +26,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from recur.errors import OptionError, unknown
+from recur.errors import OptionError, shown, unknown
 from recur.text.arrays import Ids as Ids
 from recur.text.cutting import count_tokens
 from recur.text.specials import SPECIALS as SPECIALS
@@ -172,7 +172,9 @@ def make_tokenizer(kind: str, **options: str | bool) -> Tokenizer:
     if kind == "char":
         return Characters()
     if kind == "word":
-        return Words(**{name: bool(value) for name, value in options.items()})
+        if not all(isinstance(value, bool) for value in options.values()):
+            raise OptionError(f"options of words are true or false, got {shown(options)}")
+        return Words(**options)  # type: ignore[arg-type]
     if kind in ("space", "line"):
         return Spaced() if kind == "space" else Lines()
     if kind == "subword":

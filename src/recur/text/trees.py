@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from recur.errors import OptionError, TextError, unknown
+from recur.text.cutting import between
 from recur.text.lines import numbered_lines
 
 Children = tuple[tuple[int, ...], ...]
@@ -44,11 +45,20 @@ class Tree:
 
     def bracketed(self) -> str:
         """The tree as it is read; the inverse of `parse_tree`."""
-        words, nodes = iter(self.words), list[str]()
-        for below, label in zip(self.children, self.labels, strict=True):
-            inside = " ".join(nodes[k] for k in below) if below else next(words)
-            nodes.append(f"({label} {inside})" if label is not None else f"({inside})")
-        return nodes[-1]
+        words = iter(self.words)
+        word_of = {k: next(words) for k, below in enumerate(self.children) if not below}
+        written: list[str] = []
+        waiting: list[int | str] = [len(self.children) - 1]
+        while waiting:  # a stack: a tree may be deeper than Python's own
+            part = waiting.pop()
+            if isinstance(part, str):
+                written.append(part)
+                continue
+            label, below = self.labels[part], self.children[part]
+            written.append("(" if label is None else f"({label} ")
+            inside: list[int | str] = [*below[::-1]] if below else [word_of[part]]
+            waiting += [")", *between(inside, " ")]
+        return "".join(written)
 
 
 def read_trees(names: Sequence[str]) -> list[Tree]:

@@ -11,19 +11,31 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from recur.errors import OptionError, TextError
-from recur.files import write_atomically
+from recur.errors import OptionError, TextError, shown
+from recur.files import read_bounded, write_atomically
 from recur.text.arrays import Ids, Mask
 from recur.text.corpus import Corpus
 from recur.text.cutting import whole_words
 from recur.text.specials import BOS, EOS, PAD, SPECIALS, UNK
 from recur.text.subwords import Subwords
 from recur.text.tokens import Characters, Tokenizer, Words, make_tokenizer
+
+
+@contextmanager
+def _real(text: object) -> Iterator[None]:
+    """A text that is one: no number, and no half of a surrogate pair, which is what bytes that are not UTF-8 become."""
+    if not isinstance(text, str):
+        raise TextError(f"a text is a str, got {type(text).__name__} {shown(text)}")
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        raise TextError(f"the text holds {error.object[error.start]!r}, which is no character") from None
 
 
 @dataclass(frozen=True)
@@ -79,7 +91,8 @@ class Vocab:
 
     def encode(self, text: str) -> Ids:
         """Ids of a text, int32; what is not in the vocabulary is <unk>."""
-        return self._encoder(text)
+        with _real(text):
+            return self._encoder(text)
 
     def whole_tokens(self, pieces: Iterable[str]) -> Iterable[str]:
         """Pieces that cut no token."""
@@ -99,7 +112,8 @@ class Vocab:
 
     def unknown_tokens(self, text: str) -> Counter[str]:
         """Which tokens of a text are not in the vocabulary, and how often they stand there."""
-        return Counter(token for token in self.tokenizer.split(text) if token not in self.ids)
+        with _real(text):
+            return Counter(token for token in self.tokenizer.split(text) if token not in self.ids)
 
     # Sequences ------------------------------------------------------------------------------------------
 
@@ -133,15 +147,14 @@ class Vocab:
         try:
             content = json.loads(text)
             tokenizer = make_tokenizer(**content["tokenizer"])
-            vocab = Vocab(tuple(content["tokens"]), tuple(content["counts"]), tokenizer)
+            tokens, counts = content["tokens"], content["counts"]
+            _check(tokens, counts, tokenizer)
+        except RecursionError:
+            raise TextError(f"{name} is not a vocabulary of recur: it is too deeply nested") from None
         except (ValueError, KeyError, TypeError) as error:
-            raise TextError(f"{name} is not a vocabulary of recur: {type(error).__name__}: {error}") from None
-        whole = all(isinstance(t, str) for t in vocab.tokens) and all(isinstance(n, int) for n in vocab.counts)
-        if not whole or vocab.tokens[:4] != SPECIALS or len(vocab.tokens) != len(vocab.counts):
-            raise TextError(f"{name} is not a vocabulary of recur: its tokens and counts do not fit")
-        if len(vocab.ids) != len(vocab.tokens):
-            raise TextError(f"{name} is not a vocabulary of recur: a token stands in it twice")
-        return vocab
+            what = str(error) if isinstance(error, TextError) else f"{type(error).__name__}: {error}"
+            raise TextError(f"{name} is not a vocabulary of recur: {what}") from None
+        return Vocab(tuple(tokens), tuple(counts), tokenizer)
 
     def save(self, path: Path) -> None:
         write_atomically(path, self.to_json().encode())
@@ -149,13 +162,37 @@ class Vocab:
     @staticmethod
     def load(path: Path) -> Vocab:
         try:
-            return Vocab.from_json(path.read_text(encoding="utf-8"), str(path))
-        except (OSError, UnicodeDecodeError) as error:
+            return Vocab.from_json(read_bounded(path, LARGEST).decode("utf-8"), str(path))
+        except OSError as error:
+            raise TextError(f"{path} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError as error:
             raise TextError(f"{path} cannot be read: {error}") from None
 
     @functools.cached_property
     def digest(self) -> str:
         return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+
+LARGEST = 1 << 30
+"""Bytes of a vocabulary's file at most."""
+
+
+def _check(tokens: object, counts: object, tokenizer: Tokenizer) -> None:
+    """What a file says it holds: as many counts as tokens, the special ones first, none of them twice."""
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        raise TextError("its tokens are not a list of texts")
+    if not isinstance(counts, list) or not all(type(n) is int and 0 <= n < 2**63 for n in counts):
+        raise TextError("its counts are not a list of whole numbers")
+    if tuple(tokens[:4]) != SPECIALS or len(tokens) != len(counts):
+        raise TextError("its tokens and counts do not fit")
+    if len(set(tokens)) != len(tokens):
+        raise TextError("a token stands in it twice")
+    try:
+        "".join(tokens).encode()
+    except UnicodeEncodeError:
+        raise TextError("a token is half of a character") from None
+    if isinstance(tokenizer, Subwords) and tokenizer.pieces() != tokens:
+        raise TextError("its tokens are not the pieces of its sentencepiece model")
 
 
 def fit_vocab(

@@ -11,7 +11,7 @@ from recur.run import Run
 from recur.series import Rolling, baselines, mean_scores, parse_table
 from recur.series.figure import draw
 from recur.tasks.classes import classes_of
-from recur.tasks.contract import Predictor
+from recur.tasks.contract import Predictor, source_name
 from recur.tasks.forecast.quantiles import forecasts
 from recur.tasks.forecast.task import ForecastTask, check_columns
 from recur.typedefs import JsonObject
@@ -59,7 +59,7 @@ class SeriesForecaster(Predictor[Forecaster]):
         """A CSV, line by line: the quantiles of the steps behind its last value."""
         self.refuse(options)
         task, o = self.task, self.task.options
-        table = parse_table(list(lines), "the table", o.target, o.covariates, o.date)
+        table = parse_table(lines, source_name(lines), o.target, o.covariates, o.date)
         check_columns(table, str(self.run.path), self.columns)
         if table.covariates and table.ahead < task.horizon:
             raise TextError(

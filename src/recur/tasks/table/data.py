@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import csv
-import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from recur.errors import TextError, unknown
+from recur.errors import TextError, listed, shown, unknown
 from recur.run import Vocabs
 from recur.tasks.classes import classes_of, names_vocab
 from recur.text import numbered_lines
 from recur.text.arrays import Floats
-from recur.text.fields import MISSING, number
+from recur.text.fields import LARGEST, MISSING, number
 
 CLASSES = 20
 """Different whole numbers up to which a target is a class, if nobody says."""
@@ -30,28 +30,40 @@ class Row(NamedTuple):
 
 def read_rows(names: Sequence[str]) -> list[Row]:
     """The rows of files, each with a header; all have the first one's columns."""
-    found = [row for name in names for row in parse_rows((line for _, line in numbered_lines(name)), name)]
-    for row in found:
-        if list(row.cells) != list(found[0].cells):
-            raise TextError(f"{row.where}: the columns {', '.join(row.cells)}, where {found[0].where} has others")
+    found: list[Row] = []
+    for name in names:
+        rows = parse_rows((line for _, line in numbered_lines(name)), name)
+        if found and list(rows[0].cells) != list(found[0].cells):
+            others = listed(list(rows[0].cells))
+            raise TextError(f"{name}: the columns {others}, where {names[0]} has {listed(list(found[0].cells))}")
+        found += rows
     return found
 
 
 def parse_rows(lines: Iterable[str], name: str) -> list[Row]:
+    """Rows by the names of the first, each with its file and line."""
+    reader = csv.reader(lines, strict=True)
+    header: list[str] = []
+    found: list[Row] = []
     try:
-        rows = [[cell.strip() for cell in row] for row in csv.reader(lines, strict=True)]
+        for row in ([cell.strip() for cell in row] for row in reader):
+            where = f"{name}:{reader.line_num}"
+            if not any(row):
+                continue
+            if not header:
+                header = row
+                twice = [column for column, count in Counter(header).items() if count > 1]
+                if twice:
+                    raise TextError(f"{where}: a column's name stands there twice: {listed(twice)}")
+            elif len(row) != len(header):
+                raise TextError(f"{where}: {len(row)} columns, where the header has {len(header)}")
+            else:
+                found.append(Row(dict(zip(header, row, strict=True)), where))
     except csv.Error as error:
-        raise TextError(f"{name} is not a CSV: {error}") from None
-    rows = [row for row in rows if any(row)]
-    if len(rows) < 2:
+        raise TextError(f"{name}:{reader.line_num} is not a CSV: {error}") from None
+    if not found:
         raise TextError(f"{name}: a table has a line that names its columns, and rows below it")
-    header, *body = rows
-    if len(set(header)) < len(header):
-        raise TextError(f"{name}: a column's name stands there twice: {', '.join(header)}")
-    for k, row in enumerate(body, start=2):
-        if len(row) != len(header):
-            raise TextError(f"{name}: row {k} has {len(row)} columns, where the header has {len(header)}")
-    return [Row(dict(zip(header, row, strict=True)), f"{name}: row {k}") for k, row in enumerate(body, start=2)]
+    return found
 
 
 def target_of(rows: Sequence[Row], target: str) -> str:
@@ -72,7 +84,7 @@ def check_targets(rows: Sequence[Row], target: str) -> None:
 def is_class(rows: Sequence[Row], target: str) -> bool:
     values = {row.cells[target] for row in rows}
     numbers = [number(value) for value in values]
-    return None in numbers or (len(values) <= CLASSES and all(n is not None and n == round(n) for n in numbers))
+    return None in numbers or (len(values) <= CLASSES and all(n is not None and n % 1 == 0 for n in numbers))
 
 
 class Inputs(NamedTuple):
@@ -95,6 +107,8 @@ def find_inputs(rows: Sequence[Row], target: str) -> Vocabs:
         if there and all(number(cell) is not None for cell in there):
             numbers.append(column)
         elif 0 < len(set(there)) <= min(WORDS, max(len(there) // 2, 1)):
+            if "=" in column:
+                raise TextError(f"{rows[0].where}: a column of words is named {shown(column)}; rename it without =")
             words += [f"{column}={word}" for word in sorted(set(there))]
     if not numbers and not words:
         raise TextError(f"{rows[0].where}: no column beside {target} has numbers, or words that repeat")
@@ -108,12 +122,20 @@ def numbers_in(rows: Sequence[Row], columns: Sequence[str]) -> Floats:
         for j, column in enumerate(columns):
             cell = row.cells.get(column)
             if cell is None:
-                raise TextError(f"{row.where} has no column {column!r}")
+                raise TextError(f"{row.where} has no column {shown(column)}")
             value = number(cell)
-            if not (cell.lower() in MISSING if value is None else math.isfinite(value)):
-                raise TextError(f"{row.where}: {column} is {cell!r}, which is no finite number")
+            if not (cell.lower() in MISSING if value is None else abs(value) <= LARGEST):
+                raise TextError(f"{row.where}: {column} is {shown(cell)}, which is no number up to {LARGEST:g}")
             table[i, j] = np.nan if value is None else value
     return table
+
+
+def unknown_words(row: Row, inputs: Inputs) -> list[str]:
+    """`column=word` of those that were not seen in training: to the network they are as if nothing stood there."""
+    known = set(inputs.words)
+    columns = dict.fromkeys(word.split("=", 1)[0] for word in inputs.words)
+    there = [(column, row.cells.get(column, "")) for column in columns]
+    return [f"{c}={w}" for c, w in there if w.lower() not in MISSING and f"{c}={w}" not in known]
 
 
 def moments(rows: Sequence[Row], columns: Sequence[str]) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -128,5 +150,8 @@ def vectors(rows: Sequence[Row], inputs: Inputs, mean: Sequence[float], deviatio
     D = len(inputs.numbers)
     scaled = (numbers_in(rows, inputs.numbers) - np.array(mean[:D])) / np.array(deviation[:D])
     split = [word.split("=", 1) for word in inputs.words]
-    ones = [[float(row.cells.get(column) == word) for column, word in split] for row in rows]
+    for column in dict.fromkeys(column for column, _ in split):
+        if (row := next((row for row in rows if column not in row.cells), None)) is not None:
+            raise TextError(f"{row.where} has no column {shown(column)}")
+    ones = [[float(row.cells[column] == word) for column, word in split] for row in rows]
     return np.concatenate([np.nan_to_num(scaled), np.array(ones).reshape(len(rows), len(split))], axis=1)

@@ -9,9 +9,9 @@ import torch
 
 from recur.models import RowModel
 from recur.tasks.classes import class_scores, classes_of, confusion
-from recur.tasks.contract import Predictor
+from recur.tasks.contract import Predictor, source_name
 from recur.tasks.examples import split, test_part
-from recur.tasks.table.data import check_targets, parse_rows, read_rows
+from recur.tasks.table.data import Inputs, check_targets, parse_rows, read_rows, unknown_words
 from recur.tasks.table.task import RowBatch, TableTask, linear_model, outputs_of
 from recur.typedefs import JsonObject
 
@@ -46,20 +46,23 @@ class RowPredictor(Predictor[RowModel]):
         return {name: value for name, value in self.task.score(outputs, y).items() if name != "error"}
 
     def predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
-        """A CSV, line by line, with or without the target: its class or number for every row."""
+        """A CSV, line by line, with or without the target: its class or number for every row, and which of its words
+        were not seen in training."""
         self.refuse(options)
         o = self.task.options
-        rows = parse_rows(lines, "the table")
+        rows, inputs = parse_rows(lines, source_name(lines)), Inputs.of(self.run.vocabs)
         outputs, _ = outputs_of(self.model, self.task.encode(rows, self.run.vocabs, known=False))
         for row, output in zip(rows, outputs, strict=True):
             given = ",".join(cell for column, cell in row.cells.items() if column != o.target)
+            new = unknown_words(row, inputs)
+            seen: JsonObject = {"unknown": new} if new else {}
             if o.classes:
                 classes = classes_of(self.run.vocabs["labels"])
                 chances = dict(zip(classes, output.softmax(-1).tolist(), strict=True))
-                yield {"input": given, "output": classes[int(output.argmax())], "probabilities": chances}
+                yield {"input": given, "output": classes[int(output.argmax())], "probabilities": chances, **seen}
             else:
                 value = float(output[0]) * o.column_deviation[-1] + o.column_mean[-1]
-                yield {"input": given, "output": f"{value:g}", "value": value}
+                yield {"input": given, "output": f"{value:g}", "value": value, **seen}
 
 
 PREDICTOR = RowPredictor

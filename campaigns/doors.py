@@ -1,0 +1,381 @@
+"""Every door of the package that something from outside comes through, with a few small inputs that pass it.
+
+A door is called with bytes and a folder of its own, and returns, or raises an error of recur's tree. None of them
+executes a file: cells are named, never read.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import gzip
+import io
+import json
+import math
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from campaigns.mutate import VALUES
+from recur.bptt import BPTT
+from recur.cells import make_cell
+from recur.decode import Choice
+from recur.errors import RecurError
+from recur.images import read_image, read_images
+from recur.layers.options import Init, parse_scheme
+from recur.models.options import parse_embedding
+from recur.ngram import read_arpa
+from recur.options import check_device
+from recur.run import read_json, read_jsonl
+from recur.series.scale import Clock, Scale, known_ahead
+from recur.series.table import parse_table
+from recur.tasks import config_text, make_options, options_class, read_config, task_names
+from recur.tasks.table.data import Inputs, find_inputs, is_class, moments, parse_rows, target_of, vectors
+from recur.tasks.teacher import Teacher
+from recur.text import Corpus, Subwords, Vocab, fit_vocab, read_labelled, read_pairs, read_tagged, read_trees, recognise
+from recur.text.corpus import normalised
+from recur.text.trees import parse_tree, restructured
+from recur.train.optimise import Schedule
+
+
+class Door(NamedTuple):
+    name: str
+    seeds: Sequence[bytes]
+    """Small inputs, most of which pass."""
+    open: Callable[[bytes, Path], object]
+    weight: int = 1
+    """How often it is tried, beside the others."""
+
+
+class NotTheSameError(Exception):
+    """An input passed, and did not come out as it went in."""
+
+
+def _text_of(data: bytes) -> str:
+    """Any string, halves of surrogate pairs among them."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _file(name: str, read: Callable[[str], object]) -> Callable[[bytes, Path], object]:
+    def open_door(data: bytes, folder: Path) -> object:
+        path = folder / name
+        path.write_bytes(data)
+        return read(str(path))
+
+    return open_door
+
+
+# Options ----------------------------------------------------------------------------------------------------------
+
+
+def _toml(data: bytes, folder: Path) -> None:
+    path = folder / "config.toml"
+    path.write_bytes(data)
+    fields = read_config(path)
+    task = fields.pop("task", "language")
+    if ".py" not in str(fields.get("cell", "")):
+        _survive(make_options(task, fields), folder)  # type: ignore[arg-type]
+
+
+def _options(data: bytes, folder: Path) -> None:
+    """Some fields of a task, each with a value that the bytes choose."""
+    draw = random.Random(data)
+    task = draw.choice(task_names())
+    names = options_class(task).names()
+    fields: dict[str, object] = {}
+    for name in draw.sample(names, draw.choice((1, 1, 2, 3))):
+        fields[name] = _text_of(data) if draw.random() < 0.3 else draw.choice(VALUES)
+    if ".py" not in str(fields.get("cell", "")):
+        _survive(make_options(task, fields), folder)
+
+
+def _survive(options: Any, folder: Path) -> None:
+    """What passed the check is written to a file and read from it again, the same."""
+    (folder / "again.toml").write_text(config_text(options, folder), encoding="utf-8")
+    fields = read_config(folder / "again.toml")
+    again: Any = make_options(str(fields.pop("task")), fields)
+    paths = {name: () for name in ("texts", "valid", "test") if name in options.names()}
+    if options.changed(**paths) != again.changed(**paths):
+        raise NotTheSameError(f"{options} came back from its file as {again}")
+
+
+def _specs(data: bytes, _: Path) -> None:
+    """The small languages of options, each of which reads the same text."""
+    text = _text_of(data)
+    for parse in (Schedule_, Teacher_, BPTT.parse, parse_scheme, Init_, parse_embedding, check_device):
+        try:
+            parse(text)
+        except RecurError:
+            continue
+
+
+def Schedule_(text: str) -> None:  # noqa: N802
+    schedule = Schedule(text, 3)
+    for step in range(4):
+        schedule(step, step, step / 4)
+        schedule.measured(1.0 + step)
+
+
+def Teacher_(text: str) -> None:  # noqa: N802
+    teacher = Teacher.parse(text)
+    if not all(0 <= teacher.probability(step, 0.5) <= 1 for step in (0, 1, 10**6)):
+        raise NotTheSameError(f"{teacher} is no probability")
+
+
+def Init_(text: str) -> None:  # noqa: N802
+    _ = Init(state=text).sigma
+
+
+def _cells(data: bytes, _: Path) -> None:
+    text = _text_of(data)
+    if ".py" not in text:
+        make_cell(text)
+
+
+_LOGITS = torch.linspace(-3, 3, 7)
+
+
+def _choices(data: bytes, _: Path) -> None:
+    draw = random.Random(data)
+    fields = {name: draw.choice(VALUES) for name in ("temperature", "top_k", "top_p", "min_p") if draw.random() < 0.5}
+    p = Choice(**fields).probabilities(_LOGITS)  # type: ignore[arg-type]
+    if not bool(torch.isfinite(p).all()) or not math.isclose(float(p.sum()), 1, rel_tol=1e-6):
+        raise NotTheSameError(f"{fields} gives {p}")
+
+
+# Texts ------------------------------------------------------------------------------------------------------------
+
+
+def _corpus(name: str) -> None:
+    parts = Corpus.of(name).split()
+    for options in ({}, {"token": "word"}, {"token": "word", "punctuation": True, "lower": True}):
+        vocab = fit_vocab(parts[0], **options)
+        ids = vocab.encode_corpus(parts[0])
+        if not options and vocab.decode(ids) != parts[0].text():
+            raise NotTheSameError("characters do not come back")
+
+
+def _strings(data: bytes, _: Path) -> None:
+    text = _text_of(data)
+    _letters().encode(normalised(text))
+    _letters().unknown_tokens(text)
+
+
+@functools.cache
+def _letters() -> Vocab:
+    return Vocab.from_json(_VOCAB[0].decode())
+
+
+def _trees(name: str) -> None:
+    for tree in read_trees([name]):
+        if parse_tree(tree.bracketed()).words != tree.words:
+            raise NotTheSameError("a tree does not come back")
+        restructured(tree, "balanced")
+
+
+def _pairs(data: bytes, folder: Path) -> None:
+    """A table, or two files with a zero byte between them."""
+    parts = data.split(b"\0", 1)
+    names = ["a.tsv"] if len(parts) == 1 else ["b.txt", "c.txt"]
+    for name, part in zip(names, parts, strict=True):
+        (folder / name).write_bytes(part)
+    read_pairs([str(folder / name) for name in names])
+
+
+def _series(data: bytes, _: Path) -> None:
+    lines = _text_of(data).split("\n")
+    for fields in ({}, {"targets": ["y"], "covariates": ["z"]}, {"date": "t"}):
+        try:
+            table = parse_table(lines, "table.csv", **fields)
+        except RecurError:
+            continue
+        n = max(len(table) - 1, 1)
+        scaled = Scale.of(table, n, "none").forward(table.values)
+        known = known_ahead(table, n, 4, 3, Clock(table.start, 9.0))
+        if not np.isfinite(scaled).all() or not np.isfinite(known).all():
+            raise NotTheSameError("what was read cannot be scaled")
+
+
+def _rows(data: bytes, _: Path) -> None:
+    rows = parse_rows(_text_of(data).split("\n"), "table.csv")
+    target = target_of(rows, "")
+    is_class(rows, target)
+    inputs = Inputs.of(find_inputs(rows, target))
+    mean, deviation = moments(rows, inputs.numbers) if inputs.numbers else ((), ())
+    if not np.isfinite(vectors(rows, inputs, mean, deviation)).all():
+        raise NotTheSameError("what was read cannot be scaled")
+
+
+def _gzipped(data: bytes, folder: Path) -> None:
+    """Bytes that may be a .gz, and a .gz of them."""
+    for name, content in (("a.txt.gz", data), ("b.txt.gz", gzip.compress(data, 1))):
+        (folder / name).write_bytes(content)
+        try:
+            recognise([str(folder / name)])
+            Corpus.of(str(folder / name)).text()
+        except RecurError:
+            continue
+
+
+def _arpa(name: str) -> None:
+    model = read_arpa(name)
+    model.evaluate("a b\nc")
+    model.sample(3)
+
+
+def _vocabulary(name: str) -> None:
+    vocab = Vocab.load(Path(name))
+    vocab.predictable()
+    vocab.decode(vocab.encode("ab\nc é"))
+    if Vocab.from_json(vocab.to_json()) != vocab or not vocab.digest:
+        raise NotTheSameError("a vocabulary does not come back")
+
+
+def _pieces(data: bytes, folder: Path) -> None:
+    """A vocabulary whose sentencepiece model is these bytes, and whose tokens are what they were before."""
+    fields = {"tokenizer": {"kind": "subword", "model": base64.b64encode(data).decode()}}
+    (folder / "vocab.json").write_text(
+        json.dumps({**fields, "tokens": _pieces_of(), "counts": [1] * len(_pieces_of())})
+    )
+    _vocabulary(str(folder / "vocab.json"))
+
+
+@functools.cache
+def _subwords() -> Subwords:
+    return Subwords.train(["a network reads words and writes words", "words of a text"] * 20, 290, "bpe")
+
+
+@functools.cache
+def _pieces_of() -> list[str]:
+    return _subwords().pieces()
+
+
+def _json(data: bytes, folder: Path) -> None:
+    (folder / "a.json").write_bytes(data)
+    read_json(folder / "a.json")
+    read_jsonl(folder / "a.json")
+
+
+# Images -----------------------------------------------------------------------------------------------------------
+
+
+def _npz(**arrays: object) -> bytes:
+    made = io.BytesIO()
+    np.savez(made, **arrays)  # type: ignore[arg-type]
+    return made.getvalue()
+
+
+def _npy(array: object) -> bytes:
+    made = io.BytesIO()
+    np.save(made, array)  # type: ignore[arg-type]
+    return made.getvalue()
+
+
+def _png() -> bytes:
+    from PIL import Image
+
+    made = io.BytesIO()
+    Image.fromarray(np.arange(12, dtype=np.uint8).reshape(3, 4)).save(made, "png")
+    return made.getvalue()
+
+
+def _images(data: bytes, folder: Path) -> None:
+    for name in ("a.npy", "a.pgm", "a.png") if data[:2] != b"PK" else ("a.npz",):
+        (folder / name).write_bytes(data)
+        try:
+            for labelled in (True, False) if name == "a.npz" else ():
+                read_images([str(folder / name)], labelled)
+            if name != "a.npz":
+                read_image(folder / name)
+        except RecurError:
+            continue
+
+
+# ------------------------------------------------------------------------------------------------------------------
+
+_SPECIALS = '["<unk>", "<pad>", "<bos>", "<eos>"'
+_VOCAB = (
+    f'{{"tokenizer": {{"kind": "char"}}, "tokens": {_SPECIALS}, "a", "b"], "counts": [0, 0, 0, 0, 3, 2]}}'.encode(),
+    f'{{"tokenizer": {{"kind": "word", "punctuation": true, "lower": false}}, "tokens": {_SPECIALS}, "ab"],'
+    ' "counts": [1, 0, 0, 1, 3]}'.encode(),
+    f'{{"tokenizer": {{"kind": "space"}}, "tokens": {_SPECIALS}], "counts": [1, 0, 0, 1]}}'.encode(),
+)
+_ARPA = (
+    b"\\data\\\nngram 1=4\nngram 2=2\n\n\\1-grams:\n-1\t<s>\t-0.3\n-0.6\t</s>\n-0.7\ta\t-0.2\n-0.9\tb\t0\n\n"
+    b"\\2-grams:\n-0.4\t<s> a\n-0.5\ta b\n\n\\end\\\n",
+    b"recur: tokens are escaped\nrecur: tokens are of the kind char\n\\data\\\nngram 1=2\n\\1-grams:\n-0.3 \\x20 \n"
+    b"-0.5 b\n\\end\\\n",
+)
+_TABLE = (
+    b"t,y,z\n1,2,3\n2,4,1\n3,5,2\n4,,7\n",
+    b"Date,Passengers\n1949-01,112\n1949-02,118\n1949-03,132\n",
+    b't,y\n2020-01-01,1\n2020-01-02T00:00:00,"2"\n',
+    b"a,b,c\n1,x,0.5\n2,y,1.5\n,x,2.5\n4,y,?\n",
+)
+_SPECS = (
+    *(b"constant", b"cosine", b"step:0.5:3", b"plateau:0.25", b"nonmono:5", b"full", b"truncated:20", b"sliding:3"),
+    *(b"randomized:0.9,clip:1", b"clip:0.5", b"always", b"linear:1:0.5,sequence", b"exponential:0.99", b"sigmoid:10"),
+    *(b"torch", b"glorot", b"orthogonal", b"identity:0.1", b"normal:0.01", b"zero", b"learned", b"random:0.1"),
+    *(b"scaled", b"uniform:0.1", b"auto", b"cpu", b"cuda:1"),
+)
+_TOML = (
+    b'task = "language"\ntexts = ["book.txt"]\ncell = "gru"\nhidden = 8\nrate = 0.01\nbptt = "truncated:20"\n',
+    b'task = "forecast"\ntarget = ["y"]\nquantiles = [0.1, 0.5, 0.9]\nlags = 3\n[about]\nwhat = "x"\n',
+    b'task = "seq2seq"\nattention = "dot"\nteacher = "linear:1:0.5"\nmin_freq = 2\nvalid = "v.tsv"\n',
+    b'task = "grid"\npixel_mean = [0.1]\npixel_deviation = [1.0]\ncorners = 2\n',
+)
+
+
+@functools.cache
+def doors() -> tuple[Door, ...]:
+    """All of them."""
+    images = np.arange(24).reshape(2, 3, 4)
+    return (
+        Door("toml", _TOML, _toml, 2),
+        Door("options", _SPECS, _options, 4),
+        Door("specs", _SPECS, _specs, 2),
+        Door("cells", (b"gru", b"elman:activation=relu", b"leaky:alpha=0.5", b"slstm:heads=2", b"deep"), _cells),
+        Door("choices", _SPECS, _choices),
+        Door(
+            "text",
+            (b"a book\nof words, and\nmore words\n" * 3, "é ü 漢字 d\u0323\u0307".encode()),
+            _file("a.txt", _corpus),
+        ),
+        Door("strings", (b"hello", "e\u0301 漢".encode(), b"\xed\xa0\x80"), _strings),
+        Door("labelled", (b"cat\tpurrs\ndog\tbarks\n",), _file("a.tsv", lambda name: read_labelled([name]))),
+        Door("tagged", (b"the\tDT\ndog\tNN\n\n# c\na B-NP\n",), _file("a.conll", lambda name: read_tagged([name]))),
+        Door("pairs", (b"a b\tc d\ne\tf\n", b"a\nb\0c\nd\n"), _pairs),
+        Door("trees", (b"(3 (2 It) (4 (2 's) (4 great)))\n(1 a)\n",), _file("a.txt", _trees)),
+        Door("series", _TABLE, _series, 2),
+        Door("rows", _TABLE, _rows, 2),
+        Door(
+            "recognise",
+            (*_TABLE, b"cat\ta\ncat\tb\n", b"(1 (2 a) (3 b))\n", b"a\tO\nb\tO\n\nc\tO\nd\tO\n"),
+            _file("a.csv", lambda name: recognise([name])),
+        ),
+        Door("gzip", (b"some text\n", gzip.compress(b"some text\n" * 9)), _gzipped),
+        Door("arpa", _ARPA, _file("a.arpa", _arpa), 2),
+        Door("vocabulary", _VOCAB, _file("vocab.json", _vocabulary), 2),
+        Door("pieces", (_subwords().model,), _pieces),
+        Door("json", (b'{"step": 1, "loss": 2.5}\n{"step": 2}\n', b'{"name": "x", "value": 3.5}'), _json),
+        Door(
+            "images",
+            (
+                *(_npz(x=images, y=np.array([0, 1])), _npz(x_train=images, y_train=np.array(["a", "b"]))),
+                *(_npy(images[0]), _npy(images[0].astype(float)), _png()),
+                *(b"P2\n# c\n2 2\n255\n0 1 2 3\n", b"P6 1 1 255 abc", b"P5 1 1 65535\nab"),
+            ),
+            _images,
+            2,
+        ),
+    )
+
+
+def in_turn() -> list[Door]:
+    """Doors in the order in which attempts take them: each as often as it weighs, none twice in a row."""
+    waiting = [(k, door) for door in doors() for k in range(door.weight)]
+    return [door for _, door in sorted(waiting, key=lambda pair: pair[0])]
