@@ -8,7 +8,7 @@ of the outputs is given.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from recur.layers import Recurrent
 from recur.layers.streaming import stack_of
-from recur.native.call import NativeCall
+from recur.native.plan import Plan
+from recur.native.stack import addresses
 
 PEERS: dict[str, Callable[..., nn.Module]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 SIZES = [(1, 8), (4, 8), (16, 8), (4, 32), (16, 64)]
@@ -52,7 +53,7 @@ def streaming(cell: str, H: int, rounds: int) -> dict[str, float]:
     x = torch.randn(1, H)
     stream = ours.stream()
     stream.step(x)
-    stack = stack_of(ours, x)
+    stack, states = stack_of(ours, x), [[torch.zeros(1, H) for _ in ours.cell.states]]
     assert stack is not None
     state: Any = None
 
@@ -63,7 +64,7 @@ def streaming(cell: str, H: int, rounds: int) -> dict[str, float]:
 
     runs: dict[str, Callable[[], Any]] = {
         "ours": lambda: stream.step(x),
-        "core": stack.last_call(),
+        "core": stack.call(x, addresses(states, states)),
         "torch.nn": step,
     }
     return _quickest(runs, rounds)
@@ -71,31 +72,21 @@ def streaming(cell: str, H: int, rounds: int) -> dict[str, float]:
 
 def _core_alone(run: Callable[[], Any]) -> Callable[[], None]:
     """The core's calls of a pass, and nothing else."""
-    made: list[tuple[NativeCall, bool]] = []
-    kept: list[Any] = []
-    whole, put, point = NativeCall.run, NativeCall.put, NativeCall.point
+    made: list[tuple[Plan, Sequence[Tensor]]] = []
+    whole = Plan.run
 
-    def watched(call: NativeCall, backward: bool) -> Tensor:
-        made.append((call, backward))
-        kept.append(whole(call, backward))
-        workspace: Tensor = kept[-1]
-        return workspace
+    def watched(plan: Plan, tensors: Sequence[Tensor]) -> None:
+        made.append((plan, tensors))
+        whole(plan, tensors)
 
-    def keeping(method: Callable[..., Any]) -> Callable[..., Any]:
-        def keep(call: NativeCall, **given: Any) -> Any:
-            kept.append(given)
-            return method(call, **given)
-
-        return keep
-
-    # What the structs point to must outlive the pass.
-    with mock.patch.multiple(NativeCall, run=watched, put=keeping(put), point=keeping(point)):
-        kept.append(run())
+    with mock.patch.object(Plan, "run", watched):
+        run()
+    calls = [plan.call(tensors) for plan, tensors in made]
 
     def again() -> None:
-        assert kept  # alive for as long as this is
-        for call, backward in made:
-            (call.core.backward if backward else call.core.forward)(call.address, call.isa, call.numbers)
+        assert made  # the tensors live for as long as this does
+        for call in calls:
+            call()
 
     return again
 

@@ -13,7 +13,7 @@ from recur.cells import make_cell
 from recur.errors import OptionError
 from recur.layers import Init, Recurrent
 from recur.scan import scan
-from tests.support import DOUBLE, HERE, close, random_weights
+from tests.support import DOUBLE, HERE, TOLERANCE, close, random_weights
 
 CPU = [backend for backend in HERE if backend != "torch"]
 WAYS: dict[str, dict[str, Any]] = {
@@ -50,6 +50,21 @@ def test_gates_far_from_zero_leave_every_gradient_finite(name: str, way: str) ->
             for got in found.values():
                 for a, b in zip(got, found["loop"], strict=True):
                     close(a, b)
+
+
+@pytest.mark.parametrize("backend", [*CPU, "parallel"])
+def test_rglru_far_out_in_half_precision(backend: str) -> None:
+    """Where a rounds to 1 nothing of 1 − a² is left, and its root has no slope there."""
+    cell, found = make_cell("rglru"), []
+    torch.manual_seed(0)
+    weights = {key: torch.randn(shape) * 0.5 for key, shape in cell.shapes(4, 4).items()}
+    x = 60 * torch.randn(3, 5, 4)
+    for dtype, way in ((torch.float16, backend), (torch.float32, "loop")):
+        given = {key: weight.to(dtype).requires_grad_() for key, weight in weights.items()}
+        outputs = scan(cell, given, x.to(dtype), backend=way).outputs
+        found.append([outputs, *torch.autograd.grad(outputs.tanh().sum(), given.values())])
+    for ours, exact in zip(*found, strict=True):
+        close(ours.float(), exact, tolerance=TOLERANCE[torch.bfloat16])
 
 
 @pytest.mark.parametrize("backend", CPU)

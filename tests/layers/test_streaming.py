@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,7 +14,7 @@ from recur.cells import make_cell
 from recur.errors import BackendError, DeviceError, DtypeError, OptionError, ShapeError
 from recur.layers import Connections, Depth, Dropout, Init, Recurrent
 from recur.layers.streaming import stack_of
-from recur.native.call import NativeCall
+from recur.native.plan import Plan
 from recur.native.stack import MAX_PLANS
 from tests.support import ALL_CELLS, DOUBLE, ISAS, NATIVE_CELLS, close, core, needs_core
 
@@ -146,21 +147,21 @@ def test_steps_of_fused_optimizers_are_noticed(optimizer: Any) -> None:
 
 
 @pytest.fixture
-def packings(monkeypatch: pytest.MonkeyPatch) -> list[NativeCall]:
+def packings(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     """Every packing of a layer's weights."""
-    made: list[NativeCall] = []
-    pack = NativeCall.pack
+    made: list[Plan] = []
+    pack = Plan.pack
 
-    def counted(call: NativeCall) -> Tensor:
-        made.append(call)
-        return pack(call)
+    def counted(plan: Plan, tensors: Sequence[Tensor]) -> Tensor:
+        made.append(plan)
+        return pack(plan, tensors)
 
-    monkeypatch.setattr(NativeCall, "pack", counted)
+    monkeypatch.setattr(Plan, "pack", counted)
     return made
 
 
 @needs_core
-def test_batches_of_every_size_share_packed_weights(packings: list[NativeCall]) -> None:
+def test_batches_of_every_size_share_packed_weights(packings: list[Plan]) -> None:
     net, sizes = network(layers=2), range(1, 13)  # more sizes than plans are held for
     streams = [(net.stream(B), torch.randn(B, 3, D, **DOUBLE)) for B in sizes]
     expected = [net(x).outputs.detach() for _, x in streams]

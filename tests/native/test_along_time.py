@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ from torch import Tensor
 
 from recur.bptt import BPTT
 from recur.cells import Cell, make_cell
-from recur.native import run
-from recur.native.call import NativeCall
+from recur.native import passes
 from recur.native.compiled import assembled
+from recur.native.plan import Plan
+from recur.native.programs import load
 from tests.affine_cells import AFFINE, IDS, case_of
 from tests.support import DOUBLE, ISAS, all_close, close, core, needs_core
 
@@ -44,18 +46,26 @@ class Fixed(Cell):
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """Whether each call of the core took steps of one sequence. Here all do that can."""
-    monkeypatch.setattr(run, "takes_steps_at_once", lambda cell, *sizes: bool(run.load(cell).assembly.along_time))
+    monkeypatch.setattr(passes, "takes_steps_at_once", lambda cell, *sizes: bool(load(cell).assembly.along_time))
     found: list[bool] = []
-    plain = NativeCall.run
+    plain = Plan.run
 
-    def watched(call: NativeCall, backward: bool) -> Tensor:
-        found.append(bool(call.scan.along_time))
-        return plain(call, backward)
+    def watched(plan: Plan, tensors: Sequence[Tensor]) -> None:
+        found.append(bool(plan.bound(tensors).along_time))
+        plain(plan, tensors)
 
-    monkeypatch.setattr(NativeCall, "run", watched)
-    return found
+    monkeypatch.setattr(Plan, "run", watched)
+    forget_plans()
+    yield found
+    forget_plans()
+
+
+def forget_plans() -> None:
+    """They are made once, as things are then."""
+    passes.forward_pass.cache_clear()
+    passes.backward_pass.cache_clear()
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -134,7 +144,7 @@ def test_chosen_where_sequences_are_few_and_long() -> None:
         cell = make_cell(name)
         found = assembled(cell, biased=True)
         assert not isinstance(found, str)
-        return run.takes_steps_at_once(found[1], segments, steps)
+        return passes.takes_steps_at_once(found[1], segments, steps)
 
     assert chosen("mingru", 1, 100)
     assert chosen("mingru", 8, 16)

@@ -13,9 +13,8 @@ import torch
 
 from recur.errors import BackendError
 from recur.layers import Recurrent
-from recur.native import call
-from recur.native.call import Form
-from recur.native.compiled import operands
+from recur.native.compiled import text_of
+from recur.native.plan import Form, How, Plan
 from tests.support import Case, close, core, needs_core
 
 pytestmark = needs_core
@@ -89,10 +88,10 @@ def threads() -> Iterator[None]:
 @pytest.mark.parametrize("program", ["use", "train", "back"])
 def test_sizes_that_no_memory_holds_are_an_error(program: str) -> None:
     case = Case("lstm")
-    text, _, _ = operands(case.cell, case.weights)
-    form = Form(text, program, double=False, N=1, D=1, H=2**40 + 1, sizes=(1,), batch_major=False, biased=True)
+    text = text_of(case.cell, True)
+    form = Form(text, program, torch.float32, D=1, H=2**40 + 1, sizes=(1,), batch_major=False, biased=True)
     with pytest.raises(MemoryError, match="the native backend ran out of memory"):
-        call._plan(form, 1, 0)
+        Plan(form, How(1, 0, None), {}, {}, 0)
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "pthread_setattr_default_np"), reason="no glibc here")

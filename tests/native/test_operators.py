@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import recur.native.operators  # noqa: F401  registers the operators
 from recur.layers import Recurrent
-from recur.native.compiled import operands
+from recur.native.compiled import assembled, operands
 from tests.support import Case, all_close, needs_core
 
 pytestmark = needs_core
@@ -70,6 +70,7 @@ def test_the_operators_keep_their_promises_of_every_contract(cell: str, options:
 def test_the_operator_is_differentiated_by_itself() -> None:
     """As a graph that holds it would call it: by its registered derivative alone."""
     case = Case("peephole", B=2, T=3)
+    assembled(case.cell, True)
     text, weights, extras = operands(case.cell, case.weights)
 
     def through_the_operator() -> Any:

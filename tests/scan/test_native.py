@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from recur.bptt import BPTT
-from recur.native.call import NativeCall
+from recur.native.plan import Plan
 from tests.support import ISAS, NATIVE_CELLS, Case, all_close, close, core, needs_core, random_state
 
 pytestmark = needs_core
@@ -232,13 +232,13 @@ def pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         monkeypatch.setattr(core, "parallel", None)
     elif core.parallel is None:
         pytest.skip("torch's threads were not found")
-    run, used = NativeCall.run, []
+    run, used = Plan.run, []
 
-    def watched(call: NativeCall, backward: bool) -> Tensor:
-        used.append(call.scan.parallel)
-        return run(call, backward)
+    def watched(plan: Plan, tensors: Sequence[Tensor]) -> None:
+        used.append(plan.bound(tensors).parallel)
+        run(plan, tensors)
 
-    monkeypatch.setattr(NativeCall, "run", watched)
+    monkeypatch.setattr(Plan, "run", watched)
     yield
     assert used
     assert all((entry is None) == without for entry in used)

@@ -27,6 +27,7 @@ from torch.nn.functional import linear
 
 from recur.cells.contract import GATE_WEIGHTS as GATE_WEIGHTS
 from recur.cells.contract import check_class, check_names
+from recur.cells.found_out import FOUND_OUT
 from recur.cells.tensors import Tensors as Tensors
 from recur.cells.tensors import named_tuple
 from recur.errors import CellError
@@ -34,9 +35,6 @@ from recur.errors import CellError
 Weights = Mapping[str, Tensor]
 State = tuple[Tensor, ...]
 """A cell's states, (B, H) each, in the order of `Cell.states`. As `Tensors` they have their names too."""
-
-FOUND_OUT = ("_checked", "_projects", "_assembled")
-"""Attributes in which is kept what was found out about a cell, so as to find it out once."""
 
 
 class Cell:

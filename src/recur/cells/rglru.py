@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import exp, expm1, sigmoid, sqrt
+from torch import Tensor, exp, expm1, sigmoid, sqrt
 from torch.nn.functional import softplus
 
 from recur.cells.cell import Cell, State, Tensors, Weights
@@ -38,5 +38,13 @@ class RGLRU(Cell):
 
     def step(self, x: Tensors, h: Tensors, s: Tensors, w: Tensors) -> State:
         log_a = -SHARPNESS * softplus(w.Lambda) * sigmoid(x.r)
-        room = (-expm1(2 * log_a)).clamp_min(SMALLEST)  # 1 − a², exact where a is nearly 1
+        room = (-expm1(2 * log_a)).clamp_min(_smallest(w.Lambda))  # 1 − a², exact where a is nearly 1
         return (exp(log_a) * s.h + sqrt(room) * (sigmoid(x.i) * x.n),)
+
+
+def _smallest(like: Tensor) -> float:
+    """More than 0 in the tensor's dtype too. A program is read of no dtype: it computes in float32 at least."""
+    if not isinstance(like, Tensor):
+        return SMALLEST
+    numbers = torch.finfo(like.dtype)
+    return max(SMALLEST, numbers.tiny * numbers.eps)

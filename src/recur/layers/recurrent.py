@@ -102,7 +102,7 @@ class Recurrent(nn.Module):
         self._check_dropout()
 
         H = self.hidden_size
-        self._names = tuple(self.cell.shapes(1, H, bias, self.projection))
+        self._names = self._weight_names()
         self.state_widths = self.cell.widths(H, self.projection)
         both = direction == "both" and connections.merge == "concat"
         width = self.cell.output_width(H, self.projection) * (2 if both else 1)
@@ -131,6 +131,7 @@ class Recurrent(nn.Module):
         vars(self).setdefault("projection", 0)
         vars(self).setdefault("products", "")
         vars(self).setdefault("state_widths", self.cell.widths(self.hidden_size, self.projection))
+        self._names = self._weight_names()
 
     def _check_dropout(self) -> None:
         who, drops = type(self.cell).__name__, self.dropout
@@ -161,13 +162,18 @@ class Recurrent(nn.Module):
         for layer in range(self.layers):
             yield from self._directions(layer)
 
+    def _weight_names(self) -> dict[str, list[tuple[str, str]]]:
+        """The weights of each cell, by what their names end in: as scan calls them, and as they are called here."""
+        names = self.cell.shapes(1, self.hidden_size, self.bias, self.projection)
+        return {suffix: [(name, name + suffix) for name in names] for suffix in self.suffixes()}
+
     def weights(self, suffix: str = "_l0") -> dict[str, Tensor]:
         """One cell's weights, as scan takes them; suffix as in torch's names, such as `_l1_reverse`."""
         own = self._parameters  # where nearly all are; nn.Module looks there last
         weights: dict[str, Tensor] = {}
-        for name in self._names:
-            found = own.get(name + suffix)
-            weights[name] = getattr(self, name + suffix) if found is None else found
+        for name, here in self._names[suffix]:
+            found = own.get(here)
+            weights[name] = getattr(self, here) if found is None else found
         return weights
 
     def _learned_states(self) -> Iterator[tuple[str, int]]:
@@ -202,6 +208,7 @@ class Recurrent(nn.Module):
         deepened = self.input_mlp or self.output_mlp
         padding = padding_of(x, lengths) if lengths is not None and deepened else None
         below = bottom = apply_mlp(self.input_mlp, x, padding)
+        drops = self.training and (self.dropout.weights or self.dropout.state)
         scanned: list[Scanned] = []
         every = []
         for layer in range(self.layers):
@@ -209,14 +216,14 @@ class Recurrent(nn.Module):
             here = [
                 scan(
                     self.cell,
-                    self._dropped(self.weights(suffix)),
+                    self._dropped(self.weights(suffix)) if drops else self.weights(suffix),
                     inputs,
                     states.get(suffix),
                     initial=self._initial_state(suffix, inputs),
                     lengths=lengths,
                     reset=reset,
                     reverse=suffix.endswith("_reverse"),
-                    mask=self._mask(inputs),
+                    mask=self._mask(inputs) if drops else None,
                     bptt=self.bptt,
                     trace=trace,
                     backend=self.backend,
@@ -245,12 +252,14 @@ class Recurrent(nn.Module):
         return Stream(self, rows, state, products)
 
     def _check(self, x: Tensor, state: Sequence[GivenState] | None) -> None:
-        who, n = type(self.cell).__name__, self.layers * len(SUFFIXES[self.direction])
         if not isinstance(x, Tensor) or x.dim() != 3 or x.shape[-1] != self.input_size:
+            who = type(self.cell).__name__
             got: object = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
             hint = "; add a time axis with x[:, None]" if isinstance(x, Tensor) and x.dim() == 2 else ""
             raise ShapeError(f"{who}: x must be (B, T, D={self.input_size}), got {got}{hint}")
+        n = len(self._names)
         if state is not None and (not isinstance(state, tuple | list) or len(state) != n):
+            who = type(self.cell).__name__
             expected = f"a tuple with one entry for each of {n} layers and directions"
             got = len(state) if isinstance(state, tuple | list) else type(state).__name__
             raise ShapeError(f"{who}: state must be {expected}, got {got}")
@@ -265,8 +274,7 @@ class Recurrent(nn.Module):
         return torch.cat([inputs, bottom], dim=-1) if self.connections.skip else inputs
 
     def _initial_state(self, suffix: str, like: Tensor) -> State | None:
-        drawn = self.init.sigma and self.training
-        if not (self.init.learned or drawn):
+        if self.init.state == "zero" or not (self.init.learned or self.training):
             return None
         start = self.cell.start(like, like.shape[0], self.state_widths)
         if self.init.learned:
@@ -275,13 +283,13 @@ class Recurrent(nn.Module):
         return tuple(part if state in self.cell.initial else part.normal_(std=self.init.sigma) for state, part in named)
 
     def _dropped(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        if self.dropout.weights and self.training:
+        if self.dropout.weights:
             for name in self.cell.recurrent_matrices:
                 weights[name] = drop(weights[name], self.dropout.weights)
         return weights
 
     def _mask(self, like: Tensor) -> Tensor | None:
-        if not (self.dropout.state and self.training):
+        if not self.dropout.state:
             return None
         return drop(like.new_ones(like.shape[0], self.state_widths[0]), self.dropout.state)
 

@@ -21,7 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from recur.cells.cell import Tensors
 from recur.errors import BackendError, DeviceError, DtypeError, ShapeError
 from recur.native import compiled
-from recur.native.stack import NativeStack, pointers
+from recur.native.stack import NativeStack, addresses
 from recur.scan.check import check_products
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Stream:
         for buffer in self._buffers:
             for layer in range(net.layers):
                 buffer.append([part.detach().clone() for part in _start(net, f"_l{layer}", self._like)])
-        self._pointers = [pointers(*self._buffers), pointers(*reversed(self._buffers))]
+        self._addresses = [addresses(*self._buffers), addresses(*reversed(self._buffers))]
         if state is not None:
             self.state = state
 
@@ -111,9 +111,9 @@ class Stream:
         if stack is None:
             outputs, self.state = one_step(self.net, x, self._buffers[0])
             return outputs
-        stack.step(x.contiguous(), self._pointers[0])
+        stack.step(x.contiguous(), self._addresses[0])
         self._buffers.reverse()
-        self._pointers.reverse()
+        self._addresses.reverse()
         return self._buffers[0][-1][0].clone()
 
 
@@ -219,7 +219,7 @@ def _native_step(
     if state is None:
         state = [_start(net, f"_l{layer}", x) for layer in range(net.layers)]
     before = [[part.contiguous() for part in layer] for layer in state]
-    stack.step(x.contiguous(), pointers(before, after))
+    stack.step(x.contiguous(), addresses(before, after))
     return after[-1][0], tuple(map(net.cell.state, after))
 
 

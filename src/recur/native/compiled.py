@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -11,13 +11,11 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from recur.cells.cell import FOUND_OUT, GATE_WEIGHTS, Cell, Weights
+from recur.cells.cell import GATE_WEIGHTS, Cell, Weights
+from recur.cells.found_out import FOUND, found_out
 from recur.native import library
 from recur.program.assembly import assemble
 from recur.program.step import NotPointwiseError, Step, read_step
-
-CACHE = "_assembled"
-"""The attribute of a cell that holds its programs, with the options they were made for."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,20 +37,23 @@ def unsupported_reason(cell: Cell, x: Tensor, dtype: torch.dtype, biased: bool) 
 
 
 def operands(cell: Cell, weights: Weights) -> tuple[str, list[Tensor], list[Tensor]]:
-    """The programs of a cell that can run here, its gates' weights, and what its step makes of its own weights."""
+    """The programs of a cell that was assembled, its gates' weights, and what its step makes of its own weights."""
     biased = "bias_ih" in weights
-    text = text_of(cell, biased)
-    step = step_of(cell, biased)
-    own = {("w", k): weights[key] for k, key in enumerate(cell.extras)}
-    extras = step.weights.evaluate(step.prepared, own) if step.prepared else []
-    given = [cell.dense(weights[key]) if key == "weight_hh" else weights[key] for key in GATE_WEIGHTS if key in weights]
+    step, text = programs_of(cell, biased)
+    extras: list[Tensor] = []
+    if step.prepared:
+        own = {("w", k): weights[key] for k, key in enumerate(cell.extras)}
+        extras = step.weights.evaluate(step.prepared, own)
+    given = [weights[key] for key in GATE_WEIGHTS if key in weights]
+    if cell.heads > 1 and cell.recurrent_gates:
+        given[1] = cell.dense(given[1])
     return text, given, extras
 
 
-def step_of(cell: Cell, biased: bool) -> Step:
-    """The step of a cell that was assembled, as torch.compile can trace it."""
-    step: Step = getattr(cell, CACHE)[biased][1][0]
-    return step
+def programs_of(cell: Cell, biased: bool) -> tuple[Step, str]:
+    """Those of a cell that was assembled, as torch.compile can trace it."""
+    found: tuple[Step, str] = getattr(cell, FOUND)[1]["programs", biased]
+    return found
 
 
 def as_read(cell: Cell, weights: Weights) -> tuple[Cell, list[str]]:
@@ -60,7 +61,7 @@ def as_read(cell: Cell, weights: Weights) -> tuple[Cell, list[str]]:
 
     W is dense, and the cell's own weights are what its step makes of those that it was given.
     """
-    step = step_of(cell, "bias_ih" in weights)
+    step, _ = programs_of(cell, "bias_ih" in weights)
     gates = [key for key in GATE_WEIGHTS if key in weights]
     if not step.prepared and cell.heads == 1:
         return cell, gates
@@ -108,12 +109,12 @@ def transformed() -> bool:
 @_constant_when_compiled
 def assembled(cell: Cell, biased: bool) -> tuple[Step, str] | str:
     """A cell's programs as text, made once; or why there are none."""
-    options = {key: _snapshot(value) for key, value in vars(cell).items() if key not in FOUND_OUT}
-    cache: dict[bool, tuple[object, tuple[Step, str] | str]] = vars(cell).setdefault(CACHE, {})
-    if biased not in cache or cache[biased][0] != options:
+    known, key = found_out(cell), ("programs", biased)
+    if key not in known:
         with ThreadPoolExecutor(1) as thread:  # the caller's modes are its thread's: compiling, exporting, inference
-            cache[biased] = options, thread.submit(_assemble, cell, biased).result()
-    return cache[biased][1]
+            known[key] = thread.submit(_assemble, cell, biased).result()
+    found: tuple[Step, str] | str = known[key]
+    return found
 
 
 @_constant_when_compiled
@@ -140,17 +141,3 @@ def _assemble(cell: Cell, biased: bool) -> tuple[Step, str] | str:
         return step, assemble(cell, step, biased).dumps()
     except NotPointwiseError as error:
         return str(error)
-
-
-def _snapshot(option: object) -> object:
-    """Something that compares unequal once the option was changed, in place too."""
-    if isinstance(option, Tensor):
-        return id(option), option._version
-    if isinstance(option, dict):
-        return {key: _snapshot(value) for key, value in option.items()}
-    if isinstance(option, list | tuple):
-        return [_snapshot(value) for value in option]
-    if hasattr(option, "__dict__") and not callable(option):
-        inside = {key: value for key, value in vars(option).items() if key not in FOUND_OUT}
-        return id(option), {key: value if isinstance(value, Hashable) else repr(value) for key, value in inside.items()}
-    return option if isinstance(option, Hashable) else repr(option)

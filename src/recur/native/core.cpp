@@ -1,9 +1,11 @@
 // The entry points: each chooses the code for an instruction set, and turns exceptions into a status.
 #include "core.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <vector>
 
 #include "common.h"
 #include "table.h"
@@ -57,6 +59,16 @@ template <typename F> int status_of(F run) noexcept {
         return fail(RECUR_FAILED, "an exception that is no std::exception");
     }
 }
+// As aligned as tensors are.
+struct Scratch {
+    static constexpr auto alignment = std::align_val_t(64);
+    void* const memory;
+
+    explicit Scratch(int64_t bytes) : memory(bytes ? ::operator new(bytes, alignment) : nullptr) {}
+    ~Scratch() { ::operator delete(memory, alignment); }
+    Scratch(const Scratch&) = delete;
+    Scratch& operator=(const Scratch&) = delete;
+};
 }  // namespace
 
 extern "C" {
@@ -77,17 +89,25 @@ int recur_packed_bytes(const Scan* s, int isa, int numbers, int64_t* bytes) {
 int recur_pack(const Scan* s, int isa, int numbers) {
     return status_of([&] { entries(isa, numbers).pack(s); });
 }
-int recur_forward(const Scan* s, int isa, int numbers) {
-    return status_of([&] { entries(isa, numbers).forward(s); });
+void recur_bind(const Prepared* p, const int64_t* addresses, void* scratch, int64_t* words) {
+    std::copy_n(p->words, p->count, words);
+    const int64_t own = reinterpret_cast<int64_t>(words), scratch_at = reinterpret_cast<int64_t>(scratch);
+    for (const Binding* b = p->bindings; b != p->bindings + p->bound; ++b) {
+        const int64_t at = b->tensor == RECUR_OWN ? own : b->tensor == RECUR_SCRATCH ? scratch_at : addresses[b->tensor];
+        words[b->word] = at + b->offset;
+    }
 }
-int recur_stack(const Scan* const* scans, int64_t count, int isa, int numbers) {
+int recur_run(const Prepared* calls, int64_t count, const int64_t* addresses) {
     return status_of([&] {
-        const auto forward = entries(isa, numbers).forward;
-        for (int64_t k = 0; k < count; ++k) forward(scans[k]);
+        std::vector<int64_t> words;
+        for (const Prepared* p = calls; p != calls + count; ++p) {
+            words.resize(p->count);
+            const Scratch scratch(p->scratch);
+            recur_bind(p, addresses, scratch.memory, words.data());
+            const Entries found = entries(int(p->isa), int(p->numbers));
+            (p->backward ? found.backward : found.forward)(reinterpret_cast<const Scan*>(words.data()));
+        }
     });
-}
-int recur_backward(const Scan* s, int isa, int numbers) {
-    return status_of([&] { entries(isa, numbers).backward(s); });
 }
 int recur_grid_workspace_bytes(const Grid* g, int isa, int numbers, int backward, int64_t* bytes) {
     return status_of([&] { *bytes = entries(isa, numbers).grid_workspace_bytes(g, backward); });

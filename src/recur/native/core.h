@@ -110,6 +110,25 @@ struct Grid {
     void* d_M;
 };
 
+// A scan that is prepared: its struct, whole but for the addresses of what a call is given.
+//
+// Word `word` of the struct becomes the address of this tensor of the call, `offset` bytes on. In the place of a tensor
+// OWN is the struct itself, behind which the arrays of pointers stand that it points to, and SCRATCH is memory that is
+// there for as long as the call is.
+struct Binding {
+    int64_t word, tensor, offset;
+};
+enum { RECUR_OWN = -1, RECUR_SCRATCH = -2 };
+
+struct Prepared {
+    const int64_t* words;  // a Scan, and room for its arrays of pointers
+    int64_t count;
+    const Binding* bindings;
+    int64_t bound;
+    int64_t scratch;  // bytes
+    int64_t isa, numbers, backward;
+};
+
 // What is in memory, and what products read of it: float32, float64; or float32 that products round to bfloat16; or
 // that they read from 8 bits, forward alone.
 enum Numbers { RECUR_FLOAT32 = 0, RECUR_FLOAT64 = 1, RECUR_BFLOAT16 = 2, RECUR_INT8 = 3 };
@@ -120,10 +139,9 @@ enum Status { RECUR_OK = 0, RECUR_OUT_OF_MEMORY = 1, RECUR_FAILED = 2 };
 int recur_workspace_bytes(const Scan*, int isa, int numbers, int backward, int64_t* bytes);
 int recur_packed_bytes(const Scan*, int isa, int numbers, int64_t* bytes);
 int recur_pack(const Scan*, int isa, int numbers);
-int recur_forward(const Scan*, int isa, int numbers);
-// One scan after another, each on what the one before it wrote: one step of a stack of layers.
-int recur_stack(const Scan* const*, int64_t count, int isa, int numbers);
-int recur_backward(const Scan*, int isa, int numbers);
+// One call after another, each on what the one before it wrote, as the layers of a stack do.
+int recur_run(const Prepared*, int64_t count, const int64_t* addresses);
+void recur_bind(const Prepared*, const int64_t* addresses, void* scratch, int64_t* words);  // what a call runs on
 int recur_grid_workspace_bytes(const Grid*, int isa, int numbers, int backward, int64_t* bytes);
 int recur_grid_forward(const Grid*, int isa, int numbers);
 int recur_grid_backward(const Grid*, int isa, int numbers);

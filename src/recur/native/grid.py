@@ -15,8 +15,8 @@ from torch import Tensor
 
 from recur.errors import BackendError
 from recur.native import library
-from recur.native.call import load
 from recur.native.operators import is_eager
+from recur.native.programs import load
 from recur.program.assembly import Assembly
 
 LIBRARY = torch.library.Library("recur", "FRAGMENT")

@@ -85,6 +85,17 @@ class Grid(Structure):
     ]
 
 
+class Prepared(Structure):
+    """As in core.h, field by field."""
+
+    _fields_ = [
+        ("words", c_void_p),
+        ("count", c_int64),
+        ("bindings", c_void_p),
+        *((name, c_int64) for name in ("bound", "scratch", "isa", "numbers", "backward")),
+    ]
+
+
 class StaleError(OSError):
     """A library that was built from other sources: its structs would be read wrongly."""
 
@@ -99,10 +110,10 @@ class Core:
             getattr(library, name).restype = c_char_p
         self._error = library.recur_error
         scan, number = POINTER(Scan), POINTER(c_int64)
-        self.forward, self.backward, self.pack = library.recur_forward, library.recur_backward, library.recur_pack
-        self.forward.argtypes = self.backward.argtypes = self.pack.argtypes = [c_void_p, c_int, c_int]
-        self.stack = library.recur_stack
-        self.stack.argtypes = [c_void_p, c_int64, c_int, c_int]
+        self.run, self.bind, self.pack = library.recur_run, library.recur_bind, library.recur_pack
+        self.run.argtypes, self.bind.argtypes = [c_void_p, c_int64, c_void_p], [c_void_p] * 4
+        self.bind.restype = None
+        self.pack.argtypes = [c_void_p, c_int, c_int]
         self._workspace_bytes, self._packed_bytes = library.recur_workspace_bytes, library.recur_packed_bytes
         self._workspace_bytes.argtypes = [scan, c_int, c_int, c_int, number]
         self._packed_bytes.argtypes = [scan, c_int, c_int, number]

@@ -9,14 +9,15 @@ them, it is B and T, so that a graph may leave both open.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import torch
 from torch import Tensor
 
 from recur.errors import BackendError
-from recur.native.call import load
-from recur.native.run import Options, Tensors, backward, backward_shapes, forward, forward_shapes
+from recur.native.memory import Signature, Sizes
+from recur.native.programs import load
+from recur.native.run import Tensors, backward, forward, zero_padding
 
 LIBRARY = torch.library.Library("recur", "DEF")
 LIBRARY.define(
@@ -25,8 +26,8 @@ LIBRARY.define(
 )
 LIBRARY.define(
     "scan_backward(Tensor?[] gradients, Tensor data, Tensor[] weights, Tensor[] extras, Tensor[] state, Tensor? mask, "
-    "Tensor? xi, Tensor[] outputs, Tensor[] saved, SymInt[] sizes, bool batch_major, float clip, str cell, "
-    "str products, bool for_data, bool for_state, bool traced) -> Tensor[]"
+    "Tensor? xi, SymInt[] sizes, bool batch_major, float clip, str cell, str products, Tensor[] outputs, "
+    "Tensor[] saved, bool for_data, bool for_state, bool traced) -> Tensor[]"
 )
 
 
@@ -42,89 +43,168 @@ def is_eager(x: Tensor) -> bool:
     return plain and not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack()
 
 
-class Differentiable(torch.autograd.Function):
-    """The operator with its derivative, for a call whose tensors autograd must see one by one.
+class Arguments(NamedTuple):
+    """What a scan is given, in the operator's order."""
 
-    `private`: the saved tensors are not among the results, so a last backward pass may overwrite them.
-    """
+    data: Tensor
+    weights: Tensors
+    extras: Tensors
+    state: Tensors
+    mask: Tensor | None
+    xi: Tensor | None
+    sizes: Sequence[int]
+    batch_major: bool
+    clip: float
+    cell: str
+    products: str = ""
+    """What products read, if not the numbers as they are: bfloat16 or int8, of float32."""
+
+    def flat(self) -> tuple[Signature, Tensors]:
+        """The same as a signature and its tensors."""
+        data, weights, extras, state, mask, xi, sizes, batch_major, clip, cell, products = self
+        return signed(data, weights, extras, state, mask, xi, None if batch_major else sizes, clip, cell, products)
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        record: Record,
-        again: Again | None,
-        private: bool,
-        counts: tuple[int, int, int],
-        options: Options,
-        *tensors: Tensor,
-    ) -> tuple[Tensor, ...]:
-        data, weights, extras, state = _grouped(counts, tensors)
-        if is_eager(data):
-            results = forward(data, weights, extras, state, *options, True, zero_padding=not private)
-        else:
-            results = _below_autograd(data, weights, extras, state, *options, True)
-        mask, xi, *ctx.options = options
-        ctx.record, ctx.again, ctx.private, ctx.counts = record, again, private, counts
-        a = load(options.cell).assembly
-        ctx.outputs, ctx.results = len(a.outputs), len(a.outputs) + a.states
-        saved = results[ctx.results :]
-        ctx.save_for_backward(mask, xi, *results[: ctx.outputs], *tensors, *saved)
+    def of(signature: Signature, given: Sequence[Tensor]) -> Arguments:
+        """Those with this signature and these tensors."""
+        s, w, e = signature, 1 + signature.weights, 1 + signature.weights + signature.extras
+        rest = iter(given[s.differentiable :])
+        return Arguments(
+            given[0], list(given[1:w]), list(given[w:e]), list(given[e : s.differentiable]),
+            next(rest) if s.masked else None, next(rest) if s.weighted else None,
+            s.sizes or s.shape[:2], len(s.shape) == 3, s.clip, s.cell, s.products,
+        )  # fmt: skip
+
+
+def signed(
+    data: Tensor,
+    weights: Tensors,
+    extras: Tensors,
+    state: Sequence[Tensor],
+    mask: Tensor | None,
+    xi: Tensor | None,
+    sizes: Sequence[int] | None,
+    clip: float,
+    cell: str,
+    products: str,
+) -> tuple[Signature, Tensors]:
+    """The signature of a scan, and all of its tensors in one row; without sizes it is batch-major."""
+    of = Signature(
+        cell, data.dtype, data.shape, () if sizes is None else tuple(sizes), weights[0].shape[0], weights[-1].shape[0],
+        len(weights), len(extras), len(state), mask is not None, xi is not None, clip, products,
+    )  # fmt: skip
+    given = [data, *weights, *extras, *state]
+    if mask is not None:
+        given.append(mask)
+    if xi is not None:
+        given.append(xi)
+    return of, given
+
+
+class Call(NamedTuple):
+    """A call of the operator whose tensors autograd must see one by one."""
+
+    signature: Signature
+    record: Record = None
+    again: Again | None = None
+    private: bool = False
+    """Whether what is saved is not among the results, so that a last backward pass may overwrite it."""
+    eager: bool = False
+    """Whether the forward pass does without PyTorch's dispatcher."""
+
+
+class Differentiable(torch.autograd.Function):
+    """The operator with its derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, *given: Tensor) -> tuple[Tensor, ...]:
+        of = call.signature
+        results = forward(of, given, True) if call.eager else _below_autograd(*Arguments.of(of, given), True)
+        outputs, visible = _counts(of)
+        ctx.call = call
+        ctx.save_for_backward(*given, *results[:outputs], *results[visible:])
         ctx.set_materialize_grads(False)
-        if private:
-            return tuple(results[: ctx.results])
-        ctx.mark_non_differentiable(*saved)
+        if call.private:
+            return tuple(results[:visible])
+        ctx.mark_non_differentiable(*results[visible:])
         return tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        mask, xi, *rest = ctx.saved_tensors
-        outputs, rest = rest[: ctx.outputs], rest[ctx.outputs :]
-        count = 1 + sum(ctx.counts)
-        tensors, saved = rest[:count], rest[count:]
-        data, weights, extras, state = _grouped(ctx.counts, tensors)
-        wanted = ctx.needs_input_grad[5:]
-        if ctx.again is not None and torch.is_grad_enabled():
-            return (None,) * 5 + tuple(ctx.again(gradients, data, weights, extras, state, wanted))
-        arguments: Any = (
-            gradients[: ctx.results], data, weights, extras, state, mask, xi, outputs, saved, *ctx.options,
-            wanted[0], any(wanted[count - len(state) :]), ctx.record is not None,
-        )  # fmt: skip
-        if is_eager(data) and not torch.is_grad_enabled():
+        call: Call = ctx.call
+        of, record, again, private, _ = call
+        kept, wanted, count = ctx.saved_tensors, ctx.needs_input_grad[1:], of.differentiable
+        is_recorded = torch.is_grad_enabled()
+        if again is not None and is_recorded:
+            data, weights, extras, state, *_ = Arguments.of(of, kept)
+            found = again(gradients, data, weights, extras, state, wanted[:count])
+            return None, *found, *[None] * (of.given - count)
+        asked = wanted[0], any(wanted[count - of.states : count]), record is not None
+        if is_eager(kept[0]) and not is_recorded:
             last = not torch._C._autograd._get_current_graph_task_keep_graph()
-            found = backward(*arguments, overwrite_saved=ctx.private and last)
+            found, recorded = backward(of, kept, gradients, *asked, private and last)
         else:
-            found = torch.ops.recur.scan_backward(*arguments)
-        if ctx.record is not None:
-            ctx.record(found[count:])
-        return None, None, None, None, None, *(d if need else None for d, need in zip(found, wanted, strict=False))
+            outputs, visible = _counts(of)
+            given, results = Arguments.of(of, kept), kept[of.given :]
+            every = torch.ops.recur.scan_backward(
+                gradients[:visible], *given, results[:outputs], results[outputs:], *asked
+            )
+            found, recorded = [d if need else None for d, need in zip(every, wanted, strict=False)], every[count:]
+            found = found[:count] + [None] * (of.given - count)
+        if record is not None:
+            record(recorded)
+        return None, *found
 
 
-def _grouped(counts: tuple[int, int, int], tensors: Sequence[Tensor]) -> tuple[Tensor, Tensors, Tensors, Tensors]:
-    data, rest = tensors[0], list(tensors[1:])
-    w, e, _ = counts
-    return data, rest[:w], rest[w : w + e], rest[w + e :]
+def _counts(of: Signature) -> tuple[int, int]:
+    """How many of the results are outputs, and how many are outputs and final states."""
+    a = load(of.cell).assembly
+    return len(a.outputs), len(a.outputs) + a.states
 
 
-def _autograd(
-    data: Tensor,
-    weights: Tensors,
-    extras: Tensors,
-    state: Tensors,
-    mask: Tensor | None,
-    xi: Tensor | None,
-    sizes: Sequence[int],
-    batch_major: bool,
-    clip: float,
-    cell: str,
-    products: str,
-    train: bool,
-) -> Tensors:
-    tensors = (data, *weights, *extras, *state)
-    options = Options(mask, xi, sizes, batch_major, clip, cell, products)
-    if train and torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        counts = len(weights), len(extras), len(state)
-        return list(Differentiable.apply(None, None, False, counts, options, *tensors))
-    return _below_autograd(data, weights, extras, state, *options, train)
+# What PyTorch's dispatcher calls ------------------------------------------------------------------------
+
+
+def _scan(*arguments: Any) -> Tensors:
+    *scan, train = arguments
+    of, given = Arguments(*scan).flat()
+    results = forward(of, given, train)
+    return zero_padding(of, results) if train else results
+
+
+def _scan_shapes(*arguments: Any) -> Tensors:
+    *scan, train = arguments
+    of, (data, *_) = Arguments(*scan).flat()
+    return [data.new_empty(shape) for shape in Sizes(of).results(train)]
+
+
+def _scan_backward(gradients: Sequence[Tensor | None], *arguments: Any) -> Tensors:
+    *scan, outputs, saved, for_data, for_state, traced = arguments
+    of, given = Arguments(*scan).flat()
+    found, recorded = backward(of, [*given, *outputs, *saved], gradients, for_data, for_state, traced)
+    return [given[0].new_empty(0) if d is None else d for d in found[: of.differentiable]] + recorded
+
+
+def _scan_backward_shapes(gradients: Sequence[Tensor | None], *arguments: Any) -> Tensors:
+    *scan, _, _, for_data, for_state, traced = arguments
+    of, given = Arguments(*scan).flat()
+    asked = [for_data, *[True] * (of.weights + of.extras), *[for_state] * of.states]
+    recorded = Sizes(of).recorded if traced else []
+    found = [part.new_empty(part.shape if wanted else 0) for part, wanted in zip(given, asked, strict=False)]
+    return found + [given[0].new_empty(shape) for shape in recorded]
+
+
+def _autograd(*arguments: Any) -> Tensors:
+    *scan, train = arguments
+    of, given = Arguments(*scan).flat()
+    if train and _is_recorded(given):
+        return list(Differentiable.apply(Call(of), *given))
+    return _below_autograd(*arguments)
+
+
+def _is_recorded(given: Tensors) -> bool:
+    """Whether autograd has to see a call."""
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in reversed(given))
 
 
 def _below_autograd(*arguments: Any) -> Tensors:
@@ -155,37 +235,30 @@ def _backward_autograd(gradients: Sequence[Tensor | None], *rest: Any) -> Tensor
     return found
 
 
-def scan_op(
-    record: Record,
-    again: Again,
-    data: Tensor,
-    weights: Tensors,
-    extras: Tensors,
-    state: Tensors,
-    mask: Tensor | None,
-    xi: Tensor | None,
-    sizes: Sequence[int],
-    batch_major: bool,
-    clip: float,
-    cell: str,
-    products: str = "",
-) -> Tensors:
+# What a scan calls --------------------------------------------------------------------------------------
+
+
+def scan_op(record: Record, again: Again, of: Signature, given: Tensors) -> Sequence[Tensor]:
     """The operator, without PyTorch's dispatcher where nothing has to see it."""
-    tensors = (data, *weights, *extras, *state)
-    options = Options(mask, xi, sizes, batch_major, clip, cell, products)
-    train = torch.is_grad_enabled() and any(t.requires_grad for t in reversed(tensors))
-    if record is None and not is_eager(data):
-        found: Tensors = torch.ops.recur.scan(data, weights, extras, state, *options, train)
+    train, eager = _is_recorded(given), is_eager(given[0])
+    if record is None and not eager:
+        found: Tensors = torch.ops.recur.scan(*Arguments.of(of, given), train)
         return found
     if train:
-        counts = len(weights), len(extras), len(state)
-        return list(Differentiable.apply(record, again, True, counts, options, *tensors))
-    return forward(data, weights, extras, state, *options, False)
+        # Function.apply prepares for transforms of torch.func, of which only wrappers that outlived one come here.
+        apply = Differentiable.apply if any(map(_is_wrapped, given)) else _APPLY
+        results: tuple[Tensor, ...] = apply(Call(of, record, again, True, eager), *given)
+        return results
+    return forward(of, given, False)
 
 
-LIBRARY.impl("scan", forward, "CPU")
+_APPLY = super(torch.autograd.Function, Differentiable).apply
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+
+
+LIBRARY.impl("scan", _scan, "CPU")
 LIBRARY.impl("scan", _autograd, "Autograd")
-LIBRARY.impl("scan_backward", backward, "CPU")
+LIBRARY.impl("scan_backward", _scan_backward, "CPU")
 LIBRARY.impl("scan_backward", _backward_autograd, "Autograd")
-torch.library.register_fake("recur::scan", forward_shapes, lib=LIBRARY)
-torch.library.register_fake("recur::scan_backward", backward_shapes, lib=LIBRARY)
+torch.library.register_fake("recur::scan", _scan_shapes, lib=LIBRARY)
+torch.library.register_fake("recur::scan_backward", _scan_backward_shapes, lib=LIBRARY)

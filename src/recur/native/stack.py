@@ -2,111 +2,121 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from recur.cells.cell import Cell
+from recur.cells.cell import GATE_WEIGHTS, Cell
 from recur.native import library
-from recur.native.call import WORDS, Form, NativeCall
 from recur.native.compiled import operands
+from recur.native.memory import ALIGNMENT
+from recur.native.plan import SCRATCH, Form, How, Plan, Where
 
-Pointers = list["array[int]"]
-"""Layer by layer, where the states before a step lie and where those after it go."""
+Addresses: TypeAlias = "array[int]"
+"""Where a step's x lies, and, layer by layer, the states before it and those after it."""
 
 
-def pointers(before: Sequence[Sequence[Tensor]], after: Sequence[Sequence[Tensor]]) -> Pointers:
-    """Of states that are all contiguous. The same for as long as the tensors live."""
+def addresses(before: Sequence[Sequence[Tensor]], after: Sequence[Sequence[Tensor]]) -> Addresses:
+    """Of states that are all contiguous, the same for as long as the tensors live; a step puts x in the first place."""
     layers = zip(before, after, strict=True)
-    return [array("Q", [part.data_ptr() for part in (*old, *new)]) for old, new in layers]
+    return array("Q", [0, *(part.data_ptr() for old, new in layers for part in (*old, *new))])
 
-
-_DATA = WORDS["data"]
 
 MAX_PLANS = 8
-"""For how many batch sizes a stack holds scratch memory: the latest so many. Packed weights serve all of them."""
+"""For how many batch sizes a stack keeps what it has prepared: the latest so many. Packed weights serve all of them."""
 
 
 class NativeStack:
-    """Layers of one cell, each reading the first state of the one below. Only a new batch size allocates memory."""
+    """Layers of one cell, each reading the first state of the one below."""
 
     def __init__(self, cell: Cell, layers: Sequence[Mapping[str, Tensor]], products: str = "") -> None:
         """`products`: what they read, if not the weights as they are; bfloat16 or int8."""
         core = library.core()
         assert core is not None
-        self._isa = core.isa  # the one that the weights are packed for
-        self._lock = threading.Lock()  # the scratch memory is the stack's own, and the core runs without the GIL
+        self._core, self._isa = core, core.isa  # the one that the weights are packed for
+        self._lock = threading.Lock()
         self._plans: dict[tuple[int, int], _Plan] = {}
         with torch.no_grad():
-            self._layers = [_Layer(cell, weights, self._isa, products) for weights in layers]
+            self._layers = [_Layer(cell, weights, How(1, core.isa, None), products) for weights in layers]
 
-    def step(self, x: Tensor, states: Pointers) -> None:
+    def step(self, x: Tensor, states: Addresses) -> None:
         """Read x (rows, D), which is contiguous, and the states before, layer by layer; write the states after."""
         key = x.shape[0], torch.get_num_threads()
-        with self._lock:
-            plan = self._plans.get(key)
-            if plan is None:
-                if len(self._plans) == MAX_PLANS:
-                    del self._plans[next(iter(self._plans))]
-                plan = self._plans[key] = _Plan(self._layers, key[0], self._isa)
-            plan.step(x, states)
+        plan = self._plans.get(key) or self._new_plan(key)
+        if status := plan.run(x, states):
+            self._core.fail(status)
 
-    def last_call(self) -> Callable[[], int]:
-        """The core's part of the step before, to be measured."""
-        return next(reversed(self._plans.values())).run
+    def call(self, x: Tensor, states: Addresses) -> Callable[[], int]:
+        """The core's part of such a step, to be measured."""
+        return self._new_plan((x.shape[0], torch.get_num_threads())).call(x, states)
+
+    def _new_plan(self, key: tuple[int, int]) -> _Plan:
+        rows, threads = key
+        with self._lock:
+            if len(self._plans) == MAX_PLANS:
+                del self._plans[next(iter(self._plans))]
+            plan = self._plans[key] = _Plan(self._layers, rows, How(threads, self._isa, self._core.parallel))
+        return plan
 
 
 class _Layer:
     """The weights of one layer, packed."""
 
-    def __init__(self, cell: Cell, weights: Mapping[str, Tensor], isa: int, products: str) -> None:
-        self.states, self.products = len(cell.states), products
-        self.text, given, extras = operands(cell, weights)
-        self.weights, self.extras = [w.contiguous() for w in given], [e.contiguous() for e in extras]
-        self.biased = "bias_ih" in weights
-        U = self.weights[0]
-        self.gates, self.D = U.shape
-        self.H = self.gates // len(cell.gates)
-        self.packed = self.call(U.new_empty(1, self.D), isa, packed=False).pack()
-
-    def call(self, x: Tensor, isa: int, packed: bool = True) -> NativeCall:
-        rows, double = len(x), x.dtype == torch.float64
-        form = Form(
-            self.text, "use", double, rows, self.D, self.H, (rows,), False, self.biased,
-            packed=packed, products=self.products,
+    def __init__(self, cell: Cell, weights: Mapping[str, Tensor], how: How, products: str) -> None:
+        self.states = len(cell.states)
+        text, given, extras = operands(cell, weights)
+        self.tensors = [part.contiguous() for part in (*given, *extras)]
+        U = self.tensors[0]
+        gates, D = U.shape
+        self.form = Form(
+            text, "use", U.dtype, D, gates // len(cell.gates), (1,), False, "bias_ih" in weights, 0, products,
+            share_stride=gates,
         )  # fmt: skip
-        call = NativeCall(form, x, self.weights, None, isa)
-        call.point(extra=self.extras)
-        return call
+        self.fields = {name: k for k, name in enumerate(name for name in GATE_WEIGHTS if name in weights)}
+        self.extras = range(len(given), len(self.tensors))
+        self.tensors.append(self.plan(1, how, 0).pack(self.tensors))
+        self.fields["packed"] = len(self.tensors) - 1
+
+    def plan(self, rows: int, how: How, first: int, data: int | None = None, states: int = 0) -> Plan:
+        """A step of so many rows, for calls whose tensor `first` is the first of this layer's, `data` what it reads,
+        and `states` the first of the states before the step, which those after it follow."""
+        fields: dict[str, Where] = {name: (first + k, 0) for name, k in self.fields.items()}
+        tables = {"extra": [(first + k, 0) for k in self.extras]}
+        if data is not None:
+            fields |= {"data": (data, 0), "share": (SCRATCH, 0)}
+            both = [(states + k, 0) for k in range(2 * self.states)]
+            tables |= {"initial": both[: self.states], "state": both[self.states :]}
+        share = -(-rows * self.form.share_stride * self.form.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+        return Plan(self.form._replace(sizes=(rows,)), how, fields, tables, first + len(self.tensors), share)
 
 
 class _Plan:
-    """The calls of one step for one batch size, one for each layer, and their scratch memory."""
+    """One step of all layers for one batch size."""
 
-    def __init__(self, layers: Sequence[_Layer], rows: int, isa: int) -> None:
-        self._calls: list[tuple[NativeCall, memoryview[int]]] = []
-        self._alive: list[Tensor] = []
+    def __init__(self, layers: Sequence[_Layer], rows: int, how: How) -> None:
+        data, at, first = 0, 1, 1 + sum(2 * layer.states for layer in layers)
+        self._plans = []
         for layer in layers:
-            x, share = layer.packed.new_empty(rows, layer.D), layer.packed.new_empty(rows, layer.gates)
-            call = layer.call(x, isa)
-            workspace = call.new_memory(call.size)
-            call.put(workspace=workspace, packed=layer.packed, share=share, share_stride=layer.gates)
-            unknown = [None] * layer.states  # until a step gives its states
-            self._calls.append((call, call.point(initial=unknown, state=unknown)))
-            self._alive += [workspace, share]
-        self._scans = array("Q", [call.address for call, _ in self._calls])
-        self._core = call.core
-        self.run = functools.partial(call.core.stack, self._scans.buffer_info()[0], len(layers), call.isa, call.numbers)
+            self._plans.append(layer.plan(rows, how, first, data, at))
+            data = at + layer.states  # the next layer reads this one's first state
+            at, first = at + 2 * layer.states, first + len(layer.tensors)
+        prepared = self._prepared = (library.Prepared * len(layers))(*(plan.prepared for plan in self._plans))
+        self._weights = array("Q", [tensor.data_ptr() for layer in layers for tensor in layer.tensors])
+        self._run, self._address, self._count = self._plans[0].core.run, ctypes.addressof(prepared), len(layers)
 
-    def step(self, x: Tensor, states: Pointers) -> None:
-        pointer = x.data_ptr()
-        for (call, table), mine in zip(self._calls, states, strict=True):
-            call.words[_DATA] = pointer
-            table[:] = memoryview(mine)
-            pointer = mine[len(mine) // 2]  # the first state after the step is what the next layer reads
-        if status := self.run():
-            self._core.fail(status)
+    def run(self, x: Tensor, states: Addresses) -> int:
+        addresses = states + self._weights
+        addresses[0] = x.data_ptr()
+        status: int = self._run(self._address, self._count, addresses.buffer_info()[0])
+        return status
+
+    def call(self, x: Tensor, states: Addresses) -> Callable[[], int]:
+        addresses = states + self._weights
+        addresses[0] = x.data_ptr()
+        return functools.partial(self._run, self._address, self._count, addresses.tobytes())

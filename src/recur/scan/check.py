@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from recur.cells.cell import Cell, State, Weights, check_projection
+from recur.cells.found_out import found_out
 from recur.errors import DeviceError, DtypeError, OptionError, ShapeError, unknown
 from recur.scan.transforms import plain
 
@@ -28,6 +29,27 @@ def check_input(cell: Cell, x: object) -> tuple[int, int, int]:
     if B == 0 or T == 0:
         raise ShapeError(f"{_who(cell)}: x needs at least one sequence and one step, got {tuple(x.shape)}")
     return B, T, D
+
+
+def widths_of(cell: Cell, weights: Weights, x: Tensor) -> tuple[int, ...]:
+    """The widths of the states, from weights that fit a cell and its inputs: all is checked once for each such form."""
+    if torch.compiler.is_compiling() or type(weights) is not dict:
+        return check_weights(cell, weights, x)
+    known = found_out(cell)
+    try:
+        form = x.shape[-1], x.dtype, x.device, *[(name, w.shape, w.dtype, w.device) for name, w in weights.items()]
+        found: tuple[int, ...] | None = known.get(form)
+    except (AttributeError, TypeError):  # what is no tensor; a size that a graph leaves open
+        return check_weights(cell, weights, x)
+    if found is None:
+        found = check_weights(cell, weights, x)
+        if len(known) < MAX_KNOWN:
+            known[form] = found
+    return found
+
+
+MAX_KNOWN = 64
+"""Of how many forms a cell keeps that they fit."""
 
 
 def check_weights(cell: Cell, weights: Weights, x: Tensor) -> tuple[int, ...]:
@@ -78,12 +100,8 @@ def check_like(cell: Cell, name: str, value: Tensor, x: Tensor) -> None:
         )
 
 
-def check_state(
-    cell: Cell, name: str, state: GivenState | None, B: int, widths: Sequence[int], x: Tensor
-) -> State | None:
-    """States as a tuple of (B, H) tensors; (H,) is one state for all rows, None stays None."""
-    if state is None:
-        return None
+def check_state(cell: Cell, name: str, state: GivenState, B: int, widths: Sequence[int], x: Tensor) -> State:
+    """States as a tuple of (B, H) tensors; (H,) is one state for all rows."""
     parts = (state,) if isinstance(state, Tensor) else state
     H = widths[-1]
     form = f"({', '.join(cell.states)}), each (B={B}, H={H})"
@@ -145,9 +163,7 @@ def check_products(products: str) -> str:
     return products
 
 
-def check_mask(cell: Cell, mask: Tensor | None, B: int, H: int, x: Tensor) -> None:
-    if mask is None:
-        return
+def check_mask(cell: Cell, mask: Tensor, B: int, H: int, x: Tensor) -> None:
     if not cell.recurrent_gates:
         raise OptionError(f"{_who(cell)} has no product with W, so a mask on the recurrent state has nothing to act on")
     if cell.own_products:

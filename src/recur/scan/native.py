@@ -35,18 +35,18 @@ def unsupported_reason(call: Call) -> str | None:
 
 def run(call: Call) -> tuple[Tensor, State]:
     text, given, extras = compiled.operands(call.cell, call.weights)
-    x, batch_major = call.x, call.packing is None
-    data = x if batch_major else call.data
-    sizes = x.shape[:2] if batch_major else call.sizes
-    xi = call.xi
-    if xi is not None and batch_major:
-        xi = xi.view(x.shape[1], x.shape[0]).t().contiguous()
+    data, sizes, xi = call.x, None, call.xi
+    if call.packing is not None:
+        data, sizes = call.data, call.sizes
+    elif xi is not None:
+        B, T, _ = data.shape
+        xi = xi.view(T, B).t().contiguous()
     record = functools.partial(_record, call) if call.trace.wanted else None
     again = functools.partial(_by_loop, call)
-    options = (call.mask, xi, sizes, batch_major, call.bptt.clip or 0.0, text)
     products = call.products or ("bfloat16" if call.dtype == torch.bfloat16 else "")
-    results = operators.scan_op(record, again, data, given, extras, list(call.start or ()), *options, products)
-    count = len(call.cell.output_states)
+    options = (call.mask, xi, sizes, call.bptt.clip or 0.0, text, products)
+    results = operators.scan_op(record, again, *operators.signed(data, given, extras, call.start or (), *options))
+    count = len(call.cell.outputs) or 1
     outputs = results[0] if count == 1 else torch.cat(results[:count], dim=-1)
     if record is not None:
         factors = {"weight_ih": call.data}

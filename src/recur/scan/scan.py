@@ -78,7 +78,8 @@ def scan(
              weights in 8 bits with a scale for each row, what they multiply in 16
     """
     check_cell(cell)
-    check.check_products(products)
+    if products:
+        check.check_products(products)
     B, T, _ = check.check_input(cell, x)
     kind, dtype = x.device.type, x.dtype
     cast = dtype != torch.float64 and _is_autocast(kind)
@@ -88,15 +89,18 @@ def scan(
         dtype = torch.get_autocast_dtype(kind)
         given = (weights, x, state, initial, mask)
         weights, x, state, initial, mask = (_cast(value, torch.float32) for value in given)
-    widths = check.check_weights(cell, weights, x)
-    check.check_mask(cell, mask, B, widths[0], x)
+    widths = check.widths_of(cell, weights, x)
+    if mask is not None:
+        check.check_mask(cell, mask, B, widths[0], x)
     ends = None
     if lengths is not None or reset is not None:
         with outside():
             ends = check.check_lengths(cell, lengths, B, T)
             reset = check.check_reset(cell, reset, B, T)
-    fresh = check.check_state(cell, "initial", initial, B, widths, x)
-    if fresh is None and cell.initial:
+    fresh = None
+    if initial is not None:
+        fresh = check.check_state(cell, "initial", initial, B, widths, x)
+    elif cell.initial:
         fresh = cell.start(x, B, widths)
     start = fresh if state is None else check.check_state(cell, "state", state, B, widths, x)
     mode = BPTT.parse(bptt)

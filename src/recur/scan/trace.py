@@ -23,29 +23,34 @@ class Trace:
     of which each term, for each sequence, has the norm ‖δ_t‖ ‖m_t‖.
     """
 
+    backend: str = ""
+    """The one that ran."""
+    recorded: bool = False
+    """Whether a backward pass was itself recorded (`create_graph=True`): there the loop took the kernel's place.
+    What is below is then of that pass: one that goes on to second derivatives divides its gradient between both."""
+
+    _pass: int | None = None
+    _batch: tuple[int, ...] = 0, 0
+    _packing: Packing | None = None
+    _copies: int = 1
+    _turned: bool = False
+    _differentiates: bool = False
+    _inputs: Tensor | None = None
+
     def __init__(
         self, cell: Cell | None, x: Tensor, packing: Packing | None, copies: int = 1, turned: bool = False
     ) -> None:
-        self.backend = ""
-        """The one that ran."""
         self.passed_over: dict[str, str] = {}
         """Why `auto` did not take the backends that it tries before that one, by name."""
-        self.recorded = False
-        """Whether a backward pass was itself recorded (`create_graph=True`): there the loop took the kernel's place.
-        What is below is then of that pass: one that goes on to second derivatives divides its gradient between both."""
         self._cell = cell
-        self._pass: int | None = None
-        self._batch = tuple(x.shape[:2]) if cell is not None else (0, 0)
-        self._packing = packing if cell is not None else None
-        self._copies = copies
-        self._turned = turned
-        self._differentiates = False
-        self._inputs = x.detach() if cell is not None else None
-        self._states: dict[str, list[Tensor]] = {name: [] for name in cell.states} if cell is not None else {}
+        self._states: dict[str, list[Tensor]] = {}
         # All that follows is (N, …), in packed order.
         self._gradients: dict[str, Tensor] = {}
         self._slopes: dict[str, Tensor] = {}
         self._factors: dict[str, list[Tensor]] = {}
+        if cell is not None:
+            self._batch, self._packing, self._copies, self._turned = tuple(x.shape[:2]), packing, copies, turned
+            self._inputs, self._states = x.detach(), {name: [] for name in cell.states}
 
     @property
     def inputs(self) -> Tensor:

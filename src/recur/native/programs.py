@@ -1,0 +1,65 @@
+"""A cell's programs as the C++ core reads them."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+from recur.native import library
+from recur.program.assembly import PROGRAMS, Assembly, Code
+
+
+class Loaded:
+    """A cell's programs as the core reads them."""
+
+    def __init__(self, text: str) -> None:
+        a = self.assembly = Assembly.loads(text)
+        self.product_places = (ctypes.c_int32 * max(1, a.products))(*a.product_places)
+        sides = ("ih", "hh") if a.products else ("ih",)
+        plain = tuple(f"weight_{side}" for side in sides)
+        biased = *plain, *(f"bias_{side}" for side in sides)
+        forms = [plain, biased, *([(*plain, "weight_hr"), (*biased, "weight_hr")] if a.products else [])]
+        self.weight_names = {len(names): names for names in forms}
+        """torch's names, in the order in which the operator takes the weights, by how many there are."""
+        self.encoded = {name: _encoded(getattr(a, name)) for name in PROGRAMS}
+        self.along_time = {name: _encoded(code) for name, code in a.along_time.items()}
+        saves_share = {"use": False, "train": a.reads_share}
+        self.share_in_outputs = {
+            name: a.gates == 1 and not saved and all(map(_reads_share_first, _variants(a, name)))
+            for name, saved in saves_share.items()
+        }
+        """Whether U x + b of a step may lie where its output will."""
+
+
+def _encoded(code: Code) -> tuple[library.Program, ctypes.Array[ctypes.c_double]]:
+    core = library.core()
+    assert core is not None
+    written = {operands[0] for _, operands in code.instructions}
+    read = {place for op, operands in code.instructions for place in operands[1:]}
+    instructions = (library.Instruction * max(1, len(code.instructions)))()
+    for k, (op, operands) in enumerate(code.instructions):
+        instructions[k] = library.Instruction(core.operations[op], *operands)
+    places = (library.Place * max(1, len(code.places)))()
+    for k, (kind, index) in enumerate(code.places):
+        places[k] = library.Place(core.places[kind], index, k in read, k in written)
+    numbers = (ctypes.c_double * max(1, len(code.numbers)))(*code.numbers)
+    program = library.Program(instructions, len(code.instructions), places, len(code.places), code.temps)
+    return program, numbers
+
+
+def _variants(a: Assembly, name: str) -> list[Code]:
+    """A program on segments at one step, and, if there is one, on steps of one segment."""
+    return [getattr(a, name), *(code for other, code in a.along_time.items() if other == name)]
+
+
+def _reads_share_first(code: Code) -> bool:
+    """Whether nothing reads a gate's share any more once the first state is written."""
+    kinds = [tuple(place) for place in code.places]
+    reads = [k for k, (_, operands) in enumerate(code.instructions) for p in operands[1:] if kinds[p][0] == "share"]
+    writes = [k for k, (_, operands) in enumerate(code.instructions) if kinds[operands[0]] == ("after", 0)]
+    return max(reads, default=0) <= min(writes)
+
+
+@functools.lru_cache(maxsize=256)
+def load(text: str) -> Loaded:
+    return Loaded(text)
