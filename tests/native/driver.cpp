@@ -121,6 +121,11 @@ std::unique_ptr<char[]> memory_of(const Scan& s, int isa, int numbers, int backw
     return std::unique_ptr<char[]>(new char[bytes]);
 }
 
+void run_scan(const Scan& s, int isa, int numbers, int backward) {
+    const Prepared whole = {reinterpret_cast<const int64_t*>(&s), sizeof s / 8, nullptr, 0, 0, isa, numbers, backward};
+    check(recur_run(&whole, 1, nullptr));
+}
+
 // The same call on weights that are packed beforehand, as a step of a stack takes them.
 void run_packed(Scan s, int isa, int numbers) {
     int64_t bytes = 0;
@@ -131,8 +136,7 @@ void run_packed(Scan s, int isa, int numbers) {
     check(recur_pack(&s, isa, numbers));
     const auto workspace = memory_of(s, isa, numbers, 0);
     s.workspace = workspace.get();
-    const Scan* once = &s;
-    check(recur_stack(&once, 1, isa, numbers));
+    run_scan(s, isa, numbers, 0);
 }
 
 struct Thrown {};
@@ -212,20 +216,18 @@ void run(const char* path, int64_t threads) {
 
     const auto workspace = memory_of(s, isa, numbers, backward);
     s.workspace = workspace.get();
-    if (backward) {
-        check(recur_backward(&s, isa, numbers));
-    } else {
-        check(recur_forward(&s, isa, numbers));
+    run_scan(s, isa, numbers, backward);
+    if (!backward) {
         const std::string packing_itself = call.forget();
         run_packed(s, isa, numbers);
         if (call.forget() != packing_itself) std::fprintf(stderr, "%s: not the same on packed weights\n", path);
-        check(recur_forward(&s, isa, numbers));
+        run_scan(s, isa, numbers, backward);
     }
     call.write(std::string(path) + ".out");
     if (backward && s.d_share == s.share) return;  // what it read is overwritten
     const std::string with_threads = call.forget();
     while (!Contention::prefers_one_thread()) Contention::report();
-    check((backward ? recur_backward : recur_forward)(&s, isa, numbers));
+    run_scan(s, isa, numbers, backward);
     while (Contention::prefers_one_thread()) {}
     if (call.forget() != with_threads) std::fprintf(stderr, "%s: not the same on one thread\n", path);
 }

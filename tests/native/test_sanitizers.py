@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,9 @@ from recur.bptt import BPTT
 from recur.cells import Cell
 from recur.layers import Grid
 from recur.native import library
-from recur.native.call import NativeCall
 from recur.native.compiled import assembled, operands
 from recur.native.grid import GridCall
+from recur.native.plan import Plan
 from tests.affine_cells import Cascade, ReadOut, Turned, case_of
 from tests.native import grid_calls
 from tests.native.recorded import READ, WRITTEN, Field, write
@@ -48,9 +50,8 @@ SANITIZERS = {
 # Recording ------------------------------------------------------------------------------------------------
 
 
-def fields_of(call: NativeCall, backward: bool) -> dict[str, Field]:
-    s = call.scan
-    real = 8 if call.numbers == library.NUMBERS.index("float64") else 4
+def fields_of(s: library.Scan, numbers: int, backward: bool) -> dict[str, Field]:
+    real = 8 if numbers == library.NUMBERS.index("float64") else 4
     G, R, N, S, H, D = s.gates * s.H, s.products * s.H, s.N, s.S, s.H, s.D
     P = s.projection or H  # the width of the first state
     found: dict[str, Field] = {}
@@ -70,7 +71,7 @@ def fields_of(call: NativeCall, backward: bool) -> dict[str, Field]:
     for name, kind in library.Scan._fields_:
         if kind is ctypes.c_int64:
             number(name, getattr(s, name))
-    for name, value in (("backward", backward), ("numbers", call.numbers), ("isa", core.isa)):
+    for name, value in (("backward", backward), ("numbers", numbers), ("isa", core.isa)):
         number(name, value)
     for name in ("length", "count", "temps"):
         number(name, getattr(s.program, name))
@@ -122,22 +123,31 @@ class Recorded:
         self.padded: dict[str, dict[str, Field]] = {"gap": {}, "room": {}}
         """The first call with memory between rows, and the first with memory behind them."""
 
-    def record(self, call: Any, backward: bool) -> Any:
-        over_grids = isinstance(call, GridCall)
-        fields = grid_calls.fields_of(call, backward) if over_grids else fields_of(call, backward)
+    def scan(self, plan: Plan, tensors: Sequence[Tensor]) -> None:
+        p = plan.prepared
+        scratch = torch.empty(p.scratch, dtype=torch.uint8)  # the call's own, to be looked into
+        s = plan.bound(tensors, scratch.data_ptr())
+        whole = library.Prepared(ctypes.addressof(s), p.count, None, 0, 0, p.isa, p.numbers, p.backward)
+        run = functools.partial(core.run, ctypes.addressof(whole), 1, None)
+        self.record(fields_of(s, p.numbers, bool(p.backward)), library.NUMBERS[p.numbers], run)
+
+    def grid(self, call: GridCall, backward: bool) -> None:
+        run = functools.partial(RUN_GRID, call, backward)
+        self.record(grid_calls.fields_of(call, backward), library.NUMBERS[call.double], run)
+
+    def record(self, fields: dict[str, Field], numbers: str, run: Callable[[], object]) -> None:
         path = self.folder / f"{len(self.expected)}"
         write(path, fields)
         for kind, there in self.padded.items():
             if not there and any(getattr(field, kind) for field in fields.values()):
                 there.update(fields)
-        workspace = (RUN_GRID if over_grids else RUN)(call, backward)
+        run()
         in_order = [field for _, field in sorted(fields.items())]  # as a std::map has them
         result = b"".join(field.now() for field in in_order if field.kind & WRITTEN)
-        self.expected[path] = library.NUMBERS[call.double if over_grids else call.numbers], result
-        return workspace
+        self.expected[path] = numbers, result
 
 
-RUN, RUN_GRID = NativeCall.run, GridCall.run
+RUN_GRID = GridCall.run
 
 
 class Products(Cell):
@@ -223,8 +233,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     found = Recorded(tmp_path_factory.mktemp("calls"))
     was = core.isa
     with pytest.MonkeyPatch.context() as patch:
-        for kind in (NativeCall, GridCall):
-            patch.setattr(kind, "run", lambda call, backward: found.record(call, backward))
+        patch.setattr(Plan, "run", lambda plan, tensors: found.scan(plan, tensors))
+        patch.setattr(GridCall, "run", lambda call, backward: found.grid(call, backward))
         for isa in sorted({0, core.best_isa}):
             core.isa = isa
             for name, sizes, dtype, options in CASES:

@@ -42,7 +42,7 @@ class RGLRU(Cell):
         return (exp(log_a) * s.h + sqrt(room) * (sigmoid(x.i) * x.n),)
 
 
-def _smallest(like: Tensor) -> float:
+def _smallest(like: object) -> float:
     """More than 0 in the tensor's dtype too. A program is read of no dtype: it computes in float32 at least."""
     if not isinstance(like, Tensor):
         return SMALLEST

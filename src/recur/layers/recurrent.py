@@ -252,14 +252,12 @@ class Recurrent(nn.Module):
         return Stream(self, rows, state, products)
 
     def _check(self, x: Tensor, state: Sequence[GivenState] | None) -> None:
+        who, n = type(self.cell).__name__, len(self._names)
         if not isinstance(x, Tensor) or x.dim() != 3 or x.shape[-1] != self.input_size:
-            who = type(self.cell).__name__
             got: object = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
             hint = "; add a time axis with x[:, None]" if isinstance(x, Tensor) and x.dim() == 2 else ""
             raise ShapeError(f"{who}: x must be (B, T, D={self.input_size}), got {got}{hint}")
-        n = len(self._names)
         if state is not None and (not isinstance(state, tuple | list) or len(state) != n):
-            who = type(self.cell).__name__
             expected = f"a tuple with one entry for each of {n} layers and directions"
             got = len(state) if isinstance(state, tuple | list) else type(state).__name__
             raise ShapeError(f"{who}: state must be {expected}, got {got}")
@@ -289,9 +287,8 @@ class Recurrent(nn.Module):
         return weights
 
     def _mask(self, like: Tensor) -> Tensor | None:
-        if not self.dropout.state:
-            return None
-        return drop(like.new_ones(like.shape[0], self.state_widths[0]), self.dropout.state)
+        p = self.dropout.state
+        return drop(like.new_ones(like.shape[0], self.state_widths[0]), p) if p else None
 
     def extra_repr(self) -> str:
         words = [f"{self.cell!r}", f"{self.input_size}", f"{self.hidden_size}"]

@@ -47,7 +47,7 @@ def run(call: Call) -> tuple[Tensor, State]:
     options = (call.mask, xi, sizes, call.bptt.clip or 0.0, text, products)
     results = operators.scan_op(record, again, *operators.signed(data, given, extras, call.start or (), *options))
     count = len(call.cell.outputs) or 1
-    outputs = results[0] if count == 1 else torch.cat(results[:count], dim=-1)
+    outputs = results[0] if count == 1 else torch.cat(list(results[:count]), dim=-1)
     if record is not None:
         factors = {"weight_ih": call.data}
         if call.cell.recurrent_gates:
