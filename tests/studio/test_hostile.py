@@ -17,6 +17,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from campaigns import http
+from campaigns.requests import Hostile
 from recur.studio import server
 from recur.studio.answers import encode, without_folders
 from recur.studio.app import BODY
@@ -170,6 +172,13 @@ def test_a_broken_chunk_behind_an_answer_is_no_error_of_the_server(small: Served
         assert found.startswith(b"HTTP/1.1 401")
         line.sendall(b"zz\r\n\r\n")
         assert line.recv(65536) == b"", "closed"
+
+
+def test_a_broken_body_of_a_head_is_answered_by_a_head(small: Served) -> None:
+    head = request("HEAD /api/runs/tiny/next HTTP/1.1", HOST, JSON, "Transfer-Encoding: chunked", body="zz\r\n")
+    status, body = talk(small.port, head)
+    assert status in (400, 405)
+    assert body == b""
 
 
 def test_requests_in_one_piece_are_answered_in_turn(small: Served) -> None:
@@ -451,6 +460,31 @@ def test_where_nobody_waits_the_newest_is_sent_away(monkeypatch: pytest.MonkeyPa
     for line in lines:
         line.close()
     served.stop()
+
+
+# All of it at random -----------------------------------------------------------------------------------------------
+
+
+def test_a_short_campaign_leaves_the_server_as_it_was(small: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "BLOCKED", 30.0)  # how long a neighbour waits is for the long form to say
+    monkeypatch.setattr(http, "QUIET", 0.1)
+    found = list(http.attack(http.Target(small.port, TOKEN), 1, range(300), 20))
+    assert [attempt for attempt in found if attempt.failure is not None] == []
+    assert len(found) == 300
+
+
+def test_the_campaign_tells_what_is_wrong() -> None:
+    sent = Hostile("", [b"GET / HTTP/1.1"], "read", True)
+
+    def answer(status: int, body: bytes) -> bytes:
+        head = f"HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        return head.encode() + body
+
+    fine = answer(400, b'{"error":"no"}')
+    assert http.judge(sent, fine + fine) is None
+    assert http.judge(sent, fine + answer(500, b"oh")) is not None
+    assert http.judge(sent, answer(404, b"Not Found")) is not None
+    assert http.judge(sent, answer(200, b'{"a":NaN}')) is not None
 
 
 # Who goes away --------------------------------------------------------------------------------------------------

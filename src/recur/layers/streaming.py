@@ -21,6 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from recur.cells.cell import Tensors
 from recur.errors import BackendError, DeviceError, DtypeError, ShapeError
 from recur.native import compiled
+from recur.native.forks import in_child
 from recur.native.stack import NativeStack, addresses
 from recur.scan.check import check_products
 
@@ -151,6 +152,7 @@ class _Packed(NamedTuple):
 
 _PACKED: WeakKeyDictionary[Recurrent, dict[str, _Packed]] = WeakKeyDictionary()
 """Of each network, by what products read."""
+in_child(_PACKED.clear)  # another thread may have been inside a step, whose lock and scratch memory it never gives back
 
 
 class _OptimizerSteps:

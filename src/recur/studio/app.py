@@ -77,11 +77,10 @@ class Studio:
         if view not in VIEWS:
             raise UnknownError(f"unknown view {view[:100]!r}")
         body = await read_json(request)
+        model = await self._model(request, name)
         if view == QUICK:
-            model = await self._model(request, name)
             return Answer(await self.turns.step(lambda: VIEWS[view](model, body)))
-        await self.turns.list(lambda: self.folder.path_of(name))  # before it has a line to wait in
-        return Answer(await self.turns.queue(request, name, lambda: VIEWS[view](self.folder.open(name), body)))
+        return Answer(await self.turns.look(request, name, lambda: VIEWS[view](model, body)))
 
     async def generate(self, request: Request) -> Response:
         body = await read_json(request)
@@ -92,7 +91,7 @@ class Studio:
     async def _model(self, request: Request, name: str) -> LoadedModel:
         """A run's model: in memory, or loaded when it is its turn."""
         kept = await self.turns.list(lambda: self.folder.kept(name))
-        return kept if kept is not None else await self.turns.queue(request, name, lambda: self.folder.open(name))
+        return kept if kept is not None else await self.turns.load(request, name, lambda: self.folder.open(name))
 
 
 async def read_json(request: Request) -> JsonObject:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from http import HTTPStatus
 
 import h11
 import uvicorn
@@ -26,9 +27,9 @@ STALLED = 20.0
 """Seconds that a client may leave its answer unread."""
 LINGER = 2.0
 """Seconds for what is left once a connection is being closed: the end of a body that nobody wants, an unread answer."""
-CONNECTIONS = 128
-"""At once; one more takes the place of the one that has waited longest. Far below the number of files that a process
-may open, which is 256 on some systems."""
+CONNECTIONS = 512
+"""At once, or half of the files that the process may open; one more takes the place of the one that has waited longest.
+"""
 
 NO_RESPONSE_YET = (h11.IDLE, h11.SEND_RESPONSE)
 INCOMPLETE = (h11.IDLE, h11.SEND_BODY)
@@ -54,6 +55,16 @@ def make_server(app: ASGIApp, host: str = "127.0.0.1", port: int = 0) -> uvicorn
     return uvicorn.Server(config)
 
 
+def _open_files() -> int:
+    """How many files the process may open: 256 on some systems."""
+    try:
+        import resource
+    except ImportError:  # not on Windows, which has no such limit
+        return 2 * CONNECTIONS
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2 * CONNECTIONS if soft == resource.RLIM_INFINITY else soft
+
+
 class Connection(H11Protocol):
     """One client."""
 
@@ -63,7 +74,7 @@ class Connection(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
         self._expect_request(REQUEST)
-        if len(self.connections) > CONNECTIONS:
+        if len(self.connections) > min(CONNECTIONS, _open_files() // 2):
             self._make_room()
 
     @property
@@ -100,7 +111,7 @@ class Connection(H11Protocol):
 
     def _late(self) -> None:
         begun = self.conn.their_state is h11.SEND_BODY or self.conn.trailing_data[0]
-        if begun and not self.transport.is_closing():
+        if begun:
             self._refuse(408, f"the request was not whole after {REQUEST:g} seconds")
         else:
             self._close()
@@ -114,21 +125,24 @@ class Connection(H11Protocol):
 
     def _refuse(self, status: int, line: str) -> None:
         """Answer from here, where that can still be done, and close."""
+        if self.transport.is_closing():
+            return
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True  # whoever reads the body, or writes the answer, has nobody to talk to
             self.cycle.message_event.set()
         if self.conn.our_state in NO_RESPONSE_YET:
             body = error_line(line)
-            headers = [
-                ("content-type", "application/json"),
-                ("content-length", str(len(body))),
-                ("connection", "close"),
-            ]
+            headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
             if status == 503:
-                headers.append(("retry-after", "1"))
-            response = h11.Response(status_code=status, headers=headers)
-            for event in (response, h11.Data(data=body), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
+                headers["retry-after"] = "1"
+            lines = [
+                f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
+                *(f"{k}: {v}" for k, v in headers.items()),
+                "",
+                "",
+            ]
+            bare = self.conn.their_state is not h11.IDLE and self.scope is not None and self.scope["method"] == "HEAD"
+            self.transport.write("\r\n".join(lines).encode() + (b"" if bare else body))
         self._close()
 
     # Answers ----------------------------------------------------------------------------------------------

@@ -22,8 +22,8 @@ SLOW = 4
 """Runs whose slow views are computed at once."""
 WAITING = 64
 """Requests in the line of one run."""
-LISTS, STEPS = 2, 16
-"""Threads for the list of runs and its curves; for steps of models."""
+LISTS, LOADS, STEPS = 2, 2, 16
+"""Threads for the list of runs and its curves; for opening runs; for steps of models."""
 STREAMS = 64
 """Texts generated at once."""
 
@@ -40,6 +40,7 @@ class Line:
 class Turns:
     def __init__(self) -> None:
         self.lines: dict[str, Line] = {}
+        self.loads: dict[str, Line] = {}
         self.streams = 0
 
     # Made inside the loop that they belong to.
@@ -47,6 +48,10 @@ class Turns:
     @cached_property
     def lists(self) -> CapacityLimiter:
         return CapacityLimiter(LISTS)
+
+    @cached_property
+    def loading(self) -> CapacityLimiter:
+        return CapacityLimiter(LOADS)
 
     @cached_property
     def steps(self) -> CapacityLimiter:
@@ -64,9 +69,19 @@ class Turns:
         """One step of a model in memory."""
         return await to_thread.run_sync(work, limiter=self.steps)
 
-    async def queue(self, request: Request, name: str, work: Callable[[], Made]) -> Made:
-        """Slow work on a run, when it is its turn; given up while it waits, if its client goes."""
-        line = self.lines.setdefault(name, Line())
+    async def load(self, request: Request, name: str, work: Callable[[], Made]) -> Made:
+        """Open a run: once for all who ask for it, and not behind its slow views."""
+        return await self._queue(self.loads, self.loading, request, name, work)
+
+    async def look(self, request: Request, name: str, work: Callable[[], Made]) -> Made:
+        """A slow view of a run."""
+        return await self._queue(self.lines, self.slow, request, name, work)
+
+    async def _queue(
+        self, lines: dict[str, Line], threads: CapacityLimiter, request: Request, name: str, work: Callable[[], Made]
+    ) -> Made:
+        """Work on a run, when it is its turn; given up while it waits, if its client goes."""
+        line = lines.setdefault(name, Line())
         if line.length >= WAITING:
             raise BusyError(f"{WAITING} requests wait for {name} already; try again in a moment")
         line.length += 1
@@ -83,14 +98,14 @@ class Turns:
                 group.start_soon(watch)
                 async with line.turn:
                     try:
-                        made.append(await to_thread.run_sync(work, limiter=self.slow))
+                        made.append(await to_thread.run_sync(work, limiter=threads))
                     except (RecurError, OSError) as error:  # past the group, which would wrap it
                         failed.append(error)
                 group.cancel_scope.cancel()
         finally:
             line.length -= 1
             if not line.length:
-                self.lines.pop(name, None)
+                lines.pop(name, None)
         if failed:
             raise failed[0]
         if not made:
