@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import pickle
 import subprocess
 import sys
 import unicodedata
@@ -14,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recur.errors import TextError
-from recur.text import Corpus
+from recur.text import Corpus, Vocab
 from recur.text import corpus as corpus_module
+from recur.text.tokens import make_tokenizer
 
 
 def write(path: Path, content: str | bytes) -> str:
@@ -41,6 +43,24 @@ def test_a_folder_in_the_order_of_its_paths_without_what_is_not_text(tmp_path: P
     corpus = Corpus.of(str(tmp_path))
     assert corpus.text() == "a\nb\nc\nz\n"
     assert str(corpus.notes) == "4 files, 1 skipped as not text"
+
+
+def test_a_corpus_goes_to_another_process_by_the_names_of_its_files(tmp_path: Path) -> None:
+    part = Corpus.of(write(tmp_path / "a.txt", "one two three\n" * 9), "pydoc").split()[1]
+    assert pickle.loads(pickle.dumps(part)).text() == part.text()
+    vocab = Vocab.fit(part, make_tokenizer("char"))
+    ids = vocab.encode(part.text())
+    assert (pickle.loads(pickle.dumps(vocab)).encode(part.text()) == ids).all(), "also once it was used"
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cp", "/dev/stdin", str(pipe)], stdin=subprocess.PIPE) as writer:
+        assert writer.stdin is not None
+        writer.stdin.write(b"one\n")
+        writer.stdin.close()
+        once = Corpus.of(str(pipe))
+    assert once.text() == "one\n"
+    with pytest.raises(TextError, match="write it to a file first"):
+        pickle.dumps(once)
 
 
 def test_gz(tmp_path: Path) -> None:

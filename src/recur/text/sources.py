@@ -40,6 +40,17 @@ class Source:
         except (OSError, EOFError, zlib.error) as error:
             raise TextError(f"{self.name} cannot be read: {error}") from None
 
+    def __reduce__(self) -> tuple[Callable[[str], Source], tuple[str]]:
+        """For another process, which opens it by its name."""
+        if self.name not in BUILT_IN and not Path(self.name).is_file():
+            raise TextError(f"{self.name} is read by this process alone; for workers, write it to a file first")
+        return _named, (self.name,)
+
+
+def _named(name: str) -> Source:
+    ((source,), _) = find_sources([name])
+    return source
+
 
 def find_sources(names: Sequence[str]) -> tuple[list[Source], int]:
     """The sources behind what a user typed, and how many files were passed over as not text."""

@@ -49,6 +49,10 @@ class Vocab:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def __getstate__(self) -> dict[str, object]:
+        """For another process: without what is made of these, functions among it."""
+        return {"tokens": self.tokens, "counts": self.counts, "tokenizer": self.tokenizer}
+
     @staticmethod
     def fit(corpus: Corpus, tokenizer: Tokenizer, min_freq: int = 1, max_size: int | None = None) -> Vocab:
         """Count a corpus. `max_size` counts the four special tokens too; what falls out is <unk>."""
