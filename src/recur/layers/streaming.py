@@ -152,7 +152,7 @@ class _Packed(NamedTuple):
 
 _PACKED: WeakKeyDictionary[Recurrent, dict[str, _Packed]] = WeakKeyDictionary()
 """Of each network, by what products read."""
-in_child(_PACKED.clear)  # another thread may have been inside a step, whose lock and scratch memory it never gives back
+in_child(_PACKED.clear)  # another thread may have held the lock of one, which nobody would give back
 
 
 class _OptimizerSteps:
