@@ -140,6 +140,13 @@ def test_an_empty_list_of_texts_is_refused() -> None:
         recur.fit([])
 
 
+@pytest.mark.parametrize("budget", [{"minutes": 1e-29}, {"epochs": 1e-29}, {"measure": 1e-29, "steps": 2}])
+def test_a_budget_of_a_moment_ends(book: str, budget: dict[str, Any]) -> None:
+    """The next measurement is found at once, however many would have been due."""
+    fields = {**FIELDS, "baseline": False, "steps": None, **budget}
+    assert recur.fit(book, **fields).run.metrics()
+
+
 @pytest.mark.parametrize("texts", [(torch.zeros(2, 3, 3).numpy(), [0, 1]), torch.zeros(3), 7, [7]])
 def test_data_is_no_name_of_a_file(texts: Any) -> None:
     with pytest.raises(OptionError, match=r"texts must name files or folders, got .*; arrays go into an \.npz"):

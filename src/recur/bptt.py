@@ -55,6 +55,8 @@ class BPTT:
             raise OptionError("bptt: window, sliding, keep and xi exclude each other; give one")
         if self.xi is not None and not isinstance(self.xi, Tensor):
             raise OptionError(f"bptt: ξ must be a tensor of (T,) or (B, T), got {type(self.xi).__name__}")
+        if self.xi is not None and (self.xi.layout is not torch.strided or self.xi.is_nested):
+            raise OptionError("bptt: ξ must be a plain tensor of (T,) or (B, T), got a sparse or nested one")
         for mode, steps in (("truncated", self.window), ("sliding", self.sliding)):
             if steps is not None and (not _whole(steps) or steps < 1):
                 raise OptionError(f"bptt: {mode} needs τ, a whole number ≥ 1, got {shown(steps)}")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import recur.nn
 from recur.cells import Cell
 from recur.errors import BackendError, CellError, OptionError, ShapeError
 from recur.layers import Depth, Dropout, Init, Recurrent
@@ -45,6 +46,16 @@ def test_sizes_and_cells_are_refused_by_name() -> None:
     Recurrent("gru", np.int64(4), np.int64(5))
     with pytest.raises(OptionError, match="hidden_size must be a whole number"):
         Recurrent("gru", 4, 0)
+    with pytest.raises(OptionError, match="input_size must be a whole number ≥ 1, got array"):
+        Recurrent("gru", np.ones(2, int), 3)
+    with pytest.raises(OptionError, match="hidden_size must be at most 2⁵³"):
+        Recurrent("gru", 4, 2**70)
+    for sizes, options in (((4, 10**7), {}), ((10**12, 4), {}), ((4, 4), {"layers": 10**12})):
+        for make in (Recurrent, lambda cell, D, H, layers=10**9: recur.nn.GRU(D, H, layers)):
+            with pytest.raises(OptionError, match="has weights of .* GiB, and this machine has"):
+                make("gru", *sizes, **options)
+    with pytest.raises(OptionError, match="has weights of .* GiB"):
+        recur.nn.LSTMCell(4, 10**9)
     with pytest.raises(CellError, match="unknown cell 'gruu'"):
         layer("gruu")
     with pytest.raises(CellError, match="MinGRU has no product with W"):

@@ -16,15 +16,28 @@ def x(*shape: int, **options: Any) -> Any:
     return torch.zeros(shape, **{"dtype": torch.float64, **options})
 
 
+NESTED = torch.nested.nested_tensor([torch.zeros(5, 4), torch.zeros(3, 4)], dtype=torch.float64, layout=torch.jagged)
+
 BAD: list[tuple[dict[str, Any], type[RecurError], str]] = [
     # rank and width
     ({"x": x(3, 4)}, ShapeError, r"LSTM: x must be \(B, T, D\), got \(3, 4\); add a time axis with x\[:, None\]"),
     ({"x": x(4)}, ShapeError, r"got \(4,\); add batch and time"),
     ({"x": x(3, 5, 4, 1)}, ShapeError, r"got \(3, 5, 4, 1\)"),
     ({"x": x(3, 5, 6)}, ShapeError, r"x must be \(B, T, D=4\), got \(3, 5, 6\)"),
-    ({"x": x(3, 0, 4)}, ShapeError, "at least one sequence and one step"),
-    ({"x": x(0, 5, 4)}, ShapeError, "at least one sequence and one step"),
+    ({"x": x(3, 0, 4)}, ShapeError, "at least one sequence, step and number"),
+    ({"x": x(0, 5, 4)}, ShapeError, "at least one sequence, step and number"),
+    ({"x": x(3, 5, 0)}, ShapeError, r"at least one sequence, step and number, got \(3, 5, 0\)"),
     ({"x": [[1.0]]}, ShapeError, "must be a tensor"),
+    # blocks of numbers
+    ({"x": x(3, 5, 4).to_sparse()}, DtypeError, r"x must be a plain tensor, got a sparse_coo one; use x.to_dense\(\)"),
+    ({"x": NESTED}, DtypeError, "x must be a plain tensor, got a nested one; pad it, and give lengths"),
+    ({"state": (x(3, 3), x(3, 3).to_sparse())}, DtypeError, "state.c must be a plain tensor"),
+    ({"lengths": torch.tensor([5, 4, 3]).to_sparse()}, DtypeError, "lengths must be a plain tensor"),
+    ({"reset": torch.ones(3, 5, dtype=torch.bool).to_sparse()}, DtypeError, "reset must be a plain tensor"),
+    ({"mask": x(3, 3).to_sparse()}, DtypeError, "mask must be a plain tensor"),
+    ({"bptt": torch.ones(5).to_sparse()}, OptionError, "ξ must be a plain tensor"),
+    ({"lengths": [5, 2**70, 3]}, OptionError, "3 whole numbers, got"),
+    ({"products": ["int8"]}, OptionError, "unknown products"),
     # dtype and device
     ({"x": x(3, 5, 4, dtype=torch.float32)}, DtypeError, r"x is float32 and weight_ih float64; convert x with x.to\("),
     ({"x": x(3, 5, 4, dtype=torch.long)}, DtypeError, r"must hold real numbers, got int64; use x.float\(\)"),

@@ -30,6 +30,7 @@ from recur.cells import Cell, State, Tensors
 from recur.cells.tensors import named_tuple
 from recur.errors import OptionError, unknown
 from recur.layers.checks import whole
+from recur.layers.init import check_weights_fit
 
 
 class Composition(nn.Module):
@@ -48,6 +49,7 @@ class Composition(nn.Module):
         super().__init__()
         D, H, G = whole("input_size", input_size, 1), whole("hidden_size", hidden_size, 1), len(self.gates)
         self.input_size, self.hidden_size = D, H
+        check_weights_fit({"U, W": (G * H, D + (self.arity or 1) * H)}, 1, device, dtype)
         self.weight_x = nn.Parameter(torch.empty(G * H, D, device=device, dtype=dtype))  # U
         self.weight_h = nn.Parameter(torch.empty(G * H, (self.arity or 1) * H, device=device, dtype=dtype))  # W_1 … W_N
         self.bias = nn.Parameter(torch.empty(G * H, device=device, dtype=dtype))

@@ -14,13 +14,15 @@ embedding that is V (tied) starts as `embedding_init` says.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.types import Device
 
 from recur.cells.cell import Cell, Weights
 from recur.errors import OptionError
+from recur.layers.checks import check_memory, memory
 from recur.layers.options import Init, parse_scheme
 
 
@@ -62,6 +64,16 @@ def initialise_linear(scheme: str, weight: Tensor, bias: Tensor | None = None) -
     fill(weight)
     if bias is not None:
         nn.init.zeros_(bias)
+
+
+def check_weights_fit(
+    shapes: Mapping[str, tuple[int, ...]], layers: int, device: Device, dtype: torch.dtype | None
+) -> None:
+    """Refuse layers, each of about these weights, that no memory holds, before any of it is taken: torch would in words
+    of its own, or the system by ending the process."""
+    like = torch.empty(0, device=device, dtype=dtype)
+    if like.device.type == "cpu":
+        check_memory(layers * sum(map(math.prod, shapes.values())) * like.element_size(), memory())
 
 
 def check_init(cell: Cell, init: Init, bias: bool) -> None:

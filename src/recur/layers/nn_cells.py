@@ -9,7 +9,7 @@ from torch.types import Device
 from recur import cells
 from recur.errors import ShapeError
 from recur.layers.checks import flag, whole
-from recur.layers.init import initialise
+from recur.layers.init import check_weights_fit, initialise
 from recur.layers.nn import TorchState, a_row_more
 from recur.scan import check_backend, scan
 
@@ -31,6 +31,7 @@ class _CellAsTorch(nn.Module):
         self.input_size, self.hidden_size = whole("input_size", input_size, 1), whole("hidden_size", hidden_size, 1)
         self.bias, self.backend, self.cell = flag("bias", bias), backend, cell
         check_backend(backend)
+        check_weights_fit(cell.shapes(self.input_size, self.hidden_size), 1, device, dtype)
         for name, shape in cell.shapes(self.input_size, self.hidden_size).items():
             wanted = bias or not name.startswith("bias")
             weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if wanted else None

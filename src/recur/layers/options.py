@@ -131,7 +131,7 @@ def parse_scheme(scheme: str) -> tuple[str, float]:
     default = SCHEMES[name]
     try:
         number = float(written) if colon else (default or 0.0)
-        if (colon and default is None) or not 0 <= number < math.inf:
+        if (colon and default is None) or not 0 <= number < 1e30:
             raise ValueError
         return name, number
     except ValueError:
@@ -148,7 +148,7 @@ def parse_state(state: str) -> float:
         sigma = float(scale) if kind == "random" else math.nan
     except ValueError:
         sigma = math.nan
-    if not 0 < sigma < math.inf:
+    if not 0 < sigma < 1e30:
         raise OptionError(f"the initial state must be zero, learned, or random:σ with σ > 0, got {shown(state)}")
     return sigma
 

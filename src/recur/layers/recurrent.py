@@ -17,11 +17,12 @@ from recur.errors import OptionError, ShapeError
 from recur.layers.checks import whole
 from recur.layers.directions import MERGED, SUFFIXES
 from recur.layers.dropout import drop, drop_steps
-from recur.layers.init import check_init, initialise
+from recur.layers.init import check_init, check_weights_fit, initialise
 from recur.layers.mlp import apply_mlp, make_mlp, padding_of, reset_mlp
 from recur.layers.options import Connections, Depth, Dropout, Init, check_direction
 from recur.layers.streaming import States, Stream, one_step
 from recur.scan import GivenState, Scanned, Trace, check_backend, register_result, scan
+from recur.scan.check import check_dense
 
 NetworkState = tuple[Tensors, ...]
 """The states of a network's cells, layer by layer, forward before backward."""
@@ -100,14 +101,13 @@ class Recurrent(nn.Module):
             self.cell = DeepTransition(self.cell, depth.transition)
         check_init(self.cell, self.init, bias)
         self._check_dropout()
-
-        H = self.hidden_size
+        H, bottom = self.hidden_size, self.hidden_size if depth.input else self.input_size
+        check_weights_fit(self.cell.shapes(bottom, H, bias, self.projection), self.layers, device, dtype)
         self._names = self._weight_names()
         self.state_widths = self.cell.widths(H, self.projection)
         both = direction == "both" and connections.merge == "concat"
         width = self.cell.output_width(H, self.projection) * (2 if both else 1)
         self.output_size = width * self.layers if connections.skip else width
-        bottom = H if depth.input else self.input_size
         self.input_mlp = make_mlp(self.input_size, H, depth.input, device, dtype)
         self.output_mlp = make_mlp(self.output_size, self.output_size, depth.output, device, dtype)
         for layer in range(self.layers):
@@ -253,14 +253,14 @@ class Recurrent(nn.Module):
 
     def _check(self, x: Tensor, state: Sequence[GivenState] | None) -> None:
         who, n = type(self.cell).__name__, len(self._names)
-        if not isinstance(x, Tensor) or x.dim() != 3 or x.shape[-1] != self.input_size:
-            got: object = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        if not isinstance(x, Tensor) or x.is_nested or x.dim() != 3 or x.shape[-1] != self.input_size:
+            got: object = tuple(check_dense(self.cell, "x", x).shape) if isinstance(x, Tensor) else type(x).__name__
             hint = "; add a time axis with x[:, None]" if isinstance(x, Tensor) and x.dim() == 2 else ""
             raise ShapeError(f"{who}: x must be (B, T, D={self.input_size}), got {got}{hint}")
         if state is not None and (not isinstance(state, tuple | list) or len(state) != n):
-            expected = f"a tuple with one entry for each of {n} layers and directions"
             got = len(state) if isinstance(state, tuple | list) else type(state).__name__
-            raise ShapeError(f"{who}: state must be {expected}, got {got}")
+            each = f"a tuple with one entry for each of {n} layers and directions"
+            raise ShapeError(f"{who}: state must be {each}, got {got}")
 
     def _check_forward(self) -> None:
         if self.direction != "forward":

@@ -31,7 +31,7 @@ def parse_embedding(init: str) -> tuple[str, float]:
         scale = float(written) if colon else 0.0
     except ValueError:
         scale = 0.0
-    if init != "scaled" and (kind not in ("uniform", "normal") or not 0 < scale < float("inf")):
+    if init != "scaled" and (kind not in ("uniform", "normal") or not 0 < scale < 1e30):
         raise OptionError(
             f"embedding_init must be scaled, or uniform:a or normal:σ with a number above 0, got {shown(init)}"
         )

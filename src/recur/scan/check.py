@@ -9,7 +9,7 @@ from torch import Tensor
 
 from recur.cells.cell import Cell, State, Weights, check_projection
 from recur.cells.found_out import found_out
-from recur.errors import DeviceError, DtypeError, OptionError, ShapeError, unknown
+from recur.errors import DeviceError, DtypeError, OptionError, ShapeError, shown, unknown
 from recur.scan.transforms import plain
 
 GivenState = Tensor | Sequence[Tensor]
@@ -20,14 +20,15 @@ def check_input(cell: Cell, x: object) -> tuple[int, int, int]:
     """B, T and D of an input that is a batch of sequences of vectors."""
     if not isinstance(x, Tensor):
         raise ShapeError(f"{_who(cell)}: x must be a tensor (B, T, D), got {type(x).__name__}")
+    check_dense(cell, "x", x)
     if x.dim() != 3:
         hint = {1: "; add batch and time with x[None, None]", 2: "; add a time axis with x[:, None]"}.get(x.dim(), "")
         raise ShapeError(f"{_who(cell)}: x must be (B, T, D), got {tuple(x.shape)}{hint}")
     if not x.is_floating_point():
         raise DtypeError(f"{_who(cell)}: x must hold real numbers, got {_dtype(x)}; use x.float() or an embedding")
     B, T, D = x.shape
-    if B == 0 or T == 0:
-        raise ShapeError(f"{_who(cell)}: x needs at least one sequence and one step, got {tuple(x.shape)}")
+    if B == 0 or T == 0 or D == 0:
+        raise ShapeError(f"{_who(cell)}: x needs at least one sequence, step and number, got {tuple(x.shape)}")
     return B, T, D
 
 
@@ -50,6 +51,15 @@ def widths_of(cell: Cell, weights: Weights, x: Tensor) -> tuple[int, ...]:
 
 MAX_KNOWN = 64
 """Of how many forms a cell keeps that they fit."""
+
+
+def check_dense(cell: Cell, name: str, value: Tensor) -> Tensor:
+    """A block of numbers: no list of those that are not zero, and no list of tensors of several lengths."""
+    if value.layout is not torch.strided or value.is_nested:
+        kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
+        cure = "pad it, and give lengths" if value.is_nested else f"use {name}.to_dense()"
+        raise DtypeError(f"{_who(cell)}: {name} must be a plain tensor, got a {kind} one; {cure}")
+    return value
 
 
 def check_weights(cell: Cell, weights: Weights, x: Tensor) -> tuple[int, ...]:
@@ -82,12 +92,13 @@ def check_weights(cell: Cell, weights: Weights, x: Tensor) -> tuple[int, ...]:
         raise ShapeError(f"{who}: weights for D={D}, H={H} do not fit: {'; '.join(wrong)}")
     dtype, device = x.dtype, x.device
     for name, value in weights.items():
-        if value.dtype != dtype or value.device != device:
+        if value.dtype != dtype or value.device != device or value.layout is not torch.strided:
             check_like(cell, name, value, x)
     return cell.widths(H, projection)
 
 
 def check_like(cell: Cell, name: str, value: Tensor, x: Tensor) -> None:
+    check_dense(cell, name, value)
     if value.dtype != x.dtype:
         raise DtypeError(
             f"{_who(cell)}: x is {_dtype(x)} and {name} {_dtype(value)}; "
@@ -112,6 +123,7 @@ def check_state(cell: Cell, name: str, state: GivenState, B: int, widths: Sequen
     if len(parts) != len(cell.states):
         raise ShapeError(f"{_who(cell)}: {name} must be {form}, got {len(parts)} tensors")
     for state_name, part, width in zip(cell.states, parts, widths, strict=True):
+        check_dense(cell, f"{name}.{state_name}", part)
         if part.shape not in ((B, width), (width,)):
             raise ShapeError(
                 f"{_who(cell)}: {name}.{state_name} must be (B={B}, H={width}) or (H,), got {tuple(part.shape)}"
@@ -125,11 +137,12 @@ def check_lengths(cell: Cell, lengths: Tensor | Sequence[int] | None, B: int, T:
     if lengths is None:
         return None
     if isinstance(lengths, Tensor):
+        check_dense(cell, "lengths", lengths)
         lengths = plain(_who(cell), "lengths", lengths)
     try:
         given = torch.as_tensor(lengths, device="cpu")
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise OptionError(f"{_who(cell)}: lengths must be {B} whole numbers, got {lengths!r}") from error
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise OptionError(f"{_who(cell)}: lengths must be {B} whole numbers, got {shown(lengths)}") from error
     if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
         raise DtypeError(f"{_who(cell)}: lengths must be whole numbers, got {_dtype(given)}")
     if given.shape != (B,):
@@ -147,6 +160,7 @@ def check_reset(cell: Cell, reset: Tensor | None, B: int, T: int) -> Tensor | No
     if not isinstance(reset, Tensor) or reset.dtype != torch.bool:
         got = _dtype(reset) if isinstance(reset, Tensor) else type(reset).__name__
         raise DtypeError(f"{_who(cell)}: reset must be a bool tensor (B={B}, T={T}), got {got}")
+    check_dense(cell, "reset", reset)
     reset = plain(_who(cell), "reset", reset)
     if reset.shape != (B, T):
         raise ShapeError(f"{_who(cell)}: reset must be (B={B}, T={T}), got {tuple(reset.shape)}")
@@ -158,7 +172,7 @@ PRODUCTS = ("bfloat16", "int8")
 
 def check_products(products: str) -> str:
     """What products read: nothing is numbers as they are."""
-    if products not in ("", *PRODUCTS):
+    if not isinstance(products, str) or products not in ("", *PRODUCTS):
         raise OptionError(unknown("products", products, PRODUCTS))
     return products
 

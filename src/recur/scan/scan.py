@@ -187,7 +187,7 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
 
 
 def check_backend(backend: object) -> None:
-    if backend not in ("auto", *BACKENDS):
+    if not isinstance(backend, str) or backend not in ("auto", *BACKENDS):
         raise BackendError(unknown("backend", backend, ["auto", *BACKENDS]))
 
 

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Callable
 
 import torch
 from torch import nn
 
-from recur.errors import OptionError
-
-GIB = 2**30
+from recur.layers.checks import check_memory, memory
 
 
 def check_size(make: Callable[[], nn.Module]) -> None:
     """Refuse a network whose weights alone are more than this machine's memory."""
-    needed, there = weight_bytes(make), memory()
-    if needed > there:
-        raise OptionError(
-            f"a network of this size has weights of {needed / GIB:,.0f} GiB, and this machine has {there / GIB:,.0f} "
-            "GiB of memory; make it narrower (--hidden, --embedding), or take fewer layers"
-        )
+    check_memory(weight_bytes(make), memory())
 
 
 def weight_bytes(make: Callable[[], nn.Module]) -> float:
@@ -36,11 +28,3 @@ def weight_bytes(make: Callable[[], nn.Module]) -> float:
             raise
         return 4.0 * math.prod(float(size) for size in sizes[1].split(","))
     return float(sum(p.numel() * p.element_size() for p in (*made.parameters(), *made.buffers())))
-
-
-def memory() -> float:
-    """Bytes of this machine; more than any has, where the system does not say."""
-    try:
-        return float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 2.0**63

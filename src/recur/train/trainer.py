@@ -254,8 +254,11 @@ class Trainer:
         elif self.schedule.triggered and self.options.optimizer != "asgd" and self.schedule.factor == 1.0:
             self.schedule.factor = 0.1
         done = self.epochs if self.options.measure else self.progress
+        every = self._measure_every()
+        if done - self.next_measure > 1000 * every:  # a budget of a moment, or of measurements without an end
+            self.next_measure = done + max(every, 1e-6 * done)
         while self.next_measure <= done + 1e-9:
-            self.next_measure += self._measure_every()
+            self.next_measure += every
         self.run.log({**entry, **metrics})
         if sample:
             self.run.log({"step": self.step, "text": sample}, "samples.jsonl")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from recur.errors import OptionError
 from recur.models.options import SequenceOptions
-from recur.options import Count, Positive
+from recur.options import Length, Positive
 from recur.tasks.options import TaskOptions
 
 
@@ -16,7 +16,7 @@ class AddingOptions(TaskOptions, SequenceOptions):
 
     title = "adding"
 
-    length: Count = 100
+    length: Length = 100
     """Numbers in a row."""
 
     # Defaults of its own ---------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recur.models.options import TaggerOptions
-from recur.options import Count, Positive, WidthOrNone
+from recur.options import Length, Positive, WidthOrNone
 from recur.tasks.options import TaskOptions
 
 
@@ -15,7 +15,7 @@ class CopyOptions(TaskOptions, TaggerOptions):
 
     title = "copy"
 
-    length: Count = 30
+    length: Length = 30
     """Steps between the symbols and their recall."""
 
     forget_bias: float | None = None

@@ -7,7 +7,7 @@ from typing import Literal
 
 from recur.errors import OptionError
 from recur.models.structures import GridModelOptions
-from recur.options import Count, Natural, Positive
+from recur.options import Length, NoLayers, Positive
 from recur.tasks.options import SplitOptions, TaskOptions
 
 
@@ -17,10 +17,10 @@ class GridOptions(TaskOptions, SplitOptions, GridModelOptions):
 
     title = "grid"
 
-    size: Count | None = None
+    size: Length | None = None
     """Scale every image to so many pixels by as many; if not given, all must be of one size."""
 
-    shift: Natural = 1
+    shift: NoLayers = 1
     """While learning, move every image by up to so many points down and across."""
 
     class_weights: Literal["none", "balanced"] = "none"

@@ -21,11 +21,10 @@ import inspect
 import json
 import math
 import operator
-import re
 import textwrap
 import tomllib
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import (
@@ -44,54 +43,6 @@ from typing import (
 
 from recur.errors import OptionError, shown, unknown
 from recur.files import read_bounded
-
-
-@dataclass(frozen=True)
-class Range:
-    """The numbers that a field takes, and how a message says so."""
-
-    words: str
-    low: float
-    high: float = math.inf
-    low_excluded: bool = False
-    high_excluded: bool = False
-
-    def __contains__(self, value: float) -> bool:
-        above = value > self.low if self.low_excluded else value >= self.low
-        below = value < self.high if self.high_excluded or math.isinf(self.high) else value <= self.high
-        return above and below
-
-
-@dataclass(frozen=True)
-class Form:
-    """What a text is read by, which raises an OptionError for one that it cannot read."""
-
-    parse: Callable[[str], object]
-
-
-_COUNTABLE = Range("be at most 2³¹ − 1", -math.inf, 2**31 - 1)
-Count = Annotated[int, Range("be a whole number ≥ 1", 1), _COUNTABLE]
-Natural = Annotated[int, Range("be a whole number ≥ 0", 0), _COUNTABLE]
-Width = Annotated[int, Range("be a whole number ≥ 1", 1), Range("be at most 2⁵³", -math.inf, 2**53)]
-WidthOrNone = Annotated[int, Range("be a whole number ≥ 0", 0), Range("be at most 2⁵³", -math.inf, 2**53)]
-Layers = Annotated[int, Range("be a whole number ≥ 1", 1), Range("be at most 1000", -math.inf, 1000)]
-NoLayers = Annotated[int, Range("be a whole number ≥ 0", 0), Range("be at most 1000", -math.inf, 1000)]
-Threads = Annotated[int, Range("be a whole number ≥ 0", 0), Range("be at most 4096", -math.inf, 4096)]
-Whole = Annotated[int, Range("be a whole number in ± 2⁵³", -(2**53), 2**53)]
-Positive = Annotated[float, Range("be above 0", 0, low_excluded=True)]
-NonNegative = Annotated[float, Range("not be negative", 0)]
-Seed = Annotated[int, Range("be a whole number in 0 … 2⁶³ − 1", 0, 2**63 - 1)]
-Share = Annotated[float, Range("lie in 0 … 1", 0, 1)]
-BelowOne = Annotated[float, Range("lie in 0 … 1, and below 1", 0, 1, high_excluded=True)]
-
-
-def check_device(name: object) -> None:
-    """Whether a name can be one of a device: torch itself knows many that nothing here runs on."""
-    if not isinstance(name, str) or not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,4})?", name):
-        raise OptionError(f"device must be auto, cpu, cuda or cuda:N, got {shown(name)}")
-
-
-Device = Annotated[str, Form(check_device)]
 
 
 @dataclass(frozen=True, kw_only=True)
