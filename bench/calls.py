@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from recur.layers import Recurrent
-from recur.layers.streaming import stack_of
+from recur.layers.packed import stack_of
 from recur.native.plan import Plan
 from recur.native.stack import addresses
 

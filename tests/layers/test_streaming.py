@@ -13,7 +13,7 @@ from torch import Tensor
 from recur.cells import make_cell
 from recur.errors import BackendError, DeviceError, DtypeError, OptionError, ShapeError
 from recur.layers import Connections, Depth, Dropout, Init, Recurrent
-from recur.layers.streaming import stack_of
+from recur.layers.packed import stack_of
 from recur.native.plan import Plan
 from recur.native.stack import MAX_PLANS
 from tests.support import ALL_CELLS, DOUBLE, ISAS, NATIVE_CELLS, close, core, needs_core
@@ -327,3 +327,29 @@ def test_a_backend_asked_for_by_name_steps_or_refuses() -> None:
     with pytest.raises(BackendError, match="backend 'native' cannot run this: "):
         net.stream(2).step(torch.randn(2, 3))
     assert Recurrent("gru2014", 3, 4).step(torch.randn(2, 3))[0].shape == (2, 4)
+
+
+def test_networks_of_inference_mode_stream() -> None:
+    """Nothing tells whether their weights have changed, so they are read at every step; a stream may leave the mode."""
+    with torch.inference_mode():
+        net, x = network(layers=2), torch.randn(2, 4, D, **DOUBLE)
+        stream = net.stream(2)
+        close(stream.step(x[:, 0]), net(x).outputs[:, 0])
+        net.bias_hh_l0.add_(1)
+        state = stream.state
+        expected = net(x[:, 1:], state).outputs
+        close(net.step(x[:, 1], state)[0], expected[:, 0])
+    for t in range(1, 4):
+        close(stream.step(x[:, t]), expected[:, t - 1])
+    with pytest.raises(BackendError, match="nothing would tell that its weights have changed"):
+        net.stream(2, products="bfloat16").step(x[:, 0])
+
+
+@needs_core
+def test_a_stream_of_plain_weights_goes_through_inference_mode() -> None:
+    net, x = network(), torch.randn(2, 3, D, **DOUBLE)
+    stream, expected = net.stream(2), net(x).outputs.detach()
+    close(stream.step(x[:, 0]), expected[:, 0])
+    with torch.inference_mode():
+        close(stream.step(x[:, 1]), expected[:, 1])
+    close(stream.step(x[:, 2]), expected[:, 2])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
@@ -40,7 +39,6 @@ class NativeStack:
         core = library.core()
         assert core is not None
         self._core, self._isa = core, core.isa  # the one that the weights are packed for
-        self._lock = threading.Lock()
         self._plans: dict[tuple[int, int], _Plan] = {}
         with torch.no_grad():
             self._layers = [_Layer(cell, weights, How(1, core.isa, None), products) for weights in layers]
@@ -58,10 +56,10 @@ class NativeStack:
 
     def _new_plan(self, key: tuple[int, int]) -> _Plan:
         rows, threads = key
-        with self._lock:
-            if len(self._plans) == MAX_PLANS:
-                del self._plans[next(iter(self._plans))]
-            plan = self._plans[key] = _Plan(self._layers, rows, How(threads, self._isa, self._core.parallel))
+        # Without a lock, which a fork might leave locked: two threads may make the same plan, and either will do.
+        for oldest in list(self._plans)[: 1 - MAX_PLANS]:
+            self._plans.pop(oldest, None)
+        plan = self._plans[key] = _Plan(self._layers, rows, How(threads, self._isa, self._core.parallel))
         return plan
 
 
