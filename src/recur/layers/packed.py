@@ -1,7 +1,7 @@
 """A network's weights as the C++ core reads them: packed once, and again when they change.
 
-In place, by an optimizer, or by being replaced. Only a write that autograd does not see either, through `weight.data` or
-NumPy, goes unnoticed.
+In place, by an optimizer, or by being replaced. Only a write that autograd does not see either, through `weight.data`
+or NumPy, goes unnoticed.
 """
 
 from __future__ import annotations

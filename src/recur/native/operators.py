@@ -240,11 +240,16 @@ def _backward_autograd(gradients: Sequence[Tensor | None], *rest: Any) -> Tensor
 
 def scan_op(record: Record, again: Again, of: Signature, given: Tensors) -> Sequence[Tensor]:
     """The operator, without PyTorch's dispatcher where nothing has to see it."""
-    train, eager = _is_recorded(given), is_eager(given[0])
+    eager = is_eager(given[0])
     if record is None and not eager:
-        found: Tensors = torch.ops.recur.scan(*Arguments.of(of, given), train)
+        found: Tensors = torch.ops.recur.scan(*Arguments.of(of, given), _is_recorded(given))
         return found
-    if train:
+    return run(record, again, of, given, eager)
+
+
+def run(record: Record, again: Again, of: Signature, given: Tensors, eager: bool) -> Sequence[Tensor]:
+    """Outputs and final states, by this module's own derivative if autograd has to see the call."""
+    if _is_recorded(given):
         # Function.apply prepares for transforms of torch.func, of which only wrappers that outlived one come here.
         apply = Differentiable.apply if any(map(_is_wrapped, given)) else _APPLY
         results: tuple[Tensor, ...] = apply(Call(of, record, again, True, eager), *given)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from recur.cells.cell import Cell, State, Weights, check_projection
-from recur.cells.found_out import found_out
 from recur.errors import DeviceError, DtypeError, OptionError, ShapeError, shown, unknown
 from recur.scan.transforms import plain
 
@@ -30,27 +29,6 @@ def check_input(cell: Cell, x: object) -> tuple[int, int, int]:
     if B == 0 or T == 0 or D == 0:
         raise ShapeError(f"{_who(cell)}: x needs at least one sequence, step and number, got {tuple(x.shape)}")
     return B, T, D
-
-
-def widths_of(cell: Cell, weights: Weights, x: Tensor) -> tuple[int, ...]:
-    """The widths of the states, from weights that fit a cell and its inputs: all is checked once for each such form."""
-    if torch.compiler.is_compiling() or type(weights) is not dict:
-        return check_weights(cell, weights, x)
-    known = found_out(cell)
-    try:
-        form = x.shape[-1], x.dtype, x.device, *[(name, w.shape, w.dtype, w.device) for name, w in weights.items()]
-        found: tuple[int, ...] | None = known.get(form)
-    except (AttributeError, TypeError):  # what is no tensor; a size that a graph leaves open
-        return check_weights(cell, weights, x)
-    if found is None:
-        found = check_weights(cell, weights, x)
-        if len(known) < MAX_KNOWN:
-            known[form] = found
-    return found
-
-
-MAX_KNOWN = 64
-"""Of how many forms a cell keeps that they fit."""
 
 
 def check_dense(cell: Cell, name: str, value: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ def run(call: Call) -> tuple[Tensor, State]:
         B, T, _ = data.shape
         xi = xi.view(T, B).t().contiguous()
     record = functools.partial(_record, call) if call.trace.wanted else None
-    again = functools.partial(_by_loop, call)
+    again = functools.partial(by_loop, call)
     products = call.products or ("bfloat16" if call.dtype == torch.bfloat16 else "")
     options = (call.mask, xi, sizes, call.bptt.clip or 0.0, text, products)
     results = operators.scan_op(record, again, *operators.signed(data, given, extras, call.start or (), *options))
@@ -83,7 +83,7 @@ def _multiplied(call: Call, outputs: Tensor) -> Tensor:
     return torch.cat(before)
 
 
-def _by_loop(
+def by_loop(
     call: Call,
     arriving: Sequence[Tensor | None],
     data: Tensor,

@@ -12,7 +12,7 @@ from torch import Tensor
 from recur.bptt import BPTT
 from recur.cells.cell import Cell, Tensors, Weights, check_cell
 from recur.errors import BackendError, unknown
-from recur.scan import check, loop, native, parallel, torch_backend
+from recur.scan import check, loop, native, parallel, repeated, torch_backend
 from recur.scan.call import Backend, Call
 from recur.scan.packing import Packing
 from recur.scan.pytrees import register_result
@@ -78,8 +78,14 @@ def scan(
              weights in 8 bits with a scale for each row, what they multiply in 16
     """
     check_cell(cell)
-    if products:
-        check.check_products(products)
+    mode, form = BPTT.parse(bptt), None
+    whole = lengths is None and reset is None and mask is None and initial is None
+    if whole and not (reverse or trace or products) and backend in ("auto", "native"):
+        form = repeated.form_of(weights, x, state, mode)
+        found = form and repeated.repeat(form, cell, weights, x, state, mode)
+        if found is not None:
+            return Scanned(*found)
+    check.check_products(products)
     B, T, _ = check.check_input(cell, x)
     kind, dtype = x.device.type, x.dtype
     cast = dtype != torch.float64 and _is_autocast(kind)
@@ -89,7 +95,7 @@ def scan(
         dtype = torch.get_autocast_dtype(kind)
         given = (weights, x, state, initial, mask)
         weights, x, state, initial, mask = (_cast(value, torch.float32) for value in given)
-    widths = check.widths_of(cell, weights, x)
+    widths = check.check_weights(cell, weights, x)
     if mask is not None:
         check.check_mask(cell, mask, B, widths[0], x)
     ends = None
@@ -103,7 +109,6 @@ def scan(
     elif cell.initial:
         fresh = cell.start(x, B, widths)
     start = fresh if state is None else check.check_state(cell, "state", state, B, widths, x)
-    mode = BPTT.parse(bptt)
     copies = mode.copies(T) if torch.is_grad_enabled() else 1
     if copies > 1:
         B, x, ends, reset, mask = B * copies, *(_repeated(value, copies) for value in (x, ends, reset, mask))
@@ -127,6 +132,8 @@ def scan(
         cell, weights, x.flip(1) if turned else x, packing, widths, start, mask, xi, mode, dtype, record, products
     )
     chosen = _choose(call, backend)
+    if form is not None and chosen is native:
+        repeated.keep(form, call)
     inside = chosen.computes_in(dtype)
     if cast:
         with torch.autocast(kind, enabled=False):

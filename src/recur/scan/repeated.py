@@ -1,0 +1,96 @@
+"""Scans of a form that was taken before: what was checked and decided then holds, and the operator is called at once.
+
+Of a call of a few steps, checking, choosing and preparing would take longer than the arithmetic. So a scan that is no
+more than a cell, its weights, whole rows and perhaps a state leaves, for its form, what it came to.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from recur.bptt import BPTT
+from recur.cells.cell import GATE_WEIGHTS, Cell, State, Tensors, Weights
+from recur.cells.found_out import found_out
+from recur.native import compiled, operators
+from recur.native.memory import Signature
+from recur.scan import native
+from recur.scan.call import Call
+from recur.scan.check import GivenState
+from recur.scan.trace import Trace
+
+MAX_FORMS = 256
+"""For how many forms a cell keeps what they came to."""
+
+
+class Known(NamedTuple):
+    """What a form came to."""
+
+    signature: Signature
+    names: list[str]
+    """Of the weights, in the operator's order."""
+    widths: tuple[int, ...]
+    states: type[Tensors]
+
+
+def form_of(weights: Weights, x: Tensor, state: GivenState | None, mode: BPTT) -> Hashable | None:
+    """All that checks and the choice of a backend depend on, beside the cell; None where more than that matters."""
+    if not operators.is_eager(x) or compiled.transformed() or torch.is_autocast_enabled("cpu"):
+        return None
+    if type(weights) is not dict or not isinstance(state, tuple | None) or not mode.full or mode.clip is not None:
+        return None
+    try:
+        parts = [(name, w.shape, w.dtype, w.device, w.layout) for name, w in weights.items()]
+        parts += [("", part.shape, part.dtype, part.device, part.layout) for part in state or ()]
+        return x.shape, x.dtype, x.device, x.layout, *parts
+    except (AttributeError, RuntimeError):  # what is no tensor, or a nested one
+        return None
+
+
+def keep(form: Hashable, call: Call) -> None:
+    """What a call came to that the native backend took, if it is nothing but the operator."""
+    cell, x = call.cell, call.x
+    step, text = compiled.programs_of(cell, "bias_ih" in call.weights)
+    prepares = step.prepared or cell.heads > 1 or cell.initial or native.computes_in(call.dtype) != call.dtype
+    if prepares or cell.outputs or not all(part.is_contiguous() for part in call.start or ()):
+        return
+    names = [name for name in GATE_WEIGHTS if name in call.weights]
+    given = [call.weights[name] for name in names]
+    of, _ = operators.signed(x, given, [], call.start or (), None, None, None, 0.0, text, "")
+    forms = found_out(cell).setdefault("forms", {})
+    if len(forms) == MAX_FORMS:
+        forms.clear()
+    forms[form] = Known(of, names, call.widths, cell.tuple_of("s"))
+
+
+def repeat(
+    form: Hashable, cell: Cell, weights: Weights, x: Tensor, state: State | None, mode: BPTT
+) -> tuple[Tensor, Tensors, Trace] | None:
+    """Outputs, final state and trace, if the form is known."""
+    known: Known | None = found_out(cell).get("forms", {}).get(form)
+    if known is None:
+        return None
+    trace = Trace(None, x, None)
+    trace.backend = native.name
+    given = [x, *[weights[name] for name in known.names], *(state or ())]
+    again = functools.partial(_by_loop, cell, weights, x, state, mode, trace, known.widths)
+    outputs, *final = operators.run(None, again, known.signature, given, True)
+    return outputs, known.states._make(final), trace
+
+
+def _by_loop(
+    cell: Cell,
+    weights: Weights,
+    x: Tensor,
+    state: State | None,
+    mode: BPTT,
+    trace: Trace,
+    widths: tuple[int, ...],
+    *rest: Any,
+) -> list[Tensor | None]:
+    call = Call(cell, weights, x, None, widths, state, None, None, mode, x.dtype, trace)
+    return native.by_loop(call, *rest)
