@@ -68,7 +68,7 @@ def keep(form: Hashable, call: Call) -> None:
 
 
 def repeat(
-    form: Hashable, cell: Cell, weights: Weights, x: Tensor, state: State | None, mode: BPTT
+    form: Hashable, cell: Cell, weights: Weights, x: Tensor, state: Any, mode: BPTT
 ) -> tuple[Tensor, Tensors, Trace] | None:
     """Outputs, final state and trace, if the form is known."""
     known: Known | None = found_out(cell).get("forms", {}).get(form)

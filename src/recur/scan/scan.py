@@ -82,7 +82,7 @@ def scan(
     whole = lengths is None and reset is None and mask is None and initial is None
     if whole and not (reverse or trace or products) and backend in ("auto", "native"):
         form = repeated.form_of(weights, x, state, mode)
-        found = form and repeated.repeat(form, cell, weights, x, state, mode)
+        found = None if form is None else repeated.repeat(form, cell, weights, x, state, mode)
         if found is not None:
             return Scanned(*found)
     check.check_products(products)
