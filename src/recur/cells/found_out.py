@@ -11,13 +11,20 @@ FOUND = "_found"
 FOUND_OUT = frozenset({"_checked", "_projects", FOUND})
 """The attributes in which it is kept; the first for as long as no option is changed."""
 
+PLAIN = frozenset({str, int, float, bool, type(None)})
+"""Options that are what they are, which most are."""
+
 
 def found_out(cell: object) -> dict[Hashable, Any]:
     """What was found out about a cell with the options that it has now: nothing yet, once one was changed."""
     mine = vars(cell)
     options = {}
     if not mine.keys() <= FOUND_OUT:
-        options = {key: _snapshot(value) for key, value in mine.items() if key not in FOUND_OUT}
+        options = {
+            key: value if type(value) in PLAIN else _snapshot(value)
+            for key, value in mine.items()
+            if key not in FOUND_OUT
+        }
     if FOUND not in mine or mine[FOUND][0] != options:
         mine[FOUND] = options, {}
     found: dict[Hashable, Any] = mine[FOUND][1]

@@ -204,7 +204,11 @@ def _autograd(*arguments: Any) -> Tensors:
 
 def _is_recorded(given: Tensors) -> bool:
     """Whether autograd has to see a call."""
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in reversed(given))
+    if torch.is_grad_enabled():
+        for tensor in reversed(given):  # a generator would take longer than most answers
+            if tensor.requires_grad:
+                return True
+    return False
 
 
 def _below_autograd(*arguments: Any) -> Tensors:
