@@ -67,7 +67,7 @@ def test_bad_input_is_refused_as_ever() -> None:
     good, x = case.weights, case.x
     with pytest.raises(ShapeError, match="x must be"):
         scan(case.cell, good, x[..., 1:])
-    with pytest.raises(ShapeError, match="at least one sequence and one step"):
+    with pytest.raises(ShapeError, match="at least one sequence, step and number"):
         scan(case.cell, good, x[:, :0])
     with pytest.raises(DtypeError, match="x is float32"):
         scan(case.cell, good, x.float())
@@ -111,3 +111,12 @@ def test_few_forms_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     for T in range(1, 10):
         scan(case.cell, case.weights, torch.zeros(1, T, case.x.shape[-1], **DOUBLE))
         assert 1 <= len(forms(case)) <= 3
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_other_layouts_are_refused_as_ever() -> None:
+    case = taken()
+    with pytest.raises(DtypeError, match="must be a plain tensor, got a sparse_coo one"):
+        scan(case.cell, case.weights, case.x.detach().to_sparse())
+    with pytest.raises(DtypeError, match="must be a plain tensor, got a nested one"):
+        scan(case.cell, case.weights, torch.nested.nested_tensor([case.x[0].detach(), case.x[0, 1:].detach()]))
