@@ -18,6 +18,7 @@ app = App(
     help_epilogue="Each verb has examples: recur ngram --help. Shell completion: recur --install-completion.",
     help_format="plaintext",
     default_parameter=Parameter(negative_iterable=()),
+    suppress_keyboard_interrupt=False,
 )
 app.register_install_completion_command()
 

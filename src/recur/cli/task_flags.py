@@ -140,6 +140,7 @@ def flag_app(task: str | None, fields: Mapping[str, object], begin: Begin, examp
     run.__signature__ = signature  # type: ignore[attr-defined]
     run.__annotations__ = {name: p.annotation for name, p in signature.parameters.items()}
     app = App(
+        suppress_keyboard_interrupt=False,
         name="recur train",
         help=_about(task),
         help_format="plaintext",

@@ -154,12 +154,14 @@ class Run:
         raise RunError(f"{self.path / name} is not what this run wrote: it was changed or damaged since; put it back")
 
     def replace(self, name: str, content: bytes) -> None:
-        """Write a file anew; the manifest knows of both contents until the next commit."""
-        if is_run(self.path):
-            self.manifest.files[name] = [*self.manifest.files.get(name, [])[-1:], sha256(content)]
+        """Write a file anew. One that is there has both digests in the manifest until the next commit; a new one is the
+        run's with that."""
+        known = self.manifest.files.get(name, [])[-1:]
+        if known:
+            self.manifest.files[name] = [*known, sha256(content)]
             self._write_manifest()
         self.place.write(name, content)
-        self.manifest.files[name] = [*self.manifest.files.get(name, [])[:-1], sha256(content)]
+        self.manifest.files[name] = [*known, sha256(content)]
 
     def config_text(self) -> str:
         return _as_text(self.read(CONFIG), self.config)
