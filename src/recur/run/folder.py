@@ -31,7 +31,7 @@ from recur.run import manifest as manifests
 from recur.run.lock import NAME as LOCK
 from recur.run.lock import Lock
 from recur.run.logs import MOST as MOST_JSON
-from recur.run.logs import Log
+from recur.run.logs import Log, parse_object
 from recur.run.manifest import LOGS, SLOTS, Checkpoint, Fingerprint, Manifest, sha256
 from recur.run.place import Place
 from recur.run.tensors import check_weights, from_bytes, to_bytes
@@ -119,6 +119,8 @@ class Run:
         run.trusting = trust
         if writing:
             run.place.sweep("resume")
+            for name in run.manifest.files:  # the best weights too: they stay if nothing better comes
+                run.read(name, most=None)
         for name in run.manifest.vocabularies:
             content = run.read(f"{name}.json")
             run.vocabs[name] = Vocab.from_json(_as_text(content, path / f"{name}.json"), str(path / f"{name}.json"))
@@ -139,7 +141,7 @@ class Run:
 
     # Files --------------------------------------------------------------------------------------------------
 
-    def read(self, name: str, most: int = MOST_JSON) -> bytes:
+    def read(self, name: str, most: int | None = MOST_JSON) -> bytes:
         """The content of a file as it was written; another one is refused."""
         while True:
             try:
@@ -184,7 +186,9 @@ class Run:
         """What the run has to beat, once it was measured."""
         if BASELINE not in self.manifest.files:
             return None
-        found: JsonObject = json.loads(self.read(BASELINE))
+        found = parse_object(self.read(BASELINE))
+        if found is None or not isinstance(found.get("name"), str) or type(found.get("value")) not in (int, float):
+            raise RunError(f"{self.path / BASELINE} is damaged")
         return found
 
     def write_baseline(self, content: JsonObject) -> None:

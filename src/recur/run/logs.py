@@ -70,8 +70,15 @@ def _begins_with(content: bytes, known: Extent) -> bool:
 def read_json(path: Path) -> JsonObject | None:
     """The object of a file of a run, or None where there is none."""
     try:
-        found = json.loads(Place(path.parent).read(path.name, MOST))
-    except (OSError, ValueError, RecursionError):
+        return parse_object(Place(path.parent).read(path.name, MOST))
+    except (OSError, RunError):
+        return None
+
+
+def parse_object(content: bytes) -> JsonObject | None:
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
