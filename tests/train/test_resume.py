@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -93,32 +88,6 @@ def test_two_runs_with_one_seed_are_equal_and_another_seed_is_not(book: str, tmp
         trainer.train()
     assert_same(a, b)
     assert not torch.equal(a.model.bias, c.model.bias)
-
-
-def test_killed_at_any_moment_it_goes_on(book: str, tmp_path: Path) -> None:
-    """SIGKILL, at points drawn at random; what is left always opens, and ends where the undisturbed run ends."""
-    straight = make(tmp_path / "straight", book, steps=300)
-    straight.train()
-    code = f"""
-from pathlib import Path
-from recur.run import is_run
-from tests.training import begin, reopen
-path = Path({str(tmp_path / "killed")!r})
-if is_run(path):
-    trainer = reopen(path)
-else:
-    trainer = begin(path, texts={book!r}, steps=300, checkpoint=0.0, **{SMALL!r})
-    trainer.checkpoint()
-trainer.train()
-"""
-    draw = torch.Generator().manual_seed(4)
-    for _ in range(6):
-        process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "OMP_NUM_THREADS": "1"})
-        time.sleep(1.6 + 1.2 * float(torch.rand((), generator=draw)))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert_same(straight, reopen(tmp_path / "killed"))
 
 
 # Damage ---------------------------------------------------------------------------------------------------

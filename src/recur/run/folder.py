@@ -27,6 +27,7 @@ from typing import Self
 from torch import Tensor, nn
 
 from recur.errors import RunError
+from recur.files import sync_folder
 from recur.run import manifest as manifests
 from recur.run.lock import NAME as LOCK
 from recur.run.lock import Lock
@@ -90,6 +91,7 @@ class Run:
         path = Path(path)
         check_free(path)
         path.mkdir(parents=True, exist_ok=True)
+        sync_folder(path.parent)
         lock = Lock(path)
         if is_run(path):  # of another process, a moment ago
             lock.release(remove=False)

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from recur.errors import RunError
+from recur.files import sync_folder
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 FOLDER = getattr(os, "O_DIRECTORY", 0)
@@ -83,6 +84,7 @@ class Place:
         path = self.path / name
         with suppress(FileExistsError):
             path.mkdir()
+            sync_folder(self.path)
         if path.is_symlink() or not path.is_dir():
             raise RunError(f"{path} is in the way: a run has a folder there")
 

@@ -1,0 +1,49 @@
+"""A few attempts of each campaign that stops, damages or starves a run; the long forms are `python -m campaigns`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+import torch
+
+from campaigns import crash, damage, kill, power
+from campaigns.campaign import Campaign, load, names
+from campaigns.small import TASKS
+from recur.tasks import task_names
+
+LANGUAGE = task_names().index("language")
+"""Attempts of every so many are of the same task: one is enough here."""
+
+
+def of_language(count: int) -> Iterable[int]:
+    return range(LANGUAGE, LANGUAGE + count * len(task_names()), len(task_names()))
+
+
+@pytest.mark.parametrize(
+    ("campaign", "numbers"),
+    [
+        pytest.param(crash, range(0, 300, 61), id="crash"),
+        pytest.param(kill, of_language(2), id="kill"),
+        pytest.param(damage, of_language(12), id="damage"),
+        pytest.param(power, of_language(8), id="power"),
+    ],
+)
+def test_nothing_is_lost_and_nothing_is_other(
+    campaign: Campaign, numbers: Iterable[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("RECUR_STATE", "RECUR_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path))  # each campaign sets its own, which end with it
+    made = list(campaign.attempts(0, numbers))
+    assert len(made) == len(list(numbers))
+    assert [attempt for attempt in made if attempt.failure is not None] == []
+    assert torch.get_num_threads() == 1
+
+
+def test_every_campaign_says_what_it_tries() -> None:
+    assert {"crash", "damage", "fuzz", "http", "kill", "power", "sharing"} == set(names())
+    for name in names():
+        assert (load(name).__doc__ or "").splitlines()[0].endswith(".")
+    assert set(TASKS) == set(task_names())
