@@ -63,6 +63,18 @@ class Gated(Cell):
         return (kept * s.h + x.b,)
 
 
+class Ring(Cell):
+    """Three states that read each other's past, one of them nothing else, and one that is read out of two."""
+
+    gates = ("a", "b", "c")
+    state_gates = ()
+    states = ("h", "c", "d", "e")
+
+    def step(self, x: Any, h: Any, s: Any) -> State:
+        f, g = 0.5 * sigmoid(x.c), 0.4 * tanh(x.b)
+        return (g * s.c - 0.3 * s.e, 0.4 * s.h + f * s.c - x.a, s.h * s.c, 0.4 * s.e + f * x.b - f * s.h)
+
+
 AFFINE: list[Any] = ["mingru", ReadOut(), Turned(), Cascade(), Gated()]
 IDS = [cell if isinstance(cell, str) else type(cell).__name__ for cell in AFFINE]
 

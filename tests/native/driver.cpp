@@ -188,7 +188,7 @@ void run(const char* path, int64_t threads) {
 #define NUMBER(name) s.name = call.number(#name);
     NUMBER(D) NUMBER(H) NUMBER(gates) NUMBER(products) NUMBER(states) NUMBER(extras) NUMBER(constants) NUMBER(saved)
     NUMBER(own) NUMBER(steps) NUMBER(N) NUMBER(S) NUMBER(batch_major) NUMBER(biased) NUMBER(adds_to_first)
-    NUMBER(share_stride) NUMBER(projection) NUMBER(along_time) NUMBER(padded_rows)
+    NUMBER(share_stride) NUMBER(heads) NUMBER(projection) NUMBER(along_time) NUMBER(padded_rows)
 #define ARRAY(name) s.name = call.at<std::remove_pointer_t<decltype(s.name)>>(#name);
     ARRAY(sizes) ARRAY(data) ARRAY(weight_ih) ARRAY(weight_hh) ARRAY(weight_hr) ARRAY(bias_ih) ARRAY(bias_hh) ARRAY(constant) ARRAY(mask)
     ARRAY(xi) ARRAY(share) ARRAY(tape) ARRAY(d_share) ARRAY(d_product) ARRAY(product_place) ARRAY(d_data)

@@ -15,7 +15,7 @@ from recur.native import passes
 from recur.native.compiled import assembled
 from recur.native.plan import Plan
 from recur.native.programs import load
-from tests.affine_cells import AFFINE, IDS, case_of
+from tests.affine_cells import AFFINE, IDS, Ring, case_of
 from tests.support import DOUBLE, ISAS, all_close, close, core, needs_core
 
 pytestmark = needs_core
@@ -45,6 +45,9 @@ class Fixed(Cell):
         return (torch.tanh(w.p) * s.h + x.a,)
 
 
+CELLS, NAMES = [*AFFINE, Ring(), Fixed()], [*IDS, "Ring", "Fixed"]
+
+
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """Whether each call of the core took steps of one sequence. Here all do that can."""
@@ -69,7 +72,7 @@ def forget_plans() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("cell", [*AFFINE, Fixed()], ids=[*IDS, "Fixed"])
+@pytest.mark.parametrize("cell", CELLS, ids=NAMES)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_equal_to_the_loop(cell: Any, options: dict[str, Any], threads: int, seen: list[bool]) -> None:
     case = case_of(cell, B=3, T=T, H=41)
@@ -91,7 +94,7 @@ def test_equal_to_the_loop(cell: Any, options: dict[str, Any], threads: int, see
         close(part, expected[f"final {name}"], name)
 
 
-@pytest.mark.parametrize("cell", [*AFFINE, Fixed()], ids=[*IDS, "Fixed"])
+@pytest.mark.parametrize("cell", CELLS, ids=NAMES)
 def test_threads_take_pieces_of_one_narrow_sequence(cell: Any, seen: list[bool]) -> None:
     """Bit for bit what one thread finds: only scans wait for each other, and nothing is summed in another order."""
     case = case_of(cell, B=2, T=333, H=7, dtype=torch.float32)
@@ -127,7 +130,7 @@ def test_sizes(isa: str, sizes: tuple[int, int, int], dtype: torch.dtype) -> Non
     all_close(got, case.everything(lambda: case.scan(backend="loop")))
 
 
-@pytest.mark.parametrize("cell", AFFINE, ids=IDS)
+@pytest.mark.parametrize("cell", CELLS, ids=NAMES)
 def test_the_trace(cell: Any, seen: list[bool]) -> None:
     case = case_of(cell, B=3, T=40)
     found = []

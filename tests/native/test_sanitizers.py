@@ -25,9 +25,10 @@ from recur.native import library
 from recur.native.compiled import assembled, operands
 from recur.native.grid import GridCall
 from recur.native.plan import Plan
-from tests.affine_cells import Cascade, ReadOut, Turned, case_of
+from tests.affine_cells import Cascade, ReadOut, Ring, Turned, case_of
 from tests.native import grid_calls
 from tests.native.recorded import READ, WRITTEN, Field, write
+from tests.native.test_heads import Apart, Headed
 from tests.support import Case, core, needs_core
 
 pytestmark = [needs_core, pytest.mark.timeout(1200)]  # a busy machine compiles the driver for minutes
@@ -81,7 +82,7 @@ def fields_of(s: library.Scan, numbers: int, backward: bool) -> dict[str, Field]
     array("sizes", s.sizes, s.steps, size=8)
     array("constant", s.constant, s.constants, size=8)
     array("product_place", s.product_place, max(1, s.products), size=4)
-    weights = {"weight_ih": G * D, "weight_hh": R * P, "weight_hr": P * H, "bias_ih": G, "bias_hh": R}
+    weights = {"weight_ih": G * D, "weight_hh": R * P // s.heads, "weight_hr": P * H, "bias_ih": G, "bias_hh": R}
     for name, count in weights.items():
         array(name, getattr(s, name), count)
     array("data", s.data, N * D)
@@ -175,9 +176,12 @@ CASES: list[tuple[str | Cell, tuple[int, ...], torch.dtype, dict[str, Any]]] = [
     ("elman", (9, 4, 5, 128), torch.float32, {}),  # whose rows are 2 KiB apart
     ("lstm", (5, 3, 4, 70, 33), torch.float64, {"lengths": [1, 3, 2, 3, 3]}),  # and a projection
     ("lstm", (2, 3, 4, 9, 20), torch.float32, {"bptt": "full,clip:0.1"}),
+    (Headed(3), (2, 3, 5, 33), torch.float64, {"lengths": [3, 1]}),  # and blocks for heads
+    (Apart(2), (2, 2, 3, 300), torch.float32, {"mask": torch.full((2, 300), 0.5)}),
     ("mingru", (2, 40, 3, 33), torch.float64, {}),  # and from here on programs take steps of one sequence
     ("mingru", (1, 200, 2, 16), torch.float32, {}),  # in which threads wait for each other, and one vector is a row
     (ReadOut(), (3, 60, 3, 70), torch.float32, {"lengths": [60, 3, 31], "trace": True}),
+    (Ring(), (2, 30, 2, 5), torch.float32, {}),
     (Turned(), (1, 17, 2, 5), torch.float64, {"bptt": BPTT(xi=torch.rand(1, 17))}),
     (Cascade(), (2, 33, 2, 40), torch.float64, {"reset": torch.arange(33).expand(2, 33) % 20 == 7, "reverse": True}),
     (
@@ -201,13 +205,15 @@ GRIDS = [
     ("lstm", (150, 3, 4, 18), 3, 2, torch.float32),  # more than one part
 ]
 
-FORMATS: list[tuple[str, str, tuple[int, int, int, int]]] = [
+FORMATS: list[tuple[str, str | Cell, tuple[int, int, int, int]]] = [
     ("bfloat16", "gru", (14, 3, 5, 33)),
     ("bfloat16", "lstm", (3, 2, 300, 64)),
     ("bfloat16", "elman", (1, 3, 9, 531)),  # threads share a step
+    ("bfloat16", Headed(3), (3, 2, 5, 15)),
     ("int8", "lstm", (14, 2, 5, 33)),
     ("int8", "gru", (1, 2, 1100, 200)),
     ("int8", "elman", (3, 2, 64, 512)),
+    ("int8", Headed(2), (3, 2, 5, 66)),
 ]
 """Products in fewer bits: of what, for which cell, B, T, D, H."""
 
@@ -251,7 +257,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
                 for image in (x, x.detach()):  # with its gradient and without
                     net(image).square().sum().backward()
             for products, name, sizes in FORMATS:
-                run_in(products, Case(name, *sizes, dtype=torch.float32), sizes)
+                run_in(products, case_of(name, *sizes, dtype=torch.float32), sizes)
     core.isa = was
     return found
 

@@ -17,7 +17,7 @@ from recur.bptt import BPTT
 from recur.cells import Cell
 from recur.errors import BackendError
 from recur.scan import scan
-from tests.affine_cells import AFFINE, IDS, Gated, case_of
+from tests.affine_cells import AFFINE, IDS, Gated, Ring, case_of
 from tests.support import AFFINE_CELLS, DOUBLE, all_close, close
 
 each_cell = pytest.mark.parametrize("cell", AFFINE, ids=IDS)
@@ -212,6 +212,16 @@ def test_the_trace_is_that_of_the_loop(cell: Any, options: dict[str, Any]) -> No
         result = case.scan(backend=backend, trace=True, **options)
         case.loss(result).backward()
         found.append(result.trace.gradients | result.trace.terms)
+    all_close(*found)
+
+
+def test_the_trace_of_a_state_to_which_nothing_is_added() -> None:
+    """b is a number there, which autograd would pass by; `torch.autograd.grad` as much as `backward`."""
+    case, found = case_of(Ring(), B=2, T=9), []
+    for backend in ("parallel", "loop"):
+        result = case.scan(backend=backend, trace=True)
+        torch.autograd.grad(case.loss(result), case.x)
+        found.append(result.trace.gradients)
     all_close(*found)
 
 

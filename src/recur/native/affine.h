@@ -30,7 +30,7 @@ template <typename Packed> struct AlongTime {
 
     explicit AlongTime(const Frame<Packed>& frame) : f(frame), s(frame.s) {
         for (long i = 0; i < s.S; ++i)
-            length.push_back(std::partition_point(s.sizes, s.sizes + s.steps, [&](int64_t n) { return n > i; }) - s.sizes);
+            length.push_back(std::partition_point(s.sizes, s.sizes + s.steps, [&](long n) { return n > i; }) - s.sizes);
         const Program& program = s.program;
         for (long q = 0, end; q < program.length; q = end) {
             end = end_of_turn(program, q);
@@ -220,7 +220,8 @@ template <typename Packed> struct AffineBackward : Backward<Packed> {
                 const long from = at.k;
                 for (long end = at.k + at.n; end > from; end = at.k) {
                     at.k = std::max(from, end > 1 ? 1L : 0L);  // the first step alone: what is before it lies elsewhere
-                    while (end - at.k > 1 && along.alike(at.k - 1, end - at.k + 1) <= end - at.k) ++at.k;  // and it
+                    // As far from each other as the first is from the row before it.
+                    while (end - at.k > 1 && along.alike(at.k - 1, end - at.k + 1) <= end - at.k) ++at.k;
                     at.n = end - at.k;
                     for (at.b = 0; at.b < blocks; ++at.b)
                         if (!steps(scratch, at)) return;

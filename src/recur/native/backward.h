@@ -200,6 +200,7 @@ template <typename Packed> struct Backward : Frame<Packed> {
     // ∂L/∂h_{t−1} through the products, a block of it: Σ over them of d · W, and the mask after it.
     void through_recurrent(T* passed, T* product, long part, long k, long rows, long unit) const {
         const long P = parts(), wide = first_width, have = std::min<long>(width, wide - unit);
+        const auto [first_read, read] = this->reach(unit / width, true);
         const bool direct = have == width && !s.mask;
         for (long from = 0; from < rows; from += chunk) {
             const long here = std::min<long>(chunk, rows - from);
@@ -209,8 +210,8 @@ template <typename Packed> struct Backward : Frame<Packed> {
             From<T> onto = direct && s.adds_to_first ? From<T>{at, wide} : From<T>{};
             for (long r = 0; r < s.products; ++r, onto = {to, stride}) {
                 const Operand<Left<Packed>> d = gradient(s.product_place[r], part, k);
-                rows_by_panel<Packed>(d.base + from * d.stride, d.stride, here, panel(unit / width, r, H), onto, to,
-                                      stride, Format<Packed>::units(H));
+                rows_by_panel<Packed>(d.base + Format<Packed>::units(first_read) + from * d.stride, d.stride, here,
+                                      panel(unit / width, r), onto, to, stride, Format<Packed>::units(read));
             }
             if (direct) continue;
             for (long i = 0; i < here; ++i)
@@ -274,7 +275,7 @@ template <typename Packed> struct Backward : Frame<Packed> {
             by_rows(s.N, [&](long p, long from, long rows) {
                 input_gradient(this->scratch(p), from, {rows, 1, 1, 0});
             });
-        bool alike = s.products == s.gates;  // each product's gradient is that of its gate
+        bool alike = s.products == s.gates && s.heads == 1;  // each product's gradient is that of its gate
         for (long r = 0; r < s.products; ++r) alike = alike && s.product_place[r] == r;
         const Target<T> for_U{Source<T>{as(s.data), D, 1}, as(s.d_weight_ih), D};
         by_parts(GH, panels_of(D) + (alike ? panels_of(first_width) : 0), [&](long p, const Part& part) {
@@ -283,13 +284,13 @@ template <typename Packed> struct Backward : Frame<Packed> {
             const Target<T> for_W{states_before(arena), as(s.d_weight_hh), first_width};
             transposed_product<Packed>(as(s.d_share), GS, {for_U, for_W}, part, s.N, packing(), arena);
         });
-        for (long r = 0; r < s.products && !alike;) {  // products whose gradients lie side by side together
+        if (s.heads > 1) head_gradients();
+        for (long r = 0; r < s.products && !alike && s.heads == 1;) {  // products whose gradients lie side by side together
             long many = 1;
             while (r + many < s.products && s.product_place[r + many] == s.product_place[r] + many &&
                    (s.product_place[r] < s.gates) == (s.product_place[r + many] < s.gates))
                 ++many;
-            const long q = s.product_place[r], ld = q < s.gates ? GS : s.own * H;
-            const T* d = q < s.gates ? as(s.d_share) + q * H : as(s.d_product) + (q - s.gates) * H;
+            const auto [d, ld] = gradients_of(r);
             by_parts(many * H, panels_of(first_width), [&](long p, const Part& part) {
                 Arena arena = gradient_arena(p);
                 const Target<T> for_W{states_before(arena), as(s.d_weight_hh) + r * H * first_width, first_width};
@@ -302,6 +303,31 @@ template <typename Packed> struct Backward : Frame<Packed> {
         by_parts(s.projection, panels_of(H), [&](long p, const Part& part) {
             Arena arena = gradient_arena(p);
             transposed_product<T>(as(s.d_projected), s.projection, {for_R}, part, s.N, packing(), arena);
+        });
+    }
+
+    // The gradient of a product, and how far its rows are from each other.
+    std::pair<const T*, long> gradients_of(long product) const {
+        const long q = s.product_place[product];
+        if (q < s.gates) return {as(s.d_share) + q * H, s.share_stride};
+        return {as(s.d_product) + (q - s.gates) * H, s.own * H};
+    }
+
+    // Of W in blocks: each a product of its own.
+    void head_gradients() const {
+        const long rows = H / s.heads, columns = first_width / s.heads, jobs = s.products * s.heads;
+        const long count = std::min<long>(s.threads, jobs);
+        this->parallel(count, [&](long p) {
+            Arena arena = gradient_arena(p);
+            Source<T> before = states_before(arena);
+            for (long job = p; job < jobs; job += count) {
+                const long head = job % s.heads;
+                const auto [d, ld] = gradients_of(job / s.heads);
+                before.column = head * columns;
+                const Target<T> target{before, as(s.d_weight_hh) + job * rows * columns, columns};
+                transposed_product<Packed>(d + head * rows, ld, {target}, {0, rows, 0, panels_of(columns)}, s.N,
+                                           packing(), arena);
+            }
         });
     }
 

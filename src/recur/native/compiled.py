@@ -44,10 +44,7 @@ def operands(cell: Cell, weights: Weights) -> tuple[str, list[Tensor], list[Tens
     if step.prepared:
         own = {("w", k): weights[key] for k, key in enumerate(cell.extras)}
         extras = step.weights.evaluate(step.prepared, own)
-    given = [weights[key] for key in GATE_WEIGHTS if key in weights]
-    if cell.heads > 1 and cell.recurrent_gates:
-        given[1] = cell.dense(given[1])
-    return text, given, extras
+    return text, [weights[key] for key in GATE_WEIGHTS if key in weights], extras
 
 
 def programs_of(cell: Cell, biased: bool) -> tuple[Step, str]:
@@ -59,11 +56,11 @@ def programs_of(cell: Cell, biased: bool) -> tuple[Step, str]:
 def as_read(cell: Cell, weights: Weights) -> tuple[Cell, list[str]]:
     """The cell as the operator has it, and the names of its weights in the operator's order.
 
-    W is dense, and the cell's own weights are what its step makes of those that it was given.
+    The cell's own weights are what its step makes of those that it was given.
     """
     step, _ = programs_of(cell, "bias_ih" in weights)
     gates = [key for key in GATE_WEIGHTS if key in weights]
-    if not step.prepared and cell.heads == 1:
+    if not step.prepared:
         return cell, gates
     names = [f"prepared_{k}" for k in range(len(step.prepared))]
 
@@ -74,7 +71,7 @@ def as_read(cell: Cell, weights: Weights) -> tuple[Cell, list[str]]:
         return [part if part.shape == like.shape else part.expand_as(like) for part in after]
 
     made = copy.copy(cell)
-    changed = {"extras": dict.fromkeys(names, ("H",)), "step": evaluate, "heads": 1}
+    changed = {"extras": dict.fromkeys(names, ("H",)), "step": evaluate}
     made.__class__ = type(type(cell).__name__, (type(cell),), changed)
     return made, [*gates, *names]
 

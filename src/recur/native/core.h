@@ -34,6 +34,7 @@ struct Scan {
     int64_t D, H, gates, products, states, extras, constants;
     int64_t saved;     // values saved for the backward pass beyond those in the gates' columns of `share`
     int64_t own;       // products whose gradient is not that of the gate of the same name
+    int64_t heads;      // W has a block for each, which multiplies its part of the first state; 1 where it has but one
     int64_t projection; // P, where weight_hr makes the first state of what the program returns; 0 where nothing does
     int64_t steps, N, S;
     const int64_t* sizes;
@@ -47,7 +48,7 @@ struct Scan {
 
     const void* data;             // (N, D)
     const void* weight_ih;        // U: (gates · H, D)
-    const void* weight_hh;        // W: (products · H, H), or (products · H, P)
+    const void* weight_hh;        // W: (products · H, H), or (products · H, P); with heads, so many times fewer columns
     const void* weight_hr;        // (P, H)
     const void* bias_ih;
     const void* bias_hh;

@@ -85,12 +85,14 @@ template <typename Packed> struct Forward : Frame<Packed> {
             }
             const auto block = [&](long b) {
                 const long unit = b * width;
+                const auto [first_read, read] = this->reach(b, false);
                 for (long from = 0; from < rows; from += chunk) {
                     const long here = std::min<long>(chunk, rows - from);
                     for (long r = 0; r < s.products; ++r)
-                        rows_by_panel<Packed>(left.base + from * left.stride, left.stride, here, panel(b, r, first_width),
-                                         {s.biased ? bias + r * padded_H + unit : nullptr, 0},
-                                         product + r * chunk * width, width, Format<Packed>::units(first_width));
+                        rows_by_panel<Packed>(left.base + Format<Packed>::units(first_read) + from * left.stride,
+                                              left.stride, here, panel(b, r),
+                                              {s.biased ? bias + r * padded_H + unit : nullptr, 0},
+                                              product + r * chunk * width, width, Format<Packed>::units(read));
                     run_program(bound, b, here, [&](const Place& place, In& in) -> Operand<T> {
                         const long q = place.index, at = first + from * Q;
                         switch (Kind(place.kind)) {

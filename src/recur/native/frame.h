@@ -21,6 +21,7 @@ template <typename Packed> struct Frame {
     const Scan& s;
     const long H, blocks, padded_H;
     const long first_width;  // of the first state: H, or P where it is projected
+    const long panel_depth;  // how many numbers a panel of W has at most, for each of its columns
     const bool shared;      // whether all threads take a step together
     const bool one_thread;  // whether this call leaves the other threads out
     long* offset;  // where the rows of each step begin
@@ -37,7 +38,8 @@ template <typename Packed> struct Frame {
 
     Frame(const Scan& scan, bool backward)
         : s(scan), H(s.H), blocks((H + width - 1) / width), padded_H(blocks * width),
-          first_width(s.projection ? s.projection : H), shared(shares_steps(backward)),
+          first_width(s.projection ? s.projection : H), panel_depth(deepest_reach(backward)),
+          shared(shares_steps(backward)),
           one_thread(s.workspace && (shared || parts() > 1) && Contention::prefers_one_thread()) {
         summed = s.extras + (s.biased ? s.gates + s.own : 0);
         Arena arena(s.workspace), packed(s.packed);
@@ -47,10 +49,11 @@ template <typename Packed> struct Frame {
         const long before_loop = arena.used();
         Arena& weights = s.packed ? packed : arena;
         if (backward) {
-            W = packed_weight(s.d_weight_hh, s.padded_rows & 2, s.products * H, first_width, arena);
+            W = s.heads > 1 ? arena.take<Packed>(s.products, panels_of(first_width), Format<Packed>::panel(panel_depth))
+                            : packed_weight(s.d_weight_hh, s.padded_rows & 2, s.products * H, first_width, arena);
             U = packed_weight(s.d_weight_ih, s.padded_rows & 1, s.gates * H, s.D, arena);
         } else {
-            W = weights.take<Packed>(s.products, blocks, Format<Packed>::panel(first_width));
+            W = weights.take<Packed>(s.products, blocks, Format<Packed>::panel(panel_depth));
             U = weights.take<Packed>(panels_of(s.gates * H), Format<Packed>::panel(s.D));
         }
         R = weights.take<T>(s.projection ? backward ? panels_of(H) : panels_of(s.projection) : 0,
@@ -77,6 +80,24 @@ template <typename Packed> struct Frame {
         for (long k = 0; k < s.steps; ++k) offset[k + 1] = offset[k] + s.sizes[k];
     }
 
+    // What a block of a recurrent product reads of its other side: all of it, or what its heads read, from an even number
+    // on, where two make a unit. A row that is rounded with one scale is read whole.
+    struct Reach {
+        long from, count;
+    };
+    Reach reach(long block, bool backward) const {
+        const long columns = backward ? first_width : H, numbers = backward ? H : first_width;
+        if (s.heads == 1 || std::is_same_v<Packed, Quantised>) return {0, numbers};
+        const long own = columns / s.heads, read = numbers / s.heads, last = std::min((block + 1) * width, columns) - 1;
+        const long from = block * width / own * read / 2 * 2;
+        return {from, (last / own + 1) * read - from};
+    }
+    long deepest_reach(bool backward) const {
+        long most = reach(0, backward).count;
+        for (long b = 1; b < panels_of(backward ? first_width : H) && s.heads > 1; ++b) most = std::max(most, reach(b, backward).count);
+        return most;
+    }
+
     // Packed weights are read until the loop ends, and their gradients are written after it: into the same memory,
     // where its rows are whole panels or there is room to pad them. What is converted never takes more.
     Packed* packed_weight(void* gradient, bool padded, long rows, long columns, Arena& arena) const {
@@ -95,6 +116,8 @@ template <typename Packed> struct Frame {
         for (const long panels : {panels_of(s.D), panels_of(first_width), panels_of(s.D) + panels_of(first_width)})
             for (long rows = H; rows <= std::max(s.gates, s.products) * H; rows += H) count_in(Packed(), rows, panels);
         if (s.projection) count_in(T(), s.projection, panels_of(H));
+        const Part head{0, H / s.heads, 0, panels_of(first_width / s.heads)};
+        if (s.heads > 1) most = std::max(most, transposed_product_bytes<Packed>(head, packing()));
         return (most + (s.mask ? 2 : 1) * long(sizeof(void*)) * s.N + 191) / 64 * 64;
     }
     Packing packing() const { return Packing(s.N, s.gates * H * s.N, s.threads); }
@@ -104,7 +127,7 @@ template <typename Packed> struct Frame {
 
     // A step has work for all threads, and is worth waiting for; a row's norm needs all of the row in one thread.
     bool shares_steps(bool backward) const {
-        const double work = double(s.S) * H * H * s.products;  // multiplications in a step
+        const double work = double(s.S) * H * H * s.products / s.heads;  // multiplications in a step
         if (s.threads < 2 || blocks < 2 || s.S > FEW_ROWS[backward] * s.threads || work < WORTH_SHARING) return false;
         return !s.projection && !(backward && s.clip > 0);
     }
@@ -254,9 +277,13 @@ template <typename Packed> struct Frame {
         parallel(count, [&](long part) {
             for (long b = part; b < panels; b += count)
                 for (long r = 0; r < s.products; ++r) {
-                    const T* weight = as(s.weight_hh) + r * H * first_width;
+                    const T* weight = as(s.weight_hh) + r * H * (first_width / s.heads);
+                    if (s.heads > 1) {
+                        pack_heads(weight, b, backward, panel(b, r));
+                        continue;
+                    }
                     const Source<T> from = backward ? Source<T>{weight, N, 1} : Source<T>{weight, 1, K};
-                    pack_panel(from, 0, K, b * width, std::min<long>(width, N - b * width), panel(b, r, K));
+                    pack_panel(from, 0, K, b * width, std::min<long>(width, N - b * width), panel(b, r));
                 }
         });
         if (s.projection && backward) pack_all(Source<T>{as(s.weight_hr), H, 1}, s.projection, H, R);
@@ -265,9 +292,24 @@ template <typename Packed> struct Frame {
         for (long e = 0; e < s.extras; ++e) pad(as(s.extra[e]), extra + e * padded_H);
     }
 
-    // Of so many numbers: what W multiplies forward, a gate's gradient backward.
-    Packed* panel(long block, long product, long K) const {
-        return W + (block * s.products + product) * Format<Packed>::panel(K);
+    // A panel of W's blocks, with zeros where its heads do not meet.
+    void pack_heads(const T* weight, long block, bool backward, Packed* to) const {
+        const long N = backward ? first_width : H, have = std::min<long>(width, N - block * width);
+        const long rows = H / s.heads, columns = first_width / s.heads;  // of a block of W
+        const long own = backward ? columns : rows, read = backward ? rows : columns;
+        const auto [from, count] = reach(block, backward);
+        std::vector<T> numbers(count * width);
+        for (long j = 0; j < have; ++j) {
+            const long unit = block * width + j, head = unit / own;
+            const T* first = backward ? weight + head * rows * columns + unit % own : weight + unit * columns;
+            T* column = numbers.data() + (head * read - from) * width + j;
+            for (long k = 0; k < read; ++k) column[k * width] = first[k * (backward ? columns : 1)];
+        }
+        pack_panel(Source<T>{numbers.data(), width, 1}, 0, count, 0, have, to);
+    }
+
+    Packed* panel(long block, long product) const {
+        return W + (block * s.products + product) * Format<Packed>::panel(panel_depth);
     }
 
     void pad(const T* from, T* to) const {

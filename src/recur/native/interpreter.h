@@ -26,22 +26,23 @@ template <typename T, int vectors, typename F> INLINE void map_block(long rows, 
 // A stage of n states that read each other's past, from row to row: see along_time.py for the group of instructions.
 // Forward, row r of `before` is given for r = 0 and becomes the state after row r − 1. Back, what arrives at a row gets
 // what later ones carry to it, and the one row of `before` is what they carry on.
-template <typename T, int vectors, int n, bool back>
-void scan_rows(const Instruction* it, const Operand<T>* operands, long rows) {
+template <typename T, int vectors, int most, bool back>
+void scan_rows(const Instruction* it, int states, const Operand<T>* operands, long rows) {
     constexpr int lanes = Tile<T>::lanes;
-    Operand<T> to[n], before[n], b[n], xi[n], A[n][n];  // copies, which no store to a row can change
+    const int n = most <= 2 ? most : states;  // known to the compiler where it counts
+    Operand<T> to[most], before[most], b[most], xi[most], A[most][most];  // copies, which no store to a row can change
     for (int j = 0; j < n; ++j) {
         to[j] = operands[it[j].to], before[j] = operands[it[j].a], b[j] = operands[it[j].b], xi[j] = operands[it[j].c];
         for (int l = 0; l < n; ++l) A[j][l] = operands[it[n + j * n + l].a];
     }
-    Vector<T> carried[vectors][n];  // both halves of a row side by side: each waits for its own results
+    Vector<T> carried[vectors][most];  // both halves of a row side by side: each waits for its own results
     for (int half = 0; half < vectors; ++half)
         for (int j = 0; j < n; ++j) carried[half][j] = load<T>(before[j].base + half * lanes);
     for (long row = 0; row < rows; ++row) {
         const long i = back ? rows - 1 - row : row;
         for (int half = 0; half < vectors; ++half) {
             const auto at = [&](const Operand<T>& operand) { return operand.base + i * operand.stride + half * lanes; };
-            Vector<T>*now = carried[half], next[n];
+            Vector<T>*now = carried[half], next[most];
             for (int j = 0; j < n && back; ++j) {
                 now[j] += load<T>(at(to[j]));
                 store<T>(at(to[j]), now[j]);
@@ -62,6 +63,15 @@ void scan_rows(const Instruction* it, const Operand<T>* operands, long rows) {
     }
     for (int half = 0; half < vectors; ++half)
         for (int j = 0; j < n && back; ++j) store<T>(before[j].base + half * lanes, carried[half][j]);
+}
+
+constexpr int MOST_CARRIED = 8;  // states of a stage: see along_time.py
+
+template <typename T, int vectors, bool back>
+void scan_rows(const Instruction* it, int n, const Operand<T>* operands, long rows) {
+    (n == 1   ? scan_rows<T, vectors, 1, back>
+     : n == 2 ? scan_rows<T, vectors, 2, back>
+              : scan_rows<T, vectors, MOST_CARRIED, back>)(it, n, operands, rows);
 }
 
 // Where the instructions end that begin at q and that pieces of time take in turn: the group of a scan, a shift, or
@@ -123,12 +133,13 @@ void execute(const Instruction* code, long length, const Operand<T>* operands, l
             CASE(maximum, FIRST != FIRST ? FIRST : SECOND != SECOND ? SECOND : FIRST > SECOND ? FIRST : SECOND);
             case Op::scan_state:
             case Op::scan_back_state: {
-                const bool pair = it[1].op == it->op;
+                int n = 1;
+                while (it[n].op == it->op) ++n;
                 if (Op(it->op) == Op::scan_state)
-                    (pair ? scan_rows<T, vectors, 2, false> : scan_rows<T, vectors, 1, false>)(it, operands, rows);
+                    scan_rows<T, vectors, false>(it, n, operands, rows);
                 else
-                    (pair ? scan_rows<T, vectors, 2, true> : scan_rows<T, vectors, 1, true>)(it, operands, rows);
-                it += pair ? 5 : 1;  // the rest of its group
+                    scan_rows<T, vectors, true>(it, n, operands, rows);
+                it += n + n * n - 1;  // the rest of its group
                 break;
             }
             case Op::scan_factor: break;

@@ -46,7 +46,7 @@ class Scan(Structure):
 
     _fields_ = [
         *((name, c_int64) for name in ("D", "H", "gates", "products", "states", "extras", "constants", "saved", "own")),
-        ("projection", c_int64),
+        *((name, c_int64) for name in ("heads", "projection")),
         *((name, c_int64) for name in ("steps", "N", "S")),
         ("sizes", c_void_p),
         ("batch_major", c_int64),

@@ -98,7 +98,7 @@ class Sizes:
         columns = a.gates * self.H
         # Rows 2 KiB apart would compete for the same sets of the cache: they are padded.
         self.share_stride = columns + (ALIGNMENT // self.item if columns * self.item % 2048 == 0 else 0)
-        matrices = [(columns, self.D), (a.products * self.H, P or self.H)]
+        matrices = [(columns, self.D), (a.products * self.H, (P or self.H) // a.heads)]
         self.matrices = matrices if a.products else matrices[:1]
         """The shapes of U and W."""
         widths = [P or self.H, *[self.H] * (a.states - 1)]

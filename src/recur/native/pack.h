@@ -9,6 +9,7 @@ template <typename T> struct Source {
     long k_stride = 0, n_stride = 0;
     const T* const* rows = nullptr;
     const T* const* factors = nullptr;
+    long column = 0;  // of those rows, the first that counts
 
     INLINE const T* row(long k) const { return rows ? rows[k] : base + k * k_stride; }
 };
@@ -35,6 +36,7 @@ template <typename T> void pack_transposed(const T* b, long n_stride, long K, lo
 // B[k0 … k0 + K)[n … n + have) as one panel; columns that are not there are zero.
 template <typename T> void pack_panel(const Source<T>& b, long k0, long K, long n, long have, T* to) {
     constexpr int width = Tile<T>::width;
+    n += b.column;
     if (have < width) std::memset(to, 0, sizeof(T) * K * width);
     if (!b.rows && b.k_stride == 1) {
         pack_transposed<T>(b.base + n * b.n_stride + k0, b.n_stride, K, have, to);

@@ -100,7 +100,7 @@ class Plan:
         program, constants = (cell.along_time if form.along_time else cell.encoded)[form.program]
         scan = library.Scan(
             D=form.D, H=form.H, gates=a.gates, products=a.products, states=a.states, extras=a.extras, saved=a.saved,
-            own=a.own, projection=form.projection, steps=len(sizes), N=sum(sizes), S=form.sizes[0],
+            own=a.own, heads=a.heads, projection=form.projection, steps=len(sizes), N=sum(sizes), S=form.sizes[0],
             sizes=sizes.buffer_info()[0], batch_major=form.batch_major, biased=form.biased, clip=form.clip,
             along_time=form.along_time, threads=how.threads, parallel=how.parallel, constants=len(constants),
             constant=ctypes.addressof(constants), program=program, padded_rows=form.padded_rows,

@@ -20,8 +20,8 @@ from recur.program.affine import Affine, Stage, affine_stages, values_of
 from recur.program.expressions import Expressions
 from recur.program.writer import Code, Slots, Writer
 
-MOST_STATES = 2
-"""Of a stage: as many as the core's instructions take."""
+MOST_STATES = 8
+"""Of a stage: as many as the core's instructions take. Each reads a factor for every pair of them."""
 
 
 def forward_along_time(given: Expressions, states: Sequence[int], slots: Slots) -> Code | None:

@@ -45,6 +45,8 @@ class Assembly:
     """For every product, the gate with the same gradient; or the number of gates plus its own."""
     reads_share: bool
     """Whether anything is saved in the gates' places at all."""
+    heads: int
+    """Into how many blocks W is divided."""
     outputs: list[int]
     """Which of the states are the output."""
     adds_to_first: bool
@@ -122,6 +124,7 @@ def assemble(cell: Cell, step: Step, biased: bool) -> Assembly:
         own=len(d.own),
         product_places=d.product_places,
         reads_share=len(beyond_gates) < len(slots),
+        heads=cell.heads if cell.recurrent_gates else 1,
         outputs=list(cell.output_states),
         adds_to_first=adds_to_first,
         along_time=_along_time(step, d, slots, biased),

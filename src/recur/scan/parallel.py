@@ -62,7 +62,9 @@ def run(call: Call) -> tuple[Tensor, State]:
         found = iter([value.expand_as(like) for value in affine.terms.evaluate(values_of(stage), leaves, known)])
         matrix = [[None if value is None else next(found) for value in row] for row in stage.matrix]
         offset = list(found)
-        if call.trace.wanted:  # ∂L/∂b_t is ∂L/∂s_t
+        if call.trace.wanted:  # ∂L/∂b_t is ∂L/∂s_t; where b is a number, autograd needs a reason to look at it
+            never = torch.zeros((), dtype=torch.bool, device=like.device)
+            offset = [b if b.requires_grad else torch.where(never, like, b) for b in offset]
             offset = [call.trace.record_gradient(cell.states[j], b) for j, b in zip(stage.states, offset, strict=True)]
         states: Sequence[Tensor] = offset
         if stage.carried:
