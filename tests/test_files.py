@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recur.files import open_stream, read_bounded, replacing, write_atomically
+from recur.files import memory, memory_taken, open_stream, read_bounded, replacing, write_atomically
 
 
 def test_content_arrives_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -93,3 +93,11 @@ def test_no_more_is_read_than_was_allowed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="a device, which has no end"):
         read_bounded("/dev/urandom", 4)
     assert read_bounded(os.devnull, 4) == b""
+
+
+def test_the_memory_that_a_process_has() -> None:
+    before = memory_taken()
+    block = b"x" * (64 << 20)
+    assert 60 << 20 < memory_taken() - before < 80 << 20
+    assert memory_taken() < memory()
+    del block

@@ -150,3 +150,23 @@ class _Pipe(io.RawIOBase):
         if not self.closed:
             os.close(self.handle)
         super().close()
+
+
+# Memory ---------------------------------------------------------------------------------------------------------
+
+
+def memory() -> float:
+    """Bytes of this machine; more than any has, where the system does not say."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 2.0**63
+
+
+def memory_taken() -> float:
+    """Bytes that this process has in memory now; 0, where the system does not say."""
+    try:
+        with open("/proc/self/statm", "rb") as stream:
+            return float(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError):
+        return 0.0

@@ -86,7 +86,7 @@ def test_options_need_no_torch() -> None:
         ("language", {"hidden": 10**5000}, "hidden must be at most 2⁵³, got some int"),
         ("language", {"layers": 10**9}, "layers must be at most 1000"),
         ("language", {"threads": 10**9}, "threads must be at most 1024"),
-        ("language", {"batch": 2**40}, "batch must be at most 2³¹ − 1"),
+        ("language", {"batch": 2**40}, "batch must be at most 1,000,000"),
         ("language", {"forget_bias": float("inf")}, "forget_bias must be a number, got inf"),
         ("language", {"token": ["char"]}, "unknown token"),
         ("language", {"token": np.array(["char", "word"])}, "unknown token"),

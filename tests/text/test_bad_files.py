@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
 import tracemalloc
@@ -61,7 +62,7 @@ def test_a_gz_that_would_fill_a_memory_is_left(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "book.txt.gz").write_bytes(gzip.compress(b"a text\n" * 9000))
     assert Corpus.of(str(tmp_path / "book.txt.gz")).characters == 63_000
     (tmp_path / "bomb.txt.gz").write_bytes(gzip.compress(b"a" * (1 << 21)))
-    with pytest.raises(TextError, match="bomb.txt.gz cannot be read: it unpacks to more than 100 times its size"):
+    with pytest.raises(TextError, match="bomb.txt.gz cannot be read: it unpacks to more than 30 times its size"):
         Corpus.of(str(tmp_path / "bomb.txt.gz")).text()
     (tmp_path / "cut.txt.gz").write_bytes((tmp_path / "book.txt.gz").read_bytes()[:-9])
     with pytest.raises(TextError, match="cut.txt.gz cannot be read"):
@@ -99,6 +100,17 @@ def test_a_file_of_examples_has_a_bound(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("recur.text.cutting.LINES", 100)
     for reader in ("labelled", "tagged", "pairs", "trees", "series", "rows"):
         with pytest.raises(TextError, match="a.tsv has more than 100 characters"):
+            READERS[reader](str(tmp_path / "a.tsv"))
+
+
+def test_examples_take_half_of_a_memory_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.tsv").write_text("a\tb\n" * 30)
+    taken = itertools.count(0, 1 << 20)  # each time it is asked, the process has a mebibyte more
+    monkeypatch.setattr("recur.text.cutting.memory_taken", lambda: next(taken))
+    assert len(read_labelled([str(tmp_path / "a.tsv")])) == 30
+    monkeypatch.setattr("recur.text.cutting.MEMORY", 1000)
+    for reader in ("labelled", "tagged", "pairs", "trees", "series", "rows"):
+        with pytest.raises(TextError, match="a.tsv takes more than half of this machine's memory"):
             READERS[reader](str(tmp_path / "a.tsv"))
 
 

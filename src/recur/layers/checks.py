@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import os
 from typing import SupportsIndex
 
 from recur.errors import OptionError, shown
@@ -32,14 +31,6 @@ def check_memory(needed: float, there: float) -> None:
             f"a network of this size has weights of {needed / GIB:,.0f} GiB, and this machine has {there / GIB:,.0f} "
             "GiB of memory; make it narrower (hidden, embedding), or take fewer layers"
         )
-
-
-def memory() -> float:
-    """Bytes of this machine; more than any has, where the system does not say."""
-    try:
-        return float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 2.0**63
 
 
 def flag(name: str, value: object) -> bool:

@@ -22,7 +22,8 @@ from torch.types import Device
 
 from recur.cells.cell import Cell, Weights
 from recur.errors import OptionError
-from recur.layers.checks import check_memory, memory
+from recur.files import memory
+from recur.layers.checks import check_memory
 from recur.layers.options import Init, parse_scheme
 
 

@@ -1,6 +1,7 @@
 """Options as dataclasses: `options.py` is the base and its check, `kinds.py` what fields take. No torch here."""
 
 from recur.options.kinds import (
+    Batch,
     BelowOne,
     Count,
     Device,
@@ -32,6 +33,7 @@ from recur.options.options import (
 )
 
 __all__ = [
+    "Batch",
     "BelowOne",
     "Count",
     "Device",

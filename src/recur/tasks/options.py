@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from recur.errors import OptionError, shown
 from recur.models.options import DecoderOptions
-from recur.options import BelowOne, Count, Device, Form, Natural, NonNegative, Options, Positive, Seed, Threads
+from recur.options import Batch, BelowOne, Count, Device, Form, Natural, NonNegative, Options, Positive, Seed, Threads
 from recur.tasks.teacher import Teacher
 
 GPU_FACTOR = 4
@@ -37,7 +37,7 @@ def parse_schedule(spec: str) -> tuple[str, list[float]]:
 class TrainingOptions(Options):
     title = "Optimisation"
 
-    batch: Count | None = None
+    batch: Batch | None = None
     """Examples in a batch; if not given, the task's own number, a larger one on a GPU."""
 
     optimizer: Literal["adam", "adamw", "sgd", "asgd"] = "adamw"

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from recur.layers.checks import check_memory, memory
+from recur.files import memory
+from recur.layers.checks import check_memory
 
 
 def check_size(make: Callable[[], nn.Module]) -> None:

@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from recur.errors import TextError
+from recur.files import memory, memory_taken
+
+MEMORY = memory() / 2
+"""Bytes that the examples of a file may take: a line of four characters is kept in three hundred."""
 
 LINES = 1 << 29
 """Characters, at most, of a file of examples, all of which are in memory at once."""
@@ -30,16 +34,19 @@ def whole_words(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def whole_lines(pieces: Iterable[str], name: str) -> Iterator[str]:
-    """The lines of a text that comes in pieces, without their ends; not more of them than a memory holds."""
+    """The lines of a text that comes in pieces, without their ends; not more of them than a memory holds, for whoever
+    asks keeps them."""
     held: list[str] = []
-    read = 0
+    read, before = 0, memory_taken()
     for piece in pieces:
         read += len(piece)
         if read > LINES:
             raise TextError(f"{name} has more than {LINES:,} characters, too many for a file that is read whole")
         first, *rest = piece.split("\n")
         held.append(first)
-        for line in rest:
+        for k, line in enumerate(rest):
+            if not k % 100_000 and memory_taken() - before > MEMORY:
+                raise TextError(f"{name} takes more than half of this machine's memory; take fewer lines of it")
             yield "".join(held)
             held = [line]
     if last := "".join(held):

@@ -18,7 +18,7 @@ from typing import BinaryIO, cast
 from recur.errors import TextError
 from recur.files import ends, open_stream
 
-RATIO, UNPACKED = 100, 1 << 28
+RATIO, UNPACKED = 30, 1 << 24
 """A .gz unpacks to at most so many times its size and so many bytes more: text shrinks to a third or a tenth, and what
 shrinks to a thousandth is made to fill a memory."""
 
