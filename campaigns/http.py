@@ -103,17 +103,14 @@ def attack(target: Target, seed: int, numbers: Iterable[int], slow: int) -> Iter
     neighbour(target, 1)  # the run is loaded: what that takes is not the attack's doing
     with ThreadPoolExecutor(AT_ONCE) as pool, slow_sockets(target, slow) as reopened:
         for batch in batches(list(numbers)):
-            made = pool.map(lambda number: attempt(target, seed, number), batch)
-            begun, found = len(waited), list[Attempt]()
-            collected = threading.Thread(target=lambda made=made, found=found: found.extend(made))
-            collected.start()
-            complaint = None
-            while collected.is_alive() or len(waited) == begun:
+            made = [pool.submit(attempt, target, seed, number) for number in batch]
+            begun, complaint = len(waited), None
+            while not all(one.done() for one in made) or len(waited) == begun:
                 seconds, wrong = neighbour(target, len(waited))
                 waited.append(seconds)
                 complaint = complaint or wrong
                 time.sleep(0.02)
-            yield from found
+            yield from (one.result() for one in made)
             complaint = complaint or target.complaint()
             if complaint is not None:
                 yield Attempt(batch[-1], f"after {batch[0]} … {batch[-1]}", complaint)
@@ -182,7 +179,9 @@ def talk(target: Target, sent: Hostile) -> bytes | None:
             line.settimeout(HANG)
             while piece := line.recv(65536):
                 found += piece
-        except (ConnectionError, BrokenPipeError):
+        except TimeoutError:
+            raise
+        except OSError:  # the server has closed it: what was sent so far was enough to tell
             return found or None
     return found
 
@@ -255,7 +254,10 @@ def slow_sockets(target: Target, count: int) -> Iterator[list[int]]:
                     break
                 try:
                     if line is None:
-                        lines[k] = line = socket.create_connection(("127.0.0.1", target.port), timeout=5)
+                        lines[k] = line = socket.socket()
+                        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # so that unread answers are felt
+                        line.settimeout(5)
+                        line.connect(("127.0.0.1", target.port))
                         line.sendall(BEGINNINGS[k % len(BEGINNINGS)](target.token))
                         line.setblocking(False)
                     elif k % len(BEGINNINGS) < TRICKLING:
@@ -294,7 +296,7 @@ BEGINNINGS: list[Callable[[str], bytes]] = [
         _head("POST /api/runs/tiny/next", token) + b"Content-Type: application/json\r\nContent-Length: 60000\r\n\r\n"
     ),
     lambda token: b"",
-    lambda token: (_head("GET /page/app.js", token) + b"\r\n") * 500,  # and none of the answers is read
+    lambda token: (_head("GET /page/app.js", token) + b"\r\n") * 60,  # and none of the answers is read
     lambda token: _head("GET /", token) + b"\r\n",
 ]
 TRICKLING = 3

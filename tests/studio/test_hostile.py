@@ -19,13 +19,14 @@ from safetensors.torch import load_file
 
 from campaigns import http
 from campaigns.requests import Hostile
+from recur.errors import RunError
 from recur.run import Run
 from recur.run.tensors import to_bytes
 from recur.studio import server
 from recur.studio.answers import encode, without_folders
 from recur.studio.app import BODY
 from recur.studio.stream import Stream
-from recur.studio.turns import Turns
+from recur.studio.turns import STREAMS, Turns
 from tests.studio.conftest import TOKEN, Served, Serving
 
 httpx = pytest.importorskip("httpx")
@@ -41,7 +42,7 @@ def log() -> Iterator[list[str]]:
             found.append(self.format(record))
 
     handler = Kept(logging.ERROR)
-    loggers = [logging.getLogger(name) for name in ("uvicorn", "asyncio")]
+    loggers = [logging.getLogger(name) for name in ("uvicorn.error", "asyncio")]
     for logger in loggers:
         logger.addHandler(handler)
     yield found
@@ -138,7 +139,7 @@ REQUESTS = {
     "no type": request(NEXT, HOST, "Content-Length: 2", body="{}"),
     "UTF-16": request(NEXT, HOST, JSON, "Content-Length: 4", body="{\0}\0"),
     "another protocol": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 40 + b"\r\n\r\n",
-    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\n",
+    "HTTP/2": b"PRI * HTTP/2.0\r\nConnection: close\r\n\r\n",
     "a line": b"hello\r\n\r\n",
 }
 
@@ -322,8 +323,8 @@ def test_a_run_that_changes_while_it_is_loaded_is_refused_by_a_line(copied: Serv
     else:
         (tmp_path / "tiny" / name).write_bytes(content)
     refused = 404 if kind == "no run" else 409
-    for view in ("next", "activations", "gradients", "example", "generate"):
-        answer = post(copied, f"tiny/{view}", {"text": "the network"})
+    for view in ("next", "gradients", "generate"):
+        answer = post(copied, f"tiny/{view}", {"text": "the network", "length": 3})
         beside = name in ("manifest.json", "samples.jsonl", "baseline.json", "metrics.jsonl")  # the model is as it was
         shown = view == "gradients" and name == "metrics.jsonl"
         assert answer.status_code == (200 if beside and not shown else refused), (view, answer.text)
@@ -349,6 +350,9 @@ def rewritten(path: Path, change: Callable[[torch.Tensor], torch.Tensor]) -> Non
 
 def test_a_run_that_is_trained_on_answers_as_the_new_one(copied: Served, tmp_path: Path) -> None:
     before = post(copied, "tiny/next", {"text": "the"}).json()["bars"]
+    model = copied.studio.folder.open("tiny")
+    (tmp_path / "tiny" / ".metrics.jsonl.0123abcd.part").write_text("half")
+    assert copied.studio.folder.open("tiny") is model, "what is being written beside it is not it"
     rewritten(tmp_path / "tiny", torch.neg)
     assert post(copied, "tiny/next", {"text": "the"}).json()["bars"] != before
 
@@ -404,6 +408,21 @@ async def large(scope: Any, receive: Any, send: Any) -> None:
 async def short(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
+
+
+def test_a_connection_without_a_next_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "IDLE", 0.1)
+    served = Serving(short)
+    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as line:
+        line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert closed(line).endswith(b"ok")
+    served.stop()
+
+
+def test_headers_that_never_end_are_too_large(small: Served) -> None:
+    with socket.create_connection(("127.0.0.1", small.port), timeout=20) as line:
+        line.sendall(b"GET / HTTP/1.1\r\nX: " + b"a" * 20_000)
+        assert closed(line).startswith(b"HTTP/1.1 431 ")
 
 
 def test_who_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -524,6 +543,31 @@ def test_text_that_nobody_reads_is_not_generated() -> None:
         assert line.recv(100).startswith(b"HTTP/1.1 200")
     assert ended.wait(20)
     served.stop()
+
+
+def test_an_error_amid_a_text_cuts_it_off_and_one_before_it_is_a_line(log: list[str]) -> None:
+    def pieces() -> Any:
+        yield "one "
+        raise RunError("the model's output is not a number")
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await (await Stream.begin(pieces(), Turns()))(scope, receive, send)
+
+    served = Serving(app)
+    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as line:
+        line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        answer = closed(line)
+    assert b"one " in answer
+    assert not answer.endswith(b"0\r\n\r\n"), "not as a whole text ends"
+    served.stop()
+    assert log.pop() == "ASGI callable returned without completing response."
+
+
+def test_texts_that_are_generated_at_once_are_counted(small: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small.studio.turns, "streams", STREAMS)
+    answer = post(small, "tiny/generate", {"length": 3})
+    assert answer.status_code == 503
+    assert answer.headers["Retry-After"] == "1"
 
 
 def test_who_leaves_the_line_is_not_waited_for(small: Served, monkeypatch: pytest.MonkeyPatch) -> None:

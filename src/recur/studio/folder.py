@@ -196,7 +196,8 @@ def _state(path: Path) -> State:
     found = []
     with os.scandir(path) as entries:
         for entry in entries:
-            if entry.name not in GROWING and entry.is_file():
+            growing = entry.name in GROWING or entry.name.startswith(".")  # such as what is half-written
+            if not growing and entry.is_file():
                 about = entry.stat()
                 found.append((entry.name, about.st_mtime_ns, about.st_size, about.st_ino))
     return tuple(sorted(found))

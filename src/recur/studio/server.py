@@ -26,7 +26,7 @@ IDLE = 5
 STALLED = 20.0
 """Seconds that a client may leave its answer unread."""
 LINGER = 2.0
-"""Seconds for what is left once a connection is being closed: the end of a body that nobody wants, an unread answer."""
+"""Seconds for what is left once a request was refused: the end of a body that nobody wants, an unread line."""
 CONNECTIONS = 512
 """At once, or half of the files that the process may open; one more takes the place of the one that has waited longest.
 """
@@ -45,6 +45,7 @@ def make_server(app: ASGIApp, host: str = "127.0.0.1", port: int = 0) -> uvicorn
         ws="none",
         loop="asyncio",
         lifespan="off",
+        log_config=None,  # errors go where Python's own warnings do; no other logger is touched
         log_level="error",
         access_log=False,
         proxy_headers=False,  # nobody stands before it whose word on a client's address would count
@@ -151,7 +152,7 @@ class Connection(H11Protocol):
         super().on_response_complete()
         self.waiting_since = self.loop.time()
         if self.transport.is_closing():
-            self._close()
+            self._close(STALLED)
         elif self.conn.their_state is h11.SEND_BODY:  # of the request that was answered, or of one that came with it
             self._expect_request(LINGER if self.conn.our_state is h11.DONE else REQUEST)
 
@@ -166,14 +167,14 @@ class Connection(H11Protocol):
 
     # The end ----------------------------------------------------------------------------------------------
 
-    def _close(self) -> None:
-        """Close once all is sent, and soon in any case: a client that does not read would keep it open."""
+    def _close(self, seconds: float = LINGER) -> None:
+        """Close once all is sent, and after so long in any case: a client that does not read would keep it open."""
         self._drop_deadline()
         self.transport.close()
-        self.loop.call_later(LINGER, self.transport.abort)
+        self.loop.call_later(seconds, self.transport.abort)
 
     def timeout_keep_alive_handler(self) -> None:
-        self._close()
+        self._close(STALLED)
 
     def shutdown(self) -> None:
         if self.waiting:

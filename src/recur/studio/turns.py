@@ -18,11 +18,11 @@ from starlette.requests import ClientDisconnect, Request
 from recur.errors import RecurError
 from recur.studio.answers import BusyError
 
-SLOW = 4
+SLOW = 3
 """Runs whose slow views are computed at once."""
 WAITING = 64
 """Requests in the line of one run."""
-LISTS, LOADS, STEPS = 2, 2, 16
+LISTS, LOADS, STEPS = 2, 2, 4
 """Threads for the list of runs and its curves; for opening runs; for steps of models."""
 STREAMS = 64
 """Texts generated at once."""
