@@ -13,6 +13,7 @@ from torch import nn
 from recur.errors import OptionError, RunError
 from recur.run import Run, is_run, pick_device, read_json, read_jsonl
 from recur.run.manifest import Manifest
+from recur.run.place import Place
 from recur.text import Characters, Corpus, Vocab
 
 
@@ -160,6 +161,29 @@ def test_a_file_may_be_the_old_one_or_the_new_one_while_it_is_replaced(tmp_path:
     (run.path / "model.safetensors").write_bytes(before)
     with pytest.raises(RunError, match="model.safetensors is not what this run wrote"):
         Run.open(run.path).load_weights(nn.Linear(2, 3))
+
+
+def test_killed_before_a_file_was_replaced_it_is_the_old_one_that_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make(tmp_path / "r")
+    run.save_weights(nn.Linear(2, 3))
+    checkpoint(run, 0)
+    write = Place.write
+
+    def killed(place: Place, name: str, content: bytes) -> None:
+        if name == "model.safetensors":
+            raise KeyboardInterrupt
+        write(place, name, content)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Place, "write", killed)
+        run.save_weights(nn.Linear(2, 3))
+    run.release()
+    again = Run.open(run.path, writing=True)
+    again.rewind(again.load_checkpoint()[0])  # which commits
+    again.release()
+    Run.open(run.path).load_weights(nn.Linear(2, 3))
 
 
 def test_a_reader_sees_what_a_writer_replaced_meanwhile(tmp_path: Path) -> None:

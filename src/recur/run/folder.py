@@ -121,8 +121,9 @@ class Run:
         run.trusting = trust
         if writing:
             run.place.sweep("resume")
-            for name in run.manifest.files:  # the best weights too: they stay if nothing better comes
-                run.read(name, most=None)
+            for name in list(run.manifest.files):  # the best weights too: they stay if nothing better comes
+                # Of a file that was being replaced, the digest that it has: the next commit keeps one.
+                run.manifest.files[name] = [sha256(run.read(name, most=None))]
         for name in run.manifest.vocabularies:
             content = run.read(f"{name}.json")
             run.vocabs[name] = Vocab.from_json(_as_text(content, path / f"{name}.json"), str(path / f"{name}.json"))
