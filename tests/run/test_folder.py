@@ -176,9 +176,10 @@ def test_killed_before_a_file_was_replaced_it_is_the_old_one_that_stays(
             raise KeyboardInterrupt
         write(place, name, content)
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Place, "write", killed)
+    monkeypatch.setattr(Place, "write", killed)
+    with pytest.raises(KeyboardInterrupt):
         run.save_weights(nn.Linear(2, 3))
+    monkeypatch.setattr(Place, "write", write)
     run.release()
     again = Run.open(run.path, writing=True)
     again.rewind(again.load_checkpoint()[0])  # which commits

@@ -79,3 +79,10 @@ def test_a_recording_trace_is_not_saved() -> None:
     exported = torch.export.export(Recurrent("gru", 3, 4).eval(), (torch.randn(2, 3, 3),), {"trace": True})
     with pytest.raises(OptionError, match="export with trace=False"):
         torch.export.save(exported, io.BytesIO())
+
+
+def test_lengths_break_a_graph_and_say_so() -> None:
+    net, x = Recurrent("lstm", 4, 5), torch.randn(3, 7, 4)
+    compiled = torch.compile(net, backend="aot_eager", fullgraph=True)
+    with pytest.raises(Exception, match="lengths and resets decide the shapes inside a scan: compile it without"):
+        compiled(x, lengths=[7, 3, 5])

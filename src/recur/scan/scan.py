@@ -100,6 +100,9 @@ def scan(
         check.check_mask(cell, mask, B, widths[0], x)
     ends = None
     if lengths is not None or reset is not None:
+        if torch.compiler.is_dynamo_compiling():
+            why = "lengths and resets decide the shapes inside a scan: compile it without fullgraph=True"
+            torch._dynamo.graph_break(msg=why)
         with outside():
             ends = check.check_lengths(cell, lengths, B, T)
             reset = check.check_reset(cell, reset, B, T)
