@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import shutil
 import socket
 import threading
@@ -346,6 +347,15 @@ def rewritten(path: Path, change: Callable[[torch.Tensor], torch.Tensor]) -> Non
     run.replace("model.safetensors", to_bytes({k: change(w) for k, w in weights.items()}, {}))
     run.commit()
     run.release()
+
+
+def test_a_name_that_no_browser_can_ask_for_is_left_out(copied: Served, tmp_path: Path) -> None:
+    try:
+        shutil.copytree(tmp_path / "tiny", tmp_path / os.fsdecode(b"\xff"))
+    except OSError:
+        pytest.skip("this file system takes names of UTF-8 only")
+    assert copied.studio.folder.names() == ["tiny"]
+    assert httpx.get(f"{copied.address}/api/runs/%ff", headers=copied.headers).status_code == 404
 
 
 def test_a_run_that_is_trained_on_answers_as_the_new_one(copied: Served, tmp_path: Path) -> None:

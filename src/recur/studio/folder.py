@@ -64,10 +64,11 @@ class Folder:
             return []
 
     def _is_inside(self, path: Path) -> bool:
-        """Whether it is a run that lies in the folder: a link may lead elsewhere."""
+        """Whether it is a run that lies in the folder: a link may lead elsewhere. A browser can ask for UTF-8 only."""
         try:
+            path.name.encode()
             return is_run(path) and path.resolve().parent == self.path.resolve()
-        except (OSError, RuntimeError):  # not ours to read, too long a name; links in a circle
+        except (OSError, RuntimeError, UnicodeEncodeError):  # not ours to read, too long a name; links in a circle
             return False
 
     def path_of(self, name: str) -> Path:
