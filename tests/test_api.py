@@ -12,7 +12,7 @@ import torch
 
 import recur
 from recur.cli.app import run
-from recur.errors import OptionError, RunError
+from recur.errors import OptionError, RecurError, RunError, TextError
 from recur.train import Event, resume
 from tests.cli.test_cli import json_of
 
@@ -151,3 +151,51 @@ def test_a_budget_of_a_moment_ends(book: str, budget: dict[str, Any]) -> None:
 def test_data_is_no_name_of_a_file(texts: Any) -> None:
     with pytest.raises(OptionError, match=r"texts must name files or folders, got .*; arrays go into an \.npz"):
         recur.fit(texts, task="grid")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A model of each kind of input, after one step."""
+    folder = tmp_path_factory.mktemp("models")
+    texts = {
+        "language": "the network reads a word and the word is kept\n" * 60,
+        "conditional": "".join(f"{'ab'[k % 2]}\tsome text {k}\n" for k in range(40)),
+        "tag": "".join(f"the\tDT\nw{k}\tNN\n\n" for k in range(40)),
+        "table": "a,b,y\n" + "".join(f"{k},{k % 7},{k * 2 % 5}.5\n" for k in range(80)),
+    }
+    fields: dict[str, Any] = {"hidden": 4, "batch": 4, "steps": 1, "threads": 1, "baseline": False}
+    found = {}
+    for task, text in texts.items():
+        (folder / task).write_text(text)
+        found[task] = recur.fit(str(folder / task), task=task, out=folder / f"run-{task}", **fields)
+    return found
+
+
+@pytest.mark.parametrize("given", [5, None, b"x", ["a", 5], [None], {"a": 1}, "a" + "\u0301" * 500, 1.5, [b"x"]])
+def test_what_is_no_text_is_refused_by_every_model(given: Any, trained: dict[str, Any]) -> None:
+    language, labelled, tagger, table = (trained[task] for task in ("language", "conditional", "tag", "table"))
+    calls = [language.generate, language.logprob, language.perplexity, lambda text: labelled.logprob(text, "a")]
+    calls += [] if isinstance(given, str) else [tagger]  # to which these are unknown words
+    lists = [lambda given: list(tagger.predict(given)), lambda given: list(table.predict(given))]
+    lists += [lambda given: list(tagger.stream(given)), table.evaluate]
+    for call in (*calls, labelled.generate, *(lists if given is not None else lists[:3])):
+        with pytest.raises(RecurError):
+            call(given)
+
+
+@pytest.mark.parametrize("options", [{"seed": 2**70}, {"seed": "x"}, {"samples": "x"}, {"length": "x"}, {"width": "x"},
+                                     {"temperature": "hot"}, {"stop": 5}, {"top_k": 10**30}])  # fmt: skip
+def test_options_of_use_are_checked(options: dict[str, Any], trained: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=f"{next(iter(options))} must"):
+        trained["language"].generate("the ", **options)
+
+
+def test_paths_that_no_system_has(book: str) -> None:
+    for path in (5, "a\0b", "\ud800", [], b"x"):
+        with pytest.raises(OptionError, match="run must be"):
+            recur.load(path)  # type: ignore[call-overload]
+        with pytest.raises(OptionError, match="out must be"):
+            recur.fit(book, out=path, **FIELDS)
+    for name in ("x" * 300, "x/" * 3000):
+        with pytest.raises(TextError, match="no file .*its name is longer than any"):
+            recur.fit(name)

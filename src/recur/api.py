@@ -25,8 +25,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from recur.errors import OptionError
+from recur.errors import OptionError, shown
+from recur.options import checked
 from recur.tasks import make_options, open_predictor
+from recur.tasks.contract import file_names
 from recur.tasks.recognise import choose_task
 from recur.train import Callback, train
 
@@ -82,7 +84,8 @@ def fit(
     Without a task, the file decides, where there is no doubt. Options are those of `recur train --task TASK --help`.
     Without `out`, the run's folder is a temporary one, which goes when the model does.
     """
-    names = _names(texts)
+    names = [] if texts is None else file_names(texts)
+    out = None if out is None else _folder("out", out)
     if texts is not None and not names:
         raise OptionError("texts is an empty list; name at least one file")
     if task is None:
@@ -103,13 +106,11 @@ def fit(
     return predictor
 
 
-def _names(texts: object) -> list[str]:
-    """Of files: arrays and other data are no names."""
-    given = [texts] if isinstance(texts, str | Path) else () if texts is None else texts
-    if not isinstance(given, Sequence) or not all(isinstance(name, str | Path) for name in given):
-        kind = type(texts).__name__ if not isinstance(given, Sequence) else "a list of other things"
-        raise OptionError(f"texts must name files or folders, got {kind}; arrays go into an .npz: numpy.savez")
-    return [str(name) for name in given]
+def _folder(name: str, given: object) -> str | Path:
+    """A path that a system can have."""
+    if not isinstance(given, str | Path) or "\0" in str(given):
+        raise OptionError(f"{name} must be the path of a folder, got {shown(given)}")
+    return Path(checked(name, given, str))
 
 
 @overload
@@ -141,7 +142,7 @@ def load(run: str | Path, device: str = ..., *, trust: bool = ..., task: str | N
 def load(run: str | Path, device: str = "auto", *, trust: bool = False, task: str | None = None) -> Predictor[Any]:
     """The model of a run, with its best weights, for use. With `task`, a run of another one is refused. To `trust` a
     run is to execute a cell that it carries, though one has not trained with it."""
-    predictor = open_predictor([run], device, trust)
+    predictor = open_predictor([_folder("run", run)], device, trust)
     if task is not None and predictor.task.name != task:
         raise OptionError(f"{run} is a run of the task {predictor.task.name}, not {task}")
     return predictor

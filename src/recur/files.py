@@ -97,6 +97,11 @@ def open_stream(path: Path | str) -> BinaryIO:
     return stream
 
 
+def too_long(name: str) -> bool:
+    """Whether no file has such a name: a text that was taken for one, most likely."""
+    return len(name) > 4096 or any(len(part.encode(errors="replace")) > 255 for part in name.split("/"))
+
+
 def ends(stream: BinaryIO) -> bool:
     """Whether a stream can be read to its end, or is somebody at a terminal: a device such as /dev/zero has none."""
     try:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recur.errors import TextError
+from recur.errors import TextError, shown
+from recur.files import too_long
 from recur.images.arrays import find_arrays, read_arrays, reading, split_name
 from recur.images.files import SUFFIXES, Pixels, check_values, read_image
 
@@ -52,8 +53,8 @@ def _read(name: str, labelled: bool) -> list[Image]:
     if split_name(name)[0].endswith(".npz"):
         return _read_arrays(name, labelled)
     path = Path(name)
-    if "\0" in name or not path.exists():
-        raise TextError(f"no file {name!r}")
+    if "\0" in name or too_long(name) or not path.exists():
+        raise TextError(f"no file {shown(name)}")
     if path.is_dir():
         inner = [image for image in image_files(path) if image.parent != path]
         if labelled or inner:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from recur.errors import OptionError, RecurError
+from recur.errors import OptionError, RecurError, TextError, shown
 from recur.layers import Recurrent
 from recur.run import Run, Vocabs, pick_device
 from recur.tasks.options import TaskOptions
@@ -176,9 +177,35 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
         return self.options.cpu_batch if batch is None else batch
 
 
+class Inputs:
+    """What is to be predicted, each checked when its turn comes: a line, or an image's file or pixels."""
+
+    def __init__(self, given: Iterable[Any], files: bool) -> None:
+        if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+            raise TextError(f"inputs come as a list of them, got {type(given).__name__} {shown(given)}")
+        self.given, self.kinds = given, (str, Path, np.ndarray) if files else (str,)
+        self.name = str(getattr(given, "name", "the table"))
+        """Of the file that they come from, for messages."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for one in self.given:
+            if not isinstance(one, self.kinds):
+                raise TextError(f"an input is a {self.kinds[0].__name__}, got {type(one).__name__} {shown(one)}")
+            yield one
+
+
 def source_name(lines: object) -> str:
-    """Of the file that lines come from, for messages, where they say so."""
+    """Of the file that lines come from, where they say so."""
     return str(getattr(lines, "name", "the table"))
+
+
+def file_names(texts: object) -> list[str]:
+    """Of files: arrays and other data are no names."""
+    given = [texts] if isinstance(texts, str | Path) else texts
+    if not isinstance(given, Sequence) or not all(isinstance(name, str | Path) for name in given):
+        kind = type(texts).__name__ if not isinstance(given, Sequence) else "a list of other things"
+        raise OptionError(f"texts must name files or folders, got {kind}; arrays go into an .npz: numpy.savez")
+    return [str(name) for name in given]
 
 
 def as_file_name(words: str) -> str:
@@ -230,6 +257,7 @@ class Predictor(ABC, Generic[ModelT]):
 
     def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
         """Its figures on files, or on the run's own test part, which is refused where it was changed since."""
+        texts = None if texts is None else file_names(texts)
         if not texts:
             self.find_texts("test" if getattr(self.task.options, "test", ()) else "texts")
         return self._evaluate(texts, **options)
@@ -249,8 +277,11 @@ class Predictor(ABC, Generic[ModelT]):
             return False
         return True
 
-    def predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
+    def predict(self, lines: Iterable[Any], **options: Any) -> Iterator[JsonObject]:
         """What it makes of each line: objects with at least `input` and `output`."""
+        return self._predict(Inputs(lines, self.takes_files), **options)
+
+    def _predict(self, lines: Iterable[Any], **options: Any) -> Iterator[JsonObject]:
         raise OptionError(f"{self.run.path} is a run of the task {self.task.name}, which predicts no lines")
 
     def use_products(self, products: str) -> None:

@@ -21,7 +21,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from recur.errors import TextError
+from recur.errors import TextError, shown
+from recur.files import too_long
 from recur.images import find_arrays, is_image_folder, split_name
 from recur.text.columns import read_columns
 from recur.text.fields import number
@@ -76,6 +77,8 @@ def recognise(names: Sequence[str]) -> Recognised:
 
 def _recognise(name: str) -> Recognised:
     path = Path(name)
+    if too_long(name):
+        raise TextError(f"no file {shown(name)}: its name is longer than any")
     if split_name(name)[0].endswith(".npz"):
         arrays = find_arrays(name)
         n, *size = arrays.shape

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from recur.errors import TextError
-from recur.files import ends, open_stream
+from recur.errors import TextError, shown
+from recur.files import ends, open_stream, too_long
 
 RATIO, UNPACKED = 30, 1 << 24
 """A .gz unpacks to at most so many times its size and so many bytes more: text shrinks to a third or a tenth, and what
@@ -59,6 +59,8 @@ def find_sources(names: Sequence[str]) -> tuple[list[Source], int]:
     found: list[Source] = []
     skipped = 0
     for name in map(str, names):
+        if too_long(name):
+            raise TextError(f"no file {shown(name)}: its name is longer than any")
         if not name:
             raise TextError("a text's name is empty; name a file, a folder, - for standard input, pydoc or stdlib")
         if name in ("-", "/dev/stdin"):

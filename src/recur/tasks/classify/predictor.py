@@ -65,7 +65,7 @@ class TextClassifier(Predictor[Classifier]):
             for name, guesses in plain.items()
         ]
 
-    def predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
+    def _predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
         """The likeliest class of each line, and the probability of each."""
         self.refuse(options)
         numbered = enumerate(lines, start=1)

@@ -13,6 +13,7 @@ from recur.decode import Choice, greedy, likelihoods, sample, search
 from recur.errors import OptionError, TextError, unknown
 from recur.models import ConditionalModel
 from recur.models.writer import DecoderWriter
+from recur.options import Natural, checked
 from recur.run import Run
 from recur.tasks.conditional.task import ConditionalTask
 from recur.tasks.contract import Predictor
@@ -42,14 +43,14 @@ class ConditionalWriter(Predictor[ConditionalModel]):
     ) -> list[str]:
         """Lines of a label, drawn as one batch; with `width`, the likeliest that beam search finds."""
         writer = self._writer(label)
-        if width:
+        if checked("width", width, Natural):
             found = search(writer, width, width)[0] if width > 1 else greedy(writer)
         else:
             found = sample(writer, Choice(**choice), samples, seed)[0]
         return [self.task.decode(self.vocab, made) for made in found]
 
     def _writer(self, label: str) -> DecoderWriter:
-        if label not in self.labels:
+        if not isinstance(label, str) or label not in self.labels:
             raise OptionError(unknown("label", label, self.labels))
         k = torch.tensor([self.run.vocabs["labels"].ids[label]], device=self.model.labels.weight.device)
         return self.model.writer(k)
@@ -69,7 +70,7 @@ class ConditionalWriter(Predictor[ConditionalModel]):
 
     def token_logprobs(self, text: str, label: str) -> list[tuple[str, float]]:
         """The tokens of a line in the order of writing and its end, each with log P given those before it."""
-        if "\n" in text:
+        if "\n" in normalised(text):
             raise TextError(f"a model of lines measures one line, and this is more: {text[:40]!r}")
         pair = Pair(label, normalised(text), "the text")
         self.task.encode([pair], self.run.vocabs["labels"], self.vocab, training=False)  # or what is wrong with it

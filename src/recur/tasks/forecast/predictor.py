@@ -55,7 +55,7 @@ class SeriesForecaster(Predictor[Forecaster]):
             draw(tables[0], results[0], str(figure))
         return found
 
-    def predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
+    def _predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
         """A CSV, line by line: the quantiles of the steps behind its last value."""
         self.refuse(options)
         task, o = self.task, self.task.options

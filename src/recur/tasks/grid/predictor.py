@@ -63,7 +63,7 @@ class ImageClassifier(Predictor[GridClassifier]):
             ]
         return found | {"classes": list(self.classes), "confusion": table.tolist()}
 
-    def predict(self, lines: Iterable[str | Path | np.ndarray[Any, Any]], **options: Any) -> Iterator[JsonObject]:
+    def _predict(self, lines: Iterable[str | Path | np.ndarray[Any, Any]], **options: Any) -> Iterator[JsonObject]:
         """The likeliest class of each image, and the probability of each: files, folders, an .npz, or pixels."""
         self.refuse(options)
         for given in lines:

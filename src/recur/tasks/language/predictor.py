@@ -10,6 +10,7 @@ from typing import Any
 from recur.decode import Choice, beam, encode_prompt, generate, read
 from recur.errors import OptionError, TextError
 from recur.models import LanguageModel, State
+from recur.options import Natural, checked
 from recur.tasks.contract import Predictor, Task
 from recur.tasks.language.baseline import best_ngram, ngram_row
 from recur.tasks.language.data import LanguageData, corpora, first_input, in_reading_order, place_of, test_text
@@ -51,6 +52,7 @@ class Language(Predictor[LanguageModel]):
 
         A model that reads from the end writes what leads up to the prompt: each piece stands before those that came.
         """
+        checked("stop", stop, str)
         if self.backward:
             yield from self._stream_backward(prompt, length, stop, seed, Choice(**choice))
             return
@@ -102,7 +104,8 @@ class Language(Predictor[LanguageModel]):
 
         Of a model that reads from the end, texts that lead up to the prompt, which is then the end of each.
         """
-        if width:
+        checked("stop", stop, str)
+        if checked("width", width, Natural):
             found = beam(self.model, self._lead(prompt), length, width)
             return [self._whole_letters(self._continued(prompt, ids)) for ids, _ in found]
         columns = list(generate(self.model, self._lead(prompt), length, Choice(**choice), samples, seed))
@@ -154,7 +157,7 @@ class Language(Predictor[LanguageModel]):
 
     def perplexity(self, text: str | Corpus) -> float:
         """Of all tokens of a text, the state carried through it."""
-        if isinstance(text, str):
+        if not isinstance(text, Corpus):
             return perplexity(-float(self.logprobs(self.vocab.encode(normalised(text))).mean()))
         ids = in_reading_order(self.vocab.encode_corpus(text), self.options)
         if not len(ids):

@@ -35,7 +35,7 @@ class Transducer(Predictor[Seq2Seq]):
         (found,) = self.predict([text], **options)
         return str(found["output"])
 
-    def predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
+    def _predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
         """`output` of each line, its `score` (log-probability), whether it was `cut`, what was `unknown` in it; with
         `nbest` or `samples` above 1, all of them. Lines are taken and written in batches of 128."""
         lines = iter(lines)

@@ -45,7 +45,7 @@ class RowPredictor(Predictor[RowModel]):
             return class_scores(confusion(y.tolist(), outputs.argmax(-1).tolist(), outputs.shape[1]))
         return {name: value for name, value in self.task.score(outputs, y).items() if name != "error"}
 
-    def predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
+    def _predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
         """A CSV, line by line, with or without the target: its class or number for every row, and which of its words
         were not seen in training."""
         self.refuse(options)

@@ -10,7 +10,7 @@ import torch
 
 from recur.models import OutputTagger, Tagger
 from recur.tasks.classes import class_scores, classes_of, confusion
-from recur.tasks.contract import Predictor
+from recur.tasks.contract import Inputs, Predictor
 from recur.tasks.examples import split, test_part
 from recur.tasks.tag.task import Tagged, encode, spell, tag_logits, usual_tags
 from recur.text import UNK, read_tagged
@@ -56,7 +56,7 @@ class TextTagger(Predictor[Tagger | OutputTagger]):
             "confusion": table.tolist(),
         }
 
-    def predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
+    def _predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
         """The tags of each line's words, which stand between spaces."""
         self.refuse(options)
         for line in lines:
@@ -69,7 +69,7 @@ class TextTagger(Predictor[Tagger | OutputTagger]):
     def stream(self, words: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Each word with its tag as soon as it is read, in constant memory; for a network that reads forward."""
         state, first = None, True
-        for word in words:
+        for word in Inputs(words, files=False):
             ids = self.run.vocab.encode(word if first else f" {word}").tolist() or [UNK]
             first = False
             for k in ids:

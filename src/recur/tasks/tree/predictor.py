@@ -40,7 +40,7 @@ class TreeClassifier(Predictor[TreeModel]):
         return {"model": self.name, **found, "classes": list(self.classes), "trees_per_second": rate}
 
     @torch.no_grad()
-    def predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
+    def _predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
         """The class of the root, its probabilities, and the tree with a class at every node.
 
         A line is a tree, whose labels are not looked at; or words, if the structure is not the given one.
