@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from recur.cli.app import app, run
+from recur.cli.app import OUT_OF_MEMORY, app, run
 from recur.native import library
 from tests.support import HERE, ISAS, core, needs_core
 
@@ -232,6 +232,24 @@ def test_a_mistake_is_one_line_and_exit_2(
     assert printed.err.startswith("recur: ")
     assert printed.err.count("\n") == 1
     assert says in printed.err
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("alloc_cpu: can't allocate memory: you tried …")])
+def test_a_full_memory_is_one_line(
+    error: Exception, book: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("recur.text.Corpus.of", full)
+    assert run(["stats", book]) == 2
+    assert capsys.readouterr().err == f"recur: {OUT_OF_MEMORY}\n"
+
+
+def test_a_figure_of_lines_too_short_for_triples(book: str) -> None:
+    Path("short.txt").write_text("a b\n" * 40)
+    assert run(["stats", "short.txt", "--figure", "zipf.png", "--quiet"]) == 0
+    assert Path("zipf.png").stat().st_size
 
 
 def test_files_may_stand_behind_options(book: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import itertools
 import json
 import os
@@ -28,7 +29,9 @@ from recur.text import (
     read_trees,
     recognise,
 )
+from recur.text.arriving import arriving
 from recur.text.corpus import normalised
+from recur.text.sources import _spooled
 from recur.text.trees import parse_tree
 
 READERS: dict[str, Any] = {
@@ -252,3 +255,35 @@ def test_what_a_file_looks_like_is_seen_of_hostile_ones(tmp_path: Path) -> None:
     for k, content in enumerate(("\n" * 1000, "(" * 10**5, "a\u0301" + "\u0316" * 30_000, ",,,\n" * 50, '"' * 999)):
         (tmp_path / f"{k}.txt").write_text(content)
         assert recognise([str(tmp_path / f"{k}.txt")]).kind == "text"
+
+
+def test_standard_input_that_is_closed_or_has_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/zero") as zero:
+        for stdin in (None, zero):
+            monkeypatch.setattr("sys.stdin", stdin)
+            with pytest.raises(TextError, match="standard input is closed, or a device without an end"):
+                Corpus.of("-")
+            with pytest.raises(TextError, match="standard input is closed, or a device without an end"):
+                list(arriving())
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"ab\n\xff\n", "standard input:2 is not UTF-8"),
+        (b"ab\na" + "\u0301".encode() * 300, "standard input:2: this is not text"),
+        (b"ab\n\nc\n", "standard input:2: the source is empty"),
+        (b"a" * 200, "standard input:1: a line of more than 100 bytes"),
+    ],
+)
+def test_lines_of_standard_input_that_are_none(content: bytes, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    monkeypatch.setattr("recur.text.arriving.LONGEST", 100 if b"aaa" in content else 1 << 20)
+    with pytest.raises(TextError, match=says):
+        list(arriving())
+
+
+def test_a_pipe_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recur.text.sources.SPOOLED", 1000)
+    with pytest.raises(TextError, match="a pipe has more than 0 GiB, all that is kept of a pipe: write a file first"):
+        _spooled("a pipe", io.BytesIO(b"x" * 2000))

@@ -156,6 +156,7 @@ def _spooled(name: str, stream: BinaryIO) -> Source:
     while data := stream.read(1 << 20):
         spool.write(data)
         if spool.tell() > SPOOLED:
+            spool.close()
             raise TextError(f"{name} has more than {SPOOLED >> 30} GiB, all that is kept of a pipe: write a file first")
 
     class Again(io.BufferedIOBase):
