@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -126,3 +128,39 @@ def served(runs: Path) -> Iterator[Served]:
     server = Served(runs)
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def small(tiny: Path) -> Iterator[Served]:
+    """A server over the tiny run, for tests that change no file of it."""
+    made = Served(tiny)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def copied(tiny: Path, tmp_path: Path) -> Iterator[Served]:
+    """A server over a copy of it."""
+    shutil.copytree(tiny / "tiny", tmp_path / "tiny")
+    made = Served(tmp_path)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def log() -> Iterator[list[str]]:
+    """What the server would put on its screen: nothing, after every test."""
+    found: list[str] = []
+
+    class Kept(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found.append(self.format(record))
+
+    handler = Kept(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("uvicorn.error", "asyncio")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    yield found
+    for logger in loggers:
+        logger.removeHandler(handler)
+    assert found == []

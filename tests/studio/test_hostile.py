@@ -1,16 +1,12 @@
-"""Clients that mean no good, or are broken: each gets one line and leaves the server as it was."""
+"""Requests that mean no good, or are broken: each gets one line and leaves the server as it was."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 import os
 import shutil
 import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,87 +16,20 @@ from safetensors.torch import load_file
 
 from campaigns import http
 from campaigns.requests import Hostile
-from recur.errors import RunError
 from recur.run import Run
 from recur.run.tensors import to_bytes
 from recur.studio import server
 from recur.studio.answers import encode, without_folders
 from recur.studio.app import BODY
-from recur.studio.stream import Stream
-from recur.studio.turns import STREAMS, Turns
-from tests.studio.conftest import TOKEN, Served, Serving
+from tests.studio.conftest import TOKEN, Served
+from tests.studio.raw import HOST, JSON, NEXT, post, request, talk
 
 httpx = pytest.importorskip("httpx")
-
-
-@pytest.fixture(autouse=True)
-def log() -> Iterator[list[str]]:
-    """What the server would put on its screen: nothing, after every test."""
-    found: list[str] = []
-
-    class Kept(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            found.append(self.format(record))
-
-    handler = Kept(logging.ERROR)
-    loggers = [logging.getLogger(name) for name in ("uvicorn.error", "asyncio")]
-    for logger in loggers:
-        logger.addHandler(handler)
-    yield found
-    for logger in loggers:
-        logger.removeHandler(handler)
-    assert found == []
-
-
-@pytest.fixture(scope="module")
-def small(tiny: Path) -> Iterator[Served]:
-    """A server over the tiny run, for tests that change no file of it."""
-    made = Served(tiny)
-    yield made
-    made.stop()
-
-
-@pytest.fixture
-def copied(tiny: Path, tmp_path: Path) -> Iterator[Served]:
-    """A server over a copy of it."""
-    shutil.copytree(tiny / "tiny", tmp_path / "tiny")
-    made = Served(tmp_path)
-    yield made
-    made.stop()
-
-
-def talk(port: int, *parts: bytes) -> tuple[int, bytes]:
-    """Send these bytes; the status and the body of the answer. 0 where there is none."""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as line:
-        found = b""
-        try:
-            for part in parts:
-                line.sendall(part)
-            while piece := line.recv(65536):
-                found += piece
-        except ConnectionError:
-            pass
-    head, _, body = found.partition(b"\r\n\r\n")
-    return int(head.split(b" ")[1]) if head else 0, body
-
-
-def request(line: str, *headers: str, body: str = "", token: bool = True) -> bytes:
-    authorization = [f"Authorization: Bearer {TOKEN}"] if token else []
-    lines = [line, *headers, *authorization, "Connection: close", "", body]
-    return "\r\n".join(lines).encode("utf-8", "surrogateescape")
-
-
-def post(served: Served, path: str, body: Any) -> Any:
-    content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    headers = {**served.headers, "Content-Type": "application/json"}
-    return httpx.post(f"{served.address}/api/runs/{path}", content=content, headers=headers, timeout=60)
+pytestmark = pytest.mark.usefixtures("log")
 
 
 # What is no request, or one that nobody sends -------------------------------------------------------------
 
-HOST = "Host: 127.0.0.1"
-JSON = "Content-Type: application/json"
-NEXT = "POST /api/runs/tiny/next HTTP/1.1"
 REQUESTS = {
     "half a bracket": request("GET / HTTP/1.1", "Host: ["),
     "half a bracket's origin": request("GET /api/runs HTTP/1.1", HOST, "Origin: http://["),
@@ -373,137 +302,6 @@ def test_errors_name_files_and_no_folders(tmp_path: Path) -> None:
     assert without_folders(text, tmp_path / "runs") == said
 
 
-# Time ---------------------------------------------------------------------------------------------------------
-
-
-def closed(line: socket.socket) -> bytes:
-    """All that comes until the other side closes."""
-    found = b""
-    try:
-        while piece := line.recv(65536):
-            found += piece
-    except ConnectionError:
-        pass
-    return found
-
-
-def test_requests_that_take_their_time_are_cut(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "REQUEST", 0.3)
-    monkeypatch.setattr(server, "LINGER", 0.1)
-    served = Served(tiny)
-    lines = [socket.create_connection(("127.0.0.1", served.port), timeout=20) for _ in range(4)]
-    silent, head, body, behind = lines
-    head.sendall(b"GET / HTTP/1.1\r\nHost:")
-    begun = request(NEXT, HOST, JSON, "Content-Length: 20").replace(b"Connection: close\r\n", b"")
-    body.sendall(begun + b'{"text"')
-    behind.sendall(request("GET /x HTTP/1.1", HOST).replace(b"Connection: close\r\n", b"") + begun)
-    assert closed(silent) == b"", "who says nothing hears nothing"
-    assert b" 408 " in closed(head)
-    assert b"not whole after" in closed(body)
-    answers = closed(behind)
-    assert b" 404 " in answers
-    assert b" 408 " in answers, "a request that came along with another one"
-    for line in lines:
-        line.close()
-    served.stop()
-
-
-async def large(scope: Any, receive: Any, send: Any) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    for _ in range(100):
-        await send({"type": "http.response.body", "body": b"a" * 2**20, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
-
-
-async def short(scope: Any, receive: Any, send: Any) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-    await send({"type": "http.response.body", "body": b"ok"})
-
-
-def test_a_connection_without_a_next_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "IDLE", 0.1)
-    served = Serving(short)
-    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as line:
-        line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert closed(line).endswith(b"ok")
-    served.stop()
-
-
-def test_headers_that_never_end_are_too_large(small: Served) -> None:
-    with socket.create_connection(("127.0.0.1", small.port), timeout=20) as line:
-        line.sendall(b"GET / HTTP/1.1\r\nX: " + b"a" * 20_000)
-        assert closed(line).startswith(b"HTTP/1.1 431 ")
-
-
-def test_who_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "STALLED", 0.2)
-    served = Serving(large)
-    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as line:
-        line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        until(lambda: served.server.server_state.connections)
-        until(lambda: not served.server.server_state.connections)
-        assert len(closed(line)) < 100 * 2**20
-    served.stop()
-
-
-def test_who_goes_on_sending_after_the_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "LINGER", 0.1)
-    served = Serving(short)
-    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as line:
-        line.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")
-        assert closed(line).endswith(b"ok")
-    served.stop()
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
-def test_the_oldest_that_waits_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "CONNECTIONS", 4)
-    served = Serving(short)
-    lines = []
-    for k in range(10):
-        lines.append(socket.create_connection(("127.0.0.1", served.port), timeout=20))
-        if k == 2:
-            lines[k].sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n")
-        until(lambda: len(served.server.server_state.connections) == min(k + 1, 4))  # noqa: B023
-    lines[-1].sendall(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-    assert closed(lines[-1]).endswith(b"ok")
-    for line in lines[:6]:
-        assert closed(line) == b""
-    for line in lines:
-        line.close()
-    served.stop()
-
-
-def test_where_nobody_waits_the_newest_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "CONNECTIONS", 2)
-    release = threading.Event()
-
-    async def busy(scope: Any, receive: Any, send: Any) -> None:
-        while not release.is_set():
-            await asyncio.sleep(0.01)
-        await short(scope, receive, send)
-
-    served = Serving(busy)
-    asked = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
-    lines = [socket.create_connection(("127.0.0.1", served.port), timeout=20) for _ in range(2)]
-    for line in lines:
-        line.sendall(asked)
-    until(lambda: len(served.server.server_state.tasks) == 2)
-    status, _ = talk(served.port, asked)
-    assert status in (0, 503), "the line is lost where the request was on its way when it was closed"
-    release.set()
-    assert all(closed(line).endswith(b"ok") for line in lines)
-    for line in lines:
-        line.close()
-    served.stop()
-
-
 # All of it at random -----------------------------------------------------------------------------------------------
 
 
@@ -527,81 +325,3 @@ def test_the_campaign_tells_what_is_wrong() -> None:
     assert http.judge(sent, fine + answer(500, b"oh")) is not None
     assert http.judge(sent, answer(404, b"Not Found")) is not None
     assert http.judge(sent, answer(200, b'{"a":NaN}')) is not None
-
-
-# Who goes away --------------------------------------------------------------------------------------------------
-
-
-def test_text_that_nobody_reads_is_not_generated() -> None:
-    drawn, ended = [0], threading.Event()
-
-    def pieces() -> Any:
-        try:
-            while True:
-                drawn[0] += 1
-                yield "word "
-                time.sleep(0.001)
-        finally:
-            ended.set()
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await (await Stream.begin(pieces(), Turns()))(scope, receive, send)
-
-    served = Serving(app)
-    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as line:
-        line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert line.recv(100).startswith(b"HTTP/1.1 200")
-    assert ended.wait(20)
-    served.stop()
-
-
-def test_an_error_amid_a_text_cuts_it_off_and_one_before_it_is_a_line(log: list[str]) -> None:
-    def pieces() -> Any:
-        yield "one "
-        raise RunError("the model's output is not a number")
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await (await Stream.begin(pieces(), Turns()))(scope, receive, send)
-
-    served = Serving(app)
-    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as line:
-        line.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        answer = closed(line)
-    assert b"one " in answer
-    assert not answer.endswith(b"0\r\n\r\n"), "not as a whole text ends"
-    served.stop()
-    assert log.pop() == "ASGI callable returned without completing response."
-
-
-def test_texts_that_are_generated_at_once_are_counted(small: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(small.studio.turns, "streams", STREAMS)
-    answer = post(small, "tiny/generate", {"length": 3})
-    assert answer.status_code == 503
-    assert answer.headers["Retry-After"] == "1"
-
-
-def test_who_leaves_the_line_is_not_waited_for(small: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recur.studio import views
-
-    entered, release, computed = threading.Event(), threading.Event(), [0]
-
-    def slow(model: Any, request: Any) -> Any:
-        entered.set()
-        computed[0] += 1
-        release.wait(20)
-        return {}
-
-    monkeypatch.setitem(views.VIEWS, "unfold", slow)
-    lines = small.studio.turns.lines
-    asked = request("POST /api/runs/tiny/unfold HTTP/1.1", HOST, JSON, "Content-Length: 2", body="{}")
-    waiting = [socket.create_connection(("127.0.0.1", small.port), timeout=20) for _ in range(9)]
-    for line in waiting:
-        line.sendall(asked)
-    assert entered.wait(20)
-    until(lambda: lines["tiny"].length == 9)
-    for line in waiting:
-        line.close()
-    until(lambda: lines["tiny"].length == 1)
-    release.set()
-    until(lambda: "tiny" not in lines)
-    assert computed == [1]
