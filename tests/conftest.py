@@ -9,7 +9,8 @@ import pytest
 import torch
 from hypothesis import settings
 
-os.environ["RECUR_STATE"] = tempfile.mkdtemp(prefix="recur-state-")  # what tests trust, the user need not
+STATE = tempfile.TemporaryDirectory(prefix="recur-state-", ignore_cleanup_errors=True)  # goes with the process
+os.environ["RECUR_STATE"] = STATE.name  # what tests trust, the user need not
 torch.set_num_threads(1)  # the tensors of tests are small: a second thread only waits
 settings.register_profile("recur", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("recur")
