@@ -194,6 +194,16 @@ def test_a_reader_sees_what_a_writer_replaced_meanwhile(tmp_path: Path) -> None:
     assert "steps" in reader.config_text()
 
 
+def test_what_cannot_be_opened_is_not_left_locked(tmp_path: Path) -> None:
+    run = make(tmp_path / "r")
+    run.release()
+    (run.path / "vocab.json").write_text("{}")
+    for _ in range(2):
+        with pytest.raises(RunError, match="vocab.json is not what this run wrote"):
+            Run.open(run.path, writing=True)
+    assert not (run.path / "lock").exists()
+
+
 # Checkpoints and logs ---------------------------------------------------------------------------------------
 
 

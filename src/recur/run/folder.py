@@ -117,17 +117,26 @@ class Run:
                 raise RunError(f"{path} is not a run yet: training ended before its first step; begin again")
             raise RunError(f"{path} is not a run: it has no manifest.json")
         lock = Lock(path) if writing else None
-        run = cls(path, _read_manifest(Place(path)), {}, lock)
-        run.trusting = trust
-        if writing:
-            run.place.sweep("resume")
-            for name in list(run.manifest.files):  # the best weights too: they stay if nothing better comes
-                # Of a file that was being replaced, the digest that it has: the next commit keeps one.
-                run.manifest.files[name] = [sha256(run.read(name, most=None))]
-        for name in run.manifest.vocabularies:
-            content = run.read(f"{name}.json")
-            run.vocabs[name] = Vocab.from_json(_as_text(content, path / f"{name}.json"), str(path / f"{name}.json"))
+        try:
+            run = cls(path, _read_manifest(Place(path)), {}, lock)
+            run.trusting = trust
+            if writing:
+                run._check_files()
+            for name in run.manifest.vocabularies:
+                content, file = run.read(f"{name}.json"), path / f"{name}.json"
+                run.vocabs[name] = Vocab.from_json(_as_text(content, file), str(file))
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
         return run
+
+    def _check_files(self) -> None:
+        """Before a run is trained on: the best weights too, for they stay if nothing better comes."""
+        self.place.sweep("resume")
+        for name in list(self.manifest.files):
+            # Of a file that was being replaced, the digest that it has: the next commit keeps one.
+            self.manifest.files[name] = [sha256(self.read(name, most=None))]
 
     def release(self) -> None:
         """Let others write. A folder that has not become a run keeps its lock file, by which it is known as ours."""
