@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from recur.errors import RunError
 from recur.files import sync_folder
 from recur.run import manifest as manifests
+from recur.run.beginning import check_free, is_run, taken
 from recur.run.lock import NAME as LOCK
 from recur.run.lock import Lock
 from recur.run.logs import MOST as MOST_JSON
@@ -44,10 +45,6 @@ Vocabs = dict[str, Vocab]
 """By the name of their file, without .json."""
 
 WEIGHTS, CONFIG, CELL, BASELINE = "model.safetensors", "config.toml", "cell.py", "baseline.json"
-
-
-def is_run(path: Path) -> bool:
-    return (path / manifests.NAME).is_file()
 
 
 class Run:
@@ -95,7 +92,7 @@ class Run:
         lock = Lock(path)
         if is_run(path):  # of another process, a moment ago
             lock.release(remove=False)
-            raise _taken(path)
+            raise taken(path)
         run = cls(path, Manifest(task, list(vocabs), texts=texts or {}), vocabs, lock)
         run.place.sweep("resume")
         run.place.make_folder("resume")
@@ -271,20 +268,6 @@ class Run:
         self.manifest.checkpoints = [replace(to, logs={name: log.extent for name, log in self._logs.items()})]
         self.commit()
         return [complaint for complaint in found if complaint is not None]
-
-
-def check_free(path: Path) -> None:
-    """Refuse a folder that a new run cannot be made in: one that holds a run, or anything but a beginning of one."""
-    if is_run(path):
-        raise _taken(path)
-    if path.exists() and not path.is_dir():
-        raise RunError(f"{path} is in the way: a run is a folder")
-    if path.is_dir() and not (path / LOCK).is_file() and any(path.iterdir()):
-        raise RunError(f"{path} holds other files and no run; name a new folder: --out {path}/first")
-
-
-def _taken(path: Path) -> RunError:
-    return RunError(f"{path} holds a run already; go on with it (recur resume {path}) or name another")
 
 
 def _read_manifest(place: Place) -> Manifest:
