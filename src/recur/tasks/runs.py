@@ -93,15 +93,13 @@ def texts_of(options: TaskOptions, folder: Path) -> dict[str, list[Fingerprint]]
 def with_own_texts(run: Run, options: OptionsT, parts: Sequence[str] = PATHS, changed: bool = False) -> OptionsT:
     """Options that name these texts of a run where they are now. A text that was changed is refused, unless that is
     as it should be; one that was moved beside the run, or here, is found by what is in it."""
-    known = {option: run.manifest.texts.get(option, []) for option in parts}
-    found = {
-        option: tuple(
-            _found(run, name, text, changed) for name, text in zip(getattr(options, option), texts, strict=True)
-        )
-        for option, texts in known.items()
-        if texts
-    }
-    return options.changed(**found)
+    found = {}
+    for option in parts:
+        names, known = getattr(options, option, ()), run.manifest.texts.get(option, [])
+        if len(names) != len(known):
+            raise RunError(f"{run.config} and manifest.json name other texts: {option}")
+        found[option] = tuple(_found(run, name, text, changed) for name, text in zip(names, known, strict=True))
+    return options.changed(**{option: names for option, names in found.items() if names})
 
 
 def _found(run: Run, name: str, known: Fingerprint, changed: bool) -> str:
