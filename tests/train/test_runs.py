@@ -128,6 +128,17 @@ def test_a_forged_checkpoint_reaches_no_kernel(tensors: dict[str, torch.Tensor])
         resume("r")
 
 
+def test_a_checkpoint_without_a_part_of_the_optimiser(here: Path) -> None:
+    stop_after(begin(Path("r"), texts="book.txt", **SMALL), 6)
+    run = Run.open("r", writing=True)
+    entry, tensors, state, _ = run.load_checkpoint()
+    del tensors["optimizer/bias/exp_avg_sq"]
+    run.save_checkpoint(entry.step, tensors, state)
+    run.release()
+    with pytest.raises(RunError, match="it is of another optimiser than adamw"):
+        resume("r")
+
+
 @pytest.mark.parametrize("field", ["step", "best", "schedule", "hidden", "best_metrics", "averaging_from", "epoch"])
 @pytest.mark.parametrize("value", [None, "x", -1, [1], {}, {"a": "b"}, float("nan")], ids=str)
 def test_forged_numbers_are_an_error_of_ours(field: str, value: object) -> None:

@@ -27,8 +27,13 @@ NUMBERS: dict[str, type] = {
 """What is saved as it is, and of which type."""
 
 LIKE_WEIGHTS = ("exp_avg", "exp_avg_sq", "momentum_buffer", "ax")
-SCALARS = ("step", "eta", "mu")
-"""What optimisers keep of each parameter."""
+KEPT = {
+    "adam": {"step", "exp_avg", "exp_avg_sq"},
+    "adamw": {"step", "exp_avg", "exp_avg_sq"},
+    "sgd": {"momentum_buffer"},
+    "asgd": {"step", "eta", "mu", "ax"},
+}
+"""What optimisers keep of each parameter that has had a gradient: all of it, or nothing. The rest are scalars."""
 
 Tensors = dict[str, Tensor]
 
@@ -72,10 +77,12 @@ def _restore(trainer: Trainer, tensors: Tensors, state: JsonObject, where: str) 
     kept: dict[int, dict[str, Tensor]] = {}
     for name, value in parts.get("optimizer", {}).items():
         owner, _, key = name.rpartition("/")
-        like = parameters[owner] if key in LIKE_WEIGHTS else torch.zeros(()) if key in SCALARS else None
-        if like is None or value.shape != like.shape or value.dtype != like.dtype:
+        like = parameters[owner] if key in LIKE_WEIGHTS else torch.zeros(())
+        if value.shape != like.shape or value.dtype != like.dtype:
             raise RunError(f"{where} does not fit this run: the optimiser's {key} of {owner} is {tuple(value.shape)}")
         kept.setdefault(list(parameters).index(owner), {})[key] = value
+    if any(set(keys) != KEPT[trainer.options.optimizer] for keys in kept.values()):
+        raise RunError(f"{where} does not fit this run: it is of another optimiser than {trainer.options.optimizer}")
     grads = parts.get("grad", {})
     for name, value in grads.items():
         if value.shape != parameters[name].shape or value.dtype != parameters[name].dtype:
