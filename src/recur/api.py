@@ -114,35 +114,64 @@ def _folder(name: str, given: object) -> str | Path:
 
 
 @overload
-def load(run: str | Path, device: str = ..., *, trust: bool = ..., task: Literal["language"]) -> Language: ...
+def load(
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["language"]
+) -> Language: ...
 @overload
 def load(
-    run: str | Path, device: str = ..., *, trust: bool = ..., task: Literal["conditional"]
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["conditional"]
 ) -> ConditionalWriter: ...
 @overload
-def load(run: str | Path, device: str = ..., *, trust: bool = ..., task: Literal["seq2seq"]) -> Transducer: ...
+def load(
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["seq2seq"]
+) -> Transducer: ...
 @overload
-def load(run: str | Path, device: str = ..., *, trust: bool = ..., task: Literal["classify"]) -> TextClassifier: ...
+def load(
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["classify"]
+) -> TextClassifier: ...
 @overload
-def load(run: str | Path, device: str = ..., *, trust: bool = ..., task: Literal["tag"]) -> TextTagger: ...
+def load(
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["tag"]
+) -> TextTagger: ...
 @overload
-def load(run: str | Path, device: str = ..., *, trust: bool = ..., task: Literal["tree"]) -> TreeClassifier: ...
+def load(
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["tree"]
+) -> TreeClassifier: ...
 @overload
-def load(run: str | Path, device: str = ..., *, trust: bool = ..., task: Literal["forecast"]) -> SeriesForecaster: ...
+def load(
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["forecast"]
+) -> SeriesForecaster: ...
 @overload
-def load(run: str | Path, device: str = ..., *, trust: bool = ..., task: Literal["grid"]) -> ImageClassifier: ...
+def load(
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["grid"]
+) -> ImageClassifier: ...
 @overload
-def load(run: str | Path, device: str = ..., *, trust: bool = ..., task: Literal["table"]) -> RowPredictor: ...
+def load(
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["table"]
+) -> RowPredictor: ...
 @overload
-def load(run: str | Path, device: str = ..., *, trust: bool = ..., task: Literal["adding", "copy"]) -> Solver[Any]: ...
+def load(
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: Literal["adding", "copy"]
+) -> Solver[Any]: ...
 @overload
-def load(run: str | Path, device: str = ..., *, trust: bool = ..., task: str | None = ...) -> Predictor[Any]: ...
+def load(
+    run: str | Path, device: str = ..., *, trust: bool = ..., changed_text: bool = ..., task: str | None = ...
+) -> Predictor[Any]: ...
 
 
-def load(run: str | Path, device: str = "auto", *, trust: bool = False, task: str | None = None) -> Predictor[Any]:
+def load(
+    run: str | Path,
+    device: str = "auto",
+    *,
+    trust: bool = False,
+    changed_text: bool = False,
+    task: str | None = None,
+) -> Predictor[Any]:
     """The model of a run, with its best weights, for use. With `task`, a run of another one is refused. To `trust` a
-    run is to execute a cell that it carries, though one has not trained with it."""
+    run is to execute a cell that it carries, though one has not trained with it; with `changed_text`, a text that it
+    learned from may have been changed since."""
     predictor = open_predictor([_folder("run", run)], device, trust)
+    predictor.changed_text = changed_text
     if task is not None and predictor.task.name != task:
         raise OptionError(f"{run} is a run of the task {predictor.task.name}, not {task}")
     return predictor

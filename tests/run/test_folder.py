@@ -57,6 +57,9 @@ def test_a_folder_is_a_run_from_its_first_commit_on(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="holds other files and no run"):
         Run.create(tmp_path / "mine", "language", "new\n", {})
     assert (tmp_path / "mine" / "config.toml").read_text() == "mine"
+    (tmp_path / "mine" / "lock").write_text("")  # such as other programs have
+    with pytest.raises(RunError, match="holds other files and no run"):
+        Run.create(tmp_path / "mine", "language", "new\n", {})
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="is in the way"):
         Run.create(tmp_path / "file", "language", "new\n", {})

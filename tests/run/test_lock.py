@@ -96,3 +96,15 @@ def test_a_link_is_no_lock(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="lock is a link"):
         Lock(tmp_path)
     assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_hard_link_is_no_lock(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    os.link(tmp_path / "mine", tmp_path / "lock")
+    with pytest.raises(RunError, match="lock is in the way"):
+        Lock(tmp_path)
+    (tmp_path / "lock").unlink()
+    os.mkfifo(tmp_path / "lock")
+    with pytest.raises(RunError, match="lock is in the way"):
+        Lock(tmp_path)
+    assert (tmp_path / "mine").read_text() == "mine"

@@ -18,8 +18,10 @@ from safetensors.torch import load
 import recur
 from recur.cli.app import run as command
 from recur.errors import RecurError, RunError
-from recur.run import Run
+from recur.run import Run, trust
+from recur.run.place import Place
 from recur.run.tensors import to_bytes
+from recur.run.trust import is_trusted
 from recur.train import Event, resume
 from tests.training import begin, reopen, stop_after
 
@@ -78,10 +80,10 @@ def test_a_strangers_cell_is_shown_and_not_executed(
         assert command(["sample", "r", "-q", "--length", "3"]) == 0, "trusted from now on"
 
 
-@pytest.mark.parametrize("cell", ["../evil.py:C", "evil.py:C", "/tmp/evil.py:C", "cell.py:C"])
+@pytest.mark.parametrize("cell", ["../evil.py:C", "evil.py:C", "cell.py:C", "evil.py:C\\n", ".py:C", "./evil.py:C:a=1"])
 def test_a_configuration_cannot_name_code(cell: str, capsys: pytest.CaptureFixture[str]) -> None:
     recur.fit("book.txt", out="r", **SMALL)
-    for path in ("evil.py", "r/evil.py", "r/cell.py"):
+    for path in ("evil.py", "r/evil.py", "r/cell.py", ".py"):
         Path(path).write_text("import pathlib; pathlib.Path('ran').touch()\n")
     run = Run.open("r", writing=True)
     run.write_config(run.config_text().replace('cell = "gru"', f'cell = "{cell}"'))  # a forged run, digests and all
@@ -89,6 +91,28 @@ def test_a_configuration_cannot_name_code(cell: str, capsys: pytest.CaptureFixtu
     assert command(["sample", "r", "--trust"]) == 2
     assert "names a cell outside of the run" in capsys.readouterr().err
     assert not Path("ran").exists()
+
+
+def test_a_strangers_configuration_is_no_word_for_its_cell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mine.py").write_text(CELL)
+    recur.fit("book.txt", cell="mine.py:Mine", out="r", **SMALL)
+    monkeypatch.setenv("RECUR_STATE", "another user")
+    assert command(["train", "book.txt", "--config", "r/config.toml", "--out", "again"]) == 2
+    assert "r/cell.py, 2 lines" in capsys.readouterr().err
+
+
+def test_what_is_trusted_at_once_is_all_remembered(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for k in range(5):
+        trust(f"{k}".encode())
+    assert all(is_trusted(f"{k}".encode()) for k in range(5))
+    Path("state/trusted").unlink()
+    Path("state").rmdir()
+    Path("state").write_text("in the way")
+    trust(b"for this process")
+    assert is_trusted(b"for this process")
+    assert not is_trusted(b"0")
 
 
 # Memory ------------------------------------------------------------------------------------------------------
@@ -112,6 +136,7 @@ def forge(run: Run, **tensors: torch.Tensor) -> None:
         {"model/bias": torch.zeros(1)},
         {"grad/bias": torch.zeros(1)},
         {"random/cpu": torch.zeros(3, dtype=torch.uint8)},
+        {"random/cpu": torch.full((5056,), 255, dtype=torch.uint8)},
         {"random/cpu": torch.zeros(5056)},
         {"records/losses": torch.zeros(2, 2)},
         {"records/predictions": torch.zeros(())},
@@ -140,7 +165,7 @@ def test_a_checkpoint_without_a_part_of_the_optimiser(here: Path) -> None:
 
 
 @pytest.mark.parametrize("field", ["step", "best", "schedule", "hidden", "best_metrics", "averaging_from", "epoch"])
-@pytest.mark.parametrize("value", [None, "x", -1, [1], {}, {"a": "b"}, float("nan")], ids=str)
+@pytest.mark.parametrize("value", [None, "x", -1, 10**400, [1], {}, {"a": "b"}, float("nan")], ids=lambda v: str(v)[:9])
 def test_forged_numbers_are_an_error_of_ours(field: str, value: object) -> None:
     trainer = begin(Path("r"), texts="book.txt", **SMALL)
     trainer.checkpoint()
@@ -205,6 +230,47 @@ def test_a_test_file_is_measured_without_the_training_text() -> None:
 # One writer, every moment ---------------------------------------------------------------------------------------
 
 
+def test_a_random_state_whose_parts_do_not_fit_together(here: Path) -> None:
+    """torch itself takes it, and would read behind its words."""
+    stop_after(begin(Path("r"), texts="book.txt", **SMALL), 6)
+    state = torch.get_rng_state()
+    state[8:12] = torch.tensor([624], dtype=torch.int32).view(torch.uint8)
+    state[16:24] = torch.tensor([624], dtype=torch.int64).view(torch.uint8)
+    run = Run.open("r", writing=True)
+    forge(run, **{"random/cpu": state})
+    run.release()
+    with pytest.raises(RunError, match="the state of its random numbers is none"):
+        resume("r")
+
+
+def test_files_larger_than_memory_are_refused(here: Path) -> None:
+    recur.fit("book.txt", out="r", **SMALL)
+    for name, size in (("metrics.jsonl", 2**40), ("resume/a.safetensors", 2**40), ("config.toml", 2**30)):
+        kept = Path("r", name).read_bytes()
+        os.truncate(Path("r", name), size)  # a sparse file: no byte of it is on disk
+        if name == "config.toml":
+            with pytest.raises(RunError, match="config.toml is"):
+                recur.load("r")
+        elif name == "metrics.jsonl":
+            with pytest.raises(RunError, match="metrics.jsonl is damaged: it has"):
+                Run.open("r").metrics()
+        else:
+            run = Run.open("r")
+            found = run.load_checkpoint(most=10**7)
+            assert [name in complaint for complaint in found[3]] in ([], [True])
+        Path("r", name).write_bytes(kept)
+
+
+def test_a_run_without_its_vocabulary_is_one_line(here: Path) -> None:
+    recur.fit("book.txt", out="r", **SMALL)
+    run = Run.open("r", writing=True)
+    run.manifest.vocabularies = []
+    run.commit()
+    run.release()
+    with pytest.raises(RunError, match="it has no vocab.json"):
+        recur.load("r")
+
+
 def test_two_cannot_train_one_run() -> None:
     trainer = begin(Path("r"), texts="book.txt", **SMALL)
     trainer.checkpoint()
@@ -262,6 +328,65 @@ def test_what_is_measured_after_a_stop_is_what_would_have_been() -> None:
     assert found[0] == found[1]
     assert Path("a/samples.jsonl").read_bytes() == Path("b/samples.jsonl").read_bytes()
     assert Path("a/model.safetensors").read_bytes() == Path("b/model.safetensors").read_bytes()
+
+
+def test_given_more_and_killed_at_once_it_measures_as_it_would_have(here: Path) -> None:
+    for name, killed in (("a", False), ("b", True)):
+        recur.fit("book.txt", out=name, **SMALL)
+        if killed:
+
+            def leave(event: Event) -> None:
+                if event.kind == "started":
+                    raise KeyboardInterrupt
+
+            with pytest.raises(KeyboardInterrupt):
+                resume(name, steps=20, callback=leave)
+            resume(name)
+        else:
+            resume(name, steps=20)
+    steps = [[entry["step"] for entry in Run.open(name).metrics()] for name in ("a", "b")]
+    assert steps[0] == steps[1]
+    assert Path("a/model.safetensors").read_bytes() == Path("b/model.safetensors").read_bytes()
+
+
+def test_a_run_among_its_texts_is_not_learned_from(here: Path) -> None:
+    Path("texts").mkdir()
+    Path("book.txt").rename("texts/book.txt")
+    recur.fit("texts", out="texts/runs/r", **SMALL)
+    resume("texts/runs/r", steps=2)
+    assert recur.load("texts/runs/r").evaluate()["tokens"] < len(BOOK)
+
+
+def test_a_changed_text_from_python(here: Path) -> None:
+    recur.fit("book.txt", out="r", **SMALL)
+    Path("book.txt").write_text(BOOK.replace("kept", "held"))
+    with pytest.raises(RunError, match="changed_text=True"):
+        recur.load("r").evaluate()
+    assert recur.load("r", changed_text=True).evaluate()["tokens"] > 0
+
+
+def test_an_error_of_a_callback_is_its_own(here: Path) -> None:
+    def broken(event: Event) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    with pytest.raises(BrokenPipeError):
+        recur.fit("book.txt", out="r", callback=broken, **SMALL)
+
+
+def test_a_full_disk_before_the_first_step_leaves_no_lock_held(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, kept = Place.write, []
+
+    def full(place: Place, name: str, content: bytes) -> None:
+        if name == "config.toml":
+            raise OSError(28, "No space left on device", str(place.path / name))
+        write(place, name, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Place, "write", full)
+        with pytest.raises(RunError, match="No space left on device: r/config.toml; .* begin again") as error:
+            recur.fit("book.txt", out="r", **SMALL)
+        kept.append(error)  # as a notebook does
+    recur.fit("book.txt", out="r", **SMALL)
 
 
 def test_the_baseline_is_measured_after_all() -> None:

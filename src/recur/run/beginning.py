@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from recur.errors import RunError
@@ -18,8 +19,18 @@ def check_free(path: Path) -> None:
         raise taken(path)
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is in the way: a run is a folder")
-    if path.is_dir() and not (path / lock.NAME).is_file() and any(path.iterdir()):
+    if path.is_dir() and any(path.iterdir()) and not _begun(path):
         raise RunError(f"{path} holds other files and no run; name a new folder: --out {path}/first")
+
+
+def _begun(path: Path) -> bool:
+    """Whether all that lies there is what a run left that ended before its first checkpoint."""
+    names = [entry.name for entry in path.iterdir()]
+    ours = re.compile(
+        r"lock|resume|cell\.py|config\.toml|(metrics|samples)\.jsonl|[\w-]+\.json|\..+\.[0-9a-f]{8}\.part"
+    )
+    marked = names == [lock.NAME] or lock.is_ours(path)
+    return marked and all(ours.fullmatch(name) for name in names)
 
 
 def taken(path: Path) -> RunError:

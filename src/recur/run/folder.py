@@ -28,14 +28,13 @@ from torch import Tensor, nn
 
 from recur.errors import RunError
 from recur.files import sync_folder
-from recur.run import manifest as manifests
 from recur.run.beginning import check_free, is_run, taken
 from recur.run.lock import NAME as LOCK
 from recur.run.lock import Lock
-from recur.run.logs import MOST as MOST_JSON
 from recur.run.logs import Log, parse_object
 from recur.run.manifest import LOGS, SLOTS, Checkpoint, Fingerprint, Manifest, sha256
 from recur.run.place import Place
+from recur.run.recorded import Recorded, read_manifest
 from recur.run.tensors import check_weights, from_bytes, to_bytes
 from recur.run.trust import check_trusted, trust
 from recur.text import Vocab
@@ -47,11 +46,22 @@ Vocabs = dict[str, Vocab]
 WEIGHTS, CONFIG, CELL, BASELINE = "model.safetensors", "config.toml", "cell.py", "baseline.json"
 
 
-class Run:
+class _Named(dict[str, Vocab]):
+    """Vocabularies of a run, which may be a stranger's and lack one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __missing__(self, name: str) -> Vocab:
+        raise RunError(f"{self.path} is damaged: it has no {name}.json")
+
+
+class Run(Recorded):
     """One folder."""
 
     def __init__(self, path: Path, manifest: Manifest, vocabs: Vocabs, lock: Lock | None = None) -> None:
-        self.path, self.place, self.manifest, self.vocabs, self._lock = path, Place(path), manifest, vocabs, lock
+        super().__init__(path, manifest)
+        self.vocabs, self._lock = vocabs, lock
         self.trusting = False
         """Whether its cell is executed though this user has not trained with it."""
         self._logs = {name: Log(self.place, name) for name in LOGS}
@@ -94,16 +104,23 @@ class Run:
             lock.release(remove=False)
             raise taken(path)
         run = cls(path, Manifest(task, list(vocabs), texts=texts or {}), vocabs, lock)
-        run.place.sweep("resume")
-        run.place.make_folder("resume")
-        contents = {f"{name}.json": vocab.to_json().encode() for name, vocab in vocabs.items()}
+        try:
+            run._write_first(config, cell)
+        except BaseException:
+            run.release()
+            raise
+        return run
+
+    def _write_first(self, config: str, cell: bytes | None) -> None:
+        self.place.sweep("resume")
+        self.place.make_folder("resume")
+        contents = {f"{name}.json": vocab.to_json().encode() for name, vocab in self.vocabs.items()}
         contents |= {CONFIG: config.encode()} | ({} if cell is None else {CELL: cell})
         for name, content in contents.items():
-            run.place.write(name, content)
-            run.manifest.files[name] = [sha256(content)]
-        for log in run._logs.values():
+            self.place.write(name, content)
+            self.manifest.files[name] = [sha256(content)]
+        for log in self._logs.values():
             log.begin()
-        return run
 
     @classmethod
     def open(cls, path: Path | str, *, writing: bool = False, trust: bool = False) -> Self:
@@ -115,10 +132,10 @@ class Run:
             raise RunError(f"{path} is not a run: it has no manifest.json")
         lock = Lock(path) if writing else None
         try:
-            run = cls(path, _read_manifest(Place(path)), {}, lock)
+            run = cls(path, read_manifest(Place(path)), _Named(path), lock)
             run.trusting = trust
             if writing:
-                run._check_files()
+                run.check_files()
             for name in run.manifest.vocabularies:
                 content, file = run.read(f"{name}.json"), path / f"{name}.json"
                 run.vocabs[name] = Vocab.from_json(_as_text(content, file), str(file))
@@ -128,54 +145,15 @@ class Run:
             raise
         return run
 
-    def _check_files(self) -> None:
-        """Before a run is trained on: the best weights too, for they stay if nothing better comes."""
-        self.place.sweep("resume")
-        for name in list(self.manifest.files):
-            # Of a file that was being replaced, the digest that it has: the next commit keeps one.
-            self.manifest.files[name] = [sha256(self.read(name, most=None))]
-
     def release(self) -> None:
         """Let others write. A folder that has not become a run keeps its lock file, by which it is known as ours."""
         if self._lock is not None:
             self._lock.release(remove=is_run(self.path))
 
-    def commit(self) -> None:
-        """What was written is now what the run is."""
-        self.manifest.files = {name: digests[-1:] for name, digests in self.manifest.files.items()}
-        self._write_manifest()
-
-    def _write_manifest(self) -> None:
-        self.place.write(manifests.NAME, self.manifest.to_json())
-
     # Files --------------------------------------------------------------------------------------------------
 
-    def read(self, name: str, most: int | None = MOST_JSON) -> bytes:
-        """The content of a file as it was written; another one is refused."""
-        while True:
-            try:
-                content = self.place.read(name, most)
-            except FileNotFoundError:
-                raise RunError(f"{self.path / name} is missing") from None
-            if sha256(content) in self.manifest.files.get(name, ()):
-                return content
-            known, self.manifest = self.manifest, _read_manifest(self.place)
-            if self.manifest == known:  # else whoever trains it has replaced the file since the manifest was read
-                break
-        raise RunError(f"{self.path / name} is not what this run wrote: it was changed or damaged since; put it back")
-
-    def replace(self, name: str, content: bytes) -> None:
-        """Write a file anew. One that is there has both digests in the manifest until the next commit; a new one is the
-        run's with that."""
-        known = self.manifest.files.get(name, [])[-1:]
-        if known:
-            self.manifest.files[name] = [*known, sha256(content)]
-            self._write_manifest()
-        self.place.write(name, content)
-        self.manifest.files[name] = [*known, sha256(content)]
-
     def config_text(self) -> str:
-        return _as_text(self.read(CONFIG), self.config)
+        return _as_text(self.read(CONFIG, most=1 << 20), self.config)
 
     def write_config(self, content: str) -> None:
         self.replace(CONFIG, content.encode())
@@ -213,7 +191,7 @@ class Run:
 
     def load_weights(self, model: nn.Module) -> None:
         """The best weights so far, into a model of the run's task."""
-        if WEIGHTS not in self.manifest.files or not self.place.has(WEIGHTS):
+        if WEIGHTS not in self.manifest.files:
             raise RunError(f"{self.path} has no {WEIGHTS} yet: train it on (recur resume {self.path})")
         size = sum(value.numel() * value.element_size() for value in model.state_dict().values())
         content = self.read(WEIGHTS, most=2 * size + (1 << 24))
@@ -247,15 +225,19 @@ class Run:
         self.manifest.checkpoints = [Checkpoint(file, sha256(content), step, logs), *before]
         self.commit()
 
-    def load_checkpoint(self) -> tuple[Checkpoint, dict[str, Tensor], JsonObject, list[str]]:
-        """The newest checkpoint that is whole, its tensors and the rest; and what was found wrong with newer ones."""
+    def load_checkpoint(self, most: int | None = None) -> tuple[Checkpoint, dict[str, Tensor], JsonObject, list[str]]:
+        """The newest checkpoint that is whole, its tensors and the rest; and what was found wrong with newer ones, such
+        as more bytes than `most`."""
         complaints = []
         for entry in self.manifest.checkpoints:
             path = self.path / entry.file
             try:
-                content = self.place.read(entry.file)
-            except (OSError, RunError):
+                content = self.place.read(entry.file, most)
+            except OSError:
                 complaints.append(f"{path} is missing")
+                continue
+            except RunError as error:
+                complaints.append(str(error))
                 continue
             if sha256(content) == entry.sha256:
                 return entry, *from_bytes(content, path), complaints
@@ -268,14 +250,6 @@ class Run:
         self.manifest.checkpoints = [replace(to, logs={name: log.extent for name, log in self._logs.items()})]
         self.commit()
         return [complaint for complaint in found if complaint is not None]
-
-
-def _read_manifest(place: Place) -> Manifest:
-    name = str(place.path / manifests.NAME)
-    try:
-        return Manifest.from_json(place.read(manifests.NAME, MOST_JSON), name)
-    except FileNotFoundError:
-        raise RunError(f"{name} is missing") from None
 
 
 def _as_text(content: bytes, path: Path) -> str:

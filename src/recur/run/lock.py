@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import socket
+import stat
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +31,9 @@ class Lock:
         while True:
             self._handle = self._open()
             try:
+                about = os.fstat(self._handle)
+                if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:  # a hard link: somebody else's file
+                    raise RunError(f"{self.path} is in the way: a run has a file of its own there")
                 self._take()
                 # Its last holder may have removed the file that was opened: then the lock is on nothing.
                 if self.path.exists() and os.path.samestat(os.fstat(self._handle), os.lstat(self.path)):
@@ -39,8 +43,13 @@ class Lock:
                 raise
             os.close(self._handle)
         holder = {"host": socket.gethostname(), "process": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-        os.ftruncate(self._handle, 0)
-        os.write(self._handle, json.dumps(holder).encode())
+        try:
+            os.ftruncate(self._handle, 0)
+            os.write(self._handle, json.dumps(holder).encode())
+            os.fsync(self._handle)  # a folder that is no run yet is known by it
+        except OSError as error:
+            self.release(remove=False)
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
 
     def release(self, remove: bool = True) -> None:
         """Leave the folder to others; without the file, unless it has to stay."""
@@ -75,7 +84,8 @@ class Lock:
     def _refusal(self) -> str:
         holder = self._holder()
         who = f"process {holder['process']} on {holder['host']} since {holder['since']}" if holder else "a process"
-        return f"{self.path.parent} is being trained by {who}; wait for it, or stop it first"
+        then = f"wait for it, or stop it first; if it is gone, remove {self.path}"
+        return f"{self.path.parent} is being trained by {who}; {then}"
 
     def _said_to_be_held(self) -> bool:
         holder = self._holder()
@@ -91,10 +101,19 @@ class Lock:
 
     def _holder(self) -> dict[str, str]:
         try:
-            found = json.loads(os.pread(self._handle, 1 << 12, 0))
+            os.lseek(self._handle, 0, os.SEEK_SET)
+            found = json.loads(os.read(self._handle, 1 << 12))
             return {name: str(found[name])[:80] for name in ("host", "process", "since")}
         except (OSError, ValueError, KeyError, TypeError):
             return {}
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether a folder has a lock file that one of us wrote."""
+    try:
+        return {"host", "process", "since"} == {*json.loads((folder / NAME).read_bytes()[: 1 << 12])}
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def _hold(handle: int) -> None:

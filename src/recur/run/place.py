@@ -11,6 +11,7 @@ reads it knows from elsewhere how much of it is whole.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import secrets
@@ -50,8 +51,13 @@ class Place:
                 parts.append(part)
             return b"".join(parts)
 
-    def has(self, name: str) -> bool:
-        return os.path.lexists(self.path / name)
+    def digest(self, name: str) -> str:
+        """The SHA-256 of a file, however large."""
+        with self._opened(name, os.O_RDONLY) as handle:
+            sha = hashlib.sha256()
+            while part := os.read(handle, 1 << 22):
+                sha.update(part)
+            return sha.hexdigest()
 
     def write(self, name: str, content: bytes) -> None:
         """Replace a file, or a link in its place, by this content."""

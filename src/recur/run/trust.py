@@ -12,7 +12,6 @@ import os
 from pathlib import Path
 
 from recur.errors import RunError
-from recur.files import write_atomically
 
 
 def state_folder() -> Path:
@@ -22,17 +21,26 @@ def state_folder() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "recur"
 
 
+_HERE: set[str] = set()
+"""What this process trusts, should the list not be there to be written."""
+
+
 def is_trusted(source: bytes) -> bool:
-    return hashlib.sha256(source).hexdigest() in _trusted()
+    digest = hashlib.sha256(source).hexdigest()
+    return digest in _HERE or digest in _trusted()
 
 
 def trust(source: bytes) -> None:
     """Execute this source from now on, wherever it is found."""
-    known, digest = _trusted(), hashlib.sha256(source).hexdigest()
-    if digest not in known:
-        folder = state_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / "trusted", "".join(f"{each}\n" for each in [*known, digest]).encode())
+    digest = hashlib.sha256(source).hexdigest()
+    if digest in _trusted():
+        return
+    try:
+        state_folder().mkdir(parents=True, exist_ok=True)
+        with (state_folder() / "trusted").open("a") as out:  # a line each: several processes may do so at once
+            out.write(f"{digest}\n")
+    except (OSError, RuntimeError):
+        _HERE.add(digest)
 
 
 def check_trusted(path: Path, source: bytes) -> None:
@@ -48,5 +56,5 @@ def check_trusted(path: Path, source: bytes) -> None:
 def _trusted() -> list[str]:
     try:
         return (state_folder() / "trusted").read_text().split()
-    except (OSError, UnicodeDecodeError):
+    except (OSError, UnicodeDecodeError, RuntimeError):  # no home folder, say
         return []

@@ -6,7 +6,6 @@ import functools
 import importlib
 import os
 import pkgutil
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -116,7 +115,14 @@ def refusal(task: str, name: str, flag: str = "") -> str:
 
 def read_config(path: Path) -> dict[str, object]:
     """The fields that a TOML file sets, `task` among them, with its paths made those of this process."""
-    return with_paths(read_toml(path), path.parent)
+    fields = with_paths(read_toml(path), path.parent)
+    cell = fields.get("cell")
+    if isinstance(cell, str) and cell_file(cell) and (path.parent / "manifest.json").is_file():
+        from recur.run.trust import check_trusted  # which needs torch
+
+        source = Path(cell_file(cell))  # a run's, which may be a stranger's
+        check_trusted(source, source.read_bytes() if source.is_file() else b"")
+    return fields
 
 
 def with_paths(fields: dict[str, object], folder: Path) -> dict[str, object]:
@@ -146,9 +152,9 @@ def config_text(options: TaskOptions, folder: Path) -> str:
 
 
 def cell_file(cell: str) -> str:
-    """The file of a cell that is in one."""
-    found = re.fullmatch(r"(.+?\.py)(:.*)?", cell)
-    return found[1] if found else ""
+    """The file of a cell that is in one, as `recur.cells.make_cell` finds it."""
+    path, in_file, _ = cell.partition(".py:")
+    return f"{path}.py" if in_file else ""
 
 
 def _inside(folder: Path, name: str) -> str:

@@ -25,17 +25,18 @@ OptionsT = TypeVar("OptionsT", bound=TaskOptions)
 
 def options_of_run(run: Run, code: bool = True) -> TaskOptions:
     """What a run was trained with. A cell that it carries may be executed then; without `code` none may."""
-    fields = with_paths(parse_toml(run.read(run.config.name), run.config), run.path)
+    fields = with_paths(parse_toml(run.config_text().encode(), run.config), run.path)
     task = fields.pop("task", run.task)
     if task != run.task:
         raise RunError(f"{run.config} says task {task!r}, and manifest.json {run.task!r}")
     options = read_options(run.task, fields, f"{run.config}: ")
-    if code and (file := cell_file(getattr(options, "cell", ""))):
+    if code and ".py" in (cell := getattr(options, "cell", "")):
         from recur.cells.registry import admit
 
+        file = cell_file(cell)
         source, folder = run.cell_source(), os.path.realpath(Path(file).parent)
-        if source is None or Path(file).name != CELL or folder != os.path.realpath(run.path):
-            raise RunError(f"{run.config} names a cell outside of the run: {file}")
+        if source is None or not file or Path(file).name != CELL or folder != os.path.realpath(run.path):
+            raise RunError(f"{run.config} names a cell outside of the run: {cell!r}")
         admit(Path(file), source)
     return options
 
@@ -78,14 +79,14 @@ def with_carried_cell(options: TaskOptions, folder: Path) -> tuple[TaskOptions, 
     return options.changed(cell=f"{folder / CELL}{cell[len(file) :]}"), source
 
 
-def texts_of(options: TaskOptions, folder: Path) -> dict[str, list[Fingerprint]]:
+def texts_of(options: TaskOptions, folder: Path, parts: Sequence[str] = PATHS) -> dict[str, list[Fingerprint]]:
     """What a run in a folder learns from, by option."""
     from recur.run import Fingerprint
     from recur.text.fingerprint import fingerprint
 
     return {
         option: [Fingerprint(outside(folder, name), *fingerprint(name)) for name in getattr(options, option)]
-        for option in PATHS
+        for option in parts
         if getattr(options, option, ())
     }
 
@@ -106,16 +107,17 @@ def _found(run: Run, name: str, known: Fingerprint, changed: bool) -> str:
     from recur.text.fingerprint import fingerprint, is_there
 
     if name in BUILT_IN or is_there(name):
-        size, digest = (known.bytes, known.sha256) if changed else fingerprint(name)
+        size, digest = (known.bytes, known.sha256) if changed else fingerprint(name, known.bytes)
         if digest != known.sha256:
+            now = f"{size:,}" if size < known.bytes else "others" if size == known.bytes else "more"
             raise RunError(
-                f"{name} is not what {run.path} learned from: it had {known.bytes:,} bytes then and has {size:,} now, "
-                f"or others; put it back, or go on with --changed-text (in Python: changed_text=True)"
+                f"{name} is not what {run.path} learned from: it had {known.bytes:,} bytes then and has {now} now; put "
+                "it back, or go on with --changed-text (in Python: changed_text=True)"
             )
         return name
     for folder in (Path(), run.path, run.path.parent):
         other = str(folder / Path(name).name)
-        if is_there(other) and fingerprint(other)[1] == known.sha256:
+        if is_there(other) and fingerprint(other, known.bytes)[1] == known.sha256:
             return other
     raise RunError(
         f"no file {name!r}, which {run.path} learned from ({known.bytes:,} bytes, SHA-256 {known.sha256}); "

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from recur.errors import TextError
 from recur.images.arrays import split_name
-from recur.text.sources import find_sources
+from recur.text.sources import files_in, find_sources
 
 PIECE = 1 << 22
 
@@ -16,28 +16,29 @@ def is_there(name: str) -> bool:
     return Path(split_name(name)[0]).exists()
 
 
-def fingerprint(name: str) -> tuple[int, str]:
-    """Bytes in all, and their digest; of a folder, its files' names are part of it."""
+def fingerprint(name: str, most: int | None = None) -> tuple[int, str]:
+    """Bytes in all, and their digest; of a folder, its files' names are part of it. What has more bytes than `most` is
+    read no further."""
     path = Path(split_name(name)[0])
     if not path.is_dir():
-        return _digest(path)
+        return _digest(path, most)
     sha, size = hashlib.sha256(), 0
-    for file in sorted(path.rglob("*")):
-        inner = file.relative_to(path)
-        if file.is_file() and not any(part.startswith(".") for part in inner.parts):
-            bytes_, digest = _digest(file)
-            sha.update(f"{inner.as_posix()}\0{digest}\n".encode(errors="surrogateescape"))
-            size += bytes_
+    for file in files_in(path):
+        bytes_, digest = _digest(file, None if most is None else most - size)
+        sha.update(f"{file.relative_to(path).as_posix()}\0{digest}\n".encode(errors="surrogateescape"))
+        size += bytes_
+        if most is not None and size > most:
+            break
     return size, sha.hexdigest()
 
 
-def _digest(path: Path) -> tuple[int, str]:
+def _digest(path: Path, most: int | None) -> tuple[int, str]:
     sha, size = hashlib.sha256(), 0
     try:
         streams = [path.open("rb")] if path.is_file() else [source.open() for source in find_sources([str(path)])[0]]
         for stream in streams:
             with stream:
-                while data := stream.read(PIECE):
+                while (data := stream.read(PIECE)) and (most is None or size <= most):
                     sha.update(data)
                     size += len(data)
     except OSError as error:

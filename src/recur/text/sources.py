@@ -106,11 +106,19 @@ class _Unpacked(gzip.GzipFile):
         return found
 
 
-def _folder(folder: Path) -> tuple[list[Source], int]:
+def files_in(folder: Path) -> list[Path]:
+    """All files below a folder, in the order of their paths, but for hidden ones and those of runs: a model does not
+    learn from what it wrote."""
     try:
         files = [p for p in sorted(folder.rglob("*")) if p.is_file() and not _hidden(p.relative_to(folder))]
     except OSError as error:
         raise TextError(f"folder {str(folder)!r} cannot be read: {error}") from None
+    runs = {p.parent for p in files if p.name == "manifest.json" and (p.parent / "resume").is_dir()}
+    return [p for p in files if not runs & {*p.parents}]
+
+
+def _folder(folder: Path) -> tuple[list[Source], int]:
+    files = files_in(folder)
     texts = [p for p in files if _looks_like_text(p)]
     if not texts:
         raise TextError(f"folder {str(folder)!r} holds no text file")

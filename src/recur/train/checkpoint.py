@@ -54,17 +54,19 @@ def save_checkpoint(trainer: Trainer) -> None:
     state["best_metrics"] = trainer.best_metrics
     state["schedule"] = trainer.schedule.state()
     state["averaging_from"] = [group.get("t0") for group in trainer.optimizer.param_groups]
+    state["budget"] = _budget(trainer)
     state["hidden"] = _names(trainer.state, "hidden", tensors)
     trainer.run.save_checkpoint(trainer.step, {k: v.detach().cpu() for k, v in tensors.items()}, state)
 
 
 def restore_checkpoint(trainer: Trainer) -> list[str]:
     """Go back to the newest whole checkpoint; what was wrong with newer ones is returned."""
-    entry, tensors, state, complaints = trainer.run.load_checkpoint()
+    weights = sum(value.numel() * value.element_size() for value in trainer.model.state_dict().values())
+    entry, tensors, state, complaints = trainer.run.load_checkpoint(most=16 * weights + (1 << 28))
     where = f"{trainer.run.path / entry.file}"
     try:
         _restore(trainer, tensors, state, where)
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
         if isinstance(error, RunError):
             raise
         raise RunError(f"{where} does not fit this run: {error}") from None
@@ -101,13 +103,33 @@ def _restore(trainer: Trainer, tensors: Tensors, state: JsonObject, where: str) 
     for name, number in numbers.items():
         setattr(trainer, name, number)
     trainer.best_metrics = metrics
+    if state["budget"] != _budget(trainer):  # it was given another one, and left before it was saved again
+        trainer.plan_measurements()
     trainer.state = _moved(hidden, trainer.device)
     trainer.records.from_tensors(parts["records"], trainer.device)
     for name, p in parameters.items():
         p.grad = grads[name].to(trainer.device) if name in grads else None
-    torch.set_rng_state(parts["random"]["cpu"])
+    torch.set_rng_state(_random(parts["random"]["cpu"]))
     if "cuda" in parts["random"] and trainer.device.type == "cuda":
         torch.cuda.set_rng_state(parts["random"]["cuda"])
+
+
+def _budget(trainer: Trainer) -> list[float | None]:
+    o = trainer.options
+    return [o.epochs, o.steps, o.minutes]
+
+
+def _random(state: Tensor) -> Tensor:
+    """A state of torch's generator that is one: how many of its 624 words are left, and which is next, fit together.
+
+    torch looks at each of the two and would read behind the words where both are large.
+    """
+    if state.dtype != torch.uint8 or state.shape != torch.get_rng_state().shape:
+        raise ValueError("the state of its random numbers is none")
+    left, following = state[8:12].view(torch.int32).item(), state[16:24].view(torch.int64).item()
+    if not (0 < left <= 624 and 0 <= following <= 624 and left + following <= 625):
+        raise ValueError("the state of its random numbers is none")
+    return state
 
 
 def _by_part(tensors: Mapping[str, Tensor]) -> dict[str, Tensors]:
@@ -120,7 +142,7 @@ def _by_part(tensors: Mapping[str, Tensor]) -> dict[str, Tensors]:
 
 def _number(name: str, value: Any, kind: type) -> Any:
     """A number of its type; anything else is damage."""
-    if type(value) not in (kind, int) or math.isnan(value) or (kind is int and value < 0):
+    if type(value) not in (kind, int) or math.isnan(value) or (type(value) is int and not 0 <= value < 2**63):
         raise TypeError(f"{name} is {value!r}")
     return value
 

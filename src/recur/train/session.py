@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -71,8 +71,10 @@ def train(
         folder = Path(out) if out is not None else Path("runs") / f"{task.run_name}-{time.strftime('%Y%m%d-%H%M%S')}"
         options, cell = with_carried_cell(options, folder)
         task = task_of(options)
-        run = Run.create(folder, task.name, config_text(options, folder), data.vocabs, cell, texts_of(options, folder))
-        with _writing(run):
+        texts = texts_of(options, folder)
+        with _writing(
+            folder, lambda: Run.create(folder, task.name, config_text(options, folder), data.vocabs, cell, texts)
+        ) as run:
             trainer = Trainer(run, task, data, callback, stop)
             trainer.checkpoint()  # from here on it is a run, which can be left at any moment and gone on with
             return _run(trainer, callback)
@@ -97,7 +99,7 @@ def resume(
     for name, value in (("epochs", epochs), ("steps", steps), ("minutes", minutes)):
         if value is not None and not 0 < value < float("inf"):
             raise OptionError(f"{name} must be above 0, got {value}")
-    with _process_restored(), _writing(Run.open(path, writing=True, trust=trust)) as run:
+    with _process_restored(), _writing(Path(path), lambda: Run.open(path, writing=True, trust=trust)) as run:
         options = options_of_run(run)
         if device is not None:
             options = options.changed(device=str(pick_device(device)))
@@ -111,7 +113,7 @@ def resume(
             budget = trainer.extend(epochs, steps, minutes)
             options = options.changed(**budget)
         if changed_text:
-            run.manifest.texts = texts_of(here, run.path)
+            run.manifest.texts |= texts_of(here, run.path, ("texts", "valid"))
         if more or changed_text or device is not None:
             run.write_config(config_text(options, run.path))
         return _run(trainer, callback)
@@ -145,16 +147,20 @@ def _baseline(trainer: Trainer) -> Baseline | None:
 
 
 @contextmanager
-def _writing(run: Run) -> Iterator[Run]:
-    """Hold a run while it is written; where the disk is full or gone, say how to go on."""
+def _writing(path: Path, opened: Callable[[], Run]) -> Iterator[Run]:
+    """Hold a run while it is written; where its disk is full or gone, say how to go on."""
+    run = None
     try:
+        run = opened()
         yield run
     except OSError as error:
-        begun = is_run(run.path)
-        then = f"go on with recur resume {run.path}" if begun else "begin again"
+        if not error.filename or not Path(error.filename).is_relative_to(path):
+            raise  # a callback's, say
+        then = f"go on with recur resume {path}" if is_run(path) else "begin again"
         raise RunError(f"{error.strerror or error}: {error.filename}; when that is mended, {then}") from error
     finally:
-        run.release()
+        if run is not None:
+            run.release()
 
 
 def _with_threads(task: Task[Any, Any, Any, Any], data: Any, options: TaskOptions, callback: Callback) -> TaskOptions:

@@ -109,9 +109,13 @@ class Trainer:
             "minutes": minutes and (self.seconds + self.measuring) / 60 + minutes,
         }
         self.options = self.task.options = self.options.changed(**budget)
+        self.plan_measurements()
+        return budget
+
+    def plan_measurements(self) -> None:
+        """Spread them anew over what is left of a budget."""
         if not self.options.measure:
             self.next_measure = self.progress + self._measure_every()
-        return budget
 
     def _measure_due(self) -> bool:
         if self.options.measure:
