@@ -92,7 +92,8 @@ def _disturbed(task: str, out: str, at: int, way: str) -> int:
         if calls - 1 != at:
             return
         if way == "finds no space":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            named = [str(arguments[0])] if name in ("mkdir", "open") else []  # as the system itself does
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *named)
         if way == "leaves in the middle" and name == "write":
             handle, content = arguments
             original(handle, bytes(content)[: len(content) // 2])
