@@ -281,3 +281,12 @@ def test_files_that_hold_no_object(tmp_path: Path) -> None:
 def test_a_device_that_is_none(name: str) -> None:
     with pytest.raises(OptionError, match="device must be auto, cpu, cuda or cuda:N"):
         pick_device(name)
+
+
+@pytest.mark.parametrize(("gpus", "asked", "got"), [(0, "auto", "cpu"), (2, "auto", "cuda"), (2, "cuda:1", "cuda:1")])
+def test_a_device_is_one_that_is_there(gpus: int, asked: str, got: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    assert pick_device(asked) == torch.device(got)
+    with pytest.raises(OptionError, match=r"device 'cuda:2' was asked for, and torch sees (no GPU|2 GPU\(s\))"):
+        pick_device("cuda:2")
