@@ -13,7 +13,9 @@ import io
 import json
 import math
 import random
+import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +35,7 @@ from recur.options import check_device
 from recur.run import read_json, read_jsonl
 from recur.series.scale import Clock, Scale, known_ahead
 from recur.series.table import parse_table
+from recur.signals import look_at, read_signals
 from recur.tasks import config_text, make_options, options_class, read_config, task_names
 from recur.tasks.table.data import Inputs, find_inputs, is_class, moments, parse_rows, target_of, vectors
 from recur.tasks.teacher import Teacher
@@ -295,6 +298,28 @@ def _images(data: bytes, folder: Path) -> None:
             continue
 
 
+# Sequences of numbers ---------------------------------------------------------------------------------------------
+
+
+def _signals(data: bytes, folder: Path) -> None:
+    """An archive or an array; or a table, and with it in a folder a list of labels of the same bytes."""
+    kind = "npz" if data[:2] == b"PK" else "npy" if data[:1] == b"\x93" else "csv"
+    place = folder / "signals"
+    place.mkdir(exist_ok=True)
+    (place / f"a.{kind}").write_bytes(data)
+    if kind == "csv":
+        (place / "labels.csv").write_bytes(data)
+    try:
+        for name in (place / f"a.{kind}", place):
+            with suppress(RecurError):
+                look_at(str(name))
+                for signal in read_signals([str(name)], labelled=False):
+                    if not np.isfinite(signal.values).all() or not signal.values.size:
+                        raise NotTheSameError("what was read cannot be scaled")
+    finally:
+        shutil.rmtree(place)
+
+
 # ------------------------------------------------------------------------------------------------------------------
 
 _SPECIALS = '["<unk>", "<pad>", "<bos>", "<eos>"'
@@ -370,6 +395,16 @@ def doors() -> tuple[Door, ...]:
                 *(b"P2\n# c\n2 2\n255\n0 1 2 3\n", b"P6 1 1 255 abc", b"P5 1 1 65535\nab"),
             ),
             _images,
+            2,
+        ),
+        Door(
+            "signals",
+            (
+                *(_npz(x=images, y=np.array([0, 1])), _npz(x=np.arange(5.0), lengths=np.array([2, 3]), y=np.arange(5))),
+                _npz(x_test=np.ones((2, 3)), y_test=np.array(["a", "b", "b"]), y_lengths_test=np.array([1, 2])),
+                *(_npy(images[0]), _npy(np.ones(4)), b"1,2\n3,4\n", b"x,tag\n1,A\n2,B\n", b"file,label\na,b c\n"),
+            ),
+            _signals,
             2,
         ),
     )

@@ -47,11 +47,11 @@ def split_name(name: str) -> tuple[str, str]:
 def find_arrays(name: str) -> Arrays:
     """What an .npz holds, or one part of it; from the headers of its arrays alone."""
     path, part = split_name(name)
-    shapes = _headers(path)
-    parts = tuple(p for p in PARTS if any(_part_of(array) == p and len(s[0]) > 2 for array, s in shapes.items()))
+    shapes = headers(path)
+    parts = tuple(p for p in PARTS if any(part_of(array) == p and len(s[0]) > 2 for array, s in shapes.items()))
     if parts and part not in parts:
         raise TextError(f"{path} has no part {part}; it has {', '.join(parts)}")
-    own = {array: shape for array, shape in shapes.items() if not parts or _part_of(array) == part}
+    own = {array: shape for array, shape in shapes.items() if not parts or part_of(array) == part}
     named = listed([f"{array} {shape}" for array, (shape, _) in own.items()]) or "nothing"
     images = [array for array, (shape, kind) in own.items() if len(shape) in (3, 4) and kind in "uifb"]
     if len(images) != 1:
@@ -66,12 +66,12 @@ def find_arrays(name: str) -> Arrays:
     return Arrays(images[0], labels[0] if labels else None, shape, parts)
 
 
-def _part_of(array: str) -> str | None:
+def part_of(array: str) -> str | None:
     words = array.lower().replace("-", "_").split("_")
     return next((part for part, names in PARTS.items() if {words[0], words[-1]} & set(names)), None)
 
 
-def _headers(path: str) -> dict[str, tuple[tuple[int, ...], str]]:
+def headers(path: str) -> dict[str, tuple[tuple[int, ...], str]]:
     """The shape of every array, and the letter of its kind."""
     found: dict[str, tuple[tuple[int, ...], str]] = {}
     with reading(path, "an .npz"), open_stream(path) as stream, zipfile.ZipFile(stream) as archive:
