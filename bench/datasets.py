@@ -18,14 +18,13 @@ SEED = 0
 
 @dataclass(frozen=True)
 class DataSet:
-    """Files for a task; which recipe is for them; what is measured, if not what the task itself draws over time."""
+    """Files for a task, and which recipe is for them."""
 
     task: str
     name: str
     texts: tuple[str, ...] = ()
     valid: tuple[str, ...] = ()
     recipe: str = ""
-    metric: str = ""
 
     @property
     def fields(self) -> dict[str, object]:
@@ -56,7 +55,7 @@ def data_sets(data: Path, scratch: Path) -> Iterator[DataSet]:
     yield DataSet("seq2seq", "sort 10 letters", random_pairs(scratch / "sort.tsv", lambda word: "".join(sorted(word))))
     german, english = (first_lines(data / f"multi30k/train.{end}", scratch) for end in ("de", "en"))
     valid = files("multi30k/valid.de", "multi30k/valid.en")
-    yield DataSet("seq2seq", "multi30k de → en", (german, english), valid, metric="bleu")
+    yield DataSet("seq2seq", "multi30k de → en", (german, english), valid)
     names = files("names/train.tsv"), files("names/valid.tsv")
     yield DataSet("classify", "names", *names, recipe="names.toml")
     for kind in ("subj", "cr"):

@@ -1,10 +1,9 @@
-"""Every task with nothing but its file, beside its recipe in the same time and beside something plain.
+"""Every task with nothing but its file, beside its recipe in the same time and beside plain models.
 
     default    the task's own options on the files of bench/datasets.py
     recipe     the recipe for that data, with the same minutes in place of its own budget. What decides the question and
                not the answer (a series' horizon, which tokens a perplexity counts) is the default's
-    baseline   what the run itself says it has to beat
-    plainest   always the same class, the last value again, an n-gram that sees no label
+    plain      the best and the plainest of the models that the run itself says it has to beat
 
 One training at a time, with as many threads as each finds fastest. All figures are of validation parts.
 """
@@ -14,38 +13,20 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bench.datasets import DataSet, data_sets
-from bench.plain import copied_source, own_baseline, plainest
 from recur.errors import RecurError
-from recur.tasks import make_options, open_predictor, read_config, task_class
+from recur.tasks import make_options, read_config
 from recur.tasks.contract import Baseline
+from recur.tasks.metrics import best_of, better, metric_of, show, words
 from recur.tasks.options import TaskOptions
 from recur.train import Outcome, train
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT.parent / "shared" / "data"
-
-
-class Metric(NamedTuple):
-    title: str
-    factor: float = 1.0
-    """From the number that a run keeps to the one shown."""
-    higher: bool = False
-    """Whether more of it is better."""
-
-
-METRICS = {
-    "valid_word_error_rate": Metric("sequences wrong, %"),
-    "valid_error": Metric("wrong, %", factor=100.0),
-    "valid_perplexity": Metric("perplexity"),
-    "valid_mase": Metric("MASE"),
-    "valid_mse": Metric("mean squared error"),
-    "bleu": Metric("BLEU", higher=True),
-}
 
 QUESTION = {
     "language": ("token", "punctuation", "lower", "min_freq", "max_size", "pieces"),
@@ -77,19 +58,23 @@ class Trained:
 @dataclass
 class Row:
     data_set: DataSet
-    metric: Metric
+    metric: str
     default: Trained
     recipe: Trained | None = None
     minutes: float | None = None
-    baseline: Baseline | None = None
-    plainest: Baseline | None = None
+    plain: list[Baseline] = field(default_factory=list)
+    """The plainest first."""
+
+    @property
+    def best_plain(self) -> Baseline | None:
+        values = [baseline.value for baseline in self.plain]
+        return self.plain[values.index(best_of(self.metric, values))] if values else None
 
     @property
     def worse_than(self) -> list[str]:
         """The plain ones that the default does not reach."""
-        found, sign = self.default.value, -1 if self.metric.higher else 1
-        plain = {p.value: p.name for p in (self.plainest, self.baseline) if p is not None}  # they may be the same one
-        return [name for value, name in plain.items() if found is not None and sign * found > sign * value]
+        found = self.default.value
+        return [] if found is None else [p.name for p in self.plain if better(self.metric, p.value, found)]
 
 
 def rows(
@@ -107,19 +92,16 @@ def measure(data_set: DataSet, minutes: float | None, seeds: int, scratch: Path)
     """The default first: it decides how long the recipe may train, and what is asked of it."""
     budget: dict[str, object] = {} if minutes is None else {"minutes": minutes}
     first, default = trained(data_set, {**data_set.fields, **budget}, seeds, scratch)
-    metric = METRICS[data_set.metric or task_class(data_set.task).curve]
     if first is None:
-        return Row(data_set, metric, default)
+        return Row(data_set, "", default)
     settled: TaskOptions = first.task.options
     minutes = settled.minutes or default.seconds[0] / 60
     recipe = None
     if data_set.recipe:
         fields = recipe_fields(data_set.recipe, settled) | data_set.fields
         _, recipe = trained(data_set, {**fields, "minutes": minutes, "baseline": False}, seeds, scratch)
-    if data_set.metric == "bleu":
-        return Row(data_set, metric, default, recipe, minutes, copied_source(first))
-    plain = [p and p._replace(value=p.value * metric.factor) for p in (own_baseline(first), plainest(first))]
-    return Row(data_set, metric, default, recipe, minutes, *plain)
+    plain = [Baseline(one["name"], one["value"]) for one in first.summary["baselines"]]
+    return Row(data_set, first.task.curve, default, recipe, minutes, plain)
 
 
 def trained(data_set: DataSet, fields: dict[str, object], seeds: int, scratch: Path) -> tuple[Outcome | None, Trained]:
@@ -133,19 +115,12 @@ def trained(data_set: DataSet, fields: dict[str, object], seeds: int, scratch: P
             found.failure = str(error)
             break
         summary = outcome.summary
-        found.values.append(value_of(data_set, outcome))
+        found.values.append(float(summary[outcome.task.curve]))
         found.seconds.append(summary["seconds"] + summary["measuring_seconds"])
         found.summaries.append({name: value for name, value in summary.items() if name != "run"})
         first = first or outcome
         fields = {**fields, "baseline": False}  # it is the same for every seed
     return first, found
-
-
-def value_of(data_set: DataSet, outcome: Outcome) -> float:
-    if data_set.metric == "bleu":
-        predictor = open_predictor([outcome.run.path], outcome.summary["device"])
-        return float(predictor.evaluate(data_set.valid)["bleu"])
-    return float(outcome.summary[outcome.task.curve]) * METRICS[outcome.task.curve].factor
 
 
 def recipe_fields(name: str, settled: TaskOptions) -> dict[str, object]:
@@ -160,42 +135,38 @@ def recipe_fields(name: str, settled: TaskOptions) -> dict[str, object]:
 
 
 HEADER = (
-    f"{'task':<12}{'data':<20}{'metric':<22}{'default':>9}{'recipe':>9}{'baseline':>9}{'plainest':>9}"
-    f"{'s':>7}{'s, recipe':>10}  baseline; plainest       ↓ lower is better, ↑ higher"
+    f"{'task':<12}{'data':<22}{'metric':<26}{'default':>10}{'recipe':>10}{'best plain':>11}{'plainest':>10}"
+    f"{'s':>7}{'s, recipe':>10}  best plain; plainest       ↓ lower is better, ↑ higher"
 )
 
 
 def line(row: Row) -> str:
-    metric = f"{row.metric.title} {'↑' if row.metric.higher else '↓'}"
-    shown = (row.default, row.recipe, row.baseline, row.plainest)
-    figures = [None if each is None else each.value for each in shown]
-    seconds = [statistics.fmean(t.seconds) if t and t.seconds else None for t in (row.default, row.recipe)]
-    names = "; ".join(dict.fromkeys(p.name for p in (row.baseline, row.plainest) if p))
-    parts = [f"{row.data_set.task:<12}{row.data_set.name:<20}{metric:<22}"]
-    parts += [f"{_short(figure):>9}" for figure in figures]
-    parts += [f"{_short(seconds[0], 0):>7}{_short(seconds[1], 0):>10}  {names}"]
+    parts = [f"{row.data_set.task:<12}{row.data_set.name:<22}"]
+    if row.metric:
+        plain = (row.best_plain, row.plain[0] if row.plain else None)
+        figures = [
+            "–" if x is None or x.value is None else show(row.metric, x.value) for x in (row.default, row.recipe)
+        ]
+        figures += ["–" if p is None else show(row.metric, p.value) for p in plain]
+        seconds = [f"{statistics.fmean(t.seconds):.0f}" if t and t.seconds else "–" for t in (row.default, row.recipe)]
+        parts.append(f"{words(row.metric)} {'↑' if metric_of(row.metric).higher else '↓'}".ljust(26))
+        parts += [f"{figure:>{width}}" for figure, width in zip(figures, (10, 10, 11, 10), strict=True)]
+        parts.append(f"{seconds[0]:>7}{seconds[1]:>10}  " + "; ".join(dict.fromkeys(p.name for p in plain if p)))
     if row.worse_than:
         parts.append(f"  ✗ WORSE than {' and '.join(row.worse_than)}")
     parts += [f"  FAILED: {t.failure}" for t in (row.default, row.recipe) if t and t.failure]
     return "".join(parts)
 
 
-def _short(value: float | None, digits: int = 2) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.{digits}f}" if not digits or value >= 0.1 else f"{value:.2g}"
-
-
 def as_json(row: Row) -> dict[str, Any]:
     return {
         "task": row.data_set.task,
         "data": row.data_set.name,
-        "metric": row.metric.title,
-        "better": "higher" if row.metric.higher else "lower",
+        "metric": row.metric,
+        "better": "higher" if metric_of(row.metric).higher else "lower",
         "minutes": row.minutes,
         "default": {"value": row.default.value, **vars(row.default)},
         "recipe": row.recipe and {"file": row.data_set.recipe, "value": row.recipe.value, **vars(row.recipe)},
-        "baseline": row.baseline and row.baseline._asdict(),
-        "plainest": row.plainest and row.plainest._asdict(),
+        "plain": [baseline._asdict() for baseline in row.plain],
         "worse_than": row.worse_than,
     }

@@ -32,10 +32,10 @@ def test_fit_and_train_are_one(book: str, capsys: pytest.CaptureFixture[str]) ->
     events: list[Event] = []
     recur.fit(book, out="b", callback=events.append, **FIELDS)
     assert sorted(p.name for p in Path("a").iterdir()) == sorted(p.name for p in Path("b").iterdir())
-    for name in ("config.toml", "vocab.json", "baseline.json", "samples.jsonl", "model.safetensors"):
+    for name in ("config.toml", "vocab.json", "baselines.json", "samples.jsonl", "model.safetensors"):
         assert (Path("a") / name).read_bytes() == (Path("b") / name).read_bytes(), name
     finished = events[-1].content
-    timed = {"run", "seconds", "measuring_seconds", "predictions_per_second"}
+    timed = {"run", "seconds", "measuring_seconds", "last_measuring_seconds", "predictions_per_second"}
     assert {k: v for k, v in finished.items() if k not in timed} == {k: v for k, v in printed.items() if k not in timed}
     kinds = [event.kind for event in events]
     assert kinds[:3] == ["data", "baseline", "started"]
@@ -79,7 +79,7 @@ def test_resume_compares_with_the_baseline_again(book: str, capsys: pytest.Captu
     recur.fit(book, out="r", **FIELDS)
     more = json_of(capsys, "resume", "r", "--steps", "3")
     assert more["steps"] == 15
-    assert more["baseline"]["name"].endswith("-gram")
+    assert more["baselines"][0]["name"].endswith("-gram")
     assert run(["resume", "r", "--steps", "2"]) == 0
     shown = capsys.readouterr()
     assert "to beat:" in shown.err
@@ -120,7 +120,7 @@ def test_a_run_can_be_gone_on_with_from_its_first_moment(book: str, monkeypatch:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(LanguageTask, "baseline", killed)
+        patched.setattr(LanguageTask, "baselines", killed)
         with pytest.raises(KeyboardInterrupt):
             recur.fit(book, out="r", **FIELDS)
     assert resume("r").summary["steps"] == 12

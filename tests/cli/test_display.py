@@ -33,7 +33,7 @@ def test_a_terminal_is_redrawn_in_place() -> None:
     shown = drawn.getvalue()
     for words in ("7 texts to learn from", "to beat: 6-gram, valid perplexity 3.300", "1,234 tokens/s", "25% of steps"):
         assert words in shown
-    assert "6-gram 3.30" in shown
+    assert "6-gram 3.300" in shown
     assert "the network" in shown
     assert "●" in shown
 
@@ -46,7 +46,7 @@ def test_elsewhere_a_measurement_is_a_line() -> None:
         display(Event("started", {"run": "runs/x", "curve": "valid_perplexity", "unit": "tokens"}))
         display(Event("measured", MEASURED))
         assert display.live is None
-    assert drawn.getvalue().splitlines()[-1].endswith("train    3.300  1,234 tokens/s  below 6-gram")
+    assert drawn.getvalue().splitlines()[-1].endswith("train loss 1.200  1,234 tokens/s  better than 6-gram")
 
 
 def test_a_progress_bar_counts_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ def test_train_ends_with_what_it_reached(trained: Any) -> None:
     assert trained["run"] == "runs/book"
     assert trained["steps"] == 150
     assert trained["valid_perplexity"] < 6
-    assert trained["baseline"]["value"] > 1
+    assert trained["baselines"][0]["value"] > 1
     assert trained["backend"] == ("native" if core else "torch")
     assert trained["parameters"] > 1000
     assert trained["predictions_per_second"] > 0
@@ -299,8 +299,8 @@ def test_from_python(book: str) -> None:
 
 
 def test_the_curve_falls_and_meets_the_ngram() -> None:
-    drawn = draw([(1.0, 30.0), (2.0, 8.0), (3.0, 3.0)], 4.0, "6-gram")
+    drawn = draw([(1.0, 30.0), (2.0, 8.0), (3.0, 3.0)], "valid_perplexity", 4.0, "6-gram")
     rows = [line.find("●") for line in drawn.splitlines()]
     assert [r for r in rows if r >= 0] == sorted(r for r in rows if r >= 0), "later is further right and lower"
-    assert "6-gram 4.00" in drawn
+    assert "6-gram 4.000" in drawn
     assert drawn.count("●") == 3

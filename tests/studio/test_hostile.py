@@ -237,7 +237,7 @@ DAMAGE: dict[str, tuple[str, bytes | None]] = {
     "a deep vocabulary": ("vocab.json", b'{"a":' * 100_000),
     "odd metrics": ("metrics.jsonl", b'{"step": [1]}\n[[[\n{"step": 1e999, "a": NaN}\n[]\n' + b"[" * 100_000),
     "odd samples": ("samples.jsonl", b'{"step": [1], "text": {}}\n{"step": {}}\n[]\n' + b"[" * 100_000),
-    "an odd baseline": ("baseline.json", b'{"name": [], "value": {}, "metric": 3}'),
+    "an odd baseline": ("baselines.json", b'{"models": [{"name": [], "value": {}}, 3], "metric": "valid_perplexity"}'),
     "no run": ("", None),
 }
 
@@ -255,12 +255,12 @@ def test_a_run_that_changes_while_it_is_loaded_is_refused_by_a_line(copied: Serv
     refused = 404 if kind == "no run" else 409
     for view in ("next", "gradients", "generate"):
         answer = post(copied, f"tiny/{view}", {"text": "the network", "length": 3})
-        beside = name in ("manifest.json", "samples.jsonl", "baseline.json", "metrics.jsonl")  # the model is as it was
+        beside = name in ("manifest.json", "samples.jsonl", "baselines.json", "metrics.jsonl")  # the model is as it was
         shown = view == "gradients" and name == "metrics.jsonl"
         assert answer.status_code == (200 if beside and not shown else refused), (view, answer.text)
         assert str(tmp_path) not in answer.text
     copied.studio.folder._loaded.clear()
-    fine = name in ("samples.jsonl", "baseline.json", "metrics.jsonl")
+    fine = name in ("samples.jsonl", "baselines.json", "metrics.jsonl")
     assert post(copied, "tiny/next", {"text": "the"}).status_code == (200 if fine else refused)
     curves = httpx.get(f"{copied.address}/api/runs/tiny", headers=copied.headers)
     assert curves.status_code == (404 if kind == "no run" else 200)

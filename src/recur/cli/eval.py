@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from recur.cli.options import OpeningTexts, Output
 from recur.cli.predict import no_run
-from recur.cli.results import show_models, show_texts
+from recur.cli.results import show_models, show_texts, show_verdict
 from recur.cli.screen import Screen
 from recur.errors import OptionError
 from recur.options import NonNegative, checked
@@ -120,6 +120,8 @@ def eval(
         rows += measured
     rows += [_measure_arpa(path, texts) for path in arpas]
     show_texts(screen, rows)
+    for row in rows:
+        show_verdict(screen, row.get("verdict") or [])
     _refuse_change(fewer, max_change)
     screen.result({"models": rows})
 
@@ -148,16 +150,22 @@ def _refuse_change(fewer: Sequence[JsonObject], max_change: float) -> None:
 
 
 def _measure(screen: Screen, predictor: Predictor[Any], texts: list[str], options: JsonObject) -> JsonObject:
+    from recur.tasks.verdict import judged
+
     with screen.busy(f"measuring {predictor.name}"):
-        return predictor.evaluate(texts or None, **options)
+        row = predictor.evaluate(texts or None, **options)
+    return row | judged(predictor, row)
 
 
 def _measure_text(
     screen: Screen, predictor: Predictor[Any], texts: list[str], ngrams: bool, options: JsonObject
 ) -> list[JsonObject]:
     """A language model's row, and the n-gram's below it."""
+    from recur.tasks.verdict import judged
+
     with screen.counting(f"measuring {predictor.name}") as progress:
         row = predictor.evaluate(texts or None, ngrams=ngrams, progress=progress, **options)
+    row |= judged(predictor, row)
     beside = row.pop("beside", ())
     if ngrams and not beside:
         screen.note(f"no n-gram beside it: what {predictor.name} learned from is not here, or was changed since")

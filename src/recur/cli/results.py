@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from recur.cli.screen import Screen, facts, table
+from recur.tasks.metrics import show, words
 from recur.typedefs import JsonObject
 
-TABLES = ("beside", "confusion", "classes")
-"""What is shown as a table of its own."""
+TABLES = ("beside", "confusion", "classes", "metric", "verdict", "try")
+"""What is shown in a way of its own."""
 
 
 def show_texts(screen: Screen, rows: Sequence[JsonObject]) -> None:
@@ -23,19 +24,38 @@ def show_texts(screen: Screen, rows: Sequence[JsonObject]) -> None:
     screen.show(shown)
 
 
+def show_beside(screen: Screen, metric: str, row: JsonObject, plain: Sequence[JsonObject]) -> None:
+    """A model and plain ones in one table: the figure that decides first, and those others that both have."""
+    shared = [name for name, value in row.items() if isinstance(value, float) and any(name in entry for entry in plain)]
+    columns = [metric, *(name for name in shared if name != metric)]
+    shown = table("", "model", *(words(name) for name in columns))
+    for entry in (row, *plain):
+        cells = [show(name, entry[name]) if isinstance(entry.get(name), float) else "" for name in columns]
+        shown.add_row(str(entry["model"]), *cells)
+    screen.show(shown)
+
+
+def show_verdict(screen: Screen, remarks: Sequence[str]) -> None:
+    if remarks:
+        screen.show("", *(f"{remark[0].upper()}{remark[1:]}." for remark in remarks))
+
+
 def show_models(screen: Screen, rows: Sequence[JsonObject]) -> None:
-    """Figures, a line each; what stands beside them, and the confusion matrix, as tables."""
+    """Each model with the plain ones beside it in one table; what else is known of it; the confusion matrix."""
     for row in rows:
-        plain = {name: value for name, value in row.items() if name not in TABLES}
-        screen.show(facts("", {name.replace("_", " "): figure(value) for name, value in plain.items()}))
-        if beside := row.get("beside"):
-            columns = [name for name, value in beside[0].items() if isinstance(value, float)]
-            shown = table("", "beside others", *(name.replace("_", " ") for name in columns))
-            for entry in (row, *beside):
-                shown.add_row(entry["model"], *(figure(entry[name]) for name in columns))
-            screen.show("", shown)
+        metric = row.get("metric")
+        beside = row.get("beside") or []
+        if metric in row and beside:
+            show_beside(screen, metric, row, beside)
+            screen.show("")
+        in_table = {name for entry in beside for name in entry} if metric in row else set()
+        plain = {name: value for name, value in row.items() if name not in TABLES and name not in in_table}
+        screen.show(facts("", {words(name): figure(value, name) for name, value in plain.items()}))
         if counts := row.get("confusion"):
             screen.show("", confusion_table(screen, row["classes"], counts))
+        show_verdict(screen, row.get("verdict") or [])
+        if row.get("try"):
+            screen.note(f"try: {row['try']}")
 
 
 def confusion_table(screen: Screen, classes: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
@@ -57,7 +77,7 @@ def confusion_table(screen: Screen, classes: Sequence[str], counts: Sequence[Seq
     return shown
 
 
-def figure(value: object) -> str:
+def figure(value: object, name: str = "") -> str:
     if isinstance(value, list):
-        return "  ".join(figure(item) for item in value)
-    return f"{value:,.3f}" if isinstance(value, float) else str(value)
+        return "  ".join(figure(item, name) for item in value)
+    return show(name, value) if isinstance(value, float) else str(value)

@@ -7,7 +7,7 @@
     model.safetensors    the best weights so far
     metrics.jsonl        one JSON object a line: what was measured, and when
     samples.jsonl        what it made at each measurement
-    baseline.json        what it has to beat
+    baselines.json       what it has to beat
     resume/              what it takes to go on: the newest checkpoint and the one before it
     lock                 who is writing, while somebody is
 
@@ -19,7 +19,7 @@ a file that is not the one that was written is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -43,7 +43,7 @@ from recur.typedefs import JsonObject
 Vocabs = dict[str, Vocab]
 """By the name of their file, without .json."""
 
-WEIGHTS, CONFIG, CELL, BASELINE = "model.safetensors", "config.toml", "cell.py", "baseline.json"
+WEIGHTS, CONFIG, CELL, BASELINES = "model.safetensors", "config.toml", "cell.py", "baselines.json"
 
 
 class _Named(dict[str, Vocab]):
@@ -169,17 +169,18 @@ class Run(Recorded):
         check_trusted(self.path / CELL, source)
         return source
 
-    def baseline(self) -> JsonObject | None:
-        """What the run has to beat, once it was measured."""
-        if BASELINE not in self.manifest.files:
+    def baselines(self) -> list[JsonObject] | None:
+        """The plain models that the run has to beat, once they were measured: `name`, `value` and `metrics` of each."""
+        if BASELINES not in self.manifest.files:
             return None
-        found = parse_object(self.read(BASELINE))
-        if found is None or not isinstance(found.get("name"), str) or type(found.get("value")) not in (int, float):
-            raise RunError(f"{self.path / BASELINE} is damaged")
-        return found
+        found = parse_object(self.read(BASELINES))
+        models = None if found is None else found.get("models")
+        if not isinstance(models, list) or not all(_is_baseline(model) for model in models):
+            raise RunError(f"{self.path / BASELINES} is damaged")
+        return models
 
-    def write_baseline(self, content: JsonObject) -> None:
-        self.replace(BASELINE, json.dumps(content).encode())
+    def write_baselines(self, metric: str, models: Sequence[JsonObject]) -> None:
+        self.replace(BASELINES, json.dumps({"metric": metric, "models": list(models)}).encode())
         self.commit()
 
     # Weights ------------------------------------------------------------------------------------------------
@@ -250,6 +251,15 @@ class Run(Recorded):
         self.manifest.checkpoints = [replace(to, logs={name: log.extent for name, log in self._logs.items()})]
         self.commit()
         return [complaint for complaint in found if complaint is not None]
+
+
+def _is_baseline(found: object) -> bool:
+    return (
+        isinstance(found, dict)
+        and isinstance(found.get("name"), str)
+        and type(found.get("value")) in (int, float)
+        and isinstance(found.get("metrics"), dict)
+    )
 
 
 def _as_text(content: bytes, path: Path) -> str:

@@ -16,6 +16,7 @@ from recur.studio.fields import number
 from recur.studio.loaded import LoadedModel
 from recur.tasks import options_of_run, task_of
 from recur.tasks.language.options import LanguageOptions
+from recur.tasks.metrics import best_of
 from recur.typedefs import JsonObject
 
 LOADED = 6
@@ -27,7 +28,7 @@ OPTIONS = ("hidden", "layers", "token", "window", "rate", "clip", "optimizer")
 NO_CURVES = ("step", "epoch", "progress", "predictions", "seconds", "skipped")
 """Numbers in metrics.jsonl that say when, not how good."""
 SAMPLES = 20
-GROWING = ("metrics.jsonl", "samples.jsonl", "baseline.json", "manifest.json", "lock")
+GROWING = ("metrics.jsonl", "samples.jsonl", "baselines.json", "manifest.json", "lock")
 """Files of a run that a loaded model is not made of."""
 
 State = tuple[tuple[str, int, int, int], ...]
@@ -87,7 +88,7 @@ class Folder:
         path = self.path / name
         config, manifest, metrics = (path / file for file in ("config.toml", "manifest.json", "metrics.jsonl"))
         about = self._descriptions.get(name, [config, manifest], lambda: describe(path))
-        files = [config, manifest, metrics, path / "baseline.json"]
+        files = [config, manifest, metrics, path / "baselines.json"]
         measured = self._measured.get(name, files, lambda: measurements(path, str(about.get("metric", ""))))
         changed = max(modified(file) for file in (config, metrics, manifest)) / 1e9
         live = "error" not in about and measured["progress"] < 1 and time.time() - changed < LIVE
@@ -170,19 +171,30 @@ def describe(path: Path) -> JsonObject:
 
 
 def measurements(path: Path, metric: str) -> JsonObject:
-    """How far a run came, its best value of a metric (lower is better), and the baseline of the same metric."""
+    """How far a run came, its best value of a metric, and the best plain model's of the same metric."""
     entries = read_jsonl(path / "metrics.jsonl")
     values = [value for entry in entries if (value := number(entry.get(metric))) is not None]
     last = entries[-1] if entries else {}
-    baseline = read_json(path / "baseline.json") or {}
-    value = number(baseline.get("value"))
-    same = value is not None and baseline.get("metric") == metric
     return {
-        "best": min(values, default=None),
-        "baseline": {"name": str(baseline.get("name", "")), "value": value} if same else None,
+        "best": best_of(metric, values) if values else None,
+        "baseline": _baseline(path, metric),
         "step": number(last.get("step")) or 0,
         "progress": number(last.get("progress")) or 0.0,
     }
+
+
+def _baseline(path: Path, metric: str) -> JsonObject | None:
+    kept = read_json(path / "baselines.json") or {}
+    models = kept.get("models")
+    if kept.get("metric") != metric or not isinstance(models, list):
+        return None
+    found = [
+        (str(model.get("name", "")), value)
+        for model in models
+        if isinstance(model, dict) and (value := number(model.get("value"))) is not None
+    ]
+    best = best_of(metric, [value for _, value in found]) if found else None
+    return next(({"name": name, "value": value} for name, value in found if value == best), None)
 
 
 def modified(path: Path) -> int:

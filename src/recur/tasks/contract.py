@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
@@ -72,12 +73,23 @@ class Validation(NamedTuple):
 
 
 class Baseline(NamedTuple):
-    """Something plain to beat."""
+    """Something plain to beat, measured on the validation part."""
 
     name: str
     """Such as `6-gram`."""
     value: float
     """On the scale of the task's `curve`."""
+    metrics: Metrics = {}
+    """Other figures of it, by the names that the task's own validation has."""
+
+
+class Remark(NamedTuple):
+    """Something worth saying of a trained model."""
+
+    text: str
+    """Such as `every output was cut`."""
+    option: str = ""
+    """What to try then, such as `--longest 200`."""
 
 
 class Batches(Protocol[BatchT_co]):
@@ -95,8 +107,6 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
 
     name: ClassVar[str]
     """As in --task: the name of its folder."""
-    curve: ClassVar[str] = "valid_perplexity"
-    """The metric that the screen draws over time, and the summary names."""
     unit: ClassVar[str] = "tokens"
     """What predictions are counted in."""
     verb: ClassVar[str] = "predict"
@@ -113,6 +123,11 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
     def settle(cls, options: OptionsT) -> OptionsT:
         """The options with everything decided that was left open, for this machine and these files."""
         return options.settled(str(pick_device(options.device)))
+
+    @property
+    def curve(self) -> str:
+        """The metric that the screen draws over time, the summary names and baselines are compared by."""
+        return "valid_perplexity"
 
     @property
     def run_name(self) -> str:
@@ -135,9 +150,14 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
     def describe(self, data: DataT) -> str:
         """The data in a line."""
 
-    def baseline(self, data: DataT) -> Baseline | None:
-        """The plainest thing worth beating, measured on the validation part."""
-        return None
+    def baselines(self, data: DataT) -> Iterable[Baseline]:
+        """Plain models worth beating, the plainest first; each takes seconds."""
+        return ()
+
+    def remarks(self, metrics: Metrics) -> Iterable[Remark]:
+        """What this task says of the figures of a trained model (their names without valid_), the most important
+        first."""
+        return ()
 
     @abstractmethod
     def new_model(self, vocabs: Vocabs) -> ModelT:
@@ -164,6 +184,17 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
     @abstractmethod
     def validate(self, model: ModelT, data: DataT) -> Validation:
         """How good the model is on the validation part. It is in evaluation mode, and no gradient is kept."""
+
+    def measured(self, data: DataT) -> int:
+        """How many examples the validation part has, of which some can be left out; 0 where none can."""
+        return len(getattr(data, "valid", ()))
+
+    def thinned(self, data: DataT, every: int) -> DataT:
+        """The same data with one in `every` of its validation examples: of all that is a list named valid…"""
+        if every == 1:
+            return data
+        parts = {name: part for name, part in vars(data).items() if name.startswith("valid") and isinstance(part, list)}
+        return replace(data, **{name: part[::every] for name, part in parts.items()})  # type: ignore[type-var]
 
     def sample(self, model: ModelT, data: DataT) -> str:
         """Something to watch while it trains."""

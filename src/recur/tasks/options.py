@@ -92,14 +92,14 @@ class BudgetOptions(Options):
     """Stop when so many measurements bring nothing better; 0 never."""
 
     measure: NonNegative = 0.0
-    """Measure on the validation part every so many epochs; 0 is ten times in a run, or fewer where that would
-    take more than a fifth of the minutes."""
+    """Measure on the validation part every so many epochs; 0 is ten times in a run: on some of its examples where all
+    would take more than a fifth of the minutes, and on all of them at the end."""
 
     checkpoint: NonNegative = 30.0
     """Seconds between checkpoints to resume from."""
 
     baseline: bool = True
-    """Measure the plain baseline first, to have something to beat."""
+    """Measure plain models first, to have something to beat."""
 
 
 @dataclass(frozen=True, kw_only=True)

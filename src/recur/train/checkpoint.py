@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from recur.train.trainer import Trainer
 
 NUMBERS: dict[str, type] = {
-    **dict.fromkeys(("step", "epoch", "index", "predictions", "skipped", "bad_in_a_row", "since_best"), int),
+    **dict.fromkeys(("step", "epoch", "index", "predictions", "skipped", "bad_in_a_row", "since_best", "thin"), int),
     **dict.fromkeys(("seconds", "measuring", "next_measure", "best"), float),
     "measured_at": int,
 }

@@ -24,7 +24,9 @@ from recur.tasks import (
     with_own_texts,
 )
 from recur.tasks.contract import Baseline, Moment, Task
+from recur.tasks.metrics import better
 from recur.tasks.options import TaskOptions
+from recur.tasks.verdict import verdict
 from recur.train.events import Callback, Event
 from recur.train.optimise import Schedule
 from recur.train.threads import pick_threads
@@ -121,29 +123,31 @@ def resume(
 
 def _run(trainer: Trainer, callback: Callback) -> Outcome:
     task, run = trainer.task, trainer.run
-    baseline = _baseline(trainer)
-    if baseline is not None:
+    plain = _baselines(trainer)
+    for baseline in plain:
         callback(Event("baseline", {"metric": task.curve, **baseline._asdict()}))
     callback(Event("started", {"run": str(run.path), "curve": task.curve, "unit": task.unit}))
     trainer.train()
-    summary = trainer.summary()
-    if baseline is not None:
-        passed = trainer.best_metrics.get(task.curve, float("inf")) < baseline.value
-        summary["baseline"] = {"name": baseline.name, "value": baseline.value, "passed": passed}
+    summary, found = trainer.summary(), trainer.best_metrics.get(task.curve)
+    summary["baselines"] = [
+        {**baseline._asdict(), "passed": found is not None and better(task.curve, found, baseline.value)}
+        for baseline in plain
+    ]
+    summary |= verdict(task, trainer.best_metrics, plain, run.metrics()).as_json()
     callback(Event("finished", summary))
     return Outcome(run, task, summary, trainer.stopped)
 
 
-def _baseline(trainer: Trainer) -> Baseline | None:
+def _baselines(trainer: Trainer) -> list[Baseline]:
     """What the run has to beat: measured before its first step, or, if it was left before that was done, now."""
     run, task = trainer.run, trainer.task
-    found = run.baseline()
-    if found is not None:
-        return Baseline(str(found["name"]), float(found["value"]))
-    baseline = task.baseline(trainer.data) if task.options.baseline else None
-    if baseline is not None:
-        run.write_baseline({"metric": task.curve, **baseline._asdict()})
-    return baseline
+    known = run.baselines()
+    if known is not None:
+        return [Baseline(str(one["name"]), float(one["value"]), one["metrics"]) for one in known]
+    found = list(task.baselines(trainer.data)) if task.options.baseline else []
+    if found:
+        run.write_baselines(task.curve, [baseline._asdict() for baseline in found])
+    return found
 
 
 @contextmanager

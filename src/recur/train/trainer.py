@@ -18,7 +18,7 @@ from torch import Tensor
 
 from recur.errors import TrainingError
 from recur.run import Run, pick_device
-from recur.tasks.contract import Moment, Task
+from recur.tasks.contract import Moment, Task, Validation
 from recur.tasks.scores import perplexity
 from recur.train.checkpoint import restore_checkpoint, save_checkpoint
 from recur.train.events import Callback, Event
@@ -33,7 +33,10 @@ MEASUREMENTS = 10
 """In a run, unless its options say otherwise."""
 
 MEASURING = 0.2
-"""The share of a budget of minutes that measurements may take before the next one waits."""
+"""The share of a budget of minutes that all measurements together may take, about."""
+
+FEWEST = 200
+"""Validation examples that are measured, at least, however long that takes."""
 
 SKIP_AT_MOST = 20
 """Bad batches in a row that `on_nan=skip` passes over."""
@@ -64,13 +67,15 @@ class Trainer:
         self.optimizer = make_optimizer(o, self.parameters)
         self.schedule = Schedule(o.schedule, o.warmup)
         self.step = self.epoch = self.index = self.predictions = self.skipped = 0
-        self.seconds = self.measuring = 0.0
+        self.seconds = self.measuring = self.last_measuring = 0.0
         self.bad_in_a_row = 0
         self.best, self.since_best = math.inf, 0
         self.best_metrics: Metrics = {}
         self.next_measure = self._measure_every()
         self.measured_at = 0
         """The step of the last measurement; 0 is before all of them."""
+        self.thin = 1
+        """While training, one in so many of the validation part is measured."""
         self.state: tuple[Any, ...] | None = None
         self.backend = ""
         self.records = Records()
@@ -120,9 +125,6 @@ class Trainer:
     def _measure_due(self) -> bool:
         if self.options.measure:
             return self.epochs >= self.next_measure - 1e-9
-        clock, total = self.options.minutes, self.seconds + self.measuring
-        if clock is not None and total / 60 / clock >= self.progress and self.measuring > MEASURING * total:
-            return False  # where the clock decides, a long validation part must not eat the budget: it waits
         return self.progress >= self.next_measure - 1e-9
 
     def _over(self) -> bool:
@@ -160,8 +162,11 @@ class Trainer:
             raise
         if self.stopped:
             self.checkpoint()
-        elif self.measured_at != self.step:
-            self._measure()
+        else:
+            if self.measured_at != self.step:
+                self._measure()
+            if self.thin > 1:
+                self._measure_best()
 
     def _train_on(self, batch: Any) -> None:
         """One batch: forward, backward and, every `accumulate` batches, a step."""
@@ -243,7 +248,7 @@ class Trainer:
             swap_averages(self.optimizer)
         self.model.eval()
         with torch.no_grad():
-            score, metrics, summary = self.task.validate(self.model, self.data)
+            score, metrics, summary = self._validate(begun)
             sample = self.task.sample(self.model, self.data)
         self.model.train()
         if score < self.best:
@@ -268,7 +273,35 @@ class Trainer:
             self.run.log({"step": self.step, "text": sample}, "samples.jsonl")
         self.measured_at = self.step
         self.callback(Event("measured", {**entry, **metrics, "summary": summary, "sample": sample}))
-        self.measuring += time.monotonic() - begun
+        self.last_measuring = time.monotonic() - begun
+        self.measuring += self.last_measuring
+        self.checkpoint()
+
+    def _validate(self, begun: float) -> Validation:
+        """On the validation part. Where ten times all of it would eat the minutes, on every so many of its examples,
+        from the first measurement on, so that figures of one run are of the same ones."""
+        found = self.task.validate(self.model, self.task.thinned(self.data, self.thin))
+        minutes, parts = self.options.minutes, self.task.measured(self.data)
+        if minutes is None or self.measured_at or self.options.measure:
+            return found
+        wanted = math.ceil((time.monotonic() - begun) / (MEASURING / MEASUREMENTS * 60 * minutes))
+        self.thin = max(1, min(wanted, parts // FEWEST))
+        if self.thin == 1:
+            return found
+        note = f"of {parts:,} to measure on, one in {self.thin} is measured while training, and all of them at the end"
+        self.callback(Event("note", {"text": note}))
+        return self.task.validate(self.model, self.task.thinned(self.data, self.thin))
+
+    def _measure_best(self) -> None:
+        """The best weights, on all of the validation part."""
+        begun = time.monotonic()
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            best = self.task.new_model(self.run.vocabs).to(self.device).eval()
+            self.run.load_weights(best)
+            self.best_metrics = self.task.validate(best, self.data).metrics
+            self.run.save_weights(best, step=self.step, **self.best_metrics)
+        self.last_measuring = time.monotonic() - begun
+        self.measuring += self.last_measuring
         self.checkpoint()
 
     def summary(self) -> JsonObject:
@@ -281,6 +314,7 @@ class Trainer:
             "epochs": self.epochs,
             "seconds": self.seconds,
             "measuring_seconds": self.measuring,
+            "last_measuring_seconds": self.last_measuring,
             "predictions_per_second": self.predictions / self.seconds if self.seconds else 0.0,
             "unit": self.task.unit,
             "parameters": sum(p.numel() for p in self.parameters),

@@ -88,10 +88,10 @@ class ClassifyTask(Task[ClassifyOptions, TextData, Classifier, TextBatch]):
         classes = len(classes_of(data.vocabs["labels"]))
         return f"{len(data.train):,} texts to learn from, {words:,} tokens ({kind}s), {classes} classes"
 
-    def baseline(self, data: TextData) -> Baseline:
+    def baselines(self, data: TextData) -> list[Baseline]:
         always = most_frequent([example.label for example in data.train])
         error = error_of_always(always, [example.label for example in data.valid])
-        return Baseline(f"always {classes_of(data.vocabs['labels'])[always]}", error)
+        return [Baseline(f"always {classes_of(data.vocabs['labels'])[always]}", error)]
 
     def new_model(self, vocabs: Vocabs) -> Classifier:
         labels = vocabs["labels"]

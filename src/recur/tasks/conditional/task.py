@@ -64,7 +64,7 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
         labels = len(data.vocabs["labels"]) - len(SPECIALS)
         return f"{len(data.train):,} lines of {labels} labels to learn from, {len(data.vocabs['vocab']):,} tokens"
 
-    def baseline(self, data: PairData) -> Baseline:
+    def baselines(self, data: PairData) -> list[Baseline]:
         """An n-gram of the same lines, ends included, that does not know their labels."""
         tokenizer = data.vocabs["vocab"].tokenizer
         train, valid = (
@@ -73,7 +73,7 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
         )
         texts = ["".join(f"{line}\n" for line in lines) for lines in (train, valid)]
         model, found = best_ngram(spaced_vocab(train), texts[0], texts[1], self.backward)
-        return Baseline(f"{model.order}-gram without labels", found)
+        return [Baseline(f"{model.order}-gram without labels", found)]
 
     def new_model(self, vocabs: Vocabs) -> ConditionalModel:
         return ConditionalModel(len(vocabs["labels"]), len(vocabs["vocab"]), self.options)

@@ -68,8 +68,8 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
             f"{MESSAGE} symbols to recall after {self.length} steps; remembering nothing has a loss of {forgetful:.4f}"
         )
 
-    def baseline(self, data: Generated[Messages]) -> Baseline:
-        return Baseline("remembering nothing", 1 - 1 / SYMBOLS)
+    def baselines(self, data: Generated[Messages]) -> list[Baseline]:
+        return [Baseline("remembering nothing", 1 - 1 / SYMBOLS)]
 
     def new_model(self, vocabs: Vocabs) -> Tagger | OutputTagger:
         kind = OutputTagger if self.options.recurrence == "output" else Tagger

@@ -130,18 +130,15 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, CropBatch]):
             f"{self.horizon} ahead; {self.holdout} held out to test on and {self.holdout} to measure on"
         )
 
-    def baseline(self, data: SeriesData) -> Baseline:
-        """The better of the naive forecasts; with seasons the same season of the last cycle is one of them."""
+    def baselines(self, data: SeriesData) -> list[Baseline]:
+        """The naive forecasts, and a linear autoregression."""
         seen = [self._without_test(table) for table in data.tables]
         rolled: dict[str, list[Rolling]] = {}
         for table in seen:
             n = len(table) - self.holdout
             for name, result in baselines(table, n, self.horizon, self.season, 0).items():
-                if name.endswith("naive"):
-                    rolled.setdefault(name, []).append(result)
-        values = {name: float(mean_scores(results)["mase"]) for name, results in rolled.items()}
-        best = min(values, key=lambda name: values[name])
-        return Baseline(best, values[best])
+                rolled.setdefault(name, []).append(result)
+        return [Baseline(name, float(mean_scores(results)["mase"])) for name, results in rolled.items()]
 
     def new_model(self, vocabs: Vocabs) -> Forecaster:
         known = len(self.options.covariates) + 2 * (self.season > 1) + (self.clock is not None)

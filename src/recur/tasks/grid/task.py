@@ -70,11 +70,11 @@ class GridTask(Task[GridOptions, ImageData, GridClassifier, ImageBatch]):
         images = f"{len(data.train):,} images of {R} × {C} pixels, {colour}, to learn from{data.note}"
         return f"{images}: {points}, {len(classes_of(data.vocabs['labels']))} classes"
 
-    def baseline(self, data: ImageData) -> Baseline:
+    def baselines(self, data: ImageData) -> list[Baseline]:
         """A softmax of the pixels, which knows nothing of where they lie beside each other."""
         guesses = softmax_of_pixels(data.train, data.valid, self.options, len(classes_of(data.vocabs["labels"])))
         wrong = sum(guess != example.label for guess, example in zip(guesses, data.valid, strict=True))
-        return Baseline("softmax of the pixels", wrong / len(data.valid))
+        return [Baseline("softmax of the pixels", wrong / len(data.valid))]
 
     def new_model(self, vocabs: Vocabs) -> GridClassifier:
         labels = vocabs["labels"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,10 +66,10 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch]):
         size = f"{text.characters:,} characters to learn from ({text.notes}), {len(data.vocab):,} tokens"
         return f"{text.name}: {size}{way}"
 
-    def baseline(self, data: LanguageData) -> Baseline:
+    def baselines(self, data: LanguageData) -> list[Baseline]:
         backward = self.options.direction == "backward"
         model, found = best_ngram(data.vocab, data.train_text, data.valid_text, backward)
-        return Baseline(f"{model.order}-gram{', from the end' if backward else ''}", found)
+        return [Baseline(f"{model.order}-gram{', from the end' if backward else ''}", found)]
 
     def new_model(self, vocabs: Vocabs) -> LanguageModel:
         return LanguageModel(len(vocabs["vocab"]), self.options)
@@ -107,6 +108,13 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch]):
             metrics["valid_bits_per_character"] = loss / math.log(2)
             summary += f"  {loss / math.log(2):.3f} bits/char"
         return Validation(loss, metrics, summary)
+
+    def measured(self, data: LanguageData) -> int:
+        return 0 if self.options.time_input else len(data.valid)
+
+    def thinned(self, data: LanguageData, every: int) -> LanguageData:
+        """The beginning of the validation text: what is left out of a text tears it apart."""
+        return data if every == 1 else replace(data, valid=data.valid[: len(data.valid) // every])
 
     def sample(self, model: LanguageModel, data: LanguageData) -> str:
         drawn = generate(model, [first_input(data.vocab)], 120, Choice(temperature=0.8), seed=0)

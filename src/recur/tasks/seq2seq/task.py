@@ -63,12 +63,12 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
         )
         return f"{len(data.train):,} pairs to learn from, {len(data.valid):,} to measure on; {sizes}"
 
-    def baseline(self, data: PairData) -> Baseline:
+    def baselines(self, data: PairData) -> list[Baseline]:
         """What the same source had as its target in training; of one never seen, the source itself."""
         known = {pair.source: pair.target for pair in data.train_pairs}
         pairs, tokens = some_of(data.valid_pairs), data.vocabs["target"].tokenizer.split
         wrong = sum(tokens(known.get(pair.source, pair.source)) != tokens(pair.target) for pair in pairs)
-        return Baseline("look-up, or a copy", 100 * wrong / len(pairs))
+        return [Baseline("look-up, or a copy", 100 * wrong / len(pairs))]
 
     def new_model(self, vocabs: Vocabs) -> Seq2Seq:
         return Seq2Seq(len(vocabs["source"]), len(vocabs["target"]), self.options)

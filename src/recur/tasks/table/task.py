@@ -53,9 +53,12 @@ class RowData:
 
 class TableTask(Task[TableOptions, RowData, RowModel, RowBatch]):
     name = "table"
-    curve = "valid_error"
     unit = "rows"
     likelihood = False
+
+    @property
+    def curve(self) -> str:
+        return "valid_error" if self.options.classes else "valid_unexplained"
 
     @classmethod
     def settle(cls, options: TableOptions) -> TableOptions:
@@ -107,11 +110,12 @@ class TableTask(Task[TableOptions, RowData, RowModel, RowBatch]):
         columns = f"{len(inputs.numbers)} columns of numbers and {len(inputs.words)} words"
         return f"{len(data.train):,} rows to learn from, {columns}; {self.options.target} is {kind}"
 
-    def baseline(self, data: RowData) -> Baseline:
+    def baselines(self, data: RowData) -> list[Baseline]:
         """The linear model: a softmax, or least squares."""
         train, valid = RowBatch.of(data.train), RowBatch.of(data.valid)
         predicted = linear_model(train, valid.x, self._outputs(data.vocabs), bool(self.options.classes))
-        return Baseline("linear", self.score(predicted, valid.y)["error"])
+        found = {f"valid_{name}": value for name, value in self.score(predicted, valid.y).items()}
+        return [Baseline("linear", found[self.curve], found)]
 
     def _outputs(self, vocabs: Vocabs) -> int:
         return len(classes_of(vocabs["labels"])) if self.options.classes else 1
@@ -142,7 +146,7 @@ class TableTask(Task[TableOptions, RowData, RowModel, RowBatch]):
             return {"error": float((outputs.argmax(-1) != y).float().mean())}
         left = float((outputs[:, 0] - y).square().mean() / (y - y.mean()).square().mean().clamp_min(1e-12))
         rmse = float((outputs[:, 0] - y).square().mean().sqrt()) * self.options.column_deviation[-1]
-        return {"error": left, "r2": 1 - left, "rmse": rmse}
+        return {"unexplained": left, "r2": 1 - left, "rmse": rmse}
 
     def validate(self, model: RowModel, data: RowData) -> Validation:
         outputs, y = outputs_of(model, data.valid)
@@ -150,7 +154,7 @@ class TableTask(Task[TableOptions, RowData, RowModel, RowBatch]):
             return validation(outputs, y.tolist())
         found = self.score(outputs, y)
         metrics = {f"valid_{name}": value for name, value in found.items()}
-        return Validation(found["error"], metrics, f"valid R² {found['r2']:.4f}, RMSE {found['rmse']:.4g}")
+        return Validation(found["unexplained"], metrics, f"valid R² {found['r2']:.4f}, RMSE {found['rmse']:.4g}")
 
 
 @torch.no_grad()

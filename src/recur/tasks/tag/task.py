@@ -83,11 +83,11 @@ class TagTask(Task[TagOptions, TagData, Tagger | OutputTagger, TagBatch]):
         tags = sum(len(sentence.tags) for sentence in data.train)
         return f"{len(data.train):,} sentences of {tags:,} words to learn from, {words:,} tokens, {labels} tags"
 
-    def baseline(self, data: TagData) -> Baseline:
+    def baselines(self, data: TagData) -> list[Baseline]:
         predictions = usual_tags(data.train_sentences, data.valid_sentences)
         targets = [tag for sentence in data.valid_sentences for tag in sentence.tags]
         wrong = sum(a != b for a, b in zip(predictions, targets, strict=True))
-        return Baseline("each word's most frequent tag", wrong / len(targets))
+        return [Baseline("each word's most frequent tag", wrong / len(targets))]
 
     def new_model(self, vocabs: Vocabs) -> Tagger | OutputTagger:
         labels = vocabs["labels"]

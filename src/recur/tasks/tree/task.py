@@ -122,10 +122,10 @@ class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
         words, classes = len(data.vocabs["vocab"]), len(classes_of(data.vocabs["labels"]))
         return f"{len(data.train):,} trees of {nodes:,} nodes to learn from, {words:,} words, {classes} classes"
 
-    def baseline(self, data: TreeData) -> Baseline:
+    def baselines(self, data: TreeData) -> list[Baseline]:
         always = most_frequent([tree.classes[-1] for tree in data.train])
         error = error_of_always(always, [tree.classes[-1] for tree in data.valid])
-        return Baseline(f"always {classes_of(data.vocabs['labels'])[always]}", error)
+        return [Baseline(f"always {classes_of(data.vocabs['labels'])[always]}", error)]
 
     def new_model(self, vocabs: Vocabs) -> TreeModel:
         return TreeModel(len(vocabs["vocab"]), len(classes_of(vocabs["labels"])), self.options)

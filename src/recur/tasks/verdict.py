@@ -1,0 +1,140 @@
+"""What there is to say of a trained model: where it stands beside plain ones, whether its training was long enough or
+too long, what its task has to say, and the one option to try."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from recur.tasks.contract import Baseline, Remark, Task
+from recur.tasks.metrics import best_of, better, metric_of, show, words
+from recur.tasks.predictor import Predictor
+from recur.typedefs import JsonObject, Metrics
+
+ENOUGH = 5
+"""Measurements from which on a trend is one."""
+
+FALLING = 0.05
+"""What the second half of a run takes off the figure, at least, where it has not ended."""
+
+WORSE = 0.03
+"""By how much the last figure is worse than the best, at least, where a network has begun to learn by heart."""
+
+EARLY = 0.75
+"""A best figure of a later part of the run is no sign of that."""
+
+
+class Verdict(NamedTuple):
+    remarks: tuple[str, ...]
+    option: str = ""
+    """The one to try, such as `--minutes 4`; empty where none is known."""
+
+    def as_json(self) -> JsonObject:
+        return {"verdict": list(self.remarks), "try": self.option or None}
+
+
+AnyTask = Task[Any, Any, Any, Any]
+
+
+def verdict(
+    task: AnyTask,
+    metrics: Metrics,
+    plain: Sequence[Baseline],
+    history: Sequence[JsonObject],
+    metric: str | None = None,
+) -> Verdict:
+    """Of a model with these figures, beside plain ones, after what was measured while it trained. The `metric` to
+    compare by is the task's curve, if not given."""
+    name = metric or task.curve
+    figures = {name.removeprefix("valid_"): value for name, value in metrics.items()}
+    remarks = [*standing(name, metrics.get(name), plain), *task.remarks(figures), *training(task, history)]
+    if not any(remark.option for remark in remarks) and behind(name, metrics.get(name), plain):
+        remarks.append(Remark("it has learned what it can at this size", _larger(task)))
+    return Verdict(tuple(r.text for r in remarks), next((r.option for r in remarks if r.option), ""))
+
+
+def judged(predictor: Predictor[Any], row: JsonObject) -> JsonObject:
+    """What there is to say of a trained model that was measured: the `metric` that decides, the verdict and the option
+    to try; `row` has its figures, and those of plain models `beside` them."""
+    curve = predictor.task.curve.removeprefix("valid_")
+    figures = {name: value for name, value in row.items() if isinstance(value, float)}
+    metric = curve if curve in figures else "accuracy" if "accuracy" in figures else next(iter(figures), curve)
+    plain = [Baseline(one["model"], one[metric]) for one in row.get("beside") or () if metric in one]
+    return {"metric": metric, **verdict(predictor.task, figures, plain, predictor.run.metrics(), metric).as_json()}
+
+
+def behind(name: str, value: float | None, plain: Iterable[Baseline]) -> bool:
+    return value is not None and any(better(name, other.value, value) for other in plain)
+
+
+def standing(name: str, value: float | None, plain: Sequence[Baseline]) -> list[Remark]:
+    """Where a figure stands among those of plain models."""
+    if value is None or not plain:
+        return []
+    best = next(p for p in plain if p.value == best_of(name, [p.value for p in plain]))
+    figures = f"{show(name, value)} against {show(name, best.value)}"
+    if show(name, value) == show(name, best.value):
+        return [Remark(f"level with {best.name} in {words(name)}: {figures}")]
+    if better(name, best.value, value):
+        return [Remark(f"behind {best.name} in {words(name)}: {figures}")]
+    others = "" if len(plain) == 1 else f", the best of {len(plain)} plain models"
+    return [Remark(f"ahead of {best.name}{others}, in {words(name)}: {figures}")]
+
+
+def training(task: AnyTask, history: Sequence[JsonObject]) -> list[Remark]:
+    """Whether figures were still getting better, or had begun to get worse."""
+    name, entries = task.curve, [entry for entry in history if _number(entry.get(task.curve))]
+    values = [_to_lose(name, float(entry[name])) for entry in entries]
+    if len(values) < ENOUGH:
+        return []
+    best, at = min(values), values.index(min(values))
+    size = abs(best) or 1.0
+    if at + 1 <= EARLY * len(values) and values[-1] - best > WORSE * size:
+        when = f"it was best after {entries[at]['step']:,} of {entries[-1]['step']:,} steps"
+        figures = f"{show(name, entries[at][name])} then, {show(name, entries[-1][name])} at the end"
+        return [Remark(f"it overfits: {when}, {figures}", _more_dropout(task))]
+    half = min(values[: len(values) // 2])
+    gain = (half - best) / (abs(half) or 1.0)
+    if at + 2 >= len(values) and gain > FALLING:
+        way = "rising" if metric_of(name).higher else "falling"
+        return [Remark(f"{words(name)} was still {way} ({_by(name, half, best)} in the second half)", _longer(task))]
+    return []
+
+
+def _by(name: str, before: float, after: float) -> str:
+    metric = metric_of(name)
+    return f"{100 * (before - after):.1f} points" if metric.share else f"{100 * (before - after) / abs(before):.0f} %"
+
+
+def _to_lose(name: str, value: float) -> float:
+    """A figure of which less is better, 0 being the best there is, where there is one."""
+    if not metric_of(name).higher:
+        return value
+    return (1.0 if metric_of(name).share else 100.0 if metric_of(name).digits == 1 else 0.0) - value
+
+
+def _longer(task: AnyTask) -> str:
+    """Twice of what ended the run."""
+    o = task.options
+    for option, value in (("minutes", o.minutes), ("epochs", o.epochs), ("steps", o.steps)):
+        if value is not None:
+            return f"--{option} {2 * value:g}"
+    return ""
+
+
+def _more_dropout(task: AnyTask) -> str:
+    o = task.options
+    now = getattr(o, "dropout_output", None)
+    if now is None or now >= 0.7:
+        return f"--epochs {o.epochs / 2:g}" if o.epochs else ""
+    return f"--dropout-output {min(now + 0.2, 0.7):g}"
+
+
+def _larger(task: AnyTask) -> str:
+    hidden = getattr(task.options, "hidden", None)
+    return f"--hidden {2 * hidden}" if hidden else ""
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

@@ -1,0 +1,94 @@
+"""What is said of a trained model: beside plain ones, of its training, and the one option to try."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recur.tasks import make_options, task_of
+from recur.tasks.contract import Baseline, Remark
+from recur.tasks.metrics import METRICS, best_of, better, show, words
+from recur.tasks.verdict import Verdict, training, verdict
+
+LANGUAGE: Any = task_of(make_options("language", {"texts": ["pydoc"], "minutes": 2.0, "dropout_output": 0.3}))
+CLASSIFY: Any = task_of(make_options("classify", {"texts": ["t.tsv"], "epochs": 4.0, "hidden": 32}))
+GRAM = Baseline("6-gram", 3.3)
+
+
+def history(name: str, *values: float) -> list[dict[str, Any]]:
+    return [{"step": 10 * (k + 1), name: value} for k, value in enumerate(values)]
+
+
+def said(task: Any, name: str, *values: float, plain: tuple[Baseline, ...] = ()) -> Verdict:
+    best = best_of(name, list(values))
+    return verdict(task, {name: best}, plain, history(name, *values))
+
+
+def test_shares_are_in_per_cent_and_other_figures_are_not() -> None:
+    assert show("valid_error", 0.1234) == "12.3 %"
+    assert show("error", 0.0) == "0.0 %"
+    assert show("ece", 0.0004) == "0.04 %"
+    assert show("valid_perplexity", 1234.5) == "1,234.500"
+    assert show("bleu", 33.333) == "33.3"
+    assert words("valid_macro_f1") == "valid macro F1"
+    assert words("no_such_figure") == "no such figure"
+    assert better("f1", 0.9, 0.8)
+    assert better("valid_perplexity", 3.0, 4.0)
+    assert all(metric.words for metric in METRICS.values())
+
+
+@pytest.mark.parametrize(
+    ("value", "beginning"), [(3.0, "ahead of 6-gram"), (3.3, "level with 6-gram"), (3.6, "behind 6-gram")]
+)
+def test_where_it_stands(value: float, beginning: str) -> None:
+    found = verdict(LANGUAGE, {"valid_perplexity": value}, [GRAM], [])
+    assert found.remarks[0].startswith(beginning)
+
+
+def test_the_best_of_several_plain_models_is_named() -> None:
+    plain = (Baseline("always a", 0.5), Baseline("n-grams", 0.2))
+    assert "n-grams, the best of 2 plain models" in said(CLASSIFY, "valid_error", 0.1, plain=plain).remarks[0]
+
+
+def test_what_still_falls_is_given_more_time() -> None:
+    found = said(LANGUAGE, "valid_perplexity", 9, 8, 7, 6, 5.5, 5, 4.6, 4.3, 4.1, 4.0, plain=(GRAM,))
+    assert any("still falling" in remark for remark in found.remarks)
+    assert found.option == "--minutes 4"
+    rising = training(_tagger(), history("valid_f1", 0.1, 0.2, 0.3, 0.4, 0.5, 0.6))
+    assert "still rising (30.0 points" in rising[0].text
+    assert rising[0].option == "--epochs 8"
+
+
+def test_what_gets_worse_is_given_more_dropout() -> None:
+    found = said(LANGUAGE, "valid_perplexity", 5, 4, 3.5, 3.4, 3.6, 3.8, 4.0, 4.2, 4.4, 4.6, plain=(GRAM,))
+    assert any(remark.startswith("it overfits: it was best after 40 of 100 steps") for remark in found.remarks)
+    assert found.option == "--dropout-output 0.5"
+
+
+def test_what_is_level_and_behind_is_made_larger() -> None:
+    flat = (0.30, 0.301, 0.30, 0.302, 0.30, 0.3, 0.301, 0.30, 0.30, 0.3)
+    assert said(CLASSIFY, "valid_error", *flat, plain=(Baseline("n-grams", 0.2),)).option == "--hidden 64"
+    assert said(CLASSIFY, "valid_error", *flat, plain=(Baseline("always a", 0.5),)).option == ""
+
+
+def test_few_measurements_say_nothing_of_a_trend() -> None:
+    assert training(LANGUAGE, history("valid_perplexity", 9, 5, 3)) == []
+
+
+def test_what_the_task_says_comes_first() -> None:
+    class Cut(type(CLASSIFY)):  # type: ignore[misc]
+        def remarks(self, metrics: Any) -> list[Remark]:
+            return [Remark(f"{metrics['cut']:.0%} of outputs were cut", "--longest 200")]
+
+    falling = history("valid_error", *(1 / k for k in range(1, 11)))
+    found = verdict(Cut(CLASSIFY.options), {"valid_error": 0.1, "valid_cut": 1.0}, [], falling)
+    assert found.remarks[0] == "100% of outputs were cut"
+    assert found.option == "--longest 200"
+
+
+def _tagger() -> Any:
+    class Spans(type(CLASSIFY)):  # type: ignore[misc]
+        curve = "valid_f1"
+
+    return Spans(CLASSIFY.options)
