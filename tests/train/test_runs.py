@@ -22,7 +22,8 @@ from recur.run import Run, trust
 from recur.run.place import Place
 from recur.run.tensors import to_bytes
 from recur.run.trust import is_trusted
-from recur.train import Event, resume
+from recur.tasks import make_options
+from recur.train import Event, measuring, resume, train
 from tests.training import begin, reopen, stop_after
 
 BOOK = "the network reads a word and the word is kept\na state is a word that the network keeps\n" * 40
@@ -432,3 +433,23 @@ def test_a_full_disk_is_said_with_the_way_on(monkeypatch: pytest.MonkeyPatch) ->
         with pytest.raises(RunError, match="No space left on device: .* go on with recur resume r"):
             resume("r", steps=2)
     resume("r", steps=2)
+
+
+def test_a_long_validation_part_is_thinned_inside_the_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some examples while it trains, then all of them with the best weights: the figures of the whole part."""
+    monkeypatch.setattr(measuring, "MEASURING", 1e-6)
+    monkeypatch.setattr(measuring, "FEWEST", 5)
+    Path("many.tsv").write_text("".join(f"{'ab'[k % 2]}\t{'xy'[k % 2] * (1 + k % 7)}\n" for k in range(4000)))
+    options = make_options(
+        "classify",
+        {"texts": ["many.tsv"], "hidden": 8, "embedding": 4, "threads": 1, "minutes": 0.02, "baseline": False},
+    )
+    events: list[Event] = []
+    outcome = train(options, "r", events.append)
+    notes = [e.content["text"] for e in events if e.kind == "note" and "to measure on" in e.content["text"]]
+    assert len(notes) == 1
+    whole = recur.load("r")
+    with torch.no_grad():
+        found = whole.task.validate(whole.model, whole.task.read(whole.run.vocabs)).metrics
+    assert outcome.summary["valid_loss"] == pytest.approx(found["valid_loss"], rel=1e-6)
+    assert outcome.summary["last_measuring_seconds"] > 0

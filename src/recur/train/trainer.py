@@ -18,25 +18,17 @@ from torch import Tensor
 
 from recur.errors import TrainingError
 from recur.run import Run, pick_device
-from recur.tasks.contract import Moment, Task, Validation
+from recur.tasks.contract import Moment, Task
 from recur.tasks.scores import perplexity
 from recur.train.checkpoint import restore_checkpoint, save_checkpoint
 from recur.train.events import Callback, Event
+from recur.train.measuring import MEASUREMENTS, following, measure_best, validate
 from recur.train.optimise import Schedule, clip_gradients, make_optimizer, start_averaging, swap_averages
 from recur.train.records import Records, StepRecord, summed_up
 from recur.typedefs import JsonObject, Metrics
 
 REPORT = 0.5
 """Seconds between reports of progress."""
-
-MEASUREMENTS = 10
-"""In a run, unless its options say otherwise."""
-
-MEASURING = 0.2
-"""The share of a budget of minutes that all measurements together may take, about."""
-
-FEWEST = 200
-"""Validation examples that are measured, at least, however long that takes."""
 
 SKIP_AT_MOST = 20
 """Bad batches in a row that `on_nan=skip` passes over."""
@@ -166,7 +158,7 @@ class Trainer:
             if self.measured_at != self.step:
                 self._measure()
             if self.thin > 1:
-                self._measure_best()
+                measure_best(self)
 
     def _train_on(self, batch: Any) -> None:
         """One batch: forward, backward and, every `accumulate` batches, a step."""
@@ -248,7 +240,7 @@ class Trainer:
             swap_averages(self.optimizer)
         self.model.eval()
         with torch.no_grad():
-            score, metrics, summary = self._validate(begun)
+            score, metrics, summary = validate(self, begun)
             sample = self.task.sample(self.model, self.data)
         self.model.train()
         if score < self.best:
@@ -262,44 +254,14 @@ class Trainer:
             start_averaging(self.optimizer)
         elif self.schedule.triggered and self.options.optimizer != "asgd" and self.schedule.factor == 1.0:
             self.schedule.factor = 0.1
-        done = self.epochs if self.options.measure else self.progress
-        every = self._measure_every()
-        if done - self.next_measure > 1000 * every:  # a budget of a moment, or of measurements without an end
-            self.next_measure = done + max(every, 1e-6 * done)
-        while self.next_measure <= done + 1e-9:
-            self.next_measure += every
+        self.next_measure = following(
+            self.next_measure, self.epochs if self.options.measure else self.progress, self._measure_every()
+        )
         self.run.log({**entry, **metrics})
         if sample:
             self.run.log({"step": self.step, "text": sample}, "samples.jsonl")
         self.measured_at = self.step
         self.callback(Event("measured", {**entry, **metrics, "summary": summary, "sample": sample}))
-        self.last_measuring = time.monotonic() - begun
-        self.measuring += self.last_measuring
-        self.checkpoint()
-
-    def _validate(self, begun: float) -> Validation:
-        """On the validation part. Where ten times all of it would eat the minutes, on every so many of its examples,
-        from the first measurement on, so that figures of one run are of the same ones."""
-        found = self.task.validate(self.model, self.task.thinned(self.data, self.thin))
-        minutes, parts = self.options.minutes, self.task.measured(self.data)
-        if minutes is None or self.measured_at or self.options.measure:
-            return found
-        wanted = math.ceil((time.monotonic() - begun) / (MEASURING / MEASUREMENTS * 60 * minutes))
-        self.thin = max(1, min(wanted, parts // FEWEST))
-        if self.thin == 1:
-            return found
-        note = f"of {parts:,} to measure on, one in {self.thin} is measured while training, and all of them at the end"
-        self.callback(Event("note", {"text": note}))
-        return self.task.validate(self.model, self.task.thinned(self.data, self.thin))
-
-    def _measure_best(self) -> None:
-        """The best weights, on all of the validation part."""
-        begun = time.monotonic()
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            best = self.task.new_model(self.run.vocabs).to(self.device).eval()
-            self.run.load_weights(best)
-            self.best_metrics = self.task.validate(best, self.data).metrics
-            self.run.save_weights(best, step=self.step, **self.best_metrics)
         self.last_measuring = time.monotonic() - begun
         self.measuring += self.last_measuring
         self.checkpoint()
