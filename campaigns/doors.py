@@ -33,6 +33,9 @@ from recur.models.options import parse_embedding
 from recur.ngram import read_arpa
 from recur.options import check_device
 from recur.run import read_json, read_jsonl
+from recur.series.gaps import fill
+from recur.series.layout import Columns
+from recur.series.reading import parse_panel
 from recur.series.scale import Clock, Scale, known_ahead
 from recur.series.table import parse_table
 from recur.signals import look_at, read_signals
@@ -203,6 +206,21 @@ def _series(data: bytes, _: Path) -> None:
             raise NotTheSameError("what was read cannot be scaled")
 
 
+def _panel(data: bytes, _: Path) -> None:
+    for columns in (Columns(), Columns(("y",), future=("z",)), Columns(id="a"), Columns(layout="rows")):
+        try:
+            panel = parse_panel(_text_of(data).split("\n"), "table.csv", columns)
+        except RecurError:
+            continue
+        for one in panel.series:
+            length = len(one) + 3
+            made = (fill(one.values, 4), fill(one.future), panel.calendar(one, length), one.values[one.observed])
+            if not all(np.isfinite(part).all() for part in made):
+                raise NotTheSameError("what was read cannot be used")
+            if panel.frequency and len(panel.dates(one, 0, length)) != length:
+                raise NotTheSameError("dates do not go on")
+
+
 def _rows(data: bytes, _: Path) -> None:
     rows = parse_rows(_text_of(data).split("\n"), "table.csv")
     target = target_of(rows, "")
@@ -341,6 +359,13 @@ _TABLE = (
     b't,y\n2020-01-01,1\n2020-01-02T00:00:00,"2"\n',
     b"a,b,c\n1,x,0.5\n2,y,1.5\n,x,2.5\n4,y,?\n",
 )
+_PANEL = (
+    b"unique_id,ds,y,x,k\na,2020-01-01,1,2,u\nb,2020-01-01,3,,v\na,2020-01-03,5,1,u\n",
+    b'"V1","V2","V3"\n"W1","1","2"\n"W2","4",""\n',
+    b"id,2020-01,2020-02\na,1,2\nb,3\n",
+    b"d,y\n2020-01-31,1\n2020-02-29,2\n2020-04-30,3\n",
+    b"d,y\n20200302,1\n20200303,2\n20200309,3\n20200310,3\n20200311,3\n",
+)
 _SPECS = (
     *(b"constant", b"cosine", b"step:0.5:3", b"plateau:0.25", b"nonmono:5", b"full", b"truncated:20", b"sliding:3"),
     *(b"randomized:0.9,clip:1", b"clip:0.5", b"always", b"linear:1:0.5,sequence", b"exponential:0.99", b"sigmoid:10"),
@@ -376,6 +401,7 @@ def doors() -> tuple[Door, ...]:
         Door("pairs", (b"a b\tc d\ne\tf\n", b"a\nb\0c\nd\n"), _pairs),
         Door("trees", (b"(3 (2 It) (4 (2 's) (4 great)))\n(1 a)\n",), _file("a.txt", _trees)),
         Door("series", _TABLE, _series, 2),
+        Door("panel", (*_TABLE, *_PANEL), _panel, 2),
         Door("rows", _TABLE, _rows, 2),
         Door(
             "recognise",

@@ -57,6 +57,11 @@ def written(folder: Path, text: str, name: str = "file.txt") -> str:
         ("y\n1\n5\n2\n", "series", False, "3 rows with one column of numbers and none of dates"),
         ("2020-01,5\n2020-02,6\n2020-03,7\n", "series", False, "dates and one of numbers, without a header"),
         ("date,shop,y\n2020-01,a,1\n2020-02,a,3\n", "series", False, "one of numbers, beside words (shop)"),
+        ("date,shop,y\n2020-01,a,1\n2020-01,b,3\n", "series", True, "2 rows of several series, told apart by 'shop'"),
+        ("unique_id,ds,y\n1,2020-01,1\n1,2020-02,3\n", "series", True, "told apart by 'unique_id'"),
+        ('"V1","V2","V3"\n"W1","1","2"\n"W2","4",""\n', "series", True, "2 series, a row each"),
+        ("id,2020-01,2020-02\na,1,2\nb,3\n", "series", True, "2 series, a row each"),
+        ("V1,V2,V3\na,1,2\nb,3,x\n", "series", False, "beside words (V1, V3)"),
     ],
 )  # fmt: skip
 def test_kinds(tmp_path: Path, text: str, kind: str, sure: bool, why: str) -> None:
@@ -119,6 +124,11 @@ def test_a_large_file_takes_no_time(tmp_path: Path) -> None:
     assert time.perf_counter() - begun < 0.2
 
 
+def test_a_header_longer_than_what_is_looked_at(tmp_path: Path) -> None:
+    header = ",".join(f"V{k}" for k in range(1, 20_000))
+    assert recognise([written(tmp_path, f"{header}\na,1\n", "a.csv")])[:2] == ("series", True)
+
+
 @pytest.mark.parametrize(
     "lines",
     [
@@ -164,7 +174,7 @@ def real(folder: str) -> list[str]:
         ("chunking", "tagged", True),
         ("series", "series", True),
         ("ett", "series", True),
-        ("m4", "series", False),
+        ("m4", "series", True),
         ("names", "labelled", False),
         ("sentences", "labelled", False),
         ("g2p", "pairs", False),

@@ -9,16 +9,15 @@ whose targets are all empty and whose covariates are there are the future that i
 
 from __future__ import annotations
 
-import csv
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from recur.errors import TextError, shown, unknown
+from recur.series.records import Record, read_records
 from recur.text.arrays import Floats as Floats
 from recur.text.fields import LARGEST, MISSING, Position, number, position
 from recur.text.lines import numbered_lines
@@ -47,11 +46,6 @@ class SeriesTable:
         return len(self.known) - len(self.values)
 
 
-class _Row(NamedTuple):
-    line: int
-    cells: list[str]
-
-
 def read_table(name: str, targets: Sequence[str] = (), covariates: Sequence[str] = (), date: str = "") -> SeriesTable:
     """A file's table; see `parse_table`."""
     return parse_table([line for _, line in numbered_lines(name)], name, targets, covariates, date)
@@ -62,7 +56,7 @@ def parse_table(
 ) -> SeriesTable:
     """Columns by name. Without `targets` all columns of numbers are, but for the dates; without `date` the first column
     is one, if it is neither a target nor a covariate."""
-    header, rows = _rows(lines, name)
+    header, rows = read_records(lines, name)
     targets, covariates, date = _columns(name, header, _names(targets), _names(covariates), date)
     places = {column: k for k, column in enumerate(header)}
     past = _past(rows, [places[column] for column in targets]) if covariates else len(rows)
@@ -77,35 +71,6 @@ def parse_table(
 
 def _names(columns: Sequence[str]) -> tuple[str, ...]:
     return (columns,) if isinstance(columns, str) else tuple(columns)  # one name without its list is easily written
-
-
-def _rows(lines: Iterable[str], name: str) -> tuple[list[str], list[_Row]]:
-    """The names of the columns, and the rows below them, cells without spaces around them."""
-    reader = csv.reader(lines, strict=True)
-    header: list[str] = []
-    body: list[_Row] = []
-    empty = 0  # the first of the empty rows since the last that was not
-    try:
-        for cells in ([cell.strip() for cell in row] for row in reader):
-            if not header:
-                header = cells
-                if not any(header):
-                    raise TextError(f"{name}: the first line must name the columns, and there is none")
-            elif not any(cells):
-                empty = empty or reader.line_num
-            elif empty:
-                raise TextError(f"{name}:{empty}: an empty row in the middle of the series")
-            elif len(cells) != len(header):
-                raise TextError(f"{name}:{reader.line_num}: {len(cells)} columns, where the header has {len(header)}")
-            else:
-                body.append(_Row(reader.line_num, cells))
-    except csv.Error as error:
-        raise TextError(f"{name}:{reader.line_num} is not a CSV: {error}") from None
-    if not header:
-        raise TextError(f"{name}: the first line must name the columns, and there is none")
-    if not body:
-        raise TextError(f"{name} has a header and no rows")
-    return header, body
 
 
 def _columns(
@@ -127,7 +92,7 @@ def _columns(
     return targets, covariates, date
 
 
-def _past(rows: list[_Row], targets: list[int]) -> int:
+def _past(rows: list[Record], targets: list[int]) -> int:
     """How many rows have happened: those at the end that hold covariates and no target are still to come."""
     past = len(rows)
     while past and not any(rows[past - 1].cells[place] for place in targets):
@@ -135,7 +100,7 @@ def _past(rows: list[_Row], targets: list[int]) -> int:
     return past
 
 
-def _numbers(name: str, places: dict[str, int], rows: list[_Row], columns: tuple[str, ...]) -> Floats:
+def _numbers(name: str, places: dict[str, int], rows: list[Record], columns: tuple[str, ...]) -> Floats:
     """(rows, columns)"""
     found = np.empty((len(rows), len(columns)))
     for k, column in enumerate(columns):

@@ -5,7 +5,7 @@ images     a folder with folders of images, or an .npz of images with labels
 tagged     a word and a tag a line, blank lines between sentences (CoNLL)
 labelled   two columns between tabs, of which the first has values that repeat: each comes twice at least, on average
 pairs      two columns between tabs otherwise, or two texts of as many lines
-series     columns between commas, of which some are numbers
+series     columns between commas, of which some are numbers; or a series a row
 text       all else
 
 There is no doubt about trees, about CoNLL with two columns, about numbers with a column of dates or evenly counted
@@ -14,6 +14,7 @@ steps beside them, and about a text that is no table. Two columns between tabs c
 
 from __future__ import annotations
 
+import csv
 import itertools
 import re
 import unicodedata
@@ -24,8 +25,8 @@ from typing import Literal, NamedTuple
 from recur.errors import TextError, shown
 from recur.files import too_long
 from recur.images import find_arrays, is_image_folder, split_name
-from recur.text.columns import read_columns
-from recur.text.fields import number
+from recur.text.columns import looks_like_rows, read_columns
+from recur.text.fields import MISSING, number
 from recur.text.sources import BUILT_IN, find_sources
 from recur.text.trees import parse_tree
 
@@ -205,6 +206,8 @@ def _repeat(values: Sequence[str], distinct: float = 0.5) -> bool:
 
 
 def _between_commas(head: _Head) -> Recognised | None:
+    if (several := _series_in_rows(head)) is not None:
+        return several
     found = read_columns(head.lines)
     if found is None or not found.numbers:
         named = head.name.removesuffix(".gz").lower().endswith(".csv")
@@ -215,10 +218,28 @@ def _between_commas(head: _Head) -> Recognised | None:
     why = f"{rows} of a column of {steps} and {count} of numbers"
     if not found.dates and not found.steps:
         why = f"{rows} with {count} column{'s' * (count != 'one')} of numbers and none of dates"
+    if found.ids is not None:
+        return Recognised("series", True, f"{rows} of several series, told apart by {shown(found.ids)}", found.header)
     doubts = [f"beside words ({', '.join(found.words[:3])})"] if found.words else []
     doubts += ["without a header"] * all(number(name) is not None for name in found.numbers)
     sure = bool(found.dates or found.steps) and not doubts
     return Recognised("series", sure, ", ".join([why, *doubts]), found.header)
+
+
+def _series_in_rows(head: _Head) -> Recognised | None:
+    """A series a row: ids in front, and numbers of which the last may be missing."""
+    try:
+        header, *rows = [[cell.strip() for cell in row] for row in csv.reader(head.lines) if any(row)] or [[]]
+    except csv.Error:
+        return None
+    if not rows and not head.whole:  # a header longer than what is looked at
+        return Recognised("series", True, "a series in each row") if looks_like_rows(header[:-1], ["a"]) else None
+    if not rows or not looks_like_rows(header, [row[0] for row in rows]):
+        return None
+    cells = [cell for row in rows for cell in row[1:] if cell.lower() not in MISSING]
+    if max(map(len, rows)) > len(header) or not cells or any(number(cell) is None for cell in cells):
+        return None
+    return Recognised("series", True, f"{len(rows) if head.whole else 'several'} series, a row each")
 
 
 # Symbols --------------------------------------------------------------------------------------------------------
