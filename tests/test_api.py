@@ -176,7 +176,7 @@ def test_what_is_no_text_is_refused_by_every_model(given: Any, trained: dict[str
     language, labelled, tagger, table = (trained[task] for task in ("language", "conditional", "tag", "table"))
     calls = [language.generate, language.logprob, language.perplexity, lambda text: labelled.logprob(text, "a")]
     calls += [] if isinstance(given, str) else [tagger]  # to which these are unknown words
-    lists = [lambda given: list(tagger.predict(given)), lambda given: list(table.predict(given))]
+    lists = [lambda given: list(tagger.predictions(given)), lambda given: list(table.predictions(given))]
     lists += [lambda given: list(tagger.stream(given)), table.evaluate]
     for call in (*calls, labelled.generate, *(lists if given is not None else lists[:3])):
         with pytest.raises(RecurError):

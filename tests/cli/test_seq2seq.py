@@ -150,7 +150,7 @@ def test_lines_of_a_label(here: Path, capsys: pytest.CaptureFixture[str], tmp_pa
         (["sample", out, "--label", "Vowels"], "did you mean 'Vowel'"),
         (["sample", out, "--label", "Vowel", "--prompt", "a"], "begin and end by themselves"),
         (["eval", out, "--beam", "3"], "--beam is not for the task conditional"),
-        (["predict", out, "words.txt"], "predicts no lines"),
+        (["predict", out, "words.txt"], "unknown label 'ba'; known: Other, Vowel"),
     ):
         assert run([*arguments, "-q"]) == 2
         assert says in capsys.readouterr().err

@@ -125,7 +125,7 @@ def test_what_lies_beside_what_is_learned_where_pixels_alone_tell_nothing(bars: 
     assert found["images"] == 20
     images, labels = crosses(60, seed=9)
     assert [model(image) for image in images] == np.array(["rows", "columns"])[labels].tolist()
-    assert {"input", "output", "probabilities"} <= set(next(iter(model.predict([bars]))))
+    assert {"input", "output", "probabilities"} <= set(next(iter(model.predictions([bars]))))
 
 
 def test_several_runs_classify_as_one(bars: str, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_several_runs_classify_as_one(bars: str, tmp_path: Path) -> None:
     both = recur.tasks.open_predictor([tmp_path / "0", tmp_path / "1"])
     apart = [recur.load(tmp_path / str(seed)) for seed in (0, 1)]
     image = crosses(1)[0][0]
-    p = [next(iter(model.predict([image])))["probabilities"]["rows"] for model in (both, *apart)]
+    p = [next(iter(model.predictions([image])))["probabilities"]["rows"] for model in (both, *apart)]
     assert p[0] == pytest.approx((p[1] + p[2]) / 2, abs=1e-6)
 
 

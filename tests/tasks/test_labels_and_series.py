@@ -111,10 +111,10 @@ def test_what_can_be_learned_is(case: str, steps: int, files: Path, tmp_path: Pa
     assert found["accuracy"] > 0.97
     assert sum(map(sum, found["confusion"])) == found.get("words", found.get("texts", found.get("trees")))
     lines = {"classify": ["pe", "bast"], "tag": ["b a n"], "tree": ["(x (x b) (x a))"]}[case]
-    outputs = [row["output"] for row in opened.predict(lines)]
+    outputs = [row["output"] for row in opened.predictions(lines)]
     assert outputs == {"classify": ["vowel", "other"], "tag": ["C V C"], "tree": ["1"]}[case]
     if case == "tree":
-        assert next(iter(opened.predict(lines)))["tree"] == "(1 (0 b) (1 a))"
+        assert next(iter(opened.predictions(lines)))["tree"] == "(1 (0 b) (1 a))"
         assert found["node_accuracy"] > 0.97
     else:
         others = {row["model"]: row["accuracy"] for row in found["beside"]}
@@ -132,10 +132,10 @@ def test_one_direction_streams_what_the_whole_gives(token: str, files: Path, tmp
     make(tmp_path / "c", files, "classify", steps=2, direction="forward", pool="mean", token="char").train()
     opened = recur.load(tmp_path / "c")
     last = list(opened.stream("bast"))[-1]
-    assert last == pytest.approx(next(opened.predict(["bast"]))["probabilities"], abs=1e-6)
+    assert last == pytest.approx(next(opened.predictions(["bast"]))["probabilities"], abs=1e-6)
     make(tmp_path / "t", files, "tag", steps=2, direction="forward", token=token).train()
     opened = recur.load(tmp_path / "t")
-    assert [tag for _, tag in opened.stream(["b", "a", "st"])] == next(opened.predict(["b a st"]))["tags"]
+    assert [tag for _, tag in opened.stream(["b", "a", "st"])] == next(opened.predictions(["b a st"]))["tags"]
 
 
 def test_a_words_tag_is_read_at_its_last_token() -> None:
@@ -160,8 +160,8 @@ def test_several_classifiers_as_one_give_the_mean_of_their_probabilities(files: 
     for seed in (0, 1):
         make(tmp_path / f"r{seed}", files, "classify", steps=3, seed=seed).train()
     runs = [tmp_path / f"r{seed}" for seed in (0, 1)]
-    each = [next(open_predictor([run]).predict(["ba"]))["probabilities"] for run in runs]
-    both = next(open_predictor(runs).predict(["ba"]))["probabilities"]
+    each = [next(open_predictor([run]).predictions(["ba"]))["probabilities"] for run in runs]
+    both = next(open_predictor(runs).predictions(["ba"]))["probabilities"]
     assert both == pytest.approx({name: (each[0][name] + each[1][name]) / 2 for name in both})
 
 
@@ -174,7 +174,7 @@ def test_a_wave_is_forecast_better_than_by_repeating_it(case: str, files: Path, 
     assert found["mase"] < 0.7 * seasonal["mase"]  # it rises, and a season before it was lower
     assert found["nominal_coverage"] == pytest.approx(0.8)
     lines = (files / "forecast").read_text().splitlines()
-    rows = list(opened.predict(lines))
+    rows = list(opened.predictions(lines))
     assert len(rows) == 3 * 2
     first = rows[0]["quantiles"]
     assert first["0.1"] <= first["0.5"] <= first["0.9"]
@@ -192,10 +192,10 @@ def test_covariates_that_are_known_ahead_are_used(tmp_path: Path) -> None:
     options: dict[str, Any] = {"task": "forecast", "target": ["y"], "covariates": ["x"], "horizon": 3, "lags": 2}
     model = recur.fit(str(path), hidden=8, rate=0.02, steps=300, window=8, threads=1, **options)
     assert model.evaluate()["mase"] < 0.15  # nothing but the covariate tells them
-    made = [float(row["output"]) for row in model.predict(["t,y,x", *rows])]
+    made = [float(row["output"]) for row in model.predictions(["t,y,x", *rows])]
     assert made == pytest.approx([5 + 3 * x[t] for t in (80, 81, 82)], abs=0.5)
     with pytest.raises(TextError, match="known 0 steps ahead, and --horizon is 3"):
-        list(model.predict(["t,y,x", *rows[:80]]))
+        list(model.predictions(["t,y,x", *rows[:80]]))
 
 
 def test_what_the_synthetic_tasks_ask() -> None:

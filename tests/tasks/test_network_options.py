@@ -125,7 +125,7 @@ def test_a_forward_classifier_streams_what_it_classifies(more: str, files: Path,
     make(tmp_path / "run", files, "classify", direction="forward", token="char", **MORE[more]).train()
     model = recur.load(tmp_path / "run", task="classify")
     *_, last = model.stream("xuw")
-    (whole,) = model.predict(["xuw"])
+    (whole,) = model.predictions(["xuw"])
     assert last == pytest.approx(whole["probabilities"], abs=1e-6)
 
 

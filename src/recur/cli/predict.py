@@ -26,6 +26,8 @@ verb = App(
   recur predict runs/g2p words.txt --samples 3 --temperature 0.7 --seed 1 --json
   recur predict runs/names surnames.txt --json        the probability of each class
   recur predict runs/airline airline.csv              the steps behind the last value
+  echo Russian | recur predict runs/names --samples 5    a conditional model: lines of a label
+  echo "the sun " | recur predict runs/book            a language model: the rest of the line
   recur predict runs/digits digit.png more/           images, folders of them, or an .npz"""
 )
 
@@ -92,11 +94,11 @@ def predict(
     elif not files and not model.takes_lines:
         inputs = iter([[line for lines in inputs for line in lines]])
     for lines in inputs:
-        for row in model.predict(lines, **options):
+        for row in model.predictions(lines, **options):
             cut += bool(row.get("cut"))
             unknown.update(set(row.get("unknown", ())))
             for made in row.get("nbest", [row]):
-                score = f"\t{made['score']:.4f}" if several else ""
+                score = f"\t{made['score']:.4f}" if several and "score" in made else ""
                 screen.write(f"{row['input']}\t{made['output']}{score}")
             if screen.json:
                 found.append(row if several else {name: value for name, value in row.items() if name != "nbest"})

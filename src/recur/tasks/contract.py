@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 from torch import Tensor, nn
 
 from recur.run import Vocabs, pick_device
+from recur.tasks.inputs import Inputs as Inputs
+from recur.tasks.inputs import source_name as source_name
 from recur.tasks.options import TaskOptions
-from recur.tasks.predictor import Inputs as Inputs
 from recur.tasks.predictor import Predictor as Predictor
 from recur.tasks.predictor import file_names as file_names
-from recur.tasks.predictor import source_name as source_name
 from recur.tasks.size import check_size
 from recur.typedefs import Metrics
 

@@ -1,20 +1,35 @@
-"""A trained model for use: what every task's model can do, in the same words."""
+"""A trained model for use: what every task's model can do, in the same words.
+
+    model(x)                 the plain answer: a class, tags, a text, a number
+    model.predict(x)         the answer with what is known of it: probabilities, quantiles, scores
+    model.predictions(xs)    the same one by one as inputs come, in constant memory
+    model.probabilities(x)   of every class
+    model.evaluate()         its figures on the test part, beside plain models
+    model.xray()             what its network does, and what is wrong
+
+One input gives one answer and a list of them a list. What one input is, is the task's: a text, an image, a table. A
+task's own predictor writes `_evaluate` and `_predict`, and says with `_answer` what the plain answer is.
+"""
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
-import numpy as np
 import torch
 from torch import nn
 
-from recur.errors import OptionError, RecurError, TextError, shown
+from recur.errors import OptionError, RecurError
 from recur.layers import Recurrent
 from recur.run import Run, pick_device
+from recur.tasks.inputs import Inputs, inputs_of, table_of
+from recur.tasks.metrics import best_of, show, words
+from recur.tasks.predictions import Prediction, Predictions, html_table
 from recur.tasks.runs import task_of_run, with_own_texts
+from recur.text import SPECIALS
 from recur.typedefs import JsonObject
 
 if TYPE_CHECKING:
@@ -22,27 +37,8 @@ if TYPE_CHECKING:
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
-
-class Inputs:
-    """What is to be predicted, each checked when its turn comes: a line, or an image's file or pixels."""
-
-    def __init__(self, given: Iterable[Any], files: bool) -> None:
-        if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-            raise TextError(f"inputs come as a list of them, got {type(given).__name__} {shown(given)}")
-        self.given, self.kinds = given, (str, Path, np.ndarray) if files else (str,)
-        self.name = str(getattr(given, "name", "the table"))
-        """Of the file that they come from, for messages."""
-
-    def __iter__(self) -> Iterator[Any]:
-        for one in self.given:
-            if not isinstance(one, self.kinds):
-                raise TextError(f"an input is a {self.kinds[0].__name__}, got {type(one).__name__} {shown(one)}")
-            yield one
-
-
-def source_name(lines: object) -> str:
-    """Of the file that lines come from, where they say so."""
-    return str(getattr(lines, "name", "the table"))
+FEW = 5
+"""Classes that are named; more are counted."""
 
 
 def file_names(texts: object) -> list[str]:
@@ -63,6 +59,8 @@ class Predictor(ABC, Generic[ModelT]):
     """Whether each line is an input of its own; else they are one table."""
     takes_files: ClassVar[bool] = False
     """Whether an input is a file, such as an image, and no line."""
+    takes_arrays: ClassVar[bool] = False
+    """Whether an input can be an array of numbers too."""
 
     def __init__(self, task: Task[Any, Any, ModelT, Any], runs: Sequence[Run], device: str = "auto") -> None:
         self.task, self.runs, self.run = task, tuple(runs), runs[0]
@@ -85,6 +83,8 @@ class Predictor(ABC, Generic[ModelT]):
         run.load_weights(model)
         return model.to(self.device).eval()
 
+    # What it is -------------------------------------------------------------------------------------------
+
     @property
     def model(self) -> ModelT:
         """The network; the first, of several."""
@@ -94,8 +94,97 @@ class Predictor(ABC, Generic[ModelT]):
     def name(self) -> str:
         return " + ".join(str(run.path) for run in self.runs)
 
+    def facts(self) -> dict[str, str]:
+        """What there is to know of it, in words."""
+        found = {"task": self.task.name, "network": self.task.architecture, "weights": f"{self._weights():,}"}
+        if len(self.models) > 1:
+            found["networks"] = str(len(self.models))
+        return found | dict(self._sizes()) | self._validation() | {"run": self.name}
+
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(repr(str(run.path)) for run in self.runs)})"
+        several = [f"{len(self.models)} networks"] if len(self.models) > 1 else []
+        sizes = [f"{kind} {known}" if "," in known else f"{known} {kind}" for kind, known in self._sizes()]
+        measured = [f"{name} {value}" for name, value in self._validation().items()]
+        said = [self.task.architecture, *several, f"{self._weights():,} weights", *sizes, *measured, repr(self.name)]
+        return f"{type(self).__name__}({'; '.join(said)})"
+
+    def _weights(self) -> int:
+        return sum(p.numel() for p in self.model.parameters())
+
+    def _sizes(self) -> list[tuple[str, str]]:
+        """What is in its vocabularies, or how many there are."""
+        found = []
+        for name, vocab in self.run.vocabs.items():
+            kind = {"labels": "classes", "vocab": "tokens"}.get(name, name)
+            known = [token for token in vocab.tokens if token not in SPECIALS]
+            if known:
+                few = len(known) <= FEW and kind != "tokens"
+                found.append((kind, ", ".join(known) if few else str(len(known))))
+        return found
+
+    def _validation(self) -> dict[str, str]:
+        """The best that was measured on the validation part while it trained."""
+        curve = self.task.curve
+        measured = [float(entry[curve]) for entry in self.run.metrics() if isinstance(entry.get(curve), int | float)]
+        return {words(curve): show(curve, best_of(curve, measured))} if measured else {}
+
+    def _repr_html_(self) -> str:
+        return html_table(list(self.facts().items()))
+
+    # What it makes of inputs ------------------------------------------------------------------------------
+
+    def __call__(self, given: Any, **options: Any) -> Any:
+        """The plain answer to an input, or a list of those to several."""
+        found = self.predict(given, **options)
+        if isinstance(found, Prediction):
+            return self._answer(found)
+        if self.takes_lines:
+            return [self._answer(one) for one in found]
+        return self._table_answer(found) if isinstance(found, Predictions) else [*map(self._table_answer, found)]
+
+    def _answer(self, found: Prediction) -> Any:
+        """The plain answer of a prediction."""
+        return found["output"]
+
+    def _table_answer(self, found: Predictions) -> Any:
+        """The plain answer of what was made of a table."""
+        return [self._answer(row) for row in found]
+
+    def predict(self, given: Any, **options: Any) -> Any:
+        """What it makes of one input (a `Prediction`), or of several (`Predictions`): objects with at least `input` and
+        `output`. Of a table, be it a frame or a file, it makes `Predictions`: one for each of its rows or steps."""
+        if not self.takes_lines:
+            return self._predict_tables(given, **options)
+        one, several = inputs_of(given, self.takes_files)
+        found = Predictions(self.predictions(several, **options))
+        return found[0] if one and len(found) == 1 else found
+
+    def _predict_tables(self, given: Any, **options: Any) -> Any:
+        tables, kind = table_of(given)
+        found = [Predictions(self.predictions(table, **options)) for table in tables]
+        return found if kind == "several" else found[0][0] if kind == "row" and len(found[0]) == 1 else found[0]
+
+    def predictions(self, inputs: Iterable[Any], **options: Any) -> Iterator[Prediction]:
+        """What it makes of inputs, one by one as they come: of lines, or of files; of a table's lines, where a table is
+        what its task reads."""
+        return map(Prediction, self._predict(Inputs(inputs, self.takes_files, self.takes_arrays), **options))
+
+    def probabilities(self, given: Any) -> Any:
+        """Of every class, for one input; or a list of those for several."""
+        found = self.predict(given)
+        some = [found] if isinstance(found, Prediction) else found
+        if any("probabilities" not in one for one in some):
+            has = ", ".join(sorted(set(some[0]) - {"input", "output"})) or "nothing"
+            raise OptionError(
+                f"a model of the task {self.task.name} gives no probabilities; predict gives {has} instead"
+            )
+        chances = [one["probabilities"] for one in some]
+        return chances[0] if isinstance(found, Prediction) else chances
+
+    def _predict(self, lines: Iterable[Any], **options: Any) -> Iterator[JsonObject]:
+        raise OptionError(f"{self.run.path} is a run of the task {self.task.name}, which predicts no lines")
+
+    # How good it is, and why ------------------------------------------------------------------------------
 
     def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
         """Its figures on files, or on the run's own test part, which is refused where it was changed since."""
@@ -106,6 +195,10 @@ class Predictor(ABC, Generic[ModelT]):
 
     @abstractmethod
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject: ...
+
+    def xray(self, text: Any = None, **options: Any) -> Any:
+        """What its network does while it reads, and what is wrong with it: `recur.xray(model)`."""
+        return importlib.import_module("recur.probes").xray(self, text, **options)  # which looks at predictors
 
     def find_texts(self, *parts: str) -> None:
         """Have the options name texts of the run where they are now; they must be as they were when it learned."""
@@ -118,13 +211,6 @@ class Predictor(ABC, Generic[ModelT]):
         except RecurError:
             return False
         return True
-
-    def predict(self, lines: Iterable[Any], **options: Any) -> Iterator[JsonObject]:
-        """What it makes of each line: objects with at least `input` and `output`."""
-        return self._predict(Inputs(lines, self.takes_files), **options)
-
-    def _predict(self, lines: Iterable[Any], **options: Any) -> Iterator[JsonObject]:
-        raise OptionError(f"{self.run.path} is a run of the task {self.task.name}, which predicts no lines")
 
     def use_products(self, products: str) -> None:
         """Have its recurrent layers read weights as `bfloat16` or `int8` from now on; as they are, if nothing."""

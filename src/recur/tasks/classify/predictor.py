@@ -28,11 +28,6 @@ class TextClassifier(Predictor[Classifier]):
     def classes(self) -> tuple[str, ...]:
         return classes_of(self.run.vocabs["labels"])
 
-    def __call__(self, text: str) -> str:
-        """The likeliest class of a text."""
-        (found,) = self.predict([text])
-        return str(found["output"])
-
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Accuracy, macro F1 and the confusion matrix, and beside them the most frequent class and n-grams by class."""
         self.refuse(options)

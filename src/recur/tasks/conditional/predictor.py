@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,9 +34,6 @@ class ConditionalWriter(Predictor[ConditionalModel]):
         self.vocab = self.run.vocab
         self.labels = self.run.vocabs["labels"].tokens[len(SPECIALS) :]
 
-    def __repr__(self) -> str:
-        return f"ConditionalWriter({str(self.run.path)!r}, {len(self.labels)} labels, {len(self.vocab)} tokens)"
-
     @torch.no_grad()
     def generate(
         self, label: str, *, samples: int = 1, seed: int | None = None, width: int = 0, **choice: Any
@@ -48,6 +45,28 @@ class ConditionalWriter(Predictor[ConditionalModel]):
         else:
             found = sample(writer, Choice(**choice), samples, seed)[0]
         return [self.task.decode(self.vocab, made) for made in found]
+
+    @torch.no_grad()
+    def _predict(
+        self,
+        lines: Iterable[str],
+        *,
+        beam: int = 0,
+        nbest: int = 1,
+        samples: int = 1,
+        seed: int | None = None,
+        **choice: Any,
+    ) -> Iterator[JsonObject]:
+        """A line of each label, drawn, or with `beam` the likeliest found; several with `samples` or `nbest`."""
+        for label in lines:
+            writer = self._writer(label.strip())
+            if beam or nbest > 1:
+                self.refuse(choice)
+                found = greedy(writer) if max(beam, nbest) == 1 else search(writer, max(beam, nbest), nbest)[0]
+            else:
+                found = sample(writer, Choice(**choice), samples, seed)[0]
+            made = [{"output": self.task.decode(self.vocab, w), "score": w.score, "cut": w.cut} for w in found]
+            yield {"input": label, **made[0], "nbest": made}
 
     def _writer(self, label: str) -> DecoderWriter:
         if not isinstance(label, str) or label not in self.labels:

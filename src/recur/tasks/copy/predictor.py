@@ -1,5 +1,49 @@
-"""What a trained network can do: be measured, and say when it had solved its task."""
+"""What a trained network can do: recall a message, be measured, and say when it had solved its task."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from recur.errors import TextError
+from recur.models import OutputTagger, Tagger
+from recur.tasks.copy.task import MESSAGE, SYMBOLS, CopyTask
+from recur.tasks.predictions import Prediction
 from recur.tasks.synthetic import Solver
+from recur.typedefs import JsonObject
 
-PREDICTOR = Solver
+
+class Copier(Solver[Tagger | OutputTagger]):
+    """A trained network that recalls. A message is an array of ten symbols, or a line: `3 1 4 1 5 7 2 6 5 3`."""
+
+    takes_arrays = True
+    task: CopyTask
+
+    def _answer(self, found: Prediction) -> list[int]:
+        symbols: list[int] = found["symbols"]
+        return symbols
+
+    @torch.no_grad()
+    def _predict(self, lines: Iterable[str | np.ndarray[Any, Any]], **options: Any) -> Iterator[JsonObject]:
+        """What it recalls of each message after the silence it was trained with."""
+        self.refuse(options)
+        for given in lines:
+            message = _parse(given)
+            logits = self.task.logits(self.model, self.task.asked(np.array([message])))
+            symbols = logits.view(-1, SYMBOLS + 1)[-MESSAGE:].argmax(-1).tolist()
+            right = sum(a == b for a, b in zip(message, symbols, strict=True))
+            written = [" ".join(map(str, row)) for row in (message, symbols)]
+            yield {"input": written[0], "output": written[1], "symbols": symbols, "right": right}
+
+
+def _parse(given: str | np.ndarray[Any, Any]) -> list[int]:
+    words = given.split() if isinstance(given, str) else [str(k) for k in np.asarray(given).tolist()]
+    if len(words) != MESSAGE or not all(word.isdecimal() and int(word) < SYMBOLS for word in words):
+        raise TextError(f"a message is {MESSAGE} symbols of 0 … {SYMBOLS - 1}, got {' '.join(words)[:40]!r}")
+    return [int(word) for word in words]
+
+
+PREDICTOR = Copier

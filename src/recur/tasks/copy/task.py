@@ -55,10 +55,14 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
         return super().settle(with_time_scale(options, lambda: [options.length + 2 * MESSAGE]))
 
     def draw(self, random: np.random.Generator, rows: int) -> Messages:
+        return self.asked(random.integers(0, SYMBOLS, (rows, MESSAGE)))
+
+    def asked(self, messages: np.ndarray[Any, Any]) -> Messages:
+        """Messages (B, 10), the silence behind each, and when they are to be recalled."""
         T = self.length
-        x = np.full((rows, T + 2 * MESSAGE), BLANK)
+        x = np.full((len(messages), T + 2 * MESSAGE), BLANK)
         y = x.copy()
-        x[:, :MESSAGE] = y[:, -MESSAGE:] = random.integers(0, SYMBOLS, (rows, MESSAGE))
+        x[:, :MESSAGE] = y[:, -MESSAGE:] = messages
         x[:, MESSAGE + T - 1] = GO
         return Messages(torch.from_numpy(x), torch.from_numpy(y))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from recur.errors import OptionError, TextError
 from recur.models import Forecaster
 from recur.run import Run
@@ -14,6 +16,7 @@ from recur.tasks.classes import classes_of
 from recur.tasks.contract import Predictor, source_name
 from recur.tasks.forecast.quantiles import forecasts
 from recur.tasks.forecast.task import ForecastTask, check_columns
+from recur.tasks.predictions import Prediction, Predictions
 from recur.typedefs import JsonObject
 
 
@@ -26,6 +29,14 @@ class SeriesForecaster(Predictor[Forecaster]):
     def __init__(self, task: ForecastTask, runs: Sequence[Run], device: str = "auto") -> None:
         super().__init__(task, runs, device)
         self.columns = classes_of(self.run.vocabs["columns"])
+
+    def _answer(self, found: Prediction) -> float:
+        return float(found["quantiles"]["0.5"])
+
+    def _table_answer(self, found: Predictions) -> np.ndarray[Any, Any]:
+        """The medians: (horizon,) of one column, (horizon, columns) of several."""
+        values = np.array([self._answer(row) for row in found])
+        return values if len(self.columns) == 1 else values.reshape(-1, len(self.columns))
 
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Rolling origin over the end of the series: MASE, sMAPE, pinball loss and coverage; others' beside them."""

@@ -31,11 +31,6 @@ class ImageClassifier(Predictor[GridClassifier]):
     def classes(self) -> tuple[str, ...]:
         return classes_of(self.run.vocabs["labels"])
 
-    def __call__(self, image: str | Path | np.ndarray[Any, Any]) -> str:
-        """The likeliest class of an image: its file, or its pixels (R, C) or (R, C, 3)."""
-        (found,) = self.predict([image])
-        return str(found["output"])
-
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Accuracy, macro F1 and the confusion matrix, and beside them the most frequent class, the nearest mean of a
         class and a softmax of the pixels."""

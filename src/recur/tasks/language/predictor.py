@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from recur.decode import Choice, beam, encode_prompt, generate, read
@@ -12,6 +12,7 @@ from recur.errors import OptionError, TextError
 from recur.models import LanguageModel, State
 from recur.options import Natural, checked
 from recur.tasks.contract import Predictor, Task
+from recur.tasks.inputs import Inputs, inputs_of
 from recur.tasks.language.baseline import best_ngram, ngram_row
 from recur.tasks.language.data import LanguageData, corpora, first_input, in_reading_order, place_of, test_text
 from recur.tasks.language.measure import log_probabilities, mean_loss
@@ -41,9 +42,6 @@ class Language(Predictor[LanguageModel]):
     def backward(self) -> bool:
         """Whether it reads texts, and writes them, from their end."""
         return self.options.direction == "backward"
-
-    def __repr__(self) -> str:
-        return f"Language({str(self.run.path)!r}, {self.options.cell}, {len(self.vocab)} tokens)"
 
     def stream(
         self, prompt: str = "", length: int = 200, stop: str = "", seed: int | None = None, **choice: Any
@@ -113,6 +111,21 @@ class Language(Predictor[LanguageModel]):
         if stop:
             texts = [text.rpartition(stop)[2] if self.backward else text.partition(stop)[0] for text in texts]
         return [self._whole_letters(text) for text in texts]
+
+    def _predict(
+        self, lines: Iterable[str], *, length: int = 200, samples: int = 1, stop: str = "\n", **options: Any
+    ) -> Iterator[JsonObject]:
+        """What it writes behind each line, up to its end (`stop`) or so many tokens; drawn, several with `samples`."""
+        for line in lines:
+            made = self.generate(line, length, samples=samples, stop=stop, **options)
+            yield {"input": line, "output": made[0], "nbest": [{"output": text} for text in made]}
+
+    def probabilities(self, given: Any) -> Any:
+        """Of every token behind a text; or a list of those behind each of several."""
+        one, several = inputs_of(given, files=False)
+        logits = (read(self.model, self._lead(text))[0][0] for text in Inputs(several, files=False))
+        found = [dict(zip(self.vocab.tokens, row.softmax(-1).tolist(), strict=True)) for row in logits]
+        return found[0] if one else found
 
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Perplexity and its kin on texts, and beside them the best n-gram of what it learned from.

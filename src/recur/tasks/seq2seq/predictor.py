@@ -30,11 +30,6 @@ class Transducer(Predictor[Seq2Seq]):
     ensembles = True
     task: Seq2SeqTask
 
-    def __call__(self, text: str, **options: Any) -> str:
-        """What it makes of a source."""
-        (found,) = self.predict([text], **options)
-        return str(found["output"])
-
     def _predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
         """`output` of each line, its `score` (log-probability), whether it was `cut`, what was `unknown` in it; with
         `nbest` or `samples` above 1, all of them. Lines are taken and written in batches of 128."""

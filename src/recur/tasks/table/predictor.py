@@ -11,6 +11,7 @@ from recur.models import RowModel
 from recur.tasks.classes import class_scores, classes_of, confusion
 from recur.tasks.contract import Predictor, source_name
 from recur.tasks.examples import split, test_part
+from recur.tasks.predictions import Prediction
 from recur.tasks.table.data import Inputs, check_targets, parse_rows, read_rows, unknown_words
 from recur.tasks.table.task import RowBatch, TableTask, linear_model, outputs_of
 from recur.typedefs import JsonObject
@@ -21,6 +22,10 @@ class RowPredictor(Predictor[RowModel]):
 
     takes_lines = False
     task: TableTask
+
+    def _answer(self, found: Prediction) -> str | float:
+        answer: str | float = found.get("value", found["output"])
+        return answer
 
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Accuracy, macro F1 and the confusion matrix of classes, R² and RMSE of numbers; the linear model beside."""

@@ -12,6 +12,7 @@ from recur.models import OutputTagger, Tagger
 from recur.tasks.classes import class_scores, classes_of, confusion
 from recur.tasks.contract import Inputs, Predictor
 from recur.tasks.examples import split, test_part
+from recur.tasks.predictions import Prediction
 from recur.tasks.tag.task import Tagged, encode, spell, tag_logits, usual_tags
 from recur.text import UNK, read_tagged
 from recur.typedefs import JsonObject
@@ -24,9 +25,7 @@ class TextTagger(Predictor[Tagger | OutputTagger]):
     def tags(self) -> tuple[str, ...]:
         return classes_of(self.run.vocabs["labels"])
 
-    def __call__(self, text: str) -> list[str]:
-        """The tags of a line's words."""
-        (found,) = self.predict([text])
+    def _answer(self, found: Prediction) -> list[str]:
         tags: list[str] = found["tags"]
         return tags
 
