@@ -147,7 +147,7 @@ def test_a_budget_of_a_moment_ends(book: str, budget: dict[str, Any]) -> None:
     assert recur.fit(book, **fields).run.metrics()
 
 
-@pytest.mark.parametrize("texts", [(torch.zeros(2, 3, 3).numpy(), [0, 1]), torch.zeros(3), 7, [7]])
+@pytest.mark.parametrize("texts", [torch.zeros(3), 7, {1, 2}])
 def test_data_is_no_name_of_a_file(texts: Any) -> None:
     with pytest.raises(OptionError, match=r"texts must name files or folders, got .*; arrays go into an \.npz"):
         recur.fit(texts, task="grid")

@@ -1,19 +1,25 @@
 """Train a model and use it, from Python: `recur.fit` and `recur.load`.
 
+    recur.fit("names.tsv", task="classify")                                 files, as `recur train` reads them
+    recur.fit(frame, task="classify", text="review", label="stars")         columns of a pandas or polars frame
+    recur.fit(texts, labels, task="classify", valid=(others, labels))       lists
+    recur.fit(frame, task="forecast", horizon=12)                           dates from a column or the index
+
 What they return is the predictor of the task:
 
     language      Language            generate, stream, perplexity, logprob, step
     conditional   ConditionalWriter   generate(label), logprob(text, label)
-    seq2seq       Transducer          model(text), predict
-    classify      TextClassifier      model(text), predict, stream
-    tag           TextTagger          model(text), predict, stream
-    tree          TreeClassifier      predict
-    forecast      SeriesForecaster    predict
-    grid          ImageClassifier     model(image), predict
-    table         RowPredictor        predict
-    adding, copy  Solver              evaluate
+    seq2seq       Transducer
+    classify      TextClassifier      stream
+    tag           TextTagger          stream
+    tree          TreeClassifier
+    forecast      SeriesForecaster
+    grid          ImageClassifier
+    table         RowPredictor
+    adding, copy  Solver
 
-All of them have `evaluate`, `run`, `model` (the network) and `task`.
+All of them are called, and have `predict`, `predictions`, `evaluate`, `xray`, `run`, `model` (the network) and `task`;
+those with classes `probabilities`. See recur/tasks/predictor.py.
 """
 
 from __future__ import annotations
@@ -21,11 +27,12 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from recur.data import Data
 from recur.errors import OptionError, shown
+from recur.frames import is_data
 from recur.options import checked
 from recur.tasks import make_options, open_predictor
 from recur.tasks.contract import file_names
@@ -45,7 +52,8 @@ if TYPE_CHECKING:
     from recur.tasks.tag.predictor import TextTagger
     from recur.tasks.tree.predictor import TreeClassifier
 
-Texts = str | Path | Sequence[str | Path]
+Texts = Any
+"""Names of files: str | Path | Sequence[str | Path]; or data: a frame, a series, an array, a list of pairs."""
 Out = str | Path | None
 
 
@@ -70,9 +78,10 @@ def fit(texts: Texts, *, task: Literal["table"], **options: Any) -> RowPredictor
 @overload
 def fit(*, task: Literal["adding", "copy"], **options: Any) -> Solver[Any]: ...
 @overload
-def fit(texts: Texts | None = ..., *, task: str | None = ..., **options: Any) -> Predictor[Any]: ...
+def fit(texts: Texts | None = ..., labels: Any = ..., *, task: str | None = ..., **options: Any) -> Predictor[Any]: ...
 def fit(
     texts: Texts | None = None,
+    labels: Any = None,
     *,
     task: str | None = None,
     out: Out = None,
@@ -81,21 +90,31 @@ def fit(
 ) -> Predictor[Any]:
     """Train on a text or a table, as `recur train` does, and return the model for use.
 
+    Files by name, or data in memory: a frame with columns named by `text` and `label` (pairs: `source` and `target`;
+    tags: `words` and `tags`), inputs and `labels`, or a list of such pairs; a table, a series or an array, for a task
+    that reads one. `valid` and `test` are as `texts` is, inputs and labels as a tuple. What is in memory is written
+    into the run, which can be resumed and moved like any other.
+
     Without a task, the file decides, where there is no doubt. Options are those of `recur train --task TASK --help`.
     Without `out`, the run's folder is a temporary one, which goes when the model does.
     """
-    names = [] if texts is None else file_names(texts)
     out = None if out is None else _folder("out", out)
-    if texts is not None and not names:
-        raise OptionError("texts is an empty list; name at least one file")
-    if task is None:
-        task = choose_task(names)[0]
-    if names:
-        options["texts"] = names
-    made = make_options(task, options)
-    folder = out or tempfile.mkdtemp(prefix="recur-")
+    given = texts if labels is None else (texts, labels)
+    data = Data.of(given, options) if labels is not None or is_data(given) else None
+    if data is None:
+        names = [] if texts is None else file_names(texts)
+        if texts is not None and not names:
+            raise OptionError("texts is an empty list; name at least one file")
+        if names:
+            options["texts"] = names
+        task = task or choose_task(names)[0]
+    else:
+        task = task or data.task()
+    folder = Path(tempfile.mkdtemp(prefix="recur-") if out is None else out)
+    run = folder / "run" if out is None else folder
     try:
-        outcome = train(made, Path(folder) / "run" if out is None else folder, callback)
+        fields = options if data is None else data.written(task, run, callback)
+        outcome = train(make_options(task, fields), run, callback)
         predictor = open_predictor([outcome.run.path], outcome.summary["device"])
     except BaseException:
         if out is None:

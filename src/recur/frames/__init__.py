@@ -4,5 +4,6 @@ None of those packages is imported: what looks like a frame is one.
 """
 
 from recur.frames.columns import columns_of, csv_lines, is_frame, is_series, one_line
+from recur.frames.files import NAMES, is_data, write_data
 
-__all__ = ["columns_of", "csv_lines", "is_frame", "is_series", "one_line"]
+__all__ = ["NAMES", "columns_of", "csv_lines", "is_data", "is_frame", "is_series", "one_line", "write_data"]

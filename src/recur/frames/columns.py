@@ -44,9 +44,9 @@ def columns_of(given: object) -> Columns:
         found = {str(name): values_of(column) for name, column in given.items()}
     elif is_frame(given):
         names = list(given.columns)  # type: ignore[attr-defined]
-        found = _dates(given) | {str(name): values_of(given[name]) for name in names}  # type: ignore[index]
         if len({str(name) for name in names}) < len(names):
             raise TextError(f"two columns of the frame have one name: {', '.join(map(str, names))}")
+        found = _dates(given) | {str(name): values_of(given[name]) for name in names}  # type: ignore[index]
     elif is_series(given):
         name = getattr(given, "name", None)
         found = _dates(given) | {"value" if name in (None, "") else str(name): values_of(given)}
@@ -106,9 +106,9 @@ def is_missing(value: object) -> bool:
     if value is None:
         return True
     try:
-        return isinstance(value, float | np.generic | datetime) and bool(value != value)
-    except (TypeError, ValueError):
-        return False
+        return bool(value != value)
+    except (TypeError, ValueError):  # pandas' NA is neither equal nor not; arrays are both
+        return type(value).__name__ == "NAType"
 
 
 def _is_midnight(value: object) -> bool:

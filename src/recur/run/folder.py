@@ -4,6 +4,7 @@
     config.toml          what was asked for, and what was chosen where nothing was; paths are relative to this folder
     vocab.json           tokens and their ids; a task with several vocabularies names each file after its own
     cell.py              a cell of the user's own, if there is one
+    data/                what it learned from, where that was handed over in memory
     model.safetensors    the best weights so far
     metrics.jsonl        one JSON object a line: what was measured, and when
     samples.jsonl        what it made at each measurement

@@ -155,6 +155,9 @@ class TextOptions(Options):
 
     title = "Data"
 
+    reads: ClassVar[str] = "text"
+    """What those files hold: text, labelled, pairs, tagged, trees, table or images (recur/frames/files.py)."""
+
     texts: tuple[str, ...] = ()
     """What to learn from: files or folders; a path in a configuration file is relative to it."""
 

@@ -166,4 +166,7 @@ def _inside(folder: Path, name: str) -> str:
 
 def outside(folder: Path, name: str) -> str:
     """A path of this process, relative to a folder."""
-    return name if name in BUILT_IN or Path(name).is_absolute() else os.path.relpath(name, os.path.realpath(folder))
+    if name in BUILT_IN or Path(name).is_absolute():
+        own = name not in BUILT_IN and Path(name).is_relative_to(folder.absolute())
+        return str(Path(name).relative_to(folder.absolute())) if own else name
+    return os.path.relpath(name, os.path.realpath(folder))

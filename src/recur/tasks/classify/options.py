@@ -16,6 +16,7 @@ class ClassifyOptions(TaskOptions, SplitOptions, VocabOptions, ClassifierOptions
     """A class for every text: lines `label TAB text`."""
 
     title = "classify"
+    reads = "labelled"
 
     token: Token | None = None
     """What a token is; if not given, words where texts are sentences, else characters."""

@@ -15,6 +15,7 @@ class ConditionalOptions(WritingOptions):
     """Texts of a label, written: lines `label TAB text`."""
 
     title = "conditional"
+    reads = "labelled"
 
     token: Token | None = None
     """What a token is; if not given, words where texts are sentences, else characters."""

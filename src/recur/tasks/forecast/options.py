@@ -16,6 +16,7 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
     """What comes next in a series, with bands: a CSV file."""
 
     title = "forecast"
+    reads = "table"
 
     target: tuple[str, ...] = ()
     """The columns to forecast; all columns of numbers, if not given. Repeat it for several."""

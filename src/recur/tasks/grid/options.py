@@ -16,6 +16,7 @@ class GridOptions(TaskOptions, SplitOptions, GridModelOptions):
     """A class for every image, read in two dimensions: a folder of folders, or an .npz."""
 
     title = "grid"
+    reads = "images"
 
     size: Length | None = None
     """Scale every image to so many pixels by as many; if not given, all must be of one size."""

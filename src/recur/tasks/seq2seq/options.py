@@ -18,6 +18,7 @@ class Seq2SeqOptions(WritingOptions, EncoderDecoderOptions):
     """Sequences from sequences: lines `source TAB target`, or two files."""
 
     title = "seq2seq"
+    reads = "pairs"
 
     source_token: Symbol | None = None
     """What a symbol of the source is; space is whatever stands between spaces. If not given, the file decides."""

@@ -15,6 +15,7 @@ class TableOptions(TaskOptions, SplitOptions, RowModelOptions):
     """A class or a number for every row of a table: a CSV file."""
 
     title = "table"
+    reads = "table"
 
     target: str = ""
     """The column to tell from the others; the last one, if not given."""

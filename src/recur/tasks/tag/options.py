@@ -16,6 +16,7 @@ class TagOptions(TaskOptions, SplitOptions, VocabOptions, TaggerOptions):
     """A tag for every word: CoNLL columns."""
 
     title = "tag"
+    reads = "tagged"
 
     token: Token = "word"
     """How words are spelled: one token each, or as many as they have characters or pieces."""

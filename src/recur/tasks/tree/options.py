@@ -15,6 +15,7 @@ class TreeOptions(TaskOptions, SplitOptions, TreeModelOptions):
     """A class for every node of a tree: bracketed trees."""
 
     title = "tree"
+    reads = "trees"
 
     structure: Literal["given", "balanced", "left", "right"] = "given"
     """The file's own trees, halves of halves, or a chain from one end."""
