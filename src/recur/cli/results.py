@@ -80,4 +80,6 @@ def confusion_table(screen: Screen, classes: Sequence[str], counts: Sequence[Seq
 def figure(value: object, name: str = "") -> str:
     if isinstance(value, list):
         return "  ".join(figure(item, name) for item in value)
-    return show(name, value) if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return show(name, value)
+    return f"{value:,}" if type(value) is int else str(value)

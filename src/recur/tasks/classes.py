@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from recur.errors import TextError, shown
-from recur.tasks.contract import Validation
+from recur.tasks.contract import Baseline, Validation
 from recur.text import SPECIALS, Vocab
 from recur.text.tokens import Lines
 from recur.typedefs import Metrics
@@ -97,3 +97,13 @@ def most_frequent(targets: Sequence[int]) -> int:
 def error_of_always(always: int, targets: Sequence[int]) -> float:
     """The error of who always says one class."""
     return sum(k != always for k in targets) / len(targets)
+
+
+def plain_baselines(guesses: Mapping[str, Sequence[int]], targets: Sequence[int], classes: int) -> list[Baseline]:
+    """Plain models by name, each with the classes that it says of what is measured."""
+    found = []
+    for name, said in guesses.items():
+        scores = class_scores(confusion(targets, said, classes))
+        metrics = {f"valid_{metric}": value for metric, value in scores.items()}
+        found.append(Baseline(name, 1 - scores["accuracy"], metrics))
+    return found

@@ -28,7 +28,7 @@ METRICS: Mapping[str, Metric] = {
     "perplexity": Metric("perplexity"),
     "bits_per_character": Metric("bits/character"),
     # classes and tags
-    "error": Metric("wrong", share=True),
+    "error": Metric("error", share=True),
     "accuracy": Metric("accuracy", share=True, higher=True),
     "macro_f1": Metric("macro F1", share=True, higher=True),
     "ece": Metric("calibration error", share=True),
@@ -69,6 +69,8 @@ def metric_of(name: str) -> Metric:
 def show(name: str, value: float) -> str:
     """A figure as a person reads it: `81.2 %`, `3.234`."""
     metric = metric_of(name)
+    if name.endswith("per_second"):
+        return f"{value:,.0f}"
     return f"{100 * value:.4g} %" if metric.share and abs(value) < 0.001 and value else _shown(metric, value)
 
 

@@ -109,4 +109,5 @@ class Solver(Predictor[ModelT]):
             "solved": task.is_solved(scores),
             "solved_after_steps": good[0]["step"] if good else None,
             "steps": measured[-1]["step"] if measured else 0,
+            "beside": [{"model": plain.name, **plain.metrics} for plain in task.baselines(task.read())],
         }

@@ -15,9 +15,11 @@ from recur.models import ConditionalModel
 from recur.models.writer import DecoderWriter
 from recur.options import Natural, checked
 from recur.run import Run
+from recur.tasks.conditional.plain import plain_models
 from recur.tasks.conditional.task import ConditionalTask
 from recur.tasks.contract import Predictor
-from recur.tasks.examples import test_part
+from recur.tasks.examples import split, test_part
+from recur.tasks.writing import some_of
 from recur.text import SPECIALS, Pair, read_pairs
 from recur.text.arrays import Floats, Ids
 from recur.text.corpus import normalised
@@ -99,7 +101,7 @@ class ConditionalWriter(Predictor[ConditionalModel]):
 
     @torch.no_grad()
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
-        """Perplexity of lines given their labels, ends included."""
+        """Perplexity of lines given their labels, ends included; beside it that of n-grams."""
         self.refuse(options)
         pairs = read_pairs(texts) if texts else test_part(self.task.options, read_pairs)
         encoded = self.task.encode(pairs, self.run.vocabs["labels"], self.vocab, training=False)
@@ -107,7 +109,12 @@ class ConditionalWriter(Predictor[ConditionalModel]):
         predictions = sum(len(line) + 1 for _, line in encoded)
         bits = found["loss"] / math.log(2) * predictions / sum(len(pair.target) for pair in pairs)
         counts = {"tokens": predictions, "sequences": len(pairs)}
-        return {"model": self.name, **found, "bits_per_character": bits, **counts}
+        made: JsonObject = {"model": self.name, **found, "bits_per_character": bits, **counts}
+        if self.has_training_texts():
+            train, valid, _ = split(self.task.options, read_pairs)
+            plain = plain_models(train, some_of(valid), self.vocab.tokenizer, self.task.backward)
+            made["beside"] = [{"model": name, "perplexity": measure(pairs)} for name, measure in plain.items()]
+        return made
 
 
 PREDICTOR = ConditionalWriter

@@ -11,11 +11,11 @@ from recur.decode import Choice, Written, sample
 from recur.models import ConditionalModel, Scores
 from recur.run import Vocabs
 from recur.tasks.conditional.options import ConditionalOptions
+from recur.tasks.conditional.plain import plain_models
 from recur.tasks.contract import Baseline, Validation
 from recur.tasks.examples import split
-from recur.tasks.language.baseline import best_ngram
 from recur.tasks.pairs import EncodedPair, PairBatch, PairData, longer_half
-from recur.tasks.tokens import choose_token, spaced, spaced_vocab, with_time_scale
+from recur.tasks.tokens import choose_token, with_time_scale
 from recur.tasks.writing import WritingTask, some_of
 from recur.text import SPECIALS, Pair, Vocab, fit_lines, read_pairs
 from recur.text.marks import without_leading_marks
@@ -65,15 +65,10 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
         return f"{len(data.train):,} lines of {labels} labels to learn from, {len(data.vocabs['vocab']):,} tokens"
 
     def baselines(self, data: PairData) -> list[Baseline]:
-        """An n-gram of the same lines, ends included, that does not know their labels."""
-        tokenizer = data.vocabs["vocab"].tokenizer
-        train, valid = (
-            [spaced(tokenizer, pair.target) for pair in pairs]
-            for pairs in (data.train_pairs, some_of(data.valid_pairs))
-        )
-        texts = ["".join(f"{line}\n" for line in lines) for lines in (train, valid)]
-        model, found = best_ngram(spaced_vocab(train), texts[0], texts[1], self.backward)
-        return [Baseline(f"{model.order}-gram without labels", found)]
+        """n-grams of the same lines, ends included, that do not know their labels, and that do."""
+        valid = some_of(data.valid_pairs)
+        plain = plain_models(data.train_pairs, valid, data.vocabs["vocab"].tokenizer, self.backward)
+        return [Baseline(name, measure(valid)) for name, measure in plain.items()]
 
     def new_model(self, vocabs: Vocabs) -> ConditionalModel:
         return ConditionalModel(len(vocabs["labels"]), len(vocabs["vocab"]), self.options)
@@ -84,7 +79,7 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
 
     def validate(self, model: ConditionalModel, data: PairData) -> Validation:
         found = self.losses(model, some_of(data.valid))
-        summary = f"valid perplexity {found['perplexity']:8.3f}  gap {found['gap']:6.3f}"
+        summary = f"valid perplexity {found['perplexity']:8.3f}  loss {found['loss']:.3f} nats  gap {found['gap']:6.3f}"
         return Validation(found["loss"], {f"valid_{name}": value for name, value in found.items()}, summary)
 
     def sample(self, model: ConditionalModel, data: PairData) -> str:

@@ -73,7 +73,7 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
         )
 
     def baselines(self, data: Generated[Messages]) -> list[Baseline]:
-        return [Baseline("remembering nothing", 1 - 1 / SYMBOLS)]
+        return [Baseline("remembering nothing", 1 - 1 / SYMBOLS, {"accuracy": 1 / SYMBOLS})]
 
     def new_model(self, vocabs: Vocabs) -> Tagger | OutputTagger:
         kind = OutputTagger if self.options.recurrence == "output" else Tagger

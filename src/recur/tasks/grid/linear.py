@@ -1,4 +1,4 @@
-"""Images without a network: the nearest mean of a class, and a softmax of the pixels (logistic regression)."""
+"""Images without a network: the most frequent class, the nearest mean of a class, and a softmax of the pixels."""
 
 from __future__ import annotations
 
@@ -7,12 +7,25 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from recur.tasks.classes import most_frequent
 from recur.tasks.grid.data import Example, ImageBatch
 from recur.tasks.grid.options import GridOptions
 from recur.tasks.linear import softmax_regression
 
 MOST = 10_000
 """Images that the softmax is fitted to."""
+
+
+def plain_guesses(
+    train: Sequence[Example], measured: Sequence[Example], options: GridOptions, classes: Sequence[str]
+) -> dict[str, list[int]]:
+    """What each says of what is measured, by its name."""
+    always = most_frequent([example.label for example in train])
+    return {
+        f"always {classes[always]}": [always] * len(measured),
+        "nearest mean of a class": nearest_mean(train, measured, options, len(classes)),
+        "softmax of the pixels": softmax_of_pixels(train, measured, options, len(classes)),
+    }
 
 
 def pixels_of(examples: Sequence[Example], options: GridOptions) -> tuple[Tensor, Tensor]:

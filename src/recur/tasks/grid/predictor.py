@@ -12,10 +12,10 @@ import numpy as np
 from recur.images import Image, read_images
 from recur.images.files import as_pixels
 from recur.models import GridClassifier
-from recur.tasks.classes import class_scores, classes_of, confusion, most_frequent
+from recur.tasks.classes import class_scores, classes_of, confusion
 from recur.tasks.contract import Predictor
 from recur.tasks.grid.data import encode, image_parts
-from recur.tasks.grid.linear import nearest_mean, softmax_of_pixels
+from recur.tasks.grid.linear import plain_guesses
 from recur.tasks.grid.task import GridTask, probabilities
 from recur.typedefs import JsonObject
 
@@ -47,12 +47,7 @@ class ImageClassifier(Predictor[GridClassifier]):
         found["images_per_second"] = rate
         if self.has_training_texts():
             train = encode(image_parts(o)[0], o, vocabs)
-            always = most_frequent([example.label for example in train])
-            plain = {
-                f"always {self.classes[always]}": [always] * len(targets),
-                "nearest mean of a class": nearest_mean(train, measured, o, K),
-                "softmax of the pixels": softmax_of_pixels(train, measured, o, K),
-            }
+            plain = plain_guesses(train, measured, o, self.classes)
             found["beside"] = [
                 {"model": name, **class_scores(confusion(targets, guesses, K))} for name, guesses in plain.items()
             ]

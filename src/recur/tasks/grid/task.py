@@ -11,7 +11,7 @@ from torch import Tensor
 
 from recur.models import GridClassifier
 from recur.run import Vocabs
-from recur.tasks.classes import class_weights, classes_of, label_vocab, validation
+from recur.tasks.classes import class_weights, classes_of, label_vocab, plain_baselines, validation
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
 from recur.tasks.examples import Shuffled, in_order
 from recur.tasks.grid.data import (
@@ -25,7 +25,7 @@ from recur.tasks.grid.data import (
     statistics,
     with_parts,
 )
-from recur.tasks.grid.linear import softmax_of_pixels
+from recur.tasks.grid.linear import plain_guesses
 from recur.tasks.grid.options import GridOptions
 
 ROWS = 64
@@ -71,10 +71,10 @@ class GridTask(Task[GridOptions, ImageData, GridClassifier, ImageBatch]):
         return f"{images}: {points}, {len(classes_of(data.vocabs['labels']))} classes"
 
     def baselines(self, data: ImageData) -> list[Baseline]:
-        """A softmax of the pixels, which knows nothing of where they lie beside each other."""
-        guesses = softmax_of_pixels(data.train, data.valid, self.options, len(classes_of(data.vocabs["labels"])))
-        wrong = sum(guess != example.label for guess, example in zip(guesses, data.valid, strict=True))
-        return [Baseline("softmax of the pixels", wrong / len(data.valid))]
+        """Among them a softmax of the pixels, which knows nothing of where they lie beside each other."""
+        classes = classes_of(data.vocabs["labels"])
+        guesses = plain_guesses(data.train, data.valid, self.options, classes)
+        return plain_baselines(guesses, [example.label for example in data.valid], len(classes))
 
     def new_model(self, vocabs: Vocabs) -> GridClassifier:
         labels = vocabs["labels"]

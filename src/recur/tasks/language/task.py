@@ -103,7 +103,7 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch]):
         metrics = {"valid_loss": loss, "valid_perplexity": perplexity(loss)}
         if not math.isnan(gap := free_running_gap(model, data.valid, at=at)):
             metrics["valid_gap"] = gap
-        summary = f"valid perplexity {perplexity(loss):8.3f}"
+        summary = f"valid perplexity {perplexity(loss):8.3f}  loss {loss:.3f} nats"
         if data.vocab.tokenizer.kind == "char":
             metrics["valid_bits_per_character"] = loss / math.log(2)
             summary += f"  {loss / math.log(2):.3f} bits/char"

@@ -13,7 +13,7 @@ from recur.tasks.contract import Predictor, source_name
 from recur.tasks.examples import split, test_part
 from recur.tasks.predictions import Prediction
 from recur.tasks.table.data import Inputs, check_targets, parse_rows, read_rows, unknown_words
-from recur.tasks.table.task import RowBatch, TableTask, linear_model, outputs_of
+from recur.tasks.table.task import RowBatch, TableTask, outputs_of, plain_outputs
 from recur.typedefs import JsonObject
 
 
@@ -38,8 +38,8 @@ class RowPredictor(Predictor[RowModel]):
         found: JsonObject = {"model": self.name, "rows": len(rows), **self._figures(outputs, y)}
         if self.has_training_texts():
             train = RowBatch.of(self.task.encode(split(o, read_rows)[0], vocabs))
-            plain = linear_model(train, RowBatch.of(rows).x, outputs.shape[1], bool(o.classes))
-            found["beside"] = [{"model": "linear", **self._figures(plain, y)}]
+            plain = plain_outputs(train, RowBatch.of(rows).x, outputs.shape[1], bool(o.classes))
+            found["beside"] = [{"model": name, **self._figures(said, y)} for name, said in plain.items()]
         if o.classes:
             table = confusion(y.tolist(), outputs.argmax(-1).tolist(), outputs.shape[1])
             found |= {"classes": list(classes_of(vocabs["labels"])), "confusion": table.tolist()}
@@ -48,7 +48,7 @@ class RowPredictor(Predictor[RowModel]):
     def _figures(self, outputs: torch.Tensor, y: torch.Tensor) -> JsonObject:
         if self.task.options.classes:
             return class_scores(confusion(y.tolist(), outputs.argmax(-1).tolist(), outputs.shape[1]))
-        return {name: value for name, value in self.task.score(outputs, y).items() if name != "error"}
+        return dict(self.task.score(outputs, y))
 
     def _predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
         """A CSV, line by line, with or without the target: its class or number for every row, and which of its words

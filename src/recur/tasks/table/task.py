@@ -111,11 +111,13 @@ class TableTask(Task[TableOptions, RowData, RowModel, RowBatch]):
         return f"{len(data.train):,} rows to learn from, {columns}; {self.options.target} is {kind}"
 
     def baselines(self, data: RowData) -> list[Baseline]:
-        """The linear model: a softmax, or least squares."""
-        train, valid = RowBatch.of(data.train), RowBatch.of(data.valid)
-        predicted = linear_model(train, valid.x, self._outputs(data.vocabs), bool(self.options.classes))
-        found = {f"valid_{name}": value for name, value in self.score(predicted, valid.y).items()}
-        return [Baseline("linear", found[self.curve], found)]
+        valid = RowBatch.of(data.valid)
+        plain = plain_outputs(RowBatch.of(data.train), valid.x, self._outputs(data.vocabs), bool(self.options.classes))
+        found = []
+        for name, outputs in plain.items():
+            metrics = {f"valid_{metric}": value for metric, value in self.score(outputs, valid.y).items()}
+            found.append(Baseline(name, metrics[self.curve], metrics))
+        return found
 
     def _outputs(self, vocabs: Vocabs) -> int:
         return len(classes_of(vocabs["labels"])) if self.options.classes else 1
@@ -162,6 +164,16 @@ def outputs_of(model: RowModel, rows: Sequence[RowBatch]) -> tuple[Tensor, Tenso
     """The outputs (n, O) for rows, and their targets."""
     batch = RowBatch.of(rows)
     return model(batch.x.to(model.output.bias.device)).cpu(), batch.y
+
+
+def plain_outputs(train: RowBatch, x: Tensor, outputs: int, classes: bool) -> dict[str, Tensor]:
+    """What plain models of the training rows say of others, (n, outputs) each: always the same, and the linear one."""
+    if classes:
+        same = torch.zeros(len(x), outputs).index_fill(1, train.y.bincount().argmax(), 1.0)
+    else:
+        same = train.y.mean().expand(len(x), 1)
+    name = "the most frequent class" if classes else "the mean"
+    return {name: same, "linear": linear_model(train, x, outputs, classes)}
 
 
 def linear_model(train: RowBatch, x: Tensor, outputs: int, classes: bool) -> Tensor:
