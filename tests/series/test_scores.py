@@ -12,14 +12,11 @@ from recur.series import (
     baselines,
     coverage,
     known_ahead,
-    linear_autoregression,
     mase_scale,
     mean_scores,
-    naive,
     parse_table,
     pinball,
     roll,
-    seasonal_naive,
     smape,
 )
 
@@ -44,28 +41,9 @@ def test_scores_by_hand() -> None:
         mase_scale(np.ones((5, 1)), 1)
 
 
-def test_naive_forecasts() -> None:
-    past = np.arange(6.0)[:, None]
-    assert naive(past, 3)[:, 0].tolist() == [5, 5, 5]
-    assert seasonal_naive(past, 5, 3)[:, 0].tolist() == [3, 4, 5, 3, 4]
-    with pytest.raises(OptionError, match="at least 9 values"):
-        seasonal_naive(past, 1, 9)
-
-
-def test_a_linear_autoregression_finds_a_recurrence_that_is_one() -> None:
-    y = [1.0, 2.0]
-    for _ in range(60):
-        y.append(0.3 + 0.9 * y[-1] - 0.5 * y[-2])
-    values = np.column_stack([y, 2 * np.array(y)])
-    found = linear_autoregression(values[:40], 2)(values[:45], 10)
-    assert found == pytest.approx(values[45:55], abs=1e-9)
-    with pytest.raises(OptionError, match="needs 42 to fit, got 40"):
-        linear_autoregression(values[:40], 20)
-
-
 def test_rolling_origins_count_every_forecast_of_every_step() -> None:
     series = table(np.array([0.0, 1, 3, 6, 10, 15]))
-    result = roll(series, 3, 2, 1, (0.5,), lambda end: naive(series.values[:end], 2)[..., None])
+    result = roll(series, 3, 2, 1, (0.5,), lambda end: np.full((2, 1, 1), series.values[end - 1, 0]))
     assert [w[:, 0].tolist() for w in result.targets] == [[6, 10], [10, 15], [15]]
     scale = (1 + 2) / 2
     errors = [3, 7, 4, 9, 5]

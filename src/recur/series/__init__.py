@@ -7,40 +7,56 @@ from recur.series.calendar import calendar_features, calendar_names
 from recur.series.dates import Frequency
 from recur.series.gaps import fill
 from recur.series.layout import Columns
-from recur.series.naive import linear_autoregression, naive, seasonal_naive
+from recur.series.linear import Autoregression, Form, fit_autoregression, fit_autoregressions
+from recur.series.naive import Naive2, Plain, SeasonalNaive, naive_forecasts
 from recur.series.panel import Panel, Series
 from recur.series.reading import continued, parse_panel, read_panel
 from recur.series.rolling import Rolling, baselines, mean_scores, roll
 from recur.series.scale import Clock, Scale, known_ahead
-from recur.series.scores import coverage, mase_scale, pinball, smape
+from recur.series.scores import Tally, coverage, deviations, mase_scale, mase_scales, owa, pinball, smape
 from recur.series.table import SeriesTable, parse_table, read_table
+from recur.series.windows import Split, blocks, histories, origins, windows
 
 __all__ = [
+    "Autoregression",
     "Clock",
     "Columns",
+    "Form",
     "Frequency",
+    "Naive2",
     "Panel",
+    "Plain",
     "Rolling",
     "Scale",
+    "SeasonalNaive",
     "Series",
     "SeriesTable",
+    "Split",
+    "Tally",
     "baselines",
+    "blocks",
     "calendar_features",
     "calendar_names",
     "continued",
     "coverage",
+    "deviations",
     "fill",
+    "fit_autoregression",
+    "fit_autoregressions",
+    "histories",
     "known_ahead",
-    "linear_autoregression",
     "mase_scale",
+    "mase_scales",
     "mean_scores",
-    "naive",
+    "naive_forecasts",
+    "origins",
+    "owa",
     "parse_panel",
     "parse_table",
     "pinball",
     "read_panel",
     "read_table",
     "roll",
-    "seasonal_naive",
     "smape",
+    "windows",
 ]

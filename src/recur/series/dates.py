@@ -110,7 +110,8 @@ class Frequency:
             places = _month(places)
         if self.unit == "business days":
             places = _busday(places)
-        return np.floor_divide(places - places[0], self.count)
+        behind: Ids = places - places[0]
+        return behind // self.count
 
     def places(self, first: int, length: int, begin: int = 0) -> Ids:
         """(length,): `begin` steps behind the first place and on, as far as one likes."""

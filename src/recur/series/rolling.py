@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from recur.errors import OptionError
-from recur.series.naive import linear_autoregression, naive, seasonal_naive
+from recur.series.linear import Form, fit_autoregression
+from recur.series.naive import Plain, SeasonalNaive, naive_forecasts
 from recur.series.scores import coverage, mase_scale, pinball, smape
 from recur.series.table import SeriesTable
 from recur.text.arrays import Floats
@@ -75,14 +76,18 @@ def roll(
 def baselines(table: SeriesTable, n: int, horizon: int, season: int, lags: int) -> dict[str, Rolling]:
     """The naive forecasts and a linear autoregression, fitted to the first n values, on so many lags or on as many as a
     season and one have."""
-    values = table.values
-    forecasts: dict[str, Forecast] = {"naive": lambda end: naive(values[:end], horizon)[..., None]}
+    values, at = table.values, np.arange(n, len(table))
+    plain: dict[str, Plain] = {"naive": naive_forecasts}
     if season > 1:
-        forecasts["seasonal naive"] = lambda end: seasonal_naive(values[:end], horizon, season)[..., None]
-    lags = lags or season + 1
+        plain["seasonal naive"] = SeasonalNaive(season)
     try:
-        linear = linear_autoregression(values[:n], lags)
-        forecasts[f"linear autoregression on {lags}"] = lambda end: linear(values[:end], horizon)[..., None]
+        linear = fit_autoregression(values[:n], horizon, Form(lags or season + 1))
+        plain[linear.name] = linear
     except OptionError:
         pass  # too short a series to fit one: it is not in the table
-    return {name: roll(table, n, horizon, season, (0.5,), forecast) for name, forecast in forecasts.items()}
+    found = {name: forecast(values, at, horizon)[..., None] for name, forecast in plain.items()}
+    return {name: _rolled(table, n, horizon, season, made) for name, made in found.items()}
+
+
+def _rolled(table: SeriesTable, n: int, horizon: int, season: int, made: Floats) -> Rolling:
+    return roll(table, n, horizon, season, (0.5,), lambda end: made[end - n])
