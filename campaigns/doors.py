@@ -29,7 +29,7 @@ from recur.decode import Choice
 from recur.errors import RecurError
 from recur.images import read_image, read_images
 from recur.layers.options import Init, parse_scheme
-from recur.models.options import parse_embedding
+from recur.models.forms import parse_embedding
 from recur.ngram import read_arpa
 from recur.options import check_device
 from recur.run import read_json, read_jsonl

@@ -29,12 +29,18 @@ def test_each_row_is_pooled_by_its_definition_over_its_own_length(name: str) -> 
             expected = own.sum(0) / n
         elif name == "max":
             expected = torch.stack([max(own[:, k]) for k in range(4)])
+        elif name == "concat":
+            expected = torch.cat([own[-1], own.sum(0) / n, torch.stack([max(own[:, k]) for k in range(4)])])
         else:
             assert pool.key is not None
             assert pool.query is not None
-            scores = torch.tanh(own @ pool.key.weight.T + pool.key.bias) @ pool.query.weight[0]
-            weights = scores.exp() / scores.exp().sum()
-            expected = sum(w * state for w, state in zip(weights, own, strict=True))  # type: ignore[assignment]
+            heads = []
+            for query in pool.query.weight:
+                scores = torch.tanh(own @ pool.key.weight.T + pool.key.bias) @ query
+                weights = scores.exp() / scores.exp().sum()
+                heads.append(sum(w * state for w, state in zip(weights, own, strict=True)))
+            assert len(heads) == (4 if name == "self-attention" else 1)
+            expected = torch.cat(heads)  # type: ignore[arg-type]
         close(found[row].detach(), expected.detach())
 
 

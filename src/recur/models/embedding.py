@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding, one_hot
 
 from recur.layers import drop_steps
-from recur.models.options import parse_embedding
+from recur.models.forms import parse_embedding
 from recur.text import UNK
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from recur.errors import OptionError, shown
+from recur.errors import OptionError
 from recur.layers.options import parse_scheme, parse_state
+from recur.models.forms import EmbeddingInit, parse_bptt
 from recur.options import (
     Count,
     Form,
@@ -22,30 +23,7 @@ from recur.options import (
 )
 
 Direction = Literal["forward", "backward", "both"]
-
-
-def parse_embedding(init: str) -> tuple[str, float]:
-    """How embeddings start: `normal:0.1` → its name and its number; `scaled` has none, for it depends on how many."""
-    kind, colon, written = init.partition(":")
-    try:
-        scale = float(written) if colon else 0.0
-    except ValueError:
-        scale = 0.0
-    if init != "scaled" and (kind not in ("uniform", "normal") or not 0 < scale < 1e30):
-        raise OptionError(
-            f"embedding_init must be scaled, or uniform:a or normal:σ with a number above 0, got {shown(init)}"
-        )
-    return kind, scale
-
-
-EmbeddingInit = Annotated[str, Form(parse_embedding)]
-
-
-def parse_bptt(spec: str) -> None:
-    if spec != "full":
-        from recur.bptt import BPTT  # which needs torch
-
-        BPTT.parse(spec)
+Pool = Literal["last", "mean", "max", "concat", "attention", "self-attention"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,13 +193,20 @@ class ReaderOptions(StackOptions):
     direction: Direction = "forward"
     """Read from the start, which can be streamed, from the end, or both."""
 
+    dropout_words: Share = 0.0
+    """Read so many of the tokens as unknown ones while training, each on its own."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierOptions(ReaderOptions):
     title = "Network"
 
-    pool: Literal["last", "mean", "max", "attention"] = "last"
-    """Which of a text's states the class is read from."""
+    pool: Pool = "last"
+    """What of a text's states the class is read from: the last, their mean or maximum, all three (concat), or a mean
+    whose weights are learned, once (attention) or several times (self-attention)."""
+
+    heads: Count = 4
+    """How many means self-attention has."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from recur.models.embedding import TokenEmbedding
 from recur.models.options import ClassifierOptions, ReaderOptions, TaggerOptions
 from recur.models.stack import State, depth, stack
 from recur.models.time import beside, split_state, whole
+from recur.text import UNK
 
 
 class Reader(nn.Module):
@@ -48,6 +49,8 @@ class Reader(nn.Module):
         self.register_buffer("class_weights", class_weights, persistent=False)
 
     def read(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        if self.training and self.options.dropout_words:
+            ids = ids.masked_fill(torch.rand(ids.shape, device=ids.device) < self.options.dropout_words, UNK)
         x = self.embedding(ids)
         if self.clock is not None:
             x = beside(x, whole(ids), self.clock)
@@ -77,7 +80,11 @@ class Classifier(Reader):
 
     def __init__(self, K: int, classes: int, options: ClassifierOptions, class_weights: Tensor | None = None) -> None:
         super().__init__(K, classes, options, class_weights)
-        self.pooling = Pooling(options.pool, self.recurrent.output_size, direction=options.direction)
+        o, width = options, self.recurrent.output_size
+        self.pooling = Pooling(o.pool, width, direction=o.direction, heads=o.heads)
+        if self.pooling.output_size != width:
+            self.output = nn.Linear(self.pooling.output_size, classes)
+            initialise_linear(o.init, self.output.weight, self.output.bias)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         pooled = self.pooling(self.read(ids, lengths), lengths)

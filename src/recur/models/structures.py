@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from recur.models.options import EmbeddingInit
+from recur.models.forms import EmbeddingInit
 from recur.options import Count, Layers, Options, Share, Width
 
 

@@ -11,12 +11,16 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from recur.errors import TextError, shown
+from recur.models.calibration import calibration_error
 from recur.tasks.contract import Baseline, Validation
 from recur.text import SPECIALS, Vocab
 from recur.text.tokens import Lines
 from recur.typedefs import Metrics
 
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+
+LEAST = -70.0
+"""The log-probability of what a model thinks impossible, where a loss is taken of it."""
 
 TIE = 1e-4
 """Of two models that are wrong equally often, the one with the lower loss is better."""
@@ -80,14 +84,21 @@ def class_scores(table: Table) -> Metrics:
     return {"accuracy": float(right.sum() / max(table.sum(), 1)), "macro_f1": float(f1.mean()) if len(f1) else 0.0}
 
 
+def probability_scores(log_p: Tensor, targets: Sequence[int]) -> Metrics:
+    """Of log-probabilities (n, classes): accuracy, macro F1, loss in nats and calibration error."""
+    scores = class_scores(confusion(targets, log_p.argmax(-1).tolist(), log_p.shape[1]))
+    classes = torch.tensor(targets)
+    loss = float(cross_entropy(log_p.clamp_min(LEAST), classes))
+    return {**scores, "loss": loss, "ece": calibration_error(log_p.exp(), classes)}
+
+
 def validation(logits: Tensor, targets: Sequence[int]) -> Validation:
-    """Of logits (n, classes): error, loss, accuracy and F1."""
-    loss = float(cross_entropy(logits, torch.tensor(targets)))
-    scores = class_scores(confusion(targets, logits.argmax(-1).tolist(), logits.shape[1]))
+    """Of logits (n, classes): error, loss, accuracy, F1 and calibration error."""
+    scores = probability_scores(logits.log_softmax(-1), targets)
     error = 1 - scores["accuracy"]
-    metrics = {"valid_error": error, "valid_loss": loss, **{f"valid_{name}": value for name, value in scores.items()}}
-    summary = f"valid accuracy {scores['accuracy']:6.2%}, macro F1 {scores['macro_f1']:.3f}"
-    return Validation(error + TIE * loss, metrics, summary)
+    metrics = {"valid_error": error, **{f"valid_{name}": value for name, value in scores.items()}}
+    summary = f"valid accuracy {scores['accuracy']:6.2%}, macro F1 {scores['macro_f1']:.1%}, ECE {scores['ece']:.1%}"
+    return Validation(error + TIE * scores["loss"], metrics, summary)
 
 
 def most_frequent(targets: Sequence[int]) -> int:

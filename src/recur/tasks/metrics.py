@@ -30,6 +30,7 @@ METRICS: Mapping[str, Metric] = {
     # classes and tags
     "error": Metric("error", share=True),
     "accuracy": Metric("accuracy", share=True, higher=True),
+    "network_accuracy": Metric("accuracy of the network alone", share=True, higher=True),
     "macro_f1": Metric("macro F1", share=True, higher=True),
     "ece": Metric("calibration error", share=True),
     "precision": Metric("precision", share=True, higher=True),

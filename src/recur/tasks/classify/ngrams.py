@@ -19,6 +19,8 @@ from recur.text import EOS, Tokenizer
 
 ORDERS = (1, 2, 3, 4, 5, 6)
 
+Table = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+
 Labelled = Sequence[tuple[str, int]]
 """Texts, each with its class."""
 
@@ -35,14 +37,21 @@ class ClassNGrams:
             self.models[k] = ngram.fit("\n".join(own) + "\n", vocab, order)
             self.prior[k] = math.log(len(own) / len(lines))
 
-    def classify(self, texts: Sequence[str]) -> list[int]:
+    def log_probabilities(
+        self, texts: Sequence[str], classes: int
+    ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+        """log P(k | text), (texts, classes): what the joint probabilities are when they sum to one."""
         vocab = next(iter(self.models.values())).vocab
         ids = vocab.encode("".join(f"{spaced(self.tokenizer, text)}\n" for text in texts))
         starts = np.concatenate([[0], np.flatnonzero(ids == EOS)[:-1] + 1])
-        scores = np.full((len(texts), max(self.models) + 1), -np.inf)
+        scores = np.full((len(texts), classes), -np.inf)
         for k, model in self.models.items():
             scores[:, k] = self.prior[k] + np.add.reduceat(model.logprobs(ids), starts)
-        return [int(k) for k in scores.argmax(1)]
+        most = scores.max(1, keepdims=True)
+        return np.asarray(scores - most - np.log(np.exp(scores - most).sum(1, keepdims=True)))
+
+    def classify(self, texts: Sequence[str]) -> list[int]:
+        return [int(k) for k in self.log_probabilities(texts, max(self.models) + 1).argmax(1)]
 
 
 def best_ngrams(train: Labelled, valid: Labelled, tokenizer: Tokenizer) -> ClassNGrams:

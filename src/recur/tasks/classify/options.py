@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from recur.models.options import ClassifierOptions, Direction
+from recur.models.options import ClassifierOptions, Direction, Pool
 from recur.options import Positive, Share, Width, WidthOrNone
 from recur.tasks.options import SplitOptions, TaskOptions, Token, VocabOptions
 
@@ -24,10 +24,14 @@ class ClassifyOptions(TaskOptions, SplitOptions, VocabOptions, ClassifierOptions
     class_weights: Literal["none", "balanced"] = "none"
     """Count rare classes as much as frequent ones, or every example alike."""
 
+    blend: bool = True
+    """Mix the network's probabilities with those of a TF-IDF logistic regression, in shares that the validation part
+    decides; it is kept in the run, and figures stand apart for both."""
+
     # Defaults of its own ---------------------------------------------------------------------------------
 
     direction: Direction = "both"
-    pool: Literal["last", "mean", "max", "attention"] = "max"
+    pool: Pool = "max"
     hidden: Width = 256
     embedding: WidthOrNone = 64
     dropout_input: Share = 0.1

@@ -9,17 +9,18 @@ from typing import Any
 
 import torch
 
-from recur.models import Classifier
-from recur.tasks.classes import class_scores, classes_of, confusion, most_frequent, numbers_of
-from recur.tasks.classify.ngrams import best_ngrams
-from recur.tasks.classify.task import ROWS, Example, encode, encode_text, probabilities
-from recur.tasks.contract import Predictor
-from recur.tasks.examples import split, test_part
-from recur.text import LabelledText, read_labelled
+from recur.tasks.classes import classes_of, confusion, probability_scores
+from recur.tasks.classify.data import Example, encode, encode_text
+from recur.tasks.classify.model import ROWS, TextModel, log_probabilities, mean_of
+from recur.tasks.classify.plain import Plain, linear_of, plain_models
+from recur.tasks.classify.tfidf import Fitted
+from recur.tasks.examples import test_part
+from recur.tasks.predictor import Predictor
+from recur.text import read_labelled
 from recur.typedefs import JsonObject
 
 
-class TextClassifier(Predictor[Classifier]):
+class TextClassifier(Predictor[TextModel]):
     """A trained classifier, or several as one."""
 
     ensembles = True
@@ -29,36 +30,39 @@ class TextClassifier(Predictor[Classifier]):
         return classes_of(self.run.vocabs["labels"])
 
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
-        """Accuracy, macro F1 and the confusion matrix, and beside them the most frequent class and n-grams by class."""
+        """Accuracy, macro F1, loss, calibration error and the confusion matrix; beside them the parts of a mixture, the
+        most frequent class, n-grams by class and TF-IDF logistic regression."""
         self.refuse(options)
         measured = read_labelled(texts) if texts else test_part(self.task.options, read_labelled)
         examples = encode(measured, self.run.vocabs)
         targets = [example.label for example in examples]
         begun = time.perf_counter()
-        predictions = probabilities(self.models, examples).argmax(-1).tolist()
+        parts = [model.parts(examples) for model in self.models]
+        log_p = mean_of([model.mixed(part) for model, part in zip(self.models, parts, strict=True)])
         rate = len(examples) / (time.perf_counter() - begun)
-        table = confusion(targets, predictions, len(self.classes))
-        found: JsonObject = {"model": self.name, **class_scores(table), "texts": len(examples)}
-        found |= {"texts_per_second": rate, "beside": self._beside(measured, targets)}
-        return found | {"classes": list(self.classes), "confusion": table.tolist()}
-
-    def _beside(self, measured: Sequence[LabelledText], targets: Sequence[int]) -> list[JsonObject]:
-        """Plainer classifiers on the same texts; none where what was learned from is not on this machine."""
-        if not self.has_training_texts():
-            return []
-        train, valid, _ = split(self.task.options, read_labelled)
-        numbers = numbers_of(self.run.vocabs["labels"])
-        known, tuned = ([(e.text, numbers[e.label]) for e in part if e.label in numbers] for part in (train, valid))
-        always = most_frequent([k for _, k in known])
-        counted = best_ngrams(known, tuned, self.run.vocab.tokenizer)
-        plain = {
-            f"always {self.classes[always]}": [always] * len(targets),
-            f"{counted.order}-grams by class": counted.classify([e.text for e in measured]),
-        }
-        return [
-            {"model": name, **class_scores(confusion(targets, guesses, len(self.classes)))}
-            for name, guesses in plain.items()
+        table = confusion(targets, log_p.argmax(-1).tolist(), len(self.classes))
+        found: JsonObject = {"model": self.name, **probability_scores(log_p, targets), "texts": len(examples)}
+        found["texts_per_second"] = rate
+        if self.model.blend is not None:
+            alone = [model.temperature(part[0]) for model, part in zip(self.models, parts, strict=True)]
+            found["network_accuracy"] = probability_scores(mean_of(alone), targets)["accuracy"]
+        written = [example.text for example in examples]
+        beside = [
+            {"model": plain.name, **probability_scores(plain.log_probabilities(written), targets)}
+            for plain in self._plain()
         ]
+        return found | {"beside": beside, "classes": list(self.classes), "confusion": table.tolist()}
+
+    def _plain(self) -> Iterator[Plain]:
+        """Plainer classifiers; those that the run does not keep only where what was learned from is on this machine."""
+        linear = self.model.linear
+        kept = None if linear is None else Fitted(linear, "TF-IDF logistic regression")
+        if not self.has_training_texts():
+            return iter(() if kept is None else (linear_of(kept),))
+        data = self.task.read(self.run.vocabs)
+        train, valid = ([(e.text, e.label) for e in part] for part in (data.train, data.valid))
+        fitted = kept or data.linear.fitted
+        return plain_models(train, valid, self.run.vocab.tokenizer, self.classes, fitted)
 
     def _predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
         """The likeliest class of each line, and the probability of each."""
@@ -66,16 +70,18 @@ class TextClassifier(Predictor[Classifier]):
         numbered = enumerate(lines, start=1)
         while some := list(itertools.islice(numbered, ROWS)):
             ids = [encode_text(self.run.vocab, line.strip(), f"line {number}") for number, line in some]
-            for (_, line), p in zip(some, probabilities(self.models, [Example(row, 0) for row in ids]), strict=True):
+            examples = [Example(row, 0, line.strip()) for row, (_, line) in zip(ids, some, strict=True)]
+            for (_, line), p in zip(some, log_probabilities(self.models, examples).exp(), strict=True):
                 chances = dict(zip(self.classes, p.tolist(), strict=True))
                 yield {"input": line, "output": self.classes[int(p.argmax())], "probabilities": chances}
 
     def stream(self, text: str) -> Iterator[dict[str, float]]:
-        """The probability of each class after every token, in constant memory; for a network that reads forward."""
+        """The probability of each class after every token, in constant memory; for a network that reads forward, and
+        of the network alone."""
         carried = None
         for k in encode_text(self.run.vocab, text, "the text"):
             logits, carried = self.model.step(torch.tensor([int(k)], device=self.device), carried)
-            yield dict(zip(self.classes, logits[0].softmax(-1).tolist(), strict=True))
+            yield dict(zip(self.classes, self.model.temperature(logits[0].log_softmax(-1)).exp().tolist(), strict=True))
 
 
 PREDICTOR = TextClassifier

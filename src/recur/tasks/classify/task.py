@@ -3,66 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterator
+from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from recur.errors import TextError
-from recur.models import Classifier
 from recur.run import Vocabs
-from recur.tasks.classes import (
-    class_of,
-    class_weights,
-    classes_of,
-    error_of_always,
-    label_vocab,
-    most_frequent,
-    numbers_of,
-    validation,
-)
+from recur.tasks.classes import class_weights, classes_of, label_vocab, probability_scores, validation
+from recur.tasks.classify.data import Example, Linear, TextBatch, TextData, encode, ngram_vocab
+from recur.tasks.classify.model import TextModel
 from recur.tasks.classify.options import ClassifyOptions
+from recur.tasks.classify.plain import plain_models
+from recur.tasks.classify.tfidf import LinearText
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
-from recur.tasks.examples import Shuffled, in_order, padded, split
+from recur.tasks.examples import Shuffled, split
 from recur.tasks.tokens import choose_token, with_time_scale
-from recur.text import LabelledText, Vocab, fit_lines, read_labelled
-from recur.text.tokens import Ids
-
-ROWS = 256
-"""Texts measured as one batch."""
+from recur.text import fit_lines, read_labelled
 
 
-class Example(NamedTuple):
-    ids: Ids
-    label: int
-
-    @property
-    def size(self) -> int:
-        return len(self.ids)
-
-
-class TextBatch(NamedTuple):
-    ids: Tensor
-    lengths: Tensor
-    """On the CPU, where scans want them."""
-    classes: Tensor
-
-    @classmethod
-    def of(cls, examples: Sequence[Example]) -> Self:
-        return cls(*padded([e.ids for e in examples]), torch.tensor([e.label for e in examples]))
-
-
-@dataclass(frozen=True)
-class TextData:
-    vocabs: Vocabs
-    train: list[Example]
-    valid: list[Example]
-
-
-class ClassifyTask(Task[ClassifyOptions, TextData, Classifier, TextBatch]):
+class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
     name = "classify"
     curve = "valid_error"
     unit = "texts"
@@ -78,68 +35,62 @@ class ClassifyTask(Task[ClassifyOptions, TextData, Classifier, TextBatch]):
     def read(self, vocabs: Vocabs | None = None) -> TextData:
         train, valid, _ = split(self.options, read_labelled)
         if vocabs is None:
-            texts, token = (example.text for example in train), self.options.token or "char"
+            texts, token = [example.text for example in train], self.options.token or "char"
             words = fit_lines(texts, token, **self.options.vocab_options())
             vocabs = {"vocab": words, "labels": label_vocab(example.label for example in train)}
-        return TextData(vocabs, encode(train, vocabs), encode(valid, vocabs))
+            if self.options.blend:
+                vocabs["ngrams"] = ngram_vocab(texts)
+        learned, held = encode(train, vocabs), encode(valid, vocabs)
+        return TextData(vocabs, learned, held, Linear(vocabs, learned, held, self.balanced))
+
+    @property
+    def balanced(self) -> bool:
+        return self.options.class_weights == "balanced"
 
     def describe(self, data: TextData) -> str:
         words, kind = len(data.vocabs["vocab"]), data.vocabs["vocab"].tokenizer.kind
         classes = len(classes_of(data.vocabs["labels"]))
         return f"{len(data.train):,} texts to learn from, {words:,} tokens ({kind}s), {classes} classes"
 
-    def baselines(self, data: TextData) -> list[Baseline]:
-        always = most_frequent([example.label for example in data.train])
-        error = error_of_always(always, [example.label for example in data.valid])
-        return [Baseline(f"always {classes_of(data.vocabs['labels'])[always]}", error)]
+    def baselines(self, data: TextData) -> Iterator[Baseline]:
+        train, valid = ([(e.text, e.label) for e in part] for part in (data.train, data.valid))
+        tokenizer, classes = data.vocabs["vocab"].tokenizer, classes_of(data.vocabs["labels"])
+        for plain in plain_models(train, valid, tokenizer, classes, data.linear.fitted):
+            scores = probability_scores(plain.log_probabilities([text for text, _ in valid]), [k for _, k in valid])
+            metrics = {f"valid_{name}": value for name, value in scores.items()}
+            yield Baseline(plain.name, 1 - scores["accuracy"], metrics)
 
-    def new_model(self, vocabs: Vocabs) -> Classifier:
+    def new_model(self, vocabs: Vocabs) -> TextModel:
         labels = vocabs["labels"]
-        weights = class_weights(labels) if self.options.class_weights == "balanced" else None
-        return Classifier(len(vocabs["vocab"]), len(classes_of(labels)), self.options, weights)
+        weights, classes = class_weights(labels) if self.balanced else None, len(classes_of(labels))
+        linear = LinearText(vocabs["ngrams"], classes) if self.options.blend else None
+        return TextModel(len(vocabs["vocab"]), classes, self.options, weights, linear)
 
     def batches(self, data: TextData) -> Shuffled[Example, TextBatch]:
         return Shuffled(data.train, self.batch, self.options.seed, TextBatch.of, lambda example: example.size)
 
     def training_step(
-        self, model: Classifier, batch: TextBatch, state: tuple[Any, ...] | None, moment: Moment
+        self, model: TextModel, batch: TextBatch, state: tuple[Any, ...] | None, moment: Moment
     ) -> TrainingStep:
-        device = model.output.bias.device
-        logits = model(batch.ids.to(device), batch.lengths)
-        return TrainingStep(model.loss(logits, batch.classes.to(device)), len(batch.classes), model.backend)
+        logits = model(batch.ids.to(model.device), batch.lengths)
+        return TrainingStep(model.loss(logits, batch.classes.to(model.device)), len(batch.classes), model.backend)
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:
         return 10 * math.log(max(len(vocabs["labels"]), 3))
 
-    def validate(self, model: Classifier, data: TextData) -> Validation:
-        p = probabilities([model], data.valid)
-        return validation(p.clamp_min(1e-30).log(), [example.label for example in data.valid])
-
-
-def encode_text(vocab: Vocab, text: str, where: str) -> Ids:
-    ids = vocab.encode(text).astype(np.int64)
-    if not len(ids):
-        raise TextError(f"{where}: the text has no token")
-    return ids
-
-
-def encode(examples: Iterable[LabelledText], vocabs: Vocabs) -> list[Example]:
-    classes = numbers_of(vocabs["labels"])
-    return [
-        Example(encode_text(vocabs["vocab"], text, where), class_of(label, classes, where))
-        for text, label, where in examples
-    ]
-
-
-@torch.no_grad()
-def probabilities(models: Sequence[Classifier], examples: Sequence[Example]) -> Tensor:
-    """(examples, classes): the mean over the models."""
-    found = []
-    for batch in in_order(examples, ROWS, TextBatch.of):
-        device = models[0].output.bias.device
-        each = [model(batch.ids.to(device), batch.lengths).softmax(-1) for model in models]
-        found.append(torch.stack(each).mean(0).cpu())
-    return torch.cat(found)
+    def validate(self, model: TextModel, data: TextData) -> Validation:
+        if model.linear is not None and not model.linear.fitted:
+            model.linear.load_state_dict(data.linear.fitted.model.state_dict())
+        targets = [example.label for example in data.valid]
+        used, *apart = model.calibrate(model.parts(data.valid), targets)
+        found = validation(used, targets)
+        # A few hundred texts tell accuracies apart by chance; the loss, of calibrated probabilities, tells more.
+        found = found._replace(score=found.metrics["valid_loss"])
+        if not apart:
+            return found
+        alone = probability_scores(apart[0], targets)["accuracy"]
+        summary = f"{found.summary}, the network alone {alone:.1%}"
+        return found._replace(metrics={**found.metrics, "valid_network_accuracy": alone}, summary=summary)
 
 
 TASK = ClassifyTask

@@ -1,0 +1,96 @@
+"""Probabilities that mean what they say: how far off they are, and one number (or a few) that mends them.
+
+    ECE = Σ_b n_b / n · |accuracy in bin b − mean confidence in bin b|,   15 bins of the likeliest class's probability
+
+Guo et al., On calibration of modern neural networks, ICML 2017. A network that is too sure of itself is divided by a
+temperature; several models become one in the same way:
+
+    log P = Σ_i a_i log p_i + const,   a ≥ 0: the least of the validation part's −log P and a pull to equal shares
+
+With one model a is 1/temperature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+BINS = 15
+
+PULL = 10.0
+"""How strongly shares are pulled to equal ones: as by some tens of validation examples, so that a few decide little."""
+
+
+def calibration_error(p: Tensor, targets: Tensor, bins: int = BINS) -> float:
+    """The expected calibration error, a share, of probabilities (n, classes)."""
+    confidence, guess = p.double().max(-1)
+    off = (guess == targets).double() - confidence
+    at = (confidence * bins).ceil().long().clamp(1, bins) - 1
+    return float(torch.zeros(bins, dtype=torch.double).index_add_(0, at, off).abs().sum() / max(len(targets), 1))
+
+
+class Mixture(nn.Module):
+    """Log-probabilities (n, classes) of one or several models to those of their mixture."""
+
+    shares: Tensor
+
+    def __init__(self, parts: int = 1) -> None:
+        super().__init__()
+        self.register_buffer("shares", torch.full((parts,), 1 / parts))
+
+    def forward(self, *log_ps: Tensor) -> Tensor:
+        shares = self.shares.to(log_ps[0])
+        return (torch.stack(log_ps, -1) @ shares).log_softmax(-1)
+
+    @torch.no_grad()
+    def fit(self, log_ps: Sequence[Tensor], targets: Tensor, weights: Tensor | None = None) -> Mixture:
+        """The shares that tell the classes of examples best; an example may count by its weight."""
+        self.shares.copy_(fit_shares([log_p.cpu() for log_p in log_ps], targets, weights))
+        return self
+
+
+def fit_shares(log_ps: Sequence[Tensor], targets: Tensor, weights: Tensor | None = None) -> Tensor:
+    """By Newton's method: the problem is convex, and has as many unknowns as there are models."""
+    x = torch.stack(list(log_ps), -1).double()  # (n, classes, parts)
+    w = torch.ones(len(x), dtype=torch.double) if weights is None else weights.double().cpu()
+    right, rows, parts = targets.cpu(), torch.arange(len(x)), x.shape[-1]
+    start = torch.full((parts,), 1 / parts, dtype=torch.double)
+    free, a = torch.ones(parts, dtype=torch.bool), start.clone()
+
+    def loss(a: Tensor) -> Tensor:
+        return PULL / 2 * (a - start).square().sum() - (w * (x @ a).log_softmax(-1)[rows, right]).sum()
+
+    for _ in range(50):
+        p = (x @ a).softmax(-1)
+        mean = torch.einsum("nk,nki->ni", p, x)
+        slope = w @ (mean - x[rows, right]) + PULL * (a - start)
+        spread = torch.einsum("n,nk,nki,nkj->ij", w, p, x, x) - torch.einsum("n,ni,nj->ij", w, mean, mean)
+        curvature = spread + PULL * torch.eye(parts, dtype=torch.double)
+        free = (a > 0) | (slope < 0)  # a share of nothing stays so, unless the loss falls with more of it
+        if not free.any():
+            break
+        step = torch.zeros_like(a)
+        step[free] = torch.linalg.solve(curvature[free][:, free], slope[free])
+        size, before = 1.0, loss(a)
+        while size > 1e-6 and loss((a - size * step).clamp_min(0)) > before:
+            size /= 2
+        moved = (a - size * step).clamp_min(0)
+        if float((moved - a).abs().max()) < 1e-9:
+            break
+        a = moved
+    return a
+
+
+def cross_mixed(log_ps: Sequence[Tensor], targets: Tensor, weights: Tensor | None = None) -> Tensor:
+    """The mixture of examples by shares that were fitted without them, on the other half: figures that do not
+    flatter."""
+    made = torch.empty_like(log_ps[0])
+    for half in (0, 1):
+        mine, other = slice(half, None, 2), slice(1 - half, None, 2)
+        if not len(targets[mine]):
+            continue
+        shares = fit_shares([p[other] for p in log_ps], targets[other], None if weights is None else weights[other])
+        made[mine] = (torch.stack([p[mine] for p in log_ps], -1) @ shares.to(made)).log_softmax(-1)
+    return made

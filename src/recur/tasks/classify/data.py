@@ -1,0 +1,89 @@
+"""Texts with their classes, as tokens for a network and as they stand for plainer models."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recur.errors import TextError
+from recur.run import Vocabs
+from recur.tasks.classes import class_of, class_weights, classes_of, numbers_of
+from recur.tasks.classify.tfidf import Fitted, best_linear, gram_vocab
+from recur.tasks.examples import padded
+from recur.tasks.tokens import choose_token
+from recur.text import LabelledText, Vocab
+from recur.text.tokens import Ids
+
+
+class Example(NamedTuple):
+    ids: Ids
+    label: int
+    text: str
+
+    @property
+    def size(self) -> int:
+        return len(self.ids)
+
+
+class TextBatch(NamedTuple):
+    ids: Tensor
+    lengths: Tensor
+    """On the CPU, where scans want them."""
+    classes: Tensor
+
+    @classmethod
+    def of(cls, examples: Sequence[Example]) -> Self:
+        return cls(*padded([e.ids for e in examples]), torch.tensor([e.label for e in examples]))
+
+
+@dataclass
+class Linear:
+    """The plain model that a network is mixed with, fitted when it is first asked for."""
+
+    vocabs: Vocabs
+    train: Sequence[Example]
+    valid: Sequence[Example]
+    balanced: bool = False
+
+    @functools.cached_property
+    def fitted(self) -> Fitted:
+        labels = self.vocabs["labels"]
+        train, valid = ([(e.text, e.label) for e in part] for part in (self.train, self.valid))
+        grams = self.vocabs["ngrams"] if "ngrams" in self.vocabs else ngram_vocab([text for text, _ in train])
+        weights = class_weights(labels) if self.balanced else None
+        return best_linear(train, valid, grams, len(classes_of(labels)), weights)
+
+
+@dataclass(frozen=True)
+class TextData:
+    vocabs: Vocabs
+    train: list[Example]
+    valid: list[Example]
+    linear: Linear
+    """Of all of these, where a measurement takes fewer."""
+
+
+def ngram_vocab(texts: Sequence[str]) -> Vocab:
+    """The n-grams of texts: of words where they are sentences, else of characters, whatever the network reads."""
+    return gram_vocab(texts, choose_token(texts))
+
+
+def encode_text(vocab: Vocab, text: str, where: str) -> Ids:
+    ids = vocab.encode(text).astype(np.int64)
+    if not len(ids):
+        raise TextError(f"{where}: the text has no token")
+    return ids
+
+
+def encode(examples: Iterable[LabelledText], vocabs: Vocabs) -> list[Example]:
+    classes = numbers_of(vocabs["labels"])
+    return [
+        Example(encode_text(vocabs["vocab"], text, where), class_of(label, classes, where), text)
+        for text, label, where in examples
+    ]

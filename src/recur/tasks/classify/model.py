@@ -1,0 +1,85 @@
+"""The network that classifies, with what mends its probabilities: a temperature, and a plain model mixed in.
+
+    log P(class) = a · log p_network + b · log p_plain + const
+
+a and b are fitted on the validation part whenever the model is measured, and kept with the weights, as the plain
+model's own are. A network that follows a text as it comes in has its temperature alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from recur.models import Classifier
+from recur.models.calibration import Mixture, cross_mixed
+from recur.models.options import ClassifierOptions
+from recur.tasks.classify.data import Example, TextBatch
+from recur.tasks.classify.tfidf import LinearText
+from recur.tasks.examples import in_order
+
+ROWS = 256
+"""Texts measured as one batch."""
+
+
+class TextModel(Classifier):
+    """A classifier of texts; with `linear`, mixed with that."""
+
+    def __init__(
+        self,
+        K: int,
+        classes: int,
+        options: ClassifierOptions,
+        class_weights: Tensor | None = None,
+        linear: LinearText | None = None,
+    ) -> None:
+        super().__init__(K, classes, options, class_weights)
+        self.linear = linear
+        self.temperature = Mixture(1)
+        self.blend = None if linear is None else Mixture(2)
+
+    @property
+    def device(self) -> torch.device:
+        return self.output.bias.device
+
+    @torch.no_grad()
+    def parts(self, examples: Sequence[Example]) -> list[Tensor]:
+        """Log-probabilities (examples, classes), on the CPU: the network's own, and the plain model's if there is
+        one."""
+        batches = in_order(examples, ROWS, TextBatch.of)
+        found = [[self(batch.ids.to(self.device), batch.lengths).log_softmax(-1).cpu() for batch in batches]]
+        if self.linear is not None:
+            found.append([self.linear([example.text for example in examples]).log_softmax(-1).cpu()])
+        return [torch.cat(part) for part in found]
+
+    def mixed(self, parts: Sequence[Tensor]) -> Tensor:
+        """… as what is used."""
+        mixture: Mixture = self.temperature if self.blend is None else self.blend
+        log_p: Tensor = mixture(*parts)
+        return log_p
+
+    @torch.no_grad()
+    def calibrate(self, parts: Sequence[Tensor], targets: Sequence[int]) -> list[Tensor]:
+        """Fit the mixtures to examples. What is returned, of the mixture and of the network alone, is of shares that
+        were fitted to the other half each."""
+        classes = torch.tensor(targets)
+        weights = None if self.class_weights is None else self.class_weights.cpu()[classes]
+        self.temperature.fit(parts[:1], classes, weights)
+        found = [cross_mixed(parts[:1], classes, weights)]
+        if self.blend is not None:
+            self.blend.fit(parts, classes, weights)
+            found.insert(0, cross_mixed(parts, classes, weights))
+        return found
+
+
+@torch.no_grad()
+def log_probabilities(models: Sequence[TextModel], examples: Sequence[Example]) -> Tensor:
+    """(examples, classes): of several models, of the mean of their probabilities."""
+    return mean_of([model.mixed(model.parts(examples)) for model in models])
+
+
+def mean_of(log_ps: Sequence[Tensor]) -> Tensor:
+    """The log of the mean probability."""
+    return torch.stack(list(log_ps)).logsumexp(0) - torch.tensor(float(len(log_ps))).log()

@@ -1,0 +1,39 @@
+"""Plain classifiers of texts, for the network to stand beside: log-probabilities (texts, classes) of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from recur.tasks.classes import LEAST, most_frequent
+from recur.tasks.classify.ngrams import best_ngrams
+from recur.tasks.classify.tfidf import Fitted, Labelled
+from recur.text import Tokenizer
+
+
+class Plain(NamedTuple):
+    name: str
+    log_probabilities: Callable[[Sequence[str]], Tensor]
+
+
+def plain_models(
+    train: Labelled, valid: Labelled, tokenizer: Tokenizer, classes: Sequence[str], linear: Fitted
+) -> Iterator[Plain]:
+    """The most frequent class, n-grams by class, and TF-IDF logistic regression; the plainest first."""
+    labels = [k for _, k in train]
+    shares = torch.bincount(torch.tensor(labels), minlength=len(classes)) / len(labels)
+    prior = shares.log().clamp_min(LEAST)
+    yield Plain(f"always {classes[most_frequent(labels)]}", lambda texts: prior.expand(len(texts), -1))
+    counted = best_ngrams(train, valid, tokenizer)
+    yield Plain(
+        f"{counted.order}-grams by class",
+        lambda texts: torch.from_numpy(counted.log_probabilities(texts, len(classes))).float(),
+    )
+    yield linear_of(linear)
+
+
+def linear_of(linear: Fitted) -> Plain:
+    return Plain(linear.name, lambda texts: linear.model(texts).log_softmax(-1).cpu())

@@ -1,0 +1,193 @@
+"""Logistic regression on TF-IDF n-grams: what the field has for texts before any network, and hard to beat on a few
+thousand of them.
+
+    x_g = count of n-gram g in the text · idf_g,   idf_g = ln((1 + N) / (1 + texts with g)) + 1,   x ← x / ‖x‖
+    P(class) = softmax(V x + c),   the least of   mean of −log P + ‖V‖² / (2 C N)
+
+n-grams of 1 or 2 words and marks where texts are sentences, of 1 to 5 characters else, a space at either end, without
+case. scikit-learn's TfidfVectorizer and LogisticRegression are the same but for two classes, where a softmax with C is
+their sigmoid with 2 C. C is the one that tells the validation texts best.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, embedding_bag, one_hot
+
+from recur.text import SPECIALS, Vocab
+from recur.text.tokens import Characters, Words
+
+STRENGTHS = (0.5, 1.5, 5.0, 15.0, 50.0, 150.0)
+"""C, from strong to weak regularisation."""
+
+FEATURES = 1 << 18
+"""n-grams at most: those in the most texts."""
+
+COUNTED = 4_000_000
+"""n-grams counted at most, each time they occur: of more texts than hold so many, a sample is learned from."""
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+T = TypeVar("T")
+
+Labelled = Sequence[tuple[str, int]]
+"""Texts, each with its class."""
+
+
+def grams(text: str, unit: str) -> list[str]:
+    """The n-grams of a text, each as often as it occurs."""
+    if unit == "word":
+        words = _WORD.findall(text.lower())
+        return [*words, *(f"{a} {b}" for a, b in itertools.pairwise(words))]
+    line = f" {' '.join(text.lower().split())} "
+    return [line[k : k + n] for n in range(1, 6) for k in range(len(line) - n + 1)]
+
+
+def gram_vocab(texts: Sequence[str], unit: str) -> Vocab:
+    """The n-grams of texts behind the special tokens, each with the number of texts that it occurs in."""
+    texts = sample(texts, unit)
+    counts = Counter(gram for text in texts for gram in set(grams(text, unit)) if gram not in SPECIALS)
+    tokenizer = Words(punctuation=True, lower=True) if unit == "word" else Characters()
+    kept = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:FEATURES]
+    return Vocab((*SPECIALS, *(gram for gram, _ in kept)), (0, 0, 0, 0, *(n for _, n in kept)), tokenizer)
+
+
+class Rows(NamedTuple):
+    """Sparse rows: row r has `values` in the columns `ids` from starts[r] on, to where the next one starts."""
+
+    ids: Tensor
+    values: Tensor
+    starts: Tensor
+
+    def times(self, weight: Tensor) -> Tensor:
+        """(rows, columns) × (columns, classes)."""
+        return embedding_bag(self.ids, weight, self.starts, mode="sum", per_sample_weights=self.values.to(weight))
+
+    def transposed(self, columns: int) -> Rows:
+        """… as rows of the other dimension."""
+        counts = self.starts.diff(append=torch.tensor([len(self.ids)]))
+        order = self.ids.argsort(stable=True)
+        starts = torch.bincount(self.ids, minlength=columns).cumsum(0).roll(1)
+        starts[0] = 0
+        return Rows(torch.arange(len(counts)).repeat_interleave(counts)[order], self.values[order], starts)
+
+
+class LinearText(nn.Module):
+    """The trained model as tensors, none of which a network's training changes: logits of texts."""
+
+    idf: Tensor
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, vocab: Vocab, classes: int) -> None:
+        super().__init__()
+        self.vocab, self.unit = vocab, vocab.tokenizer.kind
+        columns = len(vocab) - len(SPECIALS)
+        self.register_buffer("idf", torch.zeros(columns))
+        self.register_buffer("weight", torch.zeros(columns, classes))
+        self.register_buffer("bias", torch.zeros(classes))
+
+    @property
+    def fitted(self) -> bool:
+        return bool(self.idf.any())
+
+    def rows(self, texts: Iterable[str]) -> Rows:
+        """TF-IDF of texts, on the CPU."""
+        columns = self.vocab.ids
+        ids, values, starts = [], [], [0]
+        idf = self.idf.cpu().numpy()
+        for text in texts:
+            counts = Counter(k for gram in grams(text, self.unit) if (k := columns.get(gram)) is not None)
+            at = np.fromiter(counts.keys(), np.int64, len(counts)) - len(SPECIALS)
+            x = np.fromiter(counts.values(), idf.dtype, len(counts)) * idf[at]
+            ids.append(at)
+            values.append(x / max(float(np.linalg.norm(x)), 1e-12))
+            starts.append(starts[-1] + len(at))
+        joined = [torch.from_numpy(np.concatenate(parts)) if parts else torch.empty(0) for parts in (ids, values)]
+        return Rows(joined[0].long(), joined[1], torch.tensor(starts[:-1]))
+
+    def forward(self, texts: Sequence[str]) -> Tensor:
+        """Logits (texts, classes)."""
+        rows = self.rows(texts)
+        rows = Rows(*(part.to(self.weight.device) for part in rows))
+        return rows.times(self.weight) + self.bias
+
+
+def fit_linear(
+    model: LinearText, rows: Rows, y: Tensor, strength: float, weights: Tensor | None = None, tolerance: float = 3e-5
+) -> None:
+    """The one least point of the loss, found from the weights that the model has; classes may count by `weights`."""
+    N, columns = len(y), rows.transposed(len(model.weight))
+    weight, bias = (nn.Parameter(start.clone()) for start in (model.weight, model.bias))
+    target = one_hot(y, len(bias)).to(bias)
+    each = (torch.ones(N) if weights is None else weights[y]).to(bias)[:, None] / N
+    optimizer = torch.optim.LBFGS(
+        [weight, bias],
+        max_iter=100,
+        history_size=10,
+        tolerance_grad=tolerance,
+        tolerance_change=tolerance**2,
+        line_search_fn="strong_wolfe",
+    )
+
+    def closure() -> Tensor:
+        """The loss, and its gradients by hand: autograd would go through all columns for each text."""
+        log_p = (rows.times(weight) + bias).log_softmax(-1)
+        error = (log_p.exp() - target) * each
+        weight.grad, bias.grad = columns.times(error).add_(weight, alpha=1 / (strength * N)), error.sum(0)
+        return -(log_p * target * each).sum() + weight.square().sum() / (2 * strength * N)
+
+    with torch.no_grad():
+        optimizer.step(closure)
+        model.weight.copy_(weight)
+        model.bias.copy_(bias)
+
+
+class Fitted(NamedTuple):
+    model: LinearText
+    name: str
+    """With the C that was taken."""
+
+
+def best_linear(train: Labelled, valid: Labelled, vocab: Vocab, classes: int, weights: Tensor | None = None) -> Fitted:
+    """C rises until that tells no more validation texts, twice in a row."""
+    model = LinearText(vocab, classes)
+    learned = sample(train, model.unit)
+    seen = np.array(vocab.counts[len(SPECIALS) :], np.float64)
+    model.idf.copy_(torch.from_numpy(np.log((1 + len(learned)) / (1 + seen)) + 1))
+    rows, y = model.rows(text for text, _ in learned), torch.tensor([k for _, k in learned])
+    held, targets = model.rows(text for text, _ in valid), torch.tensor([k for _, k in valid])
+    best, kept, since = (math.inf, 0.0), (model.weight, model.bias, 0.0), 0
+    for strength in STRENGTHS:
+        fit_linear(model, rows, y, strength, weights)
+        logits = held.times(model.weight) + model.bias
+        wrong = (logits.argmax(-1) != targets).float()
+        wrong = wrong if weights is None else wrong * weights[targets]
+        score = float(wrong.mean()), float(cross_entropy(logits, targets, weights))
+        since += 1
+        if score < best:
+            best, kept, since = score, (model.weight.clone(), model.bias.clone(), strength), 0
+        if since == 2:
+            break
+    model.weight.copy_(kept[0])
+    model.bias.copy_(kept[1])
+    part = f" of {len(learned):,} texts" if len(learned) < len(train) else ""
+    return Fitted(model, f"TF-IDF logistic regression{part}, C = {kept[2]:g}")
+
+
+def sample(texts: Sequence[T], unit: str) -> Sequence[T]:
+    """Of texts, or of texts with their classes, that hold more n-grams than are counted, some at random."""
+    some = [one if isinstance(one, str) else one[0] for one in texts[:: max(len(texts) // 1000, 1)]]  # type: ignore[index]
+    most = int(COUNTED * len(some) / max(sum(len(grams(text, unit)) for text in some), 1))
+    if len(texts) <= most:
+        return texts
+    return [texts[k] for k in sorted(np.random.default_rng(0).permutation(len(texts))[:most])]

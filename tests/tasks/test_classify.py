@@ -1,0 +1,158 @@
+"""Classifying: the plain model against scikit-learn, and what a run keeps of it and says of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+
+import recur
+from recur.tasks.classify import tfidf
+from recur.tasks.classify.data import Example
+from recur.tasks.classify.tfidf import LinearText, best_linear, fit_linear, gram_vocab, grams
+from recur.text import SPECIALS, UNK
+from tests.training import begin
+
+STEMS = {"good": ["great", "fine", "love it"], "bad": ["poor", "broken , sad", "no use"], "so": ["it is", "as one"]}
+ENDS = ["phone", "this camera !", "battery it 's", "so it goes", "player .", "Zoom", "and again and again"]
+TEXTS = [(f"{word} {end}", label) for label, words in STEMS.items() for word in words for end in ENDS]
+LABELS = list(STEMS)
+
+
+def labelled() -> list[tuple[str, int]]:
+    rng = np.random.default_rng(0)
+    noisy = [(text, LABELS.index(label)) for text, label in TEXTS]
+    return [(text, int(rng.integers(3)) if rng.random() < 0.2 else k) for text, k in noisy]
+
+
+def fitted(unit: str, strength: float, balanced: bool = False, classes: int = 3) -> tuple[LinearText, Any]:
+    texts = [text for text, k in labelled() if k < classes]
+    y = torch.tensor([k for _, k in labelled() if k < classes])
+    model = LinearText(gram_vocab(texts, unit), classes).double()
+    seen = np.array(model.vocab.counts[len(SPECIALS) :])
+    model.idf.copy_(torch.from_numpy(np.log((1 + len(texts)) / (1 + seen)) + 1))
+    weights = len(y) / (classes * torch.bincount(y)).double() if balanced else None
+    for _ in range(10):
+        fit_linear(model, model.rows(texts), y, strength, weights, tolerance=1e-10)
+    return model, (texts, y)
+
+
+@pytest.mark.parametrize(
+    ("unit", "options"),
+    [
+        ("word", {"ngram_range": (1, 2), "token_pattern": r"\w+|[^\w\s]"}),
+        ("char", {"ngram_range": (1, 5), "analyzer": "char"}),
+    ],
+)
+def test_texts_are_what_scikit_learn_makes_of_them(unit: str, options: dict[str, Any]) -> None:
+    model, (texts, _) = fitted(unit, 1.0)
+    pad = (lambda text: f" {text} ") if unit == "char" else str
+    theirs = TfidfVectorizer(**options).fit([pad(text) for text in texts])
+    assert set(theirs.vocabulary_) == set(model.vocab.tokens[4:])
+    new = [*texts, "a GREAT new phone", "?"]
+    expected = theirs.transform([pad(text) for text in new]).toarray()
+    order = [model.vocab.ids[gram] - 4 for gram in theirs.get_feature_names_out()]
+    found = model.rows(new).times(torch.eye(len(order), dtype=torch.double)).numpy()
+    assert found[:, order] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.parametrize(("strength", "classes"), [(0.5, 3), (20.0, 3), (3.0, 2)])
+def test_the_regression_is_scikit_learns(strength: float, classes: int, balanced: bool) -> None:
+    model, (texts, y) = fitted("word", strength, balanced, classes)
+    theirs = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
+    x = theirs.fit_transform(texts)
+    same = 2 * strength if classes == 2 else strength  # a sigmoid of one vector, where a softmax has two
+    regression = LogisticRegression(C=same, tol=1e-9, max_iter=5000, class_weight="balanced" if balanced else None).fit(
+        x, y
+    )
+    new = [*texts, "a great new phone", "?"]
+    expected = regression.predict_proba(theirs.transform(new))
+    assert model(new).softmax(-1).numpy() == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_strength_is_the_one_that_tells_the_validation_texts_best() -> None:
+    train, valid = labelled()[::2], labelled()[1::2]
+    vocab = gram_vocab([text for text, _ in train], "word")
+    model, name = best_linear(train, valid, vocab, 3)
+    targets = torch.tensor([k for _, k in valid])
+    right = float((model([text for text, _ in valid]).argmax(-1) == targets).float().mean())
+    theirs = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
+    x, y = theirs.fit_transform([text for text, _ in train]), [k for _, k in train]
+    held = theirs.transform([text for text, _ in valid])
+    scores = {c: LogisticRegression(C=c, max_iter=1000).fit(x, y).score(held, targets) for c in tfidf.STRENGTHS}
+    assert right == pytest.approx(max(scores.values()))
+    assert scores[float(name.rpartition(" ")[2])] == max(scores.values())
+
+
+def test_of_many_texts_a_sample_is_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tfidf, "COUNTED", 200)
+    vocab = gram_vocab([text for text, _ in labelled()], "word")
+    model, name = best_linear(labelled(), labelled(), vocab, 3)
+    n = int(name.split(" of ")[1].split()[0])
+    assert 10 < n < len(TEXTS)
+    assert max(vocab.counts) <= n
+    assert model.fitted
+
+
+def test_special_tokens_are_no_ngrams() -> None:
+    assert "<unk>" in grams("a<unk>", "char")
+    assert gram_vocab(["a<unk>", "<pad>"], "char").tokens.count("<unk>") == 1
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    here = tmp_path_factory.mktemp("classify")
+    (here / "reviews.tsv").write_text("".join(f"{label}\t{text}\n" for text, label in TEXTS * 2))
+    options = {"hidden": 8, "embedding": 8, "batch": 16, "threads": 1, "steps": 30, "rate": 0.01}
+    begin(here / "run", "classify", texts=[str(here / "reviews.tsv")], **options).train()
+    return here / "run"
+
+
+def test_a_run_keeps_both_parts_of_a_mixture(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = recur.load(run)
+    monkeypatch.setattr(model, "has_training_texts", lambda: False)  # as on another machine
+    assert model.model.linear.fitted
+    assert model.model.blend.shares.min() >= 0
+    rows = list(model.predict(["great phone", "poor Zoom"]))
+    ids = [model.run.vocab.encode(row["input"]).astype(np.int64) for row in rows]
+    network, plain = model.model.parts([Example(k, 0, row["input"]) for k, row in zip(ids, rows, strict=True)])
+    a, b = model.model.blend.shares.tolist()
+    expected = (a * network + b * plain).softmax(-1)
+    for row, p in zip(rows, expected, strict=True):
+        assert list(row["probabilities"].values()) == pytest.approx(p.tolist(), abs=1e-6)
+    (tmp_path / "test.tsv").write_text("good\tgreat phone\nbad\tpoor Zoom\n")
+    found = model.evaluate([str(tmp_path / "test.tsv")])
+    assert [row["model"] for row in found["beside"]] == ["TF-IDF logistic regression"]
+    assert 0 <= found["ece"] <= 1
+    assert found["network_accuracy"] in (0, 0.5, 1)
+
+
+def test_beside_it_stand_the_plain_models(run: Path) -> None:
+    found = recur.load(run).evaluate()
+    names = [row["model"].split(" ", 1)[-1] for row in found["beside"]]
+    assert names[-1] == "logistic regression"
+    for row in found["beside"]:
+        assert {"accuracy", "macro_f1", "loss", "ece"} <= row.keys()
+
+
+def test_dropped_words_are_unknown_ones_while_training_only(run: Path) -> None:
+    from recur.models import Classifier
+    from recur.tasks import make_options
+
+    options: Any = make_options("classify", {"dropout_words": 0.3, "embedding": 4, "hidden": 4})
+    model = Classifier(50, 2, options)
+    seen: list[torch.Tensor] = []
+    model.embedding.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    ids, lengths = torch.full((40, 50), 7), torch.full((40,), 50)
+    model(ids, lengths)
+    model.eval()
+    model(ids, lengths)
+    assert float((seen[0] == UNK).float().mean()) == pytest.approx(0.3, abs=0.04)
+    assert bool(((seen[0] == UNK) | (seen[0] == 7)).all())
+    assert torch.equal(seen[1], ids)
