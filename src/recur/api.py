@@ -86,6 +86,7 @@ def fit(
     task: str | None = None,
     out: Out = None,
     callback: Callback | None = None,
+    trust: bool = False,
     **options: Any,
 ) -> Predictor[Any]:
     """Train on a text or a table, as `recur train` does, and return the model for use.
@@ -96,7 +97,8 @@ def fit(
     into the run, which can be resumed and moved like any other.
 
     Without a task, the file decides, where there is no doubt. Options are those of `recur train --task TASK --help`.
-    Without `out`, the run's folder is a temporary one, which goes when the model does.
+    Without `out`, the run's folder is a temporary one, which goes when the model does. To `trust` the run that this one
+    begins with (`from_`) is to execute a cell that it carries, though one has not trained with it.
     """
     out = None if out is None else _folder("out", out)
     given = texts if labels is None else (texts, labels)
@@ -114,7 +116,7 @@ def fit(
     run = folder / "run" if out is None else folder
     try:
         fields = options if data is None else data.written(task, run, callback)
-        outcome = train(make_options(task, fields), run, callback)
+        outcome = train(make_options(task, fields), run, callback, trust=trust)
         predictor = open_predictor([outcome.run.path], outcome.summary["device"])
     except BaseException:
         if out is None:

@@ -14,17 +14,17 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 from cyclopts import App, Group, Parameter, UnknownOptionError
 
-from recur.cli.options import Output
+from recur.cli.options import Opening, Output
 from recur.errors import OptionError
 from recur.models.options import NetworkOptions
-from recur.options import Options, documentation, group_of, hints, value_of
+from recur.options import Options, documentation, field_of, group_of, hints, value_of
 from recur.tasks import make_options, options_class, read_config, refusal, task_names
 from recur.tasks.options import GPU_FACTOR, TaskOptions
 from recur.tasks.recognise import choose_task
 
 HELP = ("--help", "-h")
 
-Begin = Callable[[TaskOptions, Path | None, bool, Output], None]
+Begin = Callable[[TaskOptions, Path | None, bool, Opening, Output], None]
 
 
 class Arguments(NamedTuple):
@@ -101,7 +101,9 @@ def _without(arguments: Sequence[str], name: str) -> list[str]:
 def _positional(arguments: Sequence[str]) -> list[str]:
     """What is neither a flag nor the value of one."""
     every = {name: hint for task in task_names() for name, hint in hints(options_class(task)).items()}
-    switches = {"json", "quiet", "tensorboard", "help"} | {n for n, hint in every.items() if value_of(hint) is bool}
+    switches = {"json", "quiet", "tensorboard", "trust", "help"} | {
+        n for n, hint in every.items() if value_of(hint) is bool
+    }
     found, skip = [], False
     for argument in arguments:
         name = argument.removeprefix("--").removeprefix("no-").replace("-", "_")
@@ -129,12 +131,12 @@ def flag_app(task: str | None, fields: Mapping[str, object], begin: Begin, examp
 
     def run(*texts: str, **typed: Any) -> None:
         typed = {name: value for name, value in typed.items() if name not in ("task", "config")}
-        out, tensorboard, output = (typed.pop(name, default) for name, default in _REST.items())
+        out, tensorboard, opening, output = (typed.pop(name, default) for name, default in _REST.items())
         given = {name: value for name, value in typed.items() if value is not None}
         if texts:
             given["texts"] = texts
         assert task is not None
-        begin(make_options(task, {**fields, **given}), out, tensorboard, output)
+        begin(make_options(task, {**fields, **given}), out, tensorboard, opening, output)
 
     signature = inspect.Signature([*positional, *parameters, *rest])
     run.__signature__ = signature  # type: ignore[attr-defined]
@@ -156,7 +158,7 @@ def flag_app(task: str | None, fields: Mapping[str, object], begin: Begin, examp
 def explain(error: UnknownOptionError, task: str) -> str | None:
     """What to say of a flag that this task does not have, if another task has it."""
     keyword = error.token.keyword or error.token.value
-    name = keyword.removeprefix("--").removeprefix("no-").replace("-", "_")
+    name = field_of(keyword.removeprefix("--").removeprefix("no-").replace("-", "_"))
     if name == "texts":
         return "texts have no flag: recur train FILE"
     owned = any(name in options_class(other).names() for other in task_names())
@@ -179,13 +181,14 @@ def _rest(
     tensorboard: Annotated[
         bool, Parameter(help="Write the metrics for TensorBoard too.", negative="", group=RUN, show_default=False)
     ] = False,
+    opening: Annotated[Opening, Parameter(name="*", group=RUN, show_default=False)] = Opening(),  # noqa: B008  frozen
     output: Annotated[Output, Parameter(name="*", group=RUN, show_default=False)] = Output(),  # noqa: B008  frozen
 ) -> None:
     """What every task's command takes beside its options; its signature is read, and never called. --task and --config
     are taken out of the arguments before, and stand here for help."""
 
 
-_REST: dict[str, Any] = {"out": None, "tensorboard": False, "output": Output()}
+_REST: dict[str, Any] = {"out": None, "tensorboard": False, "opening": Opening(), "output": Output()}
 
 
 def _parameter(cls: type[Options], task: str | None, name: str, help_text: str) -> inspect.Parameter:
@@ -203,7 +206,18 @@ def _parameter(cls: type[Options], task: str | None, name: str, help_text: str) 
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-ORDER = ("Data", "Tokens", "Network", "Regularisation", "Decoder", "Optimisation", "Budget", "Machine", "Run")
+ORDER = (
+    "Data",
+    "Tokens",
+    "Carry over",
+    "Network",
+    "Regularisation",
+    "Decoder",
+    "Optimisation",
+    "Budget",
+    "Machine",
+    "Run",
+)
 
 
 def _group(cls: type[Options], task: str | None, name: str) -> Group:
@@ -225,6 +239,8 @@ def _default(cls: type[Options], name: str) -> str:
         }
         shown = own.get(name, shown)
         others = [f"{token}s: {_shown(d[name])}" for token, d in cls.by_token.items() if name in d]
+        if name in getattr(cls, "carried", {}):
+            others.append(f"with --from: {_shown(cls.carried[name])}")  # type: ignore[attr-defined]
         shown += f" ({', '.join(others)})" if others else ""
     return shown
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter, UnknownOptionError
 
-from recur.cli.options import Output
+from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.cli.task_flags import explain, flag_app, split_arguments
 from recur.errors import OptionError, RecurError
@@ -43,11 +43,11 @@ def train(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
     """Learn a model from a file."""
     task, why, fields, rest = split_arguments(arguments)
 
-    def begin(options: TaskOptions, out: Path | None, tensorboard: bool, output: Output) -> None:
+    def begin(options: TaskOptions, out: Path | None, tensorboard: bool, opening: Opening, output: Output) -> None:
         screen = Screen(output)
         if why:
             screen.note(why)
-        start(screen, options, out, tensorboard)
+        start(screen, options, out, tensorboard, opening.trust)
 
     try:
         flag_app(task, fields, begin, EXAMPLES)(
@@ -60,10 +60,10 @@ def train(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
         raise OptionError(reason) from None
 
 
-def start(screen: Screen, options: TaskOptions, out: Path | None, tensorboard: bool) -> None:
+def start(screen: Screen, options: TaskOptions, out: Path | None, tensorboard: bool, trust: bool = False) -> None:
     from recur.train import train as train_run
 
-    watch(screen, lambda callback, stop: train_run(options, out, callback, stop), tensorboard)
+    watch(screen, lambda callback, stop: train_run(options, out, callback, stop, trust), tensorboard)
 
 
 def watch(screen: Screen, run: Callable[[Callback, threading.Event], Outcome], tensorboard: bool = False) -> None:

@@ -108,6 +108,12 @@ class LanguageModel(nn.Module):
         out, own = self.recurrent.step(beside(x, t, self.clock), own)
         return self._logits(out), (*own, (t + 1,))
 
+    def output_matrix(self) -> Tensor:
+        """V (K, H): the matrix that outputs are multiplied with, whatever it is made of."""
+        weight = self.embedding.weight if self.output is None else self.output
+        assert weight is not None
+        return weight if self.narrow is None else weight @ self.narrow.weight
+
     def _logits(self, outputs: Tensor) -> Tensor:
         top = outputs if self.narrow is None else self.narrow(outputs)
         weight = self.embedding.weight if self.output is None else self.output

@@ -25,10 +25,13 @@ from recur.options.options import (
     Options,
     checked,
     documentation,
+    field_of,
+    flag_of,
     group_of,
     hints,
     parse_toml,
     read_toml,
+    spelled,
     value_of,
 )
 
@@ -55,9 +58,12 @@ __all__ = [
     "check_device",
     "checked",
     "documentation",
+    "field_of",
+    "flag_of",
     "group_of",
     "hints",
     "parse_toml",
     "read_toml",
+    "spelled",
     "value_of",
 ]

@@ -10,6 +10,7 @@ in the same words:
     schedule: Annotated[str, Form(parse)] = "…"   a text that `parse` takes
 
 A field's docstring is its help. A subclass that gives a field another default repeats its line without the docstring.
+A field whose name Python keeps for itself ends in an underscore there: `from_` is --from, and `from` in a file.
 No torch is imported here: help is quick.
 """
 
@@ -19,6 +20,7 @@ import ast
 import dataclasses
 import inspect
 import json
+import keyword
 import math
 import operator
 import textwrap
@@ -85,13 +87,13 @@ class Options:
         """For what somebody set although it means nothing here, be it to its default."""
         for name, why in self.unused().items():
             if name in self._explicit or getattr(self, name) != type(self).default(name):
-                raise OptionError(f"--{name.replace('_', '-')} {why}")
+                raise OptionError(f"{flag_of(name)} {why}")
 
     def to_toml(self) -> str:
         """Every field that has a value and a meaning, a line each."""
         unused = self.unused()
         values = ((name, getattr(self, name)) for name in self.names() if name not in unused)
-        return "".join(f"{name} = {_toml(value)}\n" for name, value in values if value is not None)
+        return "".join(f"{spelled(name)} = {_toml(value)}\n" for name, value in values if value is not None)
 
     def changed(self, **fields: Any) -> Self:
         """The same with other values; which fields were set is remembered."""
@@ -104,6 +106,31 @@ class Options:
         cls = type(self)
         free = [n for n in fields if n not in self._explicit and getattr(self, n) == cls.default(n)]
         return self.changed(**{name: fields[name] for name in free})
+
+    def fixed(self, **fields: Any) -> Self:
+        """The same with other values that no other default replaces, as if somebody had set them."""
+        made = self.changed(**fields)
+        object.__setattr__(made, "_explicit", self._explicit | {*fields})
+        return made
+
+    def is_set(self, name: str) -> bool:
+        """Whether somebody set a field, be it to its default."""
+        return name in self._explicit or getattr(self, name) != type(self).default(name)
+
+
+def spelled(name: str) -> str:
+    """A field as a file spells it."""
+    return name.rstrip("_")
+
+
+def flag_of(name: str) -> str:
+    """… and as a flag."""
+    return "--" + spelled(name).replace("_", "-")
+
+
+def field_of(key: str) -> str:
+    """… and the field of a key."""
+    return f"{key}_" if keyword.iskeyword(key) else key
 
 
 def hints(cls: type[Options]) -> dict[str, object]:
@@ -248,4 +275,4 @@ def parse_toml(content: bytes, path: Path) -> dict[str, object]:
         raise OptionError(f"{path} cannot be used as a configuration: {error}") from None
     except RecursionError:
         raise OptionError(f"{path} cannot be used as a configuration: too deeply nested") from None
-    return {name: value for name, value in found.items() if name != "about"}
+    return {field_of(name): value for name, value in found.items() if name != "about"}

@@ -199,6 +199,10 @@ class Run(Recorded):
         content = self.read(WEIGHTS, most=2 * size + (1 << 24))
         self.put_weights(model, from_bytes(content, self.path / WEIGHTS)[0], str(self.path / WEIGHTS))
 
+    def weights_digest(self) -> tuple[int, str]:
+        """By which the best weights are known: how many bytes, and their SHA-256."""
+        return (self.path / WEIGHTS).stat().st_size, self.manifest.files[WEIGHTS][-1]
+
     def put_weights(self, model: nn.Module, weights: Mapping[str, Tensor], name: str) -> None:
         """Put weights into a model, or say what does not fit."""
         sizes = " and ".join(f"a vocabulary of {len(vocab)}" for vocab in self.vocabs.values())

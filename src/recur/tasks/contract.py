@@ -16,6 +16,7 @@ from recur.run import Vocabs, pick_device
 from recur.tasks.inputs import Inputs as Inputs
 from recur.tasks.inputs import source_name as source_name
 from recur.tasks.options import TaskOptions
+from recur.tasks.places import Places
 from recur.tasks.predictor import Predictor as Predictor
 from recur.tasks.predictor import file_names as file_names
 from recur.tasks.size import check_size
@@ -113,6 +114,8 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
     """What one does with a trained model at the command line."""
     on_text: ClassVar[bool] = False
     """Whether it is measured on a running text, so that n-grams can stand beside it."""
+    places: ClassVar[Places | None] = None
+    """Where the parts of a language model go in its network, if they can: for --from and --vectors."""
     likelihood: ClassVar[bool] = True
     """Whether the loss is a mean negative log-likelihood, so that exp of it is a perplexity."""
 

@@ -9,7 +9,20 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from recur.errors import OptionError, shown
 from recur.models.options import DecoderOptions
-from recur.options import Batch, BelowOne, Count, Device, Form, Natural, NonNegative, Options, Positive, Seed, Threads
+from recur.options import (
+    Batch,
+    BelowOne,
+    Count,
+    Device,
+    Form,
+    Natural,
+    NonNegative,
+    Options,
+    Positive,
+    Range,
+    Seed,
+    Threads,
+)
 from recur.tasks.teacher import Teacher
 
 GPU_FACTOR = 4
@@ -19,16 +32,17 @@ GPU_FACTOR = 4
 def parse_schedule(spec: str) -> tuple[str, list[float]]:
     """The name of a schedule and its numbers."""
     name, *written = spec.split(":")
-    takes = {"constant": 0, "cosine": 0, "step": 2, "plateau": 1, "nonmono": 1}
+    takes = {"constant": (0,), "cosine": (0,), "slanted": (0, 1), "step": (2,), "plateau": (1,), "nonmono": (1,)}
     try:
         numbers = [float(number) for number in written]
     except ValueError:
         numbers = [math.nan]
     whole = name != "nonmono" or all(n == int(n) for n in numbers if math.isfinite(n))
-    if len(numbers) != takes.get(name, -1) or not all(0 < n < math.inf for n in numbers) or not whole:
+    below = name != "slanted" or all(n < 1 for n in numbers)
+    if len(numbers) not in takes.get(name, ()) or not all(0 < n < math.inf for n in numbers) or not whole or not below:
         raise OptionError(
-            f"schedule {shown(spec)} is not one of: constant, cosine, step:γ:after, plateau:γ, nonmono:n "
-            "(numbers > 0, n whole)"
+            f"schedule {shown(spec)} is not one of: constant, cosine, slanted[:cut], step:γ:after, plateau:γ, "
+            "nonmono:n (numbers > 0, cut < 1, n whole)"
         )
     return name, numbers
 
@@ -47,7 +61,8 @@ class TrainingOptions(Options):
     """Learning rate."""
 
     schedule: Annotated[str, Form(parse_schedule)] = "cosine"
-    """constant, step:γ:after (× γ an epoch after so many), cosine (to zero), plateau:γ (× γ when stuck), nonmono:n."""
+    """constant, step:γ:after (× γ an epoch after so many), cosine (to zero), slanted:cut (up over that share of the
+    budget, then down: Howard and Ruder 2018), plateau:γ (× γ when stuck), nonmono:n."""
 
     warmup: Natural = 50
     """Steps over which the rate rises from zero."""
@@ -136,12 +151,17 @@ class TaskOptions(TrainingOptions, BudgetOptions, MachineOptions):
         if self.batch is None:
             fields["batch"] = self.cpu_batch * (1 if device == "cpu" else GPU_FACTOR)
         if self.minutes is None and self.epochs is None and self.steps is None:
-            token = str(getattr(self, "token", None))
-            epochs = self.by_token.get(token, {}).get("epochs", self.default_epochs)
-            fields |= {"minutes": self.default_minutes, "epochs": epochs}
+            fields |= {"minutes": self.default_minutes, "epochs": self.own_epochs}
         if self.weight_decay is None:  # what adamw takes from the weights themselves, others would add to the gradient
             fields["weight_decay"] = self.adamw_decay if self.optimizer == "adamw" else 0.0
         return self.changed(**fields)
+
+    @property
+    def own_epochs(self) -> float | None:
+        """The epochs of a run that says none."""
+        token = str(getattr(self, "token", None))
+        epochs: float | None = self.by_token.get(token, {}).get("epochs", self.default_epochs)
+        return epochs
 
     def for_token(self, token: str) -> Self:
         """With the defaults for tokens of a kind."""
@@ -204,7 +224,47 @@ class VocabOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WritingOptions(TaskOptions, SplitOptions, VocabOptions, DecoderOptions):
+class CarryOptions(Options):
+    """What a network begins with, where that is not drawn."""
+
+    title = "Carry over"
+
+    carried: ClassVar[Mapping[str, Any]] = {}
+    """Other defaults with --from; `epochs` among them stands for `default_epochs`."""
+
+    from_: tuple[str, ...] = ()
+    """Begin with the vocabulary, embedding and layers of a language model's run; for a network of both directions, of
+    one or two of them, the second trained with --direction backward."""
+
+    unfreeze: BelowOne = 0.0
+    """With --from: the new layers learn first, and after each such share of the budget one carried layer more, from the
+    top; 0 is all of them from the start."""
+
+    layer_rate: Annotated[float, Range("lie in 1 … 1000", 1, 1000)] = 1.0
+    """With --from: each layer learns at the rate of the one above it, divided by this."""
+
+    vectors: str | None = None
+    """Begin with word vectors from a file: GloVe's, word2vec's or fastText's text, or a .gz of one."""
+
+    freeze_vectors: bool = False
+    """With --vectors or --from: the vectors of tokens stay as they are."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.from_ and self.vectors is not None:
+            raise OptionError("--from and --vectors both bring vectors of tokens: take one of them")
+
+    def unused(self) -> dict[str, str]:
+        found = super().unused()
+        if not self.from_:
+            found |= dict.fromkeys(("unfreeze", "layer_rate"), "is for --from, which is not given")
+        if not self.from_ and self.vectors is None:
+            found["freeze_vectors"] = "is for --vectors or --from, and neither is given"
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class WritingOptions(TaskOptions, SplitOptions, VocabOptions, DecoderOptions, CarryOptions):
     """For tasks that write."""
 
     title = "Decoder"

@@ -6,12 +6,12 @@ import functools
 import importlib
 import os
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from recur.errors import CellError, OptionError, shown, unknown
-from recur.options import read_toml
+from recur.options import flag_of, read_toml, spelled
 from recur.tasks.options import TaskOptions
 
 BUILT_IN = ("pydoc", "stdlib", "-", "/dev/stdin")
@@ -22,6 +22,9 @@ CELL = "cell.py"
 
 PATHS = ("texts", "valid", "test")
 """Options that name files."""
+
+ORIGINS = ("from_", "vectors")
+"""Options that name what a run began with and no longer needs."""
 
 
 @functools.cache
@@ -82,9 +85,9 @@ def read_options(task: str, fields: Mapping[str, object], where: str) -> TaskOpt
         made = cls.of(fields)
     except OptionError as error:
         raise OptionError(f"{where}{error}") from None
-    for name in PATHS:
-        if "" in getattr(made, name, ()):
-            raise OptionError(f"{where}{name}: a text's name is empty; name a file or a folder")
+    for name in (*PATHS, *ORIGINS):
+        if "" in listed(getattr(made, name, ())):
+            raise OptionError(f"{where}{spelled(name)}: a text's name is empty; name a file or a folder")
     return made
 
 
@@ -105,7 +108,7 @@ def refusal(task: str, name: str, flag: str = "") -> str:
     owners = [other for other in task_names() if name in options_class(other).names()]
     if not owners:
         return unknown("option", name, options_class(task).names())
-    flag = flag or "--" + name.replace("_", "-")
+    flag = flag or flag_of(name)
     listed = owners[0] if len(owners) == 1 else f"{', '.join(owners[:-1])} and {owners[-1]}"
     return f"{flag} belongs to {listed}; the task here is {task}: recur train --task {task} --help"
 
@@ -127,11 +130,11 @@ def read_config(path: Path) -> dict[str, object]:
 
 def with_paths(fields: dict[str, object], folder: Path) -> dict[str, object]:
     """Fields whose paths are relative to a folder, with those of this process."""
-    for name in PATHS:
+    for name in (*PATHS, *ORIGINS):
         if name in fields:
             given = fields[name]
-            names = given if isinstance(given, list) else [given]
-            fields[name] = [_inside(folder, n) if isinstance(n, str) else n for n in names]
+            names = [_inside(folder, n) if isinstance(n, str) else n for n in listed(given)]
+            fields[name] = names[0] if name == "vectors" and isinstance(given, str) else names
     cell = fields.get("cell")
     if isinstance(cell, str) and (file := cell_file(cell)):
         fields["cell"] = _inside(folder, file) + cell[len(file) :]
@@ -141,14 +144,20 @@ def with_paths(fields: dict[str, object], folder: Path) -> dict[str, object]:
 def config_text(options: TaskOptions, folder: Path) -> str:
     """The content of a configuration file in a folder, with paths relative to it."""
     fields: dict[str, Any] = {}
-    for name in PATHS:
-        if name in options.names():
-            fields[name] = tuple(outside(folder, n) for n in getattr(options, name))
+    for name in (*PATHS, *ORIGINS):
+        if name in options.names() and (given := getattr(options, name)) is not None:
+            names = tuple(outside(folder, n) for n in listed(given))
+            fields[name] = names[0] if isinstance(given, str) else names
     cell = getattr(options, "cell", "")
     if file := cell_file(cell):
         carried = os.path.realpath(file) == os.path.realpath(folder / CELL)
         fields["cell"] = (CELL if carried else outside(folder, file)) + cell[len(file) :]
     return f'task = "{name_of(options)}"\n' + options.changed(**fields).to_toml()
+
+
+def listed(given: object) -> Sequence[Any]:
+    """What an option names, be it one or several."""
+    return given if isinstance(given, list | tuple) else () if given is None else (given,)
 
 
 def cell_file(cell: str) -> str:

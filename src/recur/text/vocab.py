@@ -83,6 +83,18 @@ class Vocab:
         special = [counts[token] + (left_out if token == "<unk>" else 0) for token in SPECIALS]
         return Vocab((*SPECIALS, *(t for t, _ in kept)), (*special, *(n for _, n in kept)), tokenizer)
 
+    def joined(self, other: Vocab) -> Vocab:
+        """These tokens with their ids, and behind them those that only the other has."""
+        counts = dict(zip(self.tokens, self.counts, strict=True))
+        for token, n in zip(other.tokens, other.counts, strict=True):
+            counts[token] = counts.get(token, 0) + n
+        return Vocab(tuple(counts), tuple(counts.values()), self.tokenizer)
+
+    def with_unseen(self, tokens: Iterable[str]) -> Vocab:
+        """These tokens, and behind them others that no text had so far; what the tokenizer would cut is none."""
+        new = {t: 0 for t in tokens if t not in self.ids and self.tokenizer.split(t) == [t]}
+        return Vocab((*self.tokens, *new), (*self.counts, *new.values()), self.tokenizer)
+
     @functools.cached_property
     def ids(self) -> dict[str, int]:
         return {token: k for k, token in enumerate(self.tokens)}

@@ -76,13 +76,15 @@ def restore_checkpoint(trainer: Trainer) -> list[str]:
 def _restore(trainer: Trainer, tensors: Tensors, state: JsonObject, where: str) -> None:
     parts = _by_part(tensors)
     parameters = dict(trainer.model.named_parameters())
+    order = [p for group in trainer.optimizer.param_groups for p in group["params"]]
+    numbered = {p: k for k, p in enumerate(order)}  # as the optimiser counts them, group by group
     kept: dict[int, dict[str, Tensor]] = {}
     for name, value in parts.get("optimizer", {}).items():
         owner, _, key = name.rpartition("/")
         like = parameters[owner] if key in LIKE_WEIGHTS else torch.zeros(())
         if value.shape != like.shape or value.dtype != like.dtype:
             raise RunError(f"{where} does not fit this run: the optimiser's {key} of {owner} is {tuple(value.shape)}")
-        kept.setdefault(list(parameters).index(owner), {})[key] = value
+        kept.setdefault(numbered[parameters[owner]], {})[key] = value
     if any(set(keys) != KEPT[trainer.options.optimizer] for keys in kept.values()):
         raise RunError(f"{where} does not fit this run: it is of another optimiser than {trainer.options.optimizer}")
     grads = parts.get("grad", {})

@@ -11,9 +11,55 @@ import torch
 from torch import Tensor, nn
 
 from recur.tasks.options import TaskOptions, parse_schedule
+from recur.tasks.places import Places
+
+Groups = list[dict[str, Any]]
+"""Parameters by layer: `factor` is on their rate, and they learn once so much of the budget is spent (`opens`)."""
 
 
-def make_optimizer(options: TaskOptions, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+def layer_groups(options: TaskOptions, model: nn.Module, places: Places | None) -> Iterable[nn.Parameter] | Groups:
+    """A network that begins with a language model's layers learns by layer, from the top (Howard and Ruder 2018):
+
+        rate of a layer = rate of the layer above / layer_rate       open from (layers above) · unfreeze of the budget
+
+    Any other network is one group.
+    """
+    o: Any = options
+    carried, frozen = bool(getattr(o, "from_", ())), bool(getattr(o, "freeze_vectors", False))
+    if places is None or not (carried or frozen):
+        return model.parameters()
+    layers: dict[int, list[nn.Parameter]] = {}
+    depths = {name: places.depth(name) for name, _ in model.named_parameters()}
+    top = 1 + max((depth for depth in depths.values() if depth is not None), default=0)
+    for name, p in model.named_parameters():
+        depth = depths[name]
+        layers.setdefault(top if depth is None else depth, []).append(p)
+    return [
+        {
+            "params": layers[depth],
+            "factor": o.layer_rate ** (depth - top) if carried else 1.0,
+            "opens": math.inf if frozen and not depth else o.unfreeze * (top - depth) if carried else 0.0,
+        }
+        for depth in sorted(layers)
+    ]
+
+
+def open_groups(optimizer: torch.optim.Optimizer, progress: float) -> None:
+    """Let those layers learn whose turn it is; of the others no gradient is computed."""
+    for group in optimizer.param_groups:
+        if "opens" in group:
+            for p in group["params"]:
+                p.requires_grad_(progress >= group["opens"])
+
+
+def set_rates(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """The rate of the uppermost layer, from which the others follow."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group.get("factor", 1.0)
+
+
+def make_optimizer(options: TaskOptions, model: nn.Module, places: Places | None = None) -> torch.optim.Optimizer:
+    parameters = layer_groups(options, model, places)
     common: dict[str, Any] = {"lr": options.rate, "weight_decay": options.weight_decay or 0.0}
     if options.optimizer == "adam":
         return torch.optim.Adam(parameters, betas=(0.9, 0.99), fused=True, **common)
@@ -59,6 +105,8 @@ class Schedule:
         rise = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
         if self.name == "cosine":
             return rise * max(0.5 * (1 + math.cos(math.pi * min(progress, 1.0))), 1e-3)
+        if self.name == "slanted":
+            return _slanted(min(progress, 1.0), *self.numbers)
         if self.name == "step":
             gamma, after = self.numbers
             with suppress(OverflowError):
@@ -84,6 +132,12 @@ class Schedule:
     def load(self, state: dict[str, Any]) -> None:
         self.factor, self.history = float(state["factor"]), [float(loss) for loss in state["history"]]
         self.triggered = bool(state["triggered"])
+
+
+def _slanted(progress: float, cut: float = 0.1) -> float:
+    """Up over the first part of the budget and down over the rest, to 1/32 (Howard and Ruder 2018, equation 3)."""
+    height = progress / cut if progress < cut else 1 - (progress - cut) / (1 - cut)
+    return (1 + 31 * height) / 32
 
 
 def clip_gradients(parameters: list[nn.Parameter], norm: float, value: float) -> Tensor:

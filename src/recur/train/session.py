@@ -23,6 +23,7 @@ from recur.tasks import (
     with_carried_cell,
     with_own_texts,
 )
+from recur.tasks.carry import Beginning
 from recur.tasks.contract import Baseline, Moment, Task
 from recur.tasks.metrics import better
 from recur.tasks.options import TaskOptions
@@ -50,11 +51,13 @@ def train(
     out: Path | str | None = None,
     callback: Callback | None = None,
     stop: threading.Event | None = None,
+    trust: bool = False,
 ) -> Outcome:
     """Train from the start, into a new folder (runs/NAME-TIME, if not given).
 
-    Set `stop` from elsewhere to save and end after the step in progress. The process is left as it was: thread count
-    and random state are the caller's again.
+    To `trust` the run that it begins with is to execute a cell that it carries. Set `stop` from elsewhere to save
+    and end after the step in progress. The process is left as it was: thread count and random state are the
+    caller's again.
     """
     callback = callback or _ignore
     if out is not None:
@@ -62,10 +65,11 @@ def train(
     if not getattr(options, "texts", True):
         raise OptionError(f"the task {name_of(options)} learns from a file; name one: recur train FILE")
     with _process_restored():
-        options = task_class(name_of(options)).settle(options)
+        began = Beginning.of(options, trust)
+        options = task_class(name_of(options)).settle(began.followed(options))
         task: Task[Any, Any, Any, Any] = task_of(options)
         Schedule(options.schedule, options.warmup)  # what is wrong with an option is said before anything is written
-        data = task.read()
+        data = began.read(task)
         callback(Event("data", {"text": task.describe(data)}))
         task.check_size(data.vocabs)
         options = _with_threads(task, data, options, callback)
@@ -73,11 +77,13 @@ def train(
         folder = Path(out) if out is not None else Path("runs") / f"{task.run_name}-{time.strftime('%Y%m%d-%H%M%S')}"
         options, cell = with_carried_cell(options, folder)
         task = task_of(options)
-        texts = texts_of(options, folder)
+        texts = texts_of(options, folder) | began.fingerprints(folder)
         with _writing(
             folder, lambda: Run.create(folder, task.name, config_text(options, folder), data.vocabs, cell, texts)
         ) as run:
             trainer = Trainer(run, task, data, callback, stop)
+            for note in began.fill(trainer.model, task, data.vocabs):
+                callback(Event("note", {"text": note}))
             trainer.checkpoint()  # from here on it is a run, which can be left at any moment and gone on with
             return _run(trainer, callback)
 

@@ -23,7 +23,15 @@ from recur.tasks.scores import perplexity
 from recur.train.checkpoint import restore_checkpoint, save_checkpoint
 from recur.train.events import Callback, Event
 from recur.train.measuring import MEASUREMENTS, following, measure_best, validate
-from recur.train.optimise import Schedule, clip_gradients, make_optimizer, start_averaging, swap_averages
+from recur.train.optimise import (
+    Schedule,
+    clip_gradients,
+    make_optimizer,
+    open_groups,
+    set_rates,
+    start_averaging,
+    swap_averages,
+)
 from recur.train.records import Records, StepRecord, summed_up
 from recur.typedefs import JsonObject, Metrics
 
@@ -56,7 +64,7 @@ class Trainer:
         torch.manual_seed(o.seed)
         self.model = task.new_model(run.vocabs).to(self.device)
         self.parameters = list(self.model.parameters())
-        self.optimizer = make_optimizer(o, self.parameters)
+        self.optimizer = make_optimizer(o, self.model, task.places)
         self.schedule = Schedule(o.schedule, o.warmup)
         self.step = self.epoch = self.index = self.predictions = self.skipped = 0
         self.seconds = self.measuring = self.last_measuring = 0.0
@@ -163,6 +171,7 @@ class Trainer:
     def _train_on(self, batch: Any) -> None:
         """One batch: forward, backward and, every `accumulate` batches, a step."""
         o = self.options
+        open_groups(self.optimizer, self.progress)
         with self._precision():
             done = self.task.training_step(self.model, batch, self.state, Moment(self.step, self.epoch, self.progress))
         self.backend = done.backend
@@ -177,8 +186,7 @@ class Trainer:
         usable = True
         if self.device.type == "cpu" or o.on_nan == "skip":
             usable = self._usable(loss, norm)  # on a GPU this waits for it: there, when progress is reported
-        for group in self.optimizer.param_groups:
-            group["lr"] = o.rate * self.schedule(self.step, self.epoch, self.progress) * done.rate
+        set_rates(self.optimizer, o.rate * self.schedule(self.step, self.epoch, self.progress) * done.rate)
         if usable:
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -228,7 +236,7 @@ class Trainer:
             entry |= summed_up(seen, self.options.clip)
             if self.task.likelihood:
                 entry["train_perplexity"] = perplexity(entry["train_loss"])
-            entry["rate"] = self.optimizer.param_groups[0]["lr"]
+            entry["rate"] = self.optimizer.param_groups[-1]["lr"]
         return entry
 
     def _measure(self) -> None:

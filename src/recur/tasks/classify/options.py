@@ -8,11 +8,11 @@ from typing import Literal
 
 from recur.models.options import ClassifierOptions, Direction, Pool
 from recur.options import Positive, Share, Width, WidthOrNone
-from recur.tasks.options import SplitOptions, TaskOptions, Token, VocabOptions
+from recur.tasks.options import CarryOptions, SplitOptions, TaskOptions, Token, VocabOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifyOptions(TaskOptions, SplitOptions, VocabOptions, ClassifierOptions):
+class ClassifyOptions(TaskOptions, SplitOptions, VocabOptions, ClassifierOptions, CarryOptions):
     """A class for every text: lines `label TAB text`."""
 
     title = "classify"

@@ -15,6 +15,7 @@ from recur.tasks.classify.plain import plain_models
 from recur.tasks.classify.tfidf import LinearText
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
 from recur.tasks.examples import Shuffled, split
+from recur.tasks.places import Places
 from recur.tasks.tokens import choose_token, with_time_scale
 from recur.text import fit_lines, read_labelled
 
@@ -23,6 +24,7 @@ class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
     name = "classify"
     curve = "valid_error"
     unit = "texts"
+    places = Places()
 
     @classmethod
     def settle(cls, options: ClassifyOptions) -> ClassifyOptions:

@@ -15,6 +15,7 @@ from recur.tasks.conditional.plain import plain_models
 from recur.tasks.contract import Baseline, Validation
 from recur.tasks.examples import split
 from recur.tasks.pairs import EncodedPair, PairBatch, PairData, longer_half
+from recur.tasks.places import Places
 from recur.tasks.tokens import choose_token, with_time_scale
 from recur.tasks.writing import WritingTask, some_of
 from recur.text import SPECIALS, Pair, Vocab, fit_lines, read_pairs
@@ -25,6 +26,12 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
     name = "conditional"
     verb = "sample"
     target_name = "vocab"
+    places = Places(
+        embedding="decoder.embedding.weight",
+        recurrent="decoder.network.recurrent",
+        output=("decoder.symbols.weight", "decoder.symbols.bias"),
+        lines=True,
+    )
 
     @classmethod
     def settle(cls, options: ConditionalOptions) -> ConditionalOptions:

@@ -24,6 +24,7 @@ from recur.tasks.language.data import (
 )
 from recur.tasks.language.measure import free_running_gap, mean_loss
 from recur.tasks.language.options import LanguageOptions
+from recur.tasks.places import Places
 from recur.tasks.scores import perplexity
 from recur.tasks.tokens import with_time_scale
 from recur.text import Batch, Corpus, Stream
@@ -47,6 +48,7 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch]):
     name = "language"
     verb = "sample"
     on_text = True
+    places = Places(output=("output", "bias"))
 
     @classmethod
     def settle(cls, options: LanguageOptions) -> LanguageOptions:

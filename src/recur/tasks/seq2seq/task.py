@@ -12,6 +12,7 @@ from recur.run import Vocabs
 from recur.tasks.contract import Baseline, Validation
 from recur.tasks.examples import padded, split
 from recur.tasks.pairs import PairBatch, PairData, longer_half
+from recur.tasks.places import Places
 from recur.tasks.scores import error_rates
 from recur.tasks.seq2seq.options import Seq2SeqOptions, Symbol
 from recur.tasks.tokens import choose_token, with_time_scale
@@ -30,6 +31,7 @@ TIE = 1e-4
 class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
     name = "seq2seq"
     curve = "valid_word_error_rate"
+    places = Places(vocab="source", recurrent="encoder", token="source_token", layers="encoder_layers")
 
     @classmethod
     def settle(cls, options: Seq2SeqOptions) -> Seq2SeqOptions:

@@ -8,11 +8,11 @@ from typing import Literal
 from recur.errors import OptionError
 from recur.models.options import Direction, TaggerOptions
 from recur.options import Positive, Share, Width, WidthOrNone
-from recur.tasks.options import SplitOptions, TaskOptions, Token, VocabOptions
+from recur.tasks.options import CarryOptions, SplitOptions, TaskOptions, Token, VocabOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class TagOptions(TaskOptions, SplitOptions, VocabOptions, TaggerOptions):
+class TagOptions(TaskOptions, SplitOptions, VocabOptions, TaggerOptions, CarryOptions):
     """A tag for every word: CoNLL columns."""
 
     title = "tag"

@@ -21,6 +21,7 @@ from recur.run import Vocabs
 from recur.tasks.classes import class_of, class_weights, classes_of, label_vocab, numbers_of, validation
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
 from recur.tasks.examples import Shuffled, in_order, padded, split
+from recur.tasks.places import Places
 from recur.tasks.tag.options import TagOptions
 from recur.tasks.tokens import with_time_scale
 from recur.text import UNK, Sentence, Vocab, fit_lines, read_tagged
@@ -63,6 +64,7 @@ class TagTask(Task[TagOptions, TagData, Tagger | OutputTagger, TagBatch]):
     name = "tag"
     curve = "valid_error"
     unit = "words"
+    places = Places()
 
     @classmethod
     def settle(cls, options: TagOptions) -> TagOptions:

@@ -7,11 +7,11 @@ from typing import Literal
 
 from recur.models.structures import TreeModelOptions
 from recur.options import Count, Positive, Share
-from recur.tasks.options import SplitOptions, TaskOptions
+from recur.tasks.options import CarryOptions, SplitOptions, TaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class TreeOptions(TaskOptions, SplitOptions, TreeModelOptions):
+class TreeOptions(TaskOptions, SplitOptions, TreeModelOptions, CarryOptions):
     """A class for every node of a tree: bracketed trees."""
 
     title = "tree"

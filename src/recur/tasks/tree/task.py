@@ -28,6 +28,7 @@ from recur.tasks.classes import (
 )
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
 from recur.tasks.examples import Shuffled, in_order, split
+from recur.tasks.places import Places
 from recur.tasks.tree.options import TreeOptions
 from recur.text import UNK, Tree, Vocab, Words, read_trees, restructured
 from recur.typedefs import JsonObject
@@ -74,6 +75,7 @@ class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
     name = "tree"
     curve = "valid_error"
     unit = "nodes"
+    places = Places(embedding="embedding", recurrent="")
 
     @property
     def architecture(self) -> str:

@@ -1,0 +1,287 @@
+"""What a network begins with beside random numbers: a language model's run (--from), or word vectors (--vectors).
+
+    began = Beginning.of(options)                  opens what is named; what does not fit is refused
+    options = began.followed(options)              cell, widths and tokens as there, unless somebody says otherwise
+    data = began.read(task)                        its vocabulary, and behind it the tokens that only this text has
+    notes = began.fill(model, task, data.vocabs)   weights by name and by token; the rest stays as it was drawn
+
+All of it is in the run's first checkpoint: what it began with is not read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from recur.errors import OptionError
+from recur.models import LanguageModel
+from recur.options import flag_of
+from recur.run import Fingerprint, Run, Vocabs
+from recur.tasks.contract import Task
+from recur.tasks.language.data import first_input
+from recur.tasks.language.options import LanguageOptions
+from recur.tasks.options import TaskOptions
+from recur.tasks.places import Places
+from recur.tasks.registry import name_of, outside, task_class, task_of
+from recur.tasks.runs import options_of_run
+from recur.tasks.weights import put_layers, put_rows
+from recur.text import BOS, EOS, SPECIALS, Vocab
+from recur.text.fingerprint import fingerprint
+from recur.text.vectors import first_tokens, read_vectors, vectors_width
+
+OptionsT = TypeVar("OptionsT", bound=TaskOptions)
+AnyTask = Task[Any, Any, Any, Any]
+
+SHAPE = (
+    "cell",
+    "hidden",
+    "residual",
+    "depth_input",
+    "depth_transition",
+    "depth_output",
+    "initial",
+    "recurrence",
+    "tied",
+)
+"""Options that must be as they were for layers to fit."""
+
+
+class Source(NamedTuple):
+    """A language model that was trained."""
+
+    path: str
+    options: LanguageOptions
+    vocab: Vocab
+    model: LanguageModel
+    weights: Fingerprint
+    """What its weights are known by."""
+
+    @classmethod
+    def open(cls, path: str, trust: bool) -> Source:
+        run = Run.open(path, trust=trust)
+        if run.task != "language":
+            raise OptionError(f"--from {path}: a run of the task {run.task}; what carries over is a language model")
+        options = options_of_run(run)
+        assert isinstance(options, LanguageOptions)
+        lacks = {"embedding": not options.embedding, "hidden state": options.recurrence == "output"}
+        if missing := next((name for name, lacking in lacks.items() if lacking), None):
+            raise OptionError(f"--from {path}: a language model without {missing}, of which nothing carries over")
+        if options.time_input:
+            raise OptionError(f"--from {path}: a language model that reads the time, which other texts have none of")
+        task = task_of(options)
+        task.check_size(run.vocabs)
+        with torch.random.fork_rng(devices=[]):  # fresh weights are drawn, and then replaced
+            model = task.new_model(run.vocabs)
+        run.load_weights(model)
+        return cls(path, options, run.vocab, model, Fingerprint(path, *run.weights_digest()))
+
+    @property
+    def way(self) -> str:
+        return self.options.direction
+
+    def tokens(self, places: Places) -> dict[str, Any]:
+        """How its text was cut, as options of a task that has these places."""
+        o = self.options
+        if places.token != "token":  # punctuation and case are those of another text too
+            return {places.token: o.token}
+        return {"token": o.token, "punctuation": o.punctuation, "lower": o.lower}
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What a run begins with; with neither, all is drawn."""
+
+    sources: tuple[Source, ...] = ()
+    vectors: str | None = None
+
+    @classmethod
+    def of(cls, options: TaskOptions, trust: bool = False) -> Beginning:
+        paths: Sequence[str] = getattr(options, "from_", ())
+        if len(paths) > 2:
+            raise OptionError(f"--from takes one language model, or two of opposite directions, got {len(paths)}")
+        sources = tuple(Source.open(path, trust) for path in paths)
+        if len(sources) == 2:
+            _check_pair(*sources)
+        return cls(sources, getattr(options, "vectors", None))
+
+    # Options ----------------------------------------------------------------------------------------------
+
+    def followed(self, options: OptionsT) -> OptionsT:
+        """Options that fit what the run begins with."""
+        places = task_class(name_of(options)).places
+        if self.vectors is not None:
+            width = vectors_width(self.vectors)
+            return _agreeing(options, {"embedding": width}, f"{self.vectors}, whose vectors have {width} numbers")
+        if not self.sources:
+            return options
+        first, names = self.sources[0], options.names()
+        if places.token not in names and first.options.token != "word":
+            what = f"a model of {first.options.token}s, and the task {name_of(options)} reads words"
+            raise OptionError(f"--from {first.path}: {what}")
+        there = {name: getattr(first.options, name) for name in SHAPE} if places.recurrent else {}
+        there |= first.tokens(places) | {"embedding": sum(source.options.embedding for source in self.sources)}
+        options = _agreeing(options, {name: there[name] for name in there if name in names}, f"--from {first.path}")
+        if places.recurrent and "direction" in names:
+            options = self._with_direction(options, places)
+        own = {places.layers: first.options.layers} if places.recurrent else {}
+        own |= getattr(options, "carried", {})
+        return options.fixed(**{n: own[n] for n in own if n in names and not options.is_set(n) and n != "epochs"})
+
+    def _with_direction(self, options: OptionsT, places: Places) -> OptionsT:
+        """What reads may read from the other end too, with weights of its own; what writes may not."""
+        way = "both" if len(self.sources) == 2 else self.sources[0].way
+        given = options.direction  # type: ignore[attr-defined]
+        if not options.is_set("direction"):
+            return options.fixed(direction=way)
+        if given != way and (given != "both" or places.output is not None):
+            raise OptionError(f"--direction {given} does not fit --from {self.sources[0].path}, which reads {way}")
+        return options
+
+    # Data -------------------------------------------------------------------------------------------------
+
+    def read(self, task: AnyTask) -> Any:
+        """A task's data, in the vocabulary that it begins with."""
+        extra: int = getattr(task.options, "vectors_extra", 0)
+        if not self.sources and not extra:
+            return task.read()
+        places = _places(task)
+        if not self.sources:
+            assert self.vectors is not None
+            vocabs = task.read().vocabs
+            return task.read(
+                vocabs | {places.vocab: vocabs[places.vocab].with_unseen(first_tokens(self.vectors, extra))}
+            )
+        known = self.sources[0].vocab
+        for source in self.sources[1:]:
+            known = known.joined(source.vocab)
+        o, there = task.options, self.sources[0].options
+        if there.token == "subword":  # any text can be written with the pieces there are: none are learned here
+            return task.read(task_of(o.changed(**{places.token: "char"})).read().vocabs | {places.vocab: known})
+        cut = o.changed(**{name: getattr(there, name) for name in ("punctuation", "lower") if name in o.names()})
+        vocabs = task.read().vocabs
+        own = (vocabs if cut == o else task_of(cut).read().vocabs)[places.vocab]
+        if not {*own.tokens[len(SPECIALS) :]} & {*known.tokens}:
+            raise OptionError(f"--from {self.sources[0].path}: it knows none of this text's tokens")
+        return task.read(vocabs | {places.vocab: known.joined(own)})
+
+    # Weights ----------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def fill(self, model: nn.Module, task: AnyTask, vocabs: Vocabs) -> list[str]:
+        """Put what there is into a network; said in a line each."""
+        if self.vectors is None and not self.sources:
+            return []
+        places, parameters = _places(task), dict(model.named_parameters())
+        vocab, table = vocabs[places.vocab], parameters[places.embedding]
+        if self.vectors is not None:
+            return [self._fill_vectors(table, vocab)]
+        notes, at = [], 0
+        for source in self.sources:
+            given = {name.removeprefix("recurrent."): p for name, p in source.model.recurrent.named_parameters()}
+            width = source.options.embedding
+            rows = [vocab.ids[token] for token in source.vocab.tokens]
+            put_rows(table[:, at : at + width], rows, _embedding(source, places), _seen(source))
+            said = f"embedding of {len(rows) - len(SPECIALS):,} of {len(vocab) - len(SPECIALS):,} tokens"
+            if places.recurrent:
+                columns = slice(at, table.shape[1])
+                backward = source.way == "backward" and places.output is None  # what writes has its lines reversed
+                put = put_layers(parameters, places.recurrent, given, backward=backward, columns=columns)
+                said += "".join(f", layer {layer} {source.way}" for layer in put)
+            if places.output is not None:
+                said += _put_output(source, places, parameters, rows)
+            notes.append(f"from {source.path}: {said}")
+            at += width
+        return notes
+
+    def _fill_vectors(self, table: Tensor, vocab: Vocab) -> str:
+        assert self.vectors is not None
+        found, rows = read_vectors(self.vectors, vocab.tokens)
+        known = sum(k >= len(SPECIALS) for k in found)
+        if not known:
+            raise OptionError(f"--vectors {self.vectors}: it has none of this text's tokens; are they words?")
+        unknown = table[0].clone()
+        put_rows(table, found, torch.from_numpy(rows))
+        if 0 not in found:
+            table[0] = unknown
+        total = len(vocab) - len(SPECIALS)
+        return f"vectors for {known:,} of {total:,} tokens, {known / total:.1%}, from {self.vectors}"
+
+    # Records ----------------------------------------------------------------------------------------------
+
+    def fingerprints(self, folder: Path) -> dict[str, list[Fingerprint]]:
+        """What a run in a folder began with, by option: of a run its weights, of vectors their file."""
+        found = {"from_": [replace(s.weights, name=outside(folder, s.path)) for s in self.sources]}
+        if self.vectors is not None:
+            found["vectors"] = [Fingerprint(outside(folder, self.vectors), *fingerprint(self.vectors))]
+        return {option: known for option, known in found.items() if known}
+
+
+def _places(task: AnyTask) -> Places:
+    assert task.places is not None, "only such a task has the options"
+    return task.places
+
+
+def _check_pair(first: Source, second: Source) -> None:
+    """Of a network of both directions: alike but for that."""
+    if {first.way, second.way} != {"forward", "backward"}:
+        raise OptionError(
+            f"--from {first.path} --from {second.path}: both read {first.way}, and the second has to be trained with "
+            "--direction backward"
+        )
+    if first.vocab.tokenizer != second.vocab.tokenizer:
+        raise OptionError(f"--from {first.path} --from {second.path}: their tokens are cut in other ways")
+    for name in (*SHAPE, "layers"):
+        if (a := getattr(first.options, name)) != (b := getattr(second.options, name)):
+            raise OptionError(f"--from {first.path} --from {second.path}: they differ in {flag_of(name)}, {a} and {b}")
+
+
+def _agreeing(options: OptionsT, there: dict[str, Any], origin: str) -> OptionsT:
+    """Options with these values; another one that somebody set is refused."""
+    for name, value in there.items():
+        given = getattr(options, name)
+        if options.is_set(name) and given != value:
+            raise OptionError(f"{flag_of(name)} {given} does not fit {origin}, which has {value}: leave it out")
+    return options.fixed(**there)
+
+
+def _embedding(source: Source, places: Places) -> Tensor:
+    weight = source.model.embedding.weight
+    assert weight is not None
+    return _as_lines(source, weight, BOS) if places.lines else weight
+
+
+def _as_lines(source: Source, table: Tensor, special: int) -> Tensor:
+    """In a text the end of a line is what begins the next: a task of lines has tokens of its own for that."""
+    table = table.clone()
+    table[special] = table[first_input(source.vocab)]
+    return table
+
+
+def _seen(source: Source) -> Tensor:
+    """Vectors of tokens that it met in training."""
+    weight = source.model.embedding.weight
+    assert weight is not None
+    return weight[torch.tensor(source.vocab.counts) > 0]
+
+
+def _put_output(source: Source, places: Places, parameters: dict[str, nn.Parameter], rows: list[int]) -> str:
+    """The softmax over the vocabulary: V and its bias, by token."""
+    assert places.output is not None
+    model, (matrix, bias) = source.model, places.output
+    seen = torch.tensor(source.vocab.counts) > 0
+    if (narrow := parameters.get("narrow.weight")) is not None and model.narrow is not None:
+        narrow.copy_(model.narrow.weight)
+    if matrix in parameters:  # else it is the embedding
+        V = model.output_matrix()
+        V = _as_lines(source, V, EOS) if places.lines else V
+        if V.shape[1] != parameters[matrix].shape[1]:
+            return ""
+        put_rows(parameters[matrix], rows, V, V[seen])
+    c = _as_lines(source, model.bias, EOS) if places.lines else model.bias
+    put_rows(parameters[bias], rows, c, c[seen])
+    return ", output"
