@@ -10,6 +10,7 @@ python -m bench trees                  trees beside plain recursion, grids besid
 python -m bench writing                encoder and decoder: training, decoding, output recurrence
 python -m bench xray                   gradient flow, a report, the studio's first view and a keystroke
 python -m bench defaults               every task with nothing but its file, beside its recipe and something plain
+python -m bench carry                  100 labelled examples: from nothing, and from a language model of the same texts
 python -m bench counting TRAIN TEST    n-grams beside dictionaries, encoding, a corpus larger than memory should be
 """
 
@@ -22,7 +23,19 @@ import statistics
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench import affine, calls, counting, defaults, scan, streaming, training, trees_and_grids, truncation, writing
+from bench import (
+    affine,
+    calls,
+    carry,
+    counting,
+    defaults,
+    scan,
+    streaming,
+    training,
+    trees_and_grids,
+    truncation,
+    writing,
+)
 from bench.datasets import DataSet
 from bench.side_by_side import Contest, compare, header, machine, report, row
 from recur.tasks import task_names
@@ -83,9 +96,21 @@ def main() -> None:
     plain.add_argument(
         "--json", dest="out", type=Path, metavar="FILE", help="where the JSON goes; nowhere, if not given"
     )
+    begun = suites.add_parser("carry", help="few labelled examples: from nothing, and from a language model")
+    begun.add_argument("--set", action="append", default=[], choices=carry.SETS, help="only this; repeat it")
+    begun.add_argument("--data", type=Path, default=defaults.DATA, help="the folder of data sets (../shared/data)")
+    begun.add_argument("--part", choices=("valid", "test"), default="valid", help="what is measured on (valid)")
+    begun.add_argument(
+        "--labelled", type=int, default=100, help="examples with a label (100), and as many to choose by"
+    )
+    begun.add_argument("--seeds", type=int, default=3, help="draws and runs of each (3)")
+    begun.add_argument("--epochs", type=float, help="of every task, in place of its own")
+    begun.add_argument("--threads", type=int, default=1)
+    begun.add_argument("--device", default="cpu")
+    begun.add_argument("--out", type=Path, default=RESULTS / "carry.json")
     options = parser.parse_args()
     runs = {"counting": run_counting, "streaming": run_streaming, "training": run_training}
-    runs |= {"trees": run_trees, "writing": run_writing, "xray": run_xray}
+    runs |= {"carry": run_carry, "trees": run_trees, "writing": run_writing, "xray": run_xray}
     runs |= {"defaults": run_defaults, "affine": run_affine, "truncation": run_truncation, "calls": run_calls}
     runs.get(options.suite, run_scan)(options)
     if options.out is not None:
@@ -123,6 +148,10 @@ def run_affine(options: argparse.Namespace) -> None:
 
 def run_truncation(options: argparse.Namespace) -> None:
     _write(options.out, truncation.measure(options.cell or ["gru", "lstm"], options.rounds, options.steps))
+
+
+def run_carry(options: argparse.Namespace) -> None:
+    _write(options.out, {"machine": machine(), "rows": carry.measure(options)})
 
 
 def run_counting(options: argparse.Namespace) -> None:

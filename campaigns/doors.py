@@ -45,6 +45,7 @@ from recur.tasks.teacher import Teacher
 from recur.text import Corpus, Subwords, Vocab, fit_vocab, read_labelled, read_pairs, read_tagged, read_trees, recognise
 from recur.text.corpus import normalised
 from recur.text.trees import parse_tree, restructured
+from recur.text.vectors import read_vectors
 from recur.train.optimise import Schedule
 
 
@@ -248,6 +249,12 @@ def _arpa(name: str) -> None:
     model.sample(3)
 
 
+def _vectors(name: str) -> None:
+    found, rows = read_vectors(name, ["the", "A", "<eos>", "é"])
+    if len(found) != len(rows) or not np.isfinite(rows).all():
+        raise NotTheSameError("what was read are no vectors")
+
+
 def _vocabulary(name: str) -> None:
     vocab = Vocab.load(Path(name))
     vocab.predictable()
@@ -367,9 +374,29 @@ _PANEL = (
     b"d,y\n20200302,1\n20200303,2\n20200309,3\n20200310,3\n20200311,3\n",
 )
 _SPECS = (
-    *(b"constant", b"cosine", b"step:0.5:3", b"plateau:0.25", b"nonmono:5", b"full", b"truncated:20", b"sliding:3"),
-    *(b"randomized:0.9,clip:1", b"clip:0.5", b"always", b"linear:1:0.5,sequence", b"exponential:0.99", b"sigmoid:10"),
-    *(b"torch", b"glorot", b"orthogonal", b"identity:0.1", b"normal:0.01", b"zero", b"learned", b"random:0.1"),
+    *(
+        b"constant",
+        b"cosine",
+        b"slanted:0.1",
+        b"step:0.5:3",
+        b"plateau:0.25",
+        b"nonmono:5",
+        b"full",
+        b"truncated:20",
+        b"sliding:3",
+    ),
+    *(b"randomized:0.9,clip:1", b"clip:0.5", b"always", b"slanted:0.1", b"linear:1:0.5,sequence", b"exponential:0.99"),
+    *(
+        b"sigmoid:10",
+        b"torch",
+        b"glorot",
+        b"orthogonal",
+        b"identity:0.1",
+        b"normal:0.01",
+        b"zero",
+        b"learned",
+        b"random:0.1",
+    ),
     *(b"scaled", b"uniform:0.1", b"auto", b"cpu", b"cuda:1"),
 )
 _TOML = (
@@ -407,6 +434,11 @@ def doors() -> tuple[Door, ...]:
             "recognise",
             (*_TABLE, b"cat\ta\ncat\tb\n", b"(1 (2 a) (3 b))\n", b"a\tO\nb\tO\n\nc\tO\nd\tO\n"),
             _file("a.csv", lambda name: recognise([name])),
+        ),
+        Door(
+            "vectors",
+            (b"2 3\nthe 0.5 -1 2e-3 \na 1 2 3 \n", "the 1\n. . 2\n</s> 3\ne\u0301 4".encode(), b"2 2\nthe \0\1\2\3"),
+            _file("v.txt", _vectors),
         ),
         Door("gzip", (b"some text\n", gzip.compress(b"some text\n" * 9)), _gzipped),
         Door("arpa", _ARPA, _file("a.arpa", _arpa), 2),

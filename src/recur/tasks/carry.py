@@ -116,6 +116,8 @@ class Beginning:
         places = task_class(name_of(options)).places
         if self.vectors is not None:
             width = vectors_width(self.vectors)
+            if places.output is not None and options.is_set("vectors_extra"):
+                raise OptionError(f"--vectors-extra: the task {name_of(options)} writes tokens, and no text has these")
             return _agreeing(options, {"embedding": width}, f"{self.vectors}, whose vectors have {width} numbers")
         if not self.sources:
             return options

@@ -246,6 +246,9 @@ class CarryOptions(Options):
     vectors: str | None = None
     """Begin with word vectors from a file: GloVe's, word2vec's or fastText's text, or a .gz of one."""
 
+    vectors_extra: Natural = 0
+    """With --vectors: know so many of the file's first tokens too, though the training text has none of them."""
+
     freeze_vectors: bool = False
     """With --vectors or --from: the vectors of tokens stay as they are."""
 
@@ -258,6 +261,8 @@ class CarryOptions(Options):
         found = super().unused()
         if not self.from_:
             found |= dict.fromkeys(("unfreeze", "layer_rate"), "is for --from, which is not given")
+        if self.vectors is None:
+            found["vectors_extra"] = "is for --vectors, which is not given"
         if not self.from_ and self.vectors is None:
             found["freeze_vectors"] = "is for --vectors or --from, and neither is given"
         return found
