@@ -100,9 +100,7 @@ def main() -> None:
     begun.add_argument("--set", action="append", default=[], choices=carry.SETS, help="only this; repeat it")
     begun.add_argument("--data", type=Path, default=defaults.DATA, help="the folder of data sets (../shared/data)")
     begun.add_argument("--part", choices=("valid", "test"), default="valid", help="what is measured on (valid)")
-    begun.add_argument(
-        "--labelled", type=int, default=100, help="examples with a label (100), and as many to choose by"
-    )
+    begun.add_argument("--labelled", type=int, default=100, help="examples with labels; as many to choose by (100)")
     begun.add_argument("--seeds", type=int, default=3, help="draws and runs of each (3)")
     begun.add_argument("--epochs", type=float, help="of every task, in place of its own")
     begun.add_argument("--threads", type=int, default=1)

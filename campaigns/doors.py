@@ -374,30 +374,10 @@ _PANEL = (
     b"d,y\n20200302,1\n20200303,2\n20200309,3\n20200310,3\n20200311,3\n",
 )
 _SPECS = (
-    *(
-        b"constant",
-        b"cosine",
-        b"slanted:0.1",
-        b"step:0.5:3",
-        b"plateau:0.25",
-        b"nonmono:5",
-        b"full",
-        b"truncated:20",
-        b"sliding:3",
-    ),
-    *(b"randomized:0.9,clip:1", b"clip:0.5", b"always", b"slanted:0.1", b"linear:1:0.5,sequence", b"exponential:0.99"),
-    *(
-        b"sigmoid:10",
-        b"torch",
-        b"glorot",
-        b"orthogonal",
-        b"identity:0.1",
-        b"normal:0.01",
-        b"zero",
-        b"learned",
-        b"random:0.1",
-    ),
-    *(b"scaled", b"uniform:0.1", b"auto", b"cpu", b"cuda:1"),
+    *(b"constant", b"cosine", b"step:0.5:3", b"plateau:0.25", b"nonmono:5", b"full", b"truncated:20", b"sliding:3"),
+    *(b"randomized:0.9,clip:1", b"clip:0.5", b"always", b"linear:1:0.5,sequence", b"exponential:0.99", b"sigmoid:10"),
+    *(b"torch", b"glorot", b"orthogonal", b"identity:0.1", b"normal:0.01", b"zero", b"learned", b"random:0.1"),
+    *(b"scaled", b"uniform:0.1", b"auto", b"cpu", b"cuda:1", b"slanted", b"slanted:0.1"),
 )
 _TOML = (
     b'task = "language"\ntexts = ["book.txt"]\ncell = "gru"\nhidden = 8\nrate = 0.01\nbptt = "truncated:20"\n',

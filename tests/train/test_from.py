@@ -299,8 +299,7 @@ def checkpoint_weights(path: Path) -> dict[str, Tensor]:
 
 def test_layers_learn_in_their_turn_from_the_top(folder: Path) -> None:
     made, data, model, _ = begun(folder, "classify", "lines.tsv", "deep", unfreeze=0.2, layer_rate=2.0)
-    groups = optimise.layer_groups(made.options, model, made.places)
-    optimizer = optimise.make_optimizer(made.options, groups)
+    optimizer = optimise.make_optimizer(made.options, model, made.places)
     assert [group["factor"] for group in optimizer.param_groups] == [1 / 8, 1 / 4, 1 / 2, 1]
     names = {id(p): name for name, p in model.named_parameters()}
     learning = []
@@ -329,7 +328,7 @@ def test_what_is_frozen_stays_and_what_is_open_moves(folder: Path, tmp_path: Pat
 
 def test_without_it_a_network_is_one_group(folder: Path) -> None:
     made, _, model, notes = begun(folder, "classify", "lines.tsv")
-    optimizer = optimise.make_optimizer(made.options, optimise.layer_groups(made.options, model, made.places))
+    optimizer = optimise.make_optimizer(made.options, model, made.places)
     (group,) = optimizer.param_groups
     assert [id(p) for p in group["params"]] == [id(p) for p in model.parameters()]
     assert not {"factor", "opens"} & {*group}

@@ -66,7 +66,7 @@ def test_clipping_by_norm_and_by_value() -> None:
 
 def test_averaging_starts_where_it_is_told_to() -> None:
     p = nn.Parameter(torch.zeros(1))
-    optimizer = make_optimizer(make_options("adding", {"optimizer": "asgd", "rate": 1.0}), [p])
+    optimizer = make_optimizer(make_options("adding", {"optimizer": "asgd", "rate": 1.0}), torch.nn.ParameterList([p]))
     seen = []
     for k in range(6):
         if k == 3:

@@ -20,18 +20,10 @@ from recur.errors import TrainingError
 from recur.run import Run, pick_device
 from recur.tasks.contract import Moment, Task
 from recur.tasks.scores import perplexity
+from recur.train import optimise
 from recur.train.checkpoint import restore_checkpoint, save_checkpoint
 from recur.train.events import Callback, Event
 from recur.train.measuring import MEASUREMENTS, following, measure_best, validate
-from recur.train.optimise import (
-    Schedule,
-    clip_gradients,
-    make_optimizer,
-    open_groups,
-    set_rates,
-    start_averaging,
-    swap_averages,
-)
 from recur.train.records import Records, StepRecord, summed_up
 from recur.typedefs import JsonObject, Metrics
 
@@ -64,8 +56,8 @@ class Trainer:
         torch.manual_seed(o.seed)
         self.model = task.new_model(run.vocabs).to(self.device)
         self.parameters = list(self.model.parameters())
-        self.optimizer = make_optimizer(o, self.model, task.places)
-        self.schedule = Schedule(o.schedule, o.warmup)
+        self.optimizer = optimise.make_optimizer(o, self.model, task.places)
+        self.schedule = optimise.Schedule(o.schedule, o.warmup)
         self.step = self.epoch = self.index = self.predictions = self.skipped = 0
         self.seconds = self.measuring = self.last_measuring = 0.0
         self.bad_in_a_row = 0
@@ -171,7 +163,7 @@ class Trainer:
     def _train_on(self, batch: Any) -> None:
         """One batch: forward, backward and, every `accumulate` batches, a step."""
         o = self.options
-        open_groups(self.optimizer, self.progress)
+        optimise.open_groups(self.optimizer, self.progress)
         with self._precision():
             done = self.task.training_step(self.model, batch, self.state, Moment(self.step, self.epoch, self.progress))
         self.backend = done.backend
@@ -181,12 +173,12 @@ class Trainer:
         self.predictions += done.predictions
         if self.index % o.accumulate:
             return
-        loss, norm = done.loss.detach(), clip_gradients(self.parameters, o.clip, o.clip_value)
+        loss, norm = done.loss.detach(), optimise.clip_gradients(self.parameters, o.clip, o.clip_value)
         self.records.add(StepRecord(loss, norm, done.predictions))
         usable = True
         if self.device.type == "cpu" or o.on_nan == "skip":
             usable = self._usable(loss, norm)  # on a GPU this waits for it: there, when progress is reported
-        set_rates(self.optimizer, o.rate * self.schedule(self.step, self.epoch, self.progress) * done.rate)
+        optimise.set_rates(self.optimizer, o.rate * self.schedule(self.step, self.epoch, self.progress) * done.rate)
         if usable:
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -245,7 +237,7 @@ class Trainer:
         entry = self._entry(self.records.take_measure())
         averaged = self.options.optimizer == "asgd" and self.schedule.triggered
         if averaged:
-            swap_averages(self.optimizer)
+            optimise.swap_averages(self.optimizer)
         self.model.eval()
         with torch.no_grad():
             score, metrics, summary = validate(self, begun)
@@ -257,9 +249,9 @@ class Trainer:
         else:
             self.since_best += 1
         if averaged:
-            swap_averages(self.optimizer)
+            optimise.swap_averages(self.optimizer)
         if self.schedule.measured(score) and self.options.optimizer == "asgd":
-            start_averaging(self.optimizer)
+            optimise.start_averaging(self.optimizer)
         elif self.schedule.triggered and self.options.optimizer != "asgd" and self.schedule.factor == 1.0:
             self.schedule.factor = 0.1
         self.next_measure = following(
