@@ -20,7 +20,7 @@ import statistics
 from typing import NamedTuple
 
 import torch
-from sklearn.datasets import load_digits  # type: ignore[import-untyped]
+from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
