@@ -6,8 +6,13 @@ that a new value that is exchangeable with those lies below it with a probabilit
 median): Vovk 2005; for quantiles that a model gives, Romano, Patterson and Candès 2019. The median stays as it is.
 
 Few forecasts have no such score at the outer quantiles. Then steps, and series, lend theirs to each other, each divided
-by the typical miss of its own step and series. Values that follow each other are not exchangeable, and forecasts that
-overlap miss together: `Adaptive` moves the level while values come, until it holds (Gibbs and Candès 2021).
+by the typical miss of its own step and series. Forecasts k steps ahead from neighbouring origins overlap and miss
+together: beyond ten steps, n of them count as 10 n / k. (Ten was found on 59 series of years, quarters, months or
+weeks, with a linear autoregression: bands of 80 % then cover 80 % of what follows, in the mean.)
+
+Values that follow each other are not exchangeable: a series may change. `rolling` takes what came in the meantime into
+account, as one who forecasts every day would, and `Adaptive` moves the level itself until it holds (Gibbs and Candès
+2021).
 """
 
 from __future__ import annotations
@@ -19,10 +24,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from recur.errors import OptionError
-from recur.text.arrays import Floats
+from recur.text.arrays import Floats, Ids
 
 ENOUGH = 50
 """Scores of a step and series of its own; with fewer they are lent."""
+
+OVERLAP = 10
+"""Of forecasts this many steps ahead each counts; of longer ones, fewer do."""
+
+WORK = 1 << 26
+"""Scores that `rolling` sorts, at most about so many."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +67,28 @@ class Bands:
         return _in_order(moved, _median(self.quantiles))
 
 
-def conformal_quantile(scores: Floats, quantile: float) -> float:
-    """Of scores (n,): the one that a new score lies below with a probability of at least this, above the median, or at
-    most this, below; infinite where there are too few to say."""
-    n = len(scores)
-    if quantile < 0.5:
-        return -conformal_quantile(-scores, 1 - quantile)
-    rank = math.ceil((n + 1) * quantile - 1e-9)
-    return float(np.partition(scores, rank - 1)[rank - 1]) if rank <= n else np.inf
+def rolling(
+    target: Floats,
+    forecast: Floats,
+    quantiles: Sequence[float],
+    first: int,
+    spread: Floats | float = 1.0,
+    stride: int = 1,
+) -> Floats:
+    """(N − first, k, C, Q): the forecasts from the origin `first` on, each moved by what those before it are known to
+    have missed when it is made; origins lie `stride` steps apart. `Bands` are fitted again at every one of them, or at
+    evenly spaced ones where that would take long."""
+    N, k, *_ = forecast.shape
+    wide = np.broadcast_to(spread, target.shape)
+    every = max(1, (N - first) * forecast.size // WORK)
+    ahead = np.arange(N)[:, None] * stride + np.arange(k)  # when a target is known, counted from the first origin
+    made = np.empty_like(forecast[first:])
+    for begin in range(first, N, every):
+        part = slice(begin, min(begin + every, N))
+        known = np.where((ahead[:begin] < begin * stride)[..., None], target[:begin], np.nan)
+        bands = Bands.fit(known, forecast[:begin], quantiles, wide[:begin])
+        made[begin - first : part.stop - first] = bands.apply(forecast[part], wide[part])
+    return made
 
 
 def _median(quantiles: Sequence[float]) -> int:
@@ -97,28 +122,33 @@ def _rising(values: Floats, weights: Floats) -> Floats:
 
 def _offsets(scores: Floats, typical: Floats, quantile: float) -> Floats:
     """(k, C) of scores (N, k, C)."""
-    _, k, C = scores.shape
     if quantile == 0.5:
-        return np.zeros((k, C))
-    counts = (~np.isnan(scores)).sum(0)
-    if counts.min() >= ENOUGH:
-        own = [[_of(scores[:, j, c], quantile) for c in range(C)] for j in range(k)]
-        return np.array(own)
-    relative = scores / typical
-    per_step = (~np.isnan(scores)).sum((0, 2))
-    if per_step.min() >= ENOUGH:  # series lend to each other
-        found: Floats = np.array([_of(relative[:, j].ravel(), quantile) for j in range(k)])[:, None] * typical
+        return np.zeros_like(typical)
+    share = min(OVERLAP / scores.shape[1], 1.0)
+    count = (~np.isnan(scores)).sum(0)
+    if count.min() >= ENOUGH:
+        return conformal_quantile(scores, quantile, count * share)
+    relative, of_step = scores / typical, count.sum(1)
+    if of_step.min() >= ENOUGH:  # series lend to each other
+        by_step = relative.transpose(0, 2, 1).reshape(-1, len(of_step))
+        found: Floats = conformal_quantile(by_step, quantile, of_step * share)[:, None] * typical
         return found
-    return _of(relative.ravel(), quantile) * typical
+    return conformal_quantile(relative.ravel(), quantile, of_step.max() * share) * typical
 
 
-def _of(scores: Floats, quantile: float) -> float:
-    """The conformal quantile; where there are too few for one, the outermost score and half as much again."""
-    there = scores[~np.isnan(scores)]
-    found = conformal_quantile(there, quantile)
-    if np.isfinite(found):
-        return found
-    return float(1.5 * (there.max() if found > 0 else there.min()))
+def conformal_quantile(scores: Floats, quantile: float, independent: Floats | Ids | float | None = None) -> Floats:
+    """(…,) of scores (n, …), NaN left out: the one that a new score lies below with a probability of at least this,
+    above the median, or at most this, below. So many scores as are `independent` allow for it; where they are too few,
+    the outermost score, and half as much again."""
+    if quantile < 0.5:
+        return -conformal_quantile(-scores, 1 - quantile, independent)
+    count = (~np.isnan(scores)).sum(0)
+    m = np.maximum(count if independent is None else independent, 1e-9)
+    rank = np.ceil((m + 1) / m * quantile * count - 1e-9)
+    place = np.clip(rank, 1, np.maximum(count, 1)).astype(np.int64) - 1
+    found: Floats = np.take_along_axis(np.sort(scores, axis=0), place[None], axis=0)[0]
+    outermost = np.where(found > 0, 1.5 * found, found / 1.5)
+    return np.where(rank > count, outermost, found)
 
 
 def _in_order(forecast: Floats, median: int) -> Floats:
