@@ -15,8 +15,8 @@ from recur.models.options import (
     EncoderDecoderOptions,
     ForecasterOptions,
     LanguageModelOptions,
-    ReaderOptions,
     SequenceOptions,
+    TaggerOptions,
 )
 from recur.text import UNK
 
@@ -36,7 +36,7 @@ def heads(init: str) -> dict[str, tuple[Tensor, Tensor]]:
     window = Forecaster(0, 30, (0.5,), 1, ForecasterOptions(**shared, lags=70))
     assert window.network is not None
     layers = {
-        "tagger": Tagger(K, K, ReaderOptions(**shared, direction="both")).output,
+        "tagger": Tagger(K, K, TaggerOptions(**shared, direction="both")).output,
         "classifier": Classifier(K, K, ClassifierOptions(**shared)).output,
         "conditional": conditional.symbols,
         "conditional, stop": conditional.stop,

@@ -1,14 +1,14 @@
-"""Classifiers and taggers: against torch.nn with the same weights, streamed, and by the weights of classes."""
+"""Classifiers: against torch.nn with the same weights, streamed, and by the weights of classes."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, one_hot
+from torch.nn.functional import cross_entropy
 
 from recur.errors import OptionError
-from recur.models import Classifier, Regressor, Tagger
+from recur.models import Classifier, Regressor
 from recur.models.options import ClassifierOptions
 from tests.support import close
 
@@ -21,32 +21,15 @@ def options(**more: object) -> ClassifierOptions:
     return ClassifierOptions(**{"cell": "lstm", "hidden": 6, "layers": 2, "embedding": 4, **more})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("direction", ["forward", "both"])
-@pytest.mark.parametrize("width", [0, 4])
-def test_a_tagger_is_torchs_lstm_and_a_linear_layer(direction: str, width: int) -> None:
-    model = Tagger(K, CLASSES, options(direction=direction, embedding=width)).double().eval()
-    lstm = nn.LSTM(width or K, 6, 2, batch_first=True, bidirectional=direction == "both").double()
-    lstm.load_state_dict(model.recurrent.state_dict())
-    at = torch.tensor([0, 2, 4, 5, 7])
-    found = model(IDS, LENGTHS, at)
-    for row, step, k in [(0, 0, 0), (0, 2, 1), (0, 4, 2), (1, 0, 3), (1, 2, 4)]:
-        ids = IDS[row, : LENGTHS[row]]
-        x = one_hot(ids, K).double() if not width else model.embedding.vectors(ids)
-        close(found[k].detach(), model.output(lstm(x[None])[0][0, step]).detach())
-
-
 @pytest.mark.parametrize("pool", ["last", "mean", "max", "attention"])
 def test_one_direction_can_be_streamed(pool: str) -> None:
     model = Classifier(K, CLASSES, options(pool=pool)).double().eval()
-    tagger = Tagger(K, CLASSES, options()).double().eval()
-    carried = state = None
+    carried = None
     for t in range(5):
         logits, carried = model.step(IDS[:1, t], carried)
         close(logits, model(IDS[:1, : t + 1], torch.tensor([t + 1])).detach())
-        tags, state = tagger.step(IDS[:1, t], state)
-        close(tags, tagger(IDS[:1], LENGTHS[:1], torch.tensor([t])).detach())
     with pytest.raises(OptionError, match="one step at a time needs direction='forward'"):
-        Tagger(K, CLASSES, options(direction="both")).step(IDS[:, 0])
+        Classifier(K, CLASSES, options(direction="both")).step(IDS[:, 0])
 
 
 def test_padding_changes_nothing() -> None:

@@ -196,7 +196,8 @@ def test_what_is_left_open_is_settled_once() -> None:
     assert cls(optimizer="sgd").settled("cpu").weight_decay == 0.0
     assert cls(steps=3).settled("cpu").minutes is None
     assert cls(batch=5, minutes=7).settled("cuda").batch == 5
-    assert all(options_class(task).default_minutes == 2.0 for task in EVERY if task != "language")
+    assert options_class("tag").default_minutes == 3.0
+    assert all(options_class(task).default_minutes == 2.0 for task in EVERY if task not in ("language", "tag"))
 
 
 def test_defaults_by_token_leave_what_was_said(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 import recur
 from recur.errors import OptionError
 from recur.layers import Depth, FeedForward, OutputRecurrent
-from recur.models import LanguageModel, OutputTagger
+from recur.models import LanguageModel, OutputTagger, Words
 from recur.probes.subject import Subject
 from recur.tasks import make_options, task_class, task_of
 from tests.support import close
@@ -28,34 +28,34 @@ def tagger(**fields: Any) -> OutputTagger:
 
 def test_with_a_teacher_a_tag_sees_its_word_and_the_tag_before() -> None:
     model, ids = tagger(embedding=5), torch.randint(9, (2, 5))
-    at, tags, lengths = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7]), torch.randint(4, (8,)), torch.tensor([5, 3])
+    words, tags = Words.of_tokens(ids, torch.tensor([5, 3])), torch.randint(4, (2, 5))
     with torch.no_grad():
-        found = model(ids, lengths, at, tags)
+        found = model(words, tags).flatten(0, 1)
         net, x = model.network, model.embedding(ids).flatten(0, 1)
-        for k, place in enumerate(at.tolist()):
+        for k in range(8):
             before = torch.zeros(4)
-            if place % 5:
-                before[tags[k - 1]] = 1
-            h = torch.tanh(net.hidden.weight @ x[place] + net.hidden.bias + net.back.weight @ before)
+            if k % 5:
+                before[tags.flatten()[k - 1]] = 1
+            h = torch.tanh(net.hidden.weight @ x[k] + net.hidden.bias + net.back.weight @ before)
             close(found[k], net.output.weight @ h + net.output.bias)
         moved = tags.clone()
-        moved[2] = (moved[2] + 1) % 4
-        changed = (model(ids, lengths, at, moved) - found).abs().sum(1) > 0
-        assert changed.tolist() == [k == 3 for k in range(8)], "the next tag alone reads it"
+        moved[0, 2] = (moved[0, 2] + 1) % 4
+        changed = (model(words, moved).flatten(0, 1) - found).abs().sum(1) > 0
+        assert changed.tolist() == [k == 3 for k in range(10)], "the next tag alone reads it"
 
 
 @pytest.mark.parametrize("clock", [{}, {"time_input": True, "time_scale": 5.0}])
 def test_free_running_is_step_by_step_and_reads_its_own_tags(clock: dict[str, Any]) -> None:
     model, ids = tagger(depth_input=1, depth_output=1, **clock), torch.randint(9, (2, 5))
-    every, lengths = torch.arange(10), torch.tensor([5, 5])
+    words = Words.of_tokens(ids, torch.tensor([5, 5]))
     with torch.no_grad():
-        free = model(ids, lengths, every).view(2, 5, 4)
+        free = model(words)
         state, found = None, []
         for t in range(5):
             logits, state = model.step(ids[:, t], state)
             found.append(logits)
         close(torch.stack(found, 1), free)
-        close(model(ids, lengths, every, free.argmax(-1).flatten()).view(2, 5, 4), free)
+        close(model(words, free.argmax(-1)), free)
 
 
 def test_a_feed_forward_layer_is_its_equation_and_carries_nothing() -> None:

@@ -18,6 +18,9 @@ PROSE = (
     "It was the best of times, it was the worst of times,\nit was the age of wisdom, it was the age of foolishness.\n"
 )
 TREES = "(3 (2 It) (4 (2 's) (4 great)))\n(2 word)\n"
+CONLLU = (
+    "# text = can't\n1-2\tcan't" + "\t_" * 8 + "\n1\tca\tcan\tAUX\tMD" + "\t_" * 5 + "\n2\tn't\tnot\tPART" + "\t_" * 6
+)
 TAGGED = "We\tPRP\nsaw\tVBD\nit\tPRP\n\nParis\tNNP\nis\tVBD\nhere\tRB\n.\t.\n\nWe\tPRP\ntoo\tRB\n"
 LABELLED = "".join(f"{'pos' if k % 3 else 'neg'}\tthe film was number {k} of the year\n" for k in range(30))
 PAIRS = "".join(f"word{k}\tw ɔː d {'ɪ ' * k}k\n" for k in range(30))
@@ -44,7 +47,11 @@ def written(folder: Path, text: str, name: str = "file.txt") -> str:
         (TAGGED.replace("\t", " "), "tagged", True, "CoNLL columns"),
         ("# id 1\n" + TAGGED, "tagged", True, "CoNLL columns"),
         (TAGGED.lower(), "tagged", False, "CoNLL columns"),
-        (TAGGED.replace("\t", "\tx\t"), "tagged", False, "3 columns, blank lines between sentences"),
+        (TAGGED.replace("\t", "\tx\t"), "tagged", True, "3 columns, blank lines between sentences: the last is a tag"),
+        (TAGGED.replace("\t", "\tx\t").lower(), "tagged", False, "3 columns, blank lines between sentences"),
+        ("-DOCSTART- -X- O\n\n" + TAGGED.replace("\t", " x "), "tagged", True, "3 columns"),
+        ("1 2 7\n2 3 7\n\n3 4 7\n4 5 7\n", "tagged", False, "3 columns"),
+        (CONLLU, "tagged", True, "CoNLL-U: ten columns a word"),
         (LABELLED, "labelled", False, "2 columns between tabs, the first one of 2 short values that repeat"),
         (LABELLED.replace("\n", "\n\n"), "labelled", False, "the first one of 2 short values"),
         ("".join(f"it is number {k}\tyes\n" for k in range(9)), "labelled", False, "the second one of 1 short values"),

@@ -28,6 +28,7 @@ verb = App(
   recur predict runs/airline airline.csv              the steps behind the last value
   echo Russian | recur predict runs/names --samples 5    a conditional model: lines of a label
   echo "the sun " | recur predict runs/book            a language model: the rest of the line
+  recur predict runs/chunks test.conll --nbest 3       words below each other, with or without their tags
   recur predict runs/digits digit.png more/           images, folders of them, or an .npz"""
 )
 
@@ -88,7 +89,13 @@ def predict(
     if model.takes_files and not files:
         raise OptionError(f"{model.run.path} is a run of the task {model.task.name}: name the files to predict")
     inputs: Iterator[Iterable[str]]
-    inputs = arriving() if not files else (_Lines(name, model.takes_lines) for name in files)
+    inputs = (
+        arriving()
+        if not files
+        else (
+            _Lines(name, model.takes_lines) if (given := model.read_inputs(name)) is None else given for name in files
+        )
+    )
     if model.takes_files:
         inputs = iter([files])
     elif not files and not model.takes_lines:
@@ -99,7 +106,7 @@ def predict(
             unknown.update(set(row.get("unknown", ())))
             for made in row.get("nbest", [row]):
                 score = f"\t{made['score']:.4f}" if several and "score" in made else ""
-                screen.write(f"{row['input']}\t{made['output']}{score}")
+                screen.write(f"{model.write(row, made)}{score}")
             if screen.json:
                 found.append(row if several else {name: value for name, value in row.items() if name != "nbest"})
         sys.stdout.flush()

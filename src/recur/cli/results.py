@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
@@ -11,7 +11,7 @@ from recur.cli.screen import Screen, facts, table
 from recur.tasks.metrics import show, words
 from recur.typedefs import JsonObject
 
-TABLES = ("beside", "confusion", "classes", "metric", "verdict", "try")
+TABLES = ("beside", "confusion", "classes", "types", "metric", "verdict", "try")
 """What is shown in a way of its own."""
 
 
@@ -51,11 +51,22 @@ def show_models(screen: Screen, rows: Sequence[JsonObject]) -> None:
         in_table = {name for entry in beside for name in entry} if metric in row else set()
         plain = {name: value for name, value in row.items() if name not in TABLES and name not in in_table}
         screen.show(facts("", {words(name): figure(value, name) for name, value in plain.items()}))
-        if counts := row.get("confusion"):
+        if types := row.get("types"):
+            screen.show("", types_table(types))
+        elif counts := row.get("confusion"):
             screen.show("", confusion_table(screen, row["classes"], counts))
         show_verdict(screen, row.get("verdict") or [])
         if row.get("try"):
             screen.note(f"try: {row['try']}")
+
+
+def types_table(types: Mapping[str, Mapping[str, float]]) -> Table:
+    """Figures of each type, a line each."""
+    names = list(next(iter(types.values())))
+    shown = table("", "type", *map(words, names))
+    for kind, row in types.items():
+        shown.add_row(kind, *(figure(row[name], name) for name in names))
+    return shown
 
 
 def confusion_table(screen: Screen, classes: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:

@@ -1,7 +1,7 @@
 """Cells composed: `recurrent.py` deep and in both directions, with `options.py`; `nn.py` drop-in for torch.nn;
 `init.py` how weights start; `conditioning.py` with a context, `attention.py` over a memory, `output_recurrence.py` with
 edges from the output only; `tree.py` over trees and `grid.py` over grids, both by the equations of `compose.py`;
-`pooling.py` many states to one.
+`pooling.py` many states to one; `crf.py` tags that know their neighbours.
 
 Names are imported when they are first used: options alone need no torch.
 """
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from recur.layers.attention import Attention as Attention
     from recur.layers.compose import Composition as Composition
     from recur.layers.conditioning import Conditioned as Conditioned
+    from recur.layers.crf import CRF as CRF
+    from recur.layers.crf import Moves as Moves
+    from recur.layers.crf import NBest as NBest
     from recur.layers.dropout import drop_steps as drop_steps
     from recur.layers.grid import Grid as Grid
     from recur.layers.init import initialise_linear as initialise_linear
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from recur.layers.tree import Recursive as Recursive
 
 _NAMES = {
+    "CRF": "recur.layers.crf",
     "Attention": "recur.layers.attention",
     "Composition": "recur.layers.compose",
     "Conditioned": "recur.layers.conditioning",
@@ -42,6 +46,8 @@ _NAMES = {
     "Forest": "recur.layers.tree",
     "Grid": "recur.layers.grid",
     "Init": "recur.layers.options",
+    "Moves": "recur.layers.crf",
+    "NBest": "recur.layers.crf",
     "OutputRecurrent": "recur.layers.output_recurrence",
     "Pooling": "recur.layers.pooling",
     "Recurred": "recur.layers.recurrent",

@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from recur.models.language import LanguageModel as LanguageModel
     from recur.models.language import Predicted as Predicted
     from recur.models.reader import Classifier as Classifier
-    from recur.models.reader import OutputTagger as OutputTagger
     from recur.models.reader import Reader as Reader
-    from recur.models.reader import Tagger as Tagger
     from recur.models.regress import Regressor as Regressor
     from recur.models.row import RowModel as RowModel
     from recur.models.seq2seq import Seq2Seq as Seq2Seq
     from recur.models.stack import State as State
+    from recur.models.tagger import OutputTagger as OutputTagger
+    from recur.models.tagger import Tagger as Tagger
+    from recur.models.tagger import WordTagger as WordTagger
     from recur.models.tree import TreeModel as TreeModel
+    from recur.models.words import Words as Words
     from recur.models.writer import DecoderWriter as DecoderWriter
 
 _NAMES = {
@@ -35,7 +37,7 @@ _NAMES = {
     "Forecaster": "recur.models.forecast",
     "GridClassifier": "recur.models.grid",
     "LanguageModel": "recur.models.language",
-    "OutputTagger": "recur.models.reader",
+    "OutputTagger": "recur.models.tagger",
     "Predicted": "recur.models.language",
     "Reader": "recur.models.reader",
     "Regressor": "recur.models.regress",
@@ -43,8 +45,10 @@ _NAMES = {
     "Scores": "recur.models.decoder",
     "Seq2Seq": "recur.models.seq2seq",
     "State": "recur.models.stack",
-    "Tagger": "recur.models.reader",
+    "Tagger": "recur.models.tagger",
     "TreeModel": "recur.models.tree",
+    "WordTagger": "recur.models.tagger",
+    "Words": "recur.models.words",
 }
 
 __all__ = list(_NAMES)

@@ -74,10 +74,10 @@ def in_order(items: Sequence[Item], rows: int, collate: Callable[[Sequence[Item]
         yield collate(items[at : at + rows])
 
 
-def padded(rows: Sequence[Ids]) -> tuple[Tensor, Tensor]:
-    """Ids (B, T) behind whose ends stands <pad>, and their lengths (B,)."""
+def padded(rows: Sequence[Ids], fill: int = PAD) -> tuple[Tensor, Tensor]:
+    """Ids (B, T) behind whose ends stands <pad>, or another number, and their lengths (B,)."""
     lengths = torch.tensor([len(row) for row in rows])
-    table = np.full((len(rows), int(lengths.max())), PAD, np.int64)
+    table = np.full((len(rows), int(lengths.max())), fill, np.int64)
     for k, row in enumerate(rows):
         table[k, : len(row)] = row
     return torch.from_numpy(table), lengths

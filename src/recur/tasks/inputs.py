@@ -15,13 +15,14 @@ from recur.text.pairs import read_lines
 
 
 class Inputs:
-    """What is to be predicted, each checked when its turn comes: a line, or an image's file or pixels."""
+    """What is to be predicted, each checked when its turn comes: a line, words, or an image's file or pixels."""
 
-    def __init__(self, given: Iterable[Any], files: bool, arrays: bool = False) -> None:
+    def __init__(self, given: Iterable[Any], files: bool, arrays: bool = False, words: bool = False) -> None:
         if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
             raise TextError(f"inputs come as a list of them, got {type(given).__name__} {shown(given)}")
         self.given = given
-        self.kinds = (str, Path, np.ndarray) if files else (str, np.ndarray) if arrays else (str,)
+        self.kinds: tuple[type, ...] = (str, Path, np.ndarray) if files else (str, np.ndarray) if arrays else (str,)
+        self.kinds += (list, tuple) if words else ()
         self.name = str(getattr(given, "name", None) or "the table")
         """Of the file that they come from, for messages."""
 

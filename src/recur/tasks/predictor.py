@@ -61,6 +61,8 @@ class Predictor(ABC, Generic[ModelT]):
     """Whether an input is a file, such as an image, and no line."""
     takes_arrays: ClassVar[bool] = False
     """Whether an input can be an array of numbers too."""
+    takes_words: ClassVar[bool] = False
+    """Whether an input can be a list of words too."""
 
     def __init__(self, task: Task[Any, Any, ModelT, Any], runs: Sequence[Run], device: str = "auto") -> None:
         self.task, self.runs, self.run = task, tuple(runs), runs[0]
@@ -167,7 +169,17 @@ class Predictor(ABC, Generic[ModelT]):
     def predictions(self, inputs: Iterable[Any], **options: Any) -> Iterator[Prediction]:
         """What it makes of inputs, one by one as they come: of lines, or of files; of a table's lines, where a table is
         what its task reads."""
-        return map(Prediction, self._predict(Inputs(inputs, self.takes_files, self.takes_arrays), **options))
+        return map(
+            Prediction, self._predict(Inputs(inputs, self.takes_files, self.takes_arrays, self.takes_words), **options)
+        )
+
+    def read_inputs(self, name: str) -> Iterable[Any] | None:
+        """The inputs in a file; None where each of its lines is one."""
+        return None
+
+    def write(self, found: JsonObject, made: JsonObject) -> str:
+        """A prediction as a line, or the one `made` of several."""
+        return f"{found['input']}\t{made['output']}"
 
     def probabilities(self, given: Any) -> Any:
         """Of every class, for one input; or a list of those for several."""

@@ -1,9 +1,10 @@
 """How a text flows: sources → Corpus → tokens → Vocab → ids → Stream. Nothing here needs torch."""
 
 from recur.text.arrays import Ids
+from recur.text.conll import Sentence, TagColumns, read_tagged, read_words
 from recur.text.corpus import Corpus
 from recur.text.encoded import encoded
-from recur.text.lines import LabelledText, Sentence, numbered_lines, read_labelled, read_tagged
+from recur.text.lines import LabelledText, numbered_lines, read_labelled
 from recur.text.pairs import Pair, read_pairs
 from recur.text.recognise import Recognised, between_spaces, recognise
 from recur.text.specials import BOS, EOS, PAD, SPECIALS, UNK
@@ -30,6 +31,7 @@ __all__ = [
     "Sentence",
     "Stream",
     "Subwords",
+    "TagColumns",
     "Tokenizer",
     "Tree",
     "Vocab",
@@ -45,6 +47,7 @@ __all__ = [
     "read_pairs",
     "read_tagged",
     "read_trees",
+    "read_words",
     "recognise",
     "restructured",
     "structure_of",

@@ -2,14 +2,15 @@
 
 trees      every line is a tree in brackets
 images     a folder with folders of images, or an .npz of images with labels
-tagged     a word and a tag a line, blank lines between sentences (CoNLL)
+tagged     a word and a tag a line, blank lines between sentences (CoNLL), or the ten columns of CoNLL-U
 labelled   two columns between tabs, of which the first has values that repeat: each comes twice at least, on average
 pairs      two columns between tabs otherwise, or two texts of as many lines
 series     columns between commas, of which some are numbers; or a series a row
 text       all else
 
-There is no doubt about trees, about CoNLL with two columns, about numbers with a column of dates or evenly counted
-steps beside them, and about a text that is no table. Two columns between tabs can always be meant either way.
+There is no doubt about trees, about CoNLL whose last column is of tags, about CoNLL-U, about numbers with a column of
+dates or evenly counted steps beside them, and about a text that is no table. Two columns between tabs can always be
+meant either way.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from recur.errors import TextError, shown
 from recur.files import too_long
 from recur.images import find_arrays, is_image_folder, split_name
 from recur.text.columns import looks_like_rows, read_columns
+from recur.text.conll import DOCUMENT, fields_of, is_conllu
 from recur.text.fields import MISSING, number
 from recur.text.sources import BUILT_IN, find_sources
 from recur.text.trees import parse_tree
@@ -148,6 +150,8 @@ def _tagged(head: _Head) -> Recognised | None:
     """Groups of lines with blank lines between, of as many columns each; the last is of tags, some of which repeat."""
     sentences = _sentences(head.lines)
     rows = list(itertools.chain.from_iterable(sentences))
+    if rows and all(map(is_conllu, rows)):
+        return Recognised("tagged", True, "CoNLL-U: ten columns a word, blank lines between sentences")
     if len(sentences) < 2 or len(rows) < 2 * len(sentences) or {*map(len, rows)} != {len(rows[0])}:
         return None
     tags, width = [row[-1] for row in rows], len(rows[0])
@@ -155,7 +159,9 @@ def _tagged(head: _Head) -> Recognised | None:
     if width == 1 or not _repeat(tags, 0.75) or not (usual or "\t" in head.rows[-1]):
         return None
     if width > 2:
-        return Recognised("tagged", False, f"{width} columns, blank lines between sentences: the last may be a tag")
+        sure = usual and sum(number(tag) is not None for tag in tags) < 0.5 * len(tags)
+        doubt = "is a tag" if sure else "may be a tag"
+        return Recognised("tagged", sure, f"{width} columns, blank lines between sentences: the last {doubt}")
     return Recognised("tagged", usual, "CoNLL columns: a word and a tag a line, blank lines between sentences")
 
 
@@ -165,9 +171,21 @@ def _sentences(lines: list[str]) -> list[list[list[str]]]:
     for line in lines:
         if not line.strip():
             found.append([])
-        elif not line.startswith("# "):
-            found[-1].append(line.split("\t") if "\t" in line else line.split())
+        elif not line.startswith("# ") and (fields := fields_of(line))[0] != DOCUMENT:
+            found[-1].append(fields)
     return list(filter(None, found))
+
+
+def has_columns(name: str) -> bool:
+    """Whether words stand below each other in a file, with or without their tags; else each line is a sentence."""
+    head = _head(name)
+    sentences = _sentences(head.lines)
+    rows = list(itertools.chain.from_iterable(sentences))
+    if not rows or {*map(len, rows)} != {len(rows[0])}:
+        return False
+    parted = len(sentences) > 1 or len(rows[0]) == 1 or "\t" in head.rows[-1]
+    named = re.search(r"\.(conllu?|iob2?|bio|bioes)(\.gz)?$", head.name.lower())
+    return all(map(is_conllu, rows)) or (parted and (len(sentences) > 1 or named is not None))
 
 
 _TAG = re.compile(r"(?=.*[^a-z])[!-~]+")  # B-NP, O, PRP$ or a mark: no word in lower case, and no letters but ASCII's

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from recur.cells import make_cell
-from recur.models import OutputTagger, Tagger
+from recur.models import OutputTagger, Tagger, Words
 from recur.run import Vocabs
 from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation
 from recur.tasks.copy.options import CopyOptions
@@ -83,10 +83,9 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
         """With the outputs y (B, T), behind those, where a step reads the output before."""
         rows, T = batch.x.shape
         device = model.output.bias.device
-        every = torch.arange(rows * T, device=device)
-        classes = None if y is None else y.flatten().to(device)
-        found: Tensor = model(batch.x.to(device), torch.full((rows,), T), every, classes)
-        return found
+        words = Words.of_tokens(batch.x, torch.full((rows,), T)).to(device)
+        found: Tensor = model(words, None if y is None else y.to(device))
+        return found.flatten(0, 1)
 
     def training_step(
         self, model: Tagger | OutputTagger, batch: Messages, state: tuple[Any, ...] | None, moment: Moment

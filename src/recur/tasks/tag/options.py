@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from recur.errors import OptionError
-from recur.models.options import Direction, TaggerOptions
-from recur.options import Positive, Share, Width, WidthOrNone
+from recur.models.options import Direction
+from recur.models.word_options import WordTaggerOptions
+from recur.options import Form, NonNegative, Positive, Share, Width, WidthOrNone
 from recur.tasks.options import CarryOptions, SplitOptions, TaskOptions, Token, VocabOptions
+from recur.text.conll import TagColumns, parse_column
 
 
 @dataclass(frozen=True, kw_only=True)
-class TagOptions(TaskOptions, SplitOptions, VocabOptions, TaggerOptions, CarryOptions):
+class TagOptions(TaskOptions, SplitOptions, VocabOptions, WordTaggerOptions, CarryOptions):
     """A tag for every word: CoNLL columns."""
 
     title = "tag"
@@ -21,25 +23,50 @@ class TagOptions(TaskOptions, SplitOptions, VocabOptions, TaggerOptions, CarryOp
     token: Token = "word"
     """How words are spelled: one token each, or as many as they have characters or pieces."""
 
+    word_column: Annotated[str, Form(parse_column)] | None = None
+    """Which column is the word: its number, or a name of CoNLL-U's; the first, or `form`, if not given."""
+
+    tag_column: Annotated[str, Form(parse_column)] | None = None
+    """Which column is the tag: its number, -1 the last, or a name of CoNLL-U's such as xpos or feats; the last, or
+    `upos`, if not given."""
+
+    spans: bool | None = None
+    """Whether tags mark spans, which are then what is measured; if not given, where they are of BIO or BIOES."""
+
     class_weights: Literal["none", "balanced"] = "none"
-    """Count rare tags as much as frequent ones, or every word alike."""
+    """Count rare tags as much as frequent ones, or every word alike; balanced is for --no-crf."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
+    crf: bool = True
+    characters: Literal["none", "lstm", "cnn"] = "lstm"
+    casing: bool = True
+    unknown: NonNegative = 0.25
     direction: Direction = "both"
     hidden: Width = 192
-    embedding: WidthOrNone = 128
-    dropout_input: Share = 0.3
+    embedding: WidthOrNone = 100
+    dropout_input: Share = 0.5
     dropout_output: Share = 0.5
-    rate: Positive = 0.005
+    variational: bool = True
+    rate: Positive = 0.003
 
     cpu_batch = 16
-    default_epochs = 8.0
+    default_minutes = 3.0
+    default_epochs = 20.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.recurrence == "output" and self.token != "word":
             raise OptionError(f"--recurrence output has an output at every step: take --token word, got {self.token}")
+
+    @property
+    def columns(self) -> TagColumns:
+        return TagColumns(self.word_column, self.tag_column)
+
+    @property
+    def reads_forms(self) -> bool:
+        """Whether words are looked at, beside the tokens that they are."""
+        return self.recurrence == "hidden" and (self.casing or self.characters != "none")
 
 
 OPTIONS = TagOptions

@@ -1,25 +1,41 @@
-"""What a trained tagger can do: tag, be measured beside each word's most frequent tag, tag words as they come in."""
+"""What a trained tagger can do: tag, be measured beside plain models, tag words as they come in."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
-from recur.models import OutputTagger, Tagger
-from recur.tasks.classes import class_scores, classes_of, confusion
+from recur.errors import OptionError, TextError, shown
+from recur.options import Count, checked
+from recur.tasks.classes import classes_of
 from recur.tasks.contract import Inputs, Predictor
 from recur.tasks.examples import split, test_part
 from recur.tasks.predictions import Prediction
-from recur.tasks.tag.task import Tagged, encode, spell, tag_logits, usual_tags
-from recur.text import UNK, read_tagged
+from recur.tasks.tag.data import Collate, encode, unseen_tags
+from recur.tasks.tag.plain import plain_tags
+from recur.tasks.tag.spans import by_type, compare
+from recur.tasks.tag.task import AnyTagger, TagTask, table_of, tag
+from recur.text import Sentence, read_tagged, read_words
+from recur.text.recognise import has_columns
 from recur.typedefs import JsonObject
 
+ROWS = 64
+"""Sentences tagged as one batch."""
 
-class TextTagger(Predictor[Tagger | OutputTagger]):
+NEVER = -1e4
+"""log P of a sequence of tags that no rule allows lies below."""
+
+
+class TextTagger(Predictor[AnyTagger]):
     """A trained tagger."""
+
+    task: TagTask
+    takes_words = True
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -29,51 +45,113 @@ class TextTagger(Predictor[Tagger | OutputTagger]):
         tags: list[str] = found["tags"]
         return tags
 
-    def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
-        """Accuracy, macro F1 and the confusion matrix of all words, and beside them each word's most frequent tag."""
-        self.refuse(options)
-        sentences = read_tagged(texts) if texts else test_part(self.task.options, read_tagged)
-        encoded = encode(sentences, self.run.vocabs)
-        targets = [tag for sentence in encoded for tag in sentence.tags]
-        begun = time.perf_counter()
-        predictions = tag_logits(self.model, encoded).argmax(-1).tolist()
-        rate = len(targets) / (time.perf_counter() - begun)
-        table = confusion(targets, predictions, len(self.tags))
-        beside = []
-        if self.has_training_texts():
-            train = split(self.task.options, read_tagged)[0]
-            plain = [self.tags.index(tag) for tag in usual_tags(train, sentences)]
-            scores = class_scores(confusion(targets, plain, len(self.tags)))
-            beside = [{"model": "each word's most frequent tag", **scores}]
-        return {
-            "model": self.name,
-            **class_scores(table),
-            "words": len(targets),
-            "words_per_second": rate,
-            "beside": beside,
-            "classes": list(self.tags),
-            "confusion": table.tolist(),
-        }
+    def read_inputs(self, name: str) -> Iterable[tuple[str, ...]] | None:
+        """Sentences of words that stand below each other, with or without their tags."""
+        if not has_columns(name):
+            return None
+        return (sentence.words for sentence in read_words(name, self.task.options.columns))
 
-    def _predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
-        """The tags of each line's words, which stand between spaces."""
+    def write(self, found: JsonObject, made: JsonObject) -> str:
+        """A line in a line; words that stood below each other with a tag beside each, and an empty line."""
+        if isinstance(found["input"], str):
+            return super().write(found, made)
+        return "".join(f"{word}\t{tag}\n" for word, tag in zip(found["words"], made["tags"], strict=True))
+
+    def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
+        """Of spans precision, recall and F1, all together and by type; else accuracy, macro F1 and the confusion matrix
+        of all words. Beside them plain models, where what it learned from is here."""
         self.refuse(options)
-        for line in lines:
-            words = line.split()
-            ids, ends = spell(words, self.run.vocab)
-            predictions = tag_logits(self.model, [Tagged(ids, ends, [0] * len(ends))]).argmax(-1).tolist()
-            tags = [self.tags[k] for k in predictions]
-            yield {"input": line, "output": " ".join(tags), "words": words, "tags": tags}
+        read = partial(read_tagged, columns=self.task.options.columns)
+        sentences = read(texts) if texts else test_part(self.task.options, read)
+        targets = [sentence.tags for sentence in sentences]
+        words = sum(map(len, targets))
+        begun = time.perf_counter()
+        found = tag(self.model, encode(sentences, self.run.vocabs), self.run.vocabs)
+        rate = words / (time.perf_counter() - begun)
+        beside: list[JsonObject] = []
+        if self.has_training_texts():
+            train = split(self.task.options, read)[0]
+            for name, tags in plain_tags(train, sentences):
+                beside.append({"model": name, **self.task.measure(targets, tags, self.tags)})
+        result: JsonObject = {
+            "model": self.name,
+            **self.task.measure(targets, found.tags, self.tags),
+            "loss": found.loss,
+        }
+        result |= {"words": words, "words_per_second": rate, "beside": beside}
+        if unseen := unseen_tags(sentences, self.run.vocabs):
+            result["unseen_tags"] = dict(unseen)
+        if self.task.options.spans:
+            result["types"] = by_type(compare(targets, found.tags))
+        names, table = table_of(targets, found.tags, self.tags)
+        return result | {"classes": names, "confusion": table.tolist()}
+
+    def _predict(
+        self, lines: Iterable[Any], nbest: int = 1, marginals: bool = False, **options: Any
+    ) -> Iterator[JsonObject]:
+        """The tags of each line's words, which stand between spaces, or of lists of words; with the probability of
+        each, and the `nbest` likeliest for the whole line. `marginals` are the probabilities of all tags."""
+        if options.get("beam") == nbest:  # as the command line has it for models that search
+            options.pop("beam")
+        self.refuse(options)
+        checked("nbest", nbest, Count)
+        inputs = iter(lines)
+        while batch := list(itertools.islice(inputs, ROWS)):
+            for given, found in zip(batch, self._tagged([*map(_words, batch)], nbest, marginals), strict=True):
+                yield {"input": given if isinstance(given, str) else list(given), **found}
+
+    @torch.no_grad()
+    def _tagged(self, given: Sequence[tuple[str, ...]], nbest: int, marginals: bool) -> Iterator[JsonObject]:
+        sentences = [Sentence(words, (), "") for words in given]
+        batch = Collate(self.run.vocabs)(encode(sentences, self.run.vocabs))
+        counts = batch.words.counts
+        scores = self.model(batch.words.to(self.device))
+        best = self.model.tags.nbest(scores, counts, nbest)
+        chances = self.model.tags.marginals(scores, counts)
+        for b, sentence in enumerate(sentences):
+            count = len(sentence.words)
+            made = []
+            for k in range(nbest):
+                numbers, score = best.tags[b, k, :count], float(best.scores[b, k])
+                if k and score < NEVER:
+                    break  # there are no more
+                tags = [self.tags[i] for i in numbers.tolist()]
+                chosen = chances[b, :count].gather(1, numbers[:, None])[:, 0].tolist()
+                made.append({"output": " ".join(tags), "tags": tags, "probability": chosen, "score": score})
+            found = {"words": list(sentence.words), **made[0]}
+            if marginals:
+                rows = chances[b, :count].tolist()
+                found["probabilities"] = [dict(zip(self.tags, row, strict=True)) for row in rows]
+            yield found | ({"nbest": made} if nbest > 1 else {})
+
+    def probabilities(self, given: Any) -> Any:
+        """Of every tag, for each word of a text; or a list of those for several."""
+        found = self.predict(given, marginals=True)
+        return found["probabilities"] if isinstance(found, Prediction) else [one["probabilities"] for one in found]
 
     def stream(self, words: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Each word with its tag as soon as it is read, in constant memory; for a network that reads forward."""
-        state, first = None, True
+        if self.task.options.crf and self.task.options.recurrence == "hidden":
+            raise OptionError(f"{self.run.path} tags a sentence as a whole; stream a run trained with --no-crf")
+        state, first, collate = None, True, Collate(self.run.vocabs)
         for word in Inputs(words, files=False):
-            ids = self.run.vocab.encode(word if first else f" {word}").tolist() or [UNK]
+            # a space in front, as between the words of a sentence
+            spelled = encode([Sentence((word,) if first else ("", word), (), "")], self.run.vocabs)[0]
+            batch = collate([spelled]).words.to(self.device)
+            begin = 0 if first else spelled.ends[0] + 1
+            for t in range(begin, len(spelled.ids)):
+                forms = batch.forms and batch.forms._replace(which=batch.forms.which[:, t : t + 1])
+                logits, state = self.model.step(batch.ids[:, t], state, forms)
             first = False
-            for k in ids:
-                logits, state = self.model.step(torch.tensor([k], device=self.device), state)
             yield word, self.tags[int(logits.argmax())]
+
+
+def _words(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Of a line, or as they come."""
+    words = tuple(given.split() if isinstance(given, str) else given)
+    if not words or not all(isinstance(word, str) and word for word in words):
+        raise TextError(f"a sentence is words between spaces, or a list of them, got {shown(given)}")
+    return words
 
 
 PREDICTOR = TextTagger

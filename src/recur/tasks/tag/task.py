@@ -1,158 +1,173 @@
-"""A tag for every word, n → n: CoNLL columns.
-
-Words are spelled in tokens: one each, or as many as they have characters or pieces, a space between two words. A word's
-tag is read at its last token, so that a network of one direction tags while it reads.
-"""
+"""A tag for every word, n → n: CoNLL columns (data.py has how they become batches, spans.py how spans are counted)."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from recur.models import OutputTagger, Tagger
+from recur.errors import OptionError
+from recur.models import OutputTagger, WordTagger
 from recur.run import Vocabs
-from recur.tasks.classes import class_of, class_weights, classes_of, label_vocab, numbers_of, validation
+from recur.tasks.classes import TIE, class_scores, class_weights, classes_of, confusion
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
-from recur.tasks.examples import Shuffled, in_order, padded, split
+from recur.tasks.examples import Shuffled, in_order, split
+from recur.tasks.metrics import show, words
 from recur.tasks.places import Places
+from recur.tasks.tag.data import Collate, TagBatch, TagData, Tagged, allowed_moves, encode, fit_vocabs, unseen_tags
 from recur.tasks.tag.options import TagOptions
+from recur.tasks.tag.plain import plain_tags
+from recur.tasks.tag.spans import are_spans, compare, span_scores
 from recur.tasks.tokens import with_time_scale
-from recur.text import UNK, Sentence, Vocab, fit_lines, read_tagged
+from recur.text import read_tagged
+from recur.typedefs import Metrics
 
 ROWS = 128
 """Sentences measured as one batch."""
 
-
-class Tagged(NamedTuple):
-    ids: list[int]
-    ends: list[int]
-    """The last token of each word."""
-    tags: list[int]
+AnyTagger = WordTagger | OutputTagger
 
 
-class TagBatch(NamedTuple):
-    ids: Tensor
-    lengths: Tensor
-    at: Tensor
-    """Where among B · T steps tags are read."""
-    tags: Tensor
-
-    @classmethod
-    def of(cls, sentences: Sequence[Tagged]) -> Self:
-        ids, lengths = padded([np.array(s.ids) for s in sentences])
-        at = [row * ids.shape[1] + end for row, s in enumerate(sentences) for end in s.ends]
-        return cls(ids, lengths, torch.tensor(at), torch.tensor([tag for s in sentences for tag in s.tags]))
-
-
-@dataclass(frozen=True)
-class TagData:
-    vocabs: Vocabs
-    train: list[Tagged]
-    valid: list[Tagged]
-    train_sentences: list[Sentence]
-    valid_sentences: list[Sentence]
-
-
-class TagTask(Task[TagOptions, TagData, Tagger | OutputTagger, TagBatch]):
+class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
     name = "tag"
-    curve = "valid_error"
     unit = "words"
     places = Places()
+
+    @property
+    def curve(self) -> str:
+        return "valid_f1" if self.options.spans else "valid_error"
 
     @classmethod
     def settle(cls, options: TagOptions) -> TagOptions:
         if options.recurrence == "output":
             options = options.with_defaults(direction="forward")
+        elif options.direction == "forward" or options.class_weights == "balanced":
+            options = options.with_defaults(crf=False)  # which can be streamed, and weighed
+        if options.token == "char":
+            options = options.with_defaults(characters="none", casing=False)  # they are read already
+        if options.class_weights == "balanced" and options.crf and options.recurrence == "hidden":
+            raise OptionError("--class-weights balanced is for --no-crf: a CRF has no loss of a single word")
+        if options.spans is None:
+            tags = {tag for sentence in read_tagged(options.texts, options.columns) for tag in sentence.tags}
+            options = options.changed(spans=are_spans(tags))
         return super().settle(with_time_scale(options, lambda: [len(s.ids) for s in cls(options).read().train]))
 
     def read(self, vocabs: Vocabs | None = None) -> TagData:
-        train, valid, _ = split(self.options, read_tagged)
-        if vocabs is None:
-            lines = (" ".join(sentence.words) for sentence in train)
-            words = fit_lines(lines, self.options.token, **self.options.vocab_options())
-            vocabs = {"vocab": words, "labels": label_vocab(tag for sentence in train for tag in sentence.tags)}
+        train, valid, _ = split(self.options, partial(read_tagged, columns=self.options.columns))
+        vocabs = fit_vocabs(train, self.options) if vocabs is None else vocabs
         return TagData(vocabs, encode(train, vocabs), encode(valid, vocabs), train, valid)
 
     def describe(self, data: TagData) -> str:
-        words, labels = len(data.vocabs["vocab"]), len(classes_of(data.vocabs["labels"]))
+        tokens, labels = len(data.vocabs["vocab"]), len(classes_of(data.vocabs["labels"]))
         tags = sum(len(sentence.tags) for sentence in data.train)
-        return f"{len(data.train):,} sentences of {tags:,} words to learn from, {words:,} tokens, {labels} tags"
+        unseen = unseen_tags(data.valid_sentences, data.vocabs)
+        said = f"; {say_unseen(unseen, 'the validation part')}" if unseen else ""
+        return f"{len(data.train):,} sentences of {tags:,} words to learn from, {tokens:,} tokens, {labels} tags{said}"
 
-    def baselines(self, data: TagData) -> list[Baseline]:
-        predictions = usual_tags(data.train_sentences, data.valid_sentences)
-        targets = [tag for sentence in data.valid_sentences for tag in sentence.tags]
-        wrong = sum(a != b for a, b in zip(predictions, targets, strict=True))
-        return [Baseline("each word's most frequent tag", wrong / len(targets))]
+    def baselines(self, data: TagData) -> Iterator[Baseline]:
+        targets = [sentence.tags for sentence in data.valid_sentences]
+        for name, found in plain_tags(data.train_sentences, data.valid_sentences):
+            metrics = self._metrics(self.measure(targets, found, classes_of(data.vocabs["labels"])))
+            yield Baseline(name, metrics[self.curve], metrics)
 
-    def new_model(self, vocabs: Vocabs) -> Tagger | OutputTagger:
-        labels = vocabs["labels"]
-        weights = class_weights(labels) if self.options.class_weights == "balanced" else None
-        kind = OutputTagger if self.options.recurrence == "output" else Tagger
-        return kind(len(vocabs["vocab"]), len(classes_of(labels)), self.options, weights)
+    def new_model(self, vocabs: Vocabs) -> AnyTagger:
+        o, labels = self.options, vocabs["labels"]
+        weights = class_weights(labels) if o.class_weights == "balanced" else None
+        sizes = len(vocabs["vocab"]), len(classes_of(labels))
+        if o.recurrence == "output":
+            return OutputTagger(*sizes, o, weights)
+        return WordTagger(
+            *sizes,
+            o,
+            weights,
+            characters=len(vocabs["characters"]) if o.reads_forms else 0,
+            frequencies=torch.tensor(vocabs["vocab"].counts, dtype=torch.get_default_dtype()),
+            allowed=allowed_moves(vocabs) if o.constrained else None,
+        )
 
     def batches(self, data: TagData) -> Shuffled[Tagged, TagBatch]:
-        return Shuffled(data.train, self.batch, self.options.seed, TagBatch.of, lambda sentence: len(sentence.ids))
+        collate = Collate(data.vocabs)
+        return Shuffled(data.train, self.batch, self.options.seed, collate, lambda sentence: len(sentence.ids))
 
     def training_step(
-        self, model: Tagger | OutputTagger, batch: TagBatch, state: tuple[Any, ...] | None, moment: Moment
+        self, model: AnyTagger, batch: TagBatch, state: tuple[Any, ...] | None, moment: Moment
     ) -> TrainingStep:
         device = model.output.bias.device
         tags = batch.tags.to(device)
-        logits = model(batch.ids.to(device), batch.lengths, batch.at.to(device), tags)
-        return TrainingStep(model.loss(logits, tags), len(batch.tags), model.backend)
+        scores = model(batch.words.to(device), tags)
+        loss = model.loss(scores, batch.words.counts, tags)
+        return TrainingStep(loss, int(batch.words.counts.sum()), model.backend)
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:
         return 10 * math.log(max(len(vocabs["labels"]), 3))
 
-    def validate(self, model: Tagger | OutputTagger, data: TagData) -> Validation:
-        return validation(tag_logits(model, data.valid), [tag for sentence in data.valid for tag in sentence.tags])
+    def validate(self, model: AnyTagger, data: TagData) -> Validation:
+        found = tag(model, data.valid, data.vocabs)
+        targets = [sentence.tags for sentence in data.valid_sentences]
+        scores = self.measure(targets, found.tags, classes_of(data.vocabs["labels"]))
+        metrics = {**self._metrics(scores), "valid_loss": found.loss}
+        summary = f"valid {', '.join(f'{words(name)} {show(name, value)}' for name, value in scores.items())}"
+        decides = 1 - scores["f1"] if self.options.spans else metrics["valid_error"]
+        return Validation(decides + TIE * found.loss, metrics, summary)
+
+    def measure(
+        self, targets: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]], classes: Sequence[str]
+    ) -> Metrics:
+        """F1, precision and recall of spans, or else the macro F1 of tags; and the accuracy of tags."""
+        scores = class_scores(table_of(targets, predictions, classes)[1])
+        if not self.options.spans:
+            return scores
+        return {**span_scores(compare(targets, predictions)), "accuracy": scores["accuracy"]}
+
+    def _metrics(self, scores: Metrics) -> Metrics:
+        return {"valid_error": 1 - scores["accuracy"], **{f"valid_{name}": value for name, value in scores.items()}}
 
 
-def spell(words: Sequence[str], vocab: Vocab) -> tuple[list[int], list[int]]:
-    """The tokens of a sentence, and the last one of each word."""
-    ids: list[int] = []
-    ends: list[int] = []
-    for word in words:
-        ids += vocab.encode(f" {word}" if ids else word).tolist() or [UNK]
-        ends.append(len(ids) - 1)
-    return ids, ends
+class Found(NamedTuple):
+    """What a model makes of sentences."""
 
-
-def encode(sentences: Iterable[Sentence], vocabs: Vocabs) -> list[Tagged]:
-    classes = numbers_of(vocabs["labels"])
-    found = []
-    for words, tags, where in sentences:
-        ids, ends = spell(words, vocabs["vocab"])
-        found.append(Tagged(ids, ends, [class_of(tag, classes, f"{where} ff.") for tag in tags]))
-    return found
+    tags: list[list[str]]
+    loss: float
+    """Nats a word, of the sentences whose tags it knows."""
 
 
 @torch.no_grad()
-def tag_logits(model: Tagger | OutputTagger, sentences: Sequence[Tagged]) -> Tensor:
-    """(words, tags)."""
-    device = model.output.bias.device
-    batches = in_order(sentences, ROWS, TagBatch.of)
-    return torch.cat([model(b.ids.to(device), b.lengths, b.at.to(device)).cpu() for b in batches])
+def tag(model: AnyTagger, sentences: Sequence[Tagged], vocabs: Vocabs) -> Found:
+    """The best tags of sentences, those of like length together."""
+    device, names = model.output.bias.device, classes_of(vocabs["labels"])
+    order = sorted(range(len(sentences)), key=lambda k: len(sentences[k].ids))
+    tags: list[list[str]] = [[]] * len(sentences)
+    total, count, done = 0.0, 0, 0
+    for batch in in_order([sentences[k] for k in order], ROWS, Collate(vocabs)):
+        counts = batch.words.counts
+        scores = model(batch.words.to(device))
+        part = model.negative_log_likelihood(scores, counts, batch.tags.to(device))
+        total, count = total + float(part.total), count + part.words
+        best = model.tags.nbest(scores, counts).tags[:, 0].tolist()
+        for row, n in zip(best, counts.tolist(), strict=True):
+            tags[order[done]] = [names[k] for k in row[:n]]
+            done += 1
+    return Found(tags, total / max(count, 1))
 
 
-def usual_tags(train: Iterable[Sentence], sentences: Iterable[Sentence]) -> list[str]:
-    """Without a network: each word's most frequent tag; of a word never seen, the most frequent of all."""
-    seen: dict[str, Counter[str]] = {}
-    total: Counter[str] = Counter()
-    for sentence in train:
-        total.update(sentence.tags)
-        for word, tag in zip(sentence.words, sentence.tags, strict=True):
-            seen.setdefault(word, Counter())[tag] += 1
-    usual = {word: counts.most_common(1)[0][0] for word, counts in seen.items()}
-    commonest = total.most_common(1)[0][0]
-    return [usual.get(word, commonest) for sentence in sentences for word in sentence.words]
+def table_of(
+    targets: Iterable[Sequence[str]], predictions: Iterable[Sequence[str]], classes: Sequence[str]
+) -> tuple[list[str], Any]:
+    """The names of all tags, those behind the learned ones that were not, and how often each was predicted as each."""
+    pairs = [(a, b) for x, y in zip(targets, predictions, strict=True) for a, b in zip(x, y, strict=True)]
+    names = [*classes, *sorted({a for a, _ in pairs} - set(classes))]
+    numbers = {name: k for k, name in enumerate(names)}
+    return names, confusion([numbers[a] for a, _ in pairs], [numbers[b] for _, b in pairs], len(names))
+
+
+def say_unseen(unseen: dict[str, int], where: str) -> str:
+    """Of tags that training did not have."""
+    named = ", ".join(list(unseen)[:5]) + ", …" * (len(unseen) > 5)
+    count = sum(unseen.values())
+    return f"{count:,} word{'s' * (count > 1)} of {where} with tags that training has not ({named}) count as errors"
 
 
 TASK = TagTask

@@ -1,0 +1,150 @@
+"""Taggers: against torch.nn with the same weights, word by word, streamed, and with tags that were never seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, one_hot
+
+from recur.errors import OptionError
+from recur.models import Words, WordTagger
+from recur.models.tagger import UNSEEN
+from recur.models.word_options import WordTaggerOptions
+from recur.models.words import Forms
+from tests.support import close
+
+K, CLASSES, ALPHABET = 9, 3, 11
+IDS = torch.tensor([[1, 4, 2, 6, 5], [3, 3, 1, 0, 0]])
+LENGTHS = torch.tensor([5, 3])
+WORDS = Words.of_tokens(IDS, LENGTHS)
+SPELLED, SIZES = torch.tensor([[5, 6, 7, 8], [9, 1, 1, 1], [4, 10, 1, 1]]), torch.tensor([4, 1, 2])
+FORMS = Forms(SPELLED, SIZES, torch.tensor([0, 3, 5]), torch.tensor([[0, 1, 2, 1, 0], [2, 2, 1, 0, 0]]))
+
+
+def tagger(**fields: Any) -> WordTagger:
+    torch.manual_seed(0)
+    given = {"cell": "lstm", "hidden": 6, "layers": 2, "embedding": 4, "character_embedding": 5, **fields}
+    if given.get("characters", "none") == "none":
+        given.pop("character_embedding")
+    counts = torch.arange(K, dtype=torch.float64)
+    return WordTagger(K, CLASSES, WordTaggerOptions(**given), characters=ALPHABET, frequencies=counts).double().eval()
+
+
+@pytest.mark.parametrize("direction", ["forward", "both"])
+@pytest.mark.parametrize("width", [0, 4])
+def test_a_tagger_is_torchs_lstm_and_a_linear_layer(direction: str, width: int) -> None:
+    model = tagger(direction=direction, embedding=width)
+    lstm = nn.LSTM(width or K, 6, 2, batch_first=True, bidirectional=direction == "both").double()
+    lstm.load_state_dict(model.recurrent.state_dict())
+    ends, counts = torch.tensor([[0, 2, 4], [0, 2, 0]]), torch.tensor([3, 2])  # words of one or two tokens
+    found = model(Words(IDS, LENGTHS, ends, counts))
+    for row, step, k in [(0, 0, 0), (0, 2, 1), (0, 4, 2), (1, 0, 0), (1, 2, 1)]:
+        ids = IDS[row, : LENGTHS[row]]
+        x = one_hot(ids, K).double() if not width else model.embedding.vectors(ids)
+        close(found[row, k].detach(), model.output(lstm(x[None])[0][0, step]).detach())
+
+
+def looked_at(model: WordTagger, kind: str) -> Tensor:
+    """The vectors of the three words of FORMS, each for itself, by torch.nn."""
+    forms = model.forms
+    assert forms is not None
+    assert forms.casing is not None
+    assert forms.casing.weight is not None
+    vectors = []
+    for k in range(3):
+        x = forms.embedding.vectors(SPELLED[k, : SIZES[k]])
+        if kind == "lstm":
+            lstm = nn.LSTM(5, 4, batch_first=True, bidirectional=True).double()
+            lstm.load_state_dict(forms.recurrent.state_dict())
+            characters = lstm(x[None])[1][0].flatten()
+        else:
+            padded = torch.cat([torch.zeros(1, 5), x, torch.zeros(1, 5)]).double()
+            weight, bias = forms.convolution.weight, forms.convolution.bias
+            assert bias is not None
+            windows = [padded[t : t + 3].t().flatten() for t in range(len(x))]
+            maps = torch.stack([weight.flatten(1) @ window + bias for window in windows])
+            characters = maps.view(len(x), 8, 2).amax((0, 2))
+        vectors.append(torch.cat([characters, forms.casing.weight[FORMS.casing[k]]]))
+    return torch.stack(vectors)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "cnn"])
+def test_words_are_read_by_their_characters(kind: str) -> None:
+    model = tagger(characters=kind, casing=True, character_width=8, direction="both", layers=1)
+    assert model.forms is not None
+    close(model.forms(FORMS).detach(), looked_at(model, kind).detach())
+    more = looked_at(model, kind)[FORMS.which]
+    lstm = nn.LSTM(4 + 16, 6, batch_first=True, bidirectional=True).double()
+    lstm.load_state_dict(model.recurrent.state_dict())
+    found = model(WORDS._replace(forms=FORMS))
+    for row, length in enumerate(LENGTHS.tolist()):
+        x = torch.cat([model.embedding.vectors(IDS[row, :length]), more[row, :length]], 1)
+        close(found[row, :length].detach(), model.output(lstm(x[None])[0][0]).detach())
+
+
+@pytest.mark.parametrize("characters", ["none", "lstm"])
+def test_one_direction_can_be_streamed(characters: str) -> None:
+    model, state = tagger(characters=characters), None
+    forms = FORMS if characters == "lstm" else None
+    whole = model(WORDS._replace(forms=forms))
+    for t in range(5):
+        one = forms and forms._replace(which=forms.which[:1, t : t + 1])
+        scores, state = model.step(IDS[:1, t], state, one)
+        close(scores, whole[:1, t].detach())
+    with pytest.raises(OptionError, match="one step at a time needs direction='forward'"):
+        tagger(direction="both").step(IDS[:, 0])
+
+
+def test_rare_words_are_unknown_now_and_then() -> None:
+    model = tagger(unknown=2.0)
+    assert model._forget(IDS).tolist() == IDS.tolist(), "in use they are what they are"
+    model.train()
+    ids = torch.arange(K).repeat(20_000, 1)
+    share = (model._forget(ids) == 0).double().mean(0)
+    close(share[1:], 2 / (2 + torch.arange(1, K).double()), tolerance=0.02)
+    assert tagger().train()._forget(IDS) is IDS
+
+
+@pytest.mark.parametrize("crf", [False, True])
+def test_the_loss_is_the_mean_over_words_of_sentences_whose_tags_are_known(crf: bool) -> None:
+    model = tagger(crf=crf)
+    scores = model(WORDS)
+    tags = torch.tensor([[0, 1, 2, 2, 1], [2, 0, 1, UNSEEN, UNSEEN]])
+    if crf:
+        expected = -model.tags.log_likelihood(scores, LENGTHS, tags).sum() / 8
+    else:
+        flat = torch.cat([scores[0], scores[1, :3]])
+        expected = cross_entropy(flat, torch.tensor([0, 1, 2, 2, 1, 2, 0, 1]))
+    close(model.loss(scores, LENGTHS, tags).detach(), expected.detach())
+    tags[1, 1] = UNSEEN
+    alone = model.negative_log_likelihood(scores, LENGTHS, tags)
+    assert alone.words == 5
+    close(alone.total.detach(), 5 * model.loss(scores[:1], LENGTHS[:1], tags[:1]).detach())
+    tags[0, 0] = UNSEEN
+    assert model.negative_log_likelihood(scores, LENGTHS, tags)[1] == 0
+
+
+def test_the_loss_weighs_classes() -> None:
+    weights, options = torch.tensor([1.0, 2.0, 4.0]), WordTaggerOptions(embedding=4, hidden=6)
+    model, scores = WordTagger(K, CLASSES, options, weights), torch.randn(2, 5, CLASSES)
+    tags = torch.tensor([[0, 1, 2, 2, 1], [2, 0, 1, UNSEEN, UNSEEN]])
+    flat, known = torch.cat([scores[0], scores[1, :3]]), torch.tensor([0, 1, 2, 2, 1, 2, 0, 1])
+    each = -flat.log_softmax(-1)[torch.arange(8), known]
+    close(model.loss(scores, LENGTHS, tags), (each * weights[known]).sum() / weights[known].sum())
+
+
+def test_tags_each_for_itself_have_the_probabilities_of_a_softmax() -> None:
+    model = tagger()
+    scores = model(WORDS).detach()
+    chances = model.tags.marginals(scores, LENGTHS)
+    close(chances[0], scores[0].softmax(-1))
+    assert chances[1, 3:].abs().sum() == 0
+    best = model.tags.nbest(scores, LENGTHS, 2)
+    assert best.tags[0, 0].tolist() == scores[0].argmax(-1).tolist()
+    close(best.scores[0, 0], scores[0].log_softmax(-1).amax(-1).sum())
+    changed = (best.tags[0, 0] != best.tags[0, 1]).nonzero().tolist()
+    gaps = scores[0].topk(2).values
+    assert changed == [[int((gaps[:, 0] - gaps[:, 1]).argmin())]], "the second best changes the word that costs least"
