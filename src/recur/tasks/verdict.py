@@ -16,13 +16,21 @@ ENOUGH = 5
 """Measurements from which on a trend is one."""
 
 FALLING = 0.05
-"""What the second half of a run takes off the figure, at least, where it has not ended."""
+"""What the second half of a run takes off the figure or its loss, at least, where it has not ended."""
 
 WORSE = 0.03
-"""By how much the last figure is worse than the best, at least, where a network has begun to learn by heart."""
+"""By how much the last figure is worse than the best, at least, where a network overfits."""
 
 EARLY = 0.75
 """A best figure of a later part of the run is no sign of that."""
+
+WIDE = 0.18
+"""Of the validation loss: where the training loss lies further below it, more time teaches by heart. On seven sets of
+five tasks at four or five budgets each, twice the time helped all 22 runs that were told to take it, by 3 to 64 % of the
+figure, and one of the four that were not."""
+
+TURNED = 0.01
+"""By how much of itself the loss has risen, at least, where a network overfits."""
 
 
 class Verdict(NamedTuple):
@@ -86,25 +94,34 @@ def training(task: AnyTask, history: Sequence[JsonObject]) -> list[Remark]:
     """Whether figures were still getting better, or had begun to get worse."""
     name, entries = task.curve, [entry for entry in history if _number(entry.get(task.curve))]
     values = [_to_lose(name, float(entry[name])) for entry in entries]
+    losses = [float(entry["valid_loss"]) for entry in entries if _number(entry.get("valid_loss"))]
     if len(values) < ENOUGH:
         return []
-    best, at = min(values), values.index(min(values))
-    size = abs(best) or 1.0
-    if at + 1 <= EARLY * len(values) and values[-1] - best > WORSE * size:
+    if _has_turned(values) and (len(losses) < len(values) or _has_turned(losses, TURNED)):
+        at = values.index(min(values))
         when = f"it was best after {entries[at]['step']:,} of {entries[-1]['step']:,} steps"
         figures = f"{show(name, entries[at][name])} then, {show(name, entries[-1][name])} at the end"
         return [Remark(f"it overfits: {when}, {figures}", _more_dropout(task))]
-    half = min(values[: len(values) // 2])
-    gain = (half - best) / (abs(half) or 1.0)
-    if at + 2 >= len(values) and gain > FALLING:
-        way = "rising" if metric_of(name).higher else "falling"
-        return [Remark(f"{words(name)} was still {way} ({_by(name, half, best)} in the second half)", _longer(task))]
-    return []
+    if max(_gain(values), _gain(losses) if len(losses) == len(values) else 0.0) <= FALLING:
+        return []
+    learned = entries[-1].get("train_loss")
+    if losses and _number(learned) and losses[-1] - float(learned or 0) > WIDE * abs(losses[-1]):
+        figures = f"its loss is {float(learned or 0):.3f} there and {losses[-1]:.3f} on what it has not seen"
+        return [Remark(f"it learns its examples by heart: {figures}", _more_dropout(task))]
+    return [Remark(f"{words(name)} was still getting better when it ended", _longer(task))]
 
 
-def _by(name: str, before: float, after: float) -> str:
-    metric = metric_of(name)
-    return f"{100 * (before - after):.1f} points" if metric.share else f"{100 * (before - after) / abs(before):.0f} %"
+def _has_turned(values: Sequence[float], by: float = WORSE) -> bool:
+    """Whether the best of them came early, and the last is clearly worse."""
+    best = min(values)
+    return values.index(best) + 1 <= EARLY * len(values) and values[-1] - best > by * (abs(best) or 1.0)
+
+
+def _gain(values: Sequence[float]) -> float:
+    """What the second half took off, where it ended with its best."""
+    half, best = min(values[: len(values) // 2]), min(values)
+    ended = values.index(best) + 2 >= len(values)
+    return (half - best) / (abs(half) or 1.0) if ended else 0.0
 
 
 def _to_lose(name: str, value: float) -> float:
