@@ -34,10 +34,12 @@ from recur.options.options import (
     spelled,
     value_of,
 )
+from recur.options.search import Between, OneOf, Search
 
 __all__ = [
     "Batch",
     "BelowOne",
+    "Between",
     "Count",
     "Device",
     "Form",
@@ -46,9 +48,11 @@ __all__ = [
     "Natural",
     "NoLayers",
     "NonNegative",
+    "OneOf",
     "Options",
     "Positive",
     "Range",
+    "Search",
     "Seed",
     "Share",
     "Threads",

@@ -20,6 +20,7 @@ from recur.options import (
     Options,
     Positive,
     Range,
+    Search,
     Seed,
     Threads,
 )
@@ -140,6 +141,8 @@ class TaskOptions(TrainingOptions, BudgetOptions, MachineOptions):
     default_minutes: ClassVar[float] = 2.0
     default_epochs: ClassVar[float | None] = None
     """The budget of a run that says none is both: little data is not read a thousand times, much ends by the clock."""
+    search: ClassVar[Mapping[str, Search]] = {}
+    """What `recur sweep` tries: options worth a search, and where good values of them lie."""
     adamw_decay: ClassVar[float] = 0.0
     """The weight decay of a run with adamw that says none."""
     by_token: ClassVar[Mapping[str, Mapping[str, Any]]] = {}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from recur.errors import OptionError
 from recur.models.options import SequenceOptions
-from recur.options import Length, Positive
+from recur.options import Between, Length, OneOf, Positive
 from recur.tasks.options import TaskOptions
 
 
@@ -22,6 +23,14 @@ class AddingOptions(TaskOptions, SequenceOptions):
     # Defaults of its own ---------------------------------------------------------------------------------
 
     rate: Positive = 0.003
+
+    search = MappingProxyType(
+        {
+            "cell": OneOf(("gru", "lstm")),
+            "hidden": Between(16, 256, log=True),
+            "rate": Between(0.0005, 0.02, log=True),
+        }
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

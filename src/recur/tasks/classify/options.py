@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from recur.models.options import ClassifierOptions, Direction, Pool
-from recur.options import Positive, Share, Width, WidthOrNone
+from recur.options import Between, OneOf, Positive, Share, Width, WidthOrNone
 from recur.tasks.options import CarryOptions, SplitOptions, TaskOptions, Token, VocabOptions
 
 
@@ -42,6 +42,19 @@ class ClassifyOptions(TaskOptions, SplitOptions, VocabOptions, ClassifierOptions
     # Words are learned by heart within a few epochs unless they are dropped; characters do not bear it.
     by_token = MappingProxyType(
         {"word": {"hidden": 128, "embedding": 128, "dropout_input": 0.5, "rate": 0.002, "epochs": 6.0}}
+    )
+
+    search = MappingProxyType(
+        {
+            "cell": OneOf(("gru", "lstm")),
+            "hidden": Between(48, 384, log=True),
+            "embedding": OneOf((32, 64, 128, 256)),
+            "pool": OneOf(("mean", "max", "attention")),
+            "rate": Between(0.0005, 0.015, log=True),
+            "batch": OneOf((16, 32, 64)),
+            "dropout_input": Between(0.0, 0.6),
+            "dropout_output": Between(0.0, 0.6),
+        }
     )
 
 

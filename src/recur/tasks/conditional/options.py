@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from recur.errors import OptionError
 from recur.models.options import Direction
-from recur.options import NonNegative, Positive, Share, Width, WidthOrNone
+from recur.options import Between, NonNegative, OneOf, Positive, Share, Width, WidthOrNone
 from recur.tasks.options import Token, WritingOptions
 
 
@@ -35,6 +36,17 @@ class ConditionalOptions(WritingOptions):
     cpu_batch = 16
     adamw_decay = 0.1
     default_epochs = 8.0
+
+    search = MappingProxyType(
+        {
+            "cell": OneOf(("gru", "lstm")),
+            "hidden": Between(64, 512, log=True),
+            "embedding": OneOf((32, 64, 128)),
+            "rate": Between(0.002, 0.03, log=True),
+            "dropout_input": Between(0.0, 0.3),
+            "dropout_output": Between(0.0, 0.5),
+        }
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

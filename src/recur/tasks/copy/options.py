@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from recur.models.options import TaggerOptions
-from recur.options import Length, Positive, WidthOrNone
+from recur.options import Between, Length, OneOf, Positive, WidthOrNone
 from recur.tasks.options import TaskOptions
 
 
@@ -25,6 +26,14 @@ class CopyOptions(TaskOptions, TaggerOptions):
 
     embedding: WidthOrNone = 0
     rate: Positive = 0.006
+
+    search = MappingProxyType(
+        {
+            "cell": OneOf(("gru", "lstm")),
+            "hidden": Between(32, 256, log=True),
+            "rate": Between(0.0005, 0.02, log=True),
+        }
+    )
 
 
 OPTIONS = CopyOptions

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from recur.errors import OptionError
 from recur.models.options import ForecasterOptions
-from recur.options import Count, Natural, Positive, Share, Whole, Width
+from recur.options import Between, Count, Natural, OneOf, Positive, Share, Whole, Width
 from recur.tasks.options import TaskOptions, TextOptions
 
 
@@ -60,6 +61,16 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
 
     adamw_decay = 0.1
     default_epochs = 16.0
+
+    search = MappingProxyType(
+        {
+            "cell": OneOf(("gru", "lstm")),
+            "hidden": Between(16, 256, log=True),
+            "window": OneOf((24, 48, 96)),
+            "rate": Between(0.001, 0.03, log=True),
+            "dropout_output": Between(0.0, 0.5),
+        }
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from recur.errors import OptionError
 from recur.models.structures import GridModelOptions
-from recur.options import Length, NoLayers, Positive
+from recur.options import Between, Length, NoLayers, OneOf, Positive
 from recur.tasks.options import SplitOptions, TaskOptions
 
 
@@ -38,6 +39,15 @@ class GridOptions(TaskOptions, SplitOptions, GridModelOptions):
     rate: Positive = 0.02
 
     default_epochs = 60.0
+
+    search = MappingProxyType(
+        {
+            "hidden": Between(8, 64, log=True),
+            "layers": OneOf((1, 2)),
+            "rate": Between(0.002, 0.05, log=True),
+            "dropout_output": Between(0.0, 0.5),
+        }
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from recur.errors import OptionError
 from recur.models.options import Direction, LanguageModelOptions
-from recur.options import Count, NonNegative, Positive, Share, Width, WidthOrNone
+from recur.options import Between, Count, NonNegative, OneOf, Positive, Share, Width, WidthOrNone
 from recur.tasks.options import CarryOptions, SplitOptions, TaskOptions, Token, VocabOptions
 
 WIDE = {"hidden": 256, "embedding": 256, "tied": True, "rate": 0.008}
@@ -56,6 +56,18 @@ class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOpti
     adamw_decay = 0.1
     # Many types: a narrower network, and one matrix for both ends.
     by_token = MappingProxyType(dict.fromkeys(("word", "subword"), WIDE))
+
+    search = MappingProxyType(
+        {
+            "cell": OneOf(("gru", "lstm")),
+            "hidden": Between(128, 640, log=True),
+            "layers": OneOf((1, 2)),
+            "window": OneOf((32, 64, 128)),
+            "rate": Between(0.002, 0.03, log=True),
+            "dropout_input": Between(0.0, 0.3),
+            "dropout_output": Between(0.0, 0.5),
+        }
+    )
 
     def for_token(self, token: str) -> Self:
         """One-hot words, which somebody asked for, cannot be tied."""

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from recur.models.options import EncoderDecoderOptions
-from recur.options import BelowOne, Natural, Positive, Share, Width, WidthOrNone
+from recur.options import BelowOne, Between, Natural, OneOf, Positive, Share, Width, WidthOrNone
 from recur.tasks.options import WritingOptions
 
 Symbol = Literal["char", "word", "subword", "space"]
@@ -39,6 +39,20 @@ class Seq2SeqOptions(WritingOptions, EncoderDecoderOptions):
     cpu_batch = 32
     default_epochs = 60.0
     by_token = MappingProxyType({"word": {"punctuation": True, "min_freq": 2}})
+
+    search = MappingProxyType(
+        {
+            "cell": OneOf(("gru", "lstm")),
+            "hidden": Between(96, 384, log=True),
+            "embedding": OneOf((32, 64, 128)),
+            "encoder_layers": OneOf((1, 2)),
+            "rate": Between(0.001, 0.015, log=True),
+            "batch": OneOf((16, 32, 64)),
+            "dropout_input": Between(0.0, 0.4),
+            "dropout_output": Between(0.0, 0.5),
+            "smoothing": Between(0.0, 0.2),
+        }
+    )
 
 
 OPTIONS = Seq2SeqOptions

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from recur.errors import OptionError
 from recur.models.structures import RowModelOptions
-from recur.options import Positive
+from recur.options import Between, OneOf, Positive
 from recur.tasks.options import SplitOptions, TaskOptions
 
 
@@ -36,6 +37,14 @@ class TableOptions(TaskOptions, SplitOptions, RowModelOptions):
     cpu_batch = 64
     default_epochs = 60.0
     adamw_decay = 0.01
+
+    search = MappingProxyType(
+        {
+            "hidden": Between(8, 256, log=True),
+            "rate": Between(0.0005, 0.03, log=True),
+            "batch": OneOf((16, 64, 256)),
+        }
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

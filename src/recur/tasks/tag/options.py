@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 from recur.errors import OptionError
 from recur.models.options import Direction
 from recur.models.word_options import WordTaggerOptions
-from recur.options import Form, NonNegative, Positive, Share, Width, WidthOrNone
+from recur.options import Between, Form, NonNegative, OneOf, Positive, Share, Width, WidthOrNone
 from recur.tasks.options import CarryOptions, SplitOptions, TaskOptions, Token, VocabOptions
 from recur.text.conll import TagColumns, parse_column
 
@@ -53,6 +54,18 @@ class TagOptions(TaskOptions, SplitOptions, VocabOptions, WordTaggerOptions, Car
     cpu_batch = 16
     default_minutes = 3.0
     default_epochs = 20.0
+
+    search = MappingProxyType(
+        {
+            "cell": OneOf(("gru", "lstm")),
+            "hidden": Between(64, 384, log=True),
+            "embedding": OneOf((50, 100, 200)),
+            "rate": Between(0.001, 0.02, log=True),
+            "batch": OneOf((8, 16, 32)),
+            "dropout_input": Between(0.0, 0.6),
+            "dropout_output": Between(0.0, 0.6),
+        }
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from recur.models.structures import TreeModelOptions
-from recur.options import Count, Positive, Share
+from recur.options import Between, Count, OneOf, Positive, Share
 from recur.tasks.options import CarryOptions, SplitOptions, TaskOptions
 
 
@@ -40,6 +41,16 @@ class TreeOptions(TaskOptions, SplitOptions, TreeModelOptions, CarryOptions):
 
     cpu_batch = 25
     default_epochs = 5.0
+
+    search = MappingProxyType(
+        {
+            "hidden": Between(32, 256, log=True),
+            "rate": Between(0.0005, 0.015, log=True),
+            "batch": OneOf((16, 25, 50)),
+            "dropout_input": Between(0.0, 0.6),
+            "dropout_output": Between(0.0, 0.6),
+        }
+    )
 
 
 OPTIONS = TreeOptions
