@@ -11,7 +11,7 @@ from bench.side_by_side import Contest, Tensors
 from recur.decode import greedy, search
 from recur.layers import OutputRecurrent
 from recur.models import Seq2Seq
-from recur.models.options import EncoderDecoderOptions
+from recur.models.decoder_options import EncoderDecoderOptions
 
 B, S, T, K, E, H = 32, 16, 14, 60, 128, 256
 

@@ -49,11 +49,13 @@ def learn(name: str) -> None:
             dropout_output=0.0, smoothing=0.0, warmup=50, threads=1,
         )  # fmt: skip
         seen = model.evaluate()
-        print(f"{name}: lengths 1 … {SEEN}: {100 - seen['word_error_rate']:.2f} % right, ", end="")
+        print(f"{name}: lengths 1 … {SEEN}: {100 - 100 * seen['sequence_error_rate']:.2f} % right, ", end="")
         for low, high in ((11, 12), (13, 15), (16, 20)):
             longer = write(here / "longer.tsv", job, words(500, low, high, seed=3))
             found = model.evaluate([longer])
-            print(f"{low} … {high}: {100 - found['word_error_rate']:.1f} %", end=", " if high < BEYOND else "\n")
+            print(
+                f"{low} … {high}: {100 - 100 * found['sequence_error_rate']:.1f} %", end=", " if high < BEYOND else "\n"
+            )
         print(f"  {model.run.metrics()[-1]['seconds']:.0f} s of training", flush=True)
 
 

@@ -55,19 +55,28 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_it_learns_and_eval_says_how_well(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = json_of(capsys, "eval", "r0", "pairs.tsv")
     assert found["sequences"] == 42
-    assert found["word_error_rate"] < 20
-    assert found["symbol_error_rate"] <= found["word_error_rate"]
+    assert found["sequence_error_rate"] < 0.2
+    assert found["symbol_error_rate"] <= found["sequence_error_rate"]
+    assert [row["model"] for row in found["beside"]] == ["copy", "look-up", "dictionary"]
+    assert found["beside"][1]["sequence_error_rate"] == 0, "it is measured on what was learned"
     assert 1 < found["perplexity"] < 1.5
     assert found["gap"] == pytest.approx(found["free_loss"] - found["loss"])
-    assert found["models"][0]["word_error_rate"] == found["word_error_rate"]
+    assert found["models"][0]["sequence_error_rate"] == found["sequence_error_rate"]
     own = json_of(capsys, "eval", "r0")
     assert own["perplexity"] == pytest.approx(found["perplexity"])
     both = json_of(capsys, "eval", "r0", "r1", "pairs.tsv", "--ensemble", "--beam", "4")
-    assert both["word_error_rate"] <= 20
+    assert both["sequence_error_rate"] <= 0.2
     apart = json_of(capsys, "eval", "r0", "r1", "pairs.tsv")
     assert len(apart["models"]) == 2
     metrics = [json.loads(line) for line in Path("r0/metrics.jsonl").read_text().splitlines()]
-    wanted = {"valid_word_error_rate", "valid_symbol_error_rate", "valid_perplexity", "valid_free_loss", "valid_gap"}
+    wanted = {
+        "valid_sequence_error_rate",
+        "valid_symbol_error_rate",
+        "valid_loss",
+        "valid_free_loss",
+        "valid_gap",
+        "valid_cut",
+    }
     assert all(wanted <= entry.keys() for entry in metrics)
 
 
@@ -119,9 +128,9 @@ def test_two_files_words_and_bleu(here: Path, capsys: pytest.CaptureFixture[str]
         capsys, "train", *both, "--task", "seq2seq", *parts,
         "--source-token", "char", "--target-token", "word", "--min-freq", "1", *SMALL, "--out", str(tmp_path / "w"),
     )  # fmt: skip
-    assert found["valid_word_error_rate"] < 50
+    assert found["valid_sequence_error_rate"] < 0.5
     measured = json_of(capsys, "eval", str(tmp_path / "w"), *both)
-    assert "bleu" in measured
+    assert {"bleu", "chrf", "word_error_rate"} <= measured.keys()
     assert measured["sequences"] == 42
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from recur.decode import Choice, Ensemble, greedy, likelihood, sample, search
 from recur.errors import OptionError
 from recur.models import Seq2Seq
-from recur.models.options import EncoderDecoderOptions
+from recur.models.decoder_options import EncoderDecoderOptions
 
 K, LONGEST = 7, 4  # three symbols to write: 4, 5 and 6
 STOPS = ["eos", "bernoulli", "length"]

@@ -8,11 +8,10 @@ from torch import Tensor, nn
 
 from recur.errors import OptionError
 from recur.models import Classifier, ConditionalModel, Forecaster, LanguageModel, Regressor, Seq2Seq, Tagger
+from recur.models.decoder_options import DecoderOptions, EncoderDecoderOptions
 from recur.models.embedding import drawn
 from recur.models.options import (
     ClassifierOptions,
-    DecoderOptions,
-    EncoderDecoderOptions,
     ForecasterOptions,
     LanguageModelOptions,
     SequenceOptions,

@@ -7,29 +7,36 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from recur.cells import cell_names
 from recur.decode import greedy, likelihood
 from recur.errors import OptionError
 from recur.models import ConditionalModel, Seq2Seq
-from recur.models.options import DecoderOptions, EncoderDecoderOptions
+from recur.models.decoder_options import DecoderOptions, EncoderDecoderOptions
 from tests.support import close
 
 K_IN, K_OUT = 9, 8
 SMALL: dict[str, Any] = {"cell": "lstm", "hidden": 6, "embedding": 5, "longest": 12}
+
+COPIES = [0, 0, 0, 0, 5, 4, 7, 0, 6]
+"""The symbol of the target for each of the source; what stands in no vocabulary of targets is <unk>."""
 
 WAYS: list[dict[str, Any]] = [
     {"attention": "additive", "condition": "initial", "stop": "eos"},
     {"attention": "dot", "condition": "both", "stop": "bernoulli", "layers": 2, "encoder_layers": 2},
     {"attention": "none", "condition": "input", "stop": "length"},
     {"attention": "additive", "condition": "none", "stop": "length", "direction": "backward"},
+    {"attention": "dot", "condition": "initial", "stop": "eos", "input_feeding": True},
+    {"attention": "additive", "condition": "both", "stop": "bernoulli", "input_feeding": True, "copy": True},
+    {"attention": "dot", "condition": "none", "stop": "length", "copy": True},
     {"attention": "none", "condition": "aligned", "stop": "source"},
     {"attention": "none", "condition": "aligned", "stop": "source", "feedback": False},
 ]
 
 
 def make(**fields: Any) -> Seq2Seq:
-    return Seq2Seq(K_IN, K_OUT, EncoderDecoderOptions(**SMALL | fields)).double().eval()
+    return Seq2Seq(K_IN, K_OUT, EncoderDecoderOptions(**SMALL | fields), COPIES).double().eval()
 
 
 def batch(stop: str = "eos") -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -123,6 +130,56 @@ def test_the_three_losses_by_their_definitions() -> None:
         close(row.detach(), expected.detach())
 
 
+def test_smoothing_is_what_torch_has() -> None:
+    source, s, target, t = batch()
+    model = make()
+    scores = model(source, s, target, t)
+    plain, smoothed = model.decoder.losses(scores, target, t, 0.3)
+    close(plain.detach(), model.decoder.loss(scores, target, t).detach())
+    for b in range(3):
+        gold = torch.cat([target[b, : t[b]], torch.tensor([3])])
+        expected = cross_entropy(scores.symbols[b, : t[b] + 1], gold, reduction="sum", label_smoothing=0.3)
+        close(smoothed[b].detach(), expected.detach())
+
+
+def test_input_feeding_by_its_definition() -> None:
+    """g_{t−1} is a part of the input: with it in place of zeros each step alone gives what the loop gives."""
+    model, (source, s, target, t) = make(cell="gru", attention="dot", input_feeding=True), batch()
+    scores, d, context = model(source, s, target, t), model.decoder, model.encode(source, s)
+    h, g = d.network.start(context.vector)[0].h, torch.zeros(3, SMALL["hidden"], dtype=torch.float64)
+    p = dict(d.network.recurrent.named_parameters())
+    U, W, b, c = (
+        next(v for n, v in p.items() if n.startswith(k)) for k in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    )
+    for k in range(5):
+        x = torch.cat([d.embedding.vectors(target[:, k - 1] if k else torch.full((3,), 2)), g], dim=-1)
+        (xr, xz, xn), (hr, hz, hn) = (x @ U.T + b).chunk(3, -1), (h @ W.T + c).chunk(3, -1)
+        z = torch.sigmoid(xz + hz)
+        h = (1 - z) * torch.tanh(xn + torch.sigmoid(xr + hr) * hn) + z * h
+        for row in range(3):
+            m = context.memory[row, : s[row]]
+            a = (d.attention.query(h[row]) @ d.attention.key(m).T / SMALL["hidden"] ** 0.5).softmax(-1)
+            close(scores.weights[row, k, : s[row]].detach(), a.detach())
+        found = (scores.weights[:, k : k + 1] @ context.memory)[:, 0]
+        g = torch.tanh(d.combine(torch.cat([h, found], dim=-1)))
+        close(scores.symbols[:, k].detach(), d.symbols(g).detach())
+
+
+def test_copying_by_its_definition() -> None:
+    model, (source, s, target, t) = make(attention="additive", copy=True), batch()
+    scores, d, context = model(source, s, target, t), model.decoder, model.encode(source, s)
+    h, _, _ = d.network(d.inputs(d._before(target), None), context.vector)
+    g, weights = d.attend(h, context, d.keys(context))
+    written, p = d.symbols(g).softmax(-1), torch.sigmoid(d.written(g))
+    for b in range(3):
+        for k in range(5):
+            expected = p[b, k] * written[b, k]
+            for place in range(int(s[b])):
+                expected[COPIES[source[b, place]]] += (1 - p[b, k, 0]) * weights[b, k, place]
+            close(scores.symbols[b, k].exp().detach(), expected.detach())
+    assert scores.symbols.logsumexp(-1).abs().max() < 1e-12
+
+
 @pytest.mark.parametrize("cell", cell_names())
 def test_any_cell(cell: str) -> None:
     model, (source, s, target, t) = make(cell=cell), batch()
@@ -135,7 +192,7 @@ def test_each_way_learns_to_copy_and_to_stop(way: dict[str, Any]) -> None:
     """Rows of a batch that end at different times."""
     torch.manual_seed(1)
     fields = SMALL | way | {"hidden": 48, "embedding": 16, "layers": 1, "encoder_layers": 1}
-    model = Seq2Seq(K_OUT, K_OUT, EncoderDecoderOptions(**fields))
+    model = Seq2Seq(K_OUT, K_OUT, EncoderDecoderOptions(**fields), range(K_OUT))
     lengths = torch.tensor([1, 2, 3, 4, 5] * 4)
     source = torch.randint(4, K_OUT, (20, 5))
     source[torch.arange(5) >= lengths[:, None]] = 1
@@ -168,6 +225,8 @@ def test_a_label_is_a_context() -> None:
         ({"stop": "never"}, "unknown stop 'never'"),
         ({"condition": "aligned"}, "take --stop source, got 'eos'"),
         ({"condition": "none", "attention": "none"}, "leave nothing to know the source by"),
+        ({"input_feeding": True, "attention": "none"}, "--input-feeding needs attention"),
+        ({"copy": True, "attention": "none"}, "--copy needs attention"),
         ({"attention": "dto"}, "unknown attention 'dto'"),
         ({"embedding": 0}, "embedding must be a whole number ≥ 1"),
         ({"dropout_output": 2.0}, "dropout_output must lie in 0 … 1"),
@@ -176,3 +235,8 @@ def test_a_label_is_a_context() -> None:
 def test_what_cannot_be(fields: dict[str, Any], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         make(**fields)
+
+
+def test_what_is_copied_has_a_name_in_the_target() -> None:
+    with pytest.raises(OptionError, match="for each of the source"):
+        Seq2Seq(K_IN, K_OUT, EncoderDecoderOptions(copy=True))

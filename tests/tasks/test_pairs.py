@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import pytest
+import sacrebleu
 from hypothesis import given
 from hypothesis import strategies as st
-from nltk.translate.bleu_score import corpus_bleu
+from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from recur.errors import TextError
 from recur.tasks.examples import Shuffled, split
 from recur.tasks.options import SplitOptions
 from recur.tasks.pairs import pair_batch, pair_size
-from recur.tasks.scores import bleu, edit_distance, error_rates
-from recur.text import read_pairs
+from recur.tasks.scores import edit_distance, error_rates
+from recur.tasks.seq2seq.judge import judge
+from recur.tasks.seq2seq.plain import ROUNDS, plain_models, translations
+from recur.tasks.translation import bleu, chrf, mteval_words
+from recur.text import Pair, Words, read_pairs
+from recur.text.tokens import Characters, Spaced
 
 
 def write(folder: Path, name: str, text: str) -> str:
@@ -106,18 +112,79 @@ def test_distance_by_its_definition(a: str, b: str) -> None:
 def test_error_rates() -> None:
     targets, predictions = [["a", "b"], ["c"], ["d", "e", "f"]], [["a", "b"], [], ["d", "x", "f", "g"]]
     found = error_rates(targets, predictions)
-    assert found["word_error_rate"] == pytest.approx(100 * 2 / 3)
-    assert found["symbol_error_rate"] == pytest.approx(100 * 3 / 6)
+    assert found == {"sequence_error_rate": pytest.approx(2 / 3), "symbol_error_rate": pytest.approx(3 / 6)}
 
 
-def test_bleu_is_what_nltk_has() -> None:
-    draw = np.random.default_rng(1)
-    targets = [[str(k) for k in draw.integers(6, size=draw.integers(4, 12))] for _ in range(30)]
-    predictions = [
-        [w if draw.random() < 0.8 else "9" for w in row[: draw.integers(4, len(row) + 1)]] for row in targets
-    ]
-    expected = 100 * corpus_bleu([[row] for row in targets], predictions)
-    assert bleu(targets, predictions) == pytest.approx(expected, rel=1e-9)
-    assert 10 < expected < 90
-    assert bleu(targets, targets) == pytest.approx(100)
-    assert bleu([["a", "b"]], [["a", "b"]]) == 0.0, "no four words in a row"
+ODD = st.text("ab ,.-'12&;<>/:!\"[]`{}~()+@#\n\xa0äß。", max_size=12)
+
+
+@given(st.sampled_from(["", "&quot;", "&amp;lt;", "<skipped>"]), ODD)
+def test_words_are_cut_as_mteval_cuts_them(before: str, text: str) -> None:
+    assert mteval_words(before + text) == Tokenizer13a()((before + text).rstrip()).split()
+
+
+SENTENCE = st.lists(st.sampled_from(["a", "b", "cd", "e.", "1,2", "x-"]), max_size=9).map(" ".join)
+
+
+@given(st.lists(st.tuples(SENTENCE, SENTENCE, st.booleans()), min_size=1, max_size=5))
+def test_bleu_and_chrf_are_what_sacrebleu_has(pairs: list[tuple[str, str, bool]]) -> None:
+    references = [reference for reference, _, _ in pairs]
+    translations = [other if wrong else f"{reference} {other}"[:20] for reference, other, wrong in pairs]
+    assert bleu(references, translations) == pytest.approx(
+        sacrebleu.corpus_bleu(translations, [references], force=True).score, abs=1e-9
+    )
+    assert chrf(references, translations) == pytest.approx(
+        sacrebleu.corpus_chrf(translations, [references]).score, abs=1e-9
+    )
+
+
+def test_sentences_are_judged_as_translations() -> None:
+    references = ["A man, a dog and 2.5 cats walk by.", "Nobody is here today."]
+    translations = ["A man , a dog and 2.5 cats walk by .", "Nobody was here today."]
+    found = judge(Words(punctuation=True), references, translations)
+    assert found["sequence_error_rate"] == 0.5
+    assert found["word_error_rate"] == pytest.approx(1 / 16), "one of 11 + 5 words"
+    assert found["bleu"] == pytest.approx(sacrebleu.corpus_bleu(translations, [references], force=True).score)
+    lowered = judge(Words(punctuation=True, lower=True), references, [text.lower() for text in translations])
+    assert lowered["bleu"] == pytest.approx(found["bleu"])
+    assert judge(Characters(), ["ab"], ["ab"]) == {"sequence_error_rate": 0.0, "symbol_error_rate": 0.0}
+
+
+# Without a network ------------------------------------------------------------------------------------------
+
+
+def slow_model_1(pairs: list[tuple[list[str], list[str]]]) -> dict[tuple[str, str], float]:
+    """IBM's model 1 as Brown et al. write it, one pair of words after the other."""
+    t: dict[tuple[str, str], float] = defaultdict(lambda: 1.0)
+    for _ in range(ROUNDS):
+        counts: dict[tuple[str, str], float] = defaultdict(float)
+        totals: dict[str, float] = defaultdict(float)
+        for sources, targets in pairs:
+            for e in targets:
+                total = sum(t[f, e] for f in ["", *sources])
+                for f in ["", *sources]:
+                    counts[f, e] += t[f, e] / total
+                    totals[f] += t[f, e] / total
+        t = defaultdict(float, {(f, e): n / totals[f] for (f, e), n in counts.items()})
+    return t
+
+
+@given(st.lists(st.tuples(*[st.lists(st.sampled_from("abcd"), min_size=1, max_size=5)] * 2), min_size=1, max_size=8))
+def test_a_dictionary_by_the_definition_of_model_1(pairs: list[tuple[list[str], list[str]]]) -> None:
+    t, found = slow_model_1(pairs), translations(pairs)
+    assert found.keys() == {f for sources, _ in pairs for f in sources}
+    for f, e in found.items():
+        assert t[f, e] == pytest.approx(max(p for (other, _), p in t.items() if other == f), rel=1e-9)
+
+
+def test_plain_models() -> None:
+    rows = [("la casa", "the house"), ("la flor", "the flower"), ("la casa", "a house"), ("la casa", "the house")]
+    train = [Pair(source, target, "x") for source, target in rows]
+    models = plain_models(train, Words(), Words())
+    assert models["copy"]("la casa") == "la casa"
+    assert (models["look-up"]("la casa"), models["look-up"]("una casa")) == ("the house", "una casa")
+    assert models["dictionary"]("una flor la casa") == "una flower the house"
+    spelled = plain_models(
+        [Pair("ab", "x y", "x"), Pair("ba", "y x", "x"), Pair("a", "x", "x")], Characters(), Spaced()
+    )
+    assert spelled["dictionary"]("aab?") == "x x y ?"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from recur.models.decoder import Context, Decoder, Scores
-from recur.models.options import DecoderOptions
+from recur.models.decoder_options import DecoderOptions
 from recur.models.writer import DecoderWriter
 
 

@@ -5,8 +5,13 @@
     g_t  = tanh(A [h_t; c_t])                          c_t: attention of h_t over the memory, if there is one
     P(y_t) = softmax(V g_t + b)
 
-Attention reads h_t and does not feed the next step, as in Luong, Pham and Manning 2015: with a teacher, all steps
-are one scan. A sequence ends in one of four ways:
+Attention reads h_t and does not feed the next step: with a teacher, all steps are one scan. With input feeding (Luong,
+Pham and Manning 2015) x_t is [embedding of y_{t−1}; g_{t−1}], so that a step knows where the one before looked, and
+steps wait for each other. With copying (See, Liu and Manning 2017) a symbol is written or taken from the source:
+
+    P(y_t) = p_t softmax(V g_t + b) + (1 − p_t) Σ_{s: x_s = y_t} a_ts        p_t = σ(u · g_t + d)
+
+a_ts being the weights of attention. A sequence ends in one of four ways:
 
     eos         a symbol of its own, <eos>
     bernoulli   σ(w · g_t + a) is the probability that nothing more comes: an output trained beside the symbols
@@ -21,11 +26,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, softplus
+from torch.nn.functional import cross_entropy, logsigmoid, softplus
 
 from recur.layers import Attention, Conditioned, drop_steps, initialise_linear
+from recur.models.decoder_options import DecoderOptions
 from recur.models.embedding import TokenEmbedding
-from recur.models.options import DecoderOptions
 from recur.models.stack import writing_stack
 from recur.models.time import beside
 from recur.text import BOS, EOS, PAD
@@ -43,45 +48,71 @@ class Context(NamedTuple):
     """(B, S, M), for attention, or aligned with what is written."""
     lengths: Tensor | None = None
     """(B,): how much of the memory is there."""
+    symbols: Tensor | None = None
+    """(B, S): what can be copied from each place of it, as symbols of the target; <unk> where that has none."""
 
 
 class Scores(NamedTuple):
     """What a pass over a batch gives."""
 
     symbols: Tensor
-    """(B, T, K): logits."""
+    """(B, T, K): logits, or log-probabilities where symbols are copied."""
     stop: Tensor | None
     """(B, T): logit of ending before symbol t, for bernoulli."""
     length: Tensor | None
     """(B, longest + 1): logits of the length, for length."""
+    weights: Tensor | None
+    """(B, T, S): of attention."""
     backend: str
+
+
+class Step(NamedTuple):
+    """What symbols are read from, at some steps."""
+
+    g: Tensor
+    """(B, T, H)"""
+    weights: Tensor | None
+    """(B, T, S): of attention."""
 
 
 class Decoder(nn.Module):
     """Symbols of a vocabulary of K, from a context of width C and a memory of width M."""
 
     def __init__(
-        self, K: int, context_size: int, memory_size: int, options: DecoderOptions, attention: str = "none"
+        self,
+        K: int,
+        context_size: int,
+        memory_size: int,
+        options: DecoderOptions,
+        attention: str = "none",
+        *,
+        input_feeding: bool = False,
+        copy: bool = False,
     ) -> None:
         super().__init__()
         o = self.options = options
-        self.K = K
+        self.K, self.input_feeding = K, input_feeding
         self.embedding = TokenEmbedding(K, o.embedding, o.embedding_init)
         self.count = nn.Embedding(o.longest + 1, COUNT_SIZE) if o.stop == "length" else None
         self.clock = o.clock
+        H = o.hidden
         width = o.embedding + (COUNT_SIZE if self.count is not None else 0) + (self.clock is not None)
         context_size = memory_size if o.condition == "aligned" else context_size
         layers = writing_stack(o, o.layers, o.dropout_hidden)
+        width += H if input_feeding else 0
         self.network = Conditioned(o.cell, width, o.hidden, context_size, o.condition, o.recurrence, **layers)
-        H = self.network.recurrent.output_size
+        states = self.network.recurrent.output_size
         self.attention = None
         if attention != "none":
-            self.attention = Attention(attention, H, memory_size, o.hidden)
-            self.combine = nn.Linear(H + memory_size, H)
+            self.attention = Attention(attention, states, memory_size, o.hidden)
+            self.combine = nn.Linear(states + memory_size, H)
+        else:
+            H = states
         self.symbols = nn.Linear(H, K)
         self.stop = nn.Linear(H, 1) if o.stop == "bernoulli" else None
         self.length = nn.Linear(context_size, o.longest + 1) if o.stop == "length" else None
-        for output in (self.symbols, self.stop, self.length):
+        self.written = nn.Linear(H, 1) if copy else None
+        for output in (self.symbols, self.stop, self.length, self.written):
             if output is not None:
                 initialise_linear(o.init, output.weight, output.bias)
 
@@ -91,20 +122,22 @@ class Decoder(nn.Module):
         """Scores of targets (B, T), of which lengths (B,) count.
 
         With a teacher, step t reads the target before it. Where `forced` (B, steps) is false it reads what the network
-        itself found likeliest there. With all steps forced (None) they are computed at once.
+        itself found likeliest there. With all steps forced (None) they are computed at once, unless inputs are fed.
         """
         before = self._before(targets)
         left = None
         if self.count is not None:
             left = (lengths[:, None] - torch.arange(before.shape[1], device=before.device)).clamp(min=0)
-        if forced is None or not self.options.feedback or bool(forced.all()):
+        if not self.options.feedback or (forced is not None and bool(forced.all())):
+            forced = None
+        if forced is None and not self.input_feeding:
             h, _, trace = self.network(self.inputs(before, left), self.context_input(context))
-            symbols, stop = self.outputs(h, context)
-            backend = trace[0].backend
+            step, backend = self.attend(h, context, self.keys(context)), trace[0].backend
+            symbols, stop = self.outputs(step, context)
         else:
-            symbols, stop, backend = self._step_by_step(context, before, left, forced)
+            step, symbols, stop, backend = self._step_by_step(context, before, left, forced)
         length = None if self.length is None else self.length(context.vector)
-        return Scores(symbols, stop, length, backend)
+        return Scores(symbols, stop, length, step.weights, backend)
 
     def _before(self, targets: Tensor) -> Tensor:
         """What each step reads with a teacher: the targets one step later, behind <bos>."""
@@ -113,23 +146,31 @@ class Decoder(nn.Module):
         return torch.cat([first, targets if has_end_step else targets[:, :-1]], dim=1)
 
     def _step_by_step(
-        self, context: Context, before: Tensor, left: Tensor | None, forced: Tensor
-    ) -> tuple[Tensor, Tensor | None, str]:
-        given, state, backend = self.context_input(context), None, ""
-        symbols, stops = [], []
-        own = before[:, 0]
+        self, context: Context, before: Tensor, left: Tensor | None, forced: Tensor | None
+    ) -> tuple[Step, Tensor, Tensor | None, str]:
+        given, keys, state, backend = self.context_input(context), self.keys(context), None, ""
+        own, fed = before[:, 0], self.first_fed(context)
+        steps: list[Step] = []
+        logits: list[Tensor] = []
         for t in range(before.shape[1]):
-            read = torch.where(forced[:, t], before[:, t], own) if t else own
+            read = before[:, t] if forced is None or not t else torch.where(forced[:, t], before[:, t], own)
             share = given[:, t : t + 1] if given.dim() == 3 else given
-            x = self.inputs(read[:, None], None if left is None else left[:, t : t + 1], first=t)
+            x = self.inputs(read[:, None], None if left is None else left[:, t : t + 1], first=t, fed=fed)
             h, state, trace = self.network(x, share, state)
-            logits, stop = self.outputs(h, context)
-            symbols.append(logits)
-            stops.append(stop)
-            own = self._likeliest(logits[:, 0].detach())
+            step = self.attend(h, context, keys)
+            steps.append(step)
+            fed = step.g if self.input_feeding else None
+            if forced is not None:
+                logits.append(self.outputs(step, context)[0])
+                own = self._likeliest(logits[-1][:, 0].detach())
             backend = trace[0].backend
-        joined = None if self.stop is None else torch.cat([s for s in stops if s is not None], dim=1)
-        return torch.cat(symbols, dim=1), joined, backend
+        weights = [step.weights for step in steps if step.weights is not None]
+        whole = Step(torch.cat([step.g for step in steps], dim=1), torch.cat(weights, dim=1) if weights else None)
+        if forced is None:  # what only the end reads is one product
+            symbols, stop = self.outputs(whole, context)
+        else:
+            symbols, stop = torch.cat(logits, dim=1), self._stop(whole)
+        return whole, symbols, stop, backend
 
     @staticmethod
     def _likeliest(logits: Tensor) -> Tensor:
@@ -138,8 +179,13 @@ class Decoder(nn.Module):
         logits[:, : EOS + 1] = -torch.inf
         return logits.argmax(-1)
 
-    def loss(self, scores: Scores, targets: Tensor, lengths: Tensor, smoothing: float = 0.0) -> Tensor:
+    def loss(self, scores: Scores, targets: Tensor, lengths: Tensor) -> Tensor:
         """−log P of each row, (B,): its symbols, and its end."""
+        return self.losses(scores, targets, lengths)[0]
+
+    def losses(self, scores: Scores, targets: Tensor, lengths: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+        """−log P of each row, (B,), and the same where `smoothing` of a target's probability goes to all symbols alike
+        (Szegedy et al. 2016)."""
         steps = torch.arange(scores.symbols.shape[1], device=targets.device)
         gold, counted = targets, steps < lengths[:, None]
         if self.options.stop in ("eos", "bernoulli"):
@@ -147,17 +193,19 @@ class Decoder(nn.Module):
         if self.options.stop == "eos":
             gold = gold.masked_fill(steps == lengths[:, None], EOS)
             counted = steps <= lengths[:, None]
-        each = cross_entropy(
-            scores.symbols.flatten(0, 1), gold.flatten(), reduction="none", label_smoothing=smoothing
-        ).view_as(gold)
-        total = each.masked_fill(~counted, 0).sum(1)
+        logp = scores.symbols.log_softmax(-1)
+        plain = -logp.gather(-1, gold[:, :, None])[:, :, 0].masked_fill(~counted, 0).sum(1)
+        smoothed = plain
+        if smoothing:
+            everywhere = -logp.mean(-1).masked_fill(~counted, 0).sum(1)
+            smoothed = (1 - smoothing) * plain + smoothing * everywhere
+        ends = torch.zeros_like(plain)
         if scores.stop is not None:
-            ends = steps == lengths[:, None]
-            steady = softplus(torch.where(ends, -scores.stop, scores.stop))
-            total = total + steady.masked_fill(steps > lengths[:, None], 0).sum(1)
+            steady = softplus(torch.where(steps == lengths[:, None], -scores.stop, scores.stop))
+            ends = ends + steady.masked_fill(steps > lengths[:, None], 0).sum(1)
         if scores.length is not None:
-            total = total + cross_entropy(scores.length, lengths, reduction="none")
-        return total
+            ends = ends + cross_entropy(scores.length, lengths, reduction="none")
+        return plain + ends, smoothed + ends
 
     def predictions(self, lengths: Tensor) -> Tensor:
         """How many a row makes: its symbols and, unless the source tells it, its end."""
@@ -172,26 +220,57 @@ class Decoder(nn.Module):
         assert context.memory is not None
         return context.memory
 
-    def inputs(self, tokens: Tensor, left: Tensor | None, first: int = 0) -> Tensor:
-        """Of tokens (B, T) that are read from step `first` on, or (B,) that are read there."""
+    def keys(self, context: Context) -> Tensor | None:
+        """The memory as attention reads it, once for all steps."""
+        if self.attention is None:
+            return None
+        assert context.memory is not None
+        return self.attention.keys(context.memory)
+
+    def first_fed(self, context: Context) -> Tensor | None:
+        """What the first step reads in place of g_0, (B, 1, H)."""
+        if not self.input_feeding:
+            return None
+        return context.vector.new_zeros(len(context.vector), 1, self.options.hidden)
+
+    def inputs(self, tokens: Tensor, left: Tensor | None, first: int = 0, fed: Tensor | None = None) -> Tensor:
+        """Of tokens (B, T) that are read from step `first` on, or (B,) that are read there; `fed` is g before them."""
         o = self.options
         x: Tensor = self.embedding(tokens if o.feedback else torch.full_like(tokens, BOS))
         if self.count is not None:
             x = torch.cat([x, self.count(left)], dim=-1)
         x = drop_steps(x, o.dropout_input, training=self.training, variational=False)
+        if fed is not None:
+            x = torch.cat([x, fed], dim=-1)
         if self.clock is None:
             return x
         steps = first + torch.arange(tokens.shape[1] if tokens.dim() > 1 else 1, device=x.device)
         return beside(x, steps.expand(tokens.shape), self.clock)
 
-    def outputs(self, h: Tensor, context: Context, keys: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Logits (B, T, K) and of stopping (B, T), of hidden states (B, T, H)."""
-        o = self.options
+    def attend(self, h: Tensor, context: Context, keys: Tensor | None) -> Step:
+        """What symbols are read from, of hidden states (B, T, H)."""
+        weights = None
         if self.attention is not None:
             assert context.memory is not None
             assert context.lengths is not None
             there = torch.arange(context.memory.shape[1], device=h.device) < context.lengths[:, None]
-            found, _ = self.attention(h, context.memory, there, keys)
+            found, weights = self.attention(h, context.memory, there, keys)
             h = torch.tanh(self.combine(torch.cat([h, found], dim=-1)))
-        h = drop_steps(h, o.dropout_output, training=self.training, variational=False)
-        return self.symbols(h), None if self.stop is None else self.stop(h).squeeze(-1)
+        return Step(drop_steps(h, self.options.dropout_output, training=self.training, variational=False), weights)
+
+    def outputs(self, step: Step, context: Context) -> tuple[Tensor, Tensor | None]:
+        """Logits (B, T, K) and of stopping (B, T)."""
+        logits: Tensor = self.symbols(step.g)
+        if self.written is not None:
+            assert context.symbols is not None
+            assert step.weights is not None
+            gate = self.written(step.g)
+            weights = step.weights.to(torch.promote_types(step.weights.dtype, torch.float32))
+            places = context.symbols[:, None].expand(-1, weights.shape[1], -1)
+            copied = weights.new_zeros(logits.shape).scatter_add(2, places, weights)
+            copied = copied.clamp(min=torch.finfo(copied.dtype).tiny).log() + logsigmoid(-gate)
+            logits = torch.logaddexp(logits.log_softmax(-1) + logsigmoid(gate), copied)
+        return logits, self._stop(step)
+
+    def _stop(self, step: Step) -> Tensor | None:
+        return None if self.stop is None else self.stop(step.g).squeeze(-1)

@@ -217,62 +217,6 @@ class TaggerOptions(ReaderOptions, RecurrenceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecoderOptions(RecurrenceOptions, EmbeddingOptions):
-    """A network that writes."""
-
-    title = "Decoder"
-
-    condition: Literal["initial", "input", "both", "none", "aligned"] = "initial"
-    """How the context reaches the decoder: as h₀, at every step, both, not at all, or symbol by symbol (aligned)."""
-
-    feedback: bool = True
-    """The decoder reads what it wrote before; without, its symbols are independent given the source."""
-
-    stop: Literal["eos", "bernoulli", "length", "source"] = "eos"
-    """How a sequence ends: by a symbol, by an output of its own, by a length predicted first, or with its source."""
-
-    longest: Count = 100
-    """Write no more symbols than this; longer targets are refused."""
-
-    dropout_input: Share = 0.0
-    """Drop parts of the embeddings."""
-
-    dropout_hidden: Share = 0.0
-    """Drop between layers."""
-
-    dropout_output: Share = 0.0
-    """Drop parts of what symbols are read from."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.embedding:
-            raise OptionError("embedding must be a whole number ≥ 1, got 0: a decoder reads what it wrote as vectors")
-        if self.condition == "aligned" and self.stop != "source":
-            raise OptionError(f"what is aligned with its source ends with it: take --stop source, got {self.stop!r}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class EncoderDecoderOptions(DecoderOptions):
-    title = "Encoder and decoder"
-
-    of_hidden_states = ("layers", "depth_transition")  # the encoder has hidden states all the same
-
-    attention: Literal["additive", "dot", "none"] = "additive"
-    """How the decoder looks at the source: additive, scaled dot product, or not at all."""
-
-    encoder_layers: Layers = 1
-    """How many recurrent layers the encoder has."""
-
-    direction: Direction = "both"
-    """From where the encoder reads the source."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.condition == "none" and self.attention == "none":
-            raise OptionError("--condition none and --attention none leave nothing to know the source by")
-
-
-@dataclass(frozen=True, kw_only=True)
 class ForecasterOptions(SequenceOptions, RecurrenceOptions):
     title = "Network"
 

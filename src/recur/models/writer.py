@@ -20,6 +20,8 @@ class Carried(NamedTuple):
     step: int
     left: Tensor | None
     """(N,): how many symbols are still to come, where that is known."""
+    fed: Tensor | None
+    """(N, H): what the step before read its symbols from, where that is fed."""
 
 
 class DecoderWriter:
@@ -35,10 +37,7 @@ class DecoderWriter:
         if decoder.options.stop == "source":
             assert context.lengths is not None
             self.longest = int(context.lengths.max())
-        self.keys = None
-        if decoder.attention is not None:
-            assert context.memory is not None
-            self.keys = decoder.attention.keys(context.memory)
+        self.keys = decoder.keys(context)
 
     def lengths(self) -> Tensor | None:
         """log P(τ), (B, longest + 1), where lengths are settled before writing."""
@@ -54,7 +53,8 @@ class DecoderWriter:
 
     def begin(self, k: int, left: Tensor | None = None) -> Carried:
         """k hypotheses for each row; `left` (B · k,) are their lengths."""
-        return Carried(None, 0, left)
+        fed = self.decoder.first_fed(self.context)
+        return Carried(None, 0, left, None if fed is None else fed[:, 0].repeat_interleave(k, 0))
 
     def step(self, tokens: Tensor, carried: Carried) -> tuple[Tensor, Carried]:
         """Tokens (B · k,) just written; log-probabilities (B · k, K) of what comes next, where <eos> is the end."""
@@ -62,9 +62,10 @@ class DecoderWriter:
         given = d.context_input(self.context)
         if given.dim() == 3:  # behind the longest source there is nothing, and nothing is written either
             given = given[:, min(carried.step, given.shape[1] - 1)]
-        x = d.inputs(tokens, None if d.count is None else carried.left, carried.step)
+        x = d.inputs(tokens, None if d.count is None else carried.left, carried.step, carried.fed)
         h, state = d.network.step(x, given.repeat_interleave(k, 0), carried.state)
-        symbols, stop = d.outputs(h.view(self.rows, k, -1), self.context, self.keys)
+        step = d.attend(h.view(self.rows, k, -1), self.context, self.keys)
+        symbols, stop = d.outputs(step, self.context)
         logp = symbols.view(len(tokens), -1).log_softmax(-1)
         left = carried.left
         if left is not None:
@@ -76,11 +77,13 @@ class DecoderWriter:
             ending = stop.reshape(-1)
             logp = logp + logsigmoid(-ending)[:, None]
             logp[:, EOS] = logsigmoid(ending)
-        return logp, Carried(state, carried.step + 1, left)
+        fed = None if carried.fed is None else step.g.reshape(len(tokens), -1)
+        return logp, Carried(state, carried.step + 1, left, fed)
 
     def pick(self, carried: Carried, index: Tensor) -> Carried:
         """The hypotheses of these numbers (B · k,), in this order."""
         state = carried.state
         if state is not None:
             state = each_part(state, lambda part: part[index])
-        return Carried(state, carried.step, None if carried.left is None else carried.left[index])
+        left, fed = (None if part is None else part[index] for part in (carried.left, carried.fed))
+        return Carried(state, carried.step, left, fed)

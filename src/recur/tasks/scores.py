@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 
 Sequences = Sequence[Sequence[str]]
@@ -20,31 +19,18 @@ def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
 
 
 def error_rates(targets: Sequences, predictions: Sequences) -> dict[str, float]:
-    """Share of wrong sequences, and edits for each symbol of the targets, in per cent."""
-    pairs = list(zip(targets, predictions, strict=True))
-    wrong = sum(list(a) != list(b) for a, b in pairs)
-    edits = sum(edit_distance(b, a) for a, b in pairs)
-    symbols = sum(map(len, targets))
-    return {"word_error_rate": 100 * wrong / len(pairs), "symbol_error_rate": 100 * edits / max(symbols, 1)}
+    """The share of sequences that are wrong, and edits for each symbol of the targets."""
+    wrong = sum(list(a) != list(b) for a, b in zip(targets, predictions, strict=True))
+    return {
+        "sequence_error_rate": wrong / max(len(targets), 1),
+        "symbol_error_rate": edits_per_symbol(targets, predictions),
+    }
 
 
-def bleu(targets: Sequences, predictions: Sequences, order: int = 4) -> float:
-    """BLEU of a corpus, one reference each, in per cent (Papineni et al. 2002).
-
-    exp(mean of log p_n, n = 1 … 4) · min(1, exp(1 − target length / predicted length)), p_n the share of predicted
-    n-grams that the target has, each counted at most as often as it stands there.
-    """
-    matched, made = [0] * order, [0] * order
-    for a, b in zip(targets, predictions, strict=True):
-        for n in range(1, order + 1):
-            in_a, in_b = (Counter(tuple(s[i : i + n]) for i in range(len(s) - n + 1)) for s in (a, b))
-            matched[n - 1] += sum((in_a & in_b).values())
-            made[n - 1] += sum(in_b.values())
-    if not all(matched):
-        return 0.0
-    mean = sum(math.log(m / n) for m, n in zip(matched, made, strict=True)) / order
-    short = 1 - sum(map(len, targets)) / sum(map(len, predictions))
-    return 100 * math.exp(mean + min(0.0, short))
+def edits_per_symbol(targets: Sequences, predictions: Sequences) -> float:
+    """Of sequences of words, the word error rate of speech recognition."""
+    edits = sum(edit_distance(b, a) for a, b in zip(targets, predictions, strict=True))
+    return edits / max(sum(map(len, targets)), 1)
 
 
 def perplexity(loss: float) -> float:

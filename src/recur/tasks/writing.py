@@ -74,11 +74,11 @@ class WritingTask(Task[OptionsT, PairData, WriterT, PairBatch]):
         rows, steps = len(batch.target), batch.target.shape[1] + 1
         forced = self.teacher.draw(rows, steps, moment.step, moment.progress)
         scores = self.score(model, batch, None if forced is None else forced.to(batch.target.device))
-        loss = decoder.loss(scores, batch.target, batch.lengths).sum() / predictions
-        penalty: Tensor | float = 0.0
-        if self.options.smoothing:
-            smoothed = decoder.loss(scores, batch.target, batch.lengths, self.options.smoothing).sum() / predictions
-            penalty = smoothed - loss  # the loss that is shown stays a likelihood
+        plain, smoothed = decoder.losses(scores, batch.target, batch.lengths, self.options.smoothing)
+        loss = plain.sum() / predictions
+        penalty = (
+            smoothed.sum() / predictions - loss if self.options.smoothing else 0.0
+        )  # the loss shown is a likelihood
         return TrainingStep(loss, predictions, scores.backend, penalty)
 
     def losses(self, model: WriterT, pairs: Sequence[EncodedPair]) -> Metrics:

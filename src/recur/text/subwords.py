@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import functools
+import importlib.util
 import io
 import itertools
 from collections import Counter
@@ -70,14 +72,7 @@ class Subwords:
         return Subwords(written.getvalue())
 
     def _processor(self) -> Processor:
-        spm = _sentencepiece()
-        try:
-            processor: Processor = spm.SentencePieceProcessor(model_proto=self.model)
-            if not self.model or not processor.get_piece_size():
-                raise RuntimeError("it has no pieces")
-        except Exception as error:  # whatever sentencepiece makes of bytes that are no model of its own
-            raise TextError(f"a model of sentencepiece is damaged: {_first_line(error)}") from None
-        return processor
+        return _opened(self.model)
 
     def pieces(self) -> list[str]:
         processor = self._processor()
@@ -116,12 +111,30 @@ class Subwords:
         return {"model": base64.b64encode(self.model).decode()}
 
 
+@functools.lru_cache(maxsize=16)
+def _opened(model: bytes) -> Processor:
+    """A model is opened once: that takes as long as cutting hundreds of lines."""
+    spm = _sentencepiece()
+    try:
+        processor: Processor = spm.SentencePieceProcessor(model_proto=model)
+        if not model or not processor.get_piece_size():
+            raise RuntimeError("it has no pieces")
+    except Exception as error:  # whatever sentencepiece makes of bytes that are no model of its own
+        raise TextError(f"a model of sentencepiece is damaged: {_first_line(error)}") from None
+    return processor
+
+
 def _sentencepiece() -> ModuleType:
     try:
         import sentencepiece
     except ImportError:
         raise RecurError("subwords need sentencepiece: pip install 'recur[subword]'") from None
     return sentencepiece
+
+
+def has_subwords() -> bool:
+    """Whether they can be learned here."""
+    return importlib.util.find_spec("sentencepiece") is not None
 
 
 def _first_line(error: Exception) -> str:

@@ -50,7 +50,7 @@ const en = {
   steps_back: "steps from the end", "next token": "Next token", "token before": "Token before", colour: "colour by",
 };
 
-// The parts of a metric's name, as in valid_word_error_rate.
+// The parts of a metric's name, as in valid_sequence_error_rate.
 const metrics = {
   en: {
     valid: "validation", train: "training", mse: "MSE", mase: "MASE", smape: "sMAPE", macro_f1: "macro F1",
@@ -59,7 +59,7 @@ const metrics = {
   },
   zh: {
     valid: "验证", train: "训练", loss: "损失", perplexity: "困惑度", error: "错误率", accuracy: "准确率", mse: "均方误差",
-    mase: "MASE", smape: "sMAPE", macro_f1: "宏平均 F1", word_error_rate: "词错误率", symbol_error_rate: "符号错误率",
+    mase: "MASE", smape: "sMAPE", macro_f1: "宏平均 F1", sequence_error_rate: "序列错误率", word_error_rate: "词错误率", symbol_error_rate: "符号错误率",
     bits_per_character: "每字符比特数", gap: "自由运行差距", free_loss: "自由运行损失", pinball: "分位数损失",
     coverage: "区间覆盖率", node_accuracy: "结点准确率", binary_accuracy: "二分类准确率", grad_norm: "梯度范数",
     clipped: "被裁剪的比例", rate: "学习率", predictions_per_second: "每秒预测数",

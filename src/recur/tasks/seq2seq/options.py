@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from recur.models.options import EncoderDecoderOptions
+from recur.models.decoder_options import EncoderDecoderOptions
+from recur.models.forms import EmbeddingInit
 from recur.options import BelowOne, Between, Natural, OneOf, Positive, Share, Width, WidthOrNone
 from recur.tasks.options import WritingOptions
 
@@ -28,6 +29,7 @@ class Seq2SeqOptions(WritingOptions, EncoderDecoderOptions):
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
+    embedding_init: EmbeddingInit = "normal:1"
     hidden: Width = 192
     embedding: WidthOrNone = 64
     dropout_input: Share = 0.2

@@ -14,12 +14,13 @@ from recur.decode import Choice, Ensemble, Writer, Written, greedy, likelihood, 
 from recur.errors import OptionError, TextError
 from recur.models import Seq2Seq
 from recur.tasks.contract import Predictor
-from recur.tasks.examples import padded, test_part
+from recur.tasks.examples import padded, split, test_part
 from recur.tasks.pairs import EncodedPair
-from recur.tasks.scores import bleu, error_rates, perplexity
-from recur.tasks.seq2seq.task import Seq2SeqTask, symbols_of
+from recur.tasks.scores import perplexity
+from recur.tasks.seq2seq.judge import judge
+from recur.tasks.seq2seq.task import Seq2SeqTask
 from recur.tasks.writing import ROWS, pair_batches
-from recur.text import UNK, read_pairs
+from recur.text import UNK, Pair, read_pairs
 from recur.text.tokens import Ids
 from recur.typedefs import JsonObject, Metrics
 
@@ -95,7 +96,7 @@ class Transducer(Predictor[Seq2Seq]):
 
     @torch.no_grad()
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
-        """Error rates in per cent of what it writes for each source, and the perplexity of the targets."""
+        """Error rates of what it writes for each source, BLEU and chrF of sentences; the perplexity of the targets."""
         pairs = read_pairs(texts) if texts else test_part(self.task.options, read_pairs)
         begun = time.perf_counter()
         written: list[Written] = []
@@ -104,16 +105,19 @@ class Transducer(Predictor[Seq2Seq]):
             written += [found[0] for found in self._write([s for s, _ in encoded[at : at + ROWS]], **options)]
         seconds = time.perf_counter() - begun
         vocab = self.run.vocabs["target"]
-        targets = [vocab.tokenizer.split(pair.target) for pair in pairs]
-        made = [symbols_of(vocab, found.ids) for found in written]
-        row: JsonObject = {"model": self.name, **error_rates(targets, made)}
-        if vocab.tokenizer.kind in ("word", "subword"):
-            in_words = [[vocab.tokenizer.join(symbols).split() for symbols in side] for side in (targets, made)]
-            row["bleu"] = bleu(in_words[0], in_words[1])
+        outputs = [vocab.decode(found.ids) for found in written]
+        row: JsonObject = {"model": self.name, **judge(vocab.tokenizer, [pair.target for pair in pairs], outputs)}
         row |= self.task.losses(self.models[0], encoded) if len(self.models) == 1 else self._perplexity(encoded)
         unknown = sum(int((source == UNK).sum() + (target == UNK).sum()) for source, target in encoded)
-        row |= {"sequences": len(pairs), "cut": sum(found.cut for found in written), "oov": unknown}
-        return row | {"sequences_per_second": len(pairs) / seconds}
+        row |= {"cut": sum(found.cut for found in written) / len(pairs), "sequences": len(pairs), "oov": unknown}
+        return row | {"sequences_per_second": len(pairs) / seconds, "beside": self._beside(pairs)}
+
+    def _beside(self, pairs: Sequence[Pair]) -> list[JsonObject]:
+        """What needs no network, on the same pairs; none where what was learned from is not on this machine."""
+        if not self.has_training_texts():
+            return []
+        found = self.task.plain_outputs(split(self.task.options, read_pairs)[0], self.run.vocabs, pairs)
+        return [{"model": name, **figures} for name, figures in found.items()]
 
 
 PREDICTOR = Transducer

@@ -1,0 +1,25 @@
+"""How good written sequences are: sequences wrong and edits a symbol; of sentences, BLEU, chrF and word errors too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from recur.tasks.scores import edits_per_symbol, error_rates
+from recur.tasks.translation import bleu, chrf, mteval_words
+from recur.text import Tokenizer, Words
+from recur.typedefs import Metrics
+
+SENTENCES = ("word", "subword")
+"""Kinds of tokens that sentences are cut into: what is made of them is read as a translation."""
+
+
+def judge(tokenizer: Tokenizer, references: Sequence[str], outputs: Sequence[str]) -> Metrics:
+    """Of texts. Where case was dropped in training, it is dropped in the references."""
+    if isinstance(tokenizer, Words) and tokenizer.lower:
+        references = [reference.lower() for reference in references]
+    found: Metrics = error_rates(*([tokenizer.split(text) for text in side] for side in (references, outputs)))
+    if tokenizer.kind in SENTENCES:
+        words = ([mteval_words(text) for text in side] for side in (references, outputs))
+        found["word_error_rate"] = edits_per_symbol(*words)
+        found |= {"bleu": bleu(references, outputs), "chrf": chrf(references, outputs)}
+    return found
