@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from recur.run import Run
-from recur.tasks import config_text, make_options, task_class, task_of_run, texts_of, with_carried_cell
+from recur.tasks import config_text, make_options, task_class, task_of, task_of_run, texts_of, with_carried_cell
 from recur.train import Event, Trainer
 
 
@@ -16,12 +16,11 @@ def ignore(event: Event) -> None:
 
 def begin(path: Path, task: str = "language", **fields: Any) -> Trainer:
     """A run at its first step."""
-    cls = task_class(task)
-    made = cls(cls.settle(make_options(task, fields)))
+    made = task_of(task_class(task).settle(make_options(task, fields)))
     data = made.read()
     options, cell = with_carried_cell(made.options, path)
     run = Run.create(path, task, config_text(options, path), data.vocabs, cell, texts_of(options, path))
-    return Trainer(run, cls(options), data, ignore)
+    return Trainer(run, task_of(options), data, ignore)
 
 
 def reopen(path: Path) -> Trainer:

@@ -3,6 +3,7 @@
 sampling.py       the next token of a language model, drawn
 search.py         sequences of any writer: the likeliest symbols, drawn ones, beam search
 continuation.py   a language model as such a writer
+ctc.py            labels from a network that gives a distribution over them at every step
 """
 
 from recur.decode.continuation import beam

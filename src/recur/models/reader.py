@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy, dropout
 
 from recur.layers import Pooling, Recurred, initialise_linear
 from recur.models.embedding import TokenEmbedding
+from recur.models.numbers import SignalInput
 from recur.models.options import ClassifierOptions, ReaderOptions
 from recur.models.stack import State, stack
 from recur.models.time import beside, split_state, whole
@@ -32,14 +33,7 @@ class Reader(nn.Module):
         """Of K tokens; `beside` is the width of what a token has beside its embedding."""
         super().__init__()
         o = self.options = options
-        self.embedding = TokenEmbedding(
-            K,
-            o.embedding,
-            o.embedding_init,
-            drop=o.dropout_input,
-            drop_tokens=o.dropout_embedding,
-            variational=o.variational,
-        )
+        self.embedding = self.new_input(K, o)
         self.clock = o.clock
         self.recurrent = stack(o, self.embedding.width + beside + (self.clock is not None), o.direction)
         self.output = nn.Linear(self.recurrent.output_size, classes)
@@ -47,6 +41,17 @@ class Reader(nn.Module):
         self.backend = ""
         """Which backend ran last."""
         self.register_buffer("class_weights", class_weights, persistent=False)
+
+    def new_input(self, K: int, o: ReaderOptions) -> TokenEmbedding | SignalInput:
+        """What makes vectors of ids."""
+        return TokenEmbedding(
+            K,
+            o.embedding,
+            o.embedding_init,
+            drop=o.dropout_input,
+            drop_tokens=o.dropout_embedding,
+            variational=o.variational,
+        )
 
     def read(self, ids: Tensor, lengths: Tensor, more: Tensor | None = None) -> Tensor:
         """States of tokens (B, T), which have `more` (B, T, width) beside their embeddings."""

@@ -5,9 +5,10 @@ Written to be read beside the notes and to check everything else against; not to
     elman, lstm, gru    one step, forward and backward
     sequence            along time, forward and backward
     network             the softmax output layer and the loss
+    ctc                 labels without alignment
     linear              powers of the recurrent matrix, in closed form
 """
 
-from recur.reference import elman, gru, linear, lstm, network, sequence
+from recur.reference import ctc, elman, gru, linear, lstm, network, sequence
 
-__all__ = ["elman", "gru", "linear", "lstm", "network", "sequence"]
+__all__ = ["ctc", "elman", "gru", "linear", "lstm", "network", "sequence"]

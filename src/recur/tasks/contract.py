@@ -166,6 +166,9 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
     def new_model(self, vocabs: Vocabs) -> ModelT:
         """Fresh weights."""
 
+    def start(self, model: ModelT, data: DataT) -> None:
+        """What fresh weights take from the data before the first step, such as its mean and deviation."""
+
     def check_size(self, vocabs: Vocabs) -> None:
         """Refuse what no memory of this machine holds, before any of it is made."""
         check_size(lambda: self.new_model(vocabs))

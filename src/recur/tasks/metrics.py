@@ -42,6 +42,7 @@ METRICS: Mapping[str, Metric] = {
     "word_error_rate": Metric("word error rate", share=True),
     "bleu": Metric("BLEU", higher=True, digits=1),
     "chrf": Metric("chrF", higher=True, digits=1),
+    "empty": Metric("outputs empty", share=True),
     "cut": Metric("outputs cut", share=True),
     # numbers
     "mase": Metric("MASE"),

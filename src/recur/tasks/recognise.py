@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from recur.errors import OptionError
 from recur.text.recognise import Recognised, recognise
 
-TASKS = {"images": "grid", "trees": "tree", "tagged": "tag", "series": "forecast", "text": "language"}
+TASKS = {
+    "images": "grid",
+    "signals": "classify",
+    "steps": "tag",
+    "trees": "tree",
+    "tagged": "tag",
+    "series": "forecast",
+    "text": "language",
+}
 """By what a file looks like; what is not here can be meant in several ways."""
 
 CHOICES = {
@@ -19,6 +27,14 @@ CHOICES = {
         ("classify", "tells the label of a text"),
         ("conditional", "writes texts of a label"),
         ("seq2seq", "writes the second column from the first"),
+    ),
+    "signals": (
+        ("classify", "tells the class of a sequence of numbers"),
+        ("grid", "takes each for an image"),
+    ),
+    "steps": (
+        ("tag", "tells the labels of a sequence of numbers"),
+        ("classify", "takes all that is written of a sequence for its class"),
     ),
     "series": (
         ("forecast", "forecasts the columns of numbers"),

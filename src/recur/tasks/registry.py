@@ -44,14 +44,20 @@ def options_class(task: str) -> type[TaskOptions]:
     return options
 
 
-def task_class(task: str) -> Any:
+def task_class(task: str, numbers: bool = False) -> Any:
+    """What makes a task of its options; for sequences of numbers, that is in a file of its own."""
     options_class(task)  # an unknown one is refused there
-    return importlib.import_module(f"recur.tasks.{task}.task").TASK
+    return importlib.import_module(f"recur.tasks.{task}.{'signal_' * numbers}task").TASK
 
 
 def task_of(options: TaskOptions) -> Any:
     """The task that options ask for."""
-    return task_class(name_of(options))(options)
+    return task_class(name_of(options), reads_numbers(options))(options)
+
+
+def reads_numbers(options: TaskOptions) -> bool:
+    """Of a task whose sequences may be of texts or of numbers."""
+    return getattr(options, "input", None) == "numbers"
 
 
 def name_of(options: TaskOptions) -> str:

@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from recur.errors import RunError
 from recur.options import parse_toml
 from recur.tasks.options import TaskOptions
-from recur.tasks.registry import BUILT_IN, CELL, PATHS, cell_file, outside, read_options, task_of, with_paths
+from recur.tasks.registry import (
+    BUILT_IN,
+    CELL,
+    PATHS,
+    cell_file,
+    outside,
+    read_options,
+    reads_numbers,
+    task_of,
+    with_paths,
+)
 
 if TYPE_CHECKING:
     from recur.run import Fingerprint, Run
@@ -55,9 +65,9 @@ def open_predictor(paths: Sequence[Path | str], device: str = "auto", trust: boo
 def predictor_of(runs: Sequence[Run], device: str = "auto") -> Predictor[Any]:
     """… of runs that are open."""
     task = task_of_run(runs[0])
-    predictor: Predictor[Any] = importlib.import_module(f"recur.tasks.{task.name}.predictor").PREDICTOR(
-        task, runs, device
-    )
+    numbers = reads_numbers(task.options)
+    found = importlib.import_module(f"recur.tasks.{task.name}.{'signal_' * numbers}predictor")
+    predictor: Predictor[Any] = found.PREDICTOR(task, runs, device)
     return predictor
 
 

@@ -2,6 +2,8 @@
 
 trees      every line is a tree in brackets
 images     a folder with folders of images, or an .npz of images with labels
+signals    sequences of numbers with a class each: an .npz or a folder (recur/signals/looks.py says what is which)
+steps      sequences of numbers with a label for each step, or with label sequences
 tagged     a word and a tag a line, blank lines between sentences (CoNLL), or the ten columns of CoNLL-U
 labelled   two columns between tabs, of which the first has values that repeat: each comes twice at least, on average
 pairs      two columns between tabs otherwise, or two texts of as many lines
@@ -26,6 +28,7 @@ from typing import Literal, NamedTuple
 from recur.errors import TextError, shown
 from recur.files import too_long
 from recur.images import find_arrays, is_image_folder, split_name
+from recur.signals import look_at
 from recur.text.columns import looks_like_rows, read_columns
 from recur.text.conll import DOCUMENT, fields_of, is_conllu
 from recur.text.fields import MISSING, number
@@ -38,7 +41,7 @@ BYTES, LINES = 1 << 16, 1000
 COUNTED = 1 << 28
 """Bytes of a file whose lines are counted, to see whether another one has as many."""
 
-Kind = Literal["images", "trees", "tagged", "series", "pairs", "labelled", "text"]
+Kind = Literal["images", "signals", "steps", "trees", "tagged", "series", "pairs", "labelled", "text"]
 
 
 class Recognised(NamedTuple):
@@ -82,6 +85,9 @@ def _recognise(name: str) -> Recognised:
     path = Path(name)
     if too_long(name):
         raise TextError(f"no file {shown(name)}: its name is longer than any")
+    if (signals := look_at(name)) is not None:
+        kind: Kind = "steps" if signals.labels in ("steps", "sequences") else "signals"
+        return Recognised(kind, signals.sure, signals.why)
     if split_name(name)[0].endswith(".npz"):
         arrays = find_arrays(name)
         n, *size = arrays.shape

@@ -55,6 +55,7 @@ class Trainer:
         self.stream = task.batches(data)
         torch.manual_seed(o.seed)
         self.model = task.new_model(run.vocabs).to(self.device)
+        task.start(self.model, data)
         self.parameters = list(self.model.parameters())
         self.optimizer = optimise.make_optimizer(o, self.model, task.places)
         self.schedule = optimise.Schedule(o.schedule, o.warmup)

@@ -8,11 +8,12 @@ from typing import Literal
 
 from recur.models.options import ClassifierOptions, Direction, Pool
 from recur.options import Between, OneOf, Positive, Share, Width, WidthOrNone
-from recur.tasks.options import CarryOptions, SplitOptions, TaskOptions, Token, VocabOptions
+from recur.tasks.options import CarryOptions, TaskOptions, Token, VocabOptions
+from recur.tasks.signal_options import InputOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifyOptions(TaskOptions, SplitOptions, VocabOptions, ClassifierOptions, CarryOptions):
+class ClassifyOptions(TaskOptions, InputOptions, VocabOptions, ClassifierOptions, CarryOptions):
     """A class for every text: lines `label TAB text`."""
 
     title = "classify"

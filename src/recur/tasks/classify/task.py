@@ -16,6 +16,8 @@ from recur.tasks.classify.tfidf import LinearText
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
 from recur.tasks.examples import Shuffled, split
 from recur.tasks.places import Places
+from recur.tasks.registry import task_of
+from recur.tasks.signal_options import with_input
 from recur.tasks.tokens import choose_token, with_time_scale
 from recur.text import fit_lines, read_labelled
 
@@ -28,6 +30,10 @@ class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
 
     @classmethod
     def settle(cls, options: ClassifyOptions) -> ClassifyOptions:
+        options = with_input(options)
+        if options.input == "numbers":
+            numbers: ClassifyOptions = task_of(options).settle(options)
+            return numbers
         if options.token is None:
             texts = (example.text for example in read_labelled(options.texts))
             options = options.changed(token=choose_token(texts))

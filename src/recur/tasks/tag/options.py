@@ -10,12 +10,13 @@ from recur.errors import OptionError
 from recur.models.options import Direction
 from recur.models.word_options import WordTaggerOptions
 from recur.options import Between, Form, NonNegative, OneOf, Positive, Share, Width, WidthOrNone
-from recur.tasks.options import CarryOptions, SplitOptions, TaskOptions, Token, VocabOptions
+from recur.tasks.options import CarryOptions, TaskOptions, Token, VocabOptions
+from recur.tasks.signal_options import InputOptions
 from recur.text.conll import TagColumns, parse_column
 
 
 @dataclass(frozen=True, kw_only=True)
-class TagOptions(TaskOptions, SplitOptions, VocabOptions, WordTaggerOptions, CarryOptions):
+class TagOptions(TaskOptions, InputOptions, VocabOptions, WordTaggerOptions, CarryOptions):
     """A tag for every word: CoNLL columns."""
 
     title = "tag"
@@ -33,6 +34,9 @@ class TagOptions(TaskOptions, SplitOptions, VocabOptions, WordTaggerOptions, Car
 
     spans: bool | None = None
     """Whether tags mark spans, which are then what is measured; if not given, where they are of BIO or BIOES."""
+
+    loss: Literal["steps", "ctc"] | None = None
+    """Numbers: a label for each step, or label sequences without alignment (ctc); if not given, what the files hold."""
 
     class_weights: Literal["none", "balanced"] = "none"
     """Count rare tags as much as frequent ones, or every word alike; balanced is for --no-crf."""
@@ -66,6 +70,8 @@ class TagOptions(TaskOptions, SplitOptions, VocabOptions, WordTaggerOptions, Car
             "dropout_output": Between(0.0, 0.6),
         }
     )
+
+    for_numbers = (*InputOptions.for_numbers, "loss")
 
     def __post_init__(self) -> None:
         super().__post_init__()

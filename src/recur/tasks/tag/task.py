@@ -17,6 +17,8 @@ from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validatio
 from recur.tasks.examples import Shuffled, in_order, split
 from recur.tasks.metrics import show, words
 from recur.tasks.places import Places
+from recur.tasks.registry import task_of
+from recur.tasks.signal_options import with_input
 from recur.tasks.tag.data import Collate, TagBatch, TagData, Tagged, allowed_moves, encode, fit_vocabs, unseen_tags
 from recur.tasks.tag.options import TagOptions
 from recur.tasks.tag.plain import plain_tags
@@ -42,6 +44,10 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
 
     @classmethod
     def settle(cls, options: TagOptions) -> TagOptions:
+        options = with_input(options)
+        if options.input == "numbers":
+            numbers: TagOptions = task_of(options).settle(options)
+            return numbers
         if options.recurrence == "output":
             options = options.with_defaults(direction="forward")
         elif options.direction == "forward" or options.class_weights == "balanced":

@@ -1,0 +1,76 @@
+"""Numbers in: a step is a vector, standardised by what was learned from.
+
+x_t = (step t − mean) / deviation,  and  A x_t + a  where an embedding is asked for;  the rest is the readers'
+
+SignalClassifier   n → 1:   P(class) = softmax(V pool(h_1 … h_τ) + c)
+SignalTagger       n → n:   P(label of step t) = softmax(V h_t + c)
+Transcriber        n → m:   P(label or blank at step t) = softmax(V h_t + c), summed over the paths of the labels
+                            (CTC, Graves et al. 2006; recur/reference/ctc.py has the sum, recur/decode/ctc.py reads
+                            labels from it)
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, ctc_loss
+
+from recur.layers import drop_steps
+from recur.models.numbers import SignalInput
+from recur.models.options import ReaderOptions
+from recur.models.reader import Classifier, Reader
+from recur.models.stack import State
+
+NONE = -1
+"""In the place of a label: one that training did not have, or none, behind the last."""
+
+
+class Numbers(Reader):
+    """A reader whose K is the width of a step."""
+
+    def new_input(self, K: int, o: ReaderOptions) -> SignalInput:
+        noise = float(getattr(o, "noise", 0.0))  # an option of tasks, not of all readers
+        return SignalInput(K, o.embedding, noise=noise, drop=o.dropout_input, variational=o.variational)
+
+    @property
+    def device(self) -> torch.device:
+        return self.output.bias.device
+
+
+class SignalClassifier(Numbers, Classifier):
+    """Logits (B, classes) of steps (B, T, D)."""
+
+
+class SignalTagger(Numbers):
+    """Logits (B, T, classes) of steps (B, T, D)."""
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        o = self.options
+        states = drop_steps(self.read(x, lengths), o.dropout_output, training=self.training, variational=o.variational)
+        logits: Tensor = self.output(states)
+        return logits
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The mean over all steps that have a label (B, T), by the weights of their classes."""
+        return cross_entropy(logits.flatten(0, 1), labels.flatten(), self.class_weights, ignore_index=NONE)
+
+    @torch.no_grad()
+    def step(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """One step of each row, (B, D): its logits, and the state."""
+        h, state = self.read_step(x, state)
+        return self.output(h), state
+
+
+class Transcriber(SignalTagger):
+    """Logits (B, T, classes + 1): the last is the blank."""
+
+    def __init__(self, K: int, classes: int, options: ReaderOptions) -> None:
+        super().__init__(K, classes + 1, options)
+        self.blank = classes
+
+    def negative_log_likelihood(self, logits: Tensor, lengths: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
+        """(B,): −log P of labels (B, L), of which counts (B,) are there; 0 where no path is so short."""
+        logp = logits.float().log_softmax(-1).transpose(0, 1)
+        return ctc_loss(
+            logp, labels.clamp(min=0), lengths, counts, blank=self.blank, reduction="none", zero_infinity=True
+        )

@@ -1,0 +1,77 @@
+"""A class for every sequence of numbers, n → 1: .npz, or a folder of .npy and .csv (recur/signals)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recur.models.signals import SignalClassifier
+from recur.run import Vocabs
+from recur.signals import Signal, label_of
+from recur.tasks.classes import class_of, class_scores, class_weights, classes_of, confusion, numbers_of, validation
+from recur.tasks.classify.options import ClassifyOptions
+from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation
+from recur.tasks.signal_plain import plain_classes
+from recur.tasks.signals import Example, SignalBatch, SignalData, SignalTask, by_length
+
+
+class SignalClassify(SignalTask[ClassifyOptions, SignalClassifier]):
+    name = "classify"
+    unit = "sequences"
+    defaults = {"hidden": 128, "dropout_input": 0.0, "dropout_output": 0.2, "rate": 0.003}
+
+    @property
+    def curve(self) -> str:
+        return "valid_error"
+
+    @staticmethod
+    def targets(signal: Signal) -> tuple[str, ...]:
+        return (label_of(signal),)
+
+    def encode(self, signals: Iterable[Signal], vocabs: Vocabs) -> list[Example]:
+        """A class that training did not have is refused."""
+        found, numbers = super().encode(signals, vocabs), numbers_of(vocabs["labels"])
+        for example in found:
+            for name in example.names:
+                class_of(name, numbers, example.where)
+        return found
+
+    def baselines(self, data: SignalData) -> Iterator[Baseline]:
+        classes, targets = classes_of(data.vocabs["labels"]), [example.labels[0] for example in data.valid]
+        for guess in plain_classes(data.train, data.valid, data.valid, classes):
+            scores = class_scores(confusion(targets, [k for (k,) in guess.labels], len(classes)))
+            metrics = {f"valid_{name}": value for name, value in scores.items()}
+            yield Baseline(guess.name, 1 - scores["accuracy"], metrics)
+
+    def new_model(self, vocabs: Vocabs) -> SignalClassifier:
+        labels = vocabs["labels"]
+        weights = class_weights(labels) if self.options.class_weights == "balanced" else None
+        return SignalClassifier(self.width(vocabs), len(classes_of(labels)), self.options, weights)
+
+    def training_step(
+        self, model: SignalClassifier, batch: SignalBatch, state: tuple[Any, ...] | None, moment: Moment
+    ) -> TrainingStep:
+        logits = model(batch.x.to(model.device), batch.lengths)
+        loss = model.loss(logits, batch.labels[:, 0].to(model.device))
+        return TrainingStep(loss, len(batch.lengths), model.backend)
+
+    def validate(self, model: SignalClassifier, data: SignalData) -> Validation:
+        p = probabilities([model], data.valid)
+        return validation(p.clamp_min(1e-30).log(), [example.labels[0] for example in data.valid])
+
+
+@torch.no_grad()
+def probabilities(models: Sequence[SignalClassifier], examples: Sequence[Example]) -> Tensor:
+    """(examples, classes): the mean over the models."""
+
+    def run(batch: SignalBatch) -> Tensor:
+        x = batch.x.to(models[0].device)
+        return torch.stack([model(x, batch.lengths).softmax(-1) for model in models]).mean(0).cpu()
+
+    return torch.stack(by_length(examples, run))
+
+
+TASK = SignalClassify
