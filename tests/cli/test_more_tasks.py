@@ -47,12 +47,12 @@ def test_train_predict_and_eval(task: str, here: Path, capsys: pytest.CaptureFix
     found = json_of(capsys, "eval", "run")
     named = {"forecast": ["mase", "smape", "pinball", "coverage"], "adding": ["mse", "solved_after_steps"]}
     named |= {"copy": ["accuracy", "solved"]}
-    assert found.get("beside") or task == "tree"
+    assert found["beside"]
     for name in named.get(task, ["accuracy", "macro_f1", "confusion"]):
         assert name in found
     assert run(["eval", "run"]) == 0
     shown = capsys.readouterr().out
-    if found.get("beside"):
+    if found["beside"]:
         assert found["verdict"][0].split()[0] in ("ahead", "behind", "level")
         assert all(plain["model"].split(",")[0] in shown for plain in found["beside"])
     if task in ("classify", "tag", "tree"):

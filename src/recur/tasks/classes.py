@@ -105,11 +105,6 @@ def most_frequent(targets: Sequence[int]) -> int:
     return Counter(targets).most_common(1)[0][0]
 
 
-def error_of_always(always: int, targets: Sequence[int]) -> float:
-    """The error of who always says one class."""
-    return sum(k != always for k in targets) / len(targets)
-
-
 def plain_baselines(guesses: Mapping[str, Sequence[int]], targets: Sequence[int], classes: int) -> list[Baseline]:
     """Plain models by name, each with the classes that it says of what is measured."""
     found = []

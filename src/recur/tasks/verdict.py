@@ -26,8 +26,8 @@ EARLY = 0.75
 
 WIDE = 0.18
 """Of the validation loss: where the training loss lies further below it, more time teaches by heart. On seven sets of
-five tasks at four or five budgets each, twice the time helped all 22 runs that were told to take it, by 3 to 64 % of the
-figure, and one of the four that were not."""
+five tasks at four or five budgets each, twice the time helped all 22 runs that were told to take it, by 3 to 64 % of
+the figure, and one of the four that were not."""
 
 TURNED = 0.01
 """By how much of itself the loss has risen, at least, where a network overfits."""

@@ -12,10 +12,11 @@ import torch
 from recur.errors import TextError
 from recur.models import TreeModel
 from recur.run import Run
-from recur.tasks.classes import classes_of
+from recur.tasks.classes import class_scores, classes_of, confusion
 from recur.tasks.contract import Predictor
 from recur.tasks.examples import test_part
-from recur.tasks.tree.task import NONE, Encoded, TreeBatch, TreeTask, tree_scores
+from recur.tasks.tree.plain import plain_models
+from recur.tasks.tree.task import NONE, Encoded, TreeBatch, TreeTask, as_texts, tree_scores
 from recur.text import UNK, Tree, parse_tree, read_trees, restructured, structure_of
 from recur.typedefs import JsonObject
 
@@ -30,14 +31,26 @@ class TreeClassifier(Predictor[TreeModel]):
         self.classes = classes_of(self.run.vocabs["labels"])
 
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
-        """Accuracy, macro F1 and the confusion matrix at the roots, and the accuracy at all nodes."""
+        """Accuracy, macro F1 and the confusion matrix at the roots, and the accuracy at all nodes; plain models of the
+        roots' words beside them."""
         self.refuse(options)
         trees = read_trees(texts) if texts else test_part(self.task.options, read_trees)
         encoded = self.task.encode(trees, self.run.vocabs)
         begun = time.perf_counter()
         found = tree_scores(self.model, encoded)
         rate = len(trees) / (time.perf_counter() - begun)
-        return {"model": self.name, **found, "classes": list(self.classes), "trees_per_second": rate}
+        found |= {"classes": list(self.classes), "trees_per_second": rate}
+        if self.has_training_texts():
+            data, (texts_measured, targets) = (
+                self.task.read(self.run.vocabs),
+                zip(*as_texts(trees, encoded), strict=True),
+            )
+            plain = plain_models(data.train_texts, data.valid_texts, self.classes)
+            found["beside"] = [
+                {"model": name, **class_scores(confusion(targets, guess(texts_measured), len(self.classes)))}
+                for name, guess in plain.items()
+            ]
+        return {"model": self.name, **found}
 
     @torch.no_grad()
     def _predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:

@@ -21,15 +21,15 @@ from recur.tasks.classes import (
     class_scores,
     classes_of,
     confusion,
-    error_of_always,
     label_vocab,
-    most_frequent,
     numbers_of,
+    plain_baselines,
 )
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
 from recur.tasks.examples import Shuffled, in_order, split
 from recur.tasks.places import Places
 from recur.tasks.tree.options import TreeOptions
+from recur.tasks.tree.plain import plain_models
 from recur.text import UNK, Tree, Vocab, Words, read_trees, restructured
 from recur.typedefs import JsonObject
 
@@ -67,6 +67,9 @@ class TreeData:
     vocabs: Vocabs
     train: list[Encoded]
     valid: list[Encoded]
+    train_texts: list[tuple[str, int]]
+    """The words of each, and the class of its root."""
+    valid_texts: list[tuple[str, int]]
 
 
 class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
@@ -92,7 +95,8 @@ class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
                 counts, Words(lower=self.options.lower), self.options.min_freq, self.options.max_size
             )
             vocabs = {"vocab": words, "labels": label_vocab(labels)}
-        return TreeData(vocabs, self.encode(train, vocabs), self.encode(valid, vocabs))
+        learned, measured = (self.encode(part, vocabs) for part in (train, valid))
+        return TreeData(vocabs, learned, measured, as_texts(train, learned), as_texts(valid, measured))
 
     def encode(self, trees: Iterable[Tree], vocabs: Vocabs) -> list[Encoded]:
         ids = vocabs["vocab"].ids
@@ -125,9 +129,10 @@ class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
         return f"{len(data.train):,} trees of {nodes:,} nodes to learn from, {words:,} words, {classes} classes"
 
     def baselines(self, data: TreeData) -> list[Baseline]:
-        always = most_frequent([tree.classes[-1] for tree in data.train])
-        error = error_of_always(always, [tree.classes[-1] for tree in data.valid])
-        return [Baseline(f"always {classes_of(data.vocabs['labels'])[always]}", error)]
+        classes, (train, valid) = classes_of(data.vocabs["labels"]), (data.train_texts, data.valid_texts)
+        texts, targets = [text for text, _ in valid], [k for _, k in valid]
+        plain = plain_models(train, valid, classes)
+        return plain_baselines({name: guess(texts) for name, guess in plain.items()}, targets, len(classes))
 
     def new_model(self, vocabs: Vocabs) -> TreeModel:
         return TreeModel(len(vocabs["vocab"]), len(classes_of(vocabs["labels"])), self.options)
@@ -153,6 +158,11 @@ class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
             f"valid_{name}": found[name] for name in ("loss", "node_accuracy", "binary_accuracy") if name in found
         }
         return Validation(metrics["valid_error"], metrics, f"valid accuracy {found['accuracy']:6.2%}")
+
+
+def as_texts(trees: Sequence[Tree], encoded: Sequence[Encoded]) -> list[tuple[str, int]]:
+    """The words of trees without their structure, each with the class of its root."""
+    return [(" ".join(tree.words), known.classes[-1]) for tree, known in zip(trees, encoded, strict=True)]
 
 
 @torch.no_grad()
