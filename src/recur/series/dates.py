@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from recur.text.arrays import Ids
-from recur.text.fields import position
+from recur.text.fields import position, time_of
 
 SECOND = 1_000_000
 MINUTE, HOUR, DAY, WEEK = 60 * SECOND, 3600 * SECOND, 86400 * SECOND, 7 * 86400 * SECOND
@@ -39,7 +39,7 @@ class Date(NamedTuple):
 
 
 def parse_date(written: str) -> Date | None:
-    """1949, 1949-01, 1949-01-31 or 19490131, with or without a time; None for what is none of them."""
+    """1949, 1949-01, 1949Q1, 1949-01-31 or 19490131, with or without a time; None for what is none of them."""
     if len(written) == 8 and written.isdecimal() and written.isascii():  # 19490131, if there is such a day
         try:
             return Date("date", (datetime.strptime(written, "%Y%m%d") - _EPOCH) // _TICK)
@@ -55,8 +55,8 @@ def parse_date(written: str) -> Date | None:
         if month < 12:  # the year 0, which no calendar here has
             return None
         return Date("month", (datetime(month // 12, month % 12 + 1, 1) - _EPOCH) // _TICK)
-    place = (datetime.fromisoformat(written).replace(tzinfo=None) - _EPOCH) // _TICK
-    return Date("date" if len(written) <= 10 else "time", place)
+    when = time_of(written)
+    return None if when is None else Date("date" if len(written) <= 10 else "time", (when - _EPOCH) // _TICK)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""What the fields of a table hold: numbers, nothing, or dates (whole numbers, YYYY, YYYY-MM or YYYY-MM-DD, with or
-without a time)."""
+"""What the fields of a table hold: numbers, nothing, or dates: whole numbers, YYYY, YYYY-MM, YYYYQ1 or YYYY-MM-DD, with
+or without a time; a slash may stand for the hyphen, and zeros in front may be missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ LARGEST = 1e100
 """Numbers beyond have no mean and no deviation that a computer could hold."""
 
 _WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
-_MONTH = re.compile(r"(\d{4})-(\d{1,2})")
+_MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
+_QUARTER = re.compile(r"(\d{4})-?[Qq]([1-4])")
+_DAY = re.compile(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:[ T](\d{1,2}):(\d{2})(?::(\d{2}))?)?", re.ASCII)
 
 
 class Position(NamedTuple):
@@ -43,10 +45,22 @@ def position(date: str) -> Position | None:
         year, part = int(month[1]), int(month[2])
         if 1 <= part <= 12:
             return Position("month", (12.0 * year + part,))
-    try:
-        when = datetime.fromisoformat(date).replace(tzinfo=None)
-    except ValueError:
+    if quarter := _QUARTER.fullmatch(date):
+        return Position("month", (12.0 * int(quarter[1]) + 3 * int(quarter[2]) - 2,))
+    when = time_of(date)
+    if when is None:
         return None
     seconds = (when - datetime(1, 1, 1)).total_seconds()
     months = 12.0 * when.year + when.month + (when.day * 86400 + seconds % 86400) / 1e9
     return Position("date", (months, seconds))
+
+
+def time_of(date: str) -> datetime | None:
+    """Of a day, with or without a time; where it says how far its clock is from Greenwich's, that clock's time."""
+    try:
+        if plain := _DAY.fullmatch(date):
+            year, month, day, hour, minute, second = (int(part or 0) for part in plain.groups())
+            return datetime(year, month, day, hour, minute, second)
+        return datetime.fromisoformat(date).replace(tzinfo=None)
+    except ValueError:
+        return None
