@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 
 from recur.cli.screen import Screen, facts, table
-from recur.tasks.metrics import show, words
+from recur.tasks.metrics import metric_of, show, words
 from recur.typedefs import JsonObject
 
 TABLES = ("beside", "confusion", "classes", "types", "metric", "verdict", "try")
@@ -28,7 +28,9 @@ def show_beside(screen: Screen, metric: str, row: JsonObject, plain: Sequence[Js
     """A model and plain ones in one table: the figure that decides first, and those others that both have."""
     shared = [name for name, value in row.items() if isinstance(value, float) and any(name in entry for entry in plain)]
     columns = [metric, *(name for name in shared if name != metric)]
-    shown = table("", "model", *(words(name) for name in columns))
+    where = "On the validation part" if metric.startswith("valid_") else ""
+    shown = table(where, "model", *(metric_of(name).words for name in columns))
+    shown.columns[0].no_wrap = True
     for entry in (row, *plain):
         cells = [show(name, entry[name]) if isinstance(entry.get(name), float) else "" for name in columns]
         shown.add_row(str(entry["model"]), *cells)
