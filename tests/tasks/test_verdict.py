@@ -89,6 +89,11 @@ def test_what_is_learned_by_heart_is_not_given_more_time() -> None:
     assert found.option == "--dropout-output 0.7"
 
 
+def test_what_is_behind_and_was_hardly_measured_is_given_more_time() -> None:
+    found = said(CLASSIFY, "valid_error", 0.5, 0.5, plain=(Baseline("n-grams", 0.2),))
+    assert found.option == "--epochs 8"
+
+
 def test_few_measurements_say_nothing_of_a_trend() -> None:
     assert training(LANGUAGE, history("valid_perplexity", 9, 5, 3)) == []
 

@@ -58,7 +58,7 @@ def verdict(
     figures = {name.removeprefix("valid_"): value for name, value in metrics.items()}
     remarks = [*standing(name, metrics.get(name), plain), *task.remarks(figures), *training(task, history)]
     if not any(remark.option for remark in remarks) and behind(name, metrics.get(name), plain):
-        remarks.append(Remark("it has learned what it can at this size", _larger(task)))
+        remarks.append(_why_behind(task, history))
     return Verdict(tuple(r.text for r in remarks), next((r.option for r in remarks if r.option), ""))
 
 
@@ -104,11 +104,27 @@ def training(task: AnyTask, history: Sequence[JsonObject]) -> list[Remark]:
         return [Remark(f"it overfits: {when}, {figures}", _more_dropout(task))]
     if max(_gain(values), _gain(losses) if len(losses) == len(values) else 0.0) <= FALLING:
         return []
-    learned = entries[-1].get("train_loss")
-    if losses and _number(learned) and losses[-1] - float(learned or 0) > WIDE * abs(losses[-1]):
-        figures = f"its loss is {float(learned or 0):.3f} there and {losses[-1]:.3f} on what it has not seen"
-        return [Remark(f"it learns its examples by heart: {figures}", _more_dropout(task))]
-    return [Remark(f"{words(name)} was still getting better when it ended", _longer(task))]
+    return [_by_heart(task, entries) or Remark(f"{words(name)} was still getting better when it ended", _longer(task))]
+
+
+def _by_heart(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | None:
+    """Where the training loss lies far below the other one."""
+    losses = [entries[-1].get(name) for name in ("train_loss", "valid_loss")]
+    if not all(map(_number, losses)):
+        return None
+    learned, other = (float(loss or 0.0) for loss in losses)
+    if other - learned <= WIDE * abs(other):
+        return None
+    figures = f"its loss is {learned:.3f} there and {other:.3f} on what it has not seen"
+    return Remark(f"it learns its examples by heart: {figures}", _more_dropout(task))
+
+
+def _why_behind(task: AnyTask, history: Sequence[JsonObject]) -> Remark:
+    """Of a model that plain ones are better than, and that shows no trend."""
+    entries = [entry for entry in history if _number(entry.get(task.curve))]
+    if len(entries) < ENOUGH:
+        return Remark("too little was measured to say whether it was trained long enough", _longer(task))
+    return _by_heart(task, entries) or Remark("it has learned what it can at this size", _larger(task))
 
 
 def _has_turned(values: Sequence[float], by: float = WORSE) -> bool:
