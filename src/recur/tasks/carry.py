@@ -30,9 +30,9 @@ from recur.tasks.places import Places
 from recur.tasks.registry import name_of, outside, task_class, task_of
 from recur.tasks.runs import options_of_run
 from recur.tasks.weights import put_layers, put_rows
-from recur.text import BOS, EOS, SPECIALS, Vocab
+from recur.text import BOS, EOS, SPECIALS, UNK, Vocab
 from recur.text.fingerprint import fingerprint
-from recur.text.vectors import first_tokens, read_vectors, vectors_width
+from recur.text.vectors import Vectors, first_tokens, read_vectors, vectors_width
 
 OptionsT = TypeVar("OptionsT", bound=TaskOptions)
 AnyTask = Task[Any, Any, Any, Any]
@@ -92,12 +92,14 @@ class Source(NamedTuple):
         return {"token": o.token, "punctuation": o.punctuation, "lower": o.lower}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Beginning:
     """What a run begins with; with neither, all is drawn."""
 
     sources: tuple[Source, ...] = ()
     vectors: str | None = None
+    rows: Vectors | None = None
+    """What the file of vectors has for the vocabulary, once data is read."""
 
     @classmethod
     def of(cls, options: TaskOptions, trust: bool = False) -> Beginning:
@@ -148,16 +150,11 @@ class Beginning:
 
     def read(self, task: AnyTask) -> Any:
         """A task's data, in the vocabulary that it begins with."""
-        extra: int = getattr(task.options, "vectors_extra", 0)
-        if not self.sources and not extra:
+        if self.vectors is not None:
+            return self._read_with_vectors(task, self.vectors)
+        if not self.sources:
             return task.read()
         places = _places(task)
-        if not self.sources:
-            assert self.vectors is not None
-            vocabs = task.read().vocabs
-            return task.read(
-                vocabs | {places.vocab: vocabs[places.vocab].with_unseen(first_tokens(self.vectors, extra))}
-            )
         known = self.sources[0].vocab
         for source in self.sources[1:]:
             known = known.joined(source.vocab)
@@ -170,6 +167,15 @@ class Beginning:
         if not {*own.tokens[len(SPECIALS) :]} & {*known.tokens}:
             raise OptionError(f"--from {self.sources[0].path}: it knows none of this text's tokens")
         return task.read(vocabs | {places.vocab: known.joined(own)})
+
+    def _read_with_vectors(self, task: AnyTask, file: str) -> Any:
+        data, name = task.read(), _places(task).vocab
+        if extra := getattr(task.options, "vectors_extra", 0):
+            data = task.read(data.vocabs | {name: data.vocabs[name].with_unseen(first_tokens(file, extra))})
+        self.rows = read_vectors(file, data.vocabs[name].tokens)
+        if not any(k >= len(SPECIALS) for k in self.rows.found):
+            raise OptionError(f"--vectors {file}: it has none of this text's tokens; are they words?")
+        return data
 
     # Weights ----------------------------------------------------------------------------------------------
 
@@ -201,16 +207,13 @@ class Beginning:
         return notes
 
     def _fill_vectors(self, table: Tensor, vocab: Vocab) -> str:
-        assert self.vectors is not None
-        found, rows = read_vectors(self.vectors, vocab.tokens)
-        known = sum(k >= len(SPECIALS) for k in found)
-        if not known:
-            raise OptionError(f"--vectors {self.vectors}: it has none of this text's tokens; are they words?")
-        unknown = table[0].clone()
+        assert self.rows is not None, "data is read first"
+        found, rows = self.rows
+        unknown = table[UNK].clone()
         put_rows(table, found, torch.from_numpy(rows))
-        if 0 not in found:
-            table[0] = unknown
-        total = len(vocab) - len(SPECIALS)
+        if UNK not in found:
+            table[UNK] = unknown
+        known, total = sum(k >= len(SPECIALS) for k in found), len(vocab) - len(SPECIALS)
         return f"vectors for {known:,} of {total:,} tokens, {known / total:.1%}, from {self.vectors}"
 
     # Records ----------------------------------------------------------------------------------------------

@@ -164,7 +164,7 @@ class TaskOptions(TrainingOptions, BudgetOptions, MachineOptions):
         """The epochs of a run that says none."""
         token = str(getattr(self, "token", None))
         epochs: float | None = self.by_token.get(token, {}).get("epochs", self.default_epochs)
-        return epochs
+        return getattr(self, "carried", {}).get("epochs", epochs) if getattr(self, "from_", ()) else epochs
 
     def for_token(self, token: str) -> Self:
         """With the defaults for tokens of a kind."""
