@@ -76,7 +76,7 @@ SETS = {
     "subj": DataSet("classify", _labelled("sentences", "subj_"), WORDS, "accuracy"),
     "cr": DataSet("classify", _labelled("sentences", "cr_"), WORDS, "accuracy"),
     "sst": DataSet("classify", _sst, WORDS, "accuracy"),
-    "chunking": DataSet("tag", _chunks, WORDS, "accuracy"),
+    "chunking": DataSet("tag", _chunks, WORDS, "f1"),
 }
 
 

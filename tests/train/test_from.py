@@ -157,7 +157,7 @@ def test_lines_of_a_label_begin_and_end_where_lines_of_a_text_did(run: str, fold
 
 
 def test_an_encoder_reads_as_the_language_model_does(folder: Path) -> None:
-    _, data, model, _ = begun(folder, "seq2seq", "pairs.tsv", "backward", source_token="word", direction="both")
+    _, data, model, _ = begun(folder, "seq2seq", "pairs.tsv", "backward", source_token="word")
     was = language(folder, "backward").model
     assert torch.equal(model.encoder.weight_hh_l0_reverse, was.recurrent.weight_hh_l0)
     assert torch.equal(model.embedding.weight[: was.K], was.embedding.weight)
@@ -198,6 +198,7 @@ def test_new_tokens_are_drawn_like_the_old_ones(folder: Path, tmp_path: Path) ->
         ("classify", "lines.tsv", ["words"], {"token": "char"}, "--token char does not fit --from .*, which has word"),
         ("classify", "lines.tsv", ["words"], {"lower": True}, "--lower True does not fit"),
         ("classify", "lines.tsv", ["backward"], {"direction": "forward"}, "--direction forward does not fit"),
+        ("classify", "lines.tsv", ["backward"], {"direction": "both"}, "which reads backward; give a forward one too"),
         ("language", "book.txt", ["backward"], {"direction": "forward"}, "--direction forward does not fit"),
         ("classify", "lines.tsv", ["words", "words"], {}, "both read forward"),
         ("classify", "lines.tsv", ["words", "deep-backward"], {}, "they differ in --cell, gru and lstm"),
@@ -312,6 +313,16 @@ def test_layers_learn_in_their_turn_from_the_top(folder: Path) -> None:
     assert learning[3] == head | {"recurrent_l1", "recurrent_l0"}
     assert learning[4] == head | {"recurrent_l1", "recurrent_l0", "embeddingght"}
     made.training_step(model, next(iter(made.batches(data).batches())), None, None).loss.backward()
+
+
+def test_what_a_direction_has_not_from_its_language_model_learns_from_the_start(folder: Path) -> None:
+    made, _, model, _ = begun(folder, "classify", "lines.tsv", "deep", direction="both", unfreeze=0.2)
+    optimizer = optimise.make_optimizer(made.options, model, made.places)
+    optimise.open_groups(optimizer, 0.0)
+    learning = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert {name for name in learning if "recurrent" in name} == {
+        name for name, _ in model.named_parameters() if name.endswith("_reverse")
+    }
 
 
 def test_what_is_frozen_stays_and_what_is_open_moves(folder: Path, tmp_path: Path) -> None:

@@ -139,11 +139,16 @@ class Beginning:
     def _with_direction(self, options: OptionsT, places: Places) -> OptionsT:
         """What reads may read from the other end too, with weights of its own; what writes may not."""
         way = "both" if len(self.sources) == 2 else self.sources[0].way
-        given = options.direction  # type: ignore[attr-defined]
+        fits = {way, "both"} if way == "forward" and places.output is None else {way}
+        own = getattr(options, "carried", {}).get("direction", way)
         if not options.is_set("direction"):
-            return options.fixed(direction=way)
-        if given != way and (given != "both" or places.output is not None):
-            raise OptionError(f"--direction {given} does not fit --from {self.sources[0].path}, which reads {way}")
+            return options.fixed(direction=own if own in fits else way)
+        given = options.direction  # type: ignore[attr-defined]
+        if given not in fits:
+            more = "; give a forward one too" if given == "both" else ""
+            raise OptionError(
+                f"--direction {given} does not fit --from {self.sources[0].path}, which reads {way}{more}"
+            )
         return options
 
     # Data -------------------------------------------------------------------------------------------------

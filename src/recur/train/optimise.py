@@ -22,7 +22,8 @@ def layer_groups(options: TaskOptions, model: nn.Module, places: Places | None) 
 
         rate of a layer = rate of the layer above / layer_rate       open from (layers above) · unfreeze of the budget
 
-    Any other network is one group.
+    What was drawn is uppermost, be it the direction that a network of both has not from its language model. Any other
+    network is one group.
     """
     o: Any = options
     carried, frozen = bool(getattr(o, "from_", ())), bool(getattr(o, "freeze_vectors", False))
@@ -30,6 +31,8 @@ def layer_groups(options: TaskOptions, model: nn.Module, places: Places | None) 
         return model.parameters()
     layers: dict[int, list[nn.Parameter]] = {}
     depths = {name: places.depth(name) for name, _ in model.named_parameters()}
+    if carried and len(o.from_) == 1 and getattr(o, "direction", "") == "both":
+        depths = {name: None if name.endswith("_reverse") else depth for name, depth in depths.items()}
     top = 1 + max((depth for depth in depths.values() if depth is not None), default=0)
     for name, p in model.named_parameters():
         depth = depths[name]
