@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import recur
 from recur.cli.app import run
 from recur.errors import OptionError, TextError
 from recur.run import Run
 from tests.cli.test_cli import json_of
+from tests.support import close
 
 WORDS = [a + b for a in ("ba", "de", "ki", "lo", "mu", "ne", "po") for b in ("", "n", "st", "ra", "lo", "ki")]
 SMALL = [
@@ -98,6 +100,26 @@ def test_predict_from_a_file(here: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert again == found
     wide = json_of(capsys, "predict", "r0", "words.txt", "--beam", "60")
     assert len(wide["predictions"]) == 42, "a beam wider than the vocabulary is only wide"
+
+
+def test_where_it_looked(here: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    figure = tmp_path / "attention.png"
+    found = json_of(capsys, "predict", "r0", "words.txt", "--attention", "--figure", str(figure))
+    assert figure.read_bytes()[:4] == b"\x89PNG"
+    model: Any = recur.load("r0")
+    for row in found["predictions"]:
+        looked = row["attention"]
+        assert (looked["source"], looked["target"]) == (list(row["input"]), [*row["output"].split(), "<eos>"])
+        assert [sum(weights) for weights in looked["weights"]] == pytest.approx([1] * len(looked["target"]))
+        x, y = (model.run.vocabs[side].encode(row[key]) for side, key in (("source", "input"), ("target", "output")))
+        x, y = (torch.from_numpy(ids).long()[None] for ids in (x, y))
+        alone = model.model(x, torch.tensor([x.shape[1]]), y, torch.tensor([y.shape[1]])).weights[0]
+        close(torch.tensor(looked["weights"]), alone.detach())
+    both = json_of(capsys, "predict", "r0", "r1", "words.txt", "--attention", "--beam", "2")
+    assert both["predictions"][0]["attention"]["weights"] != found["predictions"][0]["attention"]["weights"]
+    assert run(["predict", "r0", "words.txt", "--attention", "-q"]) == 0
+    assert "  <eos> ← " in capsys.readouterr().out
+    assert "attention" not in json_of(capsys, "predict", "r0", "words.txt")["predictions"][0]
 
 
 def test_predict_as_lines_come_in(here: Path) -> None:

@@ -6,10 +6,11 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
+from recur.cli.attention import PANELS, draw, in_words
 from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.errors import OptionError, TextError, shown
@@ -23,6 +24,7 @@ verb = App(
   recur predict runs/g2p words.txt --beam 5 --nbest 3
   echo abac | recur predict runs/g2p                  as lines come in
   recur predict runs/g2p-1 runs/g2p-2 words.txt       several models as one
+  recur predict runs/g2p words.txt --attention --figure attention.png
   recur predict runs/g2p words.txt --samples 3 --temperature 0.7 --seed 1 --json
   recur predict runs/names surnames.txt --json        the probability of each class
   recur predict runs/airline airline.csv              the steps behind the last value
@@ -44,6 +46,8 @@ def predict(
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int | None = None,
+    attention: Annotated[bool, Parameter(negative="")] = False,
+    figure: Path | None = None,
     device: str = "auto",
     opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
@@ -71,6 +75,11 @@ def predict(
         For drawn ones: among the likeliest that together have this probability.
     seed
         For drawn ones: the same seed, the same output.
+    attention
+        Of models that write from a source: which of its symbols each symbol written looked at most; all weights with
+        --json.
+    figure
+        Draw those weights to this file (.png, .svg or .pdf), of the first six inputs.
     device
         cpu, cuda, cuda:N or auto.
     """
@@ -80,7 +89,10 @@ def predict(
     model, files = open_runs(models, device, opening.trust)
     asked = {"beam": beam, "nbest": nbest, "length_penalty": length_penalty, "samples": samples, "seed": seed}
     asked |= {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-    options = {name: value for name, value in asked.items() if value is not None}
+    options: JsonObject = {name: value for name, value in asked.items() if value is not None}
+    if attention or figure is not None:
+        options["attention"] = True
+    looked: list[JsonObject] = []
     if nbest is not None and beam is None:
         options["beam"] = nbest
     several = (nbest or samples or 1) > 1
@@ -107,9 +119,16 @@ def predict(
             for made in row.get("nbest", [row]):
                 score = f"\t{made['score']:.4f}" if several and "score" in made else ""
                 screen.write(f"{model.write(row, made)}{score}")
+            if attention:
+                screen.write("\n".join(in_words(row["attention"])))
+            if figure is not None and len(looked) < PANELS:
+                looked.append(row["attention"])
             if screen.json:
                 found.append(row if several else {name: value for name, value in row.items() if name != "nbest"})
         sys.stdout.flush()
+    if figure is not None and looked:
+        draw(looked, figure)
+        screen.note(f"drawn to {figure}")
     if cut:
         screen.note(f"{cut} did not end by themselves and were cut; --longest of training is the bound")
     if unknown:

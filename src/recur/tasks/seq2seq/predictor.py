@@ -15,7 +15,7 @@ from recur.errors import OptionError, TextError
 from recur.models import Seq2Seq
 from recur.tasks.contract import Predictor
 from recur.tasks.examples import padded, split, test_part
-from recur.tasks.pairs import EncodedPair
+from recur.tasks.pairs import EncodedPair, PairBatch
 from recur.tasks.scores import perplexity
 from recur.tasks.seq2seq.judge import judge
 from recur.tasks.seq2seq.task import Seq2SeqTask
@@ -31,21 +31,44 @@ class Transducer(Predictor[Seq2Seq]):
     ensembles = True
     task: Seq2SeqTask
 
-    def _predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
+    def _predict(self, lines: Iterable[str], *, attention: bool = False, **options: Any) -> Iterator[JsonObject]:
         """`output` of each line, its `score` (log-probability), whether it was `cut`, what was `unknown` in it; with
-        `nbest` or `samples` above 1, all of them. Lines are taken and written in batches of 128."""
+        `nbest` or `samples` above 1, all of them; with `attention`, where the first of them looked. Lines are taken and
+        written in batches of 128."""
         lines = iter(lines)
         while True:
             batch = [line for _, line in zip(range(ROWS), lines, strict=False)]
             if not batch:
                 return
             sources = [self._encode(line) for line in batch]
-            for line, found in zip(batch, self._write(sources, **options), strict=True):
+            written = self._write(sources, **options)
+            looked = self._attention(batch, sources, [found[0] for found in written]) if attention else []
+            for k, (line, found) in enumerate(zip(batch, written, strict=True)):
                 made = [
                     {"output": self.run.vocabs["target"].decode(w.ids), "score": w.score, "cut": w.cut} for w in found
                 ]
                 unknown = list(self.run.vocabs["source"].unknown_tokens(line))
-                yield {"input": line, **made[0], "unknown": unknown, "nbest": made}
+                row = {"input": line, **made[0], "unknown": unknown, "nbest": made}
+                yield row | ({"attention": looked[k]} if attention else {})
+
+    @torch.no_grad()
+    def _attention(self, lines: Sequence[str], sources: Sequence[Ids], written: Sequence[Written]) -> list[JsonObject]:
+        """The weights (T, S) with which each symbol written, and the end, looked at those of its source; of several
+        models, their mean. One pass with what was written as its teacher."""
+        if self.model.decoder.attention is None:
+            raise OptionError(f"{self.name} has no attention to show: it was trained with --attention none")
+        source, s = padded(sources)
+        target, t = padded([np.array(made.ids, np.int64) for made in written])
+        batch = PairBatch(source, s, target, t).to(self.device)
+        weights = torch.stack([model(*batch).weights for model in self.models]).mean(0).cpu()
+        split, names = self.run.vocabs["source"].tokenizer.split, self.run.vocabs["target"].tokens
+        ends = self.task.options.stop in ("eos", "bernoulli")
+        found: list[JsonObject] = []
+        for k, (line, made) in enumerate(zip(lines, written, strict=True)):
+            symbols = [names[i] for i in made.ids] + ["<eos>"] * (ends and not made.cut)
+            rows = weights[k, : len(symbols), : len(sources[k])].tolist()
+            found.append({"source": split(line), "target": symbols, "weights": rows})
+        return found
 
     def _encode(self, line: str) -> Ids:
         ids = self.run.vocabs["source"].encode(line).astype(np.int64)
