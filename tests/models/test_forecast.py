@@ -1,4 +1,4 @@
-"""Forecasters: nothing is seen before its time, a state can be carried, and the loss is the pinball loss."""
+"""Forecasters: nothing is seen before its time, a state can be carried, and forecasts stand around their base."""
 
 from __future__ import annotations
 
@@ -8,63 +8,164 @@ import pytest
 import torch
 from torch import Tensor
 
-from recur.models import Forecaster
-from recur.models.options import ForecasterOptions
+from recur.errors import OptionError
+from recur.models import bases
+from recur.models.forecast import Forecaster, Seen, Sizes
+from recur.models.forecast_options import ForecasterOptions
 from tests.support import close
 
 QUANTILES = (0.1, 0.5, 0.9)
+KINDS: dict[str, dict[str, Any]] = {
+    "state": {},
+    "window": {"lags": 5},
+    "segments": {"lags": 6, "segment": 2},
+    "lstm segments": {"lags": 6, "segment": 3, "cell": "lstm", "layers": 2, "level": "last"},
+    "output": {"recurrence": "output"},
+    "mixed": {"lags": 6, "segment": 2, "level": "window"},
+}
+SIZES = {"mixed": Sizes(3, known=2, past=1, variables=2)}
 
 
-def model(lags: int, known: int = 2, horizon: int = 3, season: int = 4) -> Forecaster:
-    options = ForecasterOptions(cell="gru", hidden=5, lags=lags)
-    return Forecaster(known, horizon, QUANTILES, season, options).double()
+def model(kind: str, seed: int = 1, **more: Any) -> Forecaster:
+    torch.manual_seed(seed)
+    options = ForecasterOptions(**{"cell": "gru", "hidden": 5, **KINDS[kind], **more})
+    return Forecaster(SIZES.get(kind, Sizes(3, known=2, past=1, channels=3)), QUANTILES, 4, options).double()
 
 
-def series(B: int = 2, T: int = 12, k: int = 3, known: int = 2) -> tuple[Tensor, Tensor]:
-    return torch.randn(B, T, dtype=torch.float64), torch.randn(B, T + k, known, dtype=torch.float64)
+def rows(net: Forecaster, B: int = 2, T: int = 12) -> Seen:
+    torch.manual_seed(0)
+    s = net.sizes
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, dtype=torch.float64)
+
+    return Seen(
+        draw(B, T, s.variables),
+        draw(B, T + s.horizon, s.known),
+        draw(B, T, s.past),
+        torch.arange(B) % s.channels,
+        torch.arange(B),
+        draw(B, s.variables, 4, s.horizon),
+    )
 
 
-@pytest.mark.parametrize("lags", [0, 5])
-def test_no_forecast_sees_a_value_that_comes_later_or_what_is_known_beyond_its_horizon(lags: int) -> None:
-    net, (values, known) = model(lags), series()
-    values.requires_grad_()
-    known.requires_grad_()
-    found = net(values, known)
-    assert found.shape == (2, 12 - net.first, 3, 3)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_forecast_sees_a_value_that_comes_later_or_what_is_known_beyond_its_horizon(kind: str) -> None:
+    net = model(kind)
+    seen = rows(net)
+    values, known, past = (part.requires_grad_() for part in seen[:3])
+    found = net(seen)
+    assert found.shape == (2, 12 - net.first, 3, net.sizes.variables, 3)
     for t in (net.first, 8, 11):
-        by_value, by_known = torch.autograd.grad(found[0, t - net.first].sum(), (values, known), retain_graph=True)
-        seen = by_value[0].abs() > 0
-        assert bool(seen[t])
-        assert not bool(seen[t + 1 :].any())
-        assert not bool(by_value[1].abs().any())
-        assert bool((by_known[0, t : t + 4].abs() > 0).all())
-        assert not bool(by_known[0, t + 4 :].abs().any())
-        if lags:  # a window of 5 and a season of 4 reach no further back
-            assert not bool(seen[: t - 4].any())
-        else:
-            assert bool(seen[0])
+        total = found[0, t - net.first].sum()
+        grads = torch.autograd.grad(total, (values, known, past), retain_graph=True)
+        by_value, by_known, by_past = (grad.abs().sum(-1) > 0 for grad in grads)
+        assert bool(by_value[0, t])
+        assert not bool(by_value[0, t + 1 :].any() or by_past[0, t + 1 :].any())
+        assert not bool(by_value[1].any() or by_known[1].any() or by_past[1].any())
+        assert bool(by_known[0, t : t + 4].all())
+        assert not bool(by_known[0, t + 4 :].any())
+        reach = net.lags or (1 if kind == "output" else 99)
+        assert not bool(by_past[0, : max(t + 1 - reach, 0)].any())
+        if net.lags:
+            assert not bool(by_value[0, : t + 1 - net.lags].any())
+        elif kind == "state":
+            assert bool(by_value[0, 0])
 
 
-@pytest.mark.parametrize("lags", [0, 5])
-def test_going_on_from_a_state_gives_the_same_forecasts(lags: int) -> None:
-    net, (values, known) = model(lags), series()
-    whole = net(values, known)
-    state: Any
-    first, state = net.carry(values[:, :7], known[:, : 7 + 3])
-    second, state = net.carry(values[:, 7:9], known[:, 7 : 9 + 3], state, values[:, :7])
-    third, _ = net.carry(values[:, 9:], known[:, 9:], state, values[:, :9])
+@pytest.mark.parametrize("kind", ["state", "output"])
+@pytest.mark.parametrize("residual", ["none", "seasonal", "linear"])
+def test_going_on_from_a_state_gives_the_same_forecasts(kind: str, residual: str) -> None:
+    net = model(kind, residual=residual)
+    for part in net.parameters():
+        torch.nn.init.normal_(part, std=0.3)
+    seen = rows(net)
+    whole = net(seen)
+
+    def part(begin: int, end: int) -> Seen:
+        known, past = seen.known[:, begin : end + 3], seen.past[:, begin:end]
+        return seen._replace(values=seen.values[:, begin:end], known=known, past=past)
+
+    first, (_, state) = net(part(0, 7)), net.states(part(0, 7))
+    second, state = net.carry(part(7, 9), state, seen.values[:, :7])
+    third, _ = net.carry(part(9, 12), state, seen.values[:, :9])
     close(torch.cat([first, second, third], dim=1).detach(), whole.detach())
 
 
-@pytest.mark.parametrize("lags", [0, 5])
-def test_a_series_that_stands_higher_is_forecast_as_much_higher(lags: int) -> None:
-    net, (values, known) = model(lags), series()
-    close(net(values + 100, known).detach(), net(values, known).detach() + 100)
+@pytest.mark.parametrize("kind", KINDS)
+def test_some_steps_are_as_among_all(kind: str) -> None:
+    net = model(kind)
+    seen = rows(net)
+    ends = torch.tensor([net.first, 10])
+    close(net(seen, ends).detach(), net(seen)[:, ends - net.first].detach())
 
 
-def test_the_loss_by_hand() -> None:
-    net = model(0)
-    forecasts = torch.tensor([[1.0, 2.0, 4.0]], dtype=torch.float64)
-    target = torch.tensor([3.0], dtype=torch.float64)
-    # errors 2, 1 and −1: 0.1 · 2, 0.5 · 1 and (0.9 − 1) · −1
-    assert float(net.loss(forecasts, target)) == pytest.approx((0.2 + 0.5 + 0.1) / 3)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("residual", ["none", "seasonal"])
+def test_a_series_that_stands_higher_is_forecast_as_much_higher(kind: str, residual: str) -> None:
+    net = model(kind, residual=residual, spread="lags" in KINDS[kind])
+    for part in net.parameters():
+        torch.nn.init.normal_(part, std=0.3)
+    seen = rows(net)
+    close(net(seen._replace(values=seen.values + 100)).detach(), net(seen).detach() + 100)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "lags" in KINDS[kind]])
+def test_a_series_that_moves_more_is_forecast_to_move_as_much_more(kind: str) -> None:
+    net = model(kind, spread=True)
+    seen = rows(net)
+    close(net(seen._replace(values=seen.values * 1000)).detach(), net(seen).detach() * 1000)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_begins_as_its_base_and_returns_to_it_by_its_share(kind: str) -> None:
+    for residual in ("seasonal", "linear"):
+        net = model(kind, residual=residual)
+        seen = rows(net)
+        ends = torch.arange(net.first, 12)
+        base = net.base(seen, ends)[..., None].expand(-1, -1, -1, -1, 3)
+        close(net(seen).detach(), base)
+        for part in net.parameters():
+            torch.nn.init.normal_(part)
+        assert not torch.allclose(net(seen), base)
+        whole, training = net.eval()(seen), net.train()(seen)
+        net.share.fill_(0.25)
+        close(net.eval()(seen).detach(), (base + 0.25 * (whole - base)).detach())
+        close(net.train()(seen).detach(), training.detach())
+
+
+def test_bases_by_hand() -> None:
+    values = torch.tensor([1.0, 2, 3, 4, 5, 6, 7])[None, :, None]
+    assert bases.recent_mean(values, 3)[0, :, 0].tolist() == [1, 1.5, 2, 3, 4, 5, 6]
+    made = bases.seasonal(values, torch.tensor([3, 6]), 5, 3)[0, :, :, 0]
+    assert made.tolist() == [[2, 3, 4, 2, 3], [5, 6, 7, 5, 6]]
+    # y + 2 and twice the value before it, for two series; a window that begins before the first value
+    weights = torch.tensor([[[[2.0], [0.0], [1.0]]], [[[0.0], [2.0], [0.0]]]])
+    both = values.expand(2, -1, -1)
+    for series in (torch.tensor([0, 1]), torch.tensor([0, 1]).repeat(9)):
+        made = bases.linear(both.repeat(len(series) // 2, 1, 1), torch.tensor([0, 6]), series, weights)
+        assert made[:2, :, 0, 0].tolist() == [[3, 9], [2, 12]]
+        assert torch.equal(made, made[:2].repeat(len(series) // 2, 1, 1, 1))
+
+
+def test_channels_are_told_apart_and_gaps_are_left_out() -> None:
+    net = model("segments")
+    seen = rows(net)
+    same = seen._replace(channel=torch.tensor([1, 1]))
+    assert torch.equal(net(seen)[1], net(same)[1])
+    assert not torch.allclose(net(seen)[0], net(same)[0])
+    found = net(seen)
+    targets = torch.randn(found.shape[:-1], dtype=torch.float64)
+    gaps = torch.rand(targets.shape) < 0.3
+    whole = net.distribution.loss(found, targets, torch.tensor(1.0))
+    close(
+        net.loss(found, targets.masked_fill(gaps, torch.nan), torch.tensor(1.0)).detach(), whole[~gaps].mean().detach()
+    )
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(OptionError, match="sees a window has no state"):
+        model("window").states(rows(model("window")))
+    net = model("state", residual="linear")
+    with pytest.raises(OptionError, match="needs the linear autoregression of each series"):
+        net(rows(net)._replace(linear=None))

@@ -10,9 +10,10 @@ from recur.errors import OptionError
 from recur.models import Classifier, ConditionalModel, Forecaster, LanguageModel, Regressor, Seq2Seq, Tagger
 from recur.models.decoder_options import DecoderOptions, EncoderDecoderOptions
 from recur.models.embedding import drawn
+from recur.models.forecast import Sizes
+from recur.models.forecast_options import ForecasterOptions
 from recur.models.options import (
     ClassifierOptions,
-    ForecasterOptions,
     LanguageModelOptions,
     SequenceOptions,
     TaggerOptions,
@@ -31,8 +32,8 @@ def heads(init: str) -> dict[str, tuple[Tensor, Tensor]]:
     found: dict[str, tuple[Tensor, Tensor]] = {"language": (language.output, language.bias)}
     conditional = ConditionalModel(3, K, DecoderOptions(**shared, stop="bernoulli")).decoder
     seq2seq = Seq2Seq(K, K, EncoderDecoderOptions(**shared, stop="length")).decoder
-    forecaster = Forecaster(2, 30, (0.1, 0.5, 0.9), 1, ForecasterOptions(**shared))
-    window = Forecaster(0, 30, (0.5,), 1, ForecasterOptions(**shared, lags=70))
+    forecaster = Forecaster(Sizes(30, known=2), (0.1, 0.5, 0.9), 1, ForecasterOptions(**shared))
+    window = Forecaster(Sizes(30), (0.5,), 1, ForecasterOptions(**shared, lags=70))
     assert window.network is not None
     layers = {
         "tagger": Tagger(K, K, TaggerOptions(**shared, direction="both")).output,

@@ -1,4 +1,4 @@
-"""Tasks that label, forecast and remember: stopped runs go on exactly, what can be learned is, mistakes are refused."""
+"""Tasks that label and remember: stopped runs go on exactly, what can be learned is, mistakes are refused."""
 
 from __future__ import annotations
 
@@ -46,15 +46,6 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "tag": {"task": "tag", "embedding": 6, "direction": "both", "dropout_embedding": 0.1},
     "tree": {"task": "tree", "embedding": 6, "compose": "child-sum", "dropout_input": 0.1},
-    "window": {"task": "forecast", "horizon": 3, "season": 4, "lags": 6, "window": 10, "transform": "log"},
-    "state": {
-        "task": "forecast",
-        "horizon": 3,
-        "season": 4,
-        "strategy": "iterated",
-        "window": 10,
-        "target": ["a", "b"],
-    },
     "adding": {"task": "adding", "length": 6},
     "copy": {"task": "copy", "length": 3, "embedding": 0, "cell": "gru"},
 }
@@ -75,14 +66,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sentences = ["".join(f"{c}\t{tags[c in 'aeiou']}\n" for c in w) + "\n" for w in WORDS]
     (here / "tag").write_text("".join(sentences))
     (here / "tree").write_text("".join(tree_of(w) + "\n" for w in WORDS))
-    wave = 10 + np.tile([1.0, 5.0, 2.0, 3.0], 15) + 0.1 * np.arange(60)
-    (here / "forecast").write_text("t,a,b\n" + "".join(f"{t},{y:.3f},{2 * y:.3f}\n" for t, y in enumerate(wave)))
     return here
 
 
 def make(path: Path, files: Path, case: str, **more: Any) -> Trainer:
     fields = SMALL | CASES[case] | more
-    if fields["task"] in ("adding", "copy", "forecast"):
+    if fields["task"] in ("adding", "copy"):
         fields.pop("dropout_output")
     if fields["task"] not in ("adding", "copy"):
         fields["texts"] = str(files / fields["task"])
@@ -171,39 +160,6 @@ def test_several_classifiers_as_one_give_the_mean_of_their_probabilities(files: 
     assert both == pytest.approx({name: (each[0][name] + each[1][name]) / 2 for name in both})
 
 
-@pytest.mark.parametrize("case", ["window", "state"])
-def test_a_wave_is_forecast_better_than_by_repeating_it(case: str, files: Path, tmp_path: Path) -> None:
-    make(tmp_path / "run", files, case, steps=250, rate=0.01).train()
-    opened = recur.load(tmp_path / "run")
-    found = opened.evaluate()
-    seasonal = next(row for row in found["beside"] if row["model"] == "seasonal naive")
-    assert found["mase"] < 0.7 * seasonal["mase"]  # it rises, and a season before it was lower
-    assert found["nominal_coverage"] == pytest.approx(0.8)
-    lines = (files / "forecast").read_text().splitlines()
-    rows = list(opened.predictions(lines))
-    assert len(rows) == 3 * 2
-    first = rows[0]["quantiles"]
-    assert first["0.1"] <= first["0.5"] <= first["0.9"]
-    assert first["0.5"] == pytest.approx(10 + 1 + 0.1 * 60, abs=1.0)
-    picture = tmp_path / "f.png"
-    opened.evaluate(figure=picture)
-    assert picture.stat().st_size > 5000
-
-
-def test_covariates_that_are_known_ahead_are_used(tmp_path: Path) -> None:
-    x = np.random.default_rng(0).integers(0, 2, 83)
-    rows = [f"{t},{'' if t >= 80 else 5 + 3 * x[t]},{x[t]}" for t in range(83)]
-    path = tmp_path / "known.csv"
-    path.write_text("t,y,x\n" + "\n".join(rows[:80]) + "\n")
-    options: dict[str, Any] = {"task": "forecast", "target": ["y"], "covariates": ["x"], "horizon": 3, "lags": 2}
-    model = recur.fit(str(path), hidden=8, rate=0.02, steps=300, window=8, threads=1, **options)
-    assert model.evaluate()["mase"] < 0.15  # nothing but the covariate tells them
-    made = [float(row["output"]) for row in model.predictions(["t,y,x", *rows])]
-    assert made == pytest.approx([5 + 3 * x[t] for t in (80, 81, 82)], abs=0.5)
-    with pytest.raises(TextError, match="known 0 steps ahead, and --horizon is 3"):
-        list(model.predictions(["t,y,x", *rows[:80]]))
-
-
 def test_what_the_synthetic_tasks_ask() -> None:
     rng = np.random.default_rng(0)
     adding = task_of(make_options("adding", {"length": 20}))
@@ -274,7 +230,7 @@ def test_what_is_wrong_is_refused_in_words(files: Path, tmp_path: Path) -> None:
     def read(task: str, **fields: Any) -> None:
         task_of(make_options(task, fields)).read()
 
-    tree, table = str(files / "tree"), str(files / "forecast")
+    tree = str(files / "tree")
     (tmp_path / "odd.txt").write_text("(1 (7 a) (0 b))\n")
     with pytest.raises(TextError, match=r"odd.txt:1:5: label '7' is outside the range of those learned from: 0 … 1"):
         read(task="tree", texts=tree, valid=str(tmp_path / "odd.txt"))
@@ -285,17 +241,8 @@ def test_what_is_wrong_is_refused_in_words(files: Path, tmp_path: Path) -> None:
     read(task="tree", texts=str(tmp_path / "wide.txt"), compose="child-sum")
     with pytest.raises(OptionError, match="--cell belongs to adding, .* and tag; the task here is tree"):
         read(task="tree", texts=tree, cell="lstm")
-    with pytest.raises(OptionError, match="has 60 values; 80 to test on and 80 to measure on leave 0 to learn from"):
-        read(task="forecast", texts=table, horizon=40)
-    with pytest.raises(OptionError, match="--valid belongs to .*; the task here is forecast"):
-        read(task="forecast", texts=table, valid=table)
-    with pytest.raises(OptionError, match="--cell is for a state; --lags 3 has none"):
-        read(task="forecast", texts=table, lags=3, cell="lstm")
-    (tmp_path / "other.csv").write_text("t,a,c\n1,2,3\n")
-    with pytest.raises(TextError, match="other.csv has the columns a, c, where .*forecast has a, b"):
-        read(task="forecast", texts=[table, str(tmp_path / "other.csv")])
     with pytest.raises(OptionError, match="makes its own data; leave"):
-        read(task="adding", texts=table)
+        read(task="adding", texts=tree)
     with pytest.raises(TextError, match="too few to hold some out"):
         read(task="tree", texts=str(tmp_path / "odd.txt"))
     assert parse_table(["t,y", "1,2"], "x").targets == ("y",)

@@ -50,7 +50,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make(path: Path, files: Path, task: str, **more: Any) -> Trainer:
-    own = {"adding": {"length": 6}, "copy": {"length": 3}, "forecast": {"horizon": 2, "season": 4}}
+    own = {"adding": {"length": 6}, "copy": {"length": 3}, "forecast": {"horizon": 2, "season": 4, "lags": 0}}
     own = {**own, "tag": {"characters": "none"}}.get(task, {})
     texts = {"texts": str(files / task)} if "texts" in options_class(task).names() else {}
     return begin(path, task, **{**SMALL, **own, **texts, **more})

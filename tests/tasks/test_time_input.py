@@ -128,7 +128,10 @@ def test_a_forecaster_reads_t(strategy: str, tmp_path: Path) -> None:
     options = {"texts": str(tmp_path / "a.csv"), "time_input": True, "strategy": strategy, "horizon": 6}
     begin(tmp_path / "run", "forecast", hidden=8, steps=3, threads=1, **options).train()
     model = recur.load(tmp_path / "run", task="forecast")
-    assert (model.task.options.time_origin, model.task.options.time_scale) == (12 * 1990 + 1, 120.0 - 24)
+    assert (model.task.options.time_origin, model.task.options.time_scale) == (
+        12 * (1990 - 1970),
+        120.0 - 24,
+    )  # months since 1970
     assert len(list(model.predictions(["month,y\n", *rows[60:]]))) == 6
     settled = task_class("forecast").settle(make_options("forecast", {**options, "lags": 12}))
     assert settled.time_scale == 96.0

@@ -12,7 +12,6 @@ from recur.options import (
     Count,
     Form,
     Layers,
-    Natural,
     NoLayers,
     NonNegative,
     Options,
@@ -214,14 +213,3 @@ class TaggerOptions(ReaderOptions, RecurrenceOptions):
     """An output at every step."""
 
     title = "Network"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ForecasterOptions(SequenceOptions, RecurrenceOptions):
-    title = "Network"
-
-    lags: Natural = 0
-    """See a window of so many values; 0 carries a state instead."""
-
-    dropout_output: Share = 0.0
-    """Drop parts of what forecasts are read from."""

@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from recur.plotting import new_figure, save
-from recur.series.rolling import Rolling
-from recur.series.table import SeriesTable
+from recur.series.panel import Panel
+from recur.text.arrays import Floats, Ids
+
+MOST = 8
+"""Series and variables that a figure shows."""
 
 
-def draw(table: SeriesTable, result: Rolling, path: str) -> None:
-    """The end of each series, and forecasts from origins that lie a horizon apart, to a file (.png, .svg or .pdf)."""
-    T, n, columns = len(table), result.first, len(table.targets)
-    horizon = max(map(len, result.predictions))
-    begin = max(0, n - 3 * (T - n))
-    figure, all_axes = new_figure(rows=columns, width=9, height=3.2 * columns)
-    middle = result.quantiles.index(0.5)
-    for column, axes in enumerate(all_axes):
-        axes.plot(np.arange(begin, T), table.values[begin:, column], color="black", lw=1, label=table.targets[column])
-        for k in range(0, len(result.predictions), horizon):
-            made = result.predictions[k][:, column]
-            steps = np.arange(n + k, n + k + len(made))
-            label = "forecast" if not k else None
-            axes.plot(steps, made[:, middle], color="tab:blue", lw=1.5, marker=".", label=label)
-            band = f"{result.quantiles[0]:g} … {result.quantiles[-1]:g}" if not k else None
-            axes.fill_between(steps, made[:, 0], made[:, -1], color="tab:blue", alpha=0.2, lw=0, label=band)
-        if table.dates:
-            ticks = np.linspace(begin, T - 1, 7).astype(int)
-            axes.set_xticks(ticks, [table.dates[t] for t in ticks])
+def draw(
+    panel: Panel, origins: Sequence[Ids], forecasts: Sequence[Floats], quantiles: Sequence[float], path: str
+) -> None:
+    """The end of each of the first series, and forecasts (N, k, C, Q) from origins (N,) that lie a horizon apart, to a
+    file (.png, .svg or .pdf)."""
+    C = len(panel.targets)
+    shown = [(k, c) for k in range(len(panel)) for c in range(C) if len(origins[k])][:MOST]
+    figure, all_axes = new_figure(rows=len(shown), width=9, height=3.2 * len(shown))
+    middle = list(quantiles).index(0.5)
+    for (k, c), axes in zip(shown, all_axes, strict=True):
+        one, at, made = panel.series[k], origins[k], forecasts[k][:, :, c]
+        horizon = made.shape[1]
+        first, end = int(at[0]), int(at[-1]) + horizon
+        begin = max(0, first - 3 * (end - first))
+        name = panel.targets[c] if len(panel) == 1 else one.id if C == 1 else f"{one.id}/{panel.targets[c]}"
+        axes.plot(np.arange(begin, end), one.values[begin:end, c], color="black", lw=1, label=name)
+        for n in range(0, len(at), horizon):
+            steps = np.arange(at[n], at[n] + horizon)
+            label, band = ("forecast", f"{quantiles[0]:g} … {quantiles[-1]:g}") if not n else (None, None)
+            axes.plot(steps, made[n, :, middle], color="tab:blue", lw=1.5, marker=".", label=label)
+            if len(quantiles) > 1:
+                axes.fill_between(steps, made[n, :, 0], made[n, :, -1], color="tab:blue", alpha=0.2, lw=0, label=band)
+        if dates := panel.dates(one, begin, end - begin):
+            ticks = np.linspace(0, len(dates) - 1, 7).astype(int)
+            axes.set_xticks(begin + ticks, [dates[t] for t in ticks])
         axes.legend(frameon=False)
     save(figure, path)

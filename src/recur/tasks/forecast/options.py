@@ -7,17 +7,20 @@ from types import MappingProxyType
 from typing import Literal
 
 from recur.errors import OptionError
-from recur.models.options import ForecasterOptions
+from recur.models.forecast_options import ForecasterOptions
 from recur.options import Between, Count, Natural, OneOf, Positive, Share, Whole, Width
 from recur.tasks.options import TaskOptions, TextOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
-    """What comes next in a series, with bands: a CSV file."""
+    """What comes next in series, with bands: a CSV file, wide, long or a row a series."""
 
     title = "forecast"
     reads = "table"
+
+    test: tuple[str, ...] = ()
+    """Values that follow those of the texts, series by series, to test on; else the last ones of the texts are."""
 
     target: tuple[str, ...] = ()
     """The columns to forecast; all columns of numbers, if not given. Repeat it for several."""
@@ -25,21 +28,49 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
     covariates: tuple[str, ...] = ()
     """Columns that are known ahead. Repeat it for several."""
 
+    past_covariates: tuple[str, ...] = ()
+    """Columns that are known until now only. Repeat it for several."""
+
+    static: tuple[str, ...] = ()
+    """In a long table: columns that are the same for all rows of a series. Repeat it for several."""
+
     date: str = ""
     """The column of dates; the first, if not given and not a target."""
 
+    id: str = ""
+    """In a long table: the column that names the series."""
+
+    layout: Literal["auto", "wide", "long", "rows"] = "auto"
+    """How the table stands: a column a series, a row a series and time, or a row a series."""
+
     horizon: Count | None = None
-    """How many steps ahead; a season, if not given, or 1 without one."""
+    """How many steps ahead; if not given, what the test files hold, else a season, or 1 without one."""
 
     season: Count | None = None
     """Steps in a season, such as 12 for months, 1 for none; if not given, the dates and the values decide."""
 
     holdout: Natural = 0
-    """Steps at the end to test on, and as many before them to measure on; 0 is two horizons, or a tenth of the series
-    (at most 200) if that is more."""
+    """Steps at the end of each series to test on, and as many before them to measure on; 0 is two horizons, or a tenth
+    of the series (at most 1000) if that is more; one horizon, where there are twenty series or more."""
 
-    window: Count = 48
-    """Steps of the series in a training example."""
+    train_size: Count | None = None
+    """Steps at the beginning of each series to learn from; all that are not held out, if not given."""
+
+    valid_size: Count | None = None
+    """Steps behind them to measure on; as --holdout says, if not given."""
+
+    test_size: Count | None = None
+    """Steps behind those to test on; as --holdout says, if not given."""
+
+    window: Count | None = None
+    """From a state: steps of the series in a training example; four seasons and at least 48, if not given."""
+
+    mix: bool = False
+    """The variables of a series are inputs to each other; else each is forecast from itself."""
+
+    calendar: bool | None = None
+    """Hour, day of the week, month and so on are inputs; if not given, where there are dates and three times what the
+    slowest of them counts has been seen."""
 
     strategy: Literal["direct", "iterated"] = "direct"
     """All steps at once, or one after the other, each from those before it."""
@@ -47,13 +78,40 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
     quantiles: tuple[float, ...] = (0.1, 0.5, 0.9)
     """Which quantiles; the median is the forecast, the outermost are its band. Repeat it for each."""
 
-    transform: Literal["none", "log"] = "none"
-    """Work on the values, or on their logarithms."""
+    bands: Literal["conformal", "model"] = "conformal"
+    """Bands are moved so that they cover what they say on the validation part, or are the model's own."""
+
+    transform: Literal["none", "log"] | None = None
+    """Work on the values, or on their logarithms; if not given, on logarithms where all values are positive and changes
+    grow with them."""
+
+    scale: Literal["deviation", "changes", "mean"] | None = None
+    """What each series is divided by: the deviation of its training part, its mean change from step to step, or its
+    mean, which leaves counts counts; if not given, changes for twenty series or more, mean for counts, else
+    deviation."""
+
+    balance: Share = 0.5
+    """0 learns from all windows alike, so that long series count more; 1 from all series alike."""
 
     time_origin: Whole | None = None
     """With --time-input: the step at which t is 0; if not given, that of the first row, by its date if it has one."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
+
+    lags: Natural | None = None
+    """See a window of so many values; 0 carries a state instead; if not given, the data decide."""
+
+    segment: Natural | None = None
+    """With a window: read it, and write what is to come, in segments of so many steps by a recurrent network; 0 is an
+    MLP of the whole window. If not given, the data decide where they decide on the window; else 0."""
+
+    level: Literal["last", "season", "window"] | None = None
+    """What values are relative to: the last one, the mean of the last season, or that of the window; if not given, the
+    last one for segments, else the season's."""
+
+    residual: Literal["none", "seasonal", "linear"] | None = None
+    """What the network adds to: the level alone, the seasonal naive forecast, or a linear autoregression of each
+    series; if not given, linear where there are fewer than twenty series, each long enough to fit one."""
 
     hidden: Width = 64
     dropout_output: Share = 0.1
@@ -82,11 +140,19 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
                 "quantiles must rise inside 0 … 1 with 0.5 among them, as in --quantiles 0.1 --quantiles 0.5 "
                 f"--quantiles 0.9; got {q}"
             )
+        if self.distribution == "negative-binomial" and self.transform == "log":
+            raise OptionError("--distribution negative-binomial is for counts as they are: leave --transform log away")
 
     def unused(self) -> dict[str, str]:
         deep = ("depth_input", "depth_transition", "depth_output")
-        of_states = ("cell", "init", "forget_bias", "backend", "bptt", "recurrence", *deep) if self.lags else ()
-        return super().unused() | dict.fromkeys(of_states, f"is for a state; --lags {self.lags} has none")
+        of_states = ("cell", "init", "forget_bias", "backend", "bptt", "recurrence", *deep)
+        why = f"is for a state; --lags {self.lags} has none"
+        found = super().unused()
+        if self.lags and not self.segment:
+            found |= dict.fromkeys(of_states, why)
+        if self.lags == 0:
+            found |= dict.fromkeys(("segment", "spread", "highway"), "is for a window; --lags 0 carries a state")
+        return found
 
 
 OPTIONS = ForecastOptions

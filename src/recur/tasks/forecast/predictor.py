@@ -1,4 +1,5 @@
-"""What a trained forecaster can do: forecast what follows a table, and be measured beside plain forecasts."""
+"""What a trained forecaster can do: forecast what follows a table, judge what stands in it, and be measured beside
+plain forecasts."""
 
 from __future__ import annotations
 
@@ -10,80 +11,163 @@ import numpy as np
 from recur.errors import OptionError, TextError
 from recur.models import Forecaster
 from recur.run import Run
-from recur.series import Rolling, baselines, mean_scores, parse_table
+from recur.series import Panel, Series, owa
+from recur.series.anomaly import anomalies, residuals
 from recur.series.figure import draw
-from recur.tasks.classes import classes_of
 from recur.tasks.contract import Predictor, source_name
-from recur.tasks.forecast.quantiles import forecasts
-from recur.tasks.forecast.task import ForecastTask, check_columns
+from recur.tasks.forecast import measuring
+from recur.tasks.forecast.plain import plain_scores
+from recur.tasks.forecast.task import ForecastTask, parse_series, read_series
 from recur.tasks.predictions import Prediction, Predictions
+from recur.tasks.runs import task_of_run
+from recur.text.arrays import Floats, Ids
 from recur.typedefs import JsonObject
 
 
 class SeriesForecaster(Predictor[Forecaster]):
-    """A trained forecaster."""
+    """A trained forecaster; of several runs, the mean of their quantiles."""
 
     takes_lines = False
+    ensembles = True
     task: ForecastTask
 
     def __init__(self, task: ForecastTask, runs: Sequence[Run], device: str = "auto") -> None:
         super().__init__(task, runs, device)
-        self.columns = classes_of(self.run.vocabs["columns"])
+        self.tasks: list[ForecastTask] = [task, *(task_of_run(run) for run in runs[1:])]
+        for other in self.tasks[1:]:
+            same = ("horizon", "season", "quantiles")
+            if any(getattr(other.options, name) != getattr(task.options, name) for name in same):
+                raise OptionError(f"{self.name} differ in horizon, season or quantiles: they are not one model")
 
     def _answer(self, found: Prediction) -> float:
         return float(found["quantiles"]["0.5"])
 
     def _table_answer(self, found: Predictions) -> np.ndarray[Any, Any]:
-        """The medians: (horizon,) of one column, (horizon, columns) of several."""
-        values = np.array([self._answer(row) for row in found])
-        return values if len(self.columns) == 1 else values.reshape(-1, len(self.columns))
+        """The medians: (horizon,) of one variable, (horizon, variables) of several, (series, …) of several series."""
+        values = np.array([self._answer(row) for row in found]).reshape(-1, self.task.horizon, self.model.targets)
+        values = values[..., 0] if self.model.targets == 1 else values
+        return values[0] if len(values) == 1 else values
 
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
-        """Rolling origin over the end of the series: MASE, sMAPE, pinball loss and coverage; others' beside them."""
+        """From every origin of the test part: MASE, sMAPE, errors on standardised values, of bands the weighted
+        quantile loss and their coverage; plain forecasts beside it."""
         figure = options.pop("figure", None)
         self.refuse(options)
-        task, lags = self.task, self.task.options.lags
-        tables = [task.table(name) for name in texts or task.options.texts]
-        results = []
-        others: dict[str, list[Rolling]] = {}
-        for table in tables:
-            check_columns(table, str(self.run.path), self.columns)
-            n = len(table) - task.holdout
-            if n <= max(lags, task.season):
-                raise OptionError(f"{table.name} has {len(table)} values, too few to hold out {task.holdout} of them")
-            results.append(task.rolled(self.model, table, max(n - task.holdout, task.season + 1)))
-            for name, rolled in baselines(table, n, task.horizon, task.season, lags).items():
-                others.setdefault(name, []).append(rolled)
-        found = {
-            "model": self.name,
-            **mean_scores(results),
-            "origins": sum(len(table) - r.first for table, r in zip(tables, results, strict=True)),
-        }
+        task = self.task
+        if texts:
+            panel, _ = read_series(task.options.changed(texts=tuple(texts), test=()))
+        else:
+            self.find_texts("texts", "test")
+            panel, _ = read_series(task.options)
+        splits = task.splits(panel)
+        part = task.part(panel, splits, "test")
+        for one, split in zip(panel.series, splits, strict=True):
+            if split.valid <= task.season + 1:
+                held = split.test - split.valid
+                raise OptionError(f"{one.id} has {len(one)} values, too few to hold out {held} of them")
+        origins, before = part.origins(), [split.valid for split in splits]
+        trained = [split.train if split.train > task.season else split.valid for split in splits]
+        made = self._quantiles(panel, trained, before, origins)
+        found: JsonObject = {"model": self.name, **measuring.score(part, task.options.quantiles, made)}
+        found["origins"] = sum(map(len, origins))
         if "coverage" in found:
-            found["nominal_coverage"] = self.model.quantiles[-1] - self.model.quantiles[0]
-        found["beside"] = [{"model": name, **mean_scores(rolled)} for name, rolled in others.items()]
+            found["nominal_coverage"] = task.options.quantiles[-1] - task.options.quantiles[0]
+        beside = plain_scores(part)
+        if (naive := beside.get("naive")) is not None:
+            found["owa"] = owa(found, naive)
+            for row in beside.values():
+                row["owa"] = owa(row, naive)
+        found["beside"] = [{"model": name, **scores} for name, scores in beside.items()]
         if figure is not None:
-            draw(tables[0], results[0], str(figure))
+            draw(panel, origins, made, task.options.quantiles, str(figure))
         return found
 
+    def _quantiles(
+        self, panel: Panel, scaled_by: Sequence[int], fitted_on: Sequence[int], origins: Sequence[Ids]
+    ) -> list[Floats]:
+        """(origins, k, targets, Q) of each series, in its units; the mean of all models."""
+        sums: list[Floats] = []
+        for task, model in zip(self.tasks, self.models, strict=True):
+            rows = task.rows(model, panel, self.run.vocabs, scaled_by, fitted_on)
+            which, ends = measuring.pairs(rows, origins)
+            moved = measuring.with_bands(model, rows, which, task.forecast(model, rows, which, ends))
+            found = list(measuring.by_series(rows, origins, moved))
+            sums = [a + b for a, b in zip(sums, found, strict=True)] if sums else found
+        return [total / len(self.models) for total in sums]
+
     def _predict(self, lines: Iterable[str], **options: Any) -> Iterator[JsonObject]:
-        """A CSV, line by line: the quantiles of the steps behind its last value."""
+        """A CSV, line by line: the quantiles of the steps behind the last value of each series, or with `anomalies` how
+        surprising each of its values is."""
+        judge = options.pop("anomalies", False)
         self.refuse(options)
-        task, o = self.task, self.task.options
-        table = parse_table(lines, source_name(lines), o.target, o.covariates, o.date)
-        check_columns(table, str(self.run.path), self.columns)
-        if table.covariates and table.ahead < task.horizon:
-            raise TextError(
-                f"covariates are known {table.ahead} steps ahead, and --horizon is {task.horizon}; add rows"
-            )
-        least = max(o.lags, task.season) + 1
-        if len(table) < least:
-            raise TextError(f"{len(table)} values are too few to forecast from; {least} are needed")
-        (found,) = forecasts(self.model, table, [len(table)], len(table), task.settings)
-        for step, row in enumerate(found, start=1):
-            for column, quantiles in zip(table.targets, row, strict=True):
-                at = {f"{q:g}": float(x) for q, x in zip(self.model.quantiles, quantiles, strict=True)}
-                yield {"input": f"{column} + {step}", "output": f"{at['0.5']:g}", "quantiles": at, "step": step}
+        panel = parse_series(self.task.options, lines, source_name(lines))
+        for one in panel.series:
+            self._check(panel, one)
+        yield from self._judged(panel) if judge else self._ahead(panel)
+
+    def _check(self, panel: Panel, one: Series) -> None:
+        task = self.task
+        if panel.future and one.ahead < task.horizon:
+            raise TextError(f"covariates are known {one.ahead} steps ahead, and --horizon is {task.horizon}; add rows")
+        least = task.season + 1
+        if len(one) < least:
+            raise TextError(f"{len(one)} values are too few to forecast from; {least} are needed")
+
+    def _ahead(self, panel: Panel) -> Iterator[JsonObject]:
+        whole = [len(one) for one in panel.series]
+        found = self._quantiles(panel, whole, whole, [np.array([n]) for n in whole])
+        levels = [f"{q:g}" for q in self.task.options.quantiles]
+        for one, made in zip(panel.series, found, strict=True):
+            dates = panel.dates(one, len(one), self.task.horizon)
+            for step, row in enumerate(made[0], start=1):
+                for column, quantiles in zip(panel.targets, row, strict=True):
+                    at = dict(zip(levels, map(float, quantiles), strict=True))
+                    name = _label(panel, one, column)
+                    when = {"date": dates[step - 1]} if dates else {}
+                    yield {
+                        "input": f"{name} {dates[step - 1]}" if dates else f"{name} + {step}",
+                        "output": f"{at['0.5']:g}",
+                        "series": one.id,
+                        "target": column,
+                        "step": step,
+                        **when,
+                        "quantiles": at,
+                    }
+
+    def _judged(self, panel: Panel) -> Iterator[JsonObject]:
+        """Each value beside its forecast one step before: how much further off it is than was usual on the validation
+        part, and how probable so large an error is."""
+        levels = self.task.options.quantiles
+        whole = [len(one) for one in panel.series]
+        origins = [np.arange(self.task.season + 1, n) for n in whole]
+        usual = np.mean([model.residuals.cpu().numpy() for model in self.models], axis=0)
+        found = self._quantiles(panel, whole, whole, origins)
+        for one, at, made in zip(panel.series, origins, found, strict=True):
+            judged = anomalies(residuals(one.values[at], made[:, 0], levels), usual)
+            dates = panel.dates(one)
+            for k, row in enumerate(at):
+                for c, column in enumerate(panel.targets):
+                    if np.isnan(one.values[row, c]):
+                        continue
+                    name = _label(panel, one, column)
+                    yield {
+                        "input": f"{name} {dates[row]}" if dates else f"{name} {row + 1}",
+                        "output": f"{judged.residual[k, c]:.3g}",
+                        "series": one.id,
+                        "target": column,
+                        "row": int(row) + 1,
+                        **({"date": dates[row]} if dates else {}),
+                        "value": float(one.values[row, c]),
+                        "expected": float(made[k, 0, c, levels.index(0.5)]),
+                        "score": float(judged.residual[k, c]),
+                        "p_value": float(judged.p_value[k, c]),
+                    }
+
+
+def _label(panel: Panel, one: Series, column: str) -> str:
+    if len(panel) == 1:
+        return column
+    return one.id if len(panel.targets) == 1 else f"{one.id}/{column}"
 
 
 PREDICTOR = SeriesForecaster

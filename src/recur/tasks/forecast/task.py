@@ -1,194 +1,259 @@
-"""Series of numbers from CSV files: what comes next, with bands. Rolling-origin evaluation beside plain forecasts."""
+"""Series of numbers from CSV files: what comes next, with bands. Measured from every origin beside plain forecasts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from recur.errors import OptionError, TextError
 from recur.models import Forecaster
+from recur.models.forecast import Sizes
 from recur.run import Vocabs
-from recur.series import Clock, Rolling, Scale, SeriesTable, baselines, known_ahead, mean_scores, read_table, roll
-from recur.tasks.classes import names_vocab
+from recur.series import Clock, Columns, Form, Panel, Split, continued, parse_panel, read_panel
+from recur.tasks.classes import classes_of, names_vocab
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
-from recur.tasks.examples import Shuffled
+from recur.tasks.forecast import measuring
+from recur.tasks.forecast.batches import WindowBatches, Windows
+from recur.tasks.forecast.forecasting import forecast
 from recur.tasks.forecast.options import ForecastOptions
-from recur.tasks.forecast.quantiles import Settings, forecasts
-from recur.tasks.forecast.season import guess_season
+from recur.tasks.forecast.plain import plain_scores
+from recur.tasks.forecast.rows import Rows, Settings, known_names, make_rows, past_names
+from recur.tasks.forecast.rules import settled
 from recur.tasks.tokens import with_time_scale
+from recur.text.arrays import Ids
 
-MOST_ORIGINS = 200
-"""Held out of a long series, unless a horizon needs more."""
+SEGMENT_BATCH = 256
+"""Windows in a batch of those that forecast from their end only, where a state forecasts from every step."""
 
-EPOCH = 50
-"""Batches that an epoch has at least: it passes over a short series several times."""
-
-
-class Crop(NamedTuple):
-    values: Tensor
-    """(W + k,)"""
-    known: Tensor
-    """(W + k, C)"""
-
-
-class CropBatch(NamedTuple):
-    values: Tensor
-    known: Tensor
-
-    @classmethod
-    def of(cls, crops: Sequence[Crop]) -> Self:
-        return cls(torch.stack([c.values for c in crops]), torch.stack([c.known for c in crops]))
+SHOWN = ("mase", "smape", "mse", "mae", "wql", "pinball", "coverage")
+"""Scores that a measurement logs."""
 
 
 @dataclass(frozen=True)
 class SeriesData:
     vocabs: Vocabs
-    tables: list[SeriesTable]
-    train: list[Crop]
+    panel: Panel
+    splits: tuple[Split, ...]
+    rows: Rows
+    """As they are learned from: scaled by, and fitted to, the training part."""
 
 
-class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, CropBatch]):
+class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
     name = "forecast"
-    curve = "valid_mase"
-    unit = "values"
+    unit = "windows"
     likelihood = False
 
     def __init__(self, options: ForecastOptions) -> None:
         super().__init__(options)
         self.season, self.horizon = options.season or 1, options.horizon or options.season or 1
-        self.holdout = options.holdout or 2 * self.horizon  # settled options say how much
         self.clock = None if options.clock is None else Clock(options.time_origin or 0, options.clock)
-        self.settings = Settings(
-            self.horizon, self.season, options.strategy, options.transform, options.seed, self.clock
-        )
 
     @classmethod
     def settle(cls, options: ForecastOptions) -> ForecastOptions:
-        tables = [_table(options, name) for name in options.texts]
-        shortest = min(map(len, tables))
-        season = options.season or guess_season(tables[0].dates, tables[0].values)
-        horizon = options.horizon or season
-        # A forecast from two or three origins would be judged by chance.
-        holdout = options.holdout or max(2 * horizon, min(shortest // 10, MOST_ORIGINS))
+        panel, ahead = read_series(options)
+        options = settled(options, panel, ahead)
         if options.time_input and options.time_origin is None:
-            options = options.changed(time_origin=min(table.start for table in tables))
-        options = with_time_scale(options, lambda: [_last_step(options, table) - 2 * holdout for table in tables])
-        return super().settle(options.changed(season=season, horizon=horizon, holdout=holdout))
+            options = options.changed(time_origin=min(one.start for one in panel.series))
+        task = cls(options.changed(time_scale=options.time_scale or 1.0)) if options.time_input else cls(options)
+        origin = options.time_origin or 0
+        ends = [(one.start, split.train) for one, split in zip(panel.series, task.splits(panel), strict=True)]
+        options = with_time_scale(options, lambda: [max(start - origin + end, 1) for start, end in ends])
+        if options.batch is None and options.lags:
+            options = options.changed(batch=SEGMENT_BATCH)
+        return super().settle(options)
+
+    @property
+    def curve(self) -> str:
+        return "valid_mase"
 
     @property
     def architecture(self) -> str:
-        return f"window of {self.options.lags}" if self.options.lags else super().architecture
+        o = self.options
+        if o.lags and o.segment:
+            return f"{o.cell} over {o.lags // o.segment} segments of {o.segment}"
+        return f"window of {o.lags}" if o.lags else super().architecture
 
     @property
     def steps(self) -> int:
         """How many the model forecasts at once."""
         return self.horizon if self.options.strategy == "direct" else 1
 
-    def table(self, name: str) -> SeriesTable:
-        return _table(self.options, name)
+    @property
+    def back(self) -> int:
+        """Steps in a window, or in an example for a state."""
+        return self.options.lags or max(self.options.window or 48, self.season)
 
-    def read(self, vocabs: Vocabs | None = None) -> SeriesData:
-        lags = self.options.lags
-        tables = [self.table(name) for name in self.options.texts]
-        for table in tables[1:]:
-            check_columns(table, tables[0].name, (*tables[0].targets, *tables[0].covariates))
-            if bool(table.dates) != bool(tables[0].dates):
-                dated, other = (table, tables[0]) if table.dates else (tables[0], table)
-                raise TextError(f"{dated.name} has a column of dates, and {other.name} has none")
-        vocabs = vocabs or {"columns": names_vocab(dict.fromkeys((*tables[0].targets, *tables[0].covariates), 1))}
-        crops = []
-        for table in tables:
-            n = len(table) - 2 * self.holdout
-            least = max(max(lags, self.season, 2) + self.steps, self.horizon)
-            if n < least:
-                raise OptionError(
-                    f"{table.name} has {len(table)} values; {self.holdout} to test on and {self.holdout} to measure on "
-                    f"leave {max(n, 0)} to learn from, and --horizon {self.horizon} with --season {self.season} and "
-                    f"--lags {lags} needs {least}: lower --horizon or --holdout"
-                )
-            crops += self.crops(table, n)
-        return SeriesData(vocabs, tables, crops)
-
-    def crops(self, table: SeriesTable, n: int) -> list[Crop]:
-        """All windows of the first n values, each with the values that follow it."""
-        values = torch.tensor(Scale.of(table, n, self.options.transform).forward(table.values)[:n]).float()
-        known = torch.tensor(known_ahead(table, n, self.season, clock=self.clock)).float()
-        W = min(max(self.options.window, self.options.lags, self.season), n - self.steps)
-        parts = [slice(begin, begin + W + self.steps) for begin in range(n - W - self.steps + 1)]
-        return [Crop(series[part], known[part]) for series in values.T for part in parts]
-
-    def describe(self, data: SeriesData) -> str:
-        first = data.tables[0]
-        series = sum(len(table.targets) for table in data.tables)
-        season = f"a season of {self.season} steps" if self.season > 1 else "no season"
-        return (
-            f"{series} series ({', '.join(first.targets[:5])}) of {len(first)} values, {season}, forecast "
-            f"{self.horizon} ahead; {self.holdout} held out to test on and {self.holdout} to measure on"
+    def settings(self, gaps: bool) -> Settings:
+        o = self.options
+        return Settings(
+            self.horizon,
+            self.season,
+            self.steps,
+            self.back,
+            o.mix,
+            bool(o.calendar),
+            o.transform or "none",
+            o.scale or "deviation",
+            o.residual == "linear",
+            gaps,
+            self.clock,
         )
 
-    def baselines(self, data: SeriesData) -> list[Baseline]:
-        """The naive forecasts, and a linear autoregression."""
-        seen = [self._without_test(table) for table in data.tables]
-        rolled: dict[str, list[Rolling]] = {}
-        for table in seen:
-            n = len(table) - self.holdout
-            for name, result in baselines(table, n, self.horizon, self.season, 0).items():
-                rolled.setdefault(name, []).append(result)
-        return [Baseline(name, float(mean_scores(results)["mase"])) for name, results in rolled.items()]
+    # Data -----------------------------------------------------------------------------------------------------
+
+    def splits(self, panel: Panel) -> tuple[Split, ...]:
+        o = self.options
+        valid, test = o.valid_size or o.holdout or 2 * self.horizon, o.test_size or o.holdout or 2 * self.horizon
+        found = []
+        for one in panel.series:
+            if o.train_size is not None:
+                split = Split.of_rows((o.train_size, valid, test), len(one))
+            else:
+                split = Split.of(len(one), valid=valid, test=test)
+            found.append(split)
+        return tuple(found)
+
+    def read(self, vocabs: Vocabs | None = None) -> SeriesData:
+        panel, _ = read_series(self.options)
+        splits = self.splits(panel)
+        least = max(self.season, 2) + self.horizon
+        for one, split in zip(panel.series, splits, strict=True):
+            if split.train < least:
+                held = f"{split.test - split.valid} to test on and {split.valid - split.train} to measure on"
+                raise OptionError(
+                    f"{one.id} has {len(one)} values; {held} leave {max(split.train, 0)} to learn from, and --horizon "
+                    f"{self.horizon} with --season {self.season} needs {least}: lower --horizon or --holdout"
+                )
+        gaps = any(np.isnan(one.values).any() for one in panel.series)
+        settings = self.settings(gaps)
+        found = {
+            "columns": [*panel.targets, *panel.future],
+            "known": known_names(panel, settings),
+            "past": past_names(panel, settings),
+        }
+        vocabs = vocabs or {name: names_vocab(dict.fromkeys(names, 1)) for name, names in found.items()}
+        check_columns(panel, vocabs)
+        ends = [split.train for split in splits]
+        rows = make_rows(panel, ends, ends, settings, [split.valid for split in splits])
+        return SeriesData(vocabs, panel, splits, rows)
+
+    def rows(
+        self, model: Forecaster, panel: Panel, vocabs: Vocabs, scaled_by: Sequence[int], fitted_on: Sequence[int]
+    ) -> Rows:
+        """Of a panel with the columns of what was learned from, around autoregressions of the form that it was learned
+        around."""
+        check_columns(panel, vocabs)
+        lags, direct, relative, ridge = model.form.tolist()
+        form = Form(int(lags), bool(direct), bool(relative), ridge)
+        return make_rows(panel, scaled_by, fitted_on, self.settings("gaps" in classes_of(vocabs["past"])), form)
+
+    def describe(self, data: SeriesData) -> str:
+        panel, first = data.panel, data.splits[0]
+        names = panel.targets if len(panel) == 1 else tuple(one.id for one in panel.series)
+        count = len(panel) * len(panel.targets)
+        lengths = panel.lengths
+        long = f"{lengths[0]:,}" if lengths.min() == lengths.max() else f"{lengths.min():,} to {lengths.max():,}"
+        season = f"a season of {self.season} steps" if self.season > 1 else "no season"
+        return (
+            f"{count} series ({', '.join(names[:5])}{', …' * (len(names) > 5)}) of {long} values, {season}, forecast "
+            f"{self.horizon} ahead; {first.test - first.valid} held out to test on and {first.valid - first.train} to "
+            "measure on"
+        )
+
+    # The model ------------------------------------------------------------------------------------------------
 
     def new_model(self, vocabs: Vocabs) -> Forecaster:
-        known = len(self.options.covariates) + 2 * (self.season > 1) + (self.clock is not None)
-        return Forecaster(known, self.steps, self.options.quantiles, self.season, self.options)
+        known, past = (len(classes_of(vocabs[name])) for name in ("known", "past"))
+        targets = len(classes_of(vocabs["columns"])) - sum(
+            name.startswith("covariate ") for name in classes_of(vocabs["known"])
+        )
+        variables, channels = (targets, 1) if self.options.mix else (1, targets)
+        sizes = Sizes(self.steps, known, past, variables, channels, self.horizon)
+        return Forecaster(sizes, self.options.quantiles, self.season, self.options)
 
-    def batches(self, data: SeriesData) -> Shuffled[Crop, CropBatch]:
-        passes = -(-EPOCH * self.batch // len(data.train))  # measuring takes longer than learning from few crops
-        return Shuffled(data.train * passes, self.batch, self.options.seed, CropBatch.of)
+    def batches(self, data: SeriesData) -> WindowBatches:
+        """Windows whose targets all lie in the training part; from a state, each with a forecast from every step. A
+        short series is seen from its middle on, in windows that reach back before its first value."""
+        o, rows = self.options, data.rows
+        ends = [data.splits[number].train for number in rows.series]
+        first = [min(self.back, max(end // 2, 1)) - 1 for end in ends]
+        last = [end - self.steps for end in ends]
+        stride = 1 if o.lags else max(self.back // 4, 1)
+        return WindowBatches(rows, first, last, self.back, self.batch, o.seed, stride, o.balance)
 
     def training_step(
-        self, model: Forecaster, batch: CropBatch, state: tuple[Any, ...] | None, moment: Moment
+        self, model: Forecaster, batch: Windows, state: tuple[Any, ...] | None, moment: Moment
     ) -> TrainingStep:
-        device = model.output.bias.device
-        values, k = batch.values.to(device), model.horizon
-        predictions = model(values[:, :-k], batch.known.to(device))
-        targets = values.unfold(1, k, 1)[:, model.first + 1 :]
-        skip = 0 if self.options.lags else min(self.season - 1, targets.shape[1] - 1)  # until a season is seen
-        loss = model.loss(predictions[:, skip:], targets[:, skip:])
-        return TrainingStep(loss, targets[:, skip:].numel(), model.backend)
+        rows = batch.rows.on(model.device)
+        which, ends = batch.which.to(model.device), batch.ends.to(model.device)
+        back, k = batch.back, model.horizon
+        skip = model.lags - 1 if model.lags else min(self.season - 1, back - 1)  # until a season is seen
+        targets = rows.coming(which, ends, back - skip, k)
+        parameters = model(rows.seen(which, ends, back, k), torch.arange(skip, back, device=model.device))
+        unit = rows.unit[which][:, None, None].expand(targets.shape)
+        return TrainingStep(model.loss(parameters, targets, unit), len(which), model.backend)
+
+    # Measuring ------------------------------------------------------------------------------------------------
+
+    def forecast(self, model: Forecaster, rows: Rows, which: Ids, ends: Ids) -> np.ndarray:
+        """Quantiles (N, k, V, Q), scaled as rows are."""
+        return forecast(model, rows, which, ends, self.horizon, self.options.strategy, self.options.seed)
+
+    def part(self, panel: Panel, splits: tuple[Split, ...], name: str) -> measuring.Part:
+        return measuring.Part(panel, splits, name, self.horizon, self.season)
+
+    def baselines(self, data: SeriesData) -> Iterable[Baseline]:
+        """Naive, seasonal naive and a linear autoregression, on the validation part."""
+        scores = plain_scores(self.part(data.panel, data.splits, "valid"))
+        for name, found in scores.items():
+            yield Baseline(name, found["mase"], {f"valid_{key}": found[key] for key in SHOWN if key in found})
 
     def validate(self, model: Forecaster, data: SeriesData) -> Validation:
-        seen = [self._without_test(table) for table in data.tables]
-        scores = mean_scores([self.rolled(model, table, len(table) - self.holdout) for table in seen])
-        named = ("mase", "smape", "pinball", "coverage")
-        metrics = {f"valid_{name}": scores[name] for name in named if name in scores}
-        return Validation(scores.get("pinball_scaled", scores["mase"]), metrics, f"valid MASE {scores['mase']:.3f}")
-
-    def _without_test(self, table: SeriesTable) -> SeriesTable:
-        return replace(table, values=table.values[: len(table) - self.holdout])
-
-    def rolled(self, model: Forecaster, table: SeriesTable, learned: int) -> Rolling:
-        """Forecasts from every origin of the last `holdout` values of a table, scaled by what was learned from."""
-        n = len(table) - self.holdout
-        found = forecasts(model, table, range(n, len(table)), learned, self.settings)
-        return roll(table, n, self.horizon, self.season, self.options.quantiles, lambda end: found[end - n])
-
-
-def _last_step(options: ForecastOptions, table: SeriesTable) -> int:
-    """Where a table ends, in steps behind where t is 0."""
-    return max(table.start - (options.time_origin or 0) + len(table), 1)
+        """Also chooses how much of the network to take and how wide its bands are: both are kept with its weights."""
+        part, rows = self.part(data.panel, data.splits, "valid"), data.rows
+        run = partial(self.forecast, model, rows)
+        if rows.form is not None:
+            model.form.copy_(torch.tensor([float(part) for part in rows.form]))
+        measuring.choose_share(model, run, part, rows)
+        which, ends = measuring.pairs(rows, part.origins())
+        scaled = run(which, ends)
+        if self.options.bands == "conformal":
+            measuring.fit_bands(model, part, rows, scaled)
+        moved = measuring.with_bands(model, rows, which, scaled)
+        scores = measuring.score(part, model.quantiles, measuring.by_series(rows, part.origins(), moved))
+        metrics = {f"valid_{name}": scores[name] for name in SHOWN if name in scores}
+        metrics["valid_share"] = float(model.share)
+        return Validation(scores["mase"], metrics, f"valid MASE {scores['mase']:.3f}")
 
 
-def _table(options: ForecastOptions, name: str) -> SeriesTable:
-    return read_table(name, options.target, options.covariates, options.date)
+def read_series(o: ForecastOptions) -> tuple[Panel, int]:
+    """What options name, values to test on behind those to learn from; and how many of these there are."""
+    panel = read_panel(o.texts, columns_of(o))
+    if not o.test:
+        return panel, 0
+    test = read_panel(o.test, columns_of(o))
+    return continued(panel, test), int(test.lengths.min())
 
 
-def check_columns(table: SeriesTable, name: str, columns: tuple[str, ...]) -> None:
-    own = (*table.targets, *table.covariates)
+def columns_of(o: ForecastOptions) -> Columns:
+    return Columns(o.target, o.covariates, o.past_covariates, o.static, o.date, o.id, o.layout)
+
+
+def parse_series(o: ForecastOptions, lines: Iterable[str], name: str) -> Panel:
+    return parse_panel(lines, name, columns_of(o))
+
+
+def check_columns(panel: Panel, vocabs: Vocabs) -> None:
+    own, columns = (*panel.targets, *panel.future), classes_of(vocabs["columns"])
     if own != columns:
-        raise TextError(f"{table.name} has the columns {', '.join(own)}, where {name} has {', '.join(columns)}")
+        raise TextError(
+            f"{panel.name} has the columns {', '.join(own)}, where what was learned from has {', '.join(columns)}"
+        )
 
 
 TASK = ForecastTask

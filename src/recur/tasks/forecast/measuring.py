@@ -1,0 +1,133 @@
+"""How good forecasts are: from every origin of a part whose whole horizon lies in it, beside plain ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from recur.models import Forecaster
+from recur.series import Panel, Split, Tally, deviations, mase_scales, origins, windows
+from recur.series.anomaly import residuals
+from recur.series.conformal import Bands
+from recur.tasks.forecast.rows import Rows
+from recur.text.arrays import Floats, Ids
+
+BLOCK = 512
+"""Origins that are scored at once."""
+
+MOST_ORIGINS = 1000
+"""From which bands and shares are chosen, of a long part; spread over it."""
+
+SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
+"""How much of what the network adds to its base forecast may be taken."""
+
+
+class Part(NamedTuple):
+    """What is measured: for each series, the origins, and how many values stand before the first of them."""
+
+    panel: Panel
+    splits: tuple[Split, ...]
+    name: str
+    """valid or test"""
+    horizon: int
+    season: int
+
+    def bounds(self, number: int) -> tuple[int, int]:
+        split = self.splits[number]
+        return (split.train, split.valid) if self.name == "valid" else (split.valid, split.test)
+
+    def origins(self, most: int | None = None) -> list[Ids]:
+        """Of each series; some that are spread over them where they are many."""
+        bounds = [self.bounds(number) for number in range(len(self.panel))]
+        strides = [1 if most is None else max((end - begin) // most, 1) for begin, end in bounds]
+        return [origins(*bound, self.horizon, stride) for bound, stride in zip(bounds, strides, strict=True)]
+
+
+def pairs(rows: Rows, at: Sequence[Ids]) -> tuple[Ids, Ids]:
+    """Every row with every origin of its series: rows (N,) and the steps before those origins (N,)."""
+    own = [at[number] for number in rows.series]
+    return np.repeat(np.arange(len(rows)), [len(one) for one in own]), np.concatenate(own) - 1
+
+
+def by_series(rows: Rows, at: Sequence[Ids], scaled: np.ndarray) -> Iterator[Floats]:
+    """Forecasts of all pairs (N, k, V, Q) as those of one series after the other (origins, k, targets, Q), in its
+    units."""
+    parts: list[Floats] = []
+    begin = 0
+    for row, number in enumerate(rows.series):
+        end = begin + len(at[number])
+        parts.append(rows.scales[row].back(scaled[begin:end].astype(np.float64)))
+        begin = end
+        if row + 1 == len(rows) or rows.series[row + 1] != number:
+            yield np.concatenate(parts, axis=2)
+            parts = []
+
+
+def choose_share(model: Forecaster, run: Callable[[Ids, Ids], np.ndarray], part: Part, rows: Rows) -> None:
+    """How much of the network's part to take: what has the least error of the median on the validation part."""
+    which, ends = pairs(rows, part.origins(max(MOST_ORIGINS // len(rows), 8)))
+    target = coming(rows, which, ends, part.horizon)
+    middle, least, best = model.quantiles.index(0.5), np.inf, 1.0
+    for share in SHARES:
+        model.share.fill_(share)
+        error = float(np.nanmean(np.abs(run(which, ends)[..., middle] - target)))
+        if error < least * (1 - 1e-3):  # of two that are about as good, the one that takes more
+            least, best = error, share
+    model.share.fill_(best)
+
+
+def coming(rows: Rows, which: Ids, ends: Ids, horizon: int) -> np.ndarray:
+    """(N, k, V): what followed, scaled as rows are."""
+    steps = (rows.offset.numpy()[which] + ends)[:, None] + np.arange(1, horizon + 1)
+    found: np.ndarray = rows.targets.numpy()[steps]
+    return found
+
+
+def fit_bands(model: Forecaster, part: Part, rows: Rows, scaled: np.ndarray) -> None:
+    """Offsets of quantiles, and what is usual one step ahead; both are kept with the weights."""
+    which, ends = pairs(rows, part.origins())
+    target, channel = coming(rows, which, ends, part.horizon), rows.channel.numpy()[which]
+    kinds = [np.flatnonzero(channel == c) for c in range(model.sizes.channels)]  # as many of each: series have them all
+    kinds = [kind[:: -(-len(kind) // MOST_ORIGINS)] for kind in kinds]
+    came = np.concatenate([target[kind] for kind in kinds], axis=2).astype(float)
+    made = np.concatenate([scaled[kind] for kind in kinds], axis=2).astype(float)
+    if np.isnan(came).all():
+        return
+    bands = Bands.fit(came, made, model.quantiles)
+    model.offsets.copy_(torch.from_numpy(bands.offsets))
+    if len(model.quantiles) > 1:
+        usual = np.abs(residuals(came[:, 0], bands.apply(made)[:, 0], model.quantiles))
+        at = np.quantile(usual[~np.isnan(usual)], np.linspace(0, 1, len(model.residuals)))
+        model.residuals.copy_(torch.from_numpy(at))
+
+
+def with_bands(model: Forecaster, rows: Rows, which: Ids, scaled: np.ndarray) -> np.ndarray:
+    """Quantiles (N, k, V, Q) moved by the offsets of their channels."""
+    V, offsets, channel = model.sizes.variables, model.offsets.cpu().numpy(), rows.channel.numpy()[which]
+    found = np.empty_like(scaled)
+    for c in np.unique(channel):
+        mine = channel == c
+        found[mine] = Bands(model.quantiles, offsets[:, c * V : (c + 1) * V]).apply(scaled[mine])
+    return found
+
+
+def score(part: Part, quantiles: Sequence[float], forecasts: Iterable[Floats]) -> dict[str, Any]:
+    """Of forecasts of one series after the other."""
+    tally = Tally(tuple(quantiles), part.horizon)
+    for number, (at, made) in enumerate(zip(part.origins(), forecasts, strict=True)):
+        _add(tally, part, number, at, made)
+    found = tally.scores()
+    found["smape"] /= 100  # a share, as everywhere here
+    return found
+
+
+def _add(tally: Tally, part: Part, number: int, at: Ids, made: Floats) -> None:
+    one, (begin, _) = part.panel.series[number], part.bounds(number)
+    unit = mase_scales(one.values[:begin], part.season)
+    deviation = deviations(one.values[: part.splits[number].train])
+    for first in range(0, len(at), BLOCK):
+        block = slice(first, first + BLOCK)
+        tally.add(one.id, windows(one.values, at[block], part.horizon), made[block], unit, deviation)

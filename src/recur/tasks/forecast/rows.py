@@ -1,0 +1,280 @@
+"""A panel as a network sees it: rows of numbers, scaled, with what is known beside them.
+
+A row is a variable of a series; where variables are inputs to each other, it is the whole series. Nothing that is
+forecast is known before its time: means, deviations and linear autoregressions are those of the first values of each
+series, and gaps are filled with what came before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recur.errors import TextError
+from recur.models.forecast import Seen
+from recur.series import Clock, Form, Panel, Series, fill, fit_autoregression
+from recur.series.linear import choose_form
+from recur.text.arrays import Floats
+
+
+class Settings(NamedTuple):
+    """What rows are made with."""
+
+    horizon: int
+    """Steps that stand behind the last value, for what is known of them."""
+    season: int
+    steps: int
+    """How many the model forecasts at once."""
+    back: int = 0
+    """Steps in a window."""
+    mix: bool = False
+    calendar: bool = False
+    transform: str = "none"
+    scale: str = "deviation"
+    linear: bool = False
+    gaps: bool = False
+    """Whether where values were missing is an input."""
+    clock: Clock | None = None
+    """The time, where it is an input."""
+
+
+class Scale(NamedTuple):
+    """(f(y) − mean) / unit, f the identity or the logarithm; (V,) each."""
+
+    mean: Floats
+    unit: Floats
+    log: bool
+
+    @classmethod
+    def of(cls, values: Floats, s: Settings) -> Self:
+        """Of values (n, V), NaN where nothing was observed."""
+        values = np.log(values) if s.transform == "log" else values
+        V = values.shape[1]
+        mean, unit = np.zeros(V), np.ones(V)
+        for k in range(V):
+            seen = values[~np.isnan(values[:, k]), k]
+            if not len(seen):
+                continue
+            if s.scale == "mean":  # counts stay counts
+                unit[k] = np.abs(seen).mean()
+                continue
+            mean[k], unit[k] = seen.mean(), seen.std()
+            if s.scale == "changes" and len(seen) > 1:
+                unit[k] = np.abs(np.diff(seen)).mean()
+        return cls(mean, np.where(unit > 1e-12 * np.maximum(np.abs(mean), 1e-30), unit, 1.0), s.transform == "log")
+
+    def forward(self, values: Floats) -> Floats:
+        return ((np.log(values) if self.log else values) - self.mean) / self.unit
+
+    def back(self, scaled: Floats) -> Floats:
+        """Of (…, V, Q)."""
+        values = scaled * self.unit[:, None] + self.mean[:, None]
+        return np.exp(np.minimum(values, 700.0)) if self.log else values
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All rows one behind the other, each with `front` steps like its first before it, and `horizon` behind its
+    last."""
+
+    values: Tensor
+    """(steps, V): filled, and scaled."""
+    targets: Tensor
+    """(steps, V): NaN where nothing was observed, and beyond the end."""
+    known: Tensor
+    """(steps, C)"""
+    past: Tensor
+    """(steps, P)"""
+    offset: Tensor
+    """(R,): where the first value of each row stands."""
+    unit: Tensor
+    """(R, V)"""
+    channel: Tensor
+    """(R,)"""
+    linear: Tensor | None
+    """(R, V, 1 + lags, steps)"""
+    lengths: tuple[int, ...]
+    front: int
+    """As long as anything looks back."""
+    series: tuple[int, ...]
+    """Which series of the panel each row is of."""
+    scales: tuple[Scale, ...]
+    form: Form | None
+    """Of the linear autoregressions."""
+    moved: dict[str, Rows] = field(default_factory=dict, compare=False, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def on(self, device: torch.device) -> Rows:
+        """The same on a device; moved there once."""
+        if device.type == "cpu":
+            return self
+        if str(device) not in self.moved:
+            self.moved[str(device)] = self._on(device)
+        return self.moved[str(device)]
+
+    def _on(self, device: torch.device) -> Rows:
+        return replace(
+            self,
+            values=self.values.to(device),
+            targets=self.targets.to(device),
+            known=self.known.to(device),
+            past=self.past.to(device),
+            offset=self.offset.to(device),
+            unit=self.unit.to(device),
+            channel=self.channel.to(device),
+            linear=None if self.linear is None else self.linear.to(device),
+        )
+
+    def seen(self, rows: Tensor, ends: Tensor, back: int, ahead: int) -> Seen:
+        """`back` values up to steps `ends` (B,) of rows (B,), and what is known of them and of `ahead` steps more.
+        Behind the end of a row anything may stand."""
+        steps = (self.offset[rows] + ends)[:, None] + torch.arange(1 - back, ahead + 1, device=rows.device)
+        steps = steps.clamp_max(len(self.values) - 1)
+        past = steps[:, :back]
+        known, at = self.known[steps], self.channel[rows]
+        return Seen(self.values[past], known, self.past[past], at, rows, self.linear)
+
+    def coming(self, rows: Tensor, ends: Tensor, back: int, ahead: int) -> Tensor:
+        """(B, back, ahead, V): what follows each of these steps."""
+        steps = (self.offset[rows] + ends)[:, None] + torch.arange(2 - back, ahead + 1, device=rows.device)
+        return self.targets[steps].unfold(1, ahead, 1).transpose(2, 3)
+
+
+def make_rows(
+    panel: Panel, scaled_by: Sequence[int], fitted_on: Sequence[int], s: Settings, form: Form | Sequence[int]
+) -> Rows:
+    """Scaled by so many values of each series, with linear autoregressions that are fitted to so many; of a form, or of
+    the one that forecasts what stands behind those best, up to so many."""
+    own: list[tuple[Floats, Floats, Floats, Floats]] = []
+    linear, fitted, lengths, numbers, scales, channels = [], [], [], [], [], []
+    for number, (one, n, m) in enumerate(zip(panel.series, scaled_by, fitted_on, strict=True)):
+        _check_values(panel, one, s)
+        scale = Scale.of(one.values[:n], s)
+        seen = m if isinstance(form, Form) else form[number]
+        scaled, filled = scale.forward(one.values), scale.forward(fill(one.values, s.season))
+        known, past = _known(panel, one, n, s), _past(one, n, s.gaps)
+        V = filled.shape[1]
+        for variables in [list(range(V))] if s.mix else [[k] for k in range(V)]:
+            own.append((filled[:, variables], scaled[:, variables], known, past))
+            linear.append(filled[:seen, variables])
+            fitted.append(m)
+            lengths.append(len(one))
+            numbers.append(number)
+            channels.append(0 if s.mix else variables[0])
+            scales.append(Scale(scale.mean[variables], scale.unit[variables], scale.log))
+    chosen: Form | None = None
+    if s.linear:
+        seasons = (s.season,) if s.season > 1 else ()
+        chosen = form if isinstance(form, Form) else choose_form(linear, s.steps, seasons, fitted)
+        linear = [values[:m] for values, m in zip(linear, fitted, strict=True)]
+    weights = None if chosen is None else _autoregressions(linear, s.steps, chosen)
+    front = s.back + s.season + (0 if weights is None else weights.shape[2])
+
+    def joined(which: int) -> Tensor:
+        parts = []
+        for row in own:
+            part = row[which]
+            before, behind = np.repeat(part[:1], front, 0), np.repeat(part[-1:], len(row[2]) - len(part), 0)
+            if which == 1:
+                before, behind = np.full_like(before, np.nan), np.full_like(behind, np.nan)
+            parts.append(np.concatenate([before, part, behind]))
+        return torch.from_numpy(np.concatenate(parts)).float()
+
+    whole = np.array([front + T + s.horizon for T in lengths])
+    return Rows(
+        joined(0),
+        joined(1),
+        joined(2),
+        joined(3),
+        torch.from_numpy(np.cumsum(whole) - whole + front),
+        torch.from_numpy(np.stack([scale.unit for scale in scales])).float(),
+        torch.tensor(channels),
+        weights,
+        tuple(lengths),
+        front,
+        tuple(numbers),
+        tuple(scales),
+        chosen,
+    )
+
+
+def known_names(panel: Panel, s: Settings) -> list[str]:
+    """What is known ahead, column by column."""
+    names = [f"covariate {name}" for name in panel.future]
+    names += ["season, sine", "season, cosine"] if s.season > 1 else []
+    names += [f"calendar, {name}" for name in panel.calendar_names("circle")] if s.calendar else []
+    for name in panel.static:
+        names += [f"static {name} {word}" for word in panel.categories.get(name, ("",))]
+    return [*names, *(["time"] if s.clock is not None else [])]
+
+
+def past_names(panel: Panel, s: Settings) -> list[str]:
+    """What is known until now, column by column."""
+    return [*(f"covariate {name}" for name in panel.past), *(["gaps"] if s.gaps else [])]
+
+
+def _known(panel: Panel, one: Series, n: int, s: Settings) -> Floats:
+    """(T + horizon, C): covariates scaled by their first n rows and held where they end; the season's phase, the
+    calendar, what is the same for the whole series, and the time."""
+    length = len(one) + s.horizon
+    columns = [_standardised(one.future, n, length)]
+    if s.season > 1:
+        angle = 2 * np.pi * (one.start % s.season + np.arange(length)) / s.season
+        columns.append(np.column_stack([np.sin(angle), np.cos(angle)]))
+    if s.calendar:
+        columns.append(panel.calendar(one, length, "circle"))
+    for name, value in zip(panel.static, one.static, strict=True):
+        words = panel.categories.get(name)
+        fixed = np.arcsinh([value]) if words is None else (np.arange(len(words)) == value).astype(float)
+        columns.append(np.repeat(fixed[None], length, 0))
+    if s.clock is not None:
+        columns.append(s.clock.read(one.start, length)[:, None])
+    return np.concatenate(columns, axis=1)
+
+
+def _past(one: Series, n: int, gaps: bool) -> Floats:
+    """(T, P): covariates that are known until now, scaled by their first n rows, and where values were missing."""
+    missing = np.isnan(one.values).any(1, keepdims=True).astype(float)
+    return np.concatenate([_standardised(one.past, n, len(one)), missing[:, : int(gaps)]], axis=1)
+
+
+def _standardised(columns: Floats, n: int, length: int) -> Floats:
+    """(length, columns), gaps filled; what is beyond their end stays as it was there."""
+    if not columns.shape[1]:
+        return np.zeros((length, 0))
+    filled = fill(columns)[:length]
+    spread = filled[:n].std(0)
+    scaled = (filled - filled[:n].mean(0)) / np.where(spread > 0, spread, 1.0)
+    return np.concatenate([scaled, np.repeat(scaled[-1:], length - len(scaled), 0)])
+
+
+def _autoregressions(first: Sequence[Floats], steps: int, form: Form) -> Tensor:
+    """(R, V, 1 + lags, steps), fitted to the first values (n, V) of each row: of the lags of a form, or of as many as a
+    short row has values for; with none it is the naive forecast."""
+    weights = np.zeros((len(first), first[0].shape[1], 1 + form.lags, steps))
+    weights[:, :, -1] = 1.0
+    for row, values in enumerate(first):
+        lags = min(form.lags, (len(values) - 2 - (steps - 1 if form.direct else 0)) // 2)
+        if lags > 0:
+            fitted = fit_autoregression(values, steps, form._replace(lags=lags)).weights
+            weights[row] = 0.0
+            weights[row, :, 0], weights[row, :, 1 + form.lags - lags :] = fitted[:, 0], fitted[:, 1:]
+    return torch.from_numpy(weights).float()
+
+
+def _check_values(panel: Panel, one: Series, s: Settings) -> None:
+    if s.transform == "log" and (one.values <= 0).any():
+        row, column = np.argwhere(one.values <= 0)[0]
+        where = f"{panel.name}: {one.id}: row {row + 1}: {panel.targets[column]} is {one.values[row, column]:g}"
+        raise TextError(f"{where}, which has no logarithm; leave --transform log away")
+    if s.scale == "mean" and ((one.values < 0).any() or (np.mod(one.values[one.observed], 1) != 0).any()):
+        raise TextError(
+            f"{panel.name}: {one.id} has values that are no counts, which --distribution negative-binomial is for"
+        )
