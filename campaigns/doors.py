@@ -42,8 +42,21 @@ from recur.signals import look_at, read_signals
 from recur.tasks import config_text, make_options, options_class, read_config, task_names
 from recur.tasks.table.data import Inputs, find_inputs, is_class, moments, parse_rows, target_of, vectors
 from recur.tasks.teacher import Teacher
-from recur.text import Corpus, Subwords, Vocab, fit_vocab, read_labelled, read_pairs, read_tagged, read_trees, recognise
+from recur.text import (
+    Corpus,
+    Subwords,
+    TagColumns,
+    Vocab,
+    fit_vocab,
+    read_labelled,
+    read_pairs,
+    read_tagged,
+    read_trees,
+    read_words,
+    recognise,
+)
 from recur.text.corpus import normalised
+from recur.text.recognise import has_columns
 from recur.text.trees import parse_tree, restructured
 from recur.text.vectors import read_vectors
 from recur.train.optimise import Schedule
@@ -175,6 +188,20 @@ def _strings(data: bytes, _: Path) -> None:
 @functools.cache
 def _letters() -> Vocab:
     return Vocab.from_json(_VOCAB[0].decode())
+
+
+def _tagged(name: str) -> None:
+    """As training reads it, and as prediction does."""
+    for columns in (TagColumns(), TagColumns("form", "feats"), TagColumns("1", "2")):
+        with suppress(RecurError):
+            read_tagged([name], columns)
+    if has_columns(name):
+        list(read_words(name))
+    read_tagged([name])
+
+
+_CONLLU = b"# c\n1-2\tdel" + b"\t_" * 8 + b"\n1\tde\tde\tADP\tE\tA=b\t0\troot\t_\t_\n1.1\tx" + b"\t_" * 8 + b"\n"
+_TAGGED = (b"the\tDT\ndog\tNN\n\n# c\na B-NP\n", b"-DOCSTART- O\n\nEU B-ORG\n", _CONLLU)
 
 
 def _trees(name: str) -> None:
@@ -404,7 +431,7 @@ def doors() -> tuple[Door, ...]:
         ),
         Door("strings", (b"hello", "e\u0301 漢".encode(), b"\xed\xa0\x80"), _strings),
         Door("labelled", (b"cat\tpurrs\ndog\tbarks\n",), _file("a.tsv", lambda name: read_labelled([name]))),
-        Door("tagged", (b"the\tDT\ndog\tNN\n\n# c\na B-NP\n",), _file("a.conll", lambda name: read_tagged([name]))),
+        Door("tagged", _TAGGED, _file("a.conll", _tagged)),
         Door("pairs", (b"a b\tc d\ne\tf\n", b"a\nb\0c\nd\n"), _pairs),
         Door("trees", (b"(3 (2 It) (4 (2 's) (4 great)))\n(1 a)\n",), _file("a.txt", _trees)),
         Door("series", _TABLE, _series, 2),

@@ -46,7 +46,7 @@ class TagOptions(TaskOptions, InputOptions, VocabOptions, WordTaggerOptions, Car
     crf: bool = True
     characters: Literal["none", "lstm", "cnn"] = "lstm"
     casing: bool = True
-    unknown: NonNegative = 0.25
+    unknown: NonNegative = 1.0
     direction: Direction = "both"
     hidden: Width = 192
     embedding: WidthOrNone = 100
@@ -57,7 +57,7 @@ class TagOptions(TaskOptions, InputOptions, VocabOptions, WordTaggerOptions, Car
 
     cpu_batch = 16
     default_minutes = 3.0
-    default_epochs = 20.0
+    default_epochs = 40.0
 
     search = MappingProxyType(
         {

@@ -1,0 +1,249 @@
+"""The task tag: spans and plain tags, tags that training did not have, rules of spans, n best, files of columns."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.feature_extraction import DictVectorizer
+from sklearn.linear_model import LogisticRegression
+
+import recur
+from recur.errors import OptionError, TextError
+from recur.tasks import make_options, task_of
+from recur.tasks.tag.data import Collate, allowed_moves, encode, fit_vocabs
+from recur.tasks.tag.plain import FEATURES, PlainCRF, _rows, _scores, features, plain_tags, usual_tags
+from recur.tasks.tag.spans import compare, legal_moves, span_scores
+from recur.tasks.tag.task import TagTask
+from recur.text import Sentence, read_tagged
+from recur.text.casing import CASINGS, casing_of
+from tests.training import begin
+
+SMALL: dict[str, Any] = {"hidden": 8, "embedding": 6, "character_width": 6, "threads": 1, "warmup": 5, "rate": 0.02}
+
+
+def sentence(words: str, tags: str) -> Sentence:
+    return Sentence(tuple(words.split()), tuple(tags.split()), "here")
+
+
+def spans_file(path: Path, count: int = 60, more: str = "") -> str:
+    """Names of one or two words, which a capital tells, among others."""
+    draw = random.Random(0)
+    lines = []
+    for _ in range(count):
+        for _ in range(draw.randint(1, 3)):
+            lines.append(f"{draw.choice(['sees', 'and', 'the'])}\tO")
+            lines.append(f"{draw.choice(['Ada', 'Bo', 'Cy'])}\tB-PER")
+            lines += [f"{draw.choice(['Lu', 'Mo'])}\tI-PER"] * draw.randint(0, 1)
+        lines.append("")
+    path.write_text("\n".join(lines) + more)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    here = tmp_path_factory.mktemp("spans")
+    begin(here / "run", task="tag", texts=spans_file(here / "a.conll"), steps=60, measure=5, **SMALL).train()
+    return recur.load(here / "run")
+
+
+def test_spans_are_what_is_measured(trained: Any) -> None:
+    assert (trained.task.options.spans, trained.task.curve) == (True, "valid_f1")
+    measured = [entry for entry in trained.run.metrics() if "valid_f1" in entry]
+    assert {"valid_precision", "valid_recall", "valid_error", "valid_accuracy", "valid_loss"} <= set(measured[-1])
+    found = trained.evaluate()
+    assert found["f1"] > 0.9
+    assert [row["model"] for row in found["beside"]] == ["each word's most frequent tag", "CRF on words"]
+    assert found["types"]["PER"]["spans"] > 0
+    assert found["types"]["PER"]["f1"] == found["f1"], "there is one type"
+
+
+def test_the_kept_weights_are_those_of_the_best_f1(tmp_path: Path) -> None:
+    task = TagTask(make_options("tag", {"spans": True}))  # type: ignore[arg-type]
+    gold = [sentence("a b", "B-X I-X"), sentence("c", "O")]
+    assert task.measure([s.tags for s in gold], [["B-X", "O"], ["O"]], ["B-X", "I-X", "O"])["f1"] == 0.0
+    data = type("Data", (), {"valid_sentences": gold, "valid": gold, "vocabs": fit_vocabs(gold, task.options)})
+    import recur.tasks.tag.task as room
+
+    scores = {}
+    for name, tags in {"right": [["B-X", "I-X"], ["O"]], "wrong": [["B-X", "O"], ["O"]]}.items():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(room, "tag", lambda *_, tags=tags: room.Found(tags, 0.5))
+            scores[name] = task.validate(None, data)  # type: ignore[arg-type]
+    assert scores["right"].score < scores["wrong"].score
+    assert scores["right"].metrics["valid_f1"] == 1.0
+    assert scores["wrong"].metrics["valid_error"] == pytest.approx(1 / 3)
+
+
+def test_tags_that_training_did_not_have_are_errors_and_are_said(tmp_path: Path) -> None:
+    train = spans_file(tmp_path / "train")
+    valid = spans_file(tmp_path / "valid", 10, "\nthe\tO\nRiver\tB-LOC\n")
+    trainer = begin(tmp_path / "run", task="tag", texts=train, valid=valid, test=valid, steps=6, **SMALL)
+    said = trainer.task.describe(trainer.data)
+    assert said.endswith("1 word of the validation part with tags that training has not (B-LOC) count as errors")
+    trainer.train()
+    assert np.isfinite(trainer.best_metrics["valid_loss"])
+    found = recur.load(tmp_path / "run").evaluate()
+    assert found["unseen_tags"] == {"B-LOC": 1}
+    assert found["types"]["LOC"] == {"f1": 0.0, "precision": 0.0, "recall": 0.0, "spans": 1}
+    assert found["classes"][-1] == "B-LOC"
+    assert sum(map(sum, found["confusion"])) == found["words"]
+    assert found["confusion"][-1][-1] == 0
+
+
+def test_no_move_breaks_the_rules_but_those_learned_from(tmp_path: Path) -> None:
+    options: Any = make_options("tag", {"texts": "a"})
+    gold = [sentence("a b c", "B-X I-X O"), sentence("d e", "O I-Y"), sentence("f", "B-Y")]
+    vocabs = fit_vocabs(gold, options)
+    assert [move for move in vocabs["moves"].tokens if "\t" in move] == ["O\tI-Y"], "as IOB1 writes it"
+    classes = vocabs["labels"].tokens[4:]
+    allowed, legal = allowed_moves(vocabs), legal_moves(classes)
+    assert allowed is not None
+    extra = allowed.between.numpy() & ~legal.between
+    assert [(classes[i], classes[j]) for i, j in zip(*np.nonzero(extra), strict=True)] == [("O", "I-Y")]
+    assert "moves" not in fit_vocabs(gold[:1], options)
+    assert allowed_moves(fit_vocabs([sentence("a b", "DT NN")], options)) is None, "tags that mark no spans"
+    model = task_of(options).new_model(vocabs).eval()
+    batch = Collate(vocabs)(encode([sentence("a b c d e f a b", "O O O O O O O O")] * 50, vocabs))
+    torch.manual_seed(0)
+    best = model.tags.nbest(3 * torch.randn(50, 8, len(classes)), batch.words.counts).tags[:, 0].tolist()
+    for row in best:
+        tags = [classes[k] for k in row]
+        assert all(
+            (a, b) in {("O", "I-Y")} or legal.between[classes.index(a), classes.index(b)]
+            for a, b in itertools.pairwise(tags)
+        )
+        assert legal.start[classes.index(tags[0])]
+
+
+def test_predictions_have_probabilities_and_others_behind_them(trained: Any) -> None:
+    found = trained.predict("the Ada Mo sees Bo", nbest=4)
+    assert found["tags"] == trained("the Ada Mo sees Bo") == ["O", "B-PER", "I-PER", "O", "B-PER"]
+    assert [len(one["tags"]) for one in found["nbest"]] == [5] * 4
+    scores = [one["score"] for one in found["nbest"]]
+    assert scores == sorted(scores, reverse=True)
+    assert np.exp(scores).sum() <= 1
+    every = trained.probabilities("the Ada Mo sees Bo")
+    assert [sum(word.values()) for word in every] == pytest.approx([1] * 5)
+    chosen = [word[tag] for word, tag in zip(every, found["tags"], strict=True)]
+    assert chosen == found["probability"]
+    assert len(trained.predict("Ada", nbest=9)["nbest"]) == 2, "O and B-PER; I-PER cannot begin"
+    listed = trained.predict([["the", "Ada"], ("Bo",)])
+    assert [one["tags"] for one in listed] == [["O", "B-PER"], ["B-PER"]]
+    assert [one["tags"] for one in trained.predict(["the Ada", "Bo"])] == [["O", "B-PER"], ["B-PER"]]
+    for bad in ([[]], [["a", 3]], ["  "], [3]):
+        with pytest.raises(TextError):
+            trained.predict(bad)
+    with pytest.raises(OptionError, match="nbest must be a whole number ≥ 1, got 0"):
+        trained.predict("Ada", nbest=0)
+
+
+def test_sentences_of_a_batch_do_not_touch_each_other(trained: Any) -> None:
+    lines = ["the Ada Mo sees Bo", "Bo", "and Cy and Ada Lu and Bo Mo"]
+    together = trained.predict(lines)
+    for line, found in zip(lines, together, strict=True):
+        assert found["probability"] == pytest.approx(trained.predict(line)["probability"], abs=1e-6)
+
+
+def test_only_what_can_be_streamed_is(trained: Any, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="tags a sentence as a whole; stream a run trained with --no-crf"):
+        next(trained.stream(["a"]))
+    texts = spans_file(tmp_path / "a.conll")
+    options: Any = TagTask.settle(make_options("tag", {"texts": texts, "direction": "forward"}))  # type: ignore[arg-type]
+    assert (options.crf, options.characters) == (False, "lstm")
+    begin(tmp_path / "run", task="tag", texts=texts, direction="forward", steps=5, **SMALL).train()
+    model = recur.load(tmp_path / "run")
+    words = ["the", "Ada", "Mo", "sees", "Bo"]
+    assert [tag for _, tag in model.stream(words)] == model(" ".join(words))
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"class_weights": "balanced", "crf": True}, "balanced is for --no-crf"),
+        ({"recurrence": "output", "characters": "cnn"}, "--characters is for a recurrence between hidden states"),
+        ({"recurrence": "output", "crf": True}, "--crf is for a recurrence between hidden states"),
+        ({"crf": False, "constrained": True}, "--constrained is for --crf"),
+        ({"characters": "none", "character_width": 9}, "--character-width is for --characters lstm or cnn"),
+    ],
+)
+def test_options_that_do_not_go_together(fields: dict[str, Any], says: str, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=says):
+        TagTask.settle(make_options("tag", {"texts": spans_file(tmp_path / "a"), **fields}))  # type: ignore[arg-type]
+
+
+def test_balanced_weights_are_for_a_softmax_by_default(tmp_path: Path) -> None:
+    given = make_options("tag", {"texts": spans_file(tmp_path / "a"), "class_weights": "balanced"})
+    assert TagTask.settle(given).crf is False  # type: ignore[arg-type]
+
+
+def test_a_batch_holds_each_word_once() -> None:
+    options: Any = make_options("tag", {})
+    gold = [sentence("the dog the", "A B A"), sentence(f"dog {'x' * 50}yz", "B A")]
+    vocabs = fit_vocabs(gold, options)
+    forms = Collate(vocabs)(encode(gold, vocabs)).words.forms
+    assert forms is not None
+    spelled = [
+        "".join(vocabs["characters"].tokens[k] for k in row[:n])
+        for row, n in zip(forms.characters, forms.lengths, strict=True)
+    ]
+    assert spelled == ["the", "dog", "x" * 16 + "x" * 14 + "yz"], "of a long word its beginning and its end"
+    assert forms.which.tolist() == [[0, 1, 0], [1, 2, 0]]
+
+
+@pytest.mark.parametrize(
+    ("word", "casing"),
+    [
+        *(
+            ("word", "lower"),
+            ("Word", "title"),
+            ("NATO", "upper"),
+            ("I", "title"),
+            ("McKay", "mixed"),
+            ("iPad", "mixed"),
+        ),
+        *(("42", "digits"), ("1,000.5", "number"), ("B2B", "digit inside"), ("--", "sign"), ("漢字", "other")),
+        *(("'s", "lower"), ("Élan", "title"), ("U.S.", "upper"), ("", "sign")),
+    ],
+)
+def test_casing(word: str, casing: str) -> None:
+    assert CASINGS[casing_of(word)] == casing
+
+
+# Plain models ---------------------------------------------------------------------------------------------------
+
+
+def test_the_most_frequent_tag_of_a_word() -> None:
+    train = [sentence("a a a b", "X X Y Z")]
+    assert usual_tags(train, [sentence("b a new", "")]) == [["Z", "X", "X"]]
+
+
+def test_a_crf_of_sentences_of_one_word_is_logistic_regression() -> None:
+    words = ["red", "Green", "blue", "7"]
+    tags = {"red": "AAAB", "Green": "ABCC", "blue": "BBCA", "7": "CCAC"}
+    gold = [sentence(word, tag) for word in words for tag in tags[word]]  # one batch: every pass is a step downhill
+    crf = PlainCRF(gold, passes=300)
+    vectors = DictVectorizer()
+    x = vectors.fit_transform([dict.fromkeys(next(features(s.words)), 1) for s in gold])
+    theirs = LogisticRegression(C=1e6, max_iter=5000, tol=1e-10).fit(x, [s.tags[0] for s in gold])
+    one = [sentence(word, "A") for word in words]
+    expected = theirs.predict_proba(vectors.transform([dict.fromkeys(next(features(s.words)), 1) for s in one]))
+    rows, lengths = _rows(crf._encode(one))
+    found = crf.crf.marginals(_scores(rows, crf.weights), lengths)[:, 0]
+    np.testing.assert_allclose(found, expected, atol=0.02)
+    assert len(next(features(("a",)))) == FEATURES
+
+
+def test_plain_models_leave_random_numbers_alone_and_repeat(tmp_path: Path) -> None:
+    gold = read_tagged([spans_file(tmp_path / "a")])
+    before = torch.get_rng_state()
+    first, second = (dict(plain_tags(gold[:50], gold[50:])) for _ in range(2))
+    assert torch.equal(before, torch.get_rng_state())
+    assert first == second
+    found = compare([s.tags for s in gold[50:]], first["CRF on words"])
+    assert span_scores(found)["f1"] > 0.99
