@@ -10,12 +10,15 @@ import pytest
 import torch
 
 import recur
+from recur import ngram
 from recur.cli.app import app
-from recur.errors import OptionError, TextError
+from recur.errors import OptionError, RecurError, TextError
 from recur.models.signals import SignalInput
 from recur.tasks import make_options, task_class, task_of
 from recur.tasks.recognise import choose_task
 from recur.tasks.signals import Example, moments, stacked
+from recur.tasks.tag.language import language_of
+from recur.text import Corpus, fit_vocab
 from tests.training import begin, reopen, stop_after
 
 SMALL: dict[str, Any] = {"hidden": 12, "batch": 8, "device": "cpu", "threads": 1, "rate": 0.02, "warmup": 1}
@@ -159,6 +162,32 @@ def test_a_beam_and_what_it_finds(files: dict[str, str], tmp_path: Path) -> None
     for options, says in (({"nbest": 2}, "nbest must lie in 1 … 1"), ({"temperature": 1.0}, "is not for the task tag")):
         with pytest.raises(OptionError, match=says):
             model.predict(x, **options)
+
+
+def test_an_ngram_model_ranks_too(files: dict[str, str], tmp_path: Path) -> None:
+    """Labels that no training sequence had in this order are found less often, the more the n-grams count."""
+    model = fitted("ctc", files, tmp_path / "run", steps=25)
+    (tmp_path / "labels.txt").write_text("a b c\na b c\nb c a\n")
+    vocab = fit_vocab(Corpus.of(str(tmp_path / "labels.txt")), token="word")
+    counted = ngram.fit(Corpus.of(str(tmp_path / "labels.txt")).text(), vocab, 3)
+    language = language_of(counted, model.labels)
+    prefix = tuple(model.labels.index(label) for label in ("a", "b"))
+    assert language(prefix)[model.labels.index("c")] == pytest.approx(counted.token_logprobs("a b c\n")[2][1])
+    assert language((*prefix, model.labels.index("c")))[-1] == pytest.approx(counted.token_logprobs("a b c\n")[3][1])
+    ngram.write_arpa(counted, tmp_path / "labels.arpa")
+    x = bursts(np.random.default_rng(9))[0]
+    found = [model.predict(x, beam=16, lm=tmp_path / "labels.arpa", lm_weight=w)["output"] for w in (0.0, 50.0)]
+    assert found[0] == model.predict(x, beam=16)["output"]
+    assert found[1] in ("a b c", "b c a", "a b c a", "b c")
+    for options, says in (
+        ({"lm_weight": 1.0}, "--lm-weight is for --lm"),
+        ({"lm": tmp_path / "labels.arpa"}, "give a --beam above 1"),
+        ({"lm": tmp_path / "none.arpa", "beam": 2}, "none.arpa"),
+    ):
+        with pytest.raises(RecurError, match=says):
+            model.predict(x, **options)
+    with pytest.raises(OptionError, match="knows none of the labels x"):
+        language_of(counted, ("x", "y"))
 
 
 def test_words_are_counted_where_labels_hold_them(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ def predict(
     beam: int | None = None,
     nbest: int | None = None,
     length_penalty: float | None = None,
+    lm: Path | None = None,
+    lm_weight: float | None = None,
     samples: int | None = None,
     temperature: float | None = None,
     top_k: int | None = None,
@@ -65,6 +67,10 @@ def predict(
         So many of what the beam search finds, best first.
     length_penalty
         Rank by log P / ((5 + length) / 6)^this; 0, if not given.
+    lm
+        CTC: an n-gram model of label sequences, an ARPA file (recur ngram --token word --save), to rank by too.
+    lm_weight
+        CTC: what its log-probabilities count beside the network's; 0.5, if not given.
     samples
         Draw so many instead of searching.
     temperature
@@ -87,7 +93,14 @@ def predict(
 
     screen = Screen(output)
     model, files = open_runs(models, device, opening.trust)
-    asked = {"beam": beam, "nbest": nbest, "length_penalty": length_penalty, "samples": samples, "seed": seed}
+    asked: JsonObject = {
+        "beam": beam,
+        "nbest": nbest,
+        "length_penalty": length_penalty,
+        "samples": samples,
+        "seed": seed,
+    }
+    asked |= {"lm": lm, "lm_weight": lm_weight}
     asked |= {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     options: JsonObject = {name: value for name, value in asked.items() if value is not None}
     if attention or figure is not None:

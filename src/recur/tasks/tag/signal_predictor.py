@@ -13,13 +13,15 @@ import torch
 
 from recur.errors import OptionError
 from recur.models.signals import SignalTagger, Transcriber
-from recur.options import Count, checked
+from recur.ngram import read_arpa
+from recur.options import Count, NonNegative, checked
 from recur.signals import read_signals
 from recur.tasks.classes import classes_of
 from recur.tasks.contract import Predictor
 from recur.tasks.examples import test_part
 from recur.tasks.predictions import Prediction
 from recur.tasks.signals import signals_of, steps_in_turn
+from recur.tasks.tag.language import language_of
 from recur.tasks.tag.signal_task import (
     SignalTag,
     Transcribe,
@@ -33,6 +35,9 @@ from recur.typedefs import JsonObject, Metrics
 
 Given = str | Path | np.ndarray[Any, Any]
 """A file, a folder or an archive of sequences, or the numbers of one, (T, D) or (T,)."""
+
+LM_WEIGHT = 0.5
+"""Of an n-gram model's log-probabilities beside the network's."""
 
 
 class SignalTagPredictor(Predictor[SignalTagger]):
@@ -96,15 +101,22 @@ class TranscriberPredictor(SignalTagPredictor):
     task: Transcribe
 
     def _measure(self, measured: Any, **options: Any) -> Metrics:
-        beam = self._beam(options)
-        found = transcribe(self._transcriber, measured, beam)
+        found = transcribe(self._transcriber, measured, **self._search(options))
         labels = [list(row[0].labels) for row in found.labellings]
         return {**sequence_scores(measured, labels, self.labels), "loss": found.loss}
 
-    def _beam(self, options: JsonObject) -> int:
-        beam = checked("beam", options.pop("beam", 1), Count)
+    def _search(self, options: JsonObject) -> dict[str, Any]:
+        """How labels are looked for: by a beam of this width, ranked by an n-gram model too, as an ARPA file."""
+        beam, lm = checked("beam", options.pop("beam", 1), Count), options.pop("lm", None)
+        weight = options.pop("lm_weight", None)
         self.refuse(options)
-        return int(beam)
+        if lm is None and weight is not None:
+            raise OptionError("--lm-weight is for --lm, which is not given")
+        if lm is not None and beam == 1:
+            raise OptionError("--lm ranks what a beam search finds: give a --beam above 1")
+        language = None if lm is None else language_of(read_arpa(str(lm)), self.labels)
+        weight = checked("lm_weight", LM_WEIGHT if weight is None else weight, NonNegative)
+        return {"beam": beam, "language": language, "weight": weight}
 
     @property
     def _transcriber(self) -> Transcriber:
@@ -114,12 +126,12 @@ class TranscriberPredictor(SignalTagPredictor):
     def _predict(self, lines: Iterable[Given], **options: Any) -> Iterator[JsonObject]:
         """The likeliest labels of each sequence; `nbest` of what a prefix beam of width `beam` finds."""
         nbest = checked("nbest", options.pop("nbest", 1), Count)
-        beam = self._beam(options)
-        if nbest > beam:
-            raise OptionError(f"nbest must lie in 1 … {beam}, the width of the beam, got {nbest}")
+        search = self._search(options)
+        if nbest > search["beam"]:
+            raise OptionError(f"nbest must lie in 1 … {search['beam']}, the width of the beam, got {nbest}")
         for given in lines:
             signals = [signal._replace(target=None) for signal in signals_of(given)]
-            found = transcribe(self._transcriber, self.task.encode(signals, self.run.vocabs), beam).labellings
+            found = transcribe(self._transcriber, self.task.encode(signals, self.run.vocabs), **search).labellings
             for signal, labellings in zip(signals, found, strict=True):
                 made = [
                     {"output": " ".join(labels), "labels": labels, "score": logp}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import cross_entropy
 
-from recur.decode.ctc import Labelling, best_path, prefix_beam
+from recur.decode.ctc import Labelling, Language, best_path, prefix_beam
 from recur.errors import TextError
 from recur.models.signals import NONE, SignalTagger, Transcriber
 from recur.run import Vocabs
@@ -19,7 +19,7 @@ from recur.signals import labels_of, read_signals
 from recur.tasks.classes import TIE, class_scores, class_weights, classes_of, confusion
 from recur.tasks.contract import Baseline, Moment, Remark, TrainingStep, Validation
 from recur.tasks.metrics import show
-from recur.tasks.scores import edit_distance
+from recur.tasks.scores import edits_per_symbol, error_rates
 from recur.tasks.signal_plain import Guesses, plain_sequences, plain_steps
 from recur.tasks.signals import Example, SignalBatch, SignalData, SignalTask, by_length
 from recur.tasks.tag.options import TagOptions
@@ -186,8 +186,14 @@ class Transcribed(NamedTuple):
 
 
 @torch.no_grad()
-def transcribe(model: Transcriber, examples: Sequence[Example], beam: int = 1) -> Transcribed:
-    """By the best path, or by a prefix beam of a width above 1."""
+def transcribe(
+    model: Transcriber,
+    examples: Sequence[Example],
+    beam: int = 1,
+    language: Language | None = None,
+    weight: float = 0.0,
+) -> Transcribed:
+    """By the best path, or by a prefix beam of a width above 1, which a model of label sequences may rank too."""
 
     def run(batch: SignalBatch) -> Iterator[tuple[list[Labelling], float, int]]:
         logits = model(batch.x.to(model.device), batch.lengths)
@@ -196,7 +202,10 @@ def transcribe(model: Transcriber, examples: Sequence[Example], beam: int = 1) -
         rows = logits.log_softmax(-1).double().cpu().numpy()
         of_each = zip(rows, batch.lengths.tolist(), nll.tolist(), batch.counts.tolist(), unknown.tolist(), strict=True)
         for logp, n, loss, count, strange in of_each:
-            found = [best_path(logp[:n], model.blank)] if beam == 1 else prefix_beam(logp[:n], model.blank, beam)
+            if beam == 1:
+                found = [best_path(logp[:n], model.blank)]
+            else:
+                found = prefix_beam(logp[:n], model.blank, beam, language=language, weight=weight)
             yield found, 0.0 if strange else loss, 0 if strange else count
 
     found = by_length(examples, run)
@@ -209,19 +218,12 @@ def sequence_scores(examples: Sequence[Example], guesses: Sequence[Sequence[int]
     outputs are empty that should not be."""
     targets = [list(example.names) for example in examples]
     written = [[classes[k] for k in row] for row in guesses]
-    wrong = sum(a != b for a, b in zip(targets, written, strict=True))
-    found = {"sequence_error_rate": wrong / max(len(targets), 1), "symbol_error_rate": _edits(targets, written)}
+    found: Metrics = error_rates(targets, written)
     if between := set(WORD_ENDS) & set(classes):
         true, made = ([_words(row, between) for row in side] for side in (targets, written))
-        found["word_error_rate"] = _edits(true, made)
+        found["word_error_rate"] = edits_per_symbol(true, made)
     empty = sum(not row and bool(target) for row, target in zip(written, targets, strict=True))
     return found | {"empty": empty / max(len(targets), 1)}
-
-
-def _edits(targets: Sequence[Sequence[str]], written: Sequence[Sequence[str]]) -> float:
-    """For each symbol of the targets."""
-    edits = sum(edit_distance(b, a) for a, b in zip(targets, written, strict=True))
-    return edits / max(sum(map(len, targets)), 1)
 
 
 def _words(labels: Sequence[str], between: set[str]) -> list[str]:
