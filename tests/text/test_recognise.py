@@ -106,7 +106,8 @@ def test_what_is_no_file_is_text(tmp_path: Path) -> None:
 def test_a_csv_without_numbers_is_not_surely_text(tmp_path: Path) -> None:
     words = "label,text\npos,good\nneg,bad\n"
     assert recognise([written(tmp_path, words)])[:2] == ("text", True)
-    assert recognise([written(tmp_path, words, "a.csv")])[:2] == ("text", False)
+    assert recognise([written(tmp_path, words, "a.csv")])[:2] == ("labelled", False)
+    assert recognise([written(tmp_path, "a,b,c\nx,y,z\nx,y,w\n", "b.csv")])[:2] == ("text", False)
 
 
 def test_several_files(tmp_path: Path) -> None:

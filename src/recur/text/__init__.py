@@ -4,7 +4,8 @@ from recur.text.arrays import Ids
 from recur.text.conll import Sentence, TagColumns, read_tagged, read_words
 from recur.text.corpus import Corpus
 from recur.text.encoded import encoded
-from recur.text.lines import LabelledText, numbered_lines, read_labelled
+from recur.text.labelled import LabelledText, layout_note, read_labelled
+from recur.text.lines import numbered_lines
 from recur.text.pairs import Pair, read_pairs
 from recur.text.recognise import Recognised, between_spaces, recognise
 from recur.text.specials import BOS, EOS, PAD, SPECIALS, UNK
@@ -40,6 +41,7 @@ __all__ = [
     "encoded",
     "fit_lines",
     "fit_vocab",
+    "layout_note",
     "make_tokenizer",
     "numbered_lines",
     "parse_tree",

@@ -218,7 +218,7 @@ def _between_tabs(head: _Head) -> Recognised | None:
         values = f"{labels} short values that repeat" if labels > 1 else "one value"
         return Recognised("labelled", False, f"2 columns between tabs, the first one of {values}")
     if _repeat(second):
-        why = f"2 columns between tabs, the second one of {texts} short values that repeat; a label comes first"
+        why = f"2 columns between tabs, the second one of {texts} short values that repeat"
         return Recognised("labelled", False, why)
     symbols = ", the second one of symbols between spaces" if between_spaces(second) else ""
     return Recognised("pairs", False, f"2 columns between tabs, of values that hardly repeat{symbols}")
@@ -235,6 +235,8 @@ def _between_commas(head: _Head) -> Recognised | None:
     found = read_columns(head.lines)
     if found is None or not found.numbers:
         named = head.name.removesuffix(".gz").lower().endswith(".csv")
+        if named and found is not None and len(found.header) == 2 and len(found.words) == 2:
+            return Recognised("labelled", False, f"2 columns between commas, {' and '.join(found.header)}")
         return Recognised("text", False, "a .csv without a column of numbers") if named else None
     rows = f"{found.rows} rows" if head.whole else "rows"
     count = "one" if len(found.numbers) == 1 else len(found.numbers)

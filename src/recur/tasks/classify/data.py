@@ -67,6 +67,8 @@ class TextData:
     valid: list[Example]
     linear: Linear
     """Of all of these, where a measurement takes fewer."""
+    note: str = ""
+    """What is worth saying of the files."""
 
 
 def ngram_vocab(texts: Sequence[str]) -> Vocab:

@@ -33,7 +33,7 @@ class TextClassifier(Predictor[TextModel]):
         """Accuracy, macro F1, loss, calibration error and the confusion matrix; beside them the parts of a mixture, the
         most frequent class, n-grams by class and TF-IDF logistic regression."""
         self.refuse(options)
-        measured = read_labelled(texts) if texts else test_part(self.task.options, read_labelled)
+        measured = read_labelled(texts, self.classes) if texts else test_part(self.task.options, read_labelled)
         examples = encode(measured, self.run.vocabs)
         targets = [example.label for example in examples]
         begun = time.perf_counter()

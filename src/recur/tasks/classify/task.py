@@ -19,7 +19,7 @@ from recur.tasks.places import Places
 from recur.tasks.registry import task_of
 from recur.tasks.signal_options import with_input
 from recur.tasks.tokens import choose_token, with_time_scale
-from recur.text import fit_lines, read_labelled
+from recur.text import fit_lines, layout_note, read_labelled
 
 
 class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
@@ -49,7 +49,8 @@ class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
             if self.options.blend:
                 vocabs["ngrams"] = ngram_vocab(texts)
         learned, held = encode(train, vocabs), encode(valid, vocabs)
-        return TextData(vocabs, learned, held, Linear(vocabs, learned, held, self.balanced))
+        linear = Linear(vocabs, learned, held, self.balanced)
+        return TextData(vocabs, learned, held, linear, layout_note([*self.options.texts, *self.options.valid]))
 
     @property
     def balanced(self) -> bool:
@@ -58,7 +59,8 @@ class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
     def describe(self, data: TextData) -> str:
         words, kind = len(data.vocabs["vocab"]), data.vocabs["vocab"].tokenizer.kind
         classes = len(classes_of(data.vocabs["labels"]))
-        return f"{len(data.train):,} texts to learn from, {words:,} tokens ({kind}s), {classes} classes"
+        found = f"{len(data.train):,} texts to learn from, {words:,} tokens ({kind}s), {classes} classes"
+        return f"{found}; {data.note}" if data.note else found
 
     def baselines(self, data: TextData) -> Iterator[Baseline]:
         train, valid = ([(e.text, e.label) for e in part] for part in (data.train, data.valid))
