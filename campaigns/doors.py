@@ -48,6 +48,7 @@ from recur.text import (
     TagColumns,
     Vocab,
     fit_vocab,
+    layout_note,
     read_labelled,
     read_pairs,
     read_tagged,
@@ -415,6 +416,14 @@ _TOML = (
 
 
 @functools.cache
+def _labelled(name: str) -> object:
+    return layout_note([name]), read_labelled([name]), read_labelled([name], ("cat", "dog"))
+
+
+_LABELLED = (b"cat\tpurrs\ndog\tbarks\n", b"label\ttext\ncat\tpurrs\n", b"purrs\tcat\nmeows\tcat\nbarks\tcat\n")
+_LABELLED_CSV = (b"cat,purrs\ndog,barks\n", b'id,text,label\n1,"pu,""r\n\nrs",cat\n2,barks,dog\n')
+
+
 def doors() -> tuple[Door, ...]:
     """All of them."""
     images = np.arange(24).reshape(2, 3, 4)
@@ -430,7 +439,8 @@ def doors() -> tuple[Door, ...]:
             _file("a.txt", _corpus),
         ),
         Door("strings", (b"hello", "e\u0301 漢".encode(), b"\xed\xa0\x80"), _strings),
-        Door("labelled", (b"cat\tpurrs\ndog\tbarks\n",), _file("a.tsv", lambda name: read_labelled([name]))),
+        Door("labelled", _LABELLED, _file("a.tsv", _labelled)),
+        Door("labelled csv", _LABELLED_CSV, _file("a.csv", _labelled)),
         Door("tagged", _TAGGED, _file("a.conll", _tagged)),
         Door("pairs", (b"a b\tc d\ne\tf\n", b"a\nb\0c\nd\n"), _pairs),
         Door("trees", (b"(3 (2 It) (4 (2 's) (4 great)))\n(1 a)\n",), _file("a.txt", _trees)),
