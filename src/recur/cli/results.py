@@ -42,6 +42,20 @@ def show_verdict(screen: Screen, remarks: Sequence[str]) -> None:
         screen.show("", *(f"{remark[0].upper()}{remark[1:]}." for remark in remarks))
 
 
+def show_folds(screen: Screen, found: JsonObject) -> None:
+    """The mean over folds, of the model and of plain ones, and how far folds lie apart."""
+    rows = found["models"]
+    columns = [name for name in rows[0]["mean"] if any(name in row["mean"] for row in rows[1:])] or [found["metric"]]
+    shown = table("", f"mean of {found['folds']} folds", *(words(name) for name in columns))
+    for row in rows:
+        cells = [
+            f"{show(name, row['mean'][name])} ± {show(name, row['deviation'][name])}" if name in row["mean"] else ""
+            for name in columns
+        ]
+        shown.add_row(row["model"], *cells)
+    screen.show(shown)
+
+
 def show_models(screen: Screen, rows: Sequence[JsonObject]) -> None:
     """Each model with the plain ones beside it in one table; what else is known of it; the confusion matrix."""
     for row in rows:

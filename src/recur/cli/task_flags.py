@@ -24,7 +24,7 @@ from recur.tasks.recognise import choose_task
 
 HELP = ("--help", "-h")
 
-Begin = Callable[[TaskOptions, Path | None, bool, Opening, Output], None]
+Begin = Callable[[TaskOptions, Path | None, int | None, bool, Opening, Output], None]
 
 
 class Arguments(NamedTuple):
@@ -131,12 +131,12 @@ def flag_app(task: str | None, fields: Mapping[str, object], begin: Begin, examp
 
     def run(*texts: str, **typed: Any) -> None:
         typed = {name: value for name, value in typed.items() if name not in ("task", "config")}
-        out, tensorboard, opening, output = (typed.pop(name, default) for name, default in _REST.items())
+        out, folds, tensorboard, opening, output = (typed.pop(name, default) for name, default in _REST.items())
         given = {name: value for name, value in typed.items() if value is not None}
         if texts:
             given["texts"] = texts
         assert task is not None
-        begin(make_options(task, {**fields, **given}), out, tensorboard, opening, output)
+        begin(make_options(task, {**fields, **given}), out, folds, tensorboard, opening, output)
 
     signature = inspect.Signature([*positional, *parameters, *rest])
     run.__signature__ = signature  # type: ignore[attr-defined]
@@ -178,6 +178,10 @@ def _rest(
     task: Annotated[str | None, Parameter(help="What to learn; if not given, the file decides.", group=RUN)] = None,
     config: Annotated[Path | None, Parameter(help="Options from a TOML file, below what is typed.", group=RUN)] = None,
     out: Annotated[Path | None, Parameter(help="The run's folder; runs/NAME-TIME, if not given.", group=RUN)] = None,
+    folds: Annotated[
+        int | None,
+        Parameter(help="Cross-validate: train on all but each of so many parts, and measure on it.", group=RUN),
+    ] = None,
     tensorboard: Annotated[
         bool, Parameter(help="Write the metrics for TensorBoard too.", negative="", group=RUN, show_default=False)
     ] = False,
@@ -188,7 +192,7 @@ def _rest(
     are taken out of the arguments before, and stand here for help."""
 
 
-_REST: dict[str, Any] = {"out": None, "tensorboard": False, "opening": Opening(), "output": Output()}
+_REST: dict[str, Any] = {"out": None, "folds": None, "tensorboard": False, "opening": Opening(), "output": Output()}
 
 
 def _parameter(cls: type[Options], task: str | None, name: str, help_text: str) -> inspect.Parameter:

@@ -16,6 +16,7 @@ from recur.cli.screen import Screen
 from recur.cli.task_flags import explain, flag_app, split_arguments
 from recur.errors import OptionError, RecurError
 from recur.tasks.options import TaskOptions
+from recur.typedefs import JsonObject
 
 if TYPE_CHECKING:
     from recur.train import Callback, Event, Outcome
@@ -43,11 +44,21 @@ def train(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
     """Learn a model from a file."""
     task, why, fields, rest = split_arguments(arguments)
 
-    def begin(options: TaskOptions, out: Path | None, tensorboard: bool, opening: Opening, output: Output) -> None:
+    def begin(
+        options: TaskOptions,
+        out: Path | None,
+        folds: int | None,
+        tensorboard: bool,
+        opening: Opening,
+        output: Output,
+    ) -> None:
         screen = Screen(output)
         if why:
             screen.note(why)
-        start(screen, options, out, tensorboard, opening.trust)
+        if folds is not None:
+            cross_validate(screen, options, folds, out, opening.trust)
+        else:
+            start(screen, options, out, tensorboard, opening.trust)
 
     try:
         flag_app(task, fields, begin, EXAMPLES)(
@@ -64,6 +75,28 @@ def start(screen: Screen, options: TaskOptions, out: Path | None, tensorboard: b
     from recur.train import train as train_run
 
     watch(screen, lambda callback, stop: train_run(options, out, callback, stop, trust), tensorboard)
+
+
+def cross_validate(screen: Screen, options: TaskOptions, folds: int, out: Path | None, trust: bool) -> None:
+    """Every fold on the screen as it is done, and then their mean."""
+    from recur.cli.results import show_folds
+    from recur.train.folds import cross_validate as each_fold
+
+    with _interruptible(screen) as stop:
+        found = each_fold(options, folds, out, lambda row: screen.note(_fold_line(row)), stop, trust)
+    show_folds(screen, found)
+    screen.result(found)
+    if stop.is_set():
+        raise KeyboardInterrupt
+
+
+def _fold_line(row: JsonObject) -> str:
+    from recur.tasks.metrics import show, words
+
+    metric = str(row["metric"])
+    best = [f"{one['model']} {show(metric, one[metric])}" for one in row.get("beside") or () if metric in one][-1:]
+    figures = ", ".join([f"{words(metric)} {show(metric, row[metric])}", *best])
+    return f"fold {row['fold']}: {figures}"
 
 
 def watch(screen: Screen, run: Callable[[Callback, threading.Event], Outcome], tensorboard: bool = False) -> None:

@@ -51,6 +51,16 @@ class Mixture(nn.Module):
         return self
 
 
+def calibrated(
+    mixture: Mixture, log_ps: Sequence[Tensor], targets: Sequence[int], class_weights: Tensor | None = None
+) -> Tensor:
+    """Fit a mixture to the validation part. What is returned, to be measured, does not know its own classes."""
+    classes = torch.tensor(targets)
+    weights = None if class_weights is None else class_weights.cpu()[classes]
+    mixture.fit(log_ps, classes, weights)
+    return cross_mixed(log_ps, classes, weights)
+
+
 def fit_shares(log_ps: Sequence[Tensor], targets: Tensor, weights: Tensor | None = None) -> Tensor:
     """By Newton's method: the problem is convex, and has as many unknowns as there are models."""
     x = torch.stack(list(log_ps), -1).double()  # (n, classes, parts)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, dropout, pad
 
 from recur.layers import Grid, Pooling
+from recur.models.calibration import Mixture
 from recur.models.structures import GridModelOptions
 
 
@@ -32,6 +33,7 @@ class GridClassifier(nn.Module):
         width = o.corners * o.hidden
         self.pooling = Pooling(o.pool, width) if o.pool != "last" else None
         self.output = nn.Linear(width, classes)
+        self.temperature = Mixture()
         self.register_buffer("class_weights", class_weights, persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding
 
 from recur.layers import Forest, Recursive
+from recur.models.calibration import Mixture
 from recur.models.embedding import drawn
 from recur.models.structures import TreeModelOptions
 
@@ -22,6 +23,7 @@ class TreeModel(nn.Module):
         self.embedding = nn.Parameter(drawn(K, o.embedding, o.embedding_init))
         self.recursive = Recursive(o.compose, o.embedding, o.hidden)
         self.output = nn.Linear(o.hidden, classes)
+        self.temperature = Mixture()
 
     def forward(self, ids: Tensor, forest: Forest) -> Tensor:
         o = self.options

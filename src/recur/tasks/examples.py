@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from recur.errors import TextError
-from recur.tasks.options import SplitOptions
+from recur.tasks.options import FoldOptions, SplitOptions, parse_fold
 from recur.text import PAD
 from recur.text.tokens import Ids
 
@@ -25,8 +25,11 @@ POOL = 20
 def split(
     options: SplitOptions, read: Callable[[Sequence[str]], list[Item]]
 ) -> tuple[list[Item], list[Item], list[Item]]:
-    """Training, validation and test; parts that are not given are held out, one in twenty each, at random."""
+    """Training, validation and test; parts that are not given are held out, one in twenty each, at random; of folds,
+    one and a tenth of the rest."""
     items = read(options.texts)
+    if isinstance(options, FoldOptions) and options.fold:
+        return _fold(options, read, items)
     parts = {name: read(files) for name in ("valid", "test") if (files := getattr(options, name))}
     missing = [name for name in ("valid", "test") if name not in parts]
     held = len(items) // 20
@@ -38,6 +41,20 @@ def split(
     for name in missing:
         parts[name], order = [items[k] for k in order[:held]], order[held:]
     return [items[k] for k in sorted(order)], parts["valid"], parts["test"]
+
+
+def _fold(
+    options: FoldOptions, read: Callable[[Sequence[str]], list[Item]], items: list[Item]
+) -> tuple[list[Item], list[Item], list[Item]]:
+    k, n = parse_fold(options.fold)
+    if len(items) < max(2 * n, 20):
+        raise TextError(f"{', '.join(options.texts)}: {len(items)} examples are too few for {n} folds")
+    order = [int(i) for i in np.random.default_rng(0).permutation(len(items))]
+    test = set(order[k - 1 :: n])
+    rest = [i for i in order if i not in test]
+    held = set() if options.valid else set(rest[: len(rest) // 10])
+    valid = read(options.valid) if options.valid else [items[i] for i in sorted(held)]
+    return [items[i] for i in sorted(rest) if i not in held], valid, [items[i] for i in sorted(test)]
 
 
 def test_part(options: SplitOptions, read: Callable[[Sequence[str]], list[Item]]) -> list[Item]:

@@ -48,6 +48,16 @@ def parse_schedule(spec: str) -> tuple[str, list[float]]:
     return name, numbers
 
 
+def parse_fold(spec: str) -> tuple[int, int]:
+    """`3/10`: which, and of how many; 0/1 for nothing."""
+    if not spec:
+        return 0, 1
+    k, _, n = spec.partition("/")
+    if not (k.isdecimal() and n.isdecimal() and len(n) < 6 and 1 <= int(k) <= int(n) and int(n) > 1):
+        raise OptionError(f"fold must be such as 3/10, the third of ten, got {shown(spec)}")
+    return int(k), int(n)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(Options):
     title = "Optimisation"
@@ -196,6 +206,22 @@ class SplitOptions(TextOptions):
 
     test: tuple[str, ...] = ()
     """Measured once, by `recur eval`; a part of `texts` held out, if not given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldOptions(SplitOptions):
+    """… or each of several parts in turn."""
+
+    title = "Data"
+
+    fold: Annotated[str, Form(parse_fold)] = ""
+    """Cross-validation: 3/10 holds the third of ten parts of `texts` out as the test, and a tenth of the rest to
+    validate on. `--folds 10` trains on all ten."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.fold and self.test:
+            raise OptionError(f"--fold {self.fold} is the test part: leave --test out")
 
 
 Token = Literal["char", "word", "subword"]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from recur.models import Classifier
-from recur.models.calibration import Mixture, cross_mixed
+from recur.models.calibration import Mixture, calibrated
 from recur.models.options import ClassifierOptions
 from recur.tasks.classify.data import Example, TextBatch
 from recur.tasks.classify.tfidf import LinearText
@@ -60,18 +60,13 @@ class TextModel(Classifier):
         log_p: Tensor = mixture(*parts)
         return log_p
 
-    @torch.no_grad()
     def calibrate(self, parts: Sequence[Tensor], targets: Sequence[int]) -> list[Tensor]:
         """Fit the mixtures to examples. What is returned, of the mixture and of the network alone, is of shares that
         were fitted to the other half each."""
-        classes = torch.tensor(targets)
-        weights = None if self.class_weights is None else self.class_weights.cpu()[classes]
-        self.temperature.fit(parts[:1], classes, weights)
-        found = [cross_mixed(parts[:1], classes, weights)]
-        if self.blend is not None:
-            self.blend.fit(parts, classes, weights)
-            found.insert(0, cross_mixed(parts, classes, weights))
-        return found
+        alone = calibrated(self.temperature, parts[:1], targets, self.class_weights)
+        if self.blend is None:
+            return [alone]
+        return [calibrated(self.blend, parts, targets, self.class_weights), alone]
 
 
 @torch.no_grad()

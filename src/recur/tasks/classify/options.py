@@ -8,12 +8,12 @@ from typing import Literal
 
 from recur.models.options import ClassifierOptions, Direction, Pool
 from recur.options import Between, OneOf, Positive, Share, Width, WidthOrNone
-from recur.tasks.options import CarryOptions, TaskOptions, Token, VocabOptions
+from recur.tasks.options import CarryOptions, FoldOptions, TaskOptions, Token, VocabOptions
 from recur.tasks.signal_options import InputOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifyOptions(TaskOptions, InputOptions, VocabOptions, ClassifierOptions, CarryOptions):
+class ClassifyOptions(TaskOptions, InputOptions, FoldOptions, VocabOptions, ClassifierOptions, CarryOptions):
     """A class for every text: lines `label TAB text`."""
 
     title = "classify"
@@ -32,25 +32,23 @@ class ClassifyOptions(TaskOptions, InputOptions, VocabOptions, ClassifierOptions
     # Defaults of its own ---------------------------------------------------------------------------------
 
     direction: Direction = "both"
-    pool: Pool = "max"
-    hidden: Width = 256
+    pool: Pool = "concat"
+    hidden: Width = 128
     embedding: WidthOrNone = 64
     dropout_input: Share = 0.1
     dropout_output: Share = 0.5
-    rate: Positive = 0.004
+    rate: Positive = 0.002
 
     default_epochs = 12.0
     # Words are learned by heart within a few epochs unless they are dropped; characters do not bear it.
-    by_token = MappingProxyType(
-        {"word": {"hidden": 128, "embedding": 128, "dropout_input": 0.5, "rate": 0.002, "epochs": 6.0}}
-    )
+    by_token = MappingProxyType({"word": {"embedding": 128, "dropout_input": 0.5, "epochs": 6.0}})
 
     search = MappingProxyType(
         {
             "cell": OneOf(("gru", "lstm")),
             "hidden": Between(48, 384, log=True),
             "embedding": OneOf((32, 64, 128, 256)),
-            "pool": OneOf(("mean", "max", "attention")),
+            "pool": OneOf(("mean", "max", "concat", "self-attention")),
             "rate": Between(0.0005, 0.015, log=True),
             "batch": OneOf((16, 32, 64)),
             "dropout_input": Between(0.0, 0.6),

@@ -12,7 +12,7 @@ import numpy as np
 from recur.images import Image, read_images
 from recur.images.files import as_pixels
 from recur.models import GridClassifier
-from recur.tasks.classes import class_scores, classes_of, confusion
+from recur.tasks.classes import class_scores, classes_of, confusion, probability_scores
 from recur.tasks.contract import Predictor
 from recur.tasks.grid.data import encode, image_parts
 from recur.tasks.grid.linear import plain_guesses
@@ -39,11 +39,11 @@ class ImageClassifier(Predictor[GridClassifier]):
         measured = encode(read_images(texts) if texts else image_parts(o)[2], o, vocabs)
         targets = [example.label for example in measured]
         begun = time.perf_counter()
-        predictions = probabilities(self.models, measured, o).argmax(-1).tolist()
+        p = probabilities(self.models, measured, o)
         rate = len(measured) / (time.perf_counter() - begun)
         K = len(self.classes)
-        table = confusion(targets, predictions, K)
-        found: JsonObject = {"model": self.name, **class_scores(table), "images": len(measured)}
+        table = confusion(targets, p.argmax(-1).tolist(), K)
+        found: JsonObject = {"model": self.name, **probability_scores(p.log(), targets), "images": len(measured)}
         found["images_per_second"] = rate
         if self.has_training_texts():
             train = encode(image_parts(o)[0], o, vocabs)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from recur.models import GridClassifier
+from recur.models.calibration import calibrated
 from recur.run import Vocabs
 from recur.tasks.classes import class_weights, classes_of, label_vocab, plain_baselines, validation
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
@@ -98,18 +99,23 @@ class GridTask(Task[GridOptions, ImageData, GridClassifier, ImageBatch]):
         return 10 * math.log(max(len(classes_of(vocabs["labels"])), 3))
 
     def validate(self, model: GridClassifier, data: ImageData) -> Validation:
-        p = probabilities([model], data.valid, self.options)
-        return validation(p.clamp_min(1e-30).log(), [example.label for example in data.valid])
+        targets = [example.label for example in data.valid]
+        log_p = network_log_probabilities(model, data.valid, self.options)
+        return validation(calibrated(model.temperature, [log_p], targets, model.class_weights), targets)
 
 
 @torch.no_grad()
+def network_log_probabilities(model: GridClassifier, examples: Sequence[Example], options: GridOptions) -> Tensor:
+    """(examples, classes), before its temperature."""
+    device = model.output.bias.device
+    batches = (batch.standardised(options, device) for batch in in_order(examples, ROWS, ImageBatch.of))
+    return torch.cat([model(images).log_softmax(-1).cpu() for images in batches])
+
+
 def probabilities(models: Sequence[GridClassifier], examples: Sequence[Example], options: GridOptions) -> Tensor:
     """(examples, classes): the mean over the models."""
-    device, found = models[0].output.bias.device, []
-    for batch in in_order(examples, ROWS, ImageBatch.of):
-        images = batch.standardised(options, device)
-        found.append(torch.stack([model(images).softmax(-1) for model in models]).mean(0).cpu())
-    return torch.cat(found)
+    found = [model.temperature(network_log_probabilities(model, examples, options)).exp() for model in models]
+    return torch.stack(found).mean(0)
 
 
 TASK = GridTask

@@ -8,11 +8,11 @@ from types import MappingProxyType
 from recur.errors import OptionError
 from recur.models.structures import RowModelOptions
 from recur.options import Between, OneOf, Positive
-from recur.tasks.options import SplitOptions, TaskOptions
+from recur.tasks.options import FoldOptions, TaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableOptions(TaskOptions, SplitOptions, RowModelOptions):
+class TableOptions(TaskOptions, FoldOptions, RowModelOptions):
     """A class or a number for every row of a table: a CSV file."""
 
     title = "table"

@@ -8,11 +8,11 @@ from typing import Literal
 
 from recur.models.structures import TreeModelOptions
 from recur.options import Between, Count, OneOf, Positive, Share
-from recur.tasks.options import CarryOptions, SplitOptions, TaskOptions
+from recur.tasks.options import CarryOptions, FoldOptions, TaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class TreeOptions(TaskOptions, SplitOptions, TreeModelOptions, CarryOptions):
+class TreeOptions(TaskOptions, FoldOptions, TreeModelOptions, CarryOptions):
     """A class for every node of a tree: bracketed trees."""
 
     title = "tree"

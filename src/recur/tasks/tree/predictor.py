@@ -63,7 +63,7 @@ class TreeClassifier(Predictor[TreeModel]):
             tree = self._tree(line, number)
             ids = [self.run.vocab.ids.get(self.task.word(word), UNK) for word in tree.words]
             batch = TreeBatch.of([Encoded(ids, tree.children, [NONE] * len(tree.children))]).to(self.device)
-            p = self.model(batch.ids, batch.forest).softmax(-1).cpu()
+            p = self.model.temperature(self.model(batch.ids, batch.forest).log_softmax(-1)).exp().cpu()
             predictions = [self.classes[k] for k in p.argmax(-1).tolist()]
             labelled = dataclasses.replace(tree, labels=tuple(predictions))
             chances = dict(zip(self.classes, p[-1].tolist(), strict=True))

@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from recur.errors import TextError
 from recur.layers import Forest
 from recur.models import TreeModel
+from recur.models.calibration import calibrated, calibration_error
 from recur.run import Vocabs
 from recur.tasks.classes import (
     class_of,
@@ -152,10 +153,12 @@ class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
         return 10 * math.log(max(len(classes_of(vocabs["labels"])), 3))
 
     def validate(self, model: TreeModel, data: TreeData) -> Validation:
-        found = tree_scores(model, data.valid)
+        found = tree_scores(model, data.valid, fit=True)
         metrics = {"valid_error": 1 - found["accuracy"], "valid_accuracy": found["accuracy"]}
         metrics |= {
-            f"valid_{name}": found[name] for name in ("loss", "node_accuracy", "binary_accuracy") if name in found
+            f"valid_{name}": found[name]
+            for name in ("loss", "ece", "node_accuracy", "binary_accuracy")
+            if name in found
         }
         return Validation(metrics["valid_error"], metrics, f"valid accuracy {found['accuracy']:6.2%}")
 
@@ -166,9 +169,9 @@ def as_texts(trees: Sequence[Tree], encoded: Sequence[Encoded]) -> list[tuple[st
 
 
 @torch.no_grad()
-def tree_scores(model: TreeModel, trees: Sequence[Encoded]) -> JsonObject:
+def tree_scores(model: TreeModel, trees: Sequence[Encoded], fit: bool = False) -> JsonObject:
     """Accuracy at the roots and at all labelled nodes; on a scale with a middle, of its two halves too, the middle left
-    out (of sentiment: positive or negative)."""
+    out (of sentiment: positive or negative). To fit is to set the temperature of its probabilities by the roots."""
     device = model.embedding.device
     root_logits, root_classes = [], []
     right = nodes = 0
@@ -183,10 +186,12 @@ def tree_scores(model: TreeModel, trees: Sequence[Encoded]) -> JsonObject:
         root_logits.append(logits[batch.forest.roots].cpu())
         root_classes.append(batch.classes[batch.forest.roots].cpu())
     scores, targets = torch.cat(root_logits), torch.cat(root_classes)
-    classes = scores.shape[1]
+    classes, log_p = scores.shape[1], scores.log_softmax(-1)
+    log_p = calibrated(model.temperature, [log_p], targets.tolist()) if fit else model.temperature(log_p)
     table = confusion(targets.tolist(), scores.argmax(-1).tolist(), classes)
     found: JsonObject = {**class_scores(table), "confusion": table.tolist(), "trees": len(trees)}
     found |= {"node_accuracy": right / nodes, "nodes": nodes, "loss": loss / nodes}
+    found["ece"] = calibration_error(log_p.exp(), targets)
     if classes > 2 and classes % 2:
         middle = classes // 2
         upper = scores[:, middle + 1 :].logsumexp(-1) > scores[:, :middle].logsumexp(-1)
