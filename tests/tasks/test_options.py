@@ -206,14 +206,14 @@ def test_defaults_by_token_leave_what_was_said(tmp_path: Path) -> None:
     names.write_text("a\tSmith\nb\tJones\n" * 20)
     sentences.write_text("a\tthis is a sentence\nb\tand this is another one\n" * 20)
     found = cls.settle(make_options("classify", {"texts": str(names)}))
-    assert (found.token, found.hidden, found.epochs, found.minutes) == ("char", 256, 12.0, 2.0)
+    assert (found.token, found.hidden, found.epochs, found.minutes) == ("char", 128, 12.0, 2.0)
     found = cls.settle(make_options("classify", {"texts": str(sentences)}))
     assert (found.token, found.hidden, found.rate, found.epochs) == ("word", 128, 0.002, 6.0)
-    found = cls.settle(make_options("classify", {"texts": str(sentences), "hidden": 256, "steps": 9}))
-    assert (found.token, found.hidden, found.rate) == ("word", 256, 0.002), "256 was said, though it is a default too"
+    found = cls.settle(make_options("classify", {"texts": str(sentences), "embedding": 64, "steps": 9}))
+    assert (found.token, found.embedding, found.rate) == ("word", 64, 0.002), "64 was said, though it is a default too"
     assert (found.epochs, found.minutes) == (None, None)
     found = cls.settle(make_options("classify", {"texts": str(sentences), "token": "char"}))
-    assert (found.token, found.hidden) == ("char", 256)
+    assert (found.token, found.embedding) == ("char", 64)
 
 
 def test_options_survive_their_file(tmp_path: Path) -> None:

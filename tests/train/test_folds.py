@@ -9,9 +9,8 @@ import pytest
 
 from recur.errors import OptionError, TextError
 from recur.run import Run
-from recur.tasks import make_options, options_of_run
+from recur.tasks import examples, make_options, options_of_run
 from recur.tasks.examples import split
-from recur.tasks.examples import test_part as tested_part
 from recur.text import read_labelled
 from recur.train.folds import cross_validate
 
@@ -31,7 +30,7 @@ def test_folds_part_the_examples(file: str) -> None:
         train, valid, test = split(options, read_labelled)  # type: ignore[arg-type]
         assert (len(train), len(valid), len(test)) == (41, 4, 15)
         assert len({one.where for part in (train, valid, test) for one in part}) == 60
-        assert tested_part(options, read_labelled) == test  # type: ignore[arg-type]
+        assert examples.test_part(options, read_labelled) == test  # type: ignore[arg-type]
         tested += [one.where for one in test]
     assert len(set(tested)) == len(tested) == 60
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from recur.errors import TextError
-from recur.tasks.options import FoldOptions, SplitOptions, parse_fold
+from recur.tasks.forms import parse_fold
+from recur.tasks.options import FoldOptions, SplitOptions
 from recur.text import PAD
 from recur.text.tokens import Ids
 

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recur.tasks.options import TaskOptions, parse_schedule
+from recur.tasks.forms import parse_schedule
+from recur.tasks.options import TaskOptions
 from recur.tasks.places import Places
 
 Groups = list[dict[str, Any]]
