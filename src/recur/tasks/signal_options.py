@@ -31,7 +31,7 @@ class InputOptions(SplitOptions):
     noise: NonNegative = 0.0
     """Numbers: while learning, add noise of this deviation to what is read, standardised."""
 
-    for_both: ClassVar[tuple[str, ...]] = ("pool", "class_weights")
+    for_both: ClassVar[tuple[str, ...]] = ("pool", "heads", "class_weights", "fold")
     """Options beside those of every task and every reader that mean something for numbers too."""
     for_numbers: ClassVar[tuple[str, ...]] = ("stack", "noise")
     """Those that mean something for them alone."""
