@@ -119,7 +119,8 @@ def _survive(options: Any, folder: Path) -> None:
     (folder / "again.toml").write_text(config_text(options, folder), encoding="utf-8")
     fields = read_config(folder / "again.toml")
     again: Any = make_options(str(fields.pop("task")), fields)
-    paths = {name: () for name in ("texts", "valid", "test") if name in options.names()}
+    plain = {"texts": (), "valid": (), "test": (), "from_": (), "vectors": None}
+    paths = {name: value for name, value in plain.items() if name in options.names()}
     if options.changed(**paths) != again.changed(**paths):
         raise NotTheSameError(f"{options} came back from its file as {again}")
 
