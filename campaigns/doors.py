@@ -36,8 +36,6 @@ from recur.run import read_json, read_jsonl
 from recur.series.gaps import fill
 from recur.series.layout import Columns
 from recur.series.reading import parse_panel
-from recur.series.scale import Clock, Scale, known_ahead
-from recur.series.table import parse_table
 from recur.signals import look_at, read_signals
 from recur.tasks import config_text, make_options, options_class, read_config, task_names
 from recur.tasks.table.data import Inputs, find_inputs, is_class, moments, parse_rows, target_of, vectors
@@ -223,20 +221,6 @@ def _pairs(data: bytes, folder: Path) -> None:
 
 
 def _series(data: bytes, _: Path) -> None:
-    lines = _text_of(data).split("\n")
-    for fields in ({}, {"targets": ["y"], "covariates": ["z"]}, {"date": "t"}):
-        try:
-            table = parse_table(lines, "table.csv", **fields)
-        except RecurError:
-            continue
-        n = max(len(table) - 1, 1)
-        scaled = Scale.of(table, n, "none").forward(table.values)
-        known = known_ahead(table, n, 4, 3, Clock(table.start, 9.0))
-        if not np.isfinite(scaled).all() or not np.isfinite(known).all():
-            raise NotTheSameError("what was read cannot be scaled")
-
-
-def _panel(data: bytes, _: Path) -> None:
     for columns in (Columns(), Columns(("y",), future=("z",)), Columns(id="a"), Columns(layout="rows")):
         try:
             panel = parse_panel(_text_of(data).split("\n"), "table.csv", columns)
@@ -445,8 +429,7 @@ def doors() -> tuple[Door, ...]:
         Door("tagged", _TAGGED, _file("a.conll", _tagged)),
         Door("pairs", (b"a b\tc d\ne\tf\n", b"a\nb\0c\nd\n"), _pairs),
         Door("trees", (b"(3 (2 It) (4 (2 's) (4 great)))\n(1 a)\n",), _file("a.txt", _trees)),
-        Door("series", _TABLE, _series, 2),
-        Door("panel", (*_TABLE, *_PANEL), _panel, 2),
+        Door("series", (*_TABLE, *_PANEL), _series, 2),
         Door("rows", _TABLE, _rows, 2),
         Door(
             "recognise",

@@ -10,6 +10,7 @@ from statsmodels.tsa.stattools import acf
 
 from recur.errors import OptionError
 from recur.series import Form, Naive2, SeasonalNaive, fit_autoregression, fit_autoregressions, naive_forecasts
+from recur.series.linear import _moments as moments
 from recur.series.linear import choose_form, lag_choices
 from recur.series.naive import is_seasonal, seasonal_factors
 
@@ -62,6 +63,21 @@ def test_a_direct_one_is_least_squares_for_each_step(relative: bool) -> None:
             assert ours[0, j, column] == pytest.approx(last + found[0] + now @ found[1:], rel=1e-9)
 
 
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize(("lags", "k"), [(1, 1), (5, 1), (4, 7)])
+def test_sums_of_products_are_those_of_all_windows(lags: int, k: int, relative: bool) -> None:
+    series = autoregressive(60)[:, 0]
+    rows = np.lib.stride_tricks.sliding_window_view(series - series.mean(), lags + k)
+    rows = rows - rows[:, lags - 1 : lags] if relative else rows
+    design = np.column_stack([np.ones(len(rows)), rows[:, :lags]])
+    found = moments(series, lags, k, relative)
+    assert found.inputs == pytest.approx(design.T @ design, abs=1e-10)
+    assert found.targets == pytest.approx(design.T @ rows[:, lags:], abs=1e-10)
+    fewer = found.of(lags - 1) if lags > 1 else found
+    assert fewer.inputs[-1, -1] == found.inputs[-1, -1]
+    assert len(fewer.targets) == max(lags, 2)
+
+
 def test_ridge_is_that_of_the_normal_equations() -> None:
     y, lags = autoregressive(80, level=0.0)[:, :1], 3
     found = fit_autoregression(y, 1, Form(lags, ridge=0.1)).weights[0, :, 0]
@@ -84,6 +100,16 @@ def test_a_recurrence_that_is_exact_is_found() -> None:
         fit_autoregression(values[:40], 1, Form(20))
     with pytest.raises(OptionError, match="is for 2 steps, not 3"):
         fit_autoregression(values, 2, Form(2))(values, np.array([45]), 3)
+
+
+def test_rounding_is_no_input() -> None:
+    """A trend with a season that repeats exactly: values a season apart differ by a constant, up to rounding."""
+    values = (np.tile([1.0, 4.0, 2.0, 8.0], 40) + 0.5 * np.arange(160))[:, None]
+    fitted = fit_autoregression(values[:128] / 23, 4, Form(17, direct=True, relative=True))
+    assert np.abs(fitted.weights).max() == pytest.approx(
+        1, rel=1e-9
+    )  # the season's value, and nothing that cancels out
+    assert fitted(values / 23, np.array([140]), 4)[0] == pytest.approx(values[140:144] / 23, rel=1e-10)
 
 
 def test_a_constant_series_stays_what_it_is() -> None:

@@ -128,6 +128,11 @@ def test_the_frequency_is_the_largest_step_that_all_dates_keep(dates: str, name:
         ("Date,y\n1949-01,inf", {}, "x.csv:2: y is 'inf', which is not finite"),
         ("Date,y\n1949-01,1e300", {}, "beyond 1e+100"),
         ("Date,y\n1949-01,", {}, "column 'y' has no value at all"),
+        ('Date,y\n1949-01,"1\n"\n1949-02,many', {}, "x.csv:4: y is 'many'"),
+        ("Date,y\n1949-01,1\n\n1949-02,2", {}, "x.csv:3: an empty row in the middle"),
+        ("Date,y,y\n1949-01,1,2", {"targets": ("y",)}, "x.csv: column 'y' stands there 2 times"),
+        ("Date,x\n1949-01,1", {"future": ("x",)}, "no column is left to forecast beside x"),
+        ("Date,y", {}, "x.csv has a header and no rows"),
         ("Date,y\n1949-01,1,2", {}, "x.csv:2: 3 columns, where the header has 2"),
         ("Date,y,z\n1949-01,1", {}, "x.csv:2: 2 columns, where the header has 3"),
         ("Date,z\n1949-01,1", {"targets": ("y",)}, "x.csv: unknown column 'y'"),
@@ -147,6 +152,20 @@ def test_what_is_wrong_is_named(text: str, columns: dict[str, object], message: 
     with pytest.raises((TextError, OptionError)) as error:
         panel(text, **columns)
     assert message in str(error.value)
+
+
+def test_a_file_of_windows_and_a_name_with_a_comma(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbfyear,"y, in units"\r\n1,2\r\n2,3\r\n')
+    found = read_panel([str(tmp_path / "a.csv")], Columns(("y, in units",)))
+    assert found.series[0].values.tolist() == [[2], [3]]
+
+
+def test_files_that_begin_elsewhere_agree_on_the_phase() -> None:
+    months = [f"{1949 + k // 12}-{k % 12 + 1:02},{k}" for k in range(30)]
+    early, late = (panel("\n".join(["Date,y", *months[begin:]])).series[0] for begin in (0, 7))
+    assert late.start - early.start == 7
+    assert early.start % 12 == 0
+    assert panel("Date,y\n1701,1\n1703,2").series[0].start == 850
 
 
 def test_several_files_are_one_panel(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import torch
 import recur
 from recur.errors import OptionError, TextError
 from recur.run import Run
-from recur.series import parse_table
 from recur.tasks import make_options, open_predictor, task_of
 from recur.tasks.adding.task import AddingTask
 from recur.tasks.classes import class_scores, class_weights, confusion, label_vocab
@@ -245,4 +244,3 @@ def test_what_is_wrong_is_refused_in_words(files: Path, tmp_path: Path) -> None:
         read(task="adding", texts=tree)
     with pytest.raises(TextError, match="too few to hold some out"):
         read(task="tree", texts=str(tmp_path / "odd.txt"))
-    assert parse_table(["t,y", "1,2"], "x").targets == ("y",)

@@ -16,7 +16,7 @@ from recur.models import LanguageModel
 from recur.models.time import positions, scaled
 from recur.probes.stationary import time_as_input
 from recur.probes.subject import Subject
-from recur.series import Clock, known_ahead, parse_table
+from recur.series import Clock, parse_panel
 from recur.tasks import make_options, task_class
 from recur.text import Stream
 from tests.support import close
@@ -114,11 +114,9 @@ def test_the_probe_advises_t_unless_it_is_read_already() -> None:
 
 def test_the_end_of_a_dated_file_knows_its_t() -> None:
     lines = ["month,y", *(f"{2000 + k // 12}-{k % 12 + 1:02},{k}" for k in range(60))]
-    whole, end = parse_table(lines, "whole"), parse_table([lines[0], *lines[41:]], "end")
+    whole, end = (parse_panel(part, "x.csv").series[0] for part in (lines, [lines[0], *lines[41:]]))
     clock = Clock(whole.start, 36.0)
-    known, tail = known_ahead(whole, 36, 12, 3, clock), known_ahead(end, 20, 12, 3, clock)
-    assert known.shape == (63, 3)
-    np.testing.assert_allclose(tail, known[40:], atol=1e-12)
+    np.testing.assert_allclose(clock.read(end.start, 23), clock.read(whole.start, 63)[40:], atol=1e-12)
 
 
 @pytest.mark.parametrize("strategy", ["direct", "iterated"])

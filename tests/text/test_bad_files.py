@@ -15,7 +15,7 @@ import pytest
 
 from recur.errors import TextError
 from recur.ngram import read_arpa
-from recur.series.table import parse_table, read_table
+from recur.series import Columns, parse_panel, read_panel
 from recur.tasks.table.data import read_rows
 from recur.text import (
     Characters,
@@ -40,7 +40,7 @@ READERS: dict[str, Any] = {
     "tagged": lambda name: read_tagged([name]),
     "pairs": lambda name: read_pairs([name]),
     "trees": lambda name: read_trees([name]),
-    "series": read_table,
+    "series": lambda name: read_panel([name]),
     "rows": lambda name: read_rows([name]),
     "arpa": read_arpa,
     "vocabulary": lambda name: Vocab.load(Path(name)),
@@ -120,7 +120,7 @@ def test_examples_take_half_of_a_memory_at_most(tmp_path: Path, monkeypatch: pyt
 def test_empty_lines_take_no_memory(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("t,y\n1,2\n2,3\n" + "\n" * 60_000)
     tracemalloc.start()
-    assert len(read_table(str(tmp_path / "a.csv"))) == 2
+    assert read_panel([str(tmp_path / "a.csv")]).lengths.tolist() == [2]
     assert len(read_rows([str(tmp_path / "a.csv")])) == 2
     assert tracemalloc.get_traced_memory()[1] < 8 << 20
     tracemalloc.stop()
@@ -130,12 +130,12 @@ def test_a_table_of_very_many_columns(tmp_path: Path) -> None:
     """Not the square of their number, in time or in what a message lists."""
     n = 30_000
     lines = [",".join(f"c{k}" for k in range(n)), ",".join(["1"] * n), ",".join(["2"] * n)]
-    assert parse_table(lines, "wide.csv").values.shape == (2, n - 1)
+    assert parse_panel(lines, "wide.csv").series[0].values.shape == (2, n - 1)
     with pytest.raises(TextError) as error:
-        parse_table(lines, "wide.csv", ["d"])
+        parse_panel(lines, "wide.csv", Columns(("d",)))
     assert len(str(error.value)) < 1000
     with pytest.raises(TextError, match="column 'a' stands there 2 times"):
-        parse_table(["a,a", "1,2"], "a.csv", ["a"])
+        parse_panel(["a,a", "1,2"], "a.csv", Columns(("a",)))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_table_of_very_many_columns(tmp_path: Path) -> None:
 )
 def test_tables_that_are_none(lines: list[str], says: str) -> None:
     with pytest.raises(TextError, match=says):
-        parse_table(lines, "a.csv")
+        parse_panel(lines, "a.csv")
 
 
 def test_trees_of_any_depth() -> None:

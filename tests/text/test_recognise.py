@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from recur.errors import TextError
-from recur.series import parse_table
+from recur.series import parse_panel
 from recur.text import between_spaces, read_labelled, read_pairs, read_tagged, read_trees, recognise
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -87,7 +87,7 @@ def test_what_is_sure_can_be_read(tmp_path: Path) -> None:
     assert len(read_tagged([written(tmp_path, TAGGED)])) == 3
     assert len(read_labelled([written(tmp_path, LABELLED)])) == 30
     assert len(read_pairs([written(tmp_path, PAIRS)])) == 30
-    assert parse_table(DATED.splitlines(), "x").targets == recognise([written(tmp_path, DATED)]).columns[1:]
+    assert parse_panel(DATED.splitlines(), "x").targets == recognise([written(tmp_path, DATED)]).columns[1:]
 
 
 def test_what_is_no_file_is_text(tmp_path: Path) -> None:

@@ -39,6 +39,9 @@ INNER = 0.2
 MOST_CHECKED = 200
 """Origins to choose on."""
 
+MOST_VALUES = 50_000
+"""Values to choose on: of a long horizon fewer origins do."""
+
 
 class Form(NamedTuple):
     """One way to fit a linear autoregression."""
@@ -100,7 +103,8 @@ def choose_form(series: Sequence[Floats], k: int, seasons: Sequence[int], fitted
     choices = lag_choices(seasons)
     for values, n in zip(series, fitted or [_all_but_last(len(values), k) for values in series], strict=True):
         at = origins(n, len(values), k)
-        at = at[:: -(-len(at) // MOST_CHECKED)] if len(at) else np.array([n])
+        most = min(MOST_CHECKED, MOST_VALUES // k)
+        at = at[:: -(-len(at) // max(most, 1))] if len(at) else np.array([n])
         target, scale = windows(values, at, k), deviations(values[:n])
         fitting = [lags for lags in choices if n >= 3 * lags + k + 2]
         for form, model in _candidates(values[:n], k, fitting):
@@ -141,21 +145,37 @@ class _Moments(NamedTuple):
     """(1 + lags, 1 + lags)"""
     targets: Floats
     """(1 + lags, k)"""
+    least: float
+    """A sum of squares below this is rounding: the last value less itself, or what repeats exactly, tells nothing."""
 
     def of(self, lags: int) -> _Moments:
         """Of so many lags only."""
         kept = np.r_[0, len(self.inputs) - lags : len(self.inputs)]
-        return _Moments(self.inputs[np.ix_(kept, kept)], self.targets[kept])
+        return _Moments(self.inputs[np.ix_(kept, kept)], self.targets[kept], self.least)
 
 
 def _moments(series: Floats, lags: int, k: int, relative: bool) -> _Moments:
-    """Of a series less its mean, for sums of squares of large numbers lose what lies beside them."""
-    rows = np.lib.stride_tricks.sliding_window_view(series - series.mean(), lags + k)
-    x, y = rows[:, :lags], rows[:, lags:]
-    if relative:
-        x, y = x - rows[:, lags - 1 : lags], y - rows[:, lags - 1 : lags]
-    design = np.concatenate([np.ones((len(x), 1)), x], axis=1)
-    return _Moments(design.T @ design, design.T @ y)
+    """Of a series z less its mean, for sums of squares of large numbers lose what lies beside them. Over all n windows,
+    G_ij = Σ_t z_{t+i} z_{t+j} is summed up in its first row alone: G_{i+1,j+1} is G_ij with one product more at its end
+    and one less at its beginning."""
+    z, width = series - series.mean(), lags + k
+    n = len(z) - width + 1
+    begin, end = z[:width], z[n:]
+    gram = np.empty((lags, width))
+    gram[0] = z[:n] @ np.lib.stride_tricks.sliding_window_view(z, width)
+    for i in range(lags - 1):
+        gram[i + 1, 1:] = gram[i, :-1] + end[i] * end[: width - 1] - begin[i] * begin[:-1]
+        gram[i + 1, 0] = gram[0, i + 1]
+    total = z[:n].sum() + np.concatenate([[0.0], np.cumsum(end - begin[: width - 1])])
+    least = 1e-12 * float(gram.diagonal().max())
+    if relative:  # to the last value: what is less it in both factors
+        last, own = gram[-1].copy(), gram[:, lags - 1].copy()
+        gram = gram - last - own[:, None] + last[lags - 1]
+        total = total - total[lags - 1]
+    inputs = np.empty((1 + lags, 1 + lags))
+    inputs[0, 0], inputs[1:, 1:] = n, gram[:, :lags]
+    inputs[0, 1:] = inputs[1:, 0] = total[:lags]
+    return _Moments(inputs, np.concatenate([total[None, lags:], gram[:, lags:]]), least)
 
 
 def _solve(sums: _Moments, ridge: float) -> Floats:
@@ -163,10 +183,8 @@ def _solve(sums: _Moments, ridge: float) -> Floats:
     n, mean = sums.inputs[0, 0], sums.inputs[0] / sums.inputs[0, 0]
     inputs = (sums.inputs - n * np.outer(mean, mean))[1:, 1:]
     targets = (sums.targets - np.outer(mean, sums.targets[0]))[1:]
-    spread = np.sqrt(np.maximum(inputs.diagonal(), 0))
-    spread = np.where(
-        spread > 1e-12 * spread.max(initial=0), spread, np.inf
-    )  # the last value less itself tells nothing
+    squares = inputs.diagonal()
+    spread = np.sqrt(np.where(squares > sums.least, squares, np.inf))
     correlations = inputs / np.outer(spread, spread) + max(ridge, LEAST_RIDGE) * np.eye(len(spread))
     weights = np.linalg.solve(correlations, targets / spread[:, None]) / spread[:, None]
     return np.concatenate([(sums.targets[0] / n - mean[1:] @ weights)[None], weights])
@@ -184,9 +202,9 @@ def _matrix(fitted: Floats, series: Floats, form: Form, k: int) -> Floats:
 def _iterated(phi: Floats, k: int) -> Floats:
     """(1 + lags, k): the recurrence c, φ (the oldest first) run on 1 and on each of the last values alone."""
     lags = len(phi) - 1
-    path = np.zeros((1 + lags, lags + k))
-    path[1:, :lags] = np.eye(lags)
+    path = np.zeros((lags + k, 1 + lags))
+    path[:lags, 1:] = np.eye(lags)
     for t in range(lags, lags + k):
-        path[:, t] = path[:, t - lags : t] @ phi[1:]
-        path[0, t] += phi[0]
-    return path[:, lags:]
+        path[t] = phi[1:] @ path[t - lags : t]
+        path[t, 0] += phi[0]
+    return path[lags:].T

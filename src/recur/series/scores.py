@@ -22,18 +22,8 @@ from recur.errors import OptionError
 from recur.text.arrays import Floats
 
 
-def mase_scale(train: Floats, season: int) -> Floats:
-    """Mean |y_t − y_{t−season}| of each series (T, series), gaps left out."""
-    scale = mase_scales(train, season)
-    if len(train) <= season:
-        raise OptionError(f"MASE with a season of {season} needs more than {season} values, got {len(train)}")
-    if np.isnan(scale).any():
-        raise OptionError("a series repeats itself exactly from season to season: MASE has nothing to measure by")
-    return scale
-
-
 def mase_scales(train: Floats, season: int) -> Floats:
-    """The same, NaN where there is nothing to measure by."""
+    """Mean |y_t − y_{t−season}| of each series (T, series), gaps left out; NaN where there is nothing to measure by."""
     apart = np.abs(train[season:] - train[:-season]) if len(train) > season else np.zeros((0, train.shape[1]))
     there = ~np.isnan(apart)
     scale = np.where(there, apart, 0.0).sum(0) / np.maximum(there.sum(0), 1)
@@ -49,27 +39,15 @@ def deviations(train: Floats) -> Floats:
     return np.where(spread > 0, spread, 1.0)
 
 
-def smape(target: Floats, prediction: Floats) -> float:
-    return float(np.mean(_smapes(target, prediction)))
-
-
 def _smapes(target: Floats, prediction: Floats) -> Floats:
     total = np.abs(target) + np.abs(prediction)
     found: Floats = 200 * np.abs(target - prediction) / np.where(total > 0, total, 1)
     return found
 
 
-def pinball(target: Floats, prediction: Floats, quantile: float) -> float:
-    return float(_pinballs(target, prediction, quantile).mean())
-
-
 def _pinballs(target: Floats, prediction: Floats, quantile: float) -> Floats:
     error = target - prediction
     return np.maximum(quantile * error, (quantile - 1) * error)
-
-
-def coverage(target: Floats, low: Floats, high: Floats) -> float:
-    return float(((low <= target) & (target <= high)).mean())
 
 
 def owa(scores: Mapping[str, float], naive2: Mapping[str, float]) -> float:
