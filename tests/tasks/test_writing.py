@@ -19,6 +19,7 @@ SMALL: dict[str, Any] = {"hidden": 8, "embedding": 6, "batch": 8, "threads": 1, 
 CASES: dict[str, dict[str, Any]] = {
     "seq2seq": {"task": "seq2seq", "target_token": "space", "smoothing": 0.1, "dropout_input": 0.2},
     "mixed": {"task": "seq2seq", "teacher": "linear:1:0.2", "stop": "bernoulli", "attention": "dot", "layers": 2},
+    "fed": {"task": "seq2seq", "input_feeding": True, "copy": True, "attention": "dot", "dropout_output": 0.3},
     "length": {"task": "seq2seq", "teacher": "constant:0.5,sequence", "stop": "length", "condition": "both"},
     "aligned": {"task": "seq2seq", "stop": "source", "condition": "aligned", "attention": "none", "cell": "gru"},
     "conditional": {"task": "conditional", "condition": "both", "teacher": "sigmoid:5"},
@@ -97,3 +98,17 @@ def test_a_target_longer_than_what_is_written_can_still_be_measured(tmp_path: Pa
     found = open_predictor([trainer.run.path]).evaluate([str(tmp_path / "long.tsv")])
     assert found["sequence_error_rate"] == 1
     assert found["perplexity"] > 1
+
+
+def test_few_long_targets_are_left_out_and_many_are_refused(tmp_path: Path) -> None:
+    lines = [f"{word}\t{word}\n" for word in WORDS[:18]] + ["ba\tbadekibadeki\n"]
+    (tmp_path / "pairs.tsv").write_text("".join(lines))
+    name = str(tmp_path / "pairs.tsv")
+    options = make_options("seq2seq", {"texts": name, "valid": name, "test": name, "longest": 6})
+    task: Any = task_of(task_of(options).settle(options))
+    data = task.read()
+    assert (len(data.train), len(data.train_pairs), len(data.valid)) == (18, 18, 19)
+    assert "; 1 with more than 6 target symbols (--longest) left out" in task.describe(data)
+    (tmp_path / "pairs.tsv").write_text("".join([*lines[:6], *lines[-2:]]))
+    with pytest.raises(TextError, match=r"the target has 12 symbols, and --longest is 6"):
+        task.read()

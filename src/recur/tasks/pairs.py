@@ -26,6 +26,8 @@ class PairData:
     valid: list[EncodedPair]
     train_pairs: list[Pair]
     valid_pairs: list[Pair]
+    left_out: int = 0
+    """Training pairs whose targets are too long."""
 
 
 class PairBatch(NamedTuple):

@@ -34,6 +34,9 @@ TIE = 1e-6
 CUT = 0.02
 """The share of outputs from which on it is said that they were cut."""
 
+LONG = 0.1
+"""The share of training pairs that may be left out for the length of their targets; more are refused."""
+
 MANY = 8000
 """Words from which on the choice among them is most of what a step computes."""
 
@@ -71,14 +74,20 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
                 "source": fit_lines(sources, o.source_token or "char", **o.vocab_options()),
                 "target": fit_lines(targets, o.target_token or "char", **o.vocab_options()),
             }
-        ids = [self.encode(pairs, vocabs["source"], vocabs["target"], training=True) for pairs in (train, valid)]
-        return PairData(vocabs, ids[0], ids[1], train, valid)
+        source, target = vocabs["source"], vocabs["target"]
+        short = [pair for pair in train if len(target.encode(pair.target)) <= o.longest]
+        left_out = len(train) - len(short) if len(short) >= (1 - LONG) * len(train) else 0
+        train = short if left_out else train
+        ids = self.encode(train, source, target, training=True), self.encode(valid, source, target, training=False)
+        return PairData(vocabs, *ids, train, valid, left_out)
 
     def describe(self, data: PairData) -> str:
         sizes = " and ".join(
             f"{len(vocab):,} {name} symbols ({vocab.tokenizer.kind})" for name, vocab in data.vocabs.items()
         )
         said = f"{len(data.train):,} pairs to learn from, {len(data.valid):,} to measure on; {sizes}"
+        if data.left_out:
+            said += f"; {data.left_out:,} with more than {self.options.longest} target symbols (--longest) left out"
         K, kind = len(data.vocabs["target"]), data.vocabs["target"].tokenizer.kind
         if kind == "word" and K >= MANY:
             freed = "--target-token subword" if has_subwords() else "subwords (pip install 'recur[subword]')"
