@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from recur.errors import OptionError, TextError
 from recur.text import EOS, SPECIALS, UNK, Characters, Corpus, Stream, Subwords, Vocab, Words, encoded, make_tokenizer
 from recur.text.cutting import whole_words
+from recur.text.vocab import fit_lines
 
 anything = st.text(st.characters(codec="utf-8"), max_size=80)
 
@@ -410,3 +411,23 @@ def test_a_text_too_short_for_a_batch() -> None:
         Stream(np.arange(10), 0, 35)
     with pytest.raises(OptionError, match="unknown partition"):
         Stream(np.arange(10), 1, 1, "sorted")
+
+
+def test_many_lines_at_once_are_each_by_itself() -> None:
+    lines = ["the cat sat", "on the mat", "ß the", "", "  a  "]
+    subwords = Subwords.train(["the cat sat on the mat\n" * 10], 290)
+    counted = fit_lines(lines * 40, "subword", pieces=290)
+    assert (
+        counted.counts
+        == Vocab.of_pieces(
+            counted.tokenizer,  # type: ignore[arg-type]
+            Counter(token for line in lines * 40 for token in counted.tokenizer.split(line)),
+        ).counts
+    )
+    pieces = Vocab(tuple(subwords.pieces()), (1,) * len(subwords.pieces()), subwords)
+    for vocab in (pieces, Vocab.from_counts(Counter("the cat"), Characters())):
+        assert [ids.tolist() for ids in vocab.encode_lines(lines)] == [vocab.encode(line).tolist() for line in lines]
+        with pytest.raises(TextError, match="which is no character"):
+            vocab.encode_lines(["a", "\udcff"])
+        with pytest.raises(TextError, match="a text is a str, got int 3"):
+            vocab.encode_lines(["a", 3])  # type: ignore[list-item]

@@ -64,8 +64,9 @@ def encode_pairs(
 ) -> list[EncodedPair]:
     """Ids of pairs; `longest` bounds the target, `equal` wants it as long as its source."""
     found: list[EncodedPair] = []
-    for pair in pairs:
-        ids = source.encode(pair.source).astype(np.int64), target.encode(pair.target).astype(np.int64)
+    sources, targets = source.encode_lines([p.source for p in pairs]), target.encode_lines([p.target for p in pairs])
+    for pair, *both in zip(pairs, sources, targets, strict=True):
+        ids = both[0].astype(np.int64), both[1].astype(np.int64)
         if not len(ids[0]) or not len(ids[1]):
             raise TextError(f"{pair.where}: the {'target' if len(ids[0]) else 'source'} has no symbol")
         if longest is not None and len(ids[1]) > longest:

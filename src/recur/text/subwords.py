@@ -8,7 +8,7 @@ import importlib.util
 import io
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import ClassVar, Protocol
@@ -84,6 +84,13 @@ class Subwords:
     def split(self, text: str) -> list[str]:
         lines = self._processor().encode_as_pieces(text.split("\n"))
         return list(itertools.chain.from_iterable(between(lines, ["<eos>"])))
+
+    def split_lines(self, lines: Sequence[str]) -> list[list[str]]:
+        """Of lines without ends inside, each by itself."""
+        return self._processor().encode_as_pieces(list(lines))
+
+    def encode_lines(self, lines: Sequence[str]) -> list[Ids]:
+        return [np.array(ids, np.int32) for ids in self._processor().encode_as_ids(list(lines))]
 
     def join(self, tokens: Iterable[str]) -> str:
         processor = self._processor()

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,6 +110,13 @@ class Vocab:
         """Ids of a text, int32; what is not in the vocabulary is <unk>."""
         with _real(text):
             return self._encoder(text)
+
+    def encode_lines(self, lines: Sequence[str]) -> list[Ids]:
+        """The same of many lines, each by itself: of subwords, all in one call, which is ten times as fast."""
+        if isinstance(self.tokenizer, Subwords) and all(isinstance(line, str) for line in lines):
+            with suppress(UnicodeEncodeError):  # which line it is, the slow way says
+                return self.tokenizer.encode_lines(lines)
+        return [self.encode(line) for line in lines]
 
     def whole_tokens(self, pieces: Iterable[str]) -> Iterable[str]:
         """Pieces that cut no token."""
@@ -238,9 +246,9 @@ def fit_lines(
     """The same of lines that stand alone: what is between them is no token."""
     lines = list(lines)
     tokenizer = _tokenizer(lines, token, punctuation, lower, pieces)
-    counts = Counter(token for line in lines for token in tokenizer.split(line))
     if isinstance(tokenizer, Subwords):
-        return Vocab.of_pieces(tokenizer, counts)
+        return Vocab.of_pieces(tokenizer, Counter(itertools.chain.from_iterable(tokenizer.split_lines(lines))))
+    counts = Counter(token for line in lines for token in tokenizer.split(line))
     return Vocab.from_counts(counts, tokenizer, min_freq, max_size)
 
 

@@ -75,7 +75,8 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
                 "target": fit_lines(targets, o.target_token or "char", **o.vocab_options()),
             }
         source, target = vocabs["source"], vocabs["target"]
-        short = [pair for pair in train if len(target.encode(pair.target)) <= o.longest]
+        lengths = map(len, target.encode_lines([pair.target for pair in train]))
+        short = [pair for pair, n in zip(train, lengths, strict=True) if n <= o.longest]
         left_out = len(train) - len(short) if len(short) >= (1 - LONG) * len(train) else 0
         train = short if left_out else train
         ids = self.encode(train, source, target, training=True), self.encode(valid, source, target, training=False)
