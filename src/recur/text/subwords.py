@@ -90,6 +90,7 @@ class Subwords:
         return self._processor().encode_as_pieces(list(lines))
 
     def encode_lines(self, lines: Sequence[str]) -> list[Ids]:
+        "".join(lines).encode()  # half a character is no text, and sentencepiece would say so in words of its own
         return [np.array(ids, np.int32) for ids in self._processor().encode_as_ids(list(lines))]
 
     def join(self, tokens: Iterable[str]) -> str:
@@ -109,6 +110,7 @@ class Subwords:
         processor = self._processor()
 
         def encode(text: str) -> Ids:
+            text.encode()
             lines = processor.encode_as_ids(text.split("\n"))
             return np.array(list(itertools.chain.from_iterable(between(lines, [EOS]))), np.int32)
 
