@@ -88,17 +88,17 @@ def search(
     tokens = torch.full((B * k,), BOS, device=device)
     history = torch.empty(B, k, 0, dtype=torch.long, device=device)
     finished = _Finished(scores, longest, penalty)
-    first = torch.arange(B, device=device)[:, None] * k
+    first, n = torch.arange(B, device=device)[:, None] * k, min(k, writer.K)
     for t in range(1, longest + 2):  # the last step can only end what is written
         logp, carried = writer.step(tokens, carried)
         logp[:, list(never)] = -torch.inf
-        total = scores[:, :, None] + logp.double().view(B, k, -1)
-        finished.add(history, total[:, :, end])
+        finished.add(history, scores + logp[:, end].double().view(B, k))
         if t > longest:
             break
-        total[:, :, end] = -torch.inf
-        scores, flat = total.flatten(1).topk(k)
-        rows, tokens = flat // writer.K, flat % writer.K
+        logp[:, end] = -torch.inf
+        likeliest, ids = logp.topk(n)  # no hypothesis has more than k of the k best
+        scores, flat = (scores[:, :, None] + likeliest.double().view(B, k, n)).flatten(1).topk(k)
+        rows, tokens = flat // n, ids.view(B, k * n).gather(1, flat)
         history = torch.cat([history.gather(1, rows[:, :, None].expand(-1, -1, t - 1)), tokens[:, :, None]], dim=2)
         if finished.unbeatable(scores[:, 0], nbest):
             break
