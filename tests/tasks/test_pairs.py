@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from recur.errors import TextError
-from recur.tasks.examples import Shuffled, split
+from recur.tasks.examples import Shuffled, ShuffledBySize, split
 from recur.tasks.options import SplitOptions
 from recur.tasks.pairs import pair_batch, pair_size
 from recur.tasks.scores import edit_distance, error_rates
@@ -91,6 +91,22 @@ def test_an_epoch_has_every_pair_once_and_is_the_same_again() -> None:
     assert all(a.source.equal(b.source) for a, b in zip(stream.batches(0, skip=5), first[5:], strict=True))
     batch = pair_batch(pairs[:3])
     assert [int((row != 1).sum()) for row in batch.target] == batch.lengths.tolist()
+
+
+def test_batches_of_like_size() -> None:
+    draw = np.random.default_rng(0)
+    pairs = [(np.full(draw.integers(1, 9), k + 4), np.full(draw.integers(1, 9), k + 4)) for k in range(400)]
+    pairs.append((np.full(60, 404), np.full(60, 404)))  # too long for any batch
+    stream = ShuffledBySize(pairs, 50, 3, pair_batch, pair_size)
+    first, again = list(stream.batches(1)), list(stream.batches(1))
+    assert sorted(int(k) - 4 for batch in first for k in batch.source[:, 0]) == list(range(401))
+    sizes = [len(b.source) * max(map(int, b.source_lengths + b.lengths)) for b in first]
+    assert sorted(sizes)[-1] == 120
+    assert sorted(sizes)[-2] <= 50
+    assert np.median(sizes) > 40, "no batch is left half empty without need"
+    assert len(stream) == len(list(stream.batches(0)))
+    assert all(a.target.equal(b.target) for a, b in zip(first, again, strict=True))
+    assert all(a.target.equal(b.target) for a, b in zip(stream.batches(1, skip=7), first[7:], strict=True))
 
 
 # Judging ----------------------------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -18,6 +20,7 @@ from recur.text.tokens import Ids
 
 Item = TypeVar("Item")
 BatchT = TypeVar("BatchT")
+Numbers = npt.NDArray[np.int64]
 
 POOL = 20
 """Batches among which examples are sorted by their size, so that little is padded."""
@@ -78,12 +81,49 @@ class Shuffled(Generic[Item, BatchT]):
 
     def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[BatchT]:
         draw = np.random.default_rng((self.seed, epoch))
-        order = draw.permutation(len(self.items))
-        sizes = np.array([self.size(item) for item in self.items])
-        pools = np.split(order, range(POOL * self.batch, len(order), POOL * self.batch))
-        order = np.concatenate([pool[np.argsort(sizes[pool], kind="stable")] for pool in pools])
-        for k in draw.permutation(len(self))[skip:]:
-            yield self.collate([self.items[i] for i in order[k * self.batch : (k + 1) * self.batch]])
+        cuts = self.cut(self.in_pools(draw.permutation(len(self.items)), POOL * self.batch))
+        for k in draw.permutation(len(cuts))[skip:]:
+            yield self.collate([self.items[i] for i in cuts[k]])
+
+    def in_pools(self, order: Numbers, pool: int) -> Numbers:
+        """The examples of each pool of this many by their size."""
+        pools = np.split(order, range(pool, len(order), pool))
+        return np.concatenate([pool[np.argsort(self.sizes[pool], kind="stable")] for pool in pools])
+
+    @functools.cached_property
+    def sizes(self) -> Numbers:
+        return np.array([self.size(item) for item in self.items])
+
+    def cut(self, order: Numbers) -> list[Numbers]:
+        """Into batches."""
+        return np.split(order, range(self.batch, len(order), self.batch))
+
+
+@dataclass(frozen=True)
+class ShuffledBySize(Shuffled[Item, BatchT]):
+    """The same in batches of like size, not of like number: the examples of one, as long as its longest, have `batch`
+    symbols at most; one that has more is a batch of its own."""
+
+    def __len__(self) -> int:
+        """In the first epoch; others differ by a few."""
+        return self._first
+
+    @functools.cached_property
+    def _first(self) -> int:
+        draw = np.random.default_rng((self.seed, 0))
+        return len(self.cut(self.in_pools(draw.permutation(len(self.items)), POOL * self.batch)))
+
+    def in_pools(self, order: Numbers, pool: int) -> Numbers:
+        return super().in_pools(order, max(1, int(pool / self.sizes.mean())))
+
+    def cut(self, order: Numbers) -> list[Numbers]:
+        cuts, begun, longest = [], 0, 0
+        for k, size in enumerate(self.sizes[order].tolist()):
+            longest = max(longest, size)
+            if k > begun and (k + 1 - begun) * longest > self.batch:
+                cuts.append(k)
+                begun, longest = k, size
+        return np.split(order, cuts)
 
 
 def in_order(items: Sequence[Item], rows: int, collate: Callable[[Sequence[Item]], BatchT]) -> Iterator[BatchT]:

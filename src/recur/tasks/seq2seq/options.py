@@ -8,7 +8,7 @@ from typing import Literal
 
 from recur.models.decoder_options import EncoderDecoderOptions
 from recur.models.forms import EmbeddingInit
-from recur.options import BelowOne, Between, Natural, OneOf, Positive, Share, Width, WidthOrNone
+from recur.options import BelowOne, Between, Count, Natural, OneOf, Positive, Share, Width, WidthOrNone
 from recur.tasks.options import WritingOptions
 
 Symbol = Literal["char", "word", "subword", "space"]
@@ -26,6 +26,9 @@ class Seq2SeqOptions(WritingOptions, EncoderDecoderOptions):
 
     target_token: Symbol | None = None
     """What a symbol of the target is."""
+
+    batch_symbols: Count | None = None
+    """Symbols in a batch, of sources and targets, padded; instead of a number of pairs."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
 

@@ -10,9 +10,9 @@ from recur.decode import Written, greedy
 from recur.models import Scores, Seq2Seq
 from recur.run import Vocabs
 from recur.tasks.contract import Baseline, Remark, Validation
-from recur.tasks.examples import padded, split
+from recur.tasks.examples import Shuffled, ShuffledBySize, padded, split
 from recur.tasks.metrics import show
-from recur.tasks.pairs import PairBatch, PairData, longer_half
+from recur.tasks.pairs import EncodedPair, PairBatch, PairData, longer_half, pair_batch, pair_size
 from recur.tasks.places import Places
 from recur.tasks.seq2seq.judge import SENTENCES, judge
 from recur.tasks.seq2seq.options import Seq2SeqOptions, Symbol
@@ -81,6 +81,12 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
         train = short if left_out else train
         ids = self.encode(train, source, target, training=True), self.encode(valid, source, target, training=False)
         return PairData(vocabs, *ids, train, valid, left_out)
+
+    def batches(self, data: PairData) -> Shuffled[EncodedPair, PairBatch]:
+        symbols = self.options.batch_symbols
+        if symbols is None:
+            return super().batches(data)
+        return ShuffledBySize(data.train, symbols, self.options.seed, pair_batch, pair_size)
 
     def describe(self, data: PairData) -> str:
         sizes = " and ".join(
