@@ -8,7 +8,7 @@ median): Vovk 2005; for quantiles that a model gives, Romano, Patterson and Cand
 Few forecasts have no such score at the outer quantiles. Then steps, and series, lend theirs to each other, each divided
 by the typical miss of its own step and series. Forecasts k steps ahead from neighbouring origins overlap and miss
 together: beyond ten steps, n of them count as 10 n / k. (Ten was found on 59 series of years, quarters, months or
-weeks, with a linear autoregression: bands of 80 % then cover 80 % of what follows, in the mean.)
+weeks, with a linear autoregression: bands of 80 % then cover 79 % of what follows, in the mean.)
 
 Values that follow each other are not exchangeable: a series may change. `rolling` takes what came in the meantime into
 account, as one who forecasts every day would, and `Adaptive` moves the level itself until it holds (Gibbs and Candès

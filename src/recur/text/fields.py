@@ -4,7 +4,7 @@ or without a time; a slash may stand for the hyphen, and zeros in front may be m
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 MISSING = frozenset(("", "na", "nan", "null", "none", "?"))
@@ -56,11 +56,13 @@ def position(date: str) -> Position | None:
 
 
 def time_of(date: str) -> datetime | None:
-    """Of a day, with or without a time; where it says how far its clock is from Greenwich's, that clock's time."""
+    """Of a day, with or without a time; where it says how far its clock is from Greenwich's, the time there: an hour
+    that comes twice in autumn is told apart."""
     try:
         if plain := _DAY.fullmatch(date):
             year, month, day, hour, minute, second = (int(part or 0) for part in plain.groups())
             return datetime(year, month, day, hour, minute, second)
-        return datetime.fromisoformat(date).replace(tzinfo=None)
-    except ValueError:
+        when = datetime.fromisoformat(date)
+        return when if when.tzinfo is None else when.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
         return None
