@@ -27,7 +27,8 @@ verb = App(
   recur predict runs/g2p words.txt --attention --figure attention.png
   recur predict runs/g2p words.txt --samples 3 --temperature 0.7 --seed 1 --json
   recur predict runs/names surnames.txt --json        the probability of each class
-  recur predict runs/airline airline.csv              the steps behind the last value
+  recur predict runs/airline airline.csv              the steps behind the last value: median, and its band
+  recur predict runs/airline airline.csv --anomalies  how surprising each value is
   echo Russian | recur predict runs/names --samples 5    a conditional model: lines of a label
   echo "the sun " | recur predict runs/book            a language model: the rest of the line
   recur predict runs/chunks test.conll --nbest 3       words below each other, with or without their tags
@@ -50,6 +51,7 @@ def predict(
     seed: int | None = None,
     attention: Annotated[bool, Parameter(negative="")] = False,
     figure: Path | None = None,
+    anomalies: Annotated[bool, Parameter(negative="")] = False,
     device: str = "auto",
     opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
@@ -86,6 +88,9 @@ def predict(
         --json.
     figure
         Draw those weights to this file (.png, .svg or .pdf), of the first six inputs.
+    anomalies
+        Of forecasters: not what follows, but how surprising each value of the file is, one step ahead: how many
+        deviations it is off, and the share of validation errors that were as large.
     device
         cpu, cuda, cuda:N or auto.
     """
@@ -105,6 +110,8 @@ def predict(
     options: JsonObject = {name: value for name, value in asked.items() if value is not None}
     if attention or figure is not None:
         options["attention"] = True
+    if anomalies:
+        options["anomalies"] = True
     looked: list[JsonObject] = []
     if nbest is not None and beam is None:
         options["beam"] = nbest

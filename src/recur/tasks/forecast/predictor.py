@@ -23,6 +23,9 @@ from recur.tasks.runs import task_of_run
 from recur.text.arrays import Floats, Ids
 from recur.typedefs import JsonObject
 
+MOST_STEPS = 48
+"""Up to this horizon MASE is given step by step."""
+
 
 class SeriesForecaster(Predictor[Forecaster]):
     """A trained forecaster; of several runs, the mean of their quantiles."""
@@ -48,6 +51,15 @@ class SeriesForecaster(Predictor[Forecaster]):
         values = values[..., 0] if self.model.targets == 1 else values
         return values[0] if len(values) == 1 else values
 
+    def write(self, found: JsonObject, made: JsonObject) -> str:
+        """What is forecast, its median, and its band: the outermost quantiles; of a value that is judged, how many
+        deviations it is off, and how usual that is."""
+        if "p_value" in made:
+            return f"{found['input']}\t{made['value']:g}\t{made['score']:+.2f}\t{made['p_value']:.3g}"
+        values = list(made["quantiles"].values())
+        band = "".join(f"\t{value:g}" for value in (values[0], values[-1])) if len(values) > 1 else ""
+        return f"{found['input']}\t{made['output']}{band}"
+
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """From every origin of the test part: MASE, sMAPE, errors on standardised values, of bands the weighted
         quantile loss and their coverage; plain forecasts beside it."""
@@ -72,7 +84,10 @@ class SeriesForecaster(Predictor[Forecaster]):
         found["origins"] = sum(map(len, origins))
         if "coverage" in found:
             found["nominal_coverage"] = task.options.quantiles[-1] - task.options.quantiles[0]
+        if task.horizon > MOST_STEPS:
+            del found["mase_by_step"]
         beside = plain_scores(part)
+        task.plain = {name: scores["mase"] for name, scores in beside.items()}
         if (naive := beside.get("naive")) is not None:
             found["owa"] = owa(found, naive)
             for row in beside.values():

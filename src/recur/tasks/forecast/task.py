@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ from recur.models.forecast import Sizes
 from recur.run import Vocabs
 from recur.series import Clock, Columns, Form, Panel, Split, continued, parse_panel, read_panel
 from recur.tasks.classes import classes_of, names_vocab
-from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
+from recur.tasks.contract import Baseline, Moment, Remark, Task, TrainingStep, Validation
 from recur.tasks.forecast import measuring
 from recur.tasks.forecast.batches import WindowBatches, Windows
 from recur.tasks.forecast.forecasting import forecast
@@ -26,9 +27,13 @@ from recur.tasks.forecast.rows import Rows, Settings, known_names, make_rows, pa
 from recur.tasks.forecast.rules import settled
 from recur.tasks.tokens import with_time_scale
 from recur.text.arrays import Ids
+from recur.typedefs import Metrics
 
 SEGMENT_BATCH = 256
 """Windows in a batch of those that forecast from their end only, where a state forecasts from every step."""
+
+OFF = 0.15
+"""From which on coverage is remarked on."""
 
 SHOWN = ("mase", "smape", "mse", "mae", "wql", "pinball", "coverage")
 """Scores that a measurement logs."""
@@ -52,6 +57,8 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
         super().__init__(options)
         self.season, self.horizon = options.season or 1, options.horizon or options.season or 1
         self.clock = None if options.clock is None else Clock(options.time_origin or 0, options.clock)
+        self.plain: dict[str, float] = {}
+        """MASE of plain forecasts, where they were measured: for remarks."""
 
     @classmethod
     def settle(cls, options: ForecastOptions) -> ForecastOptions:
@@ -210,8 +217,21 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
     def baselines(self, data: SeriesData) -> Iterable[Baseline]:
         """Naive, seasonal naive and a linear autoregression, on the validation part."""
         scores = plain_scores(self.part(data.panel, data.splits, "valid"))
+        self.plain = {name: found["mase"] for name, found in scores.items()}
         for name, found in scores.items():
             yield Baseline(name, found["mase"], {f"valid_{key}": found[key] for key in SHOWN if key in found})
+
+    def remarks(self, metrics: Metrics) -> Iterator[Remark]:
+        mase, base = metrics.get("mase", 0.0), self.options.residual
+        for name, residual in (("linear autoregression", "linear"), ("seasonal naive", "seasonal")):
+            if base != residual and mase > 1.01 * self.plain.get(name, math.inf):
+                yield Remark(f"worse than {name}, which it can add to", f"--residual {residual}")
+        if metrics.get("share") == 0 and base in ("linear", "seasonal"):
+            name = "the linear autoregression" if base == "linear" else "the seasonal naive forecast"
+            yield Remark(f"the network adds nothing to {name} of each series: forecasts are its")
+        said, covered = metrics.get("nominal_coverage"), metrics.get("coverage")
+        if said is not None and covered is not None and abs(said - covered) > OFF:
+            yield Remark(f"bands cover {covered:.0%} of values where they say {said:.0%}: the series has changed since")
 
     def validate(self, model: Forecaster, data: SeriesData) -> Validation:
         """Also chooses how much of the network to take and how wide its bands are: both are kept with its weights."""
