@@ -74,9 +74,9 @@ def test_no_forecast_sees_a_value_that_comes_later_or_what_is_known_beyond_its_h
 
 
 @pytest.mark.parametrize("kind", ["state", "output"])
-@pytest.mark.parametrize("residual", ["none", "seasonal", "linear"])
-def test_going_on_from_a_state_gives_the_same_forecasts(kind: str, residual: str) -> None:
-    net = model(kind, residual=residual)
+@pytest.mark.parametrize("base", ["none", "seasonal", "linear"])
+def test_going_on_from_a_state_gives_the_same_forecasts(kind: str, base: str) -> None:
+    net = model(kind, base=base)
     for part in net.parameters():
         torch.nn.init.normal_(part, std=0.3)
     seen = rows(net)
@@ -101,9 +101,9 @@ def test_some_steps_are_as_among_all(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("residual", ["none", "seasonal"])
-def test_a_series_that_stands_higher_is_forecast_as_much_higher(kind: str, residual: str) -> None:
-    net = model(kind, residual=residual, spread="lags" in KINDS[kind])
+@pytest.mark.parametrize("base", ["none", "seasonal"])
+def test_a_series_that_stands_higher_is_forecast_as_much_higher(kind: str, base: str) -> None:
+    net = model(kind, base=base, spread="lags" in KINDS[kind])
     for part in net.parameters():
         torch.nn.init.normal_(part, std=0.3)
     seen = rows(net)
@@ -119,18 +119,18 @@ def test_a_series_that_moves_more_is_forecast_to_move_as_much_more(kind: str) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_begins_as_its_base_and_returns_to_it_by_its_share(kind: str) -> None:
-    for residual in ("seasonal", "linear"):
-        net = model(kind, residual=residual)
+    for base in ("seasonal", "linear"):
+        net = model(kind, base=base)
         seen = rows(net)
         ends = torch.arange(net.first, 12)
-        base = net.base(seen, ends)[..., None].expand(-1, -1, -1, -1, 3)
-        close(net(seen).detach(), base)
+        plain = net.base(seen, ends)[..., None].expand(-1, -1, -1, -1, 3)
+        close(net(seen).detach(), plain)
         for part in net.parameters():
             torch.nn.init.normal_(part)
-        assert not torch.allclose(net(seen), base)
+        assert not torch.allclose(net(seen), plain)
         whole, training = net.eval()(seen), net.train()(seen)
         net.share.fill_(0.25)
-        close(net.eval()(seen).detach(), (base + 0.25 * (whole - base)).detach())
+        close(net.eval()(seen).detach(), (plain + 0.25 * (whole - plain)).detach())
         close(net.train()(seen).detach(), training.detach())
 
 
@@ -166,6 +166,6 @@ def test_channels_are_told_apart_and_gaps_are_left_out() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(OptionError, match="sees a window has no state"):
         model("window").states(rows(model("window")))
-    net = model("state", residual="linear")
+    net = model("state", base="linear")
     with pytest.raises(OptionError, match="needs the linear autoregression of each series"):
         net(rows(net)._replace(linear=None))

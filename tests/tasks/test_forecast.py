@@ -25,8 +25,8 @@ CASES: dict[str, dict[str, Any]] = {
     "window": {"horizon": 3, "season": 4, "lags": 6, "transform": "log"},
     "iterated": {"horizon": 3, "season": 4, "strategy": "iterated", "window": 10, "target": ["a", "b"]},
     "state": {"horizon": 3, "season": 4, "lags": 0, "window": 10, "distribution": "student"},
-    "segments": {"horizon": 5, "season": 4, "lags": 8, "segment": 4, "cell": "lstm", "residual": "seasonal"},
-    "mixed": {"horizon": 3, "season": 4, "lags": 8, "segment": 2, "mix": True, "spread": True, "residual": "none"},
+    "segments": {"horizon": 5, "season": 4, "lags": 8, "segment": 4, "cell": "lstm", "base": "seasonal"},
+    "mixed": {"horizon": 3, "season": 4, "lags": 8, "segment": 2, "mix": True, "spread": True, "base": "none"},
 }
 
 
@@ -154,7 +154,7 @@ def test_a_row_a_series_with_a_test_file_and_several_runs_as_one(tmp_path: Path)
         begin(tmp_path / f"r{seed}", task="forecast", texts=train, test=test, steps=20, seed=seed, **SMALL).train()
     options = recur.load(tmp_path / "r0").task.options
     assert (options.horizon, options.test_size, options.valid_size) == (5, 5, 5)
-    assert (options.transform, options.scale, options.residual) == ("log", "changes", "none")
+    assert (options.transform, options.scale, options.base) == ("log", "changes", "none")
     both = open_predictor([tmp_path / "r0", tmp_path / "r1"])
     found = both.evaluate()
     assert found["origins"] == 24
@@ -193,7 +193,7 @@ def test_distributions_are_learned(name: str, tmp_path: Path) -> None:
     path = tmp_path / "counts.csv"
     path.write_text("t,y\n" + "".join(f"{t},{v}\n" for t, v in enumerate(draw.poisson(rate))))
     options: dict[str, Any] = {"horizon": 3, "season": 3, "threads": 1, "hidden": 12, "steps": 150, "bands": "model"}
-    model = recur.fit(str(path), task="forecast", distribution=name, lags=0, residual="none", **options)
+    model = recur.fit(str(path), task="forecast", distribution=name, lags=0, base="none", **options)
     found = model.evaluate()
     naive = next(row for row in found["beside"] if row["model"] == "seasonal naive")
     assert found["mase"] < 0.9 * naive["mase"]
@@ -231,7 +231,7 @@ def test_what_is_decided_from_the_data(tmp_path: Path) -> None:
     wave = np.sin(2 * np.pi * t / 24) + 0.1 * draw.normal(size=1200)
     o = settled(wave)
     assert (o.season, o.horizon, o.lags, o.segment, o.level) == (24, 24, 96, 24, "last")
-    assert (o.residual, o.transform, o.scale, o.holdout) == ("linear", "none", "deviation", 120)
+    assert (o.base, o.transform, o.scale, o.holdout) == ("linear", "none", "deviation", 120)
     assert settled(wave, lags=0).segment is None
     assert settled(wave, strategy="iterated").lags == 0
     o = settled(draw.normal(size=60).cumsum())

@@ -120,7 +120,7 @@ class Forecaster(nn.Module):
         if self.highway is not None:
             nn.init.zeros_(self.highway.weight)
             nn.init.zeros_(self.highway.bias)
-        if o.residual not in (None, "none"):  # it begins as the base forecast
+        if o.base not in (None, "none"):  # it begins as the base forecast
             for layer in last:
                 nn.init.zeros_(layer.weight)
                 nn.init.zeros_(layer.bias)
@@ -226,10 +226,10 @@ class Forecaster(nn.Module):
 
     def base(self, seen: Seen, ends: Tensor) -> Tensor:
         """(B, E, k, V)"""
-        kind = self.options.residual
+        kind = self.options.base
         if kind == "linear":
             if seen.linear is None:
-                raise OptionError("--residual linear needs the linear autoregression of each series")
+                raise OptionError("--base linear needs the linear autoregression of each series")
             return bases.linear(seen.values, ends, seen.row, seen.linear)
         if kind == "seasonal":
             return bases.seasonal(seen.values, ends, self.horizon, self.season)

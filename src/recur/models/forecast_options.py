@@ -13,8 +13,6 @@ from recur.options import Natural, Share
 class ForecasterOptions(SequenceOptions, RecurrenceOptions):
     title = "Network"
 
-    of_hidden_states = tuple(name for name in RecurrenceOptions.of_hidden_states if name != "residual")
-
     lags: Natural | None = 0
     """See a window of so many values; 0 carries a state instead."""
 
@@ -32,7 +30,7 @@ class ForecasterOptions(SequenceOptions, RecurrenceOptions):
     """With a window: a linear map of it, shared by all series and learned with the network, is added to what that
     says."""
 
-    residual: Literal["none", "seasonal", "linear"] | None = "none"
+    base: Literal["none", "seasonal", "linear"] | None = "none"
     """What the network adds to: the level alone, the seasonal naive forecast, or a linear autoregression of each
     series."""
 

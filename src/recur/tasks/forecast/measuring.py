@@ -25,6 +25,11 @@ SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 """How much of what the network adds to its base forecast may be taken."""
 
 
+BEATEN = 0.1
+"""By how much a base forecast must be beaten where one horizon fits into the validation part; where n fit, by 1/√n of
+it."""
+
+
 class Part(NamedTuple):
     """What is measured: for each series, the origins, and how many values stand before the first of them."""
 
@@ -67,16 +72,19 @@ def by_series(rows: Rows, at: Sequence[Ids], scaled: np.ndarray) -> Iterator[Flo
 
 
 def choose_share(model: Forecaster, run: Callable[[Ids, Ids], np.ndarray], part: Part, rows: Rows) -> None:
-    """How much of the network's part to take: what has the least error of the median on the validation part."""
-    which, ends = pairs(rows, part.origins(max(MOST_ORIGINS // len(rows), 8)))
-    target = coming(rows, which, ends, part.horizon)
-    middle, least, best = model.quantiles.index(0.5), np.inf, 1.0
+    """How much of the network's part to take: what has the least error of the median on the validation part. Where few
+    horizons fit into it, chance alone makes one of several a little better than the base: that must be beaten by
+    more."""
+    at = part.origins(max(MOST_ORIGINS // len(rows), 8))
+    which, ends = pairs(rows, at)
+    target, middle = coming(rows, which, ends, part.horizon), model.quantiles.index(0.5)
+    errors = {}
     for share in SHARES:
         model.share.fill_(share)
-        error = float(np.nanmean(np.abs(run(which, ends)[..., middle] - target)))
-        if error < least * (1 - 1e-3):  # of two that are about as good, the one that takes more
-            least, best = error, share
-    model.share.fill_(best)
+        errors[share] = float(np.nanmean(np.abs(run(which, ends)[..., middle] - target)))
+    apart = sum((int(one[-1]) - int(one[0])) / part.horizon + 1 for one in at if len(one)) * len(rows) / len(at)
+    best = min(errors, key=lambda share: errors[share])
+    model.share.fill_(best if errors[best] < errors[0.0] * (1 - BEATEN / apart**0.5) else 0.0)
 
 
 def coming(rows: Rows, which: Ids, ends: Ids, horizon: int) -> np.ndarray:

@@ -109,7 +109,7 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
     """What values are relative to: the last one, the mean of the last season, or that of the window; if not given, the
     last one for segments, else the season's."""
 
-    residual: Literal["none", "seasonal", "linear"] | None = None
+    base: Literal["none", "seasonal", "linear"] | None = None
     """What the network adds to: the level alone, the seasonal naive forecast, or a linear autoregression of each
     series; if not given, linear where there are fewer than twenty series, each long enough to fit one."""
 

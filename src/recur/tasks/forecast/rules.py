@@ -64,23 +64,23 @@ def _with_base(o: ForecastOptions, panel: Panel, learned: Sequence[int], many: b
     the validation part best by itself; many series are learned from together, each relative to its own level."""
     logs = o.transform in ("log", None) and o.distribution != "negative-binomial"
     logs = logs and all(bool((one.values[one.observed] > 0).all()) for one in panel.series)
-    if many and o.residual in (None, "none"):
+    if many and o.base in (None, "none"):
         first = [one.until(n) for one, n in zip(panel.series, learned, strict=True)]
         transform = o.transform or ("log" if logs and grows_with_level(first) else "none")
-        return o.changed(residual="none", transform=transform)
+        return o.changed(base="none", transform=transform)
     found: dict[tuple[str, str], float] = {}
     for transform in ("none", "log") if logs else ("none",):
-        for residual in ("linear", "seasonal") if (o.season or 1) > 1 else ("linear",):
-            if o.transform in (None, transform) and o.residual in (None, residual):
-                error = base_error(panel, learned, o, residual, transform)
+        for base in ("linear", "seasonal") if (o.season or 1) > 1 else ("linear",):
+            if o.transform in (None, transform) and o.base in (None, base):
+                error = base_error(panel, learned, o, base, transform)
                 if error is not None:
-                    found[residual, transform] = error
+                    found[base, transform] = error
     # What is said first is the simplest, and gives way to what is better by more than chance.
     best = min(found, key=lambda which: found[which] * (1.05 if which[1] == "log" else 1.0), default=("none", "none"))
-    return o.changed(residual=o.residual or best[0], transform=o.transform or best[1])
+    return o.changed(base=o.base or best[0], transform=o.transform or best[1])
 
 
-def base_error(panel: Panel, learned: Sequence[int], o: ForecastOptions, residual: str, transform: str) -> float | None:
+def base_error(panel: Panel, learned: Sequence[int], o: ForecastOptions, base: str, transform: str) -> float | None:
     """Of a base forecast from what is learned from, on the validation part: the mean absolute error in deviations; None
     where a series is too short for it."""
     k, m, valid = o.horizon or 1, o.season or 1, o.valid_size or 1
@@ -89,7 +89,7 @@ def base_error(panel: Panel, learned: Sequence[int], o: ForecastOptions, residua
     filled = [fill(one.values[: n + valid], m) for one, n in zip(panel.series, learned, strict=True)]
     seen = [np.log(values) if transform == "log" else values for values in filled]
     plain: Sequence[Plain | None] = [SeasonalNaive(m)] * len(seen)
-    if residual == "linear":
+    if base == "linear":
         try:
             plain = fit_autoregressions(seen, k, (m,) if m > 1 else (), list(learned))
         except OptionError:

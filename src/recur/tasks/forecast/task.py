@@ -106,7 +106,7 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
             bool(o.calendar),
             o.transform or "none",
             o.scale or "deviation",
-            o.residual == "linear",
+            o.base == "linear",
             gaps,
             self.clock,
         )
@@ -222,10 +222,10 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
             yield Baseline(name, found["mase"], {f"valid_{key}": found[key] for key in SHOWN if key in found})
 
     def remarks(self, metrics: Metrics) -> Iterator[Remark]:
-        mase, base = metrics.get("mase", 0.0), self.options.residual
-        for name, residual in (("linear autoregression", "linear"), ("seasonal naive", "seasonal")):
-            if base != residual and mase > 1.01 * self.plain.get(name, math.inf):
-                yield Remark(f"worse than {name}, which it can add to", f"--residual {residual}")
+        mase, base = metrics.get("mase", 0.0), self.options.base
+        for name, other in (("linear autoregression", "linear"), ("seasonal naive", "seasonal")):
+            if base != other and mase > 1.01 * self.plain.get(name, math.inf):
+                yield Remark(f"worse than {name}, which it can add to", f"--base {other}")
         if metrics.get("share") == 0 and base in ("linear", "seasonal"):
             name = "the linear autoregression" if base == "linear" else "the seasonal naive forecast"
             yield Remark(f"the network adds nothing to {name} of each series: forecasts are its")
