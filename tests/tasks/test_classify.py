@@ -10,8 +10,10 @@ import pytest
 import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 
 import recur
+from recur.tasks import make_options, task_of
 from recur.tasks.classify import tfidf
 from recur.tasks.classify.data import Example
 from recur.tasks.classify.tfidf import LinearText, best_linear, fit_linear, gram_vocab, grams
@@ -76,18 +78,19 @@ def test_the_regression_is_scikit_learns(strength: float, classes: int, balanced
     assert model(new).softmax(-1).numpy() == pytest.approx(expected, abs=1e-5)
 
 
-def test_the_strength_is_the_one_that_tells_the_validation_texts_best() -> None:
+def test_the_strength_is_the_one_that_the_validation_texts_are_likeliest_with() -> None:
     train, valid = labelled()[::2], labelled()[1::2]
     vocab = gram_vocab([text for text, _ in train], "word")
-    model, name = best_linear(train, valid, vocab, 3)
-    targets = torch.tensor([k for _, k in valid])
-    right = float((model([text for text, _ in valid]).argmax(-1) == targets).float().mean())
+    model, name = best_linear(train, [*valid, ("never learned", 3)], vocab, 3)
+    targets = [k for _, k in valid]
     theirs = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
     x, y = theirs.fit_transform([text for text, _ in train]), [k for _, k in train]
     held = theirs.transform([text for text, _ in valid])
-    scores = {c: LogisticRegression(C=c, max_iter=1000).fit(x, y).score(held, targets) for c in tfidf.STRENGTHS}
-    assert right == pytest.approx(max(scores.values()))
-    assert scores[float(name.rpartition(" ")[2])] == max(scores.values())
+    every = {c: LogisticRegression(C=c, max_iter=1000).fit(x, y).predict_proba(held) for c in tfidf.STRENGTHS}
+    losses = {c: log_loss(targets, p) for c, p in every.items()}
+    assert name == f"TF-IDF logistic regression, C = {min(losses, key=losses.__getitem__):g}"
+    found = log_loss(targets, model([text for text, _ in valid]).double().softmax(-1).numpy())
+    assert found == pytest.approx(min(losses.values()), abs=1e-3)
 
 
 def test_of_many_texts_a_sample_is_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,6 +134,23 @@ def test_a_run_keeps_both_parts_of_a_mixture(run: Path, tmp_path: Path, monkeypa
     assert [row["model"] for row in found["beside"]] == ["TF-IDF logistic regression"]
     assert 0 <= found["ece"] <= 1
     assert found["network_accuracy"] in (0, 0.5, 1)
+
+
+def test_a_label_that_training_did_not_have_is_an_error_and_said(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "test.tsv").write_text("good\tgreat phone\nodd\tpoor Zoom\nnew\tlove it player .\n")
+    found = recur.load(run).evaluate([str(tmp_path / "test.tsv")])
+    assert found["unseen_labels"] == ["new", "odd"]
+    assert found["classes"] == ["bad", "good", "so", "new", "odd"]
+    assert sum(found["confusion"][3]) == sum(found["confusion"][4]) == 1
+    assert found["accuracy"] <= 1 / 3
+    assert np.isfinite(found["loss"])
+    task = task_of(
+        make_options("classify", {"texts": [str(run.parent / "reviews.tsv")], "valid": [str(tmp_path / "test.tsv")]})
+    )
+    data = task.read()
+    said = "2 validation texts with labels that training has not (odd, new) count as errors"
+    assert task.describe(data).endswith(said)
+    assert all(baseline.value >= 2 / 3 for baseline in task.baselines(data))
 
 
 def test_beside_it_stand_the_plain_models(run: Path) -> None:

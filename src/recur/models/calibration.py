@@ -55,10 +55,13 @@ def calibrated(
     mixture: Mixture, log_ps: Sequence[Tensor], targets: Sequence[int], class_weights: Tensor | None = None
 ) -> Tensor:
     """Fit a mixture to the validation part. What is returned, to be measured, does not know its own classes."""
-    classes = torch.tensor(targets)
-    weights = None if class_weights is None else class_weights.cpu()[classes]
-    mixture.fit(log_ps, classes, weights)
-    return cross_mixed(log_ps, classes, weights)
+    classes, known = torch.tensor(targets), log_ps[0].shape[1]
+    seen = classes < known  # a label that training did not have tells nothing
+    weights = None if class_weights is None else class_weights.cpu()[classes[seen]]
+    mixture.fit([log_p[seen] for log_p in log_ps], classes[seen], weights)
+    made: Tensor = mixture(*(log_p.cpu() for log_p in log_ps))
+    made[seen] = cross_mixed([log_p[seen] for log_p in log_ps], classes[seen], weights)
+    return made
 
 
 def fit_shares(log_ps: Sequence[Tensor], targets: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -66,6 +66,22 @@ def class_of(label: str, classes: Mapping[str, int], where: str) -> int:
     raise TextError(f"{where}: label {shown(label)} is outside the range of those learned from: {known}")
 
 
+def numbers_with_unseen(labels: Iterable[str], vocab: Vocab) -> dict[str, int]:
+    """The numbers of classes, and behind them those of labels that training did not have."""
+    known = numbers_of(vocab)
+    return known | {label: len(known) + k for k, label in enumerate(sorted({*labels} - known.keys()))}
+
+
+def say_unseen(labels: Iterable[str], vocab: Vocab, what: str) -> str:
+    """Of labels that training did not have; nothing where there are none."""
+    known = numbers_of(vocab)
+    unseen = Counter(label for label in labels if label not in known)
+    if not unseen:
+        return ""
+    named, count = ", ".join(list(unseen)[:5]) + ", …" * (len(unseen) > 5), unseen.total()
+    return f"{count:,} {what}{'s' * (count > 1)} with labels that training has not ({named}) count as errors"
+
+
 # Scores ---------------------------------------------------------------------------------------------------------
 
 
@@ -85,10 +101,12 @@ def class_scores(table: Table) -> Metrics:
 
 
 def probability_scores(log_p: Tensor, targets: Sequence[int]) -> Metrics:
-    """Of log-probabilities (n, classes): accuracy, macro F1, loss in nats and calibration error."""
-    scores = class_scores(confusion(targets, log_p.argmax(-1).tolist(), log_p.shape[1]))
-    classes = torch.tensor(targets)
-    loss = float(cross_entropy(log_p.clamp_min(LEAST), classes))
+    """Of log-probabilities (n, classes): accuracy, macro F1, loss in nats and calibration error. Targets behind the
+    last class are labels that training did not have: errors, and nothing that a loss could be taken of."""
+    K, classes = log_p.shape[1], torch.tensor(targets)
+    scores = class_scores(confusion(targets, log_p.argmax(-1).tolist(), max(K, *(k + 1 for k in targets))))
+    seen = classes < K
+    loss = float(cross_entropy(log_p[seen].clamp_min(LEAST), classes[seen])) if bool(seen.any()) else -LEAST
     return {**scores, "loss": loss, "ece": calibration_error(log_p.exp(), classes)}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from recur.errors import TextError
 from recur.run import Vocabs
-from recur.tasks.classes import class_of, class_weights, classes_of, numbers_of
+from recur.tasks.classes import class_of, class_weights, classes_of, numbers_of, numbers_with_unseen
 from recur.tasks.classify.tfidf import Fitted, best_linear, gram_vocab
 from recur.tasks.examples import padded
 from recur.tasks.tokens import choose_token
@@ -83,8 +83,11 @@ def encode_text(vocab: Vocab, text: str, where: str) -> Ids:
     return ids
 
 
-def encode(examples: Iterable[LabelledText], vocabs: Vocabs) -> list[Example]:
+def encode(examples: Sequence[LabelledText], vocabs: Vocabs, learned: bool = False) -> list[Example]:
+    """Those to be measured may have labels that training did not have, with numbers behind its own."""
     classes = numbers_of(vocabs["labels"])
+    if not learned:
+        classes = numbers_with_unseen((example.label for example in examples), vocabs["labels"])
     return [
         Example(encode_text(vocabs["vocab"], text, where), class_of(label, classes, where), text)
         for text, label, where in examples

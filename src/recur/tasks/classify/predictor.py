@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from recur.tasks.classes import classes_of, confusion, probability_scores
+from recur.tasks.classes import classes_of, confusion, numbers_with_unseen, probability_scores
 from recur.tasks.classify.data import Example, encode, encode_text
 from recur.tasks.classify.model import ROWS, TextModel, log_probabilities, mean_of
 from recur.tasks.classify.plain import Plain, linear_of, plain_models
@@ -40,9 +40,12 @@ class TextClassifier(Predictor[TextModel]):
         parts = [model.parts(examples) for model in self.models]
         log_p = mean_of([model.mixed(part) for model, part in zip(self.models, parts, strict=True)])
         rate = len(examples) / (time.perf_counter() - begun)
-        table = confusion(targets, log_p.argmax(-1).tolist(), len(self.classes))
+        labels = list(numbers_with_unseen((example.label for example in measured), self.run.vocabs["labels"]))
+        table = confusion(targets, log_p.argmax(-1).tolist(), len(labels))
         found: JsonObject = {"model": self.name, **probability_scores(log_p, targets), "texts": len(examples)}
         found["texts_per_second"] = rate
+        if len(labels) > len(self.classes):
+            found["unseen_labels"] = labels[len(self.classes) :]
         if self.model.blend is not None:
             alone = [model.temperature(part[0]) for model, part in zip(self.models, parts, strict=True)]
             found["network_accuracy"] = probability_scores(mean_of(alone), targets)["accuracy"]
@@ -51,7 +54,7 @@ class TextClassifier(Predictor[TextModel]):
             {"model": plain.name, **probability_scores(plain.log_probabilities(written), targets)}
             for plain in self._plain()
         ]
-        return found | {"beside": beside, "classes": list(self.classes), "confusion": table.tolist()}
+        return found | {"beside": beside, "classes": labels, "confusion": table.tolist()}
 
     def _plain(self) -> Iterator[Plain]:
         """Plainer classifiers; those that the run does not keep only where what was learned from is on this machine."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from recur.run import Vocabs
-from recur.tasks.classes import class_weights, classes_of, label_vocab, probability_scores, validation
+from recur.tasks.classes import class_weights, classes_of, label_vocab, probability_scores, say_unseen, validation
 from recur.tasks.classify.data import Example, Linear, TextBatch, TextData, encode, ngram_vocab
 from recur.tasks.classify.model import TextModel
 from recur.tasks.classify.options import ClassifyOptions
@@ -48,9 +48,11 @@ class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
             vocabs = {"vocab": words, "labels": label_vocab(example.label for example in train)}
             if self.options.blend:
                 vocabs["ngrams"] = ngram_vocab(texts)
-        learned, held = encode(train, vocabs), encode(valid, vocabs)
+        learned, held = encode(train, vocabs, learned=True), encode(valid, vocabs)
         linear = Linear(vocabs, learned, held, self.balanced)
-        return TextData(vocabs, learned, held, linear, layout_note([*self.options.texts, *self.options.valid]))
+        unseen = say_unseen((example.label for example in valid), vocabs["labels"], "validation text")
+        notes = filter(None, (layout_note([*self.options.texts, *self.options.valid]), unseen))
+        return TextData(vocabs, learned, held, linear, "; ".join(notes))
 
     @property
     def balanced(self) -> bool:

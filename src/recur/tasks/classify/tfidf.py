@@ -6,7 +6,7 @@ thousand of them.
 
 n-grams of 1 or 2 words and marks where texts are sentences, of 1 to 5 characters else, a space at either end, without
 case. scikit-learn's TfidfVectorizer and LogisticRegression are the same but for two classes, where a softmax with C is
-their sigmoid with 2 C. C is the one that tells the validation texts best.
+their sigmoid with 2 C. C is the one that the validation texts are likeliest with.
 """
 
 from __future__ import annotations
@@ -159,25 +159,21 @@ class Fitted(NamedTuple):
 
 
 def best_linear(train: Labelled, valid: Labelled, vocab: Vocab, classes: int, weights: Tensor | None = None) -> Fitted:
-    """C rises until that tells no more validation texts, twice in a row."""
+    """C rises until the loss of the validation texts does: their accuracy would move by chance."""
     model = LinearText(vocab, classes)
     learned = sample(train, model.unit)
     seen = np.array(vocab.counts[len(SPECIALS) :], np.float64)
     model.idf.copy_(torch.from_numpy(np.log((1 + len(learned)) / (1 + seen)) + 1))
     rows, y = model.rows(text for text, _ in learned), torch.tensor([k for _, k in learned])
-    held, targets = model.rows(text for text, _ in valid), torch.tensor([k for _, k in valid])
-    best, kept, since = (math.inf, 0.0), (model.weight, model.bias, 0.0), 0
+    known = [(text, k) for text, k in valid if k < classes]
+    held, targets = model.rows(text for text, _ in known), torch.tensor([k for _, k in known])
+    best, kept = math.inf, (model.weight, model.bias, 0.0)
     for strength in STRENGTHS:
         fit_linear(model, rows, y, strength, weights)
-        logits = held.times(model.weight) + model.bias
-        wrong = (logits.argmax(-1) != targets).float()
-        wrong = wrong if weights is None else wrong * weights[targets]
-        score = float(wrong.mean()), float(cross_entropy(logits, targets, weights))
-        since += 1
-        if score < best:
-            best, kept, since = score, (model.weight.clone(), model.bias.clone(), strength), 0
-        if since == 2:
+        loss = float(cross_entropy(held.times(model.weight) + model.bias, targets, weights)) if known else 0.0
+        if loss >= best:
             break
+        best, kept = loss, (model.weight.clone(), model.bias.clone(), strength)
     model.weight.copy_(kept[0])
     model.bias.copy_(kept[1])
     part = f" of {len(learned):,} texts" if len(learned) < len(train) else ""
