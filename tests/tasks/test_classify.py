@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
+from sklearn.naive_bayes import MultinomialNB
 
 import recur
 from recur.tasks import make_options, task_of
 from recur.tasks.classify import tfidf
 from recur.tasks.classify.data import Example
-from recur.tasks.classify.tfidf import LinearText, best_linear, fit_linear, gram_vocab, grams
+from recur.tasks.classify.tfidf import LinearText, best_linear, fit_bayes, fit_linear, gram_vocab, grams
 from recur.text import SPECIALS, UNK
 from tests.training import begin
 
@@ -75,13 +76,24 @@ def test_the_regression_is_scikit_learns(strength: float, classes: int, balanced
     )
     new = [*texts, "a great new phone", "?"]
     expected = regression.predict_proba(theirs.transform(new))
-    assert model(new).softmax(-1).numpy() == pytest.approx(expected, abs=1e-5)
+    assert model(new)[1].exp().numpy() == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+def test_naive_bayes_is_scikit_learns(balanced: bool) -> None:
+    model, (texts, y) = fitted("word", 1.0)
+    weights = len(y) / (3 * torch.bincount(y)).double() if balanced else None
+    fit_bayes(model, model.rows(texts), y, 0.3, weights)
+    counts = CountVectorizer(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]", binary=True)
+    theirs = MultinomialNB(alpha=0.3, fit_prior=not balanced).fit(counts.fit_transform(texts), y)
+    new = [*texts, "a great new phone phone", "?"]
+    assert model(new)[0].numpy() == pytest.approx(theirs.predict_log_proba(counts.transform(new)), abs=1e-12)
 
 
 def test_the_strength_is_the_one_that_the_validation_texts_are_likeliest_with() -> None:
     train, valid = labelled()[::2], labelled()[1::2]
     vocab = gram_vocab([text for text, _ in train], "word")
-    model, name = best_linear(train, [*valid, ("never learned", 3)], vocab, 3)
+    model, bayes, name = best_linear(train, [*valid, ("never learned", 3)], vocab, 3)
     targets = [k for _, k in valid]
     theirs = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
     x, y = theirs.fit_transform([text for text, _ in train]), [k for _, k in train]
@@ -89,14 +101,15 @@ def test_the_strength_is_the_one_that_the_validation_texts_are_likeliest_with() 
     every = {c: LogisticRegression(C=c, max_iter=1000).fit(x, y).predict_proba(held) for c in tfidf.STRENGTHS}
     losses = {c: log_loss(targets, p) for c, p in every.items()}
     assert name == f"TF-IDF logistic regression, C = {min(losses, key=losses.__getitem__):g}"
-    found = log_loss(targets, model([text for text, _ in valid]).double().softmax(-1).numpy())
+    found = log_loss(targets, model([text for text, _ in valid])[1].double().softmax(-1).numpy())
     assert found == pytest.approx(min(losses.values()), abs=1e-3)
+    assert float(bayes.removeprefix("naive Bayes, α = ")) in tfidf.SMOOTHED
 
 
 def test_of_many_texts_a_sample_is_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tfidf, "COUNTED", 200)
     vocab = gram_vocab([text for text, _ in labelled()], "word")
-    model, name = best_linear(labelled(), labelled(), vocab, 3)
+    model, _, name = best_linear(labelled(), labelled(), vocab, 3)
     n = int(name.split(" of ")[1].split()[0])
     assert 10 < n < len(TEXTS)
     assert max(vocab.counts) <= n
@@ -124,14 +137,14 @@ def test_a_run_keeps_both_parts_of_a_mixture(run: Path, tmp_path: Path, monkeypa
     assert model.model.blend.shares.min() >= 0
     rows = list(model.predict(["great phone", "poor Zoom"]))
     ids = [model.run.vocab.encode(row["input"]).astype(np.int64) for row in rows]
-    network, plain = model.model.parts([Example(k, 0, row["input"]) for k, row in zip(ids, rows, strict=True)])
-    a, b = model.model.blend.shares.tolist()
-    expected = (a * network + b * plain).softmax(-1)
+    parts = model.model.parts([Example(k, 0, row["input"]) for k, row in zip(ids, rows, strict=True)])
+    shares = model.model.blend.shares.tolist()
+    expected = sum(a * log_p for a, log_p in zip(shares, parts, strict=True)).softmax(-1)
     for row, p in zip(rows, expected, strict=True):
         assert list(row["probabilities"].values()) == pytest.approx(p.tolist(), abs=1e-6)
     (tmp_path / "test.tsv").write_text("good\tgreat phone\nbad\tpoor Zoom\n")
     found = model.evaluate([str(tmp_path / "test.tsv")])
-    assert [row["model"] for row in found["beside"]] == ["TF-IDF logistic regression"]
+    assert [row["model"] for row in found["beside"]] == ["naive Bayes", "TF-IDF logistic regression"]
     assert 0 <= found["ece"] <= 1
     assert found["network_accuracy"] in (0, 0.5, 1)
 

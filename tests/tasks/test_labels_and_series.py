@@ -112,6 +112,7 @@ def test_what_can_be_learned_is(case: str, steps: int, files: Path, tmp_path: Pa
                 "classify": {
                     "always other": pytest.approx(0.75),
                     "2-grams by class": pytest.approx(1.0),
+                    "naive Bayes": pytest.approx(1.0),
                     "TF-IDF logistic regression": pytest.approx(1.0),
                 },
                 "tag": {"each word's most frequent tag": pytest.approx(1.0), "CRF on words": pytest.approx(1.0)},

@@ -43,8 +43,9 @@ def test_figures_are_means_over_runs_on_what_they_have_not_seen(file: str, tmp_p
     found = cross_validate(options, 3, tmp_path / "runs", lambda row: told.append(row["fold"]))
     assert told == ["1/3", "2/3", "3/3"]
     assert found["folds"] == 3
-    model, always, counted, linear = found["models"]
-    assert (model["model"], linear["model"]) == ("classify", "TF-IDF logistic regression")
+    model, always, counted, bayes, linear = found["models"]
+    assert (model["model"], bayes["model"]) == ("classify", "naive Bayes")
+    assert linear["model"] == "TF-IDF logistic regression"
     assert always["model"].startswith("always ")
     assert counted["model"].endswith("-grams by class")
     accuracies = [row["accuracy"] for row in found["each"]]

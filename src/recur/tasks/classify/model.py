@@ -1,9 +1,9 @@
-"""The network that classifies, with what mends its probabilities: a temperature, and a plain model mixed in.
+"""The network that classifies, with what mends its probabilities: a temperature, and plain models mixed in.
 
-    log P(class) = a · log p_network + b · log p_plain + const
+    log P(class) = a · log p_network + b · log p_naive_Bayes + c · log p_regression + const
 
-a and b are fitted on the validation part whenever the model is measured, and kept with the weights, as the plain
-model's own are. A network that follows a text as it comes in has its temperature alone.
+a, b and c are fitted on the validation part whenever the model is measured, and kept with the weights, as the plain
+models' own are. A network that follows a text as it comes in has its temperature alone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TextModel(Classifier):
         super().__init__(K, classes, options, class_weights)
         self.linear = linear
         self.temperature = Mixture(1)
-        self.blend = None if linear is None else Mixture(2)
+        self.blend = None if linear is None else Mixture(3)
 
     @property
     def device(self) -> torch.device:
@@ -46,12 +46,12 @@ class TextModel(Classifier):
 
     @torch.no_grad()
     def parts(self, examples: Sequence[Example]) -> list[Tensor]:
-        """Log-probabilities (examples, classes), on the CPU: the network's own, and the plain model's if there is
-        one."""
+        """Log-probabilities (examples, classes), on the CPU: the network's own, and the plain models' if there
+        are any."""
         batches = in_order(examples, ROWS, TextBatch.of)
         found = [[self(batch.ids.to(self.device), batch.lengths).log_softmax(-1).cpu() for batch in batches]]
         if self.linear is not None:
-            found.append([self.linear([example.text for example in examples]).log_softmax(-1).cpu()])
+            found += [[log_p.cpu()] for log_p in self.linear([example.text for example in examples])]
         return [torch.cat(part) for part in found]
 
     def mixed(self, parts: Sequence[Tensor]) -> Tensor:

@@ -26,8 +26,8 @@ class ClassifyOptions(TaskOptions, InputOptions, FoldOptions, VocabOptions, Clas
     """Count rare classes as much as frequent ones, or every example alike."""
 
     blend: bool = True
-    """Mix the network's probabilities with those of a TF-IDF logistic regression, in shares that the validation part
-    decides; it is kept in the run, and figures stand apart for both."""
+    """Mix the network's probabilities with those of naive Bayes and of a TF-IDF logistic regression, in shares that the
+    validation part decides; both are kept in the run, and figures stand apart for all."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
 

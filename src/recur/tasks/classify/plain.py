@@ -22,7 +22,7 @@ class Plain(NamedTuple):
 def plain_models(
     train: Labelled, valid: Labelled, tokenizer: Tokenizer, classes: Sequence[str], linear: Fitted
 ) -> Iterator[Plain]:
-    """The most frequent class, n-grams by class, and TF-IDF logistic regression; the plainest first."""
+    """The most frequent class, n-grams by class, naive Bayes and TF-IDF logistic regression; the plainest first."""
     labels = [k for _, k in train]
     shares = torch.bincount(torch.tensor(labels), minlength=len(classes)) / len(labels)
     prior = shares.log().clamp_min(LEAST)
@@ -32,8 +32,11 @@ def plain_models(
         f"{counted.order}-grams by class",
         lambda texts: torch.from_numpy(counted.log_probabilities(texts, len(classes))).float(),
     )
-    yield linear_of(linear)
+    yield from linear_of(linear)
 
 
-def linear_of(linear: Fitted) -> Plain:
-    return Plain(linear.name, lambda texts: linear.model(texts).log_softmax(-1).cpu())
+def linear_of(linear: Fitted) -> tuple[Plain, Plain]:
+    return (
+        Plain(linear.bayes, lambda texts: linear.model(texts)[0].cpu()),
+        Plain(linear.regression, lambda texts: linear.model(texts)[1].cpu()),
+    )

@@ -59,9 +59,9 @@ class TextClassifier(Predictor[TextModel]):
     def _plain(self) -> Iterator[Plain]:
         """Plainer classifiers; those that the run does not keep only where what was learned from is on this machine."""
         linear = self.model.linear
-        kept = None if linear is None else Fitted(linear, "TF-IDF logistic regression")
+        kept = None if linear is None else Fitted(linear)
         if not self.has_training_texts():
-            return iter(() if kept is None else (linear_of(kept),))
+            return iter(() if kept is None else linear_of(kept))
         data = self.task.read(self.run.vocabs)
         train, valid = ([(e.text, e.label) for e in part] for part in (data.train, data.valid))
         fitted = kept or data.linear.fitted

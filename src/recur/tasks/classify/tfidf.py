@@ -1,12 +1,14 @@
-"""Logistic regression on TF-IDF n-grams: what the field has for texts before any network, and hard to beat on a few
-thousand of them.
+"""Plain models of n-grams: what the field has for texts before any network, and hard to beat on a few thousand of them.
 
-    x_g = count of n-gram g in the text · idf_g,   idf_g = ln((1 + N) / (1 + texts with g)) + 1,   x ← x / ‖x‖
-    P(class) = softmax(V x + c),   the least of   mean of −log P + ‖V‖² / (2 C N)
+    naive Bayes            log P(k | text) = log P(k) + Σ_g log P(g | k) + const,   P(g | k) ∝ texts of k with g + α
+                           over the n-grams g of the text, each once
+
+    TF-IDF logistic        x_g = count of g in the text · idf_g,   idf_g = ln((1 + N) / (1 + texts with g)) + 1
+    regression             P(k | text) = softmax(V x / ‖x‖ + c),   the least of   mean of −log P + ‖V‖² / (2 C N)
 
 n-grams of 1 or 2 words and marks where texts are sentences, of 1 to 5 characters else, a space at either end, without
-case. scikit-learn's TfidfVectorizer and LogisticRegression are the same but for two classes, where a softmax with C is
-their sigmoid with 2 C. C is the one that the validation texts are likeliest with.
+case. scikit-learn's TfidfVectorizer, MultinomialNB and LogisticRegression are the same but for two classes, where a
+softmax with C is their sigmoid with 2 C. C and α are those that the validation texts are likeliest with.
 """
 
 from __future__ import annotations
@@ -21,10 +23,14 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, embedding_bag, one_hot
+from torch.nn.functional import embedding_bag, nll_loss, one_hot
 
+from recur.models.calibration import cross_mixed
 from recur.text import SPECIALS, Vocab
 from recur.text.tokens import Characters, Words
+
+SMOOTHED = (0.03, 0.1, 0.3, 1.0)
+"""α: what every n-gram is counted beside its texts."""
 
 STRENGTHS = (0.5, 1.5, 5.0, 15.0, 50.0, 150.0)
 """C, from strong to weak regularisation."""
@@ -72,6 +78,10 @@ class Rows(NamedTuple):
         """(rows, columns) × (columns, classes)."""
         return embedding_bag(self.ids, weight, self.starts, mode="sum", per_sample_weights=self.values.to(weight))
 
+    def present(self) -> Rows:
+        """1 where there is anything."""
+        return self._replace(values=torch.ones_like(self.values))
+
     def transposed(self, columns: int) -> Rows:
         """… as rows of the other dimension."""
         counts = self.starts.diff(append=torch.tensor([len(self.ids)]))
@@ -82,19 +92,22 @@ class Rows(NamedTuple):
 
 
 class LinearText(nn.Module):
-    """The trained model as tensors, none of which a network's training changes: logits of texts."""
+    """Both models as tensors, none of which a network's training changes."""
 
     idf: Tensor
     weight: Tensor
     bias: Tensor
+    bayes: Tensor
+    prior: Tensor
 
     def __init__(self, vocab: Vocab, classes: int) -> None:
         super().__init__()
         self.vocab, self.unit = vocab, vocab.tokenizer.kind
         columns = len(vocab) - len(SPECIALS)
         self.register_buffer("idf", torch.zeros(columns))
-        self.register_buffer("weight", torch.zeros(columns, classes))
-        self.register_buffer("bias", torch.zeros(classes))
+        for weight, bias in (("weight", "bias"), ("bayes", "prior")):
+            self.register_buffer(weight, torch.zeros(columns, classes))
+            self.register_buffer(bias, torch.zeros(classes))
 
     @property
     def fitted(self) -> bool:
@@ -115,11 +128,25 @@ class LinearText(nn.Module):
         joined = [torch.from_numpy(np.concatenate(parts)) if parts else torch.empty(0) for parts in (ids, values)]
         return Rows(joined[0].long(), joined[1], torch.tensor(starts[:-1]))
 
-    def forward(self, texts: Sequence[str]) -> Tensor:
-        """Logits (texts, classes)."""
-        rows = self.rows(texts)
-        rows = Rows(*(part.to(self.weight.device) for part in rows))
-        return rows.times(self.weight) + self.bias
+    def forward(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Log-probabilities (texts, classes): naive Bayes', and the regression's."""
+        rows = Rows(*(part.to(self.weight.device) for part in self.rows(texts)))
+        return self.by_bayes(rows), self.by_regression(rows)
+
+    def by_bayes(self, rows: Rows) -> Tensor:
+        return (rows.present().times(self.bayes) + self.prior).log_softmax(-1)
+
+    def by_regression(self, rows: Rows) -> Tensor:
+        return (rows.times(self.weight) + self.bias).log_softmax(-1)
+
+
+def fit_bayes(model: LinearText, rows: Rows, y: Tensor, alpha: float, weights: Tensor | None = None) -> None:
+    """Counted, and nothing else; with the `weights` of classes that make all alike, the prior is one."""
+    each = one_hot(y, len(model.prior)).to(model.bayes)
+    counts = rows.present().transposed(len(model.bayes)).times(each) + alpha
+    model.bayes.copy_((counts / counts.sum(0)).log())
+    share = each.sum(0) if weights is None else each.sum(0) * weights.to(each)
+    model.prior.copy_((share / share.sum()).log().clamp_min(-70))
 
 
 def fit_linear(
@@ -154,12 +181,14 @@ def fit_linear(
 
 class Fitted(NamedTuple):
     model: LinearText
-    name: str
-    """With the C that was taken."""
+    bayes: str = "naive Bayes"
+    """Its name, with the α that was taken."""
+    regression: str = "TF-IDF logistic regression"
+    """… with C."""
 
 
 def best_linear(train: Labelled, valid: Labelled, vocab: Vocab, classes: int, weights: Tensor | None = None) -> Fitted:
-    """C rises until the loss of the validation texts does: their accuracy would move by chance."""
+    """C rises until the loss of the validation texts does, for their accuracy would move by chance; of α the best."""
     model = LinearText(vocab, classes)
     learned = sample(train, model.unit)
     seen = np.array(vocab.counts[len(SPECIALS) :], np.float64)
@@ -170,14 +199,23 @@ def best_linear(train: Labelled, valid: Labelled, vocab: Vocab, classes: int, we
     best, kept = math.inf, (model.weight, model.bias, 0.0)
     for strength in STRENGTHS:
         fit_linear(model, rows, y, strength, weights)
-        loss = float(cross_entropy(held.times(model.weight) + model.bias, targets, weights)) if known else 0.0
+        loss = float(nll_loss(model.by_regression(held), targets, weights)) if known else 0.0
         if loss >= best:
             break
         best, kept = loss, (model.weight.clone(), model.bias.clone(), strength)
     model.weight.copy_(kept[0])
     model.bias.copy_(kept[1])
+
+    def beside_regression(alpha: float) -> float:
+        """The loss of the two as one: naive Bayes alone is too sure of itself to be judged."""
+        fit_bayes(model, rows, y, alpha, weights)
+        mixed = cross_mixed([model.by_bayes(held), model.by_regression(held)], targets)
+        return float(nll_loss(mixed, targets, weights))
+
+    alpha = min(SMOOTHED, key=beside_regression) if known else SMOOTHED[1]
+    fit_bayes(model, rows, y, alpha, weights)
     part = f" of {len(learned):,} texts" if len(learned) < len(train) else ""
-    return Fitted(model, f"TF-IDF logistic regression{part}, C = {kept[2]:g}")
+    return Fitted(model, f"naive Bayes{part}, α = {alpha:g}", f"TF-IDF logistic regression{part}, C = {kept[2]:g}")
 
 
 def sample(texts: Sequence[T], unit: str) -> Sequence[T]:
