@@ -96,7 +96,7 @@ def test_files_stay_readable() -> None:
 def test_the_public_names() -> None:
     assert sorted(recur.__all__) == [
         "BPTT", "Cell", "RecurError", "Recurrent", "bptt", "cell_names", "cells", "fit", "layers", "load", "make_cell",
-        "ngram", "nn", "probes", "reference", "scan", "text", "xray",
+        "ngram", "nn", "probes", "reference", "scan", "sweep", "text", "xray",
     ]  # fmt: skip
     assert dir(recur) == sorted(recur.__all__)
     for name in recur.__all__:

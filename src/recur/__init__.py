@@ -1,6 +1,7 @@
 """recur: recurrent networks as equations, carried along sequences, with their gradients in view.
 
     recur.fit          train a model on a text or a table; recur.load opens one that is trained
+    recur.sweep        search for good options of a task
     recur.xray         look into a model while it reads a text; recur.probes has the probes one by one
     recur.Recurrent    a network of any cell, deep and in both directions
     recur.nn           RNN, GRU and LSTM as torch.nn has them, and their cells
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from recur.errors import RecurError as RecurError
     from recur.layers import Recurrent as Recurrent
     from recur.probes import xray as xray
+    from recur.sweeps import sweep as sweep
 
 _NAMES = {
     "BPTT": "recur.bptt",
@@ -52,11 +54,12 @@ _NAMES = {
     "fit": "recur.api",
     "load": "recur.api",
     "make_cell": "recur.cells",
+    "sweep": "recur.sweeps",
     "xray": "recur.probes",
 }
 _MODULES = ("bptt", "cells", "layers", "ngram", "nn", "probes", "reference", "scan", "text")
 
-__all__ = ["BPTT", "Cell", "RecurError", "Recurrent", "cell_names", "fit", "load", "make_cell", "xray", *_MODULES]
+__all__ = [*_NAMES, *_MODULES]
 
 
 trust()

@@ -78,10 +78,10 @@ def fit(texts: Texts, *, task: Literal["table"], **options: Any) -> RowPredictor
 @overload
 def fit(*, task: Literal["adding", "copy"], **options: Any) -> Solver[Any]: ...
 @overload
-def fit(texts: Texts | None = ..., labels: Any = ..., *, task: str | None = ..., **options: Any) -> Predictor[Any]: ...
+def fit(texts: Texts | None = ..., answers: Any = ..., *, task: str | None = ..., **options: Any) -> Predictor[Any]: ...
 def fit(
     texts: Texts | None = None,
-    labels: Any = None,
+    answers: Any = None,
     *,
     task: str | None = None,
     out: Out = None,
@@ -92,17 +92,17 @@ def fit(
     """Train on a text or a table, as `recur train` does, and return the model for use.
 
     Files by name, or data in memory: a frame with columns named by `text` and `label` (pairs: `source` and `target`;
-    tags: `words` and `tags`), inputs and `labels`, or a list of such pairs; a table, a series or an array, for a task
-    that reads one. `valid` and `test` are as `texts` is, inputs and labels as a tuple. What is in memory is written
-    into the run, which can be resumed and moved like any other.
+    tags: `words` and `tags`), inputs and their `answers`, or a list of such pairs; a table, a series or an array, for a
+    task that reads one. `valid` and `test` are as `texts` is, inputs and answers as a tuple. What is in memory is
+    written into the run, which can be resumed and moved like any other.
 
     Without a task, the file decides, where there is no doubt. Options are those of `recur train --task TASK --help`.
     Without `out`, the run's folder is a temporary one, which goes when the model does. To `trust` the run that this one
     begins with (`from_`) is to execute a cell that it carries, though one has not trained with it.
     """
     out = None if out is None else _folder("out", out)
-    given = texts if labels is None else (texts, labels)
-    data = Data.of(given, options) if labels is not None or is_data(given) else None
+    given = texts if answers is None else (texts, answers)
+    data = Data.of(given, options) if answers is not None or is_data(given) else None
     if data is None:
         names = [] if texts is None else file_names(texts)
         if texts is not None and not names:

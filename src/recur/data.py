@@ -38,15 +38,12 @@ class Data(NamedTuple):
 
     def written(self, task: str, run: Path, callback: Callback | None = None) -> dict[str, Any]:
         """Its options, with files inside of a run's folder that hold the data."""
-        cls = options_class(task)
-        if "texts" not in cls.names():
-            raise OptionError(f"the task {task} makes its own data; leave yours out")
-        kind: str = getattr(cls, "reads")  # noqa: B009  of those that learn from files
-        columns = {name: str(self.options[name]) for name in NAMES.get(kind, ("text",)) if self._is_column(cls, name)}
-        fields = {name: value for name, value in self.options.items() if name not in columns}
+        fields = self.plain(task)
         make_options(task, fields)  # what is wrong with an option is said before anything is written
+        columns = {name: str(value) for name, value in self.options.items() if name not in fields}
         with data_folder(run) as folder:
             for part, given in self.parts.items():
+                kind: str = getattr(options_class(task), "reads")  # noqa: B009  of those that learn from files
                 path, notes = write_data(kind, given, folder, "train" if part == "texts" else part, columns)
                 fields[part] = [str(path)]
                 for text in notes:
@@ -54,5 +51,10 @@ class Data(NamedTuple):
                         callback(Event("note", {"text": text}))
         return fields
 
-    def _is_column(self, cls: type[Any], name: str) -> bool:
-        return name in self.options and name not in cls.names()
+    def plain(self, task: str) -> dict[str, Any]:
+        """Its options without the names of columns."""
+        cls = options_class(task)
+        if "texts" not in cls.names():
+            raise OptionError(f"the task {task} makes its own data; leave yours out")
+        columns = [name for name in NAMES.get(getattr(cls, "reads", ""), ("text",)) if name not in cls.names()]
+        return {name: value for name, value in self.options.items() if name not in columns}

@@ -24,6 +24,7 @@ app.register_install_completion_command()
 
 # A verb is named here by where it lives, and imported when it is called.
 app.command("recur.cli.train:verb", name="train", help="Learn a model from a text or a table.")
+app.command("recur.cli.sweep:verb", name="sweep", help="Search for good options: each trial a run, the best one said.")
 app.command("recur.cli.resume:verb", name="resume", help="Go on with a run exactly where it stopped.")
 app.command("recur.cli.sample:verb", name="sample", help="Write text with a trained model.")
 app.command("recur.cli.predict:verb", name="predict", help="What a trained model makes of each line.")

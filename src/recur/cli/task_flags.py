@@ -18,13 +18,14 @@ from recur.cli.options import Opening, Output
 from recur.errors import OptionError
 from recur.models.options import NetworkOptions
 from recur.options import Options, documentation, field_of, group_of, hints, value_of
-from recur.tasks import make_options, options_class, read_config, refusal, task_names
+from recur.tasks import options_class, read_config, refusal, task_names
 from recur.tasks.options import GPU_FACTOR, TaskOptions
 from recur.tasks.recognise import choose_task
 
 HELP = ("--help", "-h")
 
-Begin = Callable[[TaskOptions, Path | None, int | None, bool, Opening, Output], None]
+Begin = Callable[..., None]
+"""Called with the fields of the task's options that are set, and by name with what the command takes beside them."""
 
 
 class Arguments(NamedTuple):
@@ -119,32 +120,33 @@ def _positional(arguments: Sequence[str]) -> list[str]:
 # The command ----------------------------------------------------------------------------------------------------
 
 
-def flag_app(task: str | None, fields: Mapping[str, object], begin: Begin, examples: str) -> App:
-    """A command whose flags are a task's options; without one, help on what tasks share."""
+def flag_app(
+    task: str | None, fields: Mapping[str, object], begin: Begin, examples: str, rest: Callable[..., None] | None = None
+) -> App:
+    """A command whose flags are a task's options; without one, help on what tasks share. What it takes beside them is
+    the signature of `rest`; that of `recur train`, if none is given."""
     cls: type[Options] = options_class(task) if task is not None else _Shared
     texts = documentation(cls)  # once: it reads the sources of a dozen classes
     parameters = [_parameter(cls, task, name, texts[name]) for name in cls.names() if name != "texts"]
     takes_texts = task is None or "texts" in cls.names()
     first = Annotated[str, Parameter(help=_texts_help(task), group=Group("Data", sort_key=1))]
     positional = [inspect.Parameter("texts", inspect.Parameter.VAR_POSITIONAL, annotation=first)] if takes_texts else []
-    rest = inspect.signature(_rest, eval_str=True).parameters.values()
+    beside = inspect.signature(rest or _rest, eval_str=True).parameters
 
     def run(*texts: str, **typed: Any) -> None:
-        typed = {name: value for name, value in typed.items() if name not in ("task", "config")}
-        out, folds, tensorboard, opening, output = (typed.pop(name, default) for name, default in _REST.items())
+        kept = {name: typed.pop(name, p.default) for name, p in beside.items()}
         given = {name: value for name, value in typed.items() if value is not None}
         if texts:
             given["texts"] = texts
-        assert task is not None
-        begin(make_options(task, {**fields, **given}), out, folds, tensorboard, opening, output)
+        begin({**fields, **given}, **{name: value for name, value in kept.items() if name not in ("task", "config")})
 
-    signature = inspect.Signature([*positional, *parameters, *rest])
+    signature = inspect.Signature([*positional, *parameters, *beside.values()])
     run.__signature__ = signature  # type: ignore[attr-defined]
     run.__annotations__ = {name: p.annotation for name, p in signature.parameters.items()}
     app = App(
         suppress_keyboard_interrupt=False,
-        name="recur train",
-        help=_about(task),
+        name="recur train" if rest is None else "recur sweep",
+        help=_about(task) if rest is None else (rest.__doc__ or ""),
         help_format="plaintext",
         help_epilogue=examples,
         version_flags=[],
@@ -153,6 +155,17 @@ def flag_app(task: str | None, fields: Mapping[str, object], begin: Begin, examp
     app.default(run)
     app["--help"].group = (RUN,)
     return app
+
+
+def call(app: App, task: str | None, arguments: Sequence[str]) -> None:
+    """Run a command; a flag of another task is said to be that."""
+    try:
+        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    except UnknownOptionError as error:
+        reason = explain(error, task) if task is not None else None
+        if reason is None:
+            raise
+        raise OptionError(reason) from None
 
 
 def explain(error: UnknownOptionError, task: str) -> str | None:
@@ -190,9 +203,6 @@ def _rest(
 ) -> None:
     """What every task's command takes beside its options; its signature is read, and never called. --task and --config
     are taken out of the arguments before, and stand here for help."""
-
-
-_REST: dict[str, Any] = {"out": None, "folds": None, "tensorboard": False, "opening": Opening(), "output": Output()}
 
 
 def _parameter(cls: type[Options], task: str | None, name: str, help_text: str) -> inspect.Parameter:

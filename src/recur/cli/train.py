@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import App, Parameter, UnknownOptionError
+from cyclopts import App, Parameter
 
 from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
-from recur.cli.task_flags import explain, flag_app, split_arguments
-from recur.errors import OptionError, RecurError
+from recur.cli.task_flags import call, flag_app, split_arguments
+from recur.errors import RecurError
+from recur.tasks import make_options
 from recur.tasks.options import TaskOptions
 from recur.typedefs import JsonObject
 
@@ -45,7 +46,8 @@ def train(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
     task, why, fields, rest = split_arguments(arguments)
 
     def begin(
-        options: TaskOptions,
+        fields: dict[str, object],
+        *,
         out: Path | None,
         folds: int | None,
         tensorboard: bool,
@@ -55,20 +57,14 @@ def train(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
         screen = Screen(output)
         if why:
             screen.note(why)
+        assert task is not None
+        options = make_options(task, fields)
         if folds is not None:
             cross_validate(screen, options, folds, out, opening.trust)
         else:
             start(screen, options, out, tensorboard, opening.trust)
 
-    try:
-        flag_app(task, fields, begin, EXAMPLES)(
-            rest, exit_on_error=False, print_error=False, result_action="return_value"
-        )
-    except UnknownOptionError as error:
-        reason = explain(error, task) if task is not None else None
-        if reason is None:
-            raise
-        raise OptionError(reason) from None
+    call(flag_app(task, fields, begin, EXAMPLES), task, rest)
 
 
 def start(screen: Screen, options: TaskOptions, out: Path | None, tensorboard: bool, trust: bool = False) -> None:
@@ -82,7 +78,7 @@ def cross_validate(screen: Screen, options: TaskOptions, folds: int, out: Path |
     from recur.cli.results import show_folds
     from recur.train.folds import cross_validate as each_fold
 
-    with _interruptible(screen) as stop:
+    with interruptible(screen) as stop:
         found = each_fold(options, folds, out, lambda row: screen.note(_fold_line(row)), stop, trust)
     show_folds(screen, found)
     screen.result(found)
@@ -103,7 +99,7 @@ def watch(screen: Screen, run: Callable[[Callback, threading.Event], Outcome], t
     """Train on the screen; Ctrl-C saves and says how to go on."""
     from recur.cli.display import Display
 
-    with Display(screen) as display, _interruptible(screen) as stop:
+    with Display(screen) as display, interruptible(screen) as stop:
         callbacks: list[Callback] = [display]
         if tensorboard:
             callbacks.append(_tensorboard())
@@ -120,7 +116,7 @@ def watch(screen: Screen, run: Callable[[Callback, threading.Event], Outcome], t
 
 
 @contextmanager
-def _interruptible(screen: Screen) -> Iterator[threading.Event]:
+def interruptible(screen: Screen) -> Iterator[threading.Event]:
     """Ctrl-C sets an event while this lasts, and so does SIGTERM, by which schedulers and containers stop a process; a
     second one interrupts as usual."""
     stop = threading.Event()

@@ -123,7 +123,7 @@ def _parts(inputs: list[Any], answers: list[Any], held: set[int]) -> dict[str, A
     valid_part = [inputs[k] for k in valid], [answers[k] for k in valid]
     return {
         "texts": [inputs[k] for k in train],
-        "labels": [answers[k] for k in train],
+        "answers": [answers[k] for k in train],
         "valid": valid_part,
         "test": valid_part,  # none is asked for, and none is held out
     }

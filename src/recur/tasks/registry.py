@@ -125,12 +125,8 @@ def refusal(task: str, name: str, flag: str = "") -> str:
 def read_config(path: Path) -> dict[str, object]:
     """The fields that a TOML file sets, `task` among them, with its paths made those of this process."""
     fields = with_paths(read_toml(path), path.parent)
-    cell = fields.get("cell")
-    if isinstance(cell, str) and cell_file(cell) and (path.parent / "manifest.json").is_file():
-        from recur.run.trust import check_trusted  # which needs torch
-
-        source = Path(cell_file(cell))  # a run's, which may be a stranger's
-        check_trusted(source, source.read_bytes() if source.is_file() else b"")
+    if (path.parent / "manifest.json").is_file():
+        check_cell_of_file(fields)
     return fields
 
 
@@ -145,6 +141,29 @@ def with_paths(fields: dict[str, object], folder: Path) -> dict[str, object]:
     if isinstance(cell, str) and (file := cell_file(cell)):
         fields["cell"] = _inside(folder, file) + cell[len(file) :]
     return fields
+
+
+def without_paths(fields: Mapping[str, object], folder: Path) -> dict[str, object]:
+    """… and back: fields of this process, with paths relative to a folder."""
+    found = dict(fields)
+    for name in (*PATHS, *ORIGINS):
+        if (given := found.get(name)) is not None:
+            names = [outside(folder, str(n)) for n in listed(given)]
+            found[name] = names if isinstance(given, list | tuple) else names[0]
+    cell = found.get("cell")
+    if isinstance(cell, str) and (file := cell_file(cell)):
+        found["cell"] = outside(folder, file) + cell[len(file) :]
+    return found
+
+
+def check_cell_of_file(fields: Mapping[str, object]) -> None:
+    """Refuse a cell that fields from a file name, which may be a stranger's, unless this user has trained with it."""
+    cell = fields.get("cell")
+    if isinstance(cell, str) and cell_file(cell):
+        from recur.run.trust import check_trusted  # which needs torch
+
+        source = Path(cell_file(cell))
+        check_trusted(source, source.read_bytes() if source.is_file() else b"")
 
 
 def config_text(options: TaskOptions, folder: Path) -> str:

@@ -1,0 +1,168 @@
+"""recur sweep: search for good options of a task, each trial a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from recur.cli.options import Output
+from recur.cli.screen import Screen, table
+from recur.cli.task_flags import RUN, call, flag_app, split_arguments
+from recur.cli.train import interruptible
+from recur.errors import OptionError
+
+if TYPE_CHECKING:
+    from recur.sweeps import Sweep
+    from recur.sweeps.folder import Trial
+
+EXAMPLES = """Examples:
+  recur sweep names.tsv --task classify --trials 30
+  recur sweep names.tsv --task classify --hidden 128 --search rate --search dropout_input=0:0.5
+  recur sweep book.txt --minutes 2 --total-minutes 60 --search cell=gru,lstm --search rate=0.002:0.03:log
+  recur sweep --resume sweeps/names --trials 60"""
+
+verb = App(help_flags=[], version_flags=[])
+"""What it takes depends on the task, as with `recur train`."""
+
+
+@verb.default
+def sweep(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
+    """Search for good options."""
+    if any(argument == "--resume" or argument.startswith("--resume=") for argument in arguments):
+        _resuming()(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        return
+    task, why, fields, rest = split_arguments(arguments)
+
+    def begin(fields: dict[str, Any], *, output: Output, **asked: Any) -> None:
+        from recur.sweeps import sweep as search_options
+
+        screen = Screen(output)
+        if why:
+            screen.note(why)
+        asked = {name: value for name, value in asked.items() if value is not None}
+        _watch(screen, lambda **watching: search_options(task=task, **asked, **watching, **fields))
+
+    call(flag_app(task, fields, begin, EXAMPLES, _rest), task, rest)
+
+
+def _rest(
+    *,
+    task: Annotated[str | None, Parameter(help="What to learn; if not given, the file decides.", group=RUN)] = None,
+    config: Annotated[Path | None, Parameter(help="Options from a TOML file, below what is typed.", group=RUN)] = None,
+    trials: Annotated[int, Parameter(help="So many runs, the first with the task's own defaults.", group=RUN)] = 30,
+    search: Annotated[
+        list[str] | None,
+        Parameter(
+            help="An option to search for, by name or with a range: rate=0.001:0.01:log, hidden=64:256, cell=gru,lstm. "
+            "If not given, those of the task that are worth it and not typed. Repeat it for several.",
+            group=RUN,
+        ),
+    ] = None,
+    pruner: Annotated[
+        str, Parameter(help="Leave trials that fall behind: median, hyperband or none.", group=RUN)
+    ] = "median",
+    total_minutes: Annotated[
+        float | None, Parameter(help="Begin no trial after so many; --minutes is the budget of each.", group=RUN)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        Parameter(help="The sweep's folder; sweeps/NAME, if not given. One that is there goes on.", group=RUN),
+    ] = None,
+    resume: Annotated[Path | None, Parameter(help="Go on with the sweep in this folder.", group=RUN)] = None,
+    output: Annotated[Output, Parameter(name="*", group=RUN, show_default=False)] = Output(),  # noqa: B008  frozen
+) -> None:
+    """Search for good options of a task with Optuna: train many runs, leave those that fall behind, and say which is
+    best on the validation part, with the command that trains it. Stop it at any moment: the same command goes on."""
+
+
+def _resuming() -> App:
+    app = App(suppress_keyboard_interrupt=False, name="recur sweep", help_format="plaintext", version_flags=[])
+
+    @app.default
+    def go_on(
+        *,
+        resume: Path,
+        trials: int = 30,
+        total_minutes: float | None = None,
+        output: Output = Output(),  # noqa: B008
+    ) -> None:
+        """Go on with a sweep until it has so many trials."""
+        from recur.sweeps import resume_sweep
+
+        asked: dict[str, Any] = {"trials": trials, "total_minutes": total_minutes}
+        _watch(Screen(output), lambda **watching: resume_sweep(resume, **asked, **watching))
+
+    return app
+
+
+def _watch(screen: Screen, run: Any) -> None:
+    """The trials on the screen; Ctrl-C saves and says how to go on."""
+    from recur.tasks.metrics import better, show
+
+    best: list[Trial] = []
+    status = screen.err.status("") if screen.err.is_terminal and not screen.quiet else None
+
+    def watcher(trial: Trial) -> None:
+        drawn = "  ".join(f"{name} {_short(value)}" for name, value in trial.params.items()) or "the task's defaults"
+        if trial.state == "running":
+            if status is not None:
+                status.update(f"{trial.run}  {drawn}")
+                status.start()
+            return
+        if status is not None:
+            status.stop()
+        metric = metrics[0]
+        value = "" if trial.value is None else show(metric, trial.value)
+        if trial.state == "complete" and trial.value is not None:
+            if not best or best[0].value is None or better(metric, trial.value, best[0].value):
+                best[:] = [trial]
+                value += "  best so far"
+        elif trial.state == "pruned":
+            value += f"  left after {len(trial.measured)} measurements"
+        else:
+            value = f"failed: {trial.why}"
+        screen.note(f"{trial.run}  {value}  ({drawn}; {trial.seconds:.0f} s)")
+
+    metrics: list[str] = []
+
+    def callback(event: Any) -> None:
+        if event.kind == "started":
+            metrics[:] = [event.content["curve"]]
+
+    with interruptible(screen) as stop:
+        try:
+            found: Sweep = run(watcher=watcher, callback=callback, interrupt=stop)
+        finally:
+            if status is not None:
+                status.stop()
+    _show(screen, found)
+    screen.result(found.as_dict())
+    if found.stopped:
+        screen.note(f"go on with: recur sweep --resume {found.path}")
+        raise KeyboardInterrupt
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _show(screen: Screen, found: Sweep) -> None:
+    if not found.ranked():
+        if not found.stopped:
+            raise OptionError(f"no trial of {found.path} went to its end: see its sweep.json")
+        return
+    header, rows = found.rows()
+    shown = table("", *header)
+    for row in rows:
+        shown.add_row(*row)
+    screen.show(shown, "")
+    if importance := found.importance():
+        said = ", ".join(f"{name} {100 * share:.0f} %" for name, share in list(importance.items())[:FIRST])
+        screen.show(f"What trials differ by: {said}")
+    screen.show(f"The best is in {found.path / found.best.run}; train it again with", f"  {found.command}")
+
+
+FIRST = 5
+"""Options whose importance is said."""

@@ -1,0 +1,317 @@
+"""recur sweep: what is drawn, what is left early, what a killed one goes on with, and what is said of the best."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import recur
+from recur.cli.app import run
+from recur.errors import OptionError, RecurError, RunError, TextError
+from recur.options import Between, OneOf, checked, hints
+from recur.run import Run
+from recur.sweeps import resume_sweep, sweep
+from recur.sweeps.folder import Record, Trial, parse_record
+from recur.sweeps.space import search_of
+from recur.sweeps.study import Study
+from recur.tasks import make_options, options_class, options_of_run, task_names
+from recur.train import Event
+from tests.cli.test_cli import json_of
+
+SMALL: dict[str, Any] = {"steps": 20, "batch": 8, "threads": 1, "embedding": 8}
+TEXT = "".join(f"{'ab'[k % 2]}\t{'ba'[k % 2] * 3} text {k}\n" for k in range(80))
+RANGES = ["hidden=4:12", "rate=0.001:0.05:log"]
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("texts.tsv").write_text(TEXT)
+    return "texts.tsv"
+
+
+def params_of(found: recur.sweeps.Sweep) -> list[dict[str, Any]]:  # type: ignore[name-defined]
+    return [trial.params for trial in found.trials]
+
+
+def test_each_trial_is_a_run_and_the_best_is_said(file: str) -> None:
+    seen: list[Trial] = []
+    found = sweep(file, task="classify", trials=4, search=RANGES, watcher=seen.append, **SMALL)
+    assert found.path == Path("sweeps/texts")
+    assert sorted(p.name for p in found.path.iterdir()) == [
+        "sweep.json", "trial-000", "trial-001", "trial-002", "trial-003",
+    ]  # fmt: skip
+    assert [trial.state for trial in seen] == ["running", "complete"] * 4
+    for trial in found.trials:
+        options = options_of_run(Run.open(found.path / trial.run))
+        assert {name: getattr(options, name) for name in ("hidden", "rate")} == trial.params
+        assert options.embedding == 8
+        assert trial.number == 0 or (4 <= options.hidden <= 12 and 0.001 <= options.rate <= 0.05)
+        assert len(trial.measured) == 10
+    own = options_class("classify")().for_token("word")
+    assert found.trials[0].params == {"hidden": own.hidden, "rate": own.rate}
+    values = [trial.value for trial in found.trials]
+    assert found.best.value == min(values)
+    assert [trial.value for trial in found.ranked()] == sorted(values)
+    assert found.model().run.path == found.path / found.best.run
+    assert found.as_dict()["best"]["run"] == str(found.path / found.best.run)
+    assert found.best.run in repr(found)
+    assert found._repr_html_().count("<tr>") == 5
+
+
+def test_the_command_trains_the_best_again(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = sweep(file, task="classify", trials=3, search=RANGES, baseline=False, lower=True, **SMALL)
+    for trial in found.trials[1:]:  # not only the best one's
+        best = type(found)(found.path, Record(**{**vars(found.record), "trials": [trial]}))
+        words = shlex.split(best.command)
+        assert words[:4] == ["recur", "train", "texts.tsv", "--task"]
+        assert run([*words[1:], "--out", f"again-{trial.number}", "-q"]) == 0
+        again = Path(f"again-{trial.number}/model.safetensors").read_bytes()
+        assert again == (found.path / trial.run / "model.safetensors").read_bytes()
+    capsys.readouterr()
+
+
+def test_a_sweep_that_was_stopped_ends_as_one_that_was_not(file: str) -> None:
+    asked: dict[str, Any] = {"task": "classify", "trials": 4, "search": RANGES, **SMALL}
+    whole = sweep(file, out="whole", **asked)
+    stop = threading.Event()
+
+    def interrupt(event: Event) -> None:
+        if event.kind == "measured" and event.content["step"] == 8 and (Path("parts/trial-002")).exists():
+            stop.set()
+
+    part = sweep(file, out="parts", callback=interrupt, interrupt=stop, **asked)
+    assert part.stopped
+    assert [trial.state for trial in part.trials] == ["complete", "complete", "running"]
+    rest = resume_sweep("parts", trials=4)
+    assert not rest.stopped
+    assert params_of(rest) == params_of(whole)
+    assert [t.measured for t in rest.trials] == [t.measured for t in whole.trials]
+    assert [t.value for t in rest.trials] == [t.value for t in whole.trials]
+    more = sweep(file, out="parts", **{**asked, "trials": 5})
+    assert params_of(more)[:4] == params_of(whole)
+    assert len(more.trials) == 5
+
+
+def test_a_sweep_that_was_killed_goes_on(file: str) -> None:
+    code = f"""
+import os, recur
+def kill(event):
+    if event.kind == "measured" and event.content["step"] == 8 and os.path.exists("killed/trial-001"):
+        os._exit(9)
+recur.sweep("texts.tsv", task="classify", trials=3, search={RANGES}, out="killed", callback=kill, **{SMALL})
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
+    assert [trial.state for trial in Record.read(Path("killed")).trials] == ["complete", "running"]
+    rest = resume_sweep("killed", trials=3)
+    whole = sweep(file, out="whole", task="classify", trials=3, search=RANGES, **SMALL)
+    assert params_of(rest) == params_of(whole)
+    assert [t.measured for t in rest.trials] == [t.measured for t in whole.trials]
+
+
+def test_hopeless_trials_are_left(file: str) -> None:
+    """Rates of nothing beside good ones: the median of five is better than what they have after three measurements."""
+    record = Record("classify", {}, {"rate": Between(1e-6, 0.1, log=True)}, "valid_accuracy")
+    record.trials = [
+        Trial(k, {"rate": 0.01}, "complete", 0.9, tuple(0.5 + 0.04 * n for n in range(1, 11))) for k in range(6)
+    ]
+    assert Study(record).ask(6).hopeless([0.1] * 5)
+    assert not Study(record).ask(6).hopeless([0.1]), "too early to tell"
+    assert not Study(record).ask(6).hopeless([0.95] * 5)
+    record.metric = "valid_error"  # less is better
+    assert Study(record).ask(6).hopeless([0.95] * 5)
+    assert not Study(record).ask(6).hopeless([0.1] * 5)
+    record.pruner = "none"
+    assert not Study(record).ask(6).hopeless([0.95] * 5)
+    record.pruner = "hyperband"
+    assert Study(record).ask(6, {"rate": 0.5e-3}).params == {"rate": 0.0005}
+
+
+def test_a_trial_that_is_left_stops_cleanly(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recur.sweeps.study.Watched.hopeless", lambda self, measured: len(measured) >= 3)
+    found = sweep(file, task="classify", trials=2, search=RANGES, **SMALL)
+    assert [trial.state for trial in found.trials] == ["complete", "pruned"]
+    assert len(found.trials[1].measured) == 3
+    left = Run.open(found.path / "trial-001")
+    assert len(left.metrics()) == 3
+    assert recur.load(left.path)("some text") in ("a", "b"), "a run like any other"
+    assert found.best.number == 0
+
+
+def test_a_trial_that_diverges_is_passed_over(file: str) -> None:
+    found = sweep(file, task="classify", trials=3, search={"rate": OneOf((1e8,))}, clip=0, optimizer="sgd", **SMALL)
+    states = [trial.state for trial in found.trials]
+    assert states[0] == "complete"
+    assert "failed" in states[1:]
+    assert "training diverged" in next(trial.why for trial in found.trials if trial.state == "failed")
+
+
+def test_what_is_wrong_with_all_trials_is_raised(file: str) -> None:
+    Path("bad.tsv").write_text("no tab\n")
+    with pytest.raises(TextError, match="label TAB text"):
+        sweep("bad.tsv", task="classify", trials=3, **SMALL)
+    assert Record.read(Path("sweeps/bad")).trials == []
+    for asked, says in (
+        ({"trials": 0}, "trials must be a whole number"),
+        ({"pruner": "best"}, "pruner must be one of median, hyperband, none"),
+        ({"search": ["hiden=1:2"]}, "did you mean 'hidden'"),
+        ({"search": ["cell=1:2"]}, "cell"),
+        ({"search": ["pool=max,least"]}, "unknown pool 'least'"),
+        ({"search": ["hidden=9:3"]}, "a range rises"),
+        ({"search": ["rate=0:1:log"]}, "a range rises"),
+        ({"search": ["hidden=a:b"]}, "a range is low:high"),
+        ({"search": ["momentum"]}, "has no range for momentum"),
+        ({"search": ["batch"]}, "batch is given, and cannot be searched for too"),
+        ({"search": {"valid": OneOf(("a",))}}, "unknown option 'valid'"),
+        ({"search": {"hidden": 3}}, "a search is a Between or a OneOf"),
+        ({"search": {"hidden": OneOf(())}}, "there is no value to take"),
+        ({"search": []}, "nothing is left to search for"),
+        ({"total_minutes": 0}, "total_minutes must be above 0"),
+        ({"hidden": 0}, "hidden must be"),
+        ({"out": "texts.tsv"}, "is in the way"),
+    ):
+        with pytest.raises(RecurError, match=says):
+            sweep(file, task="classify", **{"out": "never", "trials": 1, **SMALL, **asked})
+    with pytest.raises(OptionError, match="the task classify learns from a file"):
+        sweep(task="classify", trials=1)
+    with pytest.raises(RunError, match="nowhere is no sweep"):
+        resume_sweep("nowhere")
+
+
+def test_another_sweep_is_not_mixed_with_it(file: str) -> None:
+    sweep(file, task="classify", trials=1, search=RANGES, **SMALL)
+    with pytest.raises(RunError, match=r"was asked for otherwise \(options\); go on with it"):
+        sweep(file, task="classify", trials=1, search=RANGES, **{**SMALL, "steps": 3})
+    with pytest.raises(RunError, match=r"was asked for otherwise \(search\)"):
+        sweep(file, task="classify", trials=1, search=["rate"], **SMALL)
+
+
+def test_data_in_memory_is_kept_in_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({"label": ["a", "b"] * 40, "text": [f"{'ab'[k % 2]} word {k}" for k in range(80)]})
+    asked: dict[str, Any] = {"task": "classify", "search": RANGES, "out": tmp_path / "s", **SMALL}
+    found = sweep(frame, trials=1, **asked)
+    assert (found.path / "data/train.tsv").is_file()
+    assert json.loads((found.path / "sweep.json").read_text())["options"]["texts"] == ["data/train.tsv"]
+    assert len(sweep(frame, trials=2, **asked).trials) == 2
+    with pytest.raises(RunError, match="holds a sweep of other data"):
+        sweep(frame[:70], trials=2, **asked)
+    (tmp_path / "s").rename(tmp_path / "moved")
+    assert len(resume_sweep("moved", trials=3).trials) == 3
+
+
+@pytest.mark.parametrize("task", task_names())
+def test_the_search_of_every_task(task: str) -> None:
+    cls = options_class(task)
+    assert cls.search
+    for name, space in cls.search.items():
+        ends = (space.low, space.high) if isinstance(space, Between) else space.values
+        for value in ends:
+            checked(name, value, hints(cls)[name])
+            make_options(task, {name: value})
+        assert (cls.cpu_batch if name == "batch" else cls.default(name)) in space, "the default is one of them"
+    record = Record(task, {}, search_of(task, None, {}), "valid_loss")
+    for number in range(1, 9):
+        drawn = Study(record).ask(number).params
+        assert set(drawn) == set(cls.search)
+        assert all(drawn[name] in space for name, space in cls.search.items())
+        make_options(task, drawn)
+        assert Study(record).ask(number).params == drawn, "the same again"
+
+
+def test_importance() -> None:
+    record = Record("classify", {}, {"rate": Between(0.001, 0.1, log=True), "hidden": Between(8, 64)}, "valid_error")
+    study = Study(record)
+    drawn = [study.ask(number).params for number in range(40)]
+    record.trials = [Trial(k, p, "complete", abs(float(p["rate"]) - 0.01)) for k, p in enumerate(drawn)]
+    found = Study(record).importance()
+    assert list(found) == ["rate", "hidden"]
+    assert found["rate"] > 0.8
+    record.trials = record.trials[:3]
+    assert Study(record).importance() == {}, "too few to tell"
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    record = Record(
+        "classify", {"texts": ["a"]}, {"rate": Between(0.1, 1.0, log=True), "cell": OneOf(("gru", "lstm"))}, "m"
+    )
+    record.trials = [Trial(0, {"rate": 0.5, "cell": "gru"}, "failed", None, (0.5, 0.25), 1.5, "why")]
+    record.write(tmp_path)
+    assert Record.read(tmp_path) == record
+    content = (tmp_path / "sweep.json").read_text()
+    for old, new in (("failed", "done"), ("0.5", '"x"'), ('"number": 0', '"number": 1'), ("Between", "[]"), ("{", "[")):
+        with pytest.raises(RunError, match="is damaged"):
+            parse_record(content.replace(old, new).encode(), "sweep.json")
+    with pytest.raises(RunError, match="of another version"):
+        parse_record(content.replace('"format": 1', '"format": 2').encode(), "sweep.json")
+
+
+def test_a_cell_that_a_stranger_names_is_not_executed(file: str) -> None:
+    found = sweep(file, task="classify", trials=1, search=RANGES, **SMALL)
+    Path("evil.py").write_text("raise SystemExit('executed')\n")
+    record = Record.read(found.path)
+    record.options["cell"] = "../../evil.py:Evil"
+    record.write(found.path)
+    with pytest.raises(RecurError, match="trust"):
+        resume_sweep(found.path, trials=2)
+
+
+def test_the_command_line(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--task", "classify", "--steps", "6", "--batch", "8", "--threads", "1", "--search", "hidden=4:8"]
+    found = json_of(capsys, "sweep", file, *flags, "--trials", "2")
+    assert found["sweep"] == "sweeps/texts"
+    assert [trial["state"] for trial in found["trials"]] == ["complete", "complete"]
+    assert found["command"].startswith("recur train texts.tsv --task classify")
+    more = json_of(capsys, "sweep", "--resume", "sweeps/texts", "--trials", "3")
+    assert len(more["trials"]) == 3
+    assert run(["sweep", file, *flags, "--trials", "3"]) == 0
+    shown = capsys.readouterr()
+    assert "hidden" in shown.out
+    assert "train it again with\n  recur train texts.tsv" in shown.out
+    assert run(["sweep", file, *flags, "--trials", "4"]) == 0
+    assert "trial-003" in capsys.readouterr().err
+    for arguments, says in (
+        (["sweep", file, "--task", "classify", "--horizon", "3"], "--horizon belongs to forecast"),
+        (["sweep", file, "--task", "classify", "--search", "hidden"], "was asked for otherwise"),
+        (["sweep", "--resume", "none"], "none is no sweep"),
+        (["sweep", file], "say what to learn from it"),
+    ):
+        assert run(arguments) == 2
+        assert says in capsys.readouterr().err
+    assert run(["sweep", "--help"]) == 0
+    assert "--total-minutes" in capsys.readouterr().out
+
+
+def test_ctrl_c_says_how_to_go_on(
+    file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import signal
+
+    from recur.train.trainer import Trainer
+
+    ordinary = Trainer._train_on
+
+    def interrupted(self: Any, batch: Any) -> None:
+        ordinary(self, batch)
+        if self.step == 5 and self.run.path.name == "trial-001":
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Trainer, "_train_on", interrupted)
+    flags = ["--task", "classify", "--steps", "6", "--batch", "8", "--threads", "1", "--search", "hidden=4:8"]
+    assert run(["sweep", file, *flags, "--trials", "2"]) == 130
+    assert "go on with: recur sweep --resume sweeps/texts" in capsys.readouterr().err
+    assert [trial.state for trial in Record.read(Path("sweeps/texts")).trials] == ["complete", "running"]
+
+
+def test_without_optuna_it_says_so() -> None:
+    code = "import sys; sys.modules['optuna'] = None; import recur; recur.sweep('x', task='classify')"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert found.stderr.endswith("Optuna is not installed: pip install 'recur[sweep]'\n")
