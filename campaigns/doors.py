@@ -37,6 +37,8 @@ from recur.series.gaps import fill
 from recur.series.layout import Columns
 from recur.series.reading import parse_panel
 from recur.signals import look_at, read_signals
+from recur.sweeps.folder import parse_record
+from recur.sweeps.space import search_of
 from recur.tasks import config_text, make_options, options_class, read_config, task_names
 from recur.tasks.table.data import Inputs, find_inputs, is_class, moments, parse_rows, target_of, vectors
 from recur.tasks.teacher import Teacher
@@ -295,6 +297,25 @@ def _pieces_of() -> list[str]:
     return _subwords().pieces()
 
 
+def _sweep() -> bytes:
+    trial = {
+        "number": 0,
+        "params": {"rate": 0.5},
+        "state": "complete",
+        "value": 0.25,
+        "measured": [0.5],
+        "seconds": 1.5,
+    }
+    rates = ["Between", {"low": 0.1, "high": 1.0, "log": True}]
+    asked = {"task": "classify", "options": {}, "search": {"rate": rates}, "metric": "valid_error", "seed": 0}
+    return json.dumps({"format": 1, **asked, "pruner": "median", "trials": [{**trial, "why": ""}]}).encode()
+
+
+def _search(data: bytes, folder: Path) -> None:
+    task, _, asked = _text_of(data).partition(" ")
+    search_of(task, [asked], {})
+
+
 def _json(data: bytes, folder: Path) -> None:
     (folder / "a.json").write_bytes(data)
     read_json(folder / "a.json")
@@ -445,6 +466,8 @@ def doors() -> tuple[Door, ...]:
         Door("arpa", _ARPA, _file("a.arpa", _arpa), 2),
         Door("vocabulary", _VOCAB, _file("vocab.json", _vocabulary), 2),
         Door("pieces", (_subwords().model,), _pieces),
+        Door("sweep", (_sweep(),), lambda data, folder: parse_record(data, "sweep.json")),
+        Door("search", (b"classify rate=0.001:0.1:log", b"tag cell=gru,lstm", b"forecast hidden"), _search),
         Door("json", (b'{"step": 1, "loss": 2.5}\n{"step": 2}\n', b'{"name": "x", "value": 3.5}'), _json),
         Door(
             "images",
