@@ -49,10 +49,10 @@ def test_help_on_a_task_has_its_options_and_no_others(
     assert run(["train", "--task", task, "--help"]) == 0
     shown = flags(capsys.readouterr().out)
     own = {name.rstrip("_") for name in options_class(task).names()} - {"texts"}
-    run_flags = {"task", "config", "out", "tensorboard", "trust", "json", "quiet", "help"}
+    run_flags = {"task", "config", "out", "folds", "tensorboard", "trust", "json", "quiet", "help"}
     negative = {f"no_{name}" for name in own}
     assert own | run_flags <= shown
-    assert not {name for name in shown - own - run_flags - negative if name not in ("label",)}
+    assert not {name for name in shown - own - run_flags - negative if name not in ("label", "direction")}
 
 
 def test_what_is_typed_stands_above_the_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -141,7 +141,6 @@ def test_prompts_one_after_the_other(
         ("sample runs/book --label x", "was not trained with --task conditional"),
         ("eval model.arpa", "an ARPA file has no text of its own"),
         ("eval runs/book --beam 2", "--beam is not for the task language"),
-        ("predict runs/book test.txt", "which predicts no lines"),
         ("resume runs/book --device tpu", "device must be auto, cpu, cuda or cuda:N"),
     ],
 )
