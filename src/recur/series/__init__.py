@@ -2,8 +2,8 @@
 
 reading.py makes a panel (panel.py) of CSV files of any layout (layout.py, records.py); dates.py and calendar.py read
 their dates, clock.py the time itself, gaps.py fills what is missing, season.py finds what repeats. windows.py cuts a
-series into parts and windows, naive.py and linear.py forecast them plainly, scores.py says how good forecasts are,
-conformal.py has bands that cover what they say, anomaly.py tells what is unusual, figure.py draws.
+series into parts and windows, naive.py, linear.py and shared.py forecast them plainly, scores.py says how good they
+are, conformal.py has bands that cover what they say, anomaly.py tells what is unusual, figure.py draws.
 """
 
 from recur.series.anomaly import Anomaly, anomalies, residuals
@@ -19,6 +19,7 @@ from recur.series.panel import Panel, Series
 from recur.series.reading import continued, parse_panel, read_panel
 from recur.series.scores import Tally, deviations, mase_scales, owa
 from recur.series.season import find_seasons, panel_seasons
+from recur.series.shared import SharedAutoregression, fit_shared
 from recur.series.windows import Split, blocks, histories, origins, windows
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Plain",
     "SeasonalNaive",
     "Series",
+    "SharedAutoregression",
     "Split",
     "Tally",
     "anomalies",
@@ -47,6 +49,7 @@ __all__ = [
     "find_seasons",
     "fit_autoregression",
     "fit_autoregressions",
+    "fit_shared",
     "histories",
     "mase_scales",
     "naive_forecasts",

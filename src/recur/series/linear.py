@@ -1,6 +1,6 @@
 """Linear autoregression, for all origins at once.
 
-ŷ_{o+j} = W_0j + Σ_i W_ij y_{o−lags+i}: whatever way it was fitted, it is one matrix (1 + lags, k) a series.
+ŷ_{o+j} = φ_0j + Σ_i φ_ij y_{o−lags+i}: whatever way it was fitted, it is one matrix (1 + lags, k) a series.
 
 iterated   y_t = c + Σ_i φ_i y_{t−i} by least squares, one step after the other; its matrix is that recurrence run on
            each of the inputs alone
