@@ -1,11 +1,13 @@
-"""Plain forecasts of a part, which stand beside a network's: naive, seasonal naive, a linear autoregression."""
+"""Plain forecasts of a part, to stand beside a network's: naive, seasonal naive, naive 2, linear autoregression."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from recur.errors import OptionError
-from recur.series import SeasonalNaive, fill, fit_autoregressions, naive_forecasts
+from recur.series import Naive2, Plain, SeasonalNaive, fill, naive_forecasts
+from recur.series.linear import choose_form
+from recur.tasks.forecast.linear import fit_in_form
 from recur.tasks.forecast.measuring import Part, score
 from recur.text.arrays import Floats
 
@@ -13,26 +15,29 @@ LINEAR = "linear autoregression"
 
 
 def plain_scores(part: Part) -> dict[str, dict[str, Any]]:
-    """Scores by name. The autoregression is fitted to what stands before the part, in the form that suits its end."""
-    at, k = part.origins(), part.horizon
+    """Scores by name. What is fitted is fitted to what stands before the part."""
     filled = [fill(one.values, part.season) for one in part.panel.series]
-    found = {"naive": [naive_forecasts(values, here, k) for values, here in zip(filled, at, strict=True)]}
-    if part.season > 1:
-        repeat = SeasonalNaive(part.season)
-        found["seasonal naive"] = [repeat(values, here, k) for values, here in zip(filled, at, strict=True)]
     before = [values[: part.bounds(number)[0]] for number, values in enumerate(filled)]
-    if (made := _linear(before, filled, part)) is not None:
-        found[LINEAR] = made
-    return {name: score(part, (0.5,), [one[..., None] for one in forecasts]) for name, forecasts in found.items()}
+    found: dict[str, list[Plain]] = {"naive": [naive_forecasts] * len(filled)}
+    if part.season > 1:
+        found["seasonal naive"] = [SeasonalNaive(part.season)] * len(filled)
+        found["naive 2"] = [Naive2.fit(values, part.season) for values in before]
+    if linear := _linear(before, filled, part):
+        found[LINEAR] = linear
+    scores = {}
+    for name, each in found.items():
+        made = (one(values, at, part.horizon) for one, values, at in zip(each, filled, part.origins(), strict=True))
+        scores[name] = score(part, (0.5,), (forecasts[..., None] for forecasts in made))
+    return scores
 
 
-def _linear(before: list[Floats], filled: list[Floats], part: Part) -> list[Floats] | None:
-    """None where a series is too short to fit one: it is not in the table then."""
+def _linear(before: list[Floats], filled: list[Floats], part: Part) -> list[Plain]:
+    """In the form that, fitted to the training parts, forecasts the validation parts best; a series that is too short
+    for it has the naive forecast. None where all are."""
+    seen = [values[: split.valid] for values, split in zip(filled, part.splits, strict=True)]
+    learned = [max(split.train, 1) for split in part.splits]
     try:
-        fitted = fit_autoregressions(before, part.horizon, (part.season,) if part.season > 1 else ())
+        form = choose_form(seen, part.horizon, (part.season,) if part.season > 1 else (), learned)
     except OptionError:
-        return None
-    found = []
-    for one, values, at in zip(fitted, filled, part.origins(), strict=True):
-        found.append(naive_forecasts(values, at, part.horizon) if one is None else one(values, at, part.horizon))
-    return found
+        return []
+    return [fit_in_form(values, part.horizon, form) or naive_forecasts for values in before]

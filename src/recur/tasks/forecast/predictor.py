@@ -88,10 +88,9 @@ class SeriesForecaster(Predictor[Forecaster]):
             del found["mase_by_step"]
         beside = plain_scores(part)
         task.plain = {name: scores["mase"] for name, scores in beside.items()}
-        if (naive := beside.get("naive")) is not None:
-            found["owa"] = owa(found, naive)
-            for row in beside.values():
-                row["owa"] = owa(row, naive)
+        yardstick = beside.get("naive 2", beside["naive"])  # without a season they are the same
+        for row in (found, *beside.values()):
+            row["owa"] = owa(row, yardstick)
         found["beside"] = [{"model": name, **scores} for name, scores in beside.items()]
         if figure is not None:
             draw(panel, origins, made, task.options.quantiles, str(figure))

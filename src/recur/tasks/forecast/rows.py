@@ -17,8 +17,9 @@ from torch import Tensor
 
 from recur.errors import TextError
 from recur.models.forecast import Seen
-from recur.series import Clock, Form, Panel, Series, fill, fit_autoregression
+from recur.series import Clock, Form, Panel, Series, fill
 from recur.series.linear import choose_form
+from recur.tasks.forecast.linear import fit_in_form
 from recur.text.arrays import Floats
 
 
@@ -261,11 +262,11 @@ def _autoregressions(first: Sequence[Floats], steps: int, form: Form) -> Tensor:
     weights = np.zeros((len(first), first[0].shape[1], 1 + form.lags, steps))
     weights[:, :, -1] = 1.0
     for row, values in enumerate(first):
-        lags = min(form.lags, (len(values) - 2 - (steps - 1 if form.direct else 0)) // 2)
-        if lags > 0:
-            fitted = fit_autoregression(values, steps, form._replace(lags=lags)).weights
+        fitted = fit_in_form(values, steps, form)
+        if fitted is not None:
             weights[row] = 0.0
-            weights[row, :, 0], weights[row, :, 1 + form.lags - lags :] = fitted[:, 0], fitted[:, 1:]
+            weights[row, :, 0] = fitted.weights[:, 0]
+            weights[row, :, 1 + form.lags - fitted.form.lags :] = fitted.weights[:, 1:]
     return torch.from_numpy(weights).float()
 
 
