@@ -137,8 +137,7 @@ def predict(
             cut += bool(row.get("cut"))
             unknown.update(set(row.get("unknown", ())))
             for made in row.get("nbest", [row]):
-                score = f"\t{made['score']:.4f}" if several and "score" in made else ""
-                screen.write(f"{model.write(row, made)}{score}")
+                screen.write(model.write(row, made, made.get("score") if several else None))
             if attention:
                 screen.write("\n".join(in_words(row["attention"])))
             if figure is not None and len(looked) < PANELS:

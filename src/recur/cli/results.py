@@ -107,6 +107,8 @@ def confusion_table(screen: Screen, classes: Sequence[str], counts: Sequence[Seq
 def figure(value: object, name: str = "") -> str:
     if isinstance(value, list):
         return "  ".join(figure(item, name) for item in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {figure(item)}" for key, item in value.items())
     if isinstance(value, float):
         return show(name, value)
     return f"{value:,}" if type(value) is int else str(value)

@@ -33,6 +33,7 @@ METRICS: Mapping[str, Metric] = {
     "network_accuracy": Metric("accuracy of the network alone", share=True, higher=True),
     "macro_f1": Metric("macro F1", share=True, higher=True),
     "ece": Metric("calibration error", share=True),
+    "unseen": Metric("words with tags never seen in training", share=True),
     "precision": Metric("precision", share=True, higher=True),
     "recall": Metric("recall", share=True, higher=True),
     "f1": Metric("span F1", share=True, higher=True),

@@ -177,9 +177,9 @@ class Predictor(ABC, Generic[ModelT]):
         """The inputs in a file; None where each of its lines is one."""
         return None
 
-    def write(self, found: JsonObject, made: JsonObject) -> str:
-        """A prediction as a line, or the one `made` of several."""
-        return f"{found['input']}\t{made['output']}"
+    def write(self, found: JsonObject, made: JsonObject, score: float | None = None) -> str:
+        """A prediction as a line, or the one `made` of several with its score."""
+        return f"{found['input']}\t{made['output']}" + ("" if score is None else f"\t{score:.4f}")
 
     def probabilities(self, given: Any) -> Any:
         """Of every class, for one input; or a list of those for several."""

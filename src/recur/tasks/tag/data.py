@@ -26,9 +26,13 @@ from recur.tasks.tag.options import TagOptions
 from recur.tasks.tag.spans import are_spans, legal_moves
 from recur.text import PAD, SPECIALS, UNK, Sentence, Vocab, fit_lines
 from recur.text.casing import casing_of
+from recur.text.tokens import Ids
 
 LONGEST = 32
 """Characters of a word at most that are read: of a longer one its beginning and its end."""
+
+MANY = 1_000_000
+"""Words at most whose characters are kept: a stream of them has no end."""
 
 EDGE = ""
 """In the place of a tag, where a sentence begins or ends."""
@@ -152,33 +156,41 @@ class Collate:
 
     def __init__(self, vocabs: Vocabs) -> None:
         self.characters = vocabs.get("characters")
-        self._spelled: dict[str, list[int]] = {}
+        # of the words that were met
+        self._numbers: dict[str, int] = {}
+        self._spelled: list[Ids] = []
+        self._casing: list[int] = []
 
     def __call__(self, sentences: Sequence[Tagged]) -> TagBatch:
         ids, lengths = padded([np.array(s.ids) for s in sentences])
         ends, counts = padded([np.array(s.ends) for s in sentences], fill=0)
         tags, _ = padded([np.array(s.tags) for s in sentences], fill=UNSEEN)
-        forms = None if self.characters is None else self._forms(sentences, ids.shape[1])
+        forms = None if self.characters is None else self._forms(sentences, ids.shape[1], self.characters)
         return TagBatch(Words(ids, lengths, ends, counts, forms), tags)
 
-    def _forms(self, sentences: Sequence[Tagged], T: int) -> Forms:
-        numbers: dict[str, int] = {}
-        which = np.zeros((len(sentences), T), np.int64)
-        for row, sentence in enumerate(sentences):
-            begin = 0
-            for word, end in zip(sentence.words, sentence.ends, strict=True):
-                which[row, begin : end + 1] = numbers.setdefault(word, len(numbers))
-                begin = end + 1
-        characters, lengths = padded([np.array(self._spell(word)) for word in numbers])
-        casing = torch.tensor([casing_of(word) for word in numbers])
-        return Forms(characters, lengths, casing, torch.from_numpy(which))
+    def _forms(self, sentences: Sequence[Tagged], T: int, characters: Vocab) -> Forms:
+        """Each word once, the longest first: those that are still read stand together at every character."""
+        if len(self._numbers) > MANY:
+            self._numbers, self._spelled, self._casing = {}, [], []
+        words = np.array([self._number(word, characters) for s in sentences for word in s.words])
+        distinct, which = np.unique(words, return_inverse=True)
+        order = np.argsort([-len(self._spelled[k]) for k in distinct], kind="stable")
+        which, distinct = np.argsort(order)[which], distinct[order]
+        table, at = np.zeros((len(sentences), T), np.int64), 0
+        for row, s in enumerate(sentences):
+            tokens = np.diff(s.ends, prepend=-1)
+            table[row, : len(s.ids)] = np.repeat(which[at : at + len(tokens)], tokens)
+            at += len(tokens)
+        spelled, lengths = padded([self._spelled[k] for k in distinct])
+        casing = torch.tensor([self._casing[k] for k in distinct])
+        return Forms(spelled, lengths, casing, torch.from_numpy(table))
 
-    def _spell(self, word: str) -> list[int]:
-        if word not in self._spelled:
-            assert self.characters is not None
+    def _number(self, word: str, characters: Vocab) -> int:
+        if word not in self._numbers:
             half = LONGEST // 2
             short = word if len(word) <= LONGEST else word[:half] + word[-half:]
-            if len(self._spelled) > 1_000_000:  # a stream of words has no end
-                self._spelled.clear()
-            self._spelled[word] = self.characters.encode(short).tolist() or [PAD]
-        return self._spelled[word]
+            spelled = characters.encode(short)
+            self._numbers[word] = len(self._spelled)
+            self._spelled.append(spelled if len(spelled) else np.array([PAD]))
+            self._casing.append(casing_of(word))
+        return self._numbers[word]

@@ -46,14 +46,14 @@ class TagOptions(TaskOptions, InputOptions, VocabOptions, WordTaggerOptions, Car
     crf: bool = True
     characters: Literal["none", "lstm", "cnn"] = "lstm"
     casing: bool = True
-    unknown: NonNegative = 1.0
+    unknown: NonNegative = 2.0
     direction: Direction = "both"
     hidden: Width = 192
     embedding: WidthOrNone = 100
     dropout_input: Share = 0.5
     dropout_output: Share = 0.5
     variational: bool = True
-    rate: Positive = 0.003
+    rate: Positive = 0.004
 
     cpu_batch = 16
     default_minutes = 3.0

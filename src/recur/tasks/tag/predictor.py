@@ -51,11 +51,12 @@ class TextTagger(Predictor[AnyTagger]):
             return None
         return (sentence.words for sentence in read_words(name, self.task.options.columns))
 
-    def write(self, found: JsonObject, made: JsonObject) -> str:
+    def write(self, found: JsonObject, made: JsonObject, score: float | None = None) -> str:
         """A line in a line; words that stood below each other with a tag beside each, and an empty line."""
         if isinstance(found["input"], str):
-            return super().write(found, made)
-        return "".join(f"{word}\t{tag}\n" for word, tag in zip(found["words"], made["tags"], strict=True))
+            return super().write(found, made, score)
+        rows = (f"{word}\t{tag}\n" for word, tag in zip(found["words"], made["tags"], strict=True))
+        return "".join([*([] if score is None else [f"# {score:.4f}\n"]), *rows])
 
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Of spans precision, recall and F1, all together and by type; else accuracy, macro F1 and the confusion matrix
@@ -73,14 +74,12 @@ class TextTagger(Predictor[AnyTagger]):
             train = split(self.task.options, read)[0]
             for name, tags in plain_tags(train, sentences):
                 beside.append({"model": name, **self.task.measure(targets, tags, self.tags)})
-        result: JsonObject = {
-            "model": self.name,
-            **self.task.measure(targets, found.tags, self.tags),
-            "loss": found.loss,
-        }
+        result: JsonObject = {"model": self.name, **self.task.measure(targets, found.tags, self.tags)}
+        if found.loss is not None:
+            result["loss"] = found.loss
         result |= {"words": words, "words_per_second": rate, "beside": beside}
         if unseen := unseen_tags(sentences, self.run.vocabs):
-            result["unseen_tags"] = dict(unseen)
+            result |= {"unseen": unseen.total() / words, "unseen_tags": dict(unseen.most_common())}
         if self.task.options.spans:
             result["types"] = by_type(compare(targets, found.tags))
         names, table = table_of(targets, found.tags, self.tags)

@@ -13,7 +13,7 @@ from recur.errors import OptionError
 from recur.models import OutputTagger, WordTagger
 from recur.run import Vocabs
 from recur.tasks.classes import TIE, class_scores, class_weights, classes_of, confusion
-from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
+from recur.tasks.contract import Baseline, Moment, Remark, Task, TrainingStep, Validation
 from recur.tasks.examples import Shuffled, in_order, split
 from recur.tasks.metrics import show, words
 from recur.tasks.places import Places
@@ -114,10 +114,18 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
         found = tag(model, data.valid, data.vocabs)
         targets = [sentence.tags for sentence in data.valid_sentences]
         scores = self.measure(targets, found.tags, classes_of(data.vocabs["labels"]))
-        metrics = {**self._metrics(scores), "valid_loss": found.loss}
+        metrics = self._metrics(scores)
+        if found.loss is not None:
+            metrics["valid_loss"] = found.loss
+        if unseen := unseen_tags(data.valid_sentences, data.vocabs):
+            metrics["valid_unseen"] = unseen.total() / sum(map(len, targets))
         summary = f"valid {', '.join(f'{words(name)} {show(name, value)}' for name, value in scores.items())}"
         decides = 1 - scores["f1"] if self.options.spans else metrics["valid_error"]
-        return Validation(decides + TIE * found.loss, metrics, summary)
+        return Validation(decides + TIE * (found.loss or 0.0), metrics, summary)
+
+    def remarks(self, metrics: Metrics) -> Iterator[Remark]:
+        if share := metrics.get("unseen"):
+            yield Remark(f"{show('unseen', share)} of the words have tags that training did not, each of them an error")
 
     def measure(
         self, targets: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]], classes: Sequence[str]
@@ -136,8 +144,8 @@ class Found(NamedTuple):
     """What a model makes of sentences."""
 
     tags: list[list[str]]
-    loss: float
-    """Nats a word, of the sentences whose tags it knows."""
+    loss: float | None
+    """Nats a word, of the sentences whose tags it knows; None if there are none."""
 
 
 @torch.no_grad()
@@ -156,7 +164,7 @@ def tag(model: AnyTagger, sentences: Sequence[Tagged], vocabs: Vocabs) -> Found:
         for row, n in zip(best, counts.tolist(), strict=True):
             tags[order[done]] = [names[k] for k in row[:n]]
             done += 1
-    return Found(tags, total / max(count, 1))
+    return Found(tags, total / count if count else None)
 
 
 def table_of(
