@@ -51,7 +51,7 @@ class SeriesForecaster(Predictor[Forecaster]):
         values = values[..., 0] if self.model.targets == 1 else values
         return values[0] if len(values) == 1 else values
 
-    def write(self, found: JsonObject, made: JsonObject) -> str:
+    def write(self, found: JsonObject, made: JsonObject, score: float | None = None) -> str:
         """What is forecast, its median, and its band: the outermost quantiles; of a value that is judged, how many
         deviations it is off, and how usual that is."""
         if "p_value" in made:
