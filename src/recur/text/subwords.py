@@ -125,7 +125,7 @@ def _opened(model: bytes) -> Processor:
     """A model is opened once: that takes as long as cutting hundreds of lines."""
     spm = _sentencepiece()
     try:
-        processor: Processor = spm.SentencePieceProcessor(model_proto=model)
+        processor: Processor = spm.SentencePieceProcessor(model_proto=model, num_threads=1)
         if not model or not processor.get_piece_size():
             raise RuntimeError("it has no pieces")
     except Exception as error:  # whatever sentencepiece makes of bytes that are no model of its own

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from recur.tasks.scores import edits_per_symbol, error_rates
 from recur.tasks.translation import bleu, chrf, mteval_words
-from recur.text import Tokenizer, Words
+from recur.text import Subwords, Tokenizer, Words
 from recur.typedefs import Metrics
 
 SENTENCES = ("word", "subword")
@@ -17,7 +17,8 @@ def judge(tokenizer: Tokenizer, references: Sequence[str], outputs: Sequence[str
     """Of texts. Where case was dropped in training, it is dropped in the references."""
     if isinstance(tokenizer, Words) and tokenizer.lower:
         references = [reference.lower() for reference in references]
-    found: Metrics = error_rates(*([tokenizer.split(text) for text in side] for side in (references, outputs)))
+    split = tokenizer.split_lines if isinstance(tokenizer, Subwords) else lambda texts: map(tokenizer.split, texts)
+    found: Metrics = error_rates(*(list(split(side)) for side in (references, outputs)))
     if tokenizer.kind in SENTENCES:
         words = ([mteval_words(text) for text in side] for side in (references, outputs))
         found["word_error_rate"] = edits_per_symbol(*words)

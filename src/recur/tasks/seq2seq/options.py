@@ -7,11 +7,15 @@ from types import MappingProxyType
 from typing import Literal
 
 from recur.models.decoder_options import EncoderDecoderOptions
-from recur.models.forms import EmbeddingInit
 from recur.options import BelowOne, Between, Count, Natural, OneOf, Positive, Share, Width, WidthOrNone
 from recur.tasks.options import WritingOptions
 
 Symbol = Literal["char", "word", "subword", "space"]
+
+
+SENTENCES = {"attention": "dot", "hidden": 256, "embedding": 128, "embedding_init": "normal:1"}
+"""Defaults for sentences. With thousands of symbols an encoder's states are all alike until its embeddings differ; and
+additive attention, tanh of every pair of places, would take half of the time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +36,6 @@ class Seq2SeqOptions(WritingOptions, EncoderDecoderOptions):
 
     # Defaults of its own ---------------------------------------------------------------------------------
 
-    embedding_init: EmbeddingInit = "normal:1"
     hidden: Width = 192
     embedding: WidthOrNone = 64
     dropout_input: Share = 0.2
@@ -43,7 +46,12 @@ class Seq2SeqOptions(WritingOptions, EncoderDecoderOptions):
 
     cpu_batch = 32
     default_epochs = 60.0
-    by_token = MappingProxyType({"word": {"punctuation": True, "min_freq": 2}})
+    by_token = MappingProxyType(
+        {
+            "word": {"punctuation": True, "min_freq": 2, **SENTENCES},
+            "subword": SENTENCES,
+        }
+    )
 
     search = MappingProxyType(
         {
