@@ -232,9 +232,11 @@ def test_images_or_sequences_is_asked(tmp_path: Path) -> None:
         ("steps", {"min_freq": 2}, "--min-freq is for texts"),
         ("ctc", {"recurrence": "output"}, "--recurrence is for texts"),
         ("ctc", {"embedding_init": "normal:1"}, "--embedding-init is for texts"),
+        ("ctc", {"class_weights": "balanced"}, "CTC has no loss of a single label"),
+        ("steps", {"stack": 2}, "--stack 2 leaves fewer steps than there are labels"),
     ],
 )
-def test_options_of_texts_are_refused(case: str, options: Any, says: str, files: dict[str, str]) -> None:
+def test_options_without_a_meaning_are_refused(case: str, options: Any, says: str, files: dict[str, str]) -> None:
     with pytest.raises(OptionError, match=says):
         task_class(TASKS[case]).settle(make_options(TASKS[case], {"texts": files[case], **options}))
 

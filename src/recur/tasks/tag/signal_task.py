@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from recur.decode.ctc import Labelling, Language, best_path, prefix_beam
-from recur.errors import TextError
+from recur.errors import OptionError, TextError
 from recur.models.signals import NONE, SignalTagger, Transcriber
 from recur.run import Vocabs
 from recur.signals import labels_of, read_signals
@@ -48,6 +48,10 @@ class SignalTag(SignalTask[TagOptions, SignalTagger]):
             signals = read_signals(options.texts)
             aligned = all(len(labels_of(signal)) == len(signal.values) for signal in signals)
             options = options.changed(loss="steps" if aligned else "ctc")
+        if options.loss == "steps" and options.stack > 1:
+            raise OptionError(f"--stack {options.stack} leaves fewer steps than there are labels: one for each step")
+        if options.loss == "ctc" and options.class_weights == "balanced":
+            raise OptionError("--class-weights balanced is for labels of steps: CTC has no loss of a single label")
         if options.loss == "ctc" and cls is SignalTag:
             return Transcribe.settle(options)
         return super().settle(options)
