@@ -13,7 +13,7 @@ from recur.train.optimise import Schedule
 
 RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.toml"))
 FILES = ("texts", "valid", "test")
-OF_THE_RUN = ("config", "out")
+OF_THE_RUN = ("config", "out", "folds")
 """Flags of `recur train` that are no options of a task."""
 
 recipes = pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

@@ -41,7 +41,7 @@ class ClassifyOptions(TaskOptions, InputOptions, FoldOptions, VocabOptions, Clas
 
     default_epochs = 12.0
     # Words are learned by heart within a few epochs unless they are dropped; characters do not bear it.
-    by_token = MappingProxyType({"word": {"embedding": 128, "dropout_input": 0.5, "epochs": 6.0}})
+    by_token = MappingProxyType({"word": {"embedding": 128, "dropout_input": 0.5, "dropout_words": 0.1, "epochs": 6.0}})
 
     search = MappingProxyType(
         {
