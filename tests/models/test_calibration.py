@@ -32,8 +32,8 @@ def test_the_calibration_error_is_the_mean_gap_of_its_bins() -> None:
     assert calibration_error(torch.eye(3), torch.tensor([1, 2, 0])) == 1
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_shares_are_the_least_of_loss_and_pull(weighted: bool) -> None:
+@pytest.mark.parametrize(("weighted", "start"), [(False, ()), (True, ()), (False, (1.0, 0.2))])
+def test_shares_are_the_least_of_loss_and_pull(weighted: bool, start: tuple[float, ...]) -> None:
     (a, targets), (b, _) = drawn(300, 3), drawn(300, 3, seed=1)
     parts = [2.5 * a, b + 0.5 * a]
     weights = torch.rand(300, dtype=torch.double) if weighted else None
@@ -42,10 +42,10 @@ def test_shares_are_the_least_of_loss_and_pull(weighted: bool) -> None:
     def loss(shares: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
         z = x @ shares
         right = z[np.arange(300), targets.numpy()] - np.log(np.exp(z).sum(-1))
-        return float(-(w * right).sum() + PULL / 2 * ((shares - 0.5) ** 2).sum())
+        return float(-(w * right).sum() + PULL / 2 * ((shares - np.array(start or (0.5, 0.5))) ** 2).sum())
 
     expected = minimize(loss, [0.5, 0.5], bounds=[(0, None)] * 2, options={"ftol": 1e-15, "gtol": 1e-9}).x
-    assert fit_shares(parts, targets, weights).numpy() == pytest.approx(expected, abs=1e-4)
+    assert fit_shares(parts, targets, weights, start).numpy() == pytest.approx(expected, abs=1e-4)
 
 
 def test_what_tells_nothing_has_no_share_and_few_examples_decide_little() -> None:

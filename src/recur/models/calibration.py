@@ -5,7 +5,7 @@
 Guo et al., On calibration of modern neural networks, ICML 2017. A network that is too sure of itself is divided by a
 temperature; several models become one in the same way:
 
-    log P = Σ_i a_i log p_i + const,   a ≥ 0: the least of the validation part's −log P and a pull to equal shares
+    log P = Σ_i a_i log p_i + const,   a ≥ 0: the least of the validation part's −log P and PULL/2 ‖a − start‖²
 
 With one model a is 1/temperature.
 """
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 BINS = 15
 
 PULL = 10.0
-"""How strongly shares are pulled to equal ones: as by some tens of validation examples, so that a few decide little."""
+"""How strongly shares are pulled to where they start: as by some tens of examples, so that a few decide little."""
 
 
 def calibration_error(p: Tensor, targets: Tensor, bins: int = BINS) -> float:
@@ -36,9 +36,11 @@ class Mixture(nn.Module):
 
     shares: Tensor
 
-    def __init__(self, parts: int = 1) -> None:
+    def __init__(self, *start: float) -> None:
+        """The shares to start from, one for each model; 1 of one model, if none are given."""
         super().__init__()
-        self.register_buffer("shares", torch.full((parts,), 1 / parts))
+        self.start = start or (1.0,)
+        self.register_buffer("shares", torch.tensor(self.start))
 
     def forward(self, *log_ps: Tensor) -> Tensor:
         shares = self.shares.to(log_ps[0])
@@ -47,7 +49,7 @@ class Mixture(nn.Module):
     @torch.no_grad()
     def fit(self, log_ps: Sequence[Tensor], targets: Tensor, weights: Tensor | None = None) -> Mixture:
         """The shares that tell the classes of examples best; an example may count by its weight."""
-        self.shares.copy_(fit_shares([log_p.cpu() for log_p in log_ps], targets, weights))
+        self.shares.copy_(fit_shares([log_p.cpu() for log_p in log_ps], targets, weights, self.start))
         return self
 
 
@@ -60,25 +62,28 @@ def calibrated(
     weights = None if class_weights is None else class_weights.cpu()[classes[seen]]
     mixture.fit([log_p[seen] for log_p in log_ps], classes[seen], weights)
     made: Tensor = mixture(*(log_p.cpu() for log_p in log_ps))
-    made[seen] = cross_mixed([log_p[seen] for log_p in log_ps], classes[seen], weights)
+    made[seen] = cross_mixed([log_p[seen] for log_p in log_ps], classes[seen], weights, mixture.start)
     return made
 
 
-def fit_shares(log_ps: Sequence[Tensor], targets: Tensor, weights: Tensor | None = None) -> Tensor:
-    """By Newton's method: the problem is convex, and has as many unknowns as there are models."""
+def fit_shares(
+    log_ps: Sequence[Tensor], targets: Tensor, weights: Tensor | None = None, start: Sequence[float] = ()
+) -> Tensor:
+    """By Newton's method: the problem is convex, and has as many unknowns as there are models. They start from equal
+    shares, if nothing is said."""
     x = torch.stack(list(log_ps), -1).double()  # (n, classes, parts)
     w = torch.ones(len(x), dtype=torch.double) if weights is None else weights.double().cpu()
     right, rows, parts = targets.cpu(), torch.arange(len(x)), x.shape[-1]
-    start = torch.full((parts,), 1 / parts, dtype=torch.double)
-    free, a = torch.ones(parts, dtype=torch.bool), start.clone()
+    begin = torch.tensor(start or [1 / parts] * parts, dtype=torch.double)
+    a = begin.clone()
 
     def loss(a: Tensor) -> Tensor:
-        return PULL / 2 * (a - start).square().sum() - (w * (x @ a).log_softmax(-1)[rows, right]).sum()
+        return PULL / 2 * (a - begin).square().sum() - (w * (x @ a).log_softmax(-1)[rows, right]).sum()
 
     for _ in range(50):
         p = (x @ a).softmax(-1)
         mean = torch.einsum("nk,nki->ni", p, x)
-        slope = w @ (mean - x[rows, right]) + PULL * (a - start)
+        slope = w @ (mean - x[rows, right]) + PULL * (a - begin)
         spread = torch.einsum("n,nk,nki,nkj->ij", w, p, x, x) - torch.einsum("n,ni,nj->ij", w, mean, mean)
         curvature = spread + PULL * torch.eye(parts, dtype=torch.double)
         free = (a > 0) | (slope < 0)  # a share of nothing stays so, unless the loss falls with more of it
@@ -96,7 +101,9 @@ def fit_shares(log_ps: Sequence[Tensor], targets: Tensor, weights: Tensor | None
     return a
 
 
-def cross_mixed(log_ps: Sequence[Tensor], targets: Tensor, weights: Tensor | None = None) -> Tensor:
+def cross_mixed(
+    log_ps: Sequence[Tensor], targets: Tensor, weights: Tensor | None = None, start: Sequence[float] = ()
+) -> Tensor:
     """The mixture of examples by shares that were fitted without them, on the other half: figures that do not
     flatter."""
     made = torch.empty_like(log_ps[0])
@@ -104,6 +111,7 @@ def cross_mixed(log_ps: Sequence[Tensor], targets: Tensor, weights: Tensor | Non
         mine, other = slice(half, None, 2), slice(1 - half, None, 2)
         if not len(targets[mine]):
             continue
-        shares = fit_shares([p[other] for p in log_ps], targets[other], None if weights is None else weights[other])
+        some = None if weights is None else weights[other]
+        shares = fit_shares([p[other] for p in log_ps], targets[other], some, start)
         made[mine] = (torch.stack([p[mine] for p in log_ps], -1) @ shares.to(made)).log_softmax(-1)
     return made

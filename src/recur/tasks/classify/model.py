@@ -37,8 +37,9 @@ class TextModel(Classifier):
     ) -> None:
         super().__init__(K, classes, options, class_weights)
         self.linear = linear
-        self.temperature = Mixture(1)
-        self.blend = None if linear is None else Mixture(3)
+        self.temperature = Mixture()
+        # Naive Bayes counts what comes together as if it did not, and is too sure of itself to be trusted unheard.
+        self.blend = None if linear is None else Mixture(0.5, 0.0, 0.5)
 
     @property
     def device(self) -> torch.device:

@@ -209,7 +209,7 @@ def best_linear(train: Labelled, valid: Labelled, vocab: Vocab, classes: int, we
     def beside_regression(alpha: float) -> float:
         """The loss of the two as one: naive Bayes alone is too sure of itself to be judged."""
         fit_bayes(model, rows, y, alpha, weights)
-        mixed = cross_mixed([model.by_bayes(held), model.by_regression(held)], targets)
+        mixed = cross_mixed([model.by_bayes(held), model.by_regression(held)], targets, start=(0.0, 1.0))
         return float(nll_loss(mixed, targets, weights))
 
     alpha = min(SMOOTHED, key=beside_regression) if known else SMOOTHED[1]
