@@ -14,6 +14,7 @@ from sklearn.feature_extraction import DictVectorizer
 from sklearn.linear_model import LogisticRegression
 
 import recur
+from recur.cli.app import run
 from recur.errors import OptionError, TextError
 from recur.tasks import make_options, task_of
 from recur.tasks.tag.data import Collate, allowed_moves, encode, fit_vocabs
@@ -139,7 +140,7 @@ def test_predictions_have_probabilities_and_others_behind_them(trained: Any) -> 
     for bad in ([[]], [["a", 3]], ["  "], [3]):
         with pytest.raises(TextError):
             trained.predict(bad)
-    with pytest.raises(OptionError, match="nbest must be a whole number ≥ 1, got 0"):
+    with pytest.raises(OptionError, match="nbest must be a whole number in 1 … 1000, got 0"):
         trained.predict("Ada", nbest=0)
 
 
@@ -247,3 +248,36 @@ def test_plain_models_leave_random_numbers_alone_and_repeat(tmp_path: Path) -> N
     assert first == second
     found = compare([s.tags for s in gold[50:]], first["CRF on words"])
     assert span_scores(found)["f1"] > 0.99
+
+
+# At the command line ----------------------------------------------------------------------------------------------
+
+
+def test_predict_writes_tags_beside_the_words_of_a_file(
+    trained: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(trained.run.path)
+    (tmp_path / "gold.conll").write_text("the\tO\nAda\tO\n\nBo\tO\n")
+    (tmp_path / "bare.conll").write_text("the\nAda\n\nBo\n")
+    (tmp_path / "lines.txt").write_text("the Ada\nBo\n")
+    for name in ("gold.conll", "bare.conll"):
+        assert run(["predict", path, str(tmp_path / name)]) == 0
+        assert capsys.readouterr().out == "the\tO\nAda\tB-PER\n\nBo\tB-PER\n\n"
+    assert run(["predict", path, str(tmp_path / "lines.txt")]) == 0
+    assert capsys.readouterr().out == "the Ada\tO B-PER\nBo\tB-PER\n"
+    assert run(["predict", path, str(tmp_path / "bare.conll"), "--nbest", "2"]) == 0
+    first, second, *_ = capsys.readouterr().out.split("\n\n")
+    assert first.splitlines()[1:] == ["the\tO", "Ada\tB-PER"]
+    scores = [float(found.splitlines()[0].removeprefix("# ")) for found in (first, second)]
+    assert 0 > scores[0] > scores[1]
+
+
+def test_eval_shows_every_type_and_what_was_never_seen(
+    trained: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = spans_file(tmp_path / "a.conll", 10, "\nthe\tO\nRiver\tB-LOC\n")
+    assert run(["eval", str(trained.run.path), text]) == 0
+    shown = capsys.readouterr().out
+    assert "LOC" in shown
+    assert "unseen tags" in shown
+    assert "of the words have tags that training did not, each of them an error" in shown

@@ -6,12 +6,12 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
 from recur.errors import OptionError, TextError, shown
-from recur.options import Count, checked
+from recur.options import Range, checked
 from recur.tasks.classes import classes_of
 from recur.tasks.contract import Inputs, Predictor
 from recur.tasks.examples import split, test_part
@@ -26,6 +26,9 @@ from recur.typedefs import JsonObject
 
 ROWS = 64
 """Sentences tagged as one batch."""
+
+NBEST = Annotated[int, Range("be a whole number in 1 … 1000", 1, 1000)]
+"""How many sequences of tags can be asked for."""
 
 NEVER = -1e4
 """log P of a sequence of tags that no rule allows lies below."""
@@ -93,9 +96,10 @@ class TextTagger(Predictor[AnyTagger]):
         if options.get("beam") == nbest:  # as the command line has it for models that search
             options.pop("beam")
         self.refuse(options)
-        checked("nbest", nbest, Count)
+        checked("nbest", nbest, NBEST)
+        rows = max(1, ROWS // nbest)
         inputs = iter(lines)
-        while batch := list(itertools.islice(inputs, ROWS)):
+        while batch := list(itertools.islice(inputs, rows)):
             for given, found in zip(batch, self._tagged([*map(_words, batch)], nbest, marginals), strict=True):
                 yield {"input": given if isinstance(given, str) else list(given), **found}
 
