@@ -80,6 +80,14 @@ def test_a_row_a_series_of_any_length() -> None:
     assert panel("name,one,two\n1,5,6\n2,7,8", layout="rows").lengths.tolist() == [2, 2]
 
 
+def test_rows_may_stand_in_any_order() -> None:
+    found = panel("Date,y\n2020-03,3\n2020-02,2\n2020-01,1")  # the newest first, as banks write them
+    assert same(found.series[0].values, [[1], [2], [3]])
+    found = panel("id,2020-03,2020-02,2020-01\na,3,2,1\nb,,5")
+    assert same(found.series[0].values, [[1], [2], [3]])
+    assert found.dates(found.series[1]) == ("2020-02",)
+
+
 def test_ids_without_their_usual_name_are_seen_by_dates_that_repeat() -> None:
     found = panel("when,shop,sold\n2020-01,a,1\n2020-01,b,2\n2020-02,a,3\n2020-02,b,4")
     assert [one.id for one in found.series] == ["a", "b"]
@@ -119,8 +127,7 @@ def test_the_frequency_is_the_largest_step_that_all_dates_keep(dates: str, name:
 @pytest.mark.parametrize(
     ("text", "columns", "message"),
     [
-        ("Date,y\n2020-01-01,1\n2020-01-02,2\n2020-01-02,2", {}, "x.csv:4: the same date twice in Date"),
-        ("Date,y\n3,1\n2,2\n1,3", {}, "x.csv:3: an uneven step in Date, from 3 to 2"),
+        ("Date,y\n2020-01-01,1\n2020-01-02,2\n2020-01-02,2", {}, "x.csv:4: 2020-01-02 stands twice in Date"),
         ("Date,y\n1,1\n2,2\n900,3", {}, "x.csv:4: dates come unevenly"),
         ("Date,y\n1949-01,1\n1949-13,2", {}, "x.csv:3: Date is '1949-13', not a date"),
         ("Date,y\n1949-01,1\n1949,2", {}, "x.csv:3: Date is '1949', written otherwise than '1949-01'"),
@@ -144,7 +151,8 @@ def test_the_frequency_is_the_largest_step_that_all_dates_keep(dates: str, name:
         ("id,ds,x\na,1,u\na,2,v", {}, "no column of numbers is left"),
         ("id,ds,y,x\na,1,1,u\na,2,2,v", {}, "column 'x' holds words that change within a series"),
         ("id,ds,y,x\na,1,1,u\na,2,2,v", {"static": ("x",)}, "x.csv:3: x is 'v', and 'u' before; it is static"),
-        ("id,ds,y\na,1,1\na,1,2", {}, "x.csv:3: the same date twice in ds"),
+        ("id,ds,y\na,1,1\na,1,2", {}, "x.csv:3: 1 stands twice in ds"),
+        ("id,2020-01,2020-01\na,1,2\nb,3,4", {}, "x.csv:2: 2020-01 stands twice in the header"),
         ("V1,V2,V3\na,1,2\nb,1,many", {}, "x.csv:3: series 'b' is 'many'"),
         ("V1,V2,V3\na,1,2\na,1,2", {"layout": "rows"}, "x.csv:3: series 'a' stands in line 2 already"),
     ],

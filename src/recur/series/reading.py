@@ -116,7 +116,7 @@ def _part(
     table: dict[str, Floats],
     dates: list[Date],
 ) -> _Part:
-    if dates and columns.layout == "long":
+    if dates:
         at = sorted(at, key=lambda k: dates[k].place)
     values, future, past = (
         np.stack([table[column][at] for column in group], axis=1) if group else np.zeros((len(at), 0))
@@ -162,13 +162,16 @@ def _parse_rows(name: str, header: list[str], rows: list[Record], columns: Colum
     kept = [k for k in range(len(header)) if k != own and k not in statics]
     above = [date for k in kept if (date := parse_date(header[k])) is not None and date.form != "number"]
     dated = len(above) == len(kept) > 0
+    if dated:
+        order = sorted(range(len(kept)), key=lambda k: above[k].place)
+        kept, above = [kept[k] for k in order], [above[k] for k in order]
     parts, seen = [], dict[str, int]()
     for line, cells in rows:
         id_ = cells[own] if own < len(cells) else ""
         if id_ in seen:
             raise TextError(f"{name}:{line}: series {shown(id_)} stands in line {seen[id_]} already")
         seen[id_] = line
-        row = [cells[k] for k in kept if k < len(cells)]
+        row = [cells[k] if k < len(cells) else "" for k in kept]
         while row and row[-1].lower() in MISSING:
             row.pop()
         values = numbers(name, f"series {shown(id_)}", row, [line] * len(row))[:, None]
@@ -196,7 +199,7 @@ def _panel(files: Sequence[_File]) -> Panel:
     frequency = None
     if first.form is not None:
         for part in parts:
-            _check_rising(part, first.columns.date)
+            _check_once(part, first.columns.date)
         form: Form = "time" if any(file.form == "time" for file in files) else first.form
         frequency = infer_frequency([part.places for part in parts], form)
     categories = _categories(first.columns.static, parts)
@@ -223,16 +226,14 @@ def _check_alike(first: _File, other: _File) -> None:
         raise TextError(f"{other.name} writes its dates otherwise than {first.name}")
 
 
-def _check_rising(part: _Part, column: str) -> None:
-    back = np.flatnonzero(np.diff(part.places) <= 0)
-    if len(back):
-        k = int(back[0])
-        same = part.places[k] == part.places[k + 1]
-        what = "the same date twice" if same else "an uneven step"
-        raise TextError(
-            f"{part.name}:{part.lines[k + 1]}: {what} in {column or 'the header'}, from {part.dates[k]} to "
-            f"{part.dates[k + 1]}; the rows of a series must be in order"
+def _check_once(part: _Part, column: str) -> None:
+    twice = np.flatnonzero(np.diff(part.places) == 0)
+    if len(twice):
+        k = int(twice[0])
+        where = (
+            f"{part.name}:{max(part.lines[k : k + 2])}: {part.dates[k + 1]} stands twice in {column or 'the header'}"
         )
+        raise TextError(f"{where}; a series has one row for each time, several series have a column of ids (--id)")
 
 
 def _categories(static: Sequence[str], parts: Sequence[_Part]) -> dict[str, tuple[str, ...]]:
