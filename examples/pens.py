@@ -84,8 +84,8 @@ class Hand:
         self.draw = draw
         self.slant, self.tilt = draw.normal(0.1, 0.25), draw.normal(0, 0.06)
         self.size, self.width = np.exp(draw.normal(0, 0.25)), np.exp(draw.normal(0, 0.2))
-        self.step, self.tremor, self.spacing = draw.uniform(0.6, 1.0), draw.uniform(0.02, 0.12), draw.uniform(5, 6.5)
-        self.shapes = {letter: draw.normal(0, 0.3, (40, 2)) for letter in LETTERS}
+        self.step, self.tremor, self.spacing = draw.uniform(0.6, 1.0), draw.uniform(0.03, 0.15), draw.uniform(5, 6.5)
+        self.shapes = {letter: draw.normal(0, 0.4, (40, 2)) for letter in LETTERS}
 
     def write(self, text: str) -> np.ndarray:
         """(T, 3): dx, dy, and whether the pen was lifted on the way there."""
@@ -94,7 +94,7 @@ class Hand:
             if letter == "_":
                 x += 0.8 * self.spacing
                 continue
-            moved, used = self.shapes[letter] + self.draw.normal(0, 0.15, (40, 2)), 0
+            moved, used = self.shapes[letter] + self.draw.normal(0, 0.2, (40, 2)), 0
             for stroke in LETTERS[letter].split():
                 points = np.array([[int(a), int(b)] for a, b in zip(stroke[::2], stroke[1::2], strict=True)], float)
                 points += moved[used : used + len(points)]

@@ -128,6 +128,7 @@ class Transcribe(SignalTag):
     """Label sequences, each shorter than its steps."""
 
     unit = "labels"
+    defaults = DEFAULTS | {"layers": 2}
 
     @property
     def curve(self) -> str:
