@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import truncation
+from bench import carry, truncation
 from bench.datasets import DataSet, data_sets
 from bench.defaults import Row, Trained, as_json, line, recipe_fields, rows
 from recur.tasks import make_options, name_of, options_class, read_config, task_names
@@ -77,3 +77,20 @@ def test_what_truncation_leaves_of_the_gradient() -> None:
     assert cost["sliding:50"]["mib"] > 5 * cost["truncated:50"]["mib"]
     written = "\n".join(truncation.lines(cost, found))
     assert written.count("\n") == len(truncation.MODES)
+
+
+def test_few_examples_show_every_label_and_none_of_them_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"text {k}" for k in range(60)]
+    examples = [carry.Example(text, f"{k % 7}\t{text}\n", frozenset([str(k % 7)])) for k, text in enumerate(texts)]
+    made = carry.DataSet("classify", lambda data, part: examples, {}, "accuracy")
+    monkeypatch.setitem(carry.SETS, "made", made)
+    drawn = {}
+    for seed in (0, 1):
+        files = carry.write_files(tmp_path / str(seed), tmp_path, "made", "valid", seed, 20)
+        train, valid = (Path(name).read_text().splitlines() for name in (files.train, files.valid))
+        assert (len(train), len(valid)) == (20, 20)
+        assert len({line.split("\t")[0] for line in train}) == 7
+        assert not {*train} & {*valid}
+        assert Path(files.texts).read_text().splitlines() == texts
+        drawn[seed] = train
+    assert drawn[0] != drawn[1]

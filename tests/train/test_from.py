@@ -233,6 +233,14 @@ def test_a_run_of_another_task_or_without_a_token_in_common_is_refused(folder: P
         begun(folder, "classify", "lines.tsv", str(tmp_path / "other"))
 
 
+def test_sequences_of_numbers_have_no_tokens(folder: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "n.npz", x=np.zeros((40, 3, 2)), y=np.arange(40) % 2)
+    (tmp_path / "v.txt").write_text("a 1\n")
+    for given in ({"from_": str(folder / "words")}, {"vectors": str(tmp_path / "v.txt")}):
+        with pytest.raises(OptionError, match="is for texts, and these are sequences of numbers"):
+            train(make_options("classify", {"texts": str(tmp_path / "n.npz"), **given, **SMALL}), tmp_path / "refused")
+
+
 # The run ----------------------------------------------------------------------------------------------------------
 
 

@@ -27,8 +27,9 @@ from recur.tasks.language.data import first_input
 from recur.tasks.language.options import LanguageOptions
 from recur.tasks.options import TaskOptions
 from recur.tasks.places import Places
-from recur.tasks.registry import name_of, outside, task_class, task_of
+from recur.tasks.registry import name_of, outside, reads_numbers, task_class, task_of
 from recur.tasks.runs import options_of_run
+from recur.tasks.signal_options import with_input
 from recur.tasks.weights import put_layers, put_rows
 from recur.text import BOS, EOS, SPECIALS, UNK, Vocab
 from recur.text.fingerprint import fingerprint
@@ -116,6 +117,10 @@ class Beginning:
     def followed(self, options: OptionsT) -> OptionsT:
         """Options that fit what the run begins with."""
         places = task_class(name_of(options)).places
+        given = "--vectors" if self.vectors is not None else "--from" if self.sources else ""
+        either: Any = options if "input" in options.names() else None
+        if given and either is not None and reads_numbers(with_input(either)):
+            raise OptionError(f"{given} is for texts, and these are sequences of numbers")
         if self.vectors is not None:
             width = vectors_width(self.vectors)
             if places.output is not None and options.is_set("vectors_extra"):
