@@ -85,6 +85,7 @@ def test_lines_may_lie_across_what_is_read_at_once(tmp_path: Path, monkeypatch: 
         ("a 1 2\nb 1\n", ":2: a vector of 1 numbers, where the others have 2"),
         ("a 1 2\nb 1 2 3\n", ":2: a vector of 3 numbers, where the others have 2"),
         ("2 5\na 1 2\nb 1 2\n", "says that its vectors have 5 numbers, and the first has 2"),
+        ("a 1 2\nb 1 \t\n", ":2: a vector of 1 numbers, where the others have 2"),
         ("a 1 x\n", "a vector of something else than numbers"),
         ("a 1 nan\n", "a vector of something else than numbers"),
         ("a 1 1e39\n", "a vector of something else than numbers"),

@@ -64,7 +64,7 @@ def read_vectors(name: str, tokens: Sequence[str]) -> Vectors:
     for token, numbers, where in file:
         at, others = exact.get(token), cased.get(token, ())
         if at is not None or others:
-            row = _parsed(numbers, where)
+            row = _parsed(numbers, file.width, where)
             for k in others:
                 borrowed.setdefault(k, row)
             if at is not None:
@@ -150,11 +150,13 @@ def _is_number(field: bytes) -> bool:
         return False
 
 
-def _parsed(numbers: bytes, where: str) -> list[float]:
+def _parsed(numbers: bytes, width: int, where: str) -> list[float]:
     try:
         row = [float(field) for field in numbers.split()]
     except ValueError:
-        row = [math.nan]
+        row = [math.nan] * width
+    if len(row) != width:  # other white space between them than what was counted
+        raise TextError(f"{where}: a vector of {len(row):,} numbers, where the others have {width:,}")
     if not all(abs(number) < 1e30 for number in row):
         raise TextError(
             f"{where}: a vector of something else than numbers: {shown(numbers[:40].decode(errors='replace'))}"
