@@ -102,9 +102,8 @@ def main() -> None:
     begun.add_argument("--part", choices=("valid", "test"), default="valid", help="what is measured on (valid)")
     begun.add_argument("--labelled", type=int, default=100, help="examples with labels; as many to choose by (100)")
     begun.add_argument("--seeds", type=int, default=3, help="draws and runs of each (3)")
-    begun.add_argument("--epochs", type=float, help="of every task, in place of its own")
     begun.add_argument("--threads", type=int, default=1)
-    begun.add_argument("--device", default="cpu")
+    begun.add_argument("--device", default="cpu", help="of the language models (cpu)")
     begun.add_argument("--out", type=Path, default=RESULTS / "carry.json")
     options = parser.parse_args()
     runs = {"counting": run_counting, "streaming": run_streaming, "training": run_training}

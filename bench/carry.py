@@ -1,8 +1,9 @@
 """What a language model of the same texts, without their labels, brings to a task of few labelled examples.
 
-For each set: a language model learns the training texts; of these, 100 drawn by the seed keep their labels and 100 more
-are the validation part. The task is trained on them from nothing and with --from, the same number of passes, the
-weights that are best on the validation part kept, and both are measured on the set's own validation or test part.
+For each set two language models, one of each direction, learn the training texts; of these, 100 drawn by the seed keep
+their labels and 100 more are the validation part. The task is trained on them from nothing, from the forward language
+model and from both: the same number of passes, the weights that are best on the validation part kept. All are measured
+on the set's own validation or test part, beside the best of the plain models that `recur eval` shows.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,14 +70,16 @@ def _chunks(data: Path, part: str) -> list[Example]:
     ]
 
 
-WORDS: dict[str, Any] = {"token": "word", "epochs": 20}
+WORDS: dict[str, Any] = {"token": "word", "epochs": 12}
 SETS = {
-    "names": DataSet("classify", _labelled("names"), {"token": "char", "epochs": 20}, "accuracy"),
+    "names": DataSet("classify", _labelled("names"), {"token": "char", "epochs": 8}, "accuracy"),
     "subj": DataSet("classify", _labelled("sentences", "subj_"), WORDS, "accuracy"),
     "cr": DataSet("classify", _labelled("sentences", "cr_"), WORDS, "accuracy"),
     "sst": DataSet("classify", _sst, WORDS, "accuracy"),
     "chunking": DataSet("tag", _chunks, WORDS, "f1"),
 }
+EPOCHS = {"classify": 40.0, "tag": 20.0}
+"""Of a task, from nothing and from a language model alike."""
 
 
 class Files(NamedTuple):
@@ -117,50 +119,76 @@ def drawn(examples: Sequence[Example], seed: int) -> list[int]:
     return first + [k for k in order if k not in {*first}]
 
 
-def language_model(files: Files, name: str, out: Path, **options: Any) -> dict[str, float]:
-    begun = time.monotonic()
-    made = {**SETS[name].language, "baseline": False, **options}
-    model = recur.fit(files.texts, task="language", out=out, **made)
-    best = min(entry["valid_perplexity"] for entry in model.run.metrics())
-    return {"perplexity": best, "seconds": time.monotonic() - begun}
+def language_model(files: Files, name: str, out: Path, **options: Any) -> float:
+    """Train one; its perplexity on what it holds out."""
+    model = recur.fit(files.texts, task="language", out=out, **{**SETS[name].language, "baseline": False, **options})
+    measured: list[Any] = [entry["valid_perplexity"] for entry in model.run.metrics()]
+    return float(min(measured))
 
 
-def trained(files: Files, name: str, **options: Any) -> float:
-    """The figure of the set's task."""
+class Measured(NamedTuple):
+    used: float
+    """The figure of the set's task, of what `recur train` gives."""
+    network: float
+    """Of its network alone, where that is mixed with a plain model."""
+    plain: float
+    """Of the best plain model beside it."""
+
+
+def trained(files: Files, name: str, **options: Any) -> Measured:
     given = SETS[name]
-    model = recur.fit(files.train, task=given.task, valid=[files.valid], test=[files.test], baseline=False, **options)
-    return float(model.evaluate()[given.figure])
+    budget = {"epochs": EPOCHS[given.task], "baseline": False}
+    model = recur.fit(files.train, task=given.task, valid=[files.valid], test=[files.test], **{**budget, **options})
+    found = model.evaluate()
+    used, plain = found[given.figure], max(row[given.figure] for row in found["beside"])
+    return Measured(float(used), float(found.get("network_accuracy", used)), float(plain))
+
+
+WAYS = {"nothing": [], "one": ["forward"], "two": ["forward", "backward"]}
+"""What a task begins with: which language models."""
 
 
 def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    common = {"threads": options.threads, "device": options.device}
     for name in options.set or SETS:
-        found: dict[str, list[float]] = {"nothing": [], "from": []}
-        perplexities = []
-        for seed in range(options.seeds):
-            with tempfile.TemporaryDirectory() as folder:
-                files = write_files(Path(folder), options.data, name, options.part, seed, options.labelled)
-                lm = language_model(files, name, Path(folder) / "lm", seed=seed, **common)
-                perplexities.append(lm["perplexity"])
-                for kind, more in (("nothing", {}), ("from", {"from_": str(Path(folder) / "lm")})):
-                    budget = {"epochs": options.epochs} if options.epochs else {}
-                    found[kind].append(trained(files, name, seed=seed, **common, **budget, **more))
-        yield {"set": name, "figure": SETS[name].figure, "perplexity": perplexities, **found}
+        with tempfile.TemporaryDirectory() as made:
+            folder = Path(made)
+            draws = [
+                write_files(folder / str(seed), options.data, name, options.part, seed, options.labelled)
+                for seed in range(options.seeds)
+            ]
+            perplexities = {
+                way: language_model(
+                    draws[0], name, folder / way, direction=way, threads=options.threads, device=options.device
+                )
+                for way in ("forward", "backward")
+            }
+            found: dict[str, list[Measured]] = {}
+            for kind, ways in WAYS.items():
+                more = {"from_": [str(folder / way) for way in ways]} if ways else {}
+                common = {"threads": options.threads, "device": "cpu", **more}
+                found[kind] = [trained(files, name, seed=seed, **common) for seed, files in enumerate(draws)]
+        figures = {kind: [measured._asdict() for measured in each] for kind, each in found.items()}
+        yield {"set": name, "figure": SETS[name].figure, "perplexity": perplexities, **figures}
 
 
-def shown(values: Sequence[float]) -> str:
-    spread = f" ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{100 * statistics.fmean(values):5.1f}{spread}"
+def shown(measured: Sequence[dict[str, float]], name: str) -> str:
+    values = [100 * one[name] for one in measured]
+    spread = f" ± {statistics.stdev(values):3.1f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.1f}{spread}"
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    print(f"{options.labelled} labelled examples, {options.seeds} seeds, measured on the {options.part} part; per cent")
-    print(f"{'set':<12}{'from nothing':>16}{'--from':>16}{'gain':>8}   perplexity of the language model")
+    print(
+        f"{options.labelled} labelled examples, mean ± deviation of {options.seeds} draws, each with its seed, on the "
+        f"{options.part} part; per cent, of the network alone in brackets"
+    )
+    print(f"{'set':<10}{'plain':>12}" + "".join(f"{kind:>26}" for kind in ("from nothing", "--from", "--from --from")))
     found = []
     for row in rows(options):
         found.append(row)
-        gain = 100 * (statistics.fmean(row["from"]) - statistics.fmean(row["nothing"]))
-        perplexity = statistics.fmean(row["perplexity"])
-        columns = f"{shown(row['nothing']):>16}{shown(row['from']):>16}{gain:>+8.1f}   {perplexity:.1f}"
-        print(f"{row['set']:<12}{columns}", flush=True)
+        cells = [f"{shown(row[kind], 'used')} ({shown(row[kind], 'network')})" for kind in WAYS]
+        line = f"{row['set']:<10}{shown(row['nothing'], 'plain'):>12}" + "".join(f"{cell:>26}" for cell in cells)
+        print(
+            line + f"   perplexity {row['perplexity']['forward']:.0f}, {row['perplexity']['backward']:.0f}", flush=True
+        )
     return found

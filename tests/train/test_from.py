@@ -333,6 +333,18 @@ def test_what_a_direction_has_not_from_its_language_model_learns_from_the_start(
     }
 
 
+def test_a_task_has_other_defaults_with_it_and_what_is_set_stays(folder: Path) -> None:
+    made, _, _, _ = begun(folder, "classify", "lines.tsv", "words")
+    o = made.options
+    assert (o.unfreeze, o.layer_rate, o.schedule, o.epochs) == (0.3, 2.6, "slanted", 40.0)
+    made, _, _, _ = begun(folder, "classify", "lines.tsv", "words", unfreeze=0.0, schedule="cosine", epochs=2.0)
+    o = made.options
+    assert (o.unfreeze, o.layer_rate, o.schedule, o.epochs) == (0.0, 2.6, "cosine", 2.0)
+    made, _, model, _ = begun(folder, "tag", "tags.conll", "words", characters="none", casing=False)
+    assert made.options.direction == "both"
+    assert torch.equal(model.recurrent.weight_hh_l0, language(folder, "words").model.recurrent.weight_hh_l0)
+
+
 def test_what_is_frozen_stays_and_what_is_open_moves(folder: Path, tmp_path: Path) -> None:
     given = {"texts": str(folder / "lines.tsv"), "from_": [str(folder / "words")], "steps": 6, "batch": 8, **SMALL}
     train(make_options("classify", {**given, "freeze_vectors": True}), tmp_path / "frozen")

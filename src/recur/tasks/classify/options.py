@@ -43,6 +43,9 @@ class ClassifyOptions(TaskOptions, InputOptions, FoldOptions, VocabOptions, Clas
     # Words are learned by heart within a few epochs unless they are dropped; characters do not bear it.
     by_token = MappingProxyType({"word": {"embedding": 128, "dropout_input": 0.5, "dropout_words": 0.1, "epochs": 6.0}})
 
+    # What a language model knows of a text, and a few examples would spoil: its layers learn late and slowly.
+    carried = MappingProxyType({"unfreeze": 0.3, "layer_rate": 2.6, "schedule": "slanted", "epochs": 40.0})
+
     search = MappingProxyType(
         {
             "cell": OneOf(("gru", "lstm")),

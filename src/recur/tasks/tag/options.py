@@ -63,6 +63,8 @@ class TagOptions(TaskOptions, InputOptions, VocabOptions, WordTaggerOptions, Car
     default_minutes = 3.0
     default_epochs = 40.0
 
+    carried = MappingProxyType({"direction": "both"})  # a tag needs what follows, be it read by weights that are drawn
+
     search = MappingProxyType(
         {
             "cell": OneOf(("gru", "lstm")),
