@@ -122,8 +122,7 @@ def drawn(examples: Sequence[Example], seed: int) -> list[int]:
 def language_model(files: Files, name: str, out: Path, **options: Any) -> float:
     """Train one; its perplexity on what it holds out."""
     model = recur.fit(files.texts, task="language", out=out, **{**SETS[name].language, "baseline": False, **options})
-    measured: list[Any] = [entry["valid_perplexity"] for entry in model.run.metrics()]
-    return float(min(measured))
+    return min(float(entry["valid_perplexity"]) for entry in model.run.metrics())
 
 
 class Measured(NamedTuple):
@@ -141,10 +140,11 @@ def trained(files: Files, name: str, **options: Any) -> Measured:
     model = recur.fit(files.train, task=given.task, valid=[files.valid], test=[files.test], **{**budget, **options})
     found = model.evaluate()
     used, plain = found[given.figure], max(row[given.figure] for row in found["beside"])
-    return Measured(float(used), float(found.get("network_accuracy", used)), float(plain))
+    alone = found["network_accuracy"] if "network_accuracy" in found else used
+    return Measured(float(used), float(alone), float(plain))
 
 
-WAYS = {"nothing": [], "one": ["forward"], "two": ["forward", "backward"]}
+WAYS: dict[str, list[str]] = {"nothing": [], "one": ["forward"], "two": ["forward", "backward"]}
 """What a task begins with: which language models."""
 
 
