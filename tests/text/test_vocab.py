@@ -413,7 +413,6 @@ def test_a_text_too_short_for_a_batch() -> None:
         Stream(np.arange(10), 1, 1, "sorted")
 
 
-<<<<<<< HEAD
 def test_many_lines_at_once_are_each_by_itself() -> None:
     lines = ["the cat sat", "on the mat", "ß the", "", "  a  "]
     subwords = Subwords.train(["the cat sat on the mat\n" * 10], 290)
@@ -432,7 +431,8 @@ def test_many_lines_at_once_are_each_by_itself() -> None:
             vocab.encode_lines(["a", "\udcff"])
         with pytest.raises(TextError, match="a text is a str, got int 3"):
             vocab.encode_lines(["a", 3])  # type: ignore[list-item]
-=======
+
+
 def test_a_vocabulary_goes_on_behind_another() -> None:
     first, second = (fit_lines([text], "word") for text in ("b b a c", "d c c e"))
     joined = first.joined(second)
@@ -448,4 +448,3 @@ def test_tokens_that_no_text_had_are_known_and_not_predicted() -> None:
     more = vocab.with_unseen(["b", "New", "new", "two words", "new"])
     assert more.tokens == (*vocab.tokens, "new")
     assert not more.predictable()[more.ids["new"]]
->>>>>>> 7bc6c5d (Sequences of numbers begin with no language model; vocabularies that go on, tested)
