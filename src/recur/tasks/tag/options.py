@@ -12,7 +12,6 @@ from recur.models.word_options import WordTaggerOptions
 from recur.options import Between, Form, NonNegative, OneOf, Positive, Share, Width, WidthOrNone
 from recur.tasks.options import CarryOptions, TaskOptions, Token, VocabOptions
 from recur.tasks.signal_options import InputOptions
-from recur.tasks.signal_options import InputOptions
 from recur.text.conll import TagColumns, parse_column
 
 
@@ -35,9 +34,6 @@ class TagOptions(TaskOptions, InputOptions, VocabOptions, WordTaggerOptions, Car
 
     spans: bool | None = None
     """Whether tags mark spans, which are then what is measured; if not given, where they are of BIO or BIOES."""
-
-    loss: Literal["steps", "ctc"] | None = None
-    """Numbers: a label for each step, or label sequences without alignment (ctc); if not given, what the files hold."""
 
     loss: Literal["steps", "ctc"] | None = None
     """Numbers: a label for each step, or label sequences without alignment (ctc); if not given, what the files hold."""
