@@ -13,84 +13,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from recur.errors import OptionError
-from recur.models import LanguageModel
 from recur.options import flag_of
-from recur.run import Fingerprint, Run, Vocabs
+from recur.run import Fingerprint, Vocabs
 from recur.tasks.contract import Task
-from recur.tasks.language.data import first_input
-from recur.tasks.language.options import LanguageOptions
 from recur.tasks.options import TaskOptions
 from recur.tasks.places import Places
 from recur.tasks.registry import name_of, outside, reads_numbers, task_class, task_of
-from recur.tasks.runs import options_of_run
 from recur.tasks.signal_options import with_input
+from recur.tasks.source import SHAPE, Source, check_pair
 from recur.tasks.weights import put_layers, put_rows
-from recur.text import BOS, EOS, SPECIALS, UNK, Vocab
+from recur.text import SPECIALS, UNK, Vocab
 from recur.text.fingerprint import fingerprint
 from recur.text.vectors import Vectors, first_tokens, read_vectors, vectors_width
 
 OptionsT = TypeVar("OptionsT", bound=TaskOptions)
 AnyTask = Task[Any, Any, Any, Any]
-
-SHAPE = (
-    "cell",
-    "hidden",
-    "residual",
-    "depth_input",
-    "depth_transition",
-    "depth_output",
-    "initial",
-    "recurrence",
-    "tied",
-)
-"""Options that must be as they were for layers to fit."""
-
-
-class Source(NamedTuple):
-    """A language model that was trained."""
-
-    path: str
-    options: LanguageOptions
-    vocab: Vocab
-    model: LanguageModel
-    weights: Fingerprint
-    """What its weights are known by."""
-
-    @classmethod
-    def open(cls, path: str, trust: bool) -> Source:
-        run = Run.open(path, trust=trust)
-        if run.task != "language":
-            raise OptionError(f"--from {path}: a run of the task {run.task}; what carries over is a language model")
-        options = options_of_run(run)
-        assert isinstance(options, LanguageOptions)
-        lacks = {"embedding": not options.embedding, "hidden state": options.recurrence == "output"}
-        if missing := next((name for name, lacking in lacks.items() if lacking), None):
-            raise OptionError(f"--from {path}: a language model without {missing}, of which nothing carries over")
-        if options.time_input:
-            raise OptionError(f"--from {path}: a language model that reads the time, which other texts have none of")
-        task = task_of(options)
-        task.check_size(run.vocabs)
-        with torch.random.fork_rng(devices=[]):  # fresh weights are drawn, and then replaced
-            model = task.new_model(run.vocabs)
-        run.load_weights(model)
-        return cls(path, options, run.vocab, model, Fingerprint(path, *run.weights_digest()))
-
-    @property
-    def way(self) -> str:
-        return self.options.direction
-
-    def tokens(self, places: Places) -> dict[str, Any]:
-        """How its text was cut, as options of a task that has these places."""
-        o = self.options
-        if places.token != "token":  # punctuation and case are those of another text too
-            return {places.token: o.token}
-        return {"token": o.token, "punctuation": o.punctuation, "lower": o.lower}
 
 
 @dataclass
@@ -109,7 +52,7 @@ class Beginning:
             raise OptionError(f"--from takes one language model, or two of opposite directions, got {len(paths)}")
         sources = tuple(Source.open(path, trust) for path in paths)
         if len(sources) == 2:
-            _check_pair(*sources)
+            check_pair(*sources)
         return cls(sources, getattr(options, "vectors", None))
 
     # Options ----------------------------------------------------------------------------------------------
@@ -203,7 +146,7 @@ class Beginning:
             given = {name.removeprefix("recurrent."): p for name, p in source.model.recurrent.named_parameters()}
             width = source.options.embedding
             rows = [vocab.ids[token] for token in source.vocab.tokens]
-            put_rows(table[:, at : at + width], rows, _embedding(source, places), _seen(source))
+            put_rows(table[:, at : at + width], rows, source.embedding(places), source.embedding(places)[source.seen])
             said = f"embedding of {len(rows) - len(SPECIALS):,} of {len(vocab) - len(SPECIALS):,} tokens"
             if places.recurrent:
                 columns = slice(at, table.shape[1])
@@ -211,7 +154,7 @@ class Beginning:
                 put = put_layers(parameters, places.recurrent, given, backward=backward, columns=columns)
                 said += "".join(f", layer {layer} {source.way}" for layer in put)
             if places.output is not None:
-                said += _put_output(source, places, parameters, rows)
+                said += source.put_output(places, parameters, rows)
             notes.append(f"from {source.path}: {said}")
             at += width
         return notes
@@ -241,20 +184,6 @@ def _places(task: AnyTask) -> Places:
     return task.places
 
 
-def _check_pair(first: Source, second: Source) -> None:
-    """Of a network of both directions: alike but for that."""
-    if {first.way, second.way} != {"forward", "backward"}:
-        raise OptionError(
-            f"--from {first.path} --from {second.path}: both read {first.way}, and the second has to be trained with "
-            "--direction backward"
-        )
-    if first.vocab.tokenizer != second.vocab.tokenizer:
-        raise OptionError(f"--from {first.path} --from {second.path}: their tokens are cut in other ways")
-    for name in (*SHAPE, "layers"):
-        if (a := getattr(first.options, name)) != (b := getattr(second.options, name)):
-            raise OptionError(f"--from {first.path} --from {second.path}: they differ in {flag_of(name)}, {a} and {b}")
-
-
 def _agreeing(options: OptionsT, there: dict[str, Any], origin: str) -> OptionsT:
     """Options with these values; another one that somebody set is refused."""
     for name, value in there.items():
@@ -262,41 +191,3 @@ def _agreeing(options: OptionsT, there: dict[str, Any], origin: str) -> OptionsT
         if options.is_set(name) and given != value:
             raise OptionError(f"{flag_of(name)} {given} does not fit {origin}, which has {value}: leave it out")
     return options.fixed(**there)
-
-
-def _embedding(source: Source, places: Places) -> Tensor:
-    weight = source.model.embedding.weight
-    assert weight is not None
-    return _as_lines(source, weight, BOS) if places.lines else weight
-
-
-def _as_lines(source: Source, table: Tensor, special: int) -> Tensor:
-    """In a text the end of a line is what begins the next: a task of lines has tokens of its own for that."""
-    table = table.clone()
-    table[special] = table[first_input(source.vocab)]
-    return table
-
-
-def _seen(source: Source) -> Tensor:
-    """Vectors of tokens that it met in training."""
-    weight = source.model.embedding.weight
-    assert weight is not None
-    return weight[torch.tensor(source.vocab.counts) > 0]
-
-
-def _put_output(source: Source, places: Places, parameters: dict[str, nn.Parameter], rows: list[int]) -> str:
-    """The softmax over the vocabulary: V and its bias, by token."""
-    assert places.output is not None
-    model, (matrix, bias) = source.model, places.output
-    seen = torch.tensor(source.vocab.counts) > 0
-    if (narrow := parameters.get("narrow.weight")) is not None and model.narrow is not None:
-        narrow.copy_(model.narrow.weight)
-    if matrix in parameters:  # else it is the embedding
-        V = model.output_matrix()
-        V = _as_lines(source, V, EOS) if places.lines else V
-        if V.shape[1] != parameters[matrix].shape[1]:
-            return ""
-        put_rows(parameters[matrix], rows, V, V[seen])
-    c = _as_lines(source, model.bias, EOS) if places.lines else model.bias
-    put_rows(parameters[bias], rows, c, c[seen])
-    return ", output"
