@@ -316,16 +316,6 @@ def test_mistakes_are_one_line(
     assert printed.count("\n") == 1
 
 
-def test_a_run_of_another_task_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    adding = ["--task", "adding", "--length", "4", "--hidden", "4", "--steps", "2", "--threads", "1", "-q"]
-    assert command(["train", *adding, "--out", str(tmp_path / "adding")]) == 0
-    capsys.readouterr()
-    assert command(["xray", str(tmp_path / "adding")]) == 2
-    printed = capsys.readouterr().err
-    assert "is a run of the task adding; X-ray reads runs of the task language" in printed
-    assert printed.count("\n") == 1
-
-
 def test_too_short_a_text_is_refused(healthy: Language) -> None:
     with pytest.raises(TextError, match="too short: 3 tokens"):
         recur.xray(healthy, "abc")

@@ -1,4 +1,4 @@
-"""recur xray: diagnose a trained language model while it reads a text."""
+"""recur xray: diagnose a trained network while it reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ verb = App(
     help_epilogue="""Examples:
   recur xray runs/book                        on its validation text
   recur xray runs/book chapter.txt --html report.html
-  recur xray runs/book --json --tokens 1000"""
+  recur xray runs/book --json --tokens 1000
+  recur xray runs/names                       a classifier, on a batch of what it learned from
+  recur xray runs/g2p --part encoder.recurrent"""
 )
 
 
@@ -30,22 +32,26 @@ def xray(
     *,
     html: Path | None = None,
     tokens: int = 4000,
+    part: str = "",
     device: str = "auto",
     opening: OpeningTexts = OpeningTexts(),  # noqa: B008  frozen
     common: Common = Common(),  # noqa: B008  frozen
 ) -> None:
-    """Diagnose a trained language model while it reads a text: findings, worst first, each with what to try.
+    """Diagnose a trained network: findings, worst first, each with what to try. A language model reads a text; what the
+    recurrent layers of another task's network do is seen on a batch of its own.
 
     Parameters
     ----------
     run
         The run's folder.
     file
-        A text; the run's validation part, if not given.
+        A text, or a file of what the task reads; if not given, the run's validation part, or what it learned from.
     html
         Write a report with figures to this file; it opens offline.
     tokens
         How many tokens of the text to read.
+    part
+        Of a network with several recurrent parts: which; the largest, if not given.
     device
         cpu, cuda, cuda:N or auto.
     """
@@ -60,7 +66,8 @@ def xray(
     model = open_predictor([run], device, opening.trust)
     model.changed_text = opening.changed_text
     with screen.busy("running probes"):
-        report = diagnose(model, Corpus.of(file) if file else None, tokens=tokens, seed=common.seed)
+        text = Corpus.of(file) if file is not None and model.task.on_text else file
+        report = diagnose(model, text, tokens=tokens, seed=common.seed, part=part)
     if html is not None:
         with screen.busy("drawing figures"):
             content = report.html()

@@ -17,7 +17,8 @@ class Level(IntEnum):
 
 
 CAUSES = (
-    "training", "window", "forgetting", "dead units", "gradient flow", "gradient terms", "Jacobians", "saturation",
+    "training", "network", "window", "forgetting", "dead units", "gradient flow", "gradient terms", "Jacobians",
+    "saturation",
     "context", "copying", "stationarity", "position", "spectrum", "memory path", "states", "saliency", "units",
 )  # fmt: skip
 """The probes by name, causes before their effects: a rate that is too high saturates gates, which stop gradients."""

@@ -139,7 +139,7 @@ def _flow_finding(flows: dict[str, Flow], lags: int) -> Finding:
 def window(subject: Subject, *, rows: int = 8, steps: int = 200) -> Measurement:
     """How much of the gradient lies beyond the window that the run was trained with, and was never learnt from."""
     truncation = subject.net.bptt.window or subject.net.bptt.sliding
-    windows = [truncation, subject.options.window if subject.options is not None else None]
+    windows = [truncation, subject.window]
     trained = min((w for w in windows if w), default=None)
     if trained is None:
         return Measurement(Finding("window", Level.OK, 0.0, CUT, "no window: backpropagation is not truncated"))

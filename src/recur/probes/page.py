@@ -39,12 +39,15 @@ table { border-collapse: collapse; font-size: .9rem; } td, th { padding: .15rem 
 
 
 def page(report: Report) -> str:
-    run, net = report.subject.run, report.subject.net
-    title = f"X-ray of {run.path.name}" if run is not None else f"X-ray of {type(report.subject.model).__name__}"
+    run, subject = report.run, report.subject
+    title = f"X-ray of {run.path.name}" if run is not None else f"X-ray of {type(subject and subject.model).__name__}"
     drawn = report.figures()
     problems = len(report.problems)
     summary = f"{problems} problem{'s' * (problems != 1)}, worst first" if problems else "no problems found"
-    about = f"{net.cell!r}, {net.layers} × {net.hidden_size}"
+    about = f"a run of the task {report.predictor.task.name}" if report.predictor is not None else "a network"
+    if subject is not None:
+        net = subject.net
+        about = f"{net.cell!r}, {net.layers} × {net.hidden_size}" + (f", {subject.part}" if subject.part else "")
     parts = [
         f"<h1>{html.escape(title)}</h1>",
         f'<p class="dim">{html.escape(about)} · {summary}</p>',
@@ -107,10 +110,12 @@ def _ranking(ranked: dict[str, list[UnitCorrelation]]) -> str:
 def _best_unit(report: Report, ranked: dict[str, list[UnitCorrelation]]) -> str:
     """The text, coloured by the unit that follows one of its features best."""
     best = max((units[0] for units in ranked.values()), key=lambda unit: abs(unit.r))
-    names = [layer.name for layer in report.subject.layers]
-    series = unit_values(report.subject, names.index(best.layer), best.state, best.unit)[:COLOURED]
+    subject = report.subject
+    assert subject is not None  # units are looked at in texts only
+    names = [layer.name for layer in subject.layers]
+    series = unit_values(subject, names.index(best.layer), best.state, best.unit)[:COLOURED]
     scale = float(series.abs().max()) or 1.0
-    pairs = list(zip(tokens_read(report.subject), (series / scale).tolist(), strict=False))
+    pairs = list(zip(tokens_read(subject), (series / scale).tolist(), strict=False))
     return f'<div class="text">{coloured(pairs)}</div>'
 
 

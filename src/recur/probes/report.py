@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from recur.layers import Recurrent
+from recur.probes.batch import why_none
 from recur.probes.context import loss_by_context, loss_by_position, saliency
 from recur.probes.copying import copying
 from recur.probes.finding import Finding, Level, Measurement, worst_first
@@ -18,20 +20,25 @@ from recur.probes.paths import memory_path
 from recur.probes.spectrum import spectrum
 from recur.probes.states import dead_units, states
 from recur.probes.stationary import stationarity
-from recur.probes.subject import TOKENS, Loss, Subject, Text
+from recur.probes.subject import FEWEST, TOKENS, Loss, Subject, Text
 from recur.probes.terms import gradient_terms
-from recur.probes.training import training
+from recur.probes.training import of_run, training
 from recur.probes.units import unit_features
+from recur.tasks.predictor import Predictor
 from recur.typedefs import JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from recur.run import Run
 
 Probe = Callable[[Subject], Measurement]
 
 NETWORK_PROBES: tuple[Probe, ...] = (
     gradient_flow, gradient_terms, jacobians, spectrum, memory_path, forgetting, saturation, dead_units, states, window,
 )  # fmt: skip
+SHORT_PROBES: tuple[Probe, ...] = (spectrum, forgetting, saturation, dead_units)
+"""For sequences of a few steps, along which nothing can be said to vanish."""
 LANGUAGE_PROBES: tuple[Probe, ...] = (loss_by_context, loss_by_position, saliency, unit_features, stationarity)
 RUN_PROBES: tuple[Probe, ...] = (training,)
 TEXT_PROBES: tuple[Probe, ...] = (copying,)
@@ -41,8 +48,15 @@ TEXT_PROBES: tuple[Probe, ...] = (copying,)
 class Report:
     """The measurements of all probes."""
 
-    subject: Subject
+    subject: Subject | None
+    """None for a network without a recurrence in time."""
     measurements: list[Measurement]
+    predictor: Predictor[Any] | None = None
+    """The trained model, of any task."""
+
+    @property
+    def run(self) -> Run | None:
+        return self.predictor.run if self.predictor is not None else None if self.subject is None else self.subject.run
 
     @property
     def findings(self) -> list[Finding]:
@@ -59,11 +73,12 @@ class Report:
         return next((m.numbers for m in self.measurements if m.finding.probe == probe), {})
 
     def as_dict(self) -> JsonObject:
-        run = self.subject.run
+        run, subject = self.run, self.subject
         return {
             "run": str(run.path) if run is not None else None,
-            "cell": repr(self.subject.net.cell),
-            "tokens": self.subject.length,
+            "cell": None if subject is None else repr(subject.net.cell),
+            "tokens": 0 if subject is None else subject.length,
+            "part": "" if subject is None else subject.part,
             "findings": [finding.as_dict() for finding in self.findings],
             "numbers": {m.finding.probe: m.numbers for m in self.measurements},
         }
@@ -88,20 +103,26 @@ def xray(
     loss: Loss | None = None,
     tokens: int = TOKENS,
     seed: int = 0,
+    part: str = "",
     progress: Callable[[str], object] | None = None,
 ) -> Report:
     """Run all probes on a model while it reads a text.
 
     model     what `recur.load` or `recur.fit` returned, or any module with a `recur.Recurrent` in it
-    text      a str, a `Corpus` or ids; a tensor (B, T, D) for a network; the run's validation text, if not given
+    text      a str, a `Corpus` or ids for a language model; a file, or several, of what another task reads; a tensor
+              (B, T, D) for a network; if not given, the run's validation text, or a batch of what it learned from
     loss      for a module of your own: from its output to the loss of its last step, a scalar
     tokens    how many tokens of the text are read
+    part      of a network with several recurrent parts, such as an encoder and a decoder: which; the largest, if not
+              given
     seed      for random numbers: generated text, and the truncation of randomized BPTT
     progress  called with each probe's name before it starts
     """
-    subject = Subject.of(model, text, loss=loss, tokens=tokens)
+    if isinstance(model, Predictor) and not any(isinstance(module, Recurrent) for module in model.model.modules()):
+        return _without_time(model)
+    subject = Subject.of(model, text, loss=loss, tokens=tokens, part=part)
     subject.seed = seed
-    probes = NETWORK_PROBES
+    probes = NETWORK_PROBES if subject.length >= FEWEST else SHORT_PROBES
     if subject.is_language:
         probes += LANGUAGE_PROBES
     if subject.run is not None:
@@ -114,4 +135,14 @@ def xray(
             if progress is not None:
                 progress(probe.__name__.replace("_", " "))
             measurements.append(probe(subject))
-    return Report(subject, measurements)
+    if subject.length < FEWEST:
+        said = f"sequences of {subject.length} steps are too short to tell how far gradients reach; {FEWEST} are needed"
+        measurements.append(Measurement(Finding("network", Level.OK, subject.length, FEWEST, said)))
+    return Report(subject, measurements, subject.language or subject.predictor)
+
+
+def _without_time(predictor: Predictor[Any]) -> Report:
+    """Of a network in which nothing is carried along time: what is not measured, and how training went."""
+    said = Measurement(Finding("network", Level.OK, 0.0, 0.0, why_none(predictor)))
+    went = of_run(predictor.task.options, predictor.run.metrics(), predictor.task.curve)
+    return Report(None, [said, went], predictor)

@@ -26,7 +26,7 @@ BLOCKS = 20
 
 def stationarity(subject: Subject) -> Measurement:
     x, y = subject.rows(1, len(subject.inputs))
-    reads_time = subject.options is not None and subject.options.time_input
+    reads_time = subject.language is not None and subject.language.options.time_input
     with torch.no_grad():
         start = torch.tensor([subject.start], device=x.device) if reads_time else None
         logits = (subject.model(x, start=start) if reads_time else subject.model(x)).logits[0].double()

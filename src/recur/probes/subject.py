@@ -1,7 +1,8 @@
 """The subject of a probe: a model that has a `Recurrent` in it, and something for it to read.
 
-A language model brings its vocabulary and its run. Any other module joins with its input as a tensor and, if the
-gradient is to start from its own loss, a function from its output to a scalar.
+A language model brings its vocabulary and its run. The recurrent part of any other task's network is looked at with
+what it reads of a batch (batch.py). Any other module joins with its input as a tensor and, if the gradient is to start
+from its own loss, a function from its output to a scalar.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from recur.bptt import BPTT
 from recur.errors import OptionError, TextError
 from recur.layers import Recurrent
 from recur.models import LanguageModel
+from recur.probes.batch import chosen, recurrent_parts, why_none
 from recur.probes.layer import Layer, layers_of
 from recur.tasks.contract import Predictor
 from recur.tasks.language.data import first_input, in_reading_order, place_of, valid_text
@@ -30,7 +33,7 @@ from recur.text import Corpus, Vocab
 if TYPE_CHECKING:
     from recur.layers.recurrent import Recurred
     from recur.run import Run
-    from recur.tasks.language.options import LanguageOptions
+    from recur.tasks.options import TaskOptions
 
 TOKENS = 4000
 """How many tokens of a text are read, unless a number is given."""
@@ -57,17 +60,23 @@ class Subject:
     """Which token of a longer text the first one is, for a network that reads the time."""
     seed: int = 0
     """For probes that draw random numbers; they leave torch's own generator alone."""
+    predictor: Predictor[Any] | None = None
+    """The trained model of another task, whose part this is …"""
+    part: str = ""
+    """… and the name of that part in it."""
 
     @staticmethod
-    def of(model: object, text: Text | None = None, *, loss: Loss | None = None, tokens: int = TOKENS) -> Subject:
-        """A `Language` and a text (its run's validation part, if none is given), or a module and a tensor."""
+    def of(
+        model: object, text: Text | None = None, *, loss: Loss | None = None, tokens: int = TOKENS, part: str = ""
+    ) -> Subject:
+        """A `Language` and a text (its run's validation part, if none is given); the model of another task and a file
+        of what it reads (else what it learned from); or a module and a tensor."""
         if isinstance(model, Subject):
             return model
         if isinstance(model, Language):
             return _of_language(model, text, tokens)
         if isinstance(model, Predictor):
-            task, path = model.task.name, model.run.path
-            raise OptionError(f"{path} is a run of the task {task}; X-ray reads runs of the task language")
+            return _of_predictor(model, text, part)
         if isinstance(model, nn.Module):
             return _of_module(model, text, loss)
         raise OptionError(f"X-ray reads a trained model or a torch module, got {type(model).__name__}")
@@ -78,12 +87,19 @@ class Subject:
 
     @property
     def run(self) -> Run | None:
-        return None if self.language is None else self.language.run
+        trained = self.language or self.predictor
+        return None if trained is None else trained.run
 
     @property
-    def options(self) -> LanguageOptions | None:
+    def options(self) -> TaskOptions | None:
         """What the run was trained with."""
-        return None if self.language is None else self.language.options
+        trained = self.language or self.predictor
+        return None if trained is None else trained.task.options
+
+    @property
+    def window(self) -> int | None:
+        """Steps of the windows that a language model learned from."""
+        return None if self.language is None else self.language.options.window
 
     @property
     def vocab(self) -> Vocab | None:
@@ -116,7 +132,18 @@ class Subject:
             x, y = self.rows(rows, steps)
             return x, lambda out: cross_entropy(out.logits[:, -1], y[:, -1], reduction="sum")
         x = self.inputs[:rows, -steps:] if self.inputs.dim() == 3 else self.inputs
-        return x, self.loss or _random_projection
+        return x, self.loss or (self._last_output if self.predictor is not None else _random_projection)
+
+    def _last_output(self, out: Recurred) -> Tensor:
+        """A random projection of what each direction says at its end."""
+        outputs = out[0]
+        ahead, behind = outputs[:, -1:], outputs[:, :1]
+        if self.net.direction == "forward":
+            return _random_projection(ahead)
+        half = outputs.shape[-1] // 2
+        return _random_projection(
+            behind if self.net.direction == "backward" else torch.cat([ahead[..., :half], behind[..., half:]], -1)
+        )
 
     # Passes -----------------------------------------------------------------------------------------------
 
@@ -178,6 +205,17 @@ def _of_language(language: Language, text: Text | None, tokens: int) -> Subject:
     if language.options.time_input and isinstance(text, Corpus):
         start = place_of(text, len(language.vocab.encode_corpus(text)), language.options)
     return Subject(network, network.recurrent, ids.to(network.bias.device), language, start=start)
+
+
+def _of_predictor(predictor: Predictor[Any], text: object, name: str) -> Subject:
+    files = [str(text)] if isinstance(text, str | Path) else text
+    if files is not None and not isinstance(files, list | tuple):
+        raise OptionError(f"a model of the task {predictor.task.name} reads files, got {type(text).__name__}")
+    parts = recurrent_parts(predictor, [str(file) for file in files or ()])
+    if not parts:
+        raise OptionError(f"{predictor.run.path}: {why_none(predictor)}")
+    part = chosen(parts, name)
+    return Subject(part.net, part.net, part.inputs, predictor=predictor, part=part.name)
 
 
 def _of_module(model: nn.Module, x: object, loss: Loss | None) -> Subject:

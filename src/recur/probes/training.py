@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from recur.probes.context import loss_by_context
 from recur.probes.finding import Finding, Level, Measurement
 from recur.probes.subject import Subject
-from recur.tasks.language.options import LanguageOptions
+from recur.tasks.metrics import best_of, show, words
+from recur.tasks.options import TaskOptions
 from recur.typedefs import JsonObject
 
 OVERFIT = 0.1
@@ -29,9 +31,23 @@ def training(subject: Subject) -> Measurement:
 
 def from_metrics(subject: Subject, entries: list[JsonObject]) -> Measurement:
     """The same, from the lines of metrics.jsonl."""
+    curve = "valid_loss" if subject.predictor is None else subject.predictor.task.curve
+    return of_run(subject.options, entries, curve, lambda: _outgrown(subject))
+
+
+def of_run(
+    options: TaskOptions | None, entries: list[JsonObject], curve: str, outgrown: Callable[[], str] = lambda: ""
+) -> Measurement:
+    """The same of any run; `outgrown` says whether its weights grew without learning. Where no loss was measured, what
+    became of the task's own figure."""
+    figures = [float(entry[curve]) for entry in entries if isinstance(entry.get(curve), int | float)]
+    if len(figures) >= FEWEST and not any("valid_loss" in entry for entry in entries):
+        went = [show(curve, value) for value in (figures[0], figures[-1], best_of(curve, figures))]
+        verdict = f"{words(curve)} went from {went[0]} to {went[1]}, at best {went[2]}"
+        return Measurement(Finding("training", Level.OK, 0.0, OVERFIT, verdict))
     entries = [entry for entry in entries if isinstance(entry.get("valid_loss"), int | float)]
     numbers = {key: [entry.get(key) for entry in entries] for key in CURVES}
-    if subject.options is None or len(entries) < FEWEST:
+    if options is None or len(entries) < FEWEST:
         verdict = f"{len(entries)} measurements: too few to say how training went"
         return Measurement(Finding("training", Level.OK, 0.0, OVERFIT, verdict), numbers)
     losses = [float(entry["valid_loss"]) for entry in entries]
@@ -41,9 +57,9 @@ def from_metrics(subject: Subject, entries: list[JsonObject]) -> Measurement:
         f"gradient norm {_mean(numbers['grad_norm']):.2g}, {_mean(numbers['clipped']):.0%} of the steps clipped"
     )
     train_losses = [_number(entry.get("train_loss"), math.inf) for entry in entries]
-    divergence = _divergence(subject, losses, train_losses)
+    divergence = outgrown() or _divergence(losses, train_losses)
     if divergence:
-        return Measurement(_rate_too_high(subject.options, f"{divergence} ({detail})"), numbers)
+        return Measurement(_rate_too_high(options, f"{divergence} ({detail})"), numbers)
     if last > best + OVERFIT and train_losses[-1] < best:
         verdict = f"overfitting: the validation loss rose again while the training loss fell ({detail})"
         advice = "dropout (--dropout-output 0.5), a smaller network, more text, early stopping (--patience 3)"
@@ -52,18 +68,25 @@ def from_metrics(subject: Subject, entries: list[JsonObject]) -> Measurement:
     return Measurement(Finding("training", Level.OK, last - best, OVERFIT, verdict), numbers)
 
 
-def _rate_too_high(options: LanguageOptions, detail: str) -> Finding:
+def _rate_too_high(options: TaskOptions, detail: str) -> Finding:
     rate, clip = options.rate, options.clip or 1
     verdict = f"training diverged, the learning rate of {rate:g} is too high: {detail}"
     advice = f"a smaller rate (--rate {rate / 10:g}), and clipping (--clip {clip:g})"
     return Finding("training", Level.FAULT, rate, rate / 10, verdict, advice)
 
 
-def _divergence(subject: Subject, losses: list[float], train_losses: list[float]) -> str:
-    """How training diverged, in words; empty if it did not."""
+def _outgrown(subject: Subject) -> str:
+    """Of a language model: whether its recurrent weights grew and its context is worth nothing."""
+    if not subject.is_language:
+        return ""
     growth, gain = _weight_growth(subject), _context_gain(subject)
     if growth > GREW and gain < USED:
         return f"recurrent weights are × {growth:.0f} their initial size, and context is worth {gain:.2f} nats"
+    return ""
+
+
+def _divergence(losses: list[float], train_losses: list[float]) -> str:
+    """How training diverged, in words; empty if it did not."""
     rise = _rise(losses, train_losses)
     if rise > UNSTABLE or not math.isfinite(losses[-1]):
         return f"the validation loss rose by {rise:.2f} nats"

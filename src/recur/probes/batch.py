@@ -1,0 +1,99 @@
+"""What the recurrent parts of a task's network read: one batch of the task's own, as training gives it.
+
+A task is known by its contract: it reads data, makes batches of it and has a loss of one. Whatever network computes
+that loss, each `Recurrent` in it is seen with the input that it gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from recur.errors import OptionError
+from recur.layers import Recurrent
+from recur.tasks.contract import Moment
+from recur.tasks.predictor import Predictor
+
+ROWS = 16
+"""Sequences of a batch that are looked at: its longest."""
+
+
+class Part(NamedTuple):
+    """A recurrent part of a network and what it read."""
+
+    name: str
+    net: Recurrent
+    inputs: Tensor
+    """(B, T, D), all of one length."""
+
+
+def recurrent_parts(predictor: Predictor[Any], files: Sequence[str] = ()) -> list[Part]:
+    """The recurrent parts that a batch goes through, the one of most weights first; of files, or of what the run
+    learned from. None for a network without a recurrence in time."""
+    model: nn.Module = predictor.model
+    nets = {name: module for name, module in model.named_modules() if isinstance(module, Recurrent)}
+    if not nets:
+        return []
+    read = _read(predictor, list(files), nets)
+    parts = [Part(name, nets[name], _rows(*read[name])) for name in nets if name in read]
+    return sorted(parts, key=lambda part: -sum(p.numel() for p in part.net.parameters()))
+
+
+def why_none(predictor: Predictor[Any]) -> str:
+    """What is and is not looked at in a network without a recurrence in time."""
+    task = predictor.task
+    return (
+        f"the network of this {task.name} run ({task.architecture}) has no recurrent layer that reads along time: "
+        "gradient flow, gates, saturation, states and the spectrum of W are not measured; how its training went is"
+    )
+
+
+def chosen(parts: Sequence[Part], name: str) -> Part:
+    """A part by its name; the largest, if none is given."""
+    found = [part for part in parts if name in ("", part.name)]
+    if not found:
+        raise OptionError(f"no recurrent part {name!r}; this network has {', '.join(part.name for part in parts)}")
+    return found[0]
+
+
+def _read(
+    predictor: Predictor[Any], files: list[str], nets: dict[str, Recurrent]
+) -> dict[str, tuple[Tensor, Sequence[int] | None]]:
+    """What each of them read, and how long its rows are."""
+    task = predictor.task
+    if files:
+        given = {part: tuple(files) for part in ("texts", "valid", "test") if part in task.options.names()}
+        task = type(task)(task.options.changed(**given))
+    else:
+        predictor.find_texts(*(part for part in ("texts", "valid") if part in task.options.names()))
+    data = task.read(predictor.run.vocabs)
+    found: dict[str, tuple[Tensor, Sequence[int] | None]] = {}
+
+    def watch(name: str) -> Any:
+        def hook(_: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Any]) -> None:
+            lengths = kwargs.get("lengths")
+            found.setdefault(name, (args[0].detach(), None if lengths is None else [int(n) for n in lengths]))
+
+        return hook
+
+    hooks = [net.register_forward_pre_hook(watch(name), with_kwargs=True) for name, net in nets.items()]
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            batch = next(iter(task.batches(data).batches(0)))
+            task.training_step(predictor.model, batch, None, Moment(0, 0, 0.0))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+def _rows(x: Tensor, lengths: Sequence[int] | None) -> Tensor:
+    """The longest rows, as far as the shortest of them reaches."""
+    if lengths is None:
+        return x[:ROWS]
+    order = sorted(range(len(lengths)), key=lambda k: -lengths[k])
+    kept = [k for k in order if lengths[k] >= 0.8 * lengths[order[0]]][:ROWS]
+    return x[kept, : min(lengths[k] for k in kept)]
