@@ -21,7 +21,7 @@ from recur.tasks.signals import Example, SignalBatch, SignalData, SignalTask, by
 class SignalClassify(SignalTask[ClassifyOptions, SignalClassifier]):
     name = "classify"
     unit = "sequences"
-    defaults = {"hidden": 128, "dropout_input": 0.0, "dropout_output": 0.2, "rate": 0.003}
+    defaults = {"hidden": 128, "pool": "max", "dropout_input": 0.0, "dropout_output": 0.2, "rate": 0.003}
 
     @property
     def curve(self) -> str:
