@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from recur.errors import TextError
+from recur.tasks import make_options, task_of
 from recur.tasks.examples import Shuffled, ShuffledBySize, split
 from recur.tasks.options import SplitOptions
 from recur.tasks.pairs import pair_batch, pair_size
 from recur.tasks.scores import edit_distance, error_rates
 from recur.tasks.seq2seq.judge import judge
 from recur.tasks.seq2seq.plain import ROUNDS, plain_models, translations
+from recur.tasks.seq2seq.task import Seq2SeqTask
 from recur.tasks.translation import bleu, chrf, mteval_words
 from recur.text import Pair, Words, read_pairs
 from recur.text.tokens import Characters, Spaced
@@ -204,3 +206,58 @@ def test_plain_models() -> None:
         [Pair("ab", "x y", "x"), Pair("ba", "y x", "x"), Pair("a", "x", "x")], Characters(), Spaced()
     )
     assert spelled["dictionary"]("aab?") == "x x y ?"
+
+
+# What symbols are, where nobody says -------------------------------------------------------------------------
+
+
+def settled(folder: Path, pairs: list[tuple[str, str]], **fields: object) -> Seq2SeqTask:
+    table = write(folder, "p.tsv", "".join(f"{source}\t{target}\n" for source, target in pairs))
+    options = make_options("seq2seq", {"texts": (table,), "valid": (table,), "test": (table,), **fields})
+    task = task_of(task_of(options).settle(options))
+    assert isinstance(task, Seq2SeqTask)
+    return task
+
+
+SENTENCES = [(f"der Hund {k} läuft heute im Park .", f"the dog {k} runs in the park today .") for k in range(40)]
+
+
+def test_sentences_are_subwords_and_judged_by_bleu(tmp_path: Path) -> None:
+    task = settled(tmp_path, SENTENCES, pieces=300)
+    o = task.options
+    assert (o.source_token, o.target_token, o.attention, o.embedding_init) == ("subword", "subword", "dot", "normal:1")
+    assert task.curve == "valid_bleu"
+    assert settled(tmp_path, SENTENCES, attention="additive", pieces=300).options.attention == "additive"
+    spelled = settled(tmp_path, [("hallo", "h a l o"), ("katze", "k a t s ə")] * 10)
+    assert (spelled.options.source_token, spelled.options.target_token) == ("char", "space")
+    assert spelled.options.attention == "additive"
+    assert spelled.curve == "valid_sequence_error_rate"
+
+
+def test_without_sentencepiece_sentences_are_words_and_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recur.tasks.seq2seq.task.has_subwords", lambda: False)
+    task = settled(tmp_path, SENTENCES)
+    assert (task.options.source_token, task.options.min_freq) == ("word", 2)
+    said = task.describe(task.read())
+    assert said.endswith("; sentencepiece is not installed, so that words are symbols: pip install 'recur[subword]'")
+
+
+def test_what_many_words_cost_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recur.tasks.seq2seq.task.MANY", 40)
+    task = settled(tmp_path, SENTENCES, source_token="word", target_token="word", min_freq=1)
+    K = len(task.read().vocabs["target"])
+    assert f"; {K} targets are most of the work of a step: --min-freq 2 or --target-token subword" in task.describe(
+        task.read()
+    )
+    rare = settled(tmp_path, SENTENCES, source_token="word", target_token="word", min_freq=2)
+    assert "most of the work" not in rare.describe(rare.read())
+
+
+def test_outputs_that_were_cut_are_remarked(tmp_path: Path) -> None:
+    task = settled(tmp_path, SENTENCES, longest=50, pieces=300)
+    assert not list(task.remarks({"cut": 0.01}))
+    (remark,) = task.remarks({"cut": 0.5})
+    assert remark.text.startswith("50.0 % of what it wrote was cut")
+    assert remark.option == "--longest 100"
