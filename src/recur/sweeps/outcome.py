@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recur.errors import RunError
+from recur.options import flag_of
 from recur.sweeps.folder import Record, Trial
 from recur.sweeps.study import Study, quiet
 from recur.tasks import open_predictor, options_class
@@ -107,7 +108,7 @@ def command_of(task: str, fields: Mapping[str, Any]) -> str:
         value = fields.get(name)
         if name == "texts" or value is None:
             continue
-        flag = name.replace("_", "-")
+        flag = flag_of(name).removeprefix("--")
         if isinstance(value, bool):
             words_.append(f"--{'' if value else 'no-'}{flag}")
         else:
