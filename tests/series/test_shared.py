@@ -8,7 +8,7 @@ import pytest
 
 from recur.errors import OptionError
 from recur.series import Form, fit_autoregression, fit_shared
-from recur.series.shared import RIDGE
+from recur.series.shared import RIDGE, logarithms_serve
 
 
 def many(n: int, length: int, seed: int = 0) -> list[np.ndarray]:
@@ -24,7 +24,7 @@ def many(n: int, length: int, seed: int = 0) -> list[np.ndarray]:
 
 def test_it_is_least_squares_over_normalised_windows() -> None:
     series, lags, k = many(3, 40), 6, 2
-    model = fit_shared(series, k, lags=[lags], log=False)
+    model = fit_shared(series, k, lags=[lags])
     products, targets = np.zeros((lags, lags)), np.zeros((lags, k))
     for (z,) in (y.T for y in series):
         origins = range(10, len(z) - k + 1)  # a quarter of 40
@@ -44,7 +44,7 @@ def test_it_is_least_squares_over_normalised_windows() -> None:
 
 def test_forecasts_follow_the_level_and_the_size_of_a_series() -> None:
     series = many(5, 60)
-    model = fit_shared(series, 3, log=False)
+    model = fit_shared(series, 3)
     at = np.array([30, 60])
     assert model(1000 * series[0] + 7, at, 3) == pytest.approx(1000 * model(series[0], at, 3) + 7, rel=1e-9)
     both = np.concatenate([series[0], series[1]], axis=1)
@@ -56,7 +56,7 @@ def test_forecasts_follow_the_level_and_the_size_of_a_series() -> None:
 
 def test_many_short_series_tell_together_what_none_tells_alone() -> None:
     series = many(60, 36)
-    model = fit_shared(series, 4, [32] * 60, lags=[8])
+    model = fit_shared([y[:32] for y in series], 4, lags=[8])
     at, shared, own = np.array([32]), [], []
     for y in series:
         unit = y.std()
@@ -72,17 +72,17 @@ def test_logarithms_where_they_forecast_better() -> None:
     growing = []
     for rate in rng.uniform(-0.1, 0.1, size=9):
         growing.append(np.exp(rate * np.arange(80) + np.tile(rng.normal(size=4), 20) + 0.01 * rng.normal(size=80)))
-    assert fit_shared([y[:, None] for y in growing], 4, [76] * 9).log
-    assert not fit_shared([np.log(y)[:, None] + 19 for y in growing], 4, [76] * 9).log
-    assert fit_shared([y[:, None] for y in growing], 4).log
-    assert not fit_shared([np.log(y)[:, None] - 5 for y in growing], 4).log  # not all positive
+    growing = [y[:, None] for y in growing]
+    assert logarithms_serve(growing, 4, [76] * 9)
+    assert not logarithms_serve([np.log(y) + 19 for y in growing], 4, [76] * 9)
+    assert not logarithms_serve([np.log(y) - 5 for y in growing], 4, [76] * 9)  # not all positive
 
 
 def test_windows_that_stood_still_and_series_too_short() -> None:
     flat = np.ones((30, 1))
-    model = fit_shared([flat, *many(3, 40)], 2, log=False)
+    model = fit_shared([flat, *many(3, 40)], 2)
     assert model(flat, np.array([20]), 2)[0, :, 0].tolist() == [1, 1]
     with pytest.raises(OptionError, match="no series has a window"):
         fit_shared([flat], 2)
     with pytest.raises(OptionError, match="no series has a window"):
-        fit_shared([np.arange(3.0)[:, None]], 2, log=False)
+        fit_shared([np.arange(3.0)[:, None]], 2)

@@ -49,27 +49,25 @@ class SharedAutoregression:
         return found
 
 
-def fit_shared(
-    series: Sequence[Floats],
-    k: int,
-    fitted: Sequence[int] | None = None,
-    lags: Sequence[int] = (),
-    log: bool | None = None,
-) -> SharedAutoregression:
-    """To the first so many values of series (T, C) without gaps, or to all; on windows of so many lags, or on some
-    horizons; on logarithms if one of these forecasts the k values that follow better so (or that are the last), by the
-    mean absolute error in units of MASE."""
-    known = [len(values) for values in series] if fitted is None else list(fitted)
-    usual = int(np.median(known))
+def fit_shared(series: Sequence[Floats], k: int, lags: Sequence[int] = (), log: bool = False) -> SharedAutoregression:
+    """To series (T, C) without gaps, positive ones for their logarithms; on windows of so many lags, or of some
+    horizons."""
+    usual = int(np.median([len(values) for values in series]))
     lags = lags or sorted({max(min(n * k, usual), 2) for n in HORIZONS})
-    if log is None and all(bool((values > 0).all()) for values in series):
-        before = [n - k for n in known] if fitted is None else known
-        tried = [fit_shared(series, k, before, lags[:2][-1:], choice) for choice in (False, True)]
-        plain, logs = (_error(model, series, k, before) for model in tried)
-        log = logs < plain
-    first = [np.log(values[:n]) if log else values[:n] for values, n in zip(series, known, strict=True)]
+    seen = [np.log(values) if log else values for values in series]
     shortest = max(min(SHORTEST, usual // 4), 2)
-    return SharedAutoregression(tuple(_fit(first, k, n, shortest) for n in lags), bool(log))
+    return SharedAutoregression(tuple(_fit(seen, k, n, shortest) for n in lags), log)
+
+
+def logarithms_serve(series: Sequence[Floats], k: int, fitted: Sequence[int]) -> bool:
+    """Whether, fitted to the first so many values of each series, one of their logarithms forecasts the k that follow
+    better: by the mean absolute error in units of MASE. It is asked of one window, for all."""
+    if not all(bool((values > 0).all()) for values in series):
+        return False
+    first = [values[:n] for values, n in zip(series, fitted, strict=True)]
+    lags = [max(min(HORIZONS[1] * k, int(np.median(fitted))), 2)]
+    plain, logs = (_error(fit_shared(first, k, lags, log), series, k, fitted) for log in (False, True))
+    return logs < plain
 
 
 def _fit(series: Sequence[Floats], k: int, lags: int, shortest: int) -> Floats:

@@ -1,14 +1,17 @@
-"""Plain forecasts of a part, to stand beside a network's: naive, seasonal naive, naive 2, linear autoregression."""
+"""Plain forecasts of a part, to stand beside a network's: naive, seasonal naive, naive 2, linear autoregression, and of
+many series one that they share."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from recur.errors import OptionError
-from recur.series import Naive2, Plain, SeasonalNaive, fill, naive_forecasts
+from recur.series import Naive2, Plain, SeasonalNaive, SharedAutoregression, fill, fit_shared, naive_forecasts
 from recur.series.linear import choose_form
+from recur.series.shared import logarithms_serve
 from recur.tasks.forecast.linear import fit_in_form
 from recur.tasks.forecast.measuring import Part, score
+from recur.tasks.forecast.rules import MANY
 from recur.text.arrays import Floats
 
 LINEAR = "linear autoregression"
@@ -24,6 +27,8 @@ def plain_scores(part: Part) -> dict[str, dict[str, Any]]:
         found["naive 2"] = [Naive2.fit(values, part.season) for values in before]
     if linear := _linear(before, filled, part):
         found[LINEAR] = linear
+    if len(filled) >= MANY and (shared := _shared(before, filled, part)):
+        found[shared.name] = [shared] * len(filled)
     scores = {}
     for name, each in found.items():
         made = (one(values, at, part.horizon) for one, values, at in zip(each, filled, part.origins(), strict=True))
@@ -34,10 +39,24 @@ def plain_scores(part: Part) -> dict[str, dict[str, Any]]:
 def _linear(before: list[Floats], filled: list[Floats], part: Part) -> list[Plain]:
     """In the form that, fitted to the training parts, forecasts the validation parts best; a series that is too short
     for it has the naive forecast. None where all are."""
-    seen = [values[: split.valid] for values, split in zip(filled, part.splits, strict=True)]
-    learned = [max(split.train, 1) for split in part.splits]
+    seen, learned = _learned(filled, part)
     try:
         form = choose_form(seen, part.horizon, (part.season,) if part.season > 1 else (), learned)
     except OptionError:
         return []
     return [fit_in_form(values, part.horizon, form) or naive_forecasts for values in before]
+
+
+def _shared(before: list[Floats], filled: list[Floats], part: Part) -> SharedAutoregression | None:
+    """On logarithms, if that forecasts the validation parts better; None where all are too short for a window."""
+    seen, learned = _learned(filled, part)
+    try:
+        return fit_shared(before, part.horizon, log=logarithms_serve(seen, part.horizon, learned))
+    except OptionError:
+        return None
+
+
+def _learned(filled: list[Floats], part: Part) -> tuple[list[Floats], list[int]]:
+    """All series without their test parts, and how many values of each are learned from."""
+    seen = [values[: split.valid] for values, split in zip(filled, part.splits, strict=True)]
+    return seen, [max(split.train, 1) for split in part.splits]
