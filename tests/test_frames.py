@@ -232,3 +232,21 @@ def test_labels_of_every_kind_are_read_back(tmp_path: Path) -> None:
     labels = [True, np.int64(3), "two words", 1.5]
     write_data("labelled", (["a"] * 4, labels), tmp_path, "x")
     assert [one.label for one in read_labelled([str(tmp_path / "x.tsv")])] == ["True", "3", "two words", "1.5"]
+
+
+def test_sequences_of_numbers(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    rise = [np.linspace(0, 1 if k % 2 else -1, 6 + k % 5)[:, None] + 0.1 * draw.standard_normal((6 + k % 5, 2))
+            for k in range(40)]  # fmt: skip
+    model = recur.fit(rise, ["down", "up"] * 20, task="classify", **SMALL)
+    assert model.classes == ("down", "up")
+    assert model(rise[0]) in model.classes
+    assert len(model(rise)) == 40
+    assert set(model.probabilities(rise[3])) == {"down", "up"}
+    tags = [["low" if step[0] < 0 else "high" for step in one] for one in rise]
+    tagger = recur.fit(rise, tags, task="tag", **SMALL)
+    assert [len(found) for found in tagger(rise[:3])] == [6, 7, 8]
+    with pytest.raises(TextError, match="one D for all"):
+        write_data("labelled", ([np.zeros((3, 1)), np.zeros((3, 2))], [0, 1]), tmp_path, "x")
+    spoken = write_data("tagged", (rise[:2], ["a b", "c"]), tmp_path, "x")[0]
+    assert np.load(spoken)["y_lengths"].tolist() == [2, 1]

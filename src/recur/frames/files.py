@@ -9,6 +9,8 @@
     table      CSV                     a frame, a series, an array, columns by name; dates from an index
     images     .npz                    images (N, R, C) or (N, R, C, 3) and labels
 
+Where the inputs of labels or tags are sequences of numbers, arrays (T, D) of any lengths, they go into an .npz too.
+
 A tab or a line end inside a text would be read as the end of a column: it becomes a space, which is counted and said.
 """
 
@@ -47,6 +49,10 @@ def write_data(
     if kind == "images":
         path = folder / f"{part}.npz"
         _write_images(path, given)
+        return path, notes
+    if kind in ("labelled", "tagged") and (signals := _signals(kind, given)) is not None:
+        path = folder / f"{part}.npz"
+        _write_signals(path, kind, *signals)
         return path, notes
     lines = {"tagged": _tagged, "table": _table, "trees": _texts, "text": _texts}.get(kind, _pairs)
     path = folder / f"{part}.{ENDINGS[kind]}"
@@ -158,6 +164,31 @@ def _write_images(path: Path, given: Any) -> None:
     if len(images) != len(labels):
         raise TextError(f"{len(images)} images and {len(labels)} labels: one belongs to the other")
     _write_npz(path, x=images, y=labels.astype(str) if labels.dtype.kind == "O" else labels)
+
+
+def _signals(kind: str, given: Any) -> tuple[list[Any], list[Any]] | None:
+    """Sequences of numbers and what is said of them; None where inputs are others."""
+    if is_frame(given) or isinstance(given, Mapping):
+        return None
+    inputs, answers = _two(kind, given, {})
+    numeric = all(isinstance(one, np.ndarray) and one.dtype.kind in "buif" and one.ndim in (1, 2) for one in inputs)
+    return (inputs, answers) if inputs and numeric else None
+
+
+def _write_signals(path: Path, kind: str, signals: list[np.ndarray[Any, Any]], answers: list[Any]) -> None:
+    """All steps behind each other; a label for each sequence, or labels behind each other too."""
+    shapes = {one.shape[1:] for one in signals}
+    if len(shapes) > 1:
+        raise TextError(f"sequences are (T, D) with one D for all, got {', '.join(map(str, sorted(shapes)))}")
+    arrays: dict[str, Any] = {"x": np.concatenate(signals), "lengths": np.array([len(one) for one in signals])}
+    if kind == "labelled":
+        arrays["y"] = np.array([cell(one) for one in answers])
+    else:
+        each = [one.split() if isinstance(one, str) else [cell(label) for label in values_of(one)] for one in answers]
+        arrays["y"] = np.array([label for labels in each for label in labels])
+        if [len(labels) for labels in each] != arrays["lengths"].tolist():  # they are not one a step
+            arrays["y_lengths"] = np.array([len(labels) for labels in each])
+    _write_npz(path, **arrays)
 
 
 def _write_npz(path: Path, **arrays: np.ndarray[Any, Any]) -> None:

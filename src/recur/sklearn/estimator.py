@@ -120,6 +120,8 @@ def column_of(X: Any) -> list[Any]:
     if isinstance(X, np.ndarray):
         if X.ndim == 2 and X.shape[1] == 1:
             X = X[:, 0]
+        if X.ndim == 3 and X.dtype.kind in "buif":  # sequences of numbers
+            return list(X)
         if X.ndim != 1:
             raise TextError(f"Reshape your data: a list of inputs is expected, got an array of {X.shape}")
     found = values_of(X)
