@@ -73,6 +73,8 @@ def shell_lines() -> list[str]:
 
 def shortened(words: list[str]) -> list[str]:
     """The same command with a smaller budget and network, where it trains."""
+    if words[0] == "sweep":
+        return ["sweep", *words[1 : words.index("--trials")], "--trials", "2", "--steps", "2", "--out", "swept"]
     if words[0] not in ("train", "resume") or "--help" in words:
         return words
     for flag in ("--minutes", "--epochs"):
@@ -96,6 +98,8 @@ def write_files(here: Path) -> None:
 def write_images(here: Path) -> None:
     draw = np.random.default_rng(0)
     np.savez(here / "digits.npz", images=draw.integers(0, 17, (60, 8, 8)), target=np.arange(60) % 10)
+    lengths = np.full(60, 7)
+    np.savez(here / "strokes.npz", x=draw.normal(size=(60 * 7, 2)), lengths=lengths, y=np.arange(60) % 3)
 
 
 def test_every_shell_line_of_the_readme_runs(
@@ -112,7 +116,7 @@ def test_every_shell_line_of_the_readme_runs(
         words = shortened(shlex.split(command)[1:])
         assert run(words) == 0, (line, capsys.readouterr().err)
         ran.append(words[0])
-    assert {"train", "resume", "sample", "predict", "eval", "xray", "lab", "stats", "ngram", "doctor"} <= set(ran)
+    assert {"train", "resume", "sample", "predict", "eval", "xray", "lab", "stats", "ngram", "doctor", "sweep"} <= set(ran)
     for name in ("report.html", "airline.png", "zipf.png", "vanishing.png"):
         assert (tmp_path / name).stat().st_size > 1000, name
 
