@@ -1,4 +1,5 @@
-"""What is decided from the data where nothing is said. No rule looks at the part that is tested on."""
+"""What is decided from the data where nothing is said. No rule looks at the part that is tested on, but for whether its
+values are positive."""
 
 from __future__ import annotations
 
