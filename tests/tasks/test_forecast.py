@@ -13,9 +13,9 @@ import torch
 
 import recur
 from recur.errors import OptionError, TextError
-from recur.series import Series, read_panel
+from recur.series import Series, parse_panel, read_panel
 from recur.tasks import make_options, open_predictor, task_class, task_of
-from recur.tasks.forecast.rules import grows_with_level
+from recur.tasks.forecast.rules import grows_with_level, has_seen_its_calendar
 from recur.train import Trainer
 from tests.training import begin, reopen, stop_after
 
@@ -288,3 +288,11 @@ def test_what_is_wrong_is_refused_in_words(table: Path, tmp_path: Path) -> None:
     with pytest.raises(TextError, match="4 values are too few to forecast from; 5 are needed"):
         list(model.predictions(["t,a,b", *(f"{t},{t + 1},2" for t in range(4))]))
     assert json.dumps(model.evaluate())
+
+
+@pytest.mark.parametrize(("begin", "days", "seen"), [("2015-01-01", 3 * 366, True), ("2015-01-01", 2 * 366, False)])
+def test_the_calendar_is_an_input_once_it_has_come_round_three_times(begin: str, days: int, seen: bool) -> None:
+    dates = np.datetime64(begin) + np.arange(days)
+    panel = parse_panel(["date,y", *(f"{date},{k % 7}" for k, date in enumerate(dates))], "y.csv")
+    assert has_seen_its_calendar(panel, [days]) is seen
+    assert not has_seen_its_calendar(parse_panel(["t,y", *(f"{t},{t % 7}" for t in range(900))], "y.csv"), [900])

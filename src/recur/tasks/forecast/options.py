@@ -69,8 +69,8 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
     """The variables of a series are inputs to each other; else each is forecast from itself."""
 
     calendar: bool | None = None
-    """Hour, day of the week, month and so on are inputs; if not given, where there are dates and three times what the
-    slowest of them counts has been seen."""
+    """Hour, day of the week, month and so on are inputs; if not given, where there are dates, and the slowest of these
+    has come round three times in what is learned from."""
 
     strategy: Literal["direct", "iterated"] = "direct"
     """All steps at once, or one after the other, each from those before it."""

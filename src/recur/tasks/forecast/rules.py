@@ -29,6 +29,9 @@ MANY = 20
 MOST_CHECKED = 200
 """Origins from which base forecasts are compared."""
 
+WHOLE_CYCLES = 3
+"""How often a year must have passed before the week of the year is an input, and so on."""
+
 MOST_HELD = 1000
 """Steps held out of a long series, unless a horizon needs more."""
 
@@ -56,7 +59,7 @@ def settled(o: ForecastOptions, panel: Panel, ahead: int) -> ForecastOptions:
     if o.scale is None:
         fields["scale"] = "mean" if counts else "changes" if many else "deviation"
     if o.calendar is None:
-        fields["calendar"] = False
+        fields["calendar"] = has_seen_its_calendar(panel, learned)
     return _with_base(o.changed(**fields), panel, learned, many)
 
 
@@ -117,6 +120,17 @@ def _with_network(o: ForecastOptions, n: int) -> ForecastOptions:
         return o.changed(lags=0)
     segment = o.segment if o.segment is not None else (m if 6 < m <= 48 else max(min(k, lags // 4), 1))
     return o.changed(lags=-(-lags // segment) * segment if segment else lags, segment=segment)
+
+
+def has_seen_its_calendar(panel: Panel, learned: Sequence[int]) -> bool:
+    """Whether every cycle of the dates, be it a year, has passed three times in the training part of each series: what
+    is learned of a week in one year alone is what happened then."""
+    shortest = int(np.argmin(learned))
+    found = panel.calendar(panel.series[shortest], learned[shortest], "circle")
+    if not found.shape[1] or len(found) < 2:
+        return False
+    angles = np.unwrap(np.arctan2(found[:, ::2], found[:, 1::2]), axis=0)
+    return bool((angles[-1] - angles[0] > WHOLE_CYCLES * 2 * np.pi * (1 - 1 / len(found))).all())
 
 
 def grows_with_level(series: Sequence[Series]) -> bool:
