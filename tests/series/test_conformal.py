@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from recur.errors import OptionError
-from recur.series import Adaptive, Bands, anomalies, residuals
-from recur.series.conformal import conformal_quantile, rolling
+from recur.series import Adaptive, Bands, anomalies, residuals, rolling_bands
+from recur.series.conformal import conformal_quantile
 
 QUANTILES = (0.1, 0.5, 0.9)
 
@@ -112,7 +112,7 @@ def test_rolling_bands_use_what_came_and_nothing_else() -> None:
     rng = np.random.default_rng(0)
     target = rng.normal(size=(60, 3, 1)) * np.linspace(1, 5, 60)[:, None, None]
     forecast = np.zeros((60, 3, 1, 3))
-    found = rolling(target, forecast, QUANTILES, 40)
+    found = rolling_bands(target, forecast, QUANTILES, 40)
     for origin in (40, 59):
         known = target[:origin].copy()
         known[origin - 1, 1:] = known[origin - 2, 2:] = np.nan  # still to come
@@ -120,15 +120,15 @@ def test_rolling_bands_use_what_came_and_nothing_else() -> None:
         assert (found[origin - 40] == expected).all()
     changed = target.copy()
     changed[50:] = 1e6
-    assert (rolling(changed, forecast, QUANTILES, 40)[:10] == found[:10]).all()
-    apart = rolling(target, forecast, QUANTILES, 40, stride=3)  # all steps of an origin have come at the next
+    assert (rolling_bands(changed, forecast, QUANTILES, 40)[:10] == found[:10]).all()
+    apart = rolling_bands(target, forecast, QUANTILES, 40, stride=3)  # all steps of an origin have come at the next
     assert (apart[0] == Bands.fit(target[:40], forecast[:40], QUANTILES).apply(forecast[40])).all()
 
 
 def test_rolling_bands_of_very_many_are_fitted_again_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recur.series.conformal.WORK", 60 * 3 * 3 * 20 // 4)
     target = np.random.default_rng(0).normal(size=(60, 3, 1))
-    found = rolling(target, np.zeros((60, 3, 1, 3)), QUANTILES, 40)
+    found = rolling_bands(target, np.zeros((60, 3, 1, 3)), QUANTILES, 40)
     assert (found.reshape(5, 4, -1) == found.reshape(5, 4, -1)[:, :1]).all()  # every four
     assert len(np.unique(found[::4, 0, 0, 2])) > 1
 

@@ -9,7 +9,7 @@ are, conformal.py has bands that cover what they say, anomaly.py tells what is u
 from recur.series.anomaly import Anomaly, anomalies, residuals
 from recur.series.calendar import calendar_features, calendar_names
 from recur.series.clock import Clock
-from recur.series.conformal import Adaptive, Bands
+from recur.series.conformal import Adaptive, Bands, rolling_bands
 from recur.series.dates import Frequency
 from recur.series.gaps import fill
 from recur.series.layout import Columns
@@ -59,5 +59,6 @@ __all__ = [
     "parse_panel",
     "read_panel",
     "residuals",
+    "rolling_bands",
     "windows",
 ]

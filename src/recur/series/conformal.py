@@ -10,9 +10,9 @@ by the typical miss of its own step and series. Forecasts k steps ahead from nei
 together: beyond ten steps, n of them count as 10 n / k. (Ten was found on 59 series of years, quarters, months or
 weeks, with a linear autoregression: bands of 80 % then cover 79 % of what follows, in the mean.)
 
-Values that follow each other are not exchangeable: a series may change. `rolling` takes what came in the meantime into
-account, as one who forecasts every day would, and `Adaptive` moves the level itself until it holds (Gibbs and Candès
-2021).
+Values that follow each other are not exchangeable: a series may change. `rolling_bands` takes what came in the meantime
+into account, as one who forecasts every day would, and `Adaptive` moves the level itself until it holds (Gibbs and
+Candès 2021).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OVERLAP = 10
 """Of forecasts this many steps ahead each counts; of longer ones, fewer do."""
 
 WORK = 1 << 26
-"""Scores that `rolling` sorts, at most about so many."""
+"""Scores that `rolling_bands` sorts, at most about so many."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Bands:
         return _in_order(moved, _median(self.quantiles))
 
 
-def rolling(
+def rolling_bands(
     target: Floats,
     forecast: Floats,
     quantiles: Sequence[float],
