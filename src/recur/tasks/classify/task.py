@@ -96,13 +96,15 @@ class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
         targets = [example.label for example in data.valid]
         used, *apart = model.calibrate(model.parts(data.valid), targets)
         found = validation(used, targets)
-        # A few hundred texts tell accuracies apart by chance; the loss, of calibrated probabilities, tells more.
-        found = found._replace(score=found.metrics["valid_loss"])
+        # A few hundred texts tell accuracies apart by chance; the loss, of calibrated probabilities, tells more. The
+        # network's own counts as well: the plain models beside it hide what it has not learned yet.
+        alone = probability_scores(apart[0], targets) if apart else {"loss": 0.0}
+        found = found._replace(score=found.metrics["valid_loss"] + alone["loss"])
         if not apart:
             return found
-        alone = probability_scores(apart[0], targets)["accuracy"]
-        summary = f"{found.summary}, the network alone {alone:.1%}"
-        return found._replace(metrics={**found.metrics, "valid_network_accuracy": alone}, summary=summary)
+        summary = f"{found.summary}, the network alone {alone['accuracy']:.1%}"
+        metrics = {**found.metrics, "valid_network_accuracy": alone["accuracy"]}
+        return found._replace(metrics=metrics, summary=summary)
 
 
 TASK = ClassifyTask
