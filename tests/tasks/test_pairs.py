@@ -261,3 +261,9 @@ def test_outputs_that_were_cut_are_remarked(tmp_path: Path) -> None:
     (remark,) = task.remarks({"cut": 0.5})
     assert remark.text.startswith("50.0 % of what it wrote was cut")
     assert remark.option == "--longest 100"
+
+
+def test_of_many_pairs_a_dictionary_reads_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recur.tasks.seq2seq.plain.LINKS", 20)  # of 2,000: one pair in a hundred
+    many = [Pair(f"w{k}", f"v{k}", "x") for k in range(1000)]
+    assert plain_models(many, Words(), Words())["dictionary"]("w0 w1 w100") == "v0 w1 v100"

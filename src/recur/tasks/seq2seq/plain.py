@@ -12,6 +12,7 @@ f' are the symbols of the source and one more, which stands for nothing and take
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
@@ -24,7 +25,8 @@ ROUNDS = 5
 """Of EM: by then a word's first choice hardly changes."""
 
 LINKS = 2_000_000
-"""Links between symbols that are counted at most; of more pairs than have so many, evenly spread ones are taken."""
+"""Links between symbols that are counted, about, at most; of more pairs than have so many, evenly spread ones are
+taken."""
 
 Plain = Callable[[str], str]
 """A target's text from a source's."""
@@ -46,15 +48,18 @@ def look_up(train: Sequence[Pair]) -> Plain:
 def dictionary(train: Sequence[Pair], source: Tokenizer, target: Tokenizer) -> Plain:
     """Of symbols; of words, where a side is made of sentences. A symbol never seen is written as it is."""
     cut, joined = (Words(punctuation=True) if side.kind in SENTENCES else side for side in (source, target))
-    sides = [(cut.split(pair.source), joined.split(pair.target)) for pair in train]
-    best = translations(sides)
+
+    def sides(pairs: Sequence[Pair]) -> list[tuple[list[str], list[str]]]:
+        return [(cut.split(pair.source), joined.split(pair.target)) for pair in pairs]
+
+    some = sides(train[:: max(1, len(train) // 200)])
+    links = sum((len(a) + 1) * len(b) for a, b in some) / len(some) * len(train)
+    best = translations(sides(train[:: max(1, math.ceil(links / LINKS))]))
     return lambda text: joined.join(best.get(token, token) for token in cut.split(text))
 
 
 def translations(pairs: Sequence[tuple[list[str], list[str]]]) -> dict[str, str]:
     """For each symbol of the sources the likeliest of the targets, by model 1; of equal ones, the first seen."""
-    links = sum((len(a) + 1) * len(b) for a, b in pairs)
-    pairs = pairs[:: max(1, -(-links // LINKS))]
     left: dict[str, int] = {"": 0}  # the symbol that stands for nothing
     right: dict[str, int] = {}
     f, e, place = [], [], []
