@@ -116,7 +116,9 @@ def test_every_shell_line_of_the_readme_runs(
         words = shortened(shlex.split(command)[1:])
         assert run(words) == 0, (line, capsys.readouterr().err)
         ran.append(words[0])
-    assert {"train", "resume", "sample", "predict", "eval", "xray", "lab", "stats", "ngram", "doctor", "sweep"} <= set(ran)
+    assert {"train", "resume", "sample", "predict", "eval", "xray", "lab", "stats", "ngram", "doctor", "sweep"} <= set(
+        ran
+    )
     for name in ("report.html", "airline.png", "zipf.png", "vanishing.png"):
         assert (tmp_path / name).stat().st_size > 1000, name
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import recur
-from recur.errors import OptionError, TextError
+from recur.errors import OptionError, RunError, TextError
 from recur.series import Series, parse_panel, read_panel
 from recur.tasks import make_options, open_predictor, task_class, task_of
 from recur.tasks.forecast.rules import grows_with_level, has_seen_its_calendar
@@ -283,6 +283,8 @@ def test_what_is_wrong_is_refused_in_words(table: Path, tmp_path: Path) -> None:
         read(texts=str(tmp_path / "low.csv"), transform="log", horizon=3)
     make(tmp_path / "run", table, "window", steps=1).train()
     model = recur.load(tmp_path / "run")
+    with pytest.raises(RunError, match="no list 'known' of what its network reads: an older one; train it again"):
+        model.task.new_model({"columns": model.run.vocabs["columns"]})
     with pytest.raises(TextError, match="has the columns a, c, where what was learned from has a, b"):
         list(model.predictions(["t,a,c", *(f"{t},1,2" for t in range(20))]))
     with pytest.raises(TextError, match="4 values are too few to forecast from; 5 are needed"):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from recur.errors import OptionError, TextError
+from recur.errors import OptionError, RunError, TextError
 from recur.models import Forecaster
 from recur.models.forecast import Sizes
 from recur.run import Vocabs
@@ -175,6 +175,8 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
     # The model ------------------------------------------------------------------------------------------------
 
     def new_model(self, vocabs: Vocabs) -> Forecaster:
+        if missing := next((name for name in ("columns", "known", "past") if name not in vocabs), None):
+            raise RunError(f"the run has no list {missing!r} of what its network reads: an older one; train it again")
         known, past = (len(classes_of(vocabs[name])) for name in ("known", "past"))
         targets = len(classes_of(vocabs["columns"])) - sum(
             name.startswith("covariate ") for name in classes_of(vocabs["known"])
