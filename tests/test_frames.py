@@ -214,6 +214,17 @@ def test_names_are_no_data() -> None:
         assert is_data(data)
 
 
+def test_measured_on_data_in_memory() -> None:
+    model = recur.fit(TEXTS, STARS, task="classify", **SMALL)
+    file = str(model.run.path / "data/train.tsv")
+    expected = model.evaluate([file])["accuracy"]
+    assert model.evaluate((TEXTS, STARS))["accuracy"] == expected
+    frame = pd.DataFrame({"review": TEXTS, "stars": STARS})
+    assert model.evaluate(frame, text="review", label="stars")["accuracy"] == expected
+    with pytest.raises(TextError, match="no column 'text'; name it"):
+        model.evaluate(frame)
+
+
 def test_which_column_is_meant() -> None:
     model = recur.fit(TEXTS, STARS, task="classify", **SMALL)
     with pytest.raises(TextError, match=r"which column is the input\? Give frame\[name\]; the frame has a, b"):

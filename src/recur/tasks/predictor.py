@@ -14,6 +14,7 @@ task's own predictor writes `_evaluate` and `_predict`, and says with `_answer` 
 from __future__ import annotations
 
 import importlib
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ import torch
 from torch import nn
 
 from recur.errors import OptionError, RecurError
+from recur.frames import NAMES, is_data, write_data
 from recur.layers import Recurrent
 from recur.run import Run, pick_device
 from recur.tasks.inputs import Inputs, inputs_of, table_of
@@ -198,12 +200,23 @@ class Predictor(ABC, Generic[ModelT]):
 
     # How good it is, and why ------------------------------------------------------------------------------
 
-    def evaluate(self, texts: Sequence[str] | None = None, **options: Any) -> JsonObject:
-        """Its figures on files, or on the run's own test part, which is refused where it was changed since."""
+    def evaluate(self, texts: Any = None, **options: Any) -> JsonObject:
+        """Its figures on files, on data in memory as `recur.fit` takes it, or on the run's own test part, which is
+        refused where it was changed since."""
+        if is_data(texts):
+            return self._evaluate_data(texts, **options)
         texts = None if texts is None else file_names(texts)
         if not texts:
             self.find_texts("test" if getattr(self.task.options, "test", ()) else "texts")
         return self._evaluate(texts, **options)
+
+    def _evaluate_data(self, given: Any, **options: Any) -> JsonObject:
+        kind = getattr(self.task.options, "reads", "")
+        if not kind:
+            raise OptionError(f"the task {self.task.name} makes its own data; leave yours out")
+        columns = {name: str(options.pop(name)) for name in NAMES.get(kind, ("text",)) if name in options}
+        with tempfile.TemporaryDirectory(prefix="recur-") as folder:
+            return self._evaluate([str(write_data(kind, given, Path(folder), "given", columns)[0])], **options)
 
     @abstractmethod
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject: ...
