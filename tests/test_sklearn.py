@@ -201,6 +201,10 @@ def test_tagging() -> None:
     assert model.predict(["the w1 runs", ["a", "w2"]]) == model.predict([["the", "w1", "runs"], ["a", "w2"]])
     assert [len(tags) for tags in model.predict(X)] == [3] * 60
     assert (model.model_.tags) == tuple(model.classes_)
+    chances = model.predict_proba(X)
+    assert chances[0].shape == (3, 3)
+    assert np.allclose(chances[0].sum(1), 1, atol=1e-4)
+    assert [model.classes_[k] for k in chances[0].argmax(1)] == model.predict(X)[0]
     same = pickle.loads(pickle.dumps(model))
     assert same.predict(X) == model.predict(X)
     assert cross_val_score(clone(model).set_params(steps=4), X, y, cv=2, error_score="raise").shape == (2,)

@@ -78,8 +78,14 @@ class RecurTagger(Estimator):
     def predict(self, X: Any) -> list[list[str]]:
         """The tags of every sentence's words."""
         check_is_fitted(self)
-        tags: list[list[str]] = self.model_([" ".join(words) for words in _sentences(X)])
+        tags: list[list[str]] = self.model_(_sentences(X))
         return tags
+
+    def predict_proba(self, X: Any) -> list[Array]:
+        """Of every tag, in the order of `classes_`, for each word: (words, tags) of each sentence."""
+        check_is_fitted(self)
+        found = self.model_.probabilities(_sentences(X))
+        return [np.array([[word[tag] for tag in self.classes_] for word in sentence]) for sentence in found]
 
     def score(self, X: Any, y: Any) -> float:
         """The share of words that have their tag."""
