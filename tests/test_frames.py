@@ -241,7 +241,7 @@ def test_none_of_these_packages_is_imported_by_us() -> None:
 
 def test_labels_of_every_kind_are_read_back(tmp_path: Path) -> None:
     labels = [True, np.int64(3), "two words", 1.5]
-    write_data("labelled", (["a"] * 4, labels), tmp_path, "x")
+    write_data("labelled", (["one text", "another text", "a third", "the last"], labels), tmp_path, "x")
     assert [one.label for one in read_labelled([str(tmp_path / "x.tsv")])] == ["True", "3", "two words", "1.5"]
 
 

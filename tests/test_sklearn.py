@@ -181,7 +181,7 @@ def test_what_is_no_data(texts: Any, labels: Any, says: str) -> None:
 def test_sequences_of_numbers() -> None:
     X = np.random.default_rng(0).standard_normal((40, 6, 2)) + np.array([-2, 2] * 20)[:, None, None]
     y = np.array([0, 1] * 20)
-    model = RecurClassifier(hidden=8, batch=8, steps=60, threads=1, baseline=False).fit(X, y)
+    model = RecurClassifier(hidden=16, batch=8, steps=150, rate=0.01, threads=1, baseline=False).fit(X, y)
     assert model.score(X, y) > 0.9
     assert (pickle.loads(pickle.dumps(model)).predict(list(X)) == model.predict(X)).all()
 

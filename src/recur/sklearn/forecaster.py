@@ -50,7 +50,7 @@ class RecurForecaster(RegressorMixin, Estimator):
         return np.array([list(step.values()) for step in self._steps(X)])
 
     def _steps(self, X: Any) -> list[dict[str, float]]:
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         past, horizon = self.history_, int(self.model_.task.horizon)
         columns, _ = _known_ahead(X)
         if set(columns) - {past.date} != set(past.known) or (X is None and past.known):

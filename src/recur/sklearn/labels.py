@@ -41,7 +41,7 @@ class RecurClassifier(ClassifierMixin, Estimator):
 
     def predict_proba(self, X: Any) -> Array:
         """Of every class, in the order of `classes_`: (texts, classes)."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         found = self.model_.probabilities(_texts(X))
         probabilities = np.zeros((len(found), len(self.classes_)))
         probabilities[:, self._order] = [list(one.values()) for one in found]
@@ -77,13 +77,13 @@ class RecurTagger(Estimator):
 
     def predict(self, X: Any) -> list[list[str]]:
         """The tags of every sentence's words."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         tags: list[list[str]] = self.model_(_sentences(X))
         return tags
 
     def predict_proba(self, X: Any) -> list[Array]:
         """Of every tag, in the order of `classes_`, for each word: (words, tags) of each sentence."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         found = self.model_.probabilities(_sentences(X))
         return [np.array([[word[tag] for tag in self.classes_] for word in sentence]) for sentence in found]
 
