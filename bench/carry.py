@@ -189,6 +189,6 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
         cells = [f"{shown(row[kind], 'used')} ({shown(row[kind], 'network')})" for kind in WAYS]
         line = f"{row['set']:<10}{shown(row['nothing'], 'plain'):>12}" + "".join(f"{cell:>26}" for cell in cells)
         print(
-            line + f"   perplexity {row['perplexity']['forward']:.0f}, {row['perplexity']['backward']:.0f}", flush=True
+            line + f"   perplexity {row['perplexity']['forward']:.1f}, {row['perplexity']['backward']:.1f}", flush=True
         )
     return found
