@@ -107,7 +107,10 @@ class Predictor(ABC, Generic[ModelT]):
 
     def __repr__(self) -> str:
         several = [f"{len(self.models)} networks"] if len(self.models) > 1 else []
-        sizes = [f"{kind} {known}" if "," in known else f"{known} {kind}" for kind, known in self._sizes()]
+        sizes = [
+            f"{known} {kind}" if known[0].isdigit() and " " not in known else f"{kind} {known}"
+            for kind, known in self._sizes()
+        ]
         measured = [f"{name} {value}" for name, value in self._validation().items()]
         said = [self.task.architecture, *several, f"{self._weights():,} weights", *sizes, *measured, repr(self.name)]
         return f"{type(self).__name__}({'; '.join(said)})"
@@ -123,7 +126,7 @@ class Predictor(ABC, Generic[ModelT]):
             known = [token for token in vocab.tokens if token not in SPECIALS]
             if known:
                 few = len(known) <= FEW and kind != "tokens"
-                found.append((kind, ", ".join(known) if few else str(len(known))))
+                found.append((kind, ", ".join(known) if few else f"{len(known):,}"))
         return found
 
     def _validation(self) -> dict[str, str]:
