@@ -193,7 +193,7 @@ def test_a_batch_holds_each_word_once() -> None:
         "".join(vocabs["characters"].tokens[k] for k in row[:n])
         for row, n in zip(forms.characters, forms.lengths, strict=True)
     ]
-    assert spelled == ["x" * 16 + "x" * 14 + "yz", "the", "dog"], "of a long word its beginning and its end"
+    assert spelled == ["x" * 16 + "x" * 14 + "yz", "dog", "the"], "of a long word its beginning and its end"
     assert forms.which.tolist() == [[1, 2, 1], [2, 0, 0]]
 
 

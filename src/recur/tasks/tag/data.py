@@ -172,10 +172,12 @@ class Collate:
         """Each word once, the longest first: those that are still read stand together at every character."""
         if len(self._numbers) > MANY:
             self._numbers, self._spelled, self._casing = {}, [], []
-        words = np.array([self._number(word, characters) for s in sentences for word in s.words])
-        distinct, which = np.unique(words, return_inverse=True)
-        order = np.argsort([-len(self._spelled[k]) for k in distinct], kind="stable")
-        which, distinct = np.argsort(order)[which], distinct[order]
+        numbers = {word: self._number(word, characters) for s in sentences for word in s.words}
+        # Words of one length by their letters, not by when they were met: a resumed run adds in this order too.
+        ordered = sorted(numbers, key=lambda word: (-len(self._spelled[numbers[word]]), word))
+        places = {word: k for k, word in enumerate(ordered)}
+        which = np.array([places[word] for s in sentences for word in s.words])
+        distinct = [numbers[word] for word in ordered]
         table, at = np.zeros((len(sentences), T), np.int64), 0
         for row, s in enumerate(sentences):
             tokens = np.diff(s.ends, prepend=-1)
