@@ -47,7 +47,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("task", [*(set(FILES) - set(WITHOUT_TIME)), "adding", "copy"])
+@pytest.mark.parametrize("task", [*sorted(set(FILES) - set(WITHOUT_TIME)), "adding", "copy"])
 def test_findings_of_a_recurrent_network(task: str, models: dict[str, Any]) -> None:
     model = models[task]
     before = {name: value.clone() for name, value in model.model.state_dict().items()}

@@ -85,6 +85,8 @@ def _two(kind: str, given: Any, columns: Mapping[str, str]) -> tuple[list[Any], 
 
 def _pairs(kind: str, given: Any, columns: Mapping[str, str], notes: list[str]) -> Iterator[str]:
     names, changed = NAMES[kind], 0
+    if kind == "labelled":
+        yield "label\ttext"  # which column is which is known here, and not left to their values
     for k, pair in enumerate(zip(*_two(kind, given, columns), strict=True), start=1):
         fields = [cell(value) for value in pair]
         for name, field in zip(names, fields, strict=True):
