@@ -17,6 +17,7 @@ import pytest
 import recur
 from recur.errors import OptionError, RecurError, TextError
 from recur.frames import columns_of, csv_lines, is_data, write_data
+from recur.series.reading import parse_panel
 from recur.tasks import options_of_run
 from recur.text import read_labelled, read_pairs, read_tagged
 from recur.train import Event, resume
@@ -25,6 +26,12 @@ SMALL: dict[str, Any] = {"hidden": 4, "batch": 4, "steps": 4, "threads": 1, "bas
 TEXTS = [f"{'good' if k % 2 else 'bad'} book {k}" for k in range(40)]
 STARS = [5 if k % 2 else 1 for k in range(40)]
 FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "mapping": dict}
+
+
+def test_a_row_of_missing_values_is_a_row() -> None:
+    assert list(csv_lines({"a": [1.0, None, 2.0], "b": [3, float("nan"), None]})) == ["a,b", "1.0,3", "NA,", "2.0,"]
+    found = parse_panel(csv_lines(columns_of([1.0, float("nan"), 2.0])), "x")
+    assert np.array_equal(found.series[0].values[:, 0], [1, np.nan, 2], equal_nan=True)
 
 
 @pytest.mark.parametrize("library", sorted(FRAMES))
@@ -157,7 +164,7 @@ def test_tables(tmp_path: Path) -> None:
         columns_of(pd.DataFrame([[1, 2]], columns=["a", "a"]))
     stamp = datetime.datetime(2020, 1, 1, 12, tzinfo=datetime.UTC)
     assert list(csv_lines({"t": [stamp, pd.NaT, np.datetime64("2020-01-02")]})) == [
-        "t", "2020-01-01T12:00:00+00:00", '""', "2020-01-02",
+        "t", "2020-01-01T12:00:00+00:00", "NA", "2020-01-02",
     ]  # fmt: skip
 
 

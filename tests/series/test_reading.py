@@ -44,6 +44,23 @@ def test_a_wide_table_is_one_series_of_several_variables() -> None:
     assert same(alone.series[1].values, [[10], [20], [NAN], [NAN]])
 
 
+@pytest.mark.parametrize(
+    ("table", "targets"),
+    [
+        ("sales,visits\n5,1\n3,2\n9,3", ("sales", "visits")),  # whole numbers in any order are values
+        ("x1,x2\n0.5,1\n1.5,2\n2.5,3", ("x1", "x2")),
+        ("sales,visits\n1,1\nNA,2\n3,3", ("sales", "visits")),
+        ("sales,visits\n1,1\n1,2\n2,3", ("sales", "visits")),
+        ("when,spots\n1700,5\n1701,3\n1702,9", ("spots",)),
+        ("when,spots\n1702,5\n1701,3\n1700,9", ("spots",)),
+        ("Year,spots\n1702,5\n1700,3\n1701,9", ("spots",)),
+        ("when,spots\n1949-03,5\n1949-01,3\n1949-02,9", ("spots",)),
+    ],
+)
+def test_the_first_column_is_a_date_only_where_it_looks_like_one(table: str, targets: tuple[str, ...]) -> None:
+    assert panel(table).targets == targets
+
+
 def test_a_long_table_is_a_series_an_id_in_any_order_of_rows() -> None:
     found = panel(LONG)
     a, b = found.series

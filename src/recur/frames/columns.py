@@ -79,7 +79,10 @@ def csv_lines(columns: Columns) -> Iterator[str]:
     whole_days = {name: all(_is_midnight(v) for v in values) for name, values in columns.items()}
     yield _line(columns)
     for row in zip(*columns.values(), strict=True):
-        yield _line(cell(v, whole_days[name]) for name, v in zip(columns, row, strict=True))
+        cells = [cell(v, whole_days[name]) for name, v in zip(columns, row, strict=True)]
+        if not any(cells):
+            cells[0] = "NA"  # a line without anything would be none
+        yield _line(cells)
 
 
 def _line(fields: Any) -> str:

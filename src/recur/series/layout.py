@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 from recur.errors import OptionError, TextError, shown, unknown
@@ -68,7 +69,7 @@ def arrange(name: str, header: list[str], rows: list[Record], columns: Columns) 
     if layout == "wide":
         if columns.id or columns.static:
             raise OptionError("a column of ids and columns that are the same in all rows are for a long table")
-        found = _wide(name, header, columns)
+        found = _wide(name, header, rows, columns)
     else:
         found = _long(name, header, rows, columns)
     _check(name, header, found.named)
@@ -86,10 +87,10 @@ def _check(name: str, header: list[str], named: Sequence[str]) -> None:
             raise OptionError(f"column {shown(column)} cannot be several things at once")
 
 
-def _wide(name: str, header: list[str], columns: Columns) -> Columns:
+def _wide(name: str, header: list[str], rows: list[Record], columns: Columns) -> Columns:
     date = columns.date
     if not date and header[0] not in columns.named and (len(header) > 1 or columns.targets):
-        date = header[0]
+        date = header[0] if _tells_time(header[0], rows) else ""
     taken = {date, *columns.future, *columns.past}
     targets = columns.targets or tuple(column for column in header if column not in taken)
     if not targets:
@@ -141,6 +142,17 @@ def _date_column(header: list[str], rows: list[Record], columns: Columns) -> str
     usual = {column.lower(): column for column in reversed(free)}
     found = [usual[name] for name in DATES if name in usual]
     return next((column for column in found if _is_numbers(rows, free[column])), "")
+
+
+def _tells_time(first: str, rows: list[Record]) -> bool:
+    """Whether the first column of a wide table has its dates. Numbers are values, unless their name says otherwise or
+    they are whole and go one way, as years do; what is no number either was meant as a date, and is refused as one."""
+    if first.lower() in DATES or _is_dates(rows, 0) or not _is_numbers(rows, 0):
+        return True
+    found = [parse_date(row.cells[0]) for row in rows]
+    places = [date.place for date in found if date is not None and date.form == "number"]
+    apart = [after > before for before, after in pairwise(places) if after != before]
+    return len(places) == len(rows) == len(apart) + 1 and len(set(apart)) < 2
 
 
 def _id_column(header: list[str], rows: list[Record], columns: Columns, date: str) -> str:
