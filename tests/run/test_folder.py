@@ -69,7 +69,7 @@ def forged(run: Run, **fields: Any) -> bytes:
     """A manifest with other fields and the right digest."""
     changed = {name: value for name, value in fields.items() if name != "format"}
     content = Manifest(**{**vars(run.manifest), **changed}).to_json()
-    return content.replace(b'"format": 3', b'"format": %d' % fields.get("format", 3))
+    return content.replace(b'"format": 4', b'"format": %d' % fields.get("format", 4))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_manifest_that_cannot_be_used(fields: dict[str, Any], says: str, tmp_p
         Run.open(run.path)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"format": 3}', b"[" * 100_000, b"\xff\xfe"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"format": 4}', b"[" * 100_000, b"\xff\xfe"])
 def test_a_manifest_that_is_none(content: bytes, tmp_path: Path) -> None:
     run = make(tmp_path / "r")
     (run.path / "manifest.json").write_bytes(content)

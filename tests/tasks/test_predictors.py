@@ -208,3 +208,9 @@ def test_a_language_model_ends_the_line(models: dict[str, Any]) -> None:
     assert "\n" not in made
     assert model("the ", seed=2, length=7, stop="") == model.generate("the ", 7, seed=2)[0]
     assert len(model.predict("the ", samples=3)["nbest"]) == 3
+
+
+@pytest.mark.parametrize("task", ["language", "conditional", "seq2seq"])
+def test_what_a_writer_cannot_do_is_refused_in_a_line(task: str, models: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match="--lm is not for the task"):
+        models[task].predict(["a"], samples=1, lm="x.arpa")

@@ -45,6 +45,8 @@ def show_verdict(screen: Screen, remarks: Sequence[str]) -> None:
 def show_folds(screen: Screen, found: JsonObject) -> None:
     """The mean over folds, of the model and of plain ones, and how far folds lie apart."""
     rows = found["models"]
+    if not rows:  # it was stopped before the first one ended
+        return
     columns = [name for name in rows[0]["mean"] if any(name in row["mean"] for row in rows[1:])] or [found["metric"]]
     shown = table("", f"mean of {found['folds']} folds", *(words(name) for name in columns))
     for row in rows:

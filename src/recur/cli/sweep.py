@@ -113,7 +113,7 @@ def _watch(screen: Screen, run: Any) -> None:
             return
         if status is not None:
             status.stop()
-        metric = metrics[0]
+        metric = metrics[0] if metrics else ""  # of a trial that failed before it began
         value = "" if trial.value is None else show(metric, trial.value)
         if trial.state == "complete" and trial.value is not None:
             if not best or best[0].value is None or better(metric, trial.value, best[0].value):

@@ -70,6 +70,7 @@ class CRF(nn.Module):
     def log_likelihood(self, x: Tensor, lengths: Tensor, tags: Tensor) -> Tensor:
         """log P of each row's tags (B, T), whatever stands behind their ends; (B,)."""
         check(self.K, x, lengths)
+        x = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x  # sums over time want more digits
         moves = self.moves(constrained=False)
         return path_score(x, lengths, moves, tags) - log_partition(x, lengths, moves)
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from recur.errors import RunError
 from recur.typedefs import JsonObject
 
-FORMAT = 3
+FORMAT = 4
 """Of the folder; another one is refused."""
 
 NAME = "manifest.json"

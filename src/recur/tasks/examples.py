@@ -30,11 +30,14 @@ def split(
     options: SplitOptions, read: Callable[[Sequence[str]], list[Item]]
 ) -> tuple[list[Item], list[Item], list[Item]]:
     """Training, validation and test; parts that are not given are held out, one in twenty each, at random; of folds,
-    one and a tenth of the rest."""
+    one and a tenth of the rest. Files to test on are not read here, where nothing is measured on them: the part is
+    empty then, and `test_part` has it."""
     items = read(options.texts)
     if isinstance(options, FoldOptions) and options.fold:
         return _fold(options, read, items)
-    parts = {name: read(files) for name in ("valid", "test") if (files := getattr(options, name))}
+    parts: dict[str, list[Item]] = {"valid": read(options.valid)} if options.valid else {}
+    if options.test:
+        parts["test"] = []
     missing = [name for name in ("valid", "test") if name not in parts]
     held = len(items) // 20
     if missing and not held:

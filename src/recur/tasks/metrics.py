@@ -31,6 +31,8 @@ METRICS: Mapping[str, Metric] = {
     "error": Metric("error", share=True),
     "accuracy": Metric("accuracy", share=True, higher=True),
     "network_accuracy": Metric("accuracy of the network alone", share=True, higher=True),
+    "node_accuracy": Metric("accuracy at all nodes", share=True, higher=True),
+    "binary_accuracy": Metric("accuracy of the two halves", share=True, higher=True),
     "macro_f1": Metric("macro F1", share=True, higher=True),
     "ece": Metric("calibration error", share=True),
     "unseen": Metric("words with tags never seen in training", share=True),

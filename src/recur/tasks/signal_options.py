@@ -63,7 +63,7 @@ def with_input(options: OptionsT) -> OptionsT:
     if options.input == "text":
         return options
     fields = {}
-    for part in ("valid", "test"):
+    for part in ("valid",) if getattr(options, "fold", "") else ("valid", "test"):  # a fold is the test part
         names = [n for n in options.texts if split_name(n)[0] == n and Path(n).suffix.lower() == ".npz"]
         own = tuple(f"{name}:{part}" for name in names if part in find_arrays(name).parts)
         if own and not getattr(options, part):

@@ -148,12 +148,10 @@ def _to_lose(name: str, value: float) -> float:
 
 
 def _longer(task: AnyTask) -> str:
-    """Twice of what ended the run."""
+    """Twice the budget, whichever part of it ended the run."""
     o = task.options
-    for option, value in (("minutes", o.minutes), ("epochs", o.epochs), ("steps", o.steps)):
-        if value is not None:
-            return f"--{option} {2 * value:g}"
-    return ""
+    budget = (("minutes", o.minutes), ("epochs", o.epochs), ("steps", o.steps))
+    return " ".join(f"--{option} {2 * value:g}" for option, value in budget if value is not None)
 
 
 def _more_dropout(task: AnyTask) -> str:

@@ -60,6 +60,7 @@ class ConditionalWriter(Predictor[ConditionalModel]):
         **choice: Any,
     ) -> Iterator[JsonObject]:
         """A line of each label, drawn, or with `beam` the likeliest found; several with `samples` or `nbest`."""
+        self.refuse({name: value for name, value in choice.items() if name not in Choice.__dataclass_fields__})
         for label in lines:
             writer = self._writer(label.strip())
             if beam or nbest > 1:

@@ -49,7 +49,7 @@ def with_parts(options: GridOptions) -> GridOptions:
 
 
 def image_parts(options: GridOptions) -> tuple[list[Image], list[Image], list[Image]]:
-    """Training, validation and test."""
+    """Training, validation and test; the last is empty where files hold it, which are not read here."""
     return split(options, read_images)
 
 

@@ -14,6 +14,7 @@ from recur.images.files import as_pixels
 from recur.models import GridClassifier
 from recur.tasks.classes import class_scores, classes_of, confusion, probability_scores
 from recur.tasks.contract import Predictor
+from recur.tasks.examples import test_part
 from recur.tasks.grid.data import encode, image_parts
 from recur.tasks.grid.linear import plain_guesses
 from recur.tasks.grid.task import GridTask, probabilities
@@ -36,7 +37,7 @@ class ImageClassifier(Predictor[GridClassifier]):
         class and a softmax of the pixels."""
         self.refuse(options)
         o, vocabs = self.task.options, self.run.vocabs
-        measured = encode(read_images(texts) if texts else image_parts(o)[2], o, vocabs)
+        measured = encode(read_images(texts) if texts else test_part(o, read_images), o, vocabs)
         targets = [example.label for example in measured]
         begun = time.perf_counter()
         p = probabilities(self.models, measured, o)
@@ -46,6 +47,7 @@ class ImageClassifier(Predictor[GridClassifier]):
         found: JsonObject = {"model": self.name, **probability_scores(p.log(), targets), "images": len(measured)}
         found["images_per_second"] = rate
         if self.has_training_texts():
+            o = self.task.options  # which names the texts where they are now
             train = encode(image_parts(o)[0], o, vocabs)
             plain = plain_guesses(train, measured, o, self.classes)
             found["beside"] = [

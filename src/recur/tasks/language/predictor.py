@@ -116,6 +116,8 @@ class Language(Predictor[LanguageModel]):
         self, lines: Iterable[str], *, length: int = 200, samples: int = 1, stop: str = "\n", **options: Any
     ) -> Iterator[JsonObject]:
         """What it writes behind each line, up to its end (`stop`) or so many tokens; drawn, several with `samples`."""
+        known = {"seed", "width", *Choice.__dataclass_fields__}
+        self.refuse({name: value for name, value in options.items() if name not in known})
         for line in lines:
             made = self.generate(line, length, samples=samples, stop=stop, **options)
             yield {"input": line, "output": made[0], "nbest": [{"output": text} for text in made]}

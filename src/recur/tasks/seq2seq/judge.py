@@ -14,9 +14,9 @@ SENTENCES = ("word", "subword")
 
 
 def judge(tokenizer: Tokenizer, references: Sequence[str], outputs: Sequence[str]) -> Metrics:
-    """Of texts. Where case was dropped in training, it is dropped in the references."""
+    """Of texts. Where case was dropped in training, it is dropped here too."""
     if isinstance(tokenizer, Words) and tokenizer.lower:
-        references = [reference.lower() for reference in references]
+        references, outputs = ([text.lower() for text in side] for side in (references, outputs))
     split = tokenizer.split_lines if isinstance(tokenizer, Subwords) else lambda texts: map(tokenizer.split, texts)
     found: Metrics = error_rates(*(list(split(side)) for side in (references, outputs)))
     if tokenizer.kind in SENTENCES:

@@ -93,9 +93,9 @@ class Transducer(Predictor[Seq2Seq]):
             raise OptionError("sequences are either drawn or searched for: samples, or beam and nbest")
         if length_penalty and beam == 1:
             raise OptionError("a length penalty ranks what a beam search finds: give a beam above 1")
+        self.refuse({name: value for name, value in choice.items() if name not in Choice.__dataclass_fields__})
         if samples:
             return sample(writer, Choice(**choice), samples, seed)
-        self.refuse({name: value for name, value in choice.items() if name not in Choice.__dataclass_fields__})
         if choice:
             raise OptionError(f"{', '.join(choice)}: for drawn sequences only; say how many with samples")
         if beam == 1 and nbest == 1:

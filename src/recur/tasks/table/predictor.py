@@ -37,6 +37,7 @@ class RowPredictor(Predictor[RowModel]):
         outputs, y = outputs_of(self.model, rows)
         found: JsonObject = {"model": self.name, "rows": len(rows), **self._figures(outputs, y)}
         if self.has_training_texts():
+            o = self.task.options  # which names the texts where they are now
             train = RowBatch.of(self.task.encode(split(o, read_rows)[0], vocabs))
             plain = plain_outputs(train, RowBatch.of(rows).x, outputs.shape[1], bool(o.classes))
             found["beside"] = [{"model": name, **self._figures(said, y)} for name, said in plain.items()]

@@ -155,7 +155,8 @@ class Transcribe(SignalTag):
 
     def remarks(self, metrics: Metrics) -> Iterator[Remark]:
         if metrics.get("empty", 0) > 0.5:
-            yield Remark("most outputs are empty: CTC begins with blanks and has not left them", "--epochs 60")
+            more = f"--epochs {2 * (self.options.epochs or 30):g}"
+            yield Remark("most outputs are empty: CTC begins with blanks and has not left them", more)
 
     def new_model(self, vocabs: Vocabs) -> Transcriber:
         return Transcriber(self.width(vocabs), len(classes_of(vocabs["labels"])), self.options)
