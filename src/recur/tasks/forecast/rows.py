@@ -233,7 +233,7 @@ def _known(panel: Panel, one: Series, n: int, s: Settings) -> Floats:
         columns.append(panel.calendar(one, length, "circle"))
     for name, value in zip(panel.static, one.static, strict=True):
         words = panel.categories.get(name)
-        fixed = np.arcsinh([value]) if words is None else (np.arange(len(words)) == value).astype(float)
+        fixed = np.arcsinh(np.nan_to_num([value])) if words is None else (np.arange(len(words)) == value).astype(float)
         columns.append(np.repeat(fixed[None], length, 0))
     if s.clock is not None:
         columns.append(s.clock.read(one.start, length)[:, None])

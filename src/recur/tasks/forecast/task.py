@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from recur.errors import OptionError, RunError, TextError
+from recur.errors import OptionError
 from recur.models import Forecaster
 from recur.models.forecast import Sizes
 from recur.run import Vocabs
@@ -20,6 +20,7 @@ from recur.tasks.classes import classes_of, names_vocab
 from recur.tasks.contract import Baseline, Moment, Remark, Task, TrainingStep, Validation
 from recur.tasks.forecast import measuring
 from recur.tasks.forecast.batches import WindowBatches, Windows
+from recur.tasks.forecast.columns import as_learned, check_lists
 from recur.tasks.forecast.forecasting import forecast
 from recur.tasks.forecast.options import ForecastOptions
 from recur.tasks.forecast.plain import plain_scores
@@ -111,6 +112,10 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
             self.clock,
         )
 
+    def settings_of(self, vocabs: Vocabs) -> Settings:
+        check_lists(vocabs)
+        return self.settings("gaps" in classes_of(vocabs["past"]))
+
     # Data -----------------------------------------------------------------------------------------------------
 
     def splits(self, panel: Panel) -> tuple[Split, ...]:
@@ -136,15 +141,16 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
                     f"{one.id} has {len(one)} values; {held} leave {max(split.train, 0)} to learn from, and --horizon "
                     f"{self.horizon} with --season {self.season} needs {least}: lower --horizon or --holdout"
                 )
-        gaps = any(np.isnan(one.values).any() for one in panel.series)
-        settings = self.settings(gaps)
-        found = {
-            "columns": [*panel.targets, *panel.future],
-            "known": known_names(panel, settings),
-            "past": past_names(panel, settings),
-        }
-        vocabs = vocabs or {name: names_vocab(dict.fromkeys(names, 1)) for name, names in found.items()}
-        check_columns(panel, vocabs)
+        if vocabs is None:
+            settings = self.settings(gaps=any(np.isnan(one.values).any() for one in panel.series))
+            found = {
+                "columns": [*panel.targets, *panel.future],
+                "known": known_names(panel, settings),
+                "past": past_names(panel, settings),
+            }
+            vocabs = {name: names_vocab(dict.fromkeys(names, 1)) for name, names in found.items()}
+        settings = self.settings_of(vocabs)
+        panel = as_learned(panel, vocabs, settings)
         ends = [split.train for split in splits]
         rows = make_rows(panel, ends, ends, settings, [split.valid for split in splits])
         return SeriesData(vocabs, panel, splits, rows)
@@ -154,10 +160,10 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
     ) -> Rows:
         """Of a panel with the columns of what was learned from, around autoregressions of the form that it was learned
         around."""
-        check_columns(panel, vocabs)
+        settings = self.settings_of(vocabs)
         lags, direct, relative, ridge = model.form.tolist()
         form = Form(int(lags), bool(direct), bool(relative), ridge)
-        return make_rows(panel, scaled_by, fitted_on, self.settings("gaps" in classes_of(vocabs["past"])), form)
+        return make_rows(as_learned(panel, vocabs, settings), scaled_by, fitted_on, settings, form)
 
     def describe(self, data: SeriesData) -> str:
         panel, first = data.panel, data.splits[0]
@@ -175,8 +181,7 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
     # The model ------------------------------------------------------------------------------------------------
 
     def new_model(self, vocabs: Vocabs) -> Forecaster:
-        if missing := next((name for name in ("columns", "known", "past") if name not in vocabs), None):
-            raise RunError(f"the run has no list {missing!r} of what its network reads: an older one; train it again")
+        check_lists(vocabs)
         known, past = (len(classes_of(vocabs[name])) for name in ("known", "past"))
         targets = len(classes_of(vocabs["columns"])) - sum(
             name.startswith("covariate ") for name in classes_of(vocabs["known"])
@@ -268,14 +273,6 @@ def columns_of(o: ForecastOptions) -> Columns:
 
 def parse_series(o: ForecastOptions, lines: Iterable[str], name: str) -> Panel:
     return parse_panel(lines, name, columns_of(o))
-
-
-def check_columns(panel: Panel, vocabs: Vocabs) -> None:
-    own, columns = (*panel.targets, *panel.future), classes_of(vocabs["columns"])
-    if own != columns:
-        raise TextError(
-            f"{panel.name} has the columns {', '.join(own)}, where what was learned from has {', '.join(columns)}"
-        )
 
 
 TASK = ForecastTask
