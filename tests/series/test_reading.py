@@ -203,6 +203,7 @@ def test_several_files_are_one_panel(tmp_path: Path) -> None:
         "e.csv": "d,y\n1,1\n",
         "f.csv": "y\n1\n",
         "g.csv": "id,d,y\na,2020-03,1\na,2020-04,1\n",
+        "h.csv": "id,d,y\nb,2020-03,1\nb,2020-04,1\n",
     }.items():
         (tmp_path / name).write_text(text)
 
@@ -227,7 +228,8 @@ def test_several_files_are_one_panel(tmp_path: Path) -> None:
     with pytest.raises(TextError, match="does not begin where"):
         continued(read("g"), read("d"))
     with pytest.raises(TextError, match="does not have the series"):
-        continued(read("a"), read("b"))
+        continued(read("d"), read("h"))
+    assert continued(read("a"), read("b")).lengths.tolist() == [5]  # their names are only those of files
     with pytest.raises(TextError, match="has other columns"):
         continued(read("a"), read("c"))
 

@@ -62,6 +62,8 @@ def continued(panel: Panel, more: Panel) -> Panel:
     """The series of a panel with the values of another behind theirs, such as those that were to be forecast; both
     without dates, or the second one's right behind the first one's."""
     by_id = {one.id: one for one in more.series}
+    if _is_wide(panel) and _is_wide(more):
+        by_id = {panel.series[0].id: more.series[0]}
     if more.targets != panel.targets or more.future != panel.future or more.past != panel.past:
         raise TextError(f"{more.name} has other columns than {panel.name}, whose series it is to continue")
     found = []
@@ -75,6 +77,11 @@ def continued(panel: Panel, more: Panel) -> Panel:
         future = np.concatenate([one.future[: len(one)], rest.future])
         found.append(replace(one, values=values, past=past, future=future))
     return replace(panel, series=tuple(found))
+
+
+def _is_wide(panel: Panel) -> bool:
+    """One series that has no name but its file's."""
+    return len(panel) == 1 and panel.series[0].id == _stem(panel.name)
 
 
 # A file ---------------------------------------------------------------------------------------------------------

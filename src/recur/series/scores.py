@@ -50,7 +50,10 @@ def _pinballs(target: Floats, prediction: Floats, quantile: float) -> Floats:
     return np.maximum(quantile * error, (quantile - 1) * error)
 
 
-def owa(scores: Mapping[str, float], naive2: Mapping[str, float]) -> float:
+def owa(scores: Mapping[str, float], naive2: Mapping[str, float]) -> float | None:
+    """None where naive 2 makes no error."""
+    if not naive2["smape"] or not naive2["mase"]:
+        return None
     return (scores["smape"] / naive2["smape"] + scores["mase"] / naive2["mase"]) / 2
 
 

@@ -90,7 +90,8 @@ class SeriesForecaster(Predictor[Forecaster]):
         task.plain = {name: scores["mase"] for name, scores in beside.items()}
         yardstick = beside.get("naive 2", beside["naive"])  # without a season they are the same
         for row in (found, *beside.values()):
-            row["owa"] = owa(row, yardstick)
+            if (ratio := owa(row, yardstick)) is not None:
+                row["owa"] = ratio
         found["beside"] = [{"model": name, **scores} for name, scores in beside.items()]
         if figure is not None:
             draw(panel, origins, made, task.options.quantiles, str(figure))

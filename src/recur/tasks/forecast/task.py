@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -141,6 +141,12 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
                     f"{one.id} has {len(one)} values; {held} leave {max(split.train, 0)} to learn from, and --horizon "
                     f"{self.horizon} with --season {self.season} needs {least}: lower --horizon or --holdout"
                 )
+        first = splits[0]
+        for option, rows_held in (("valid", first.valid - first.train), ("test", first.test - first.valid)):
+            if rows_held < self.horizon:
+                raise OptionError(
+                    f"--{option}-size {rows_held} holds no whole --horizon {self.horizon}: raise it, or lower --horizon"
+                )
         if vocabs is None:
             settings = self.settings(gaps=any(np.isnan(one.values).any() for one in panel.series))
             found = {
@@ -195,7 +201,7 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
         short series is seen from its middle on, in windows that reach back before its first value."""
         o, rows = self.options, data.rows
         ends = [data.splits[number].train for number in rows.series]
-        first = [min(self.back, max(end // 2, 1)) - 1 for end in ends]
+        first = [max(min(self.back, end // 2, end - self.steps) - 1, 0) for end in ends]
         last = [end - self.steps for end in ends]
         stride = 1 if o.lags else max(self.back // 4, 1)
         return WindowBatches(rows, first, last, self.back, self.batch, o.seed, stride, o.balance)
@@ -259,12 +265,16 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
 
 
 def read_series(o: ForecastOptions) -> tuple[Panel, int]:
-    """What options name, values to test on behind those to learn from; and how many of these there are."""
+    """What options name, values to test on behind those to learn from; and how many of these there are: as many of each
+    series as of the shortest, lest those of longer ones are learned from."""
     panel = read_panel(o.texts, columns_of(o))
     if not o.test:
         return panel, 0
     test = read_panel(o.test, columns_of(o))
-    return continued(panel, test), int(test.lengths.min())
+    both = continued(panel, test)
+    ahead = min(len(whole) - len(one) for whole, one in zip(both.series, panel.series, strict=True))
+    cut = (whole.until(len(one) + ahead) for whole, one in zip(both.series, panel.series, strict=True))
+    return replace(both, series=tuple(cut)), ahead
 
 
 def columns_of(o: ForecastOptions) -> Columns:
