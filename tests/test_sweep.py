@@ -228,6 +228,24 @@ def test_the_search_of_every_task(task: str) -> None:
         assert Study(record).ask(number).params == drawn, "the same again"
 
 
+def test_what_the_given_options_make_meaningless_is_not_searched_for(file: str) -> None:
+    Path("series.csv").write_text("y\n" + "".join(f"{(k % 12) + 0.1 * (k % 5)}\n" for k in range(200)))
+    fixed: dict[str, Any] = {"lags": 16, "segment": 0, "horizon": 4, "hidden": 4, "steps": 4, "threads": 1}
+    found = sweep("series.csv", task="forecast", trials=3, **fixed)
+    assert "cell" in options_class("forecast").search
+    assert "cell" not in found.record.search
+    assert [trial.why for trial in found.trials] == [""] * 3
+    with pytest.raises(OptionError, match="--cell is for a state; --lags 16 has none"):
+        sweep("series.csv", task="forecast", search=["cell"], out="other", **fixed)
+
+
+def test_trials_that_failed_are_said(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    small = [word for name, value in SMALL.items() for word in (f"--{name}", str(value))]
+    asked = ["--search", "rate=1e8,2e8", "--clip", "0", "--optimizer", "sgd", "--trials", "3"]
+    assert run(["sweep", file, "--task", "classify", *asked, *small]) == 0
+    assert "2 of 3 trials failed, trial-001 first: training diverged" in " ".join(capsys.readouterr().err.split())
+
+
 def test_importance() -> None:
     record = Record("classify", {}, {"rate": Between(0.001, 0.1, log=True), "hidden": Between(8, 64)}, "valid_error")
     study = Study(record)

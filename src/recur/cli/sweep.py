@@ -151,7 +151,8 @@ def _short(value: object) -> str:
 def _show(screen: Screen, found: Sweep) -> None:
     if not found.ranked():
         if not found.stopped:
-            raise OptionError(f"no trial of {found.path} went to its end: see its sweep.json")
+            why = found.failures or "see its sweep.json"
+            raise OptionError(f"no trial of {found.path} went to its end: {why}")
         return
     header, rows = found.rows()
     shown = table("", *header)
@@ -161,6 +162,8 @@ def _show(screen: Screen, found: Sweep) -> None:
     if importance := found.importance():
         said = ", ".join(f"{name} {100 * share:.0f} %" for name, share in list(importance.items())[:FIRST])
         screen.show(f"What trials differ by: {said}")
+    if found.failures:
+        screen.note(found.failures)
     screen.show(f"The best is in {found.path / found.best.run}; train it again with", f"  {found.command}")
 
 

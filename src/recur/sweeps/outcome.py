@@ -42,6 +42,15 @@ class Sweep:
         return sorted(done, key=lambda t: (t.value or 0.0) * (-1 if metric_of(self.record.metric).higher else 1))
 
     @property
+    def failures(self) -> str:
+        """How many trials failed and why the first did; nothing where none has."""
+        failed = [trial for trial in self.trials if trial.state == "failed"]
+        if not failed:
+            return ""
+        first = f"{failed[0].run} first: {failed[0].why or 'no value'}"
+        return f"{len(failed)} of {len(self.trials)} trials failed, {first}"
+
+    @property
     def best(self) -> Trial:
         ranked = self.ranked()
         if not ranked:

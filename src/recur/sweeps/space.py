@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
 from recur.errors import OptionError, shown, unknown
-from recur.options import checked, hints, value_of
+from recur.options import checked, flag_of, hints, value_of
 from recur.options.search import Between, OneOf, Search, Value
 from recur.tasks import options_class, refusal
 from recur.tasks.registry import PATHS
@@ -20,11 +20,15 @@ from recur.tasks.registry import PATHS
 Asked = Mapping[str, Search] | Sequence[str] | None
 
 
-def search_of(task: str, asked: Asked, fixed: Mapping[str, object]) -> dict[str, Search]:
-    """The search of a task: all of its own, those named, or other ranges; without what is fixed."""
+def search_of(
+    task: str, asked: Asked, fixed: Mapping[str, object], unused: Mapping[str, str] | None = None
+) -> dict[str, Search]:
+    """The search of a task: all of its own, those named, or other ranges; without what is fixed, and without what
+    means nothing beside it (`unused`, and why)."""
+    unused = unused or {}
     own = options_class(task).search
     if asked is None:
-        found = {name: space for name, space in own.items() if name not in fixed}
+        found = {name: space for name, space in own.items() if name not in fixed and name not in unused}
     elif isinstance(asked, Mapping):
         found = dict(asked)
     else:
@@ -32,6 +36,8 @@ def search_of(task: str, asked: Asked, fixed: Mapping[str, object]) -> dict[str,
     for name, space in found.items():
         if name in fixed:
             raise OptionError(f"{name} is given, and cannot be searched for too: leave one of them out")
+        if name in unused:
+            raise OptionError(f"{flag_of(name)} {unused[name]}")
         _check(task, name, space)
     if not found:
         raise OptionError(f"nothing is left to search for; the task {task} offers {', '.join(own)}")

@@ -76,7 +76,7 @@ def sweep(
     checked_options = make_options(task, fields if data is None else data.plain(task))
     if not getattr(checked_options, "texts", True) and data is None:
         raise OptionError(f"the task {task} learns from a file; name one: recur sweep FILE")
-    spaces = search_of(task, search, fields)
+    spaces = search_of(task, search, fields, checked_options.unused())
     name = task_of(checked_options).run_name if data is None else task
     folder = Path("sweeps") / name if out is None else Path(checked("out", out, str))
     if data is not None:
