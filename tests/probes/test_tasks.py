@@ -47,6 +47,13 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+def test_a_forecaster_reads_a_file_that_is_named_once(models: dict[str, Any]) -> None:
+    model = models["forecast"]
+    own, named = (recurrent_parts(model, files) for files in ((), model.task.options.texts))
+    assert [part.name for part in own] == [part.name for part in named]
+    assert all(torch.equal(a.inputs, b.inputs) for a, b in zip(own, named, strict=True))
+
+
 @pytest.mark.parametrize("task", [*sorted(set(FILES) - set(WITHOUT_TIME)), "adding", "copy"])
 def test_findings_of_a_recurrent_network(task: str, models: dict[str, Any]) -> None:
     model = models[task]

@@ -65,8 +65,10 @@ def _read(
     """What each of them read, and how long its rows are."""
     task = predictor.task
     if files:
-        given = {part: tuple(files) for part in ("texts", "valid", "test") if part in task.options.names()}
-        task = type(task)(task.options.changed(**given))
+        parts = [part for part in ("texts", "valid", "test") if part in task.options.names()]
+        # A task that cuts its validation part off itself may join the test part to the others.
+        own = {part: () if part == "test" and "valid" not in parts else tuple(files) for part in parts}
+        task = type(task)(task.options.changed(**own))
     else:
         predictor.find_texts(*(part for part in ("texts", "valid") if part in task.options.names()))
     data = task.read(predictor.run.vocabs)
