@@ -181,6 +181,9 @@ def test_a_forecast_of_a_frame(library: str) -> None:
     model = recur.fit(given, task="forecast", horizon=5, **SMALL)
     assert len(model.predict(given)) == 5
     assert model(given).shape == (5,)
+    assert "expected" in model.predict(given, anomalies=True)[0]
+    with pytest.raises(OptionError, match="ask with predict"):
+        model(given, anomalies=True)
 
 
 def test_rows_of_a_table(tmp_path: Path) -> None:

@@ -142,6 +142,8 @@ class Predictor(ABC, Generic[ModelT]):
 
     def __call__(self, given: Any, **options: Any) -> Any:
         """The plain answer to an input, or a list of those to several."""
+        if options.get("anomalies") and not self.takes_lines:
+            raise OptionError("how surprising values are is no plain answer: ask with predict(table, anomalies=True)")
         found = self.predict(given, **options)
         if isinstance(found, Prediction):
             return self._answer(found)
