@@ -26,6 +26,7 @@ from sklearn.utils import estimator_checks
 
 from recur.errors import OptionError, RecurError
 from recur.sklearn import RecurClassifier, RecurForecaster, RecurTagger
+from recur.sklearn.forecaster import _continued
 
 SMALL: dict[str, Any] = {"hidden": 8, "batch": 8, "steps": 30, "threads": 1, "baseline": False}
 NAMES = Path(os.environ.get("RECUR_DATA", "../shared/data")) / "names"
@@ -250,6 +251,25 @@ def test_forecasting_with_what_is_known_ahead() -> None:
         model.predict()
     with pytest.raises(ValueError, match="159 inputs and 160 answers"):
         RecurForecaster().fit(known[:159], y)
+
+
+@pytest.mark.parametrize("frequency", ["MS", "ME", "QE", "B", "D", "h"])
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_dates_go_on_in_their_own_steps(frequency: str, zone: str | None) -> None:
+    dates = pd.date_range("2020-01-31 00:00", periods=40, freq=frequency, tz=zone)
+    assert _continued([], dates[:30].to_list(), 10) == dates[30:].to_list()
+    assert _continued(dates[30:34].to_list(), dates[:30].to_list(), 10) == dates[30:].to_list()
+    days = [when.date() for when in dates]
+    if frequency != "h":
+        assert _continued([], days[:30], 10) == days[30:]
+
+
+def test_monthly_steps_known_ahead_are_any_number() -> None:
+    months = pd.date_range("2000-01-01", periods=168, freq="MS")
+    known = pd.DataFrame({"load": np.arange(168) % 5.0}, index=months)
+    model = RecurForecaster(horizon=6, hidden=4, steps=4, threads=1, baseline=False).fit(known[:160], series())
+    assert model.predict(known[160:])[:6] == pytest.approx(model.predict(known[160:166]))
+    assert model.predict(known[160:]).shape == (8,)
 
 
 CHECKS = [

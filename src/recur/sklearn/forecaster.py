@@ -11,8 +11,10 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from recur.api import fit as fit_model
-from recur.errors import TextError
+from recur.errors import TextError, shown
 from recur.frames import columns_of
+from recur.frames.columns import cell
+from recur.series.dates import infer_frequency, parse_date
 from recur.sklearn.estimator import Array, Estimator, check_lengths, column_of
 
 
@@ -93,12 +95,29 @@ class _History(NamedTuple):
 
 
 def _continued(ahead: list[Any], past: list[Any], n: int) -> list[Any]:
-    """The first n values ahead. Dates that are not given go on evenly; a number stays, for steps nobody asked for."""
+    """The first n values ahead. Dates that are not given go on in step; a number stays, for steps nobody asked for."""
     found = list(ahead[:n])
-    while len(found) < n:
-        last = [*past[-2:], *found][-2:]
-        found.append(last[1] + (last[1] - last[0]) if isinstance(last[1], datetime.date) else last[1])
-    return found
+    known = [*past, *found]
+    if len(found) < n and isinstance(known[-1], datetime.date):
+        return found + _dates_behind(known, n - len(found))
+    return found + known[-1:] * (n - len(found))
+
+
+def _dates_behind(known: list[Any], n: int) -> list[Any]:
+    """The next n dates, in steps of these: of months, business days or time."""
+    last = known[-1]
+    with_time = isinstance(last, datetime.datetime)
+    whole_days = not with_time or all(value.time() == datetime.time() for value in known)
+    read = [date for value in known if (date := parse_date(cell(value, whole_days))) is not None]
+    if len(read) < len(known):
+        raise TextError(f"the dates of X do not go on behind {shown(last)}: some of them are none")
+    places = np.unique([date.place for date in read])
+    frequency = infer_frequency([places], read[0].form)
+    begin = int(frequency.steps(places)[-1]) + 1
+    ahead = [int(place) for place in frequency.places(int(places[0]), n, begin)]
+    zone = (last.tzinfo if whole_days else datetime.UTC) if with_time and last.tzinfo else None  # as they are read
+    found = [datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=place) for place in ahead]
+    return [when.replace(tzinfo=zone) if with_time else when.date() for when in found]
 
 
 def _known_ahead(X: Any) -> tuple[dict[str, list[Any]], str | None]:
