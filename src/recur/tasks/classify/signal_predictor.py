@@ -14,7 +14,7 @@ import torch
 from recur.models.signals import SignalClassifier
 from recur.signals import read_signals
 from recur.tasks.classes import class_scores, classes_of, confusion
-from recur.tasks.classify.signal_task import SignalClassify, probabilities
+from recur.tasks.classify.signal_task import SignalClassify, probabilities, targets_of
 from recur.tasks.contract import Predictor
 from recur.tasks.examples import split, test_part
 from recur.tasks.signal_plain import plain_classes
@@ -38,20 +38,21 @@ class SignalClassifierPredictor(Predictor[SignalClassifier]):
         self.refuse(options)
         vocabs, encode = self.run.vocabs, self.task.encode
         measured = encode(read_signals(texts) if texts else test_part(self.task.options, read_signals), vocabs)
-        targets = [example.labels[0] for example in measured]
+        targets, size = targets_of(measured, len(self.classes))
         begun = time.perf_counter()
         predictions = probabilities(self.models, measured).argmax(-1).tolist()
         rate = len(measured) / (time.perf_counter() - begun)
-        table = confusion(targets, predictions, len(self.classes))
+        table = confusion(targets, predictions, size)
         found: JsonObject = {"model": self.name, **class_scores(table), "sequences": len(measured)}
         found["sequences_per_second"] = rate
         if self.has_training_texts():
             train, valid = (encode(part, vocabs) for part in split(self.task.options, read_signals)[:2])
             found["beside"] = [
-                {"model": name, **class_scores(confusion(targets, [k for (k,) in labels], len(self.classes)))}
+                {"model": name, **class_scores(confusion(targets, [k for (k,) in labels], size))}
                 for name, labels in plain_classes(train, valid, measured, self.classes)
             ]
-        return found | {"classes": list(self.classes), "confusion": table.tolist()}
+        names = [*self.classes, *["not learned from"] * (size - len(self.classes))]
+        return found | {"classes": names, "confusion": table.tolist()}
 
     def _predict(self, lines: Iterable[str | Path | np.ndarray[Any, Any]], **options: Any) -> Iterator[JsonObject]:
         """The likeliest class of each sequence, and the probability of each: files, folders, an .npz, or arrays."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from recur.models.signals import SignalClassifier
+from recur.models.signals import NONE, SignalClassifier
 from recur.run import Vocabs
 from recur.signals import Signal, label_of
-from recur.tasks.classes import class_of, class_scores, class_weights, classes_of, confusion, numbers_of, validation
+from recur.tasks.classes import class_scores, class_weights, classes_of, confusion, validation
 from recur.tasks.classify.options import ClassifyOptions
 from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation
 from recur.tasks.signal_plain import plain_classes
@@ -31,18 +31,11 @@ class SignalClassify(SignalTask[ClassifyOptions, SignalClassifier]):
     def targets(signal: Signal) -> tuple[str, ...]:
         return (label_of(signal),)
 
-    def encode(self, signals: Iterable[Signal], vocabs: Vocabs) -> list[Example]:
-        """A class that training did not have is refused."""
-        found, numbers = super().encode(signals, vocabs), numbers_of(vocabs["labels"])
-        for example in found:
-            for name in example.names:
-                class_of(name, numbers, example.where)
-        return found
-
     def baselines(self, data: SignalData) -> Iterator[Baseline]:
-        classes, targets = classes_of(data.vocabs["labels"]), [example.labels[0] for example in data.valid]
+        classes = classes_of(data.vocabs["labels"])
+        targets, size = targets_of(data.valid, len(classes))
         for guess in plain_classes(data.train, data.valid, data.valid, classes):
-            scores = class_scores(confusion(targets, [k for (k,) in guess.labels], len(classes)))
+            scores = class_scores(confusion(targets, [k for (k,) in guess.labels], size))
             metrics = {f"valid_{name}": value for name, value in scores.items()}
             yield Baseline(guess.name, 1 - scores["accuracy"], metrics)
 
@@ -60,7 +53,13 @@ class SignalClassify(SignalTask[ClassifyOptions, SignalClassifier]):
 
     def validate(self, model: SignalClassifier, data: SignalData) -> Validation:
         p = probabilities([model], data.valid)
-        return validation(p.clamp_min(1e-30).log(), [example.labels[0] for example in data.valid])
+        return validation(p.clamp_min(1e-30).log(), targets_of(data.valid, p.shape[1])[0])
+
+
+def targets_of(examples: Sequence[Example], classes: int) -> tuple[list[int], int]:
+    """Their classes, and how many there are: one more where some were not learned from, which count as errors."""
+    targets = [classes if example.labels[0] == NONE else example.labels[0] for example in examples]
+    return targets, classes + (classes in targets)
 
 
 @torch.no_grad()

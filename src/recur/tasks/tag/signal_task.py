@@ -212,6 +212,7 @@ def transcribe(
                 found = [best_path(logp[:n], model.blank)]
             else:
                 found = prefix_beam(logp[:n], model.blank, beam, language=language, weight=weight)
+            strange = strange or (count > 0 and loss == 0.0)  # labels that no path of so few steps leaves
             yield found, 0.0 if strange else loss, 0 if strange else count
 
     found = by_length(examples, run)
