@@ -203,6 +203,7 @@ def test_several_files_are_one_panel(tmp_path: Path) -> None:
         "e.csv": "d,y\n1,1\n",
         "f.csv": "y\n1\n",
         "g.csv": "id,d,y\na,2020-03,1\na,2020-04,1\n",
+        "i.csv": "d,y\n2020-03,3\n2020-04,4\n",
         "h.csv": "id,d,y\nb,2020-03,1\nb,2020-04,1\n",
     }.items():
         (tmp_path / name).write_text(text)
@@ -229,7 +230,12 @@ def test_several_files_are_one_panel(tmp_path: Path) -> None:
         continued(read("g"), read("d"))
     with pytest.raises(TextError, match="does not have the series"):
         continued(read("d"), read("h"))
-    assert continued(read("a"), read("b")).lengths.tolist() == [5]  # their names are only those of files
+    assert continued(read("a"), read("i")).series[0].values[:, 0].tolist() == [
+        1,
+        2,
+        3,
+        4,
+    ]  # their names are only those of files
     with pytest.raises(TextError, match="has other columns"):
         continued(read("a"), read("c"))
 
