@@ -73,3 +73,29 @@ def test_beside_a_naive_forecast_without_an_error_there_is_no_owa(tmp_path: Path
     found = recur.fit(path, task="forecast", season=1, horizon=3, test_size=12, **FEW).evaluate()
     assert "owa" not in found
     assert next(row for row in found["beside"] if row["model"] == "naive")["mase"] == 0
+
+
+def test_errors_are_in_deviations_of_what_stands_before_in_a_file_too_short_to_learn_from(tmp_path: Path) -> None:
+    values = noise(60)
+    model = recur.fit(wide(tmp_path / "y.csv", values), task="forecast", season=1, horizon=3, holdout=12, **FEW)
+    short = values[:20].copy()
+    short[8:] += 1000 * np.arange(12)  # 8 before the test part, and fewer than none to learn from
+    found = model.evaluate([wide(tmp_path / "short.csv", short)])
+    at = 8 + np.arange(10)
+    error = short[at[:, None] + np.arange(3)] - short[at - 1][:, None]
+    naive = next(row for row in found["beside"] if row["model"] == "naive")
+    assert naive["mae"] == pytest.approx(float(np.abs(error).mean() / short[:8].std()))
+
+
+def test_anomalies_need_no_moved_bands_but_bands(tmp_path: Path) -> None:
+    values = noise(80)
+    path = wide(tmp_path / "y.csv", values)
+    lines = Path(path).read_text().splitlines()
+    fields: dict[str, Any] = {"task": "forecast", "season": 1, "horizon": 3, "holdout": 20, **FEW}
+    model = recur.fit(path, bands="model", **fields)
+    assert not model.model.offsets.any()
+    found = [row["p_value"] for row in model.predictions(lines, anomalies=True)]
+    assert np.mean(np.array(found) < 0.1) < 0.3
+    bare = recur.fit(path, quantiles=[0.5], **fields)
+    with pytest.raises(OptionError, match="has not kept which errors are usual; train it again, with several"):
+        list(bare.predictions(lines, anomalies=True))

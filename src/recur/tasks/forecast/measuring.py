@@ -94,8 +94,9 @@ def coming(rows: Rows, which: Ids, ends: Ids, horizon: int) -> np.ndarray:
     return found
 
 
-def fit_bands(model: Forecaster, part: Part, rows: Rows, scaled: np.ndarray) -> None:
-    """Offsets of quantiles, and what is usual one step ahead; both are kept with the weights."""
+def fit_bands(model: Forecaster, part: Part, rows: Rows, scaled: np.ndarray, move: bool) -> None:
+    """Offsets of quantiles, where these are to be moved, and what is usual one step ahead; both are kept with the
+    weights."""
     which, ends = pairs(rows, part.origins())
     target, channel = coming(rows, which, ends, part.horizon), rows.channel.numpy()[which]
     kinds = [np.flatnonzero(channel == c) for c in range(model.sizes.channels)]  # as many of each: series have them all
@@ -104,10 +105,12 @@ def fit_bands(model: Forecaster, part: Part, rows: Rows, scaled: np.ndarray) -> 
     made = np.concatenate([scaled[kind] for kind in kinds], axis=2).astype(float)
     if np.isnan(came).all():
         return
-    bands = Bands.fit(came, made, model.quantiles)
-    model.offsets.copy_(torch.from_numpy(bands.offsets))
+    if move:
+        bands = Bands.fit(came, made, model.quantiles)
+        model.offsets.copy_(torch.from_numpy(bands.offsets))
+        made = bands.apply(made)
     if len(model.quantiles) > 1:
-        usual = np.abs(residuals(came[:, 0], bands.apply(made)[:, 0], model.quantiles))
+        usual = np.abs(residuals(came[:, 0], made[:, 0], model.quantiles))
         at = np.quantile(usual[~np.isnan(usual)], np.linspace(0, 1, len(model.residuals)))
         model.residuals.copy_(torch.from_numpy(at))
 
@@ -135,7 +138,8 @@ def score(part: Part, quantiles: Sequence[float], forecasts: Iterable[Floats]) -
 def _add(tally: Tally, part: Part, number: int, at: Ids, made: Floats) -> None:
     one, (begin, _) = part.panel.series[number], part.bounds(number)
     unit = mase_scales(one.values[:begin], part.season)
-    deviation = deviations(one.values[: part.splits[number].train])
+    train = part.splits[number].train  # another file than was learned from may be too short to have such a part
+    deviation = deviations(one.values[: train if train > part.season else begin])
     for first in range(0, len(at), BLOCK):
         block = slice(first, first + BLOCK)
         tally.add(one.id, windows(one.values, at[block], part.horizon), made[block], unit, deviation)

@@ -156,6 +156,10 @@ class SeriesForecaster(Predictor[Forecaster]):
         whole = [len(one) for one in panel.series]
         origins = [np.arange(self.task.season + 1, n) for n in whole]
         usual = np.mean([model.residuals.cpu().numpy() for model in self.models], axis=0)
+        if not usual.any():
+            raise OptionError(
+                f"{self.name} has not kept which errors are usual; train it again, with several --quantiles"
+            )
         found = self._quantiles(panel, whole, whole, origins)
         for one, at, made in zip(panel.series, origins, found, strict=True):
             judged = anomalies(residuals(one.values[at], made[:, 0], levels), usual)

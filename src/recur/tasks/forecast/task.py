@@ -255,8 +255,7 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
         measuring.choose_share(model, run, part, rows)
         which, ends = measuring.pairs(rows, part.origins())
         scaled = run(which, ends)
-        if self.options.bands == "conformal":
-            measuring.fit_bands(model, part, rows, scaled)
+        measuring.fit_bands(model, part, rows, scaled, move=self.options.bands == "conformal")
         moved = measuring.with_bands(model, rows, which, scaled)
         scores = measuring.score(part, model.quantiles, measuring.by_series(rows, part.origins(), moved))
         metrics = {f"valid_{name}": scores[name] for name in SHOWN if name in scores}
