@@ -45,6 +45,17 @@ def test_likelihoods_and_quantiles_are_scipys(name: str) -> None:
     assert torch.allclose(found, expected, rtol=2e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("alpha", [1e-4, 0.05, 0.5])
+@pytest.mark.parametrize(("mean", "off"), [(10.0, 0.0), (500.0, 0.0), (5000.0, 0.01), (300_000.0, 0.01)])
+def test_counts_of_every_size(mean: float, off: float, alpha: float) -> None:
+    unit = torch.tensor([mean, 1.0], dtype=torch.float64)  # the second is small beside any
+    placed = torch.tensor([[1.0, alpha], [3.0, alpha]], dtype=torch.float64)
+    found = distribution("negative-binomial", LEVELS).quantiles(placed, unit) * unit[:, None]
+    for row, m, tolerance in zip(found, (mean, 3.0), (off, 0.0), strict=True):
+        expected = stats.nbinom(1 / alpha, 1 / (1 + alpha * m)).ppf(LEVELS)
+        assert row.tolist() == pytest.approx(expected.tolist(), rel=tolerance or 1e-9, abs=1e-9)
+
+
 def test_students_quantiles_from_two_degrees_of_freedom_to_the_normal_distribution() -> None:
     nu = torch.tensor([2.0, 2.3, 3.7, 5.0, 11.3, 61.0, 4000.0], dtype=torch.float64)
     expected = torch.tensor(np.stack([stats.t(float(n)).ppf(LEVELS) for n in nu]))

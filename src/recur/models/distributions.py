@@ -26,8 +26,8 @@ from recur.errors import OptionError
 LEAST = 1e-4
 """Of a width, in units of what a series is scaled by: a series that stands still has a likelihood too."""
 
-DRAWS_END = 100_000
-"""Counts beyond this are not looked for."""
+COUNTED = 2000
+"""Means up to which counts are counted; beyond, they are as good as continuous."""
 
 
 class Distribution(ABC):
@@ -158,20 +158,40 @@ class NegativeBinomial(Distribution):
         )
 
     def quantiles(self, parameters: Tensor, unit: Tensor) -> Tensor:
-        """The smallest count with P(y ≤ count) ≥ q: the probabilities of 0, 1, 2, … added up, each from the last."""
-        mean, alpha = (parameters[..., 0] * unit).double(), parameters[..., 1].double()
+        """The smallest count with P(y ≤ count) ≥ q; of large means that of a gamma distribution, rounded."""
+        mean, alpha = torch.broadcast_tensors((parameters[..., 0] * unit).double(), parameters[..., 1].double())
+        large = mean > COUNTED
+        found = mean.new_zeros(*mean.shape, len(self.levels))
+        found[~large] = self._counted(mean[~large], alpha[~large])
+        found[large] = self._smooth(mean[large], alpha[large])
+        return (found / unit[..., None]).to(parameters.dtype)
+
+    def _smooth(self, mean: Tensor, alpha: Tensor) -> Tensor:
+        """Of the gamma distribution with the same mean and variance, by bisection: no quantile q of what is never
+        negative lies beyond mean / (1 − q)."""
+        mean, q = mean[..., None], mean.new_tensor(self.levels)
+        k = (mean / (1 + alpha[..., None] * mean)).expand(*mean.shape[:-1], len(q))  # mean² / variance
+        low, high = torch.zeros_like(k), mean / (1 - q)
+        for _ in range(40):
+            middle = (low + high) / 2
+            left = torch.special.gammainc(k, k * middle / mean) < q
+            low, high = torch.where(left, middle, low), torch.where(left, high, middle)
+        return high.round()
+
+    def _counted(self, mean: Tensor, alpha: Tensor) -> Tensor:
+        """The probabilities of 0, 1, 2, … added up, each from the last."""
         r = 1 / alpha
         log_probability, log_ratio = -r * torch.log1p(alpha * mean), -torch.log1p(1 / (alpha * mean))
         q = mean.new_tensor(self.levels)
         below, found = log_probability.exp(), mean.new_zeros(*mean.shape, len(self.levels))
-        for count in range(DRAWS_END):
+        for count in range(math.ceil(COUNTED / (1 - max(self.levels)))):  # as far as such a mean allows
             left = below[..., None] < q
             if not bool(left.any()):
                 break
             found += left
             log_probability = log_probability + torch.log((count + r) / (count + 1)) + log_ratio
             below = below + log_probability.exp()
-        return (found / unit[..., None]).to(parameters.dtype)
+        return found
 
     def draw(self, parameters: Tensor, unit: Tensor, generator: torch.Generator) -> Tensor:
         """Poisson, its rate from a gamma distribution."""
