@@ -38,12 +38,10 @@ MOST_HELD = 1000
 
 def settled(o: ForecastOptions, panel: Panel, ahead: int) -> ForecastOptions:
     """Options in which nothing of the data is left open; `ahead` is how many values test files hold, 0 without any."""
-    season = o.season or (panel_seasons(panel, [len(one) - ahead for one in panel.series]) or (1,))[0]
+    season = o.season or _season(o, panel, ahead)
     horizon = o.horizon or ahead or season
-    shortest = int(panel.lengths.min()) - ahead
     many = len(panel) >= MANY
-    # A forecast from two or three origins would be judged by chance, unless there are many series.
-    held = o.holdout or (horizon if many else max(2 * horizon, min(shortest // 10, MOST_HELD)))
+    held = _held(o, panel, ahead, season)
     valid, test = o.valid_size or held, o.test_size or ahead or held
     o = o.changed(season=season, horizon=horizon, holdout=held, valid_size=valid, test_size=test)
     learned = [o.train_size or max(len(one) - valid - test, 0) for one in panel.series]
@@ -61,6 +59,27 @@ def settled(o: ForecastOptions, panel: Panel, ahead: int) -> ForecastOptions:
     if o.calendar is None:
         fields["calendar"] = has_seen_its_calendar(panel, learned)
     return _with_base(o.changed(**fields), panel, learned, many)
+
+
+def _held(o: ForecastOptions, panel: Panel, ahead: int, season: int) -> int:
+    """A forecast from two or three origins would be judged by chance, unless there are many series."""
+    horizon, shortest = o.horizon or ahead or season, int(panel.lengths.min()) - ahead
+    return o.holdout or (horizon if len(panel) >= MANY else max(2 * horizon, min(shortest // 10, MOST_HELD)))
+
+
+def _season(o: ForecastOptions, panel: Panel, ahead: int) -> int:
+    """Of what stands before the test part, which may be the longer the longer a season is: looked for again where one
+    is found that holds out more."""
+    season = 1
+    while True:
+        held = _held(o, panel, ahead, season)
+        first = None if o.train_size is None else o.train_size + (o.valid_size or held)
+        test = o.test_size or ahead or held
+        seen = [max(len(one) - test if first is None else min(first, len(one)), 1) for one in panel.series]
+        found = (panel_seasons(panel, seen) or (1,))[0]
+        if _held(o, panel, ahead, found) <= held:
+            return found
+        season = found
 
 
 def _with_base(o: ForecastOptions, panel: Panel, learned: Sequence[int], many: bool) -> ForecastOptions:
