@@ -161,7 +161,7 @@ class NegativeBinomial(Distribution):
         """The smallest count with P(y ≤ count) ≥ q; of large means that of a gamma distribution, rounded."""
         mean, alpha = torch.broadcast_tensors((parameters[..., 0] * unit).double(), parameters[..., 1].double())
         large = mean > COUNTED
-        found = mean.new_zeros(*mean.shape, len(self.levels))
+        found: Tensor = mean.new_zeros(*mean.shape, len(self.levels))
         found[~large] = self._counted(mean[~large], alpha[~large])
         found[large] = self._smooth(mean[large], alpha[large])
         return (found / unit[..., None]).to(parameters.dtype)
