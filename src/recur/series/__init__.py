@@ -12,11 +12,12 @@ from recur.series.clock import Clock
 from recur.series.conformal import Adaptive, Bands, rolling_bands
 from recur.series.dates import Frequency
 from recur.series.gaps import fill
+from recur.series.joining import continued
 from recur.series.layout import Columns
 from recur.series.linear import Autoregression, Form, fit_autoregression, fit_autoregressions
 from recur.series.naive import Naive2, Plain, SeasonalNaive, naive_forecasts
 from recur.series.panel import Panel, Series
-from recur.series.reading import continued, parse_panel, read_panel
+from recur.series.reading import parse_panel, read_panel
 from recur.series.scores import Tally, deviations, mase_scales, owa
 from recur.series.season import find_seasons, panel_seasons
 from recur.series.shared import SharedAutoregression, fit_shared

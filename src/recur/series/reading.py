@@ -58,32 +58,6 @@ def parse_panel(lines: Iterable[str], name: str, columns: Columns | None = None)
     return _panel([_parse(lines, name, columns or Columns())])
 
 
-def continued(panel: Panel, more: Panel) -> Panel:
-    """The series of a panel with the values of another behind theirs, such as those that were to be forecast; both
-    without dates, or the second one's right behind the first one's."""
-    by_id = {one.id: one for one in more.series}
-    if _is_wide(panel) and _is_wide(more):
-        by_id = {panel.series[0].id: more.series[0]}
-    if more.targets != panel.targets or more.future != panel.future or more.past != panel.past:
-        raise TextError(f"{more.name} has other columns than {panel.name}, whose series it is to continue")
-    found = []
-    for one in panel.series:
-        if one.id not in by_id:
-            raise TextError(f"{more.name} does not have the series {shown(one.id)} of {panel.name}")
-        rest = by_id[one.id]
-        if panel.frequency and rest.first != panel.frequency.places(one.first, 1, len(one))[0]:
-            raise TextError(f"{more.name}: series {shown(one.id)} does not begin where {panel.name} ends")
-        values, past = np.concatenate([one.values, rest.values]), np.concatenate([one.past, rest.past])
-        future = np.concatenate([one.future[: len(one)], rest.future])
-        found.append(replace(one, values=values, past=past, future=future))
-    return replace(panel, series=tuple(found))
-
-
-def _is_wide(panel: Panel) -> bool:
-    """One series that has no name but its file's."""
-    return len(panel) == 1 and panel.series[0].id == _stem(panel.name)
-
-
 # A file ---------------------------------------------------------------------------------------------------------
 
 
@@ -99,7 +73,7 @@ def _parse(lines: Iterable[str], name: str, columns: Columns) -> _File:
         for k, row in enumerate(rows):
             groups.setdefault(row.cells[places[columns.id]], []).append(k)
     else:
-        groups[_stem(name)] = list(range(len(rows)))
+        groups[stem_of(name)] = list(range(len(rows)))
     table = {column: _column(name, column, rows, places[column]) for column in _numeric(columns)}
     parts = [_part(name, id_, rows, at, columns, places, table, dates) for id_, at in groups.items()]
     return _File(name, columns, parts, form)
@@ -300,5 +274,5 @@ def _static(cell: str, categories: tuple[str, ...] | None) -> float:
     return float(cell) if categories is None else float(categories.index(cell))
 
 
-def _stem(name: str) -> str:
+def stem_of(name: str) -> str:
     return Path(name).name.removesuffix(".gz").removesuffix(".csv") or name
