@@ -39,7 +39,8 @@ def test_a_frame_is_the_same_as_its_file(library: str, tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     frame = FRAMES[library]({"stars": STARS, "review": TEXTS, "other": [None] * 40})
     model = recur.fit(frame, task="classify", text="review", label="stars", out="a", **SMALL)
-    Path("reviews.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in zip(STARS, TEXTS, strict=True)))
+    lines = (f"{s}\t{t}\n" for s, t in zip(STARS, TEXTS, strict=True))
+    Path("reviews.tsv").write_text("".join(["label\ttext\n", *lines]))
     same = recur.fit("reviews.tsv", task="classify", out="b", **SMALL)
     assert Path("a/data/train.tsv").read_bytes() == Path("reviews.tsv").read_bytes()
     assert Path("a/model.safetensors").read_bytes() == Path("b/model.safetensors").read_bytes()
@@ -54,7 +55,7 @@ def test_lists_are_the_same_as_pairs(tmp_path: Path) -> None:
     c = recur.fit(pd.Series(TEXTS), np.array(STARS), task="classify", **SMALL)
     files = [(model.run.path / "data/train.tsv").read_text() for model in (a, b, c)]
     assert files[0] == files[1] == files[2]
-    assert files[0].startswith("1\tbad book 0\n5\tgood book 1\n")
+    assert files[0].startswith("label\ttext\n1\tbad book 0\n5\tgood book 1\n")
 
 
 def test_a_run_of_data_in_memory_is_resumed_and_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +100,7 @@ def test_tabs_and_line_ends_are_spaces_and_said(tmp_path: Path) -> None:
     events: list[Event] = []
     texts = ["two\nlines", "a\ttab", *TEXTS]
     model = recur.fit(texts, ["a", "b", *STARS], task="classify", callback=events.append, **SMALL)
-    assert (model.run.path / "data/train.tsv").read_text().startswith("a\ttwo lines\nb\ta tab\n")
+    assert (model.run.path / "data/train.tsv").read_text().startswith("label\ttext\na\ttwo lines\nb\ta tab\n")
     assert "2 rows had tabs or line ends inside; a space stands for each" in [
         event.content["text"] for event in events if event.kind == "note"
     ]
