@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import pickle
 import pickletools
@@ -293,3 +294,11 @@ def test_the_checks_of_scikit_learn(model: Any, check: Any) -> None:
         warnings.simplefilter("ignore")  # it says that it cannot hand over texts
         for _, offered in estimator_checks.estimator_checks_generator(model()):
             offered(model())
+
+
+def test_without_scikit_learn_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    for name in [name for name in sys.modules if name.startswith("recur.sklearn")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(RecurError, match=r"pip install 'recur\[sklearn\]'"):
+        importlib.import_module("recur.sklearn")

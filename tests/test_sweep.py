@@ -334,3 +334,18 @@ def test_without_optuna_it_says_so() -> None:
     code = "import sys; sys.modules['optuna'] = None; import recur; recur.sweep('x', task='classify')"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert found.stderr.endswith("Optuna is not installed: pip install 'recur[sweep]'\n")
+
+
+def test_at_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("trees.txt").write_text("".join(f"({k % 3} (1 a) ({k % 2} b))\n" for k in range(60)))
+    quick = ["--steps", "2", "--threads", "1", "--hidden", "4", "--no-baseline"]
+    assert run(["sweep", "trees.txt", *quick, "--trials", "3", "--search", "embedding=4:8", "--out", "s"]) == 0
+    shown = capsys.readouterr()
+    assert "--task tree" in shown.err
+    assert "train it again with" in shown.out
+    assert run(["sweep", "--resume", "s", "--trials", "4"]) == 0
+    assert "trial-003" in capsys.readouterr().err
+    assert run(["sweep", "--resume", "nothing"]) == 2

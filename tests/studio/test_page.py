@@ -212,7 +212,7 @@ def test_runs_of_every_task_are_shown(browser: Any, every_task: Path, language: 
     assert page.locator("tr[data-run]").count() == len(task_names())
     for box in page.locator("tr[data-run] input").all():
         box.check()
-    label = {"en": "validation word error rate", "zh": "验证词错误率"}[language]
+    label = {"en": "validation sequence error rate", "zh": "验证序列错误率"}[language]
     assert label in page.inner_text('tr[data-run="seq2seq"]')
     page.wait_for_function("[...document.querySelectorAll('select option')].some((o) => o.value === 'valid_mase')")
     for metric, run in (("valid_mase", "forecast"), ("valid_mse", "adding"), ("valid_sequence_error_rate", "seq2seq")):

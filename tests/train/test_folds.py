@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from recur.cli.app import run
 from recur.errors import OptionError, TextError
 from recur.run import Run
 from recur.tasks import examples, make_options, options_of_run
@@ -68,3 +69,11 @@ def test_what_cannot_be_folded_is_refused(file: str) -> None:
         cross_validate(make_options("classify", {"texts": [file]}), 1)
     with pytest.raises(OptionError, match="leave --test and --fold out"):
         cross_validate(make_options("classify", {"texts": [file], "fold": "1/3"}), 3)
+
+
+def test_folds_at_the_command_line(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    quick = ["--steps", "2", "--threads", "1", "--out", str(Path(file).parent / "runs")]
+    assert run(["train", file, "--task", "classify", "--folds", "2", *quick]) == 0
+    shown = capsys.readouterr()
+    assert "mean of 2 folds" in shown.out
+    assert "fold 2/2" in shown.err
