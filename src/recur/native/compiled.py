@@ -28,6 +28,11 @@ def unsupported_reason(cell: Cell, x: Tensor, dtype: torch.dtype, biased: bool) 
         return f"it runs on the CPU, and x is on {x.device}"
     if dtype not in (torch.float32, torch.float64):
         return f"it knows float32 and float64, and x is {str(dtype).removeprefix('torch.')}"
+    return not_compiled(cell, x, biased)
+
+
+def not_compiled(cell: Cell, x: Tensor, biased: bool) -> str | None:
+    """Why there is no program that could run a cell on inputs such as x, on any device; or None if there is."""
     if not x.shape[-1]:
         return "x has no features"
     if transformed():

@@ -86,14 +86,13 @@ class Sizes:
     """The letters of a signature, and the shapes of what is made of them."""
 
     def __init__(self, of: Signature) -> None:
-        loaded = load(of.cell)
-        a = self.assembly = loaded.assembly
+        a = self.assembly = load(of.cell).assembly
         self.batch_major, self.item = len(of.shape) == 3, of.dtype.itemsize
         self.N, self.S = of.shape[0], of.shape[0] if self.batch_major else of.sizes[0]
         if self.batch_major:
             self.N *= of.shape[1]
         self.D, self.H = of.shape[-1], of.first_rows // a.gates
-        self.weight_names = loaded.weight_names[of.weights]
+        self.weight_names = a.weight_names(of.weights)
         self.projection = P = of.last_rows if "weight_hr" in self.weight_names else 0
         columns = a.gates * self.H
         # Rows 2 KiB apart would compete for the same sets of the cache: they are padded.

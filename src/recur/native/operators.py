@@ -1,23 +1,25 @@
 """The scan as one PyTorch operator on plain tensors, `recur::scan`, with its derivative `recur::scan_backward`.
 
-Autograd, torch.compile and torch.export see an operator like any other; run.py is its implementation. A cell is
-passed as the text of its assembled programs, so that a graph which holds the operator holds the cell. Where no state
-is given, sequences start from zero. `sizes` is how many sequences take each step; batch-major, where all take all of
-them, it is B and T, so that a graph may leave both open.
+Autograd, torch.compile and torch.export see an operator like any other; `IMPLEMENTATIONS` has what runs it, by the kind
+of device that the data is on: run.py for the CPU. A cell is passed as the text of its assembled programs, so that a
+graph which holds the operator holds the cell. Where no state is given, sequences start from zero. `sizes` is how many
+sequences take each step; batch-major, where all take all of them, it is B and T, so that a graph may leave both open.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from types import ModuleType
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
 from recur.errors import BackendError
-from recur.native.memory import Signature, Sizes
+from recur.native import run as on_cpu
+from recur.native.memory import Signature
 from recur.native.programs import load
-from recur.native.run import Tensors, backward, forward, zero_padding
+from recur.native.run import Tensors
 
 LIBRARY = torch.library.Library("recur", "DEF")
 LIBRARY.define(
@@ -35,6 +37,41 @@ Record: TypeAlias = Callable[[Tensors], None] | None
 """What receives, after a backward pass, what a trace records of it: see run.backward."""
 Again: TypeAlias = Callable[..., list[Tensor | None]]
 """What computes the gradients by operations of PyTorch instead, in a backward pass that is itself recorded."""
+
+
+class Implementation(Protocol):
+    """What runs the operator on one kind of device."""
+
+    def forward(self, of: Signature, given: Sequence[Tensor], train: bool) -> Tensors:
+        """Outputs, final states, and what the backward pass needs beside them."""
+
+    def backward(
+        self,
+        of: Signature,
+        kept: Sequence[Tensor],
+        gradients: Sequence[Tensor | None],
+        for_data: bool,
+        for_state: bool,
+        traced: bool,
+        overwrite_saved: bool = False,
+    ) -> tuple[list[Tensor | None], Tensors]:
+        """The gradients, None where they are not asked for; and, if traced, what a trace records."""
+
+    def whole(self, of: Signature, results: Tensors) -> Tensors:
+        """What a forward pass for training returned, with nothing in it uninitialised."""
+
+    def shapes(self, of: Signature, data: Tensor, train: bool) -> Tensors:
+        """What a forward pass returns, empty."""
+
+    def gradient_shapes(self, of: Signature, given: Sequence[Tensor], traced: bool) -> Tensors:
+        """The gradients of all that may have one, and what a trace records, empty."""
+
+
+IMPLEMENTATIONS: dict[str, Implementation | ModuleType] = {"cpu": on_cpu}
+
+
+def implementation(data: Tensor) -> Any:
+    return IMPLEMENTATIONS[data.device.type]
 
 
 def is_eager(x: Tensor) -> bool:
@@ -119,7 +156,11 @@ class Differentiable(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, *given: Tensor) -> tuple[Tensor, ...]:
         of = call.signature
-        results = forward(of, given, True) if call.eager else _below_autograd(*Arguments.of(of, given), True)
+        results = (
+            implementation(given[0]).forward(of, given, True)
+            if call.eager
+            else _below_autograd(*Arguments.of(of, given), True)
+        )
         outputs, visible = _counts(of)
         ctx.call = call
         ctx.save_for_backward(*given, *results[:outputs], *results[visible:])
@@ -142,7 +183,7 @@ class Differentiable(torch.autograd.Function):
         asked = wanted[0], any(wanted[count - of.states : count]), record is not None
         if is_eager(kept[0]) and not is_recorded:
             last = not torch._C._autograd._get_current_graph_task_keep_graph()
-            found, recorded = backward(of, kept, gradients, *asked, private and last)
+            found, recorded = implementation(kept[0]).backward(of, kept, gradients, *asked, private and last)
         else:
             outputs, visible = _counts(of)
             given, results = Arguments.of(of, kept), kept[of.given :]
@@ -168,30 +209,35 @@ def _counts(of: Signature) -> tuple[int, int]:
 def _scan(*arguments: Any) -> Tensors:
     *scan, train = arguments
     of, given = Arguments(*scan).flat()
-    results = forward(of, given, train)
-    return zero_padding(of, results) if train else results
+    runs = implementation(given[0])
+    results: Tensors = runs.forward(of, given, train)
+    if train:
+        results = runs.whole(of, results)
+    return results
 
 
 def _scan_shapes(*arguments: Any) -> Tensors:
     *scan, train = arguments
     of, (data, *_) = Arguments(*scan).flat()
-    return [data.new_empty(shape) for shape in Sizes(of).results(train)]
+    found: Tensors = implementation(data).shapes(of, data, train)
+    return found
 
 
 def _scan_backward(gradients: Sequence[Tensor | None], *arguments: Any) -> Tensors:
     *scan, outputs, saved, for_data, for_state, traced = arguments
     of, given = Arguments(*scan).flat()
-    found, recorded = backward(of, [*given, *outputs, *saved], gradients, for_data, for_state, traced)
-    return [given[0].new_empty(0) if d is None else d for d in found[: of.differentiable]] + recorded
+    kept = [*given, *outputs, *saved]
+    found, recorded = implementation(given[0]).backward(of, kept, gradients, for_data, for_state, traced)
+    return [given[0].new_empty(0) if d is None else d for d in found[: of.differentiable]] + list(recorded)
 
 
 def _scan_backward_shapes(gradients: Sequence[Tensor | None], *arguments: Any) -> Tensors:
     *scan, _, _, for_data, for_state, traced = arguments
     of, given = Arguments(*scan).flat()
     asked = [for_data, *[True] * (of.weights + of.extras), *[for_state] * of.states]
-    recorded = Sizes(of).recorded if traced else []
-    found = [part.new_empty(part.shape if wanted else 0) for part, wanted in zip(given, asked, strict=False)]
-    return found + [given[0].new_empty(shape) for shape in recorded]
+    shapes = implementation(given[0]).gradient_shapes(of, given, traced)
+    found = [part if wanted else part.new_empty(0) for part, wanted in zip(shapes, asked, strict=False)]
+    return found + shapes[of.differentiable :]
 
 
 def _autograd(*arguments: Any) -> Tensors:
@@ -258,16 +304,18 @@ def run(record: Record, again: Again, of: Signature, given: Tensors, eager: bool
         apply = Differentiable.apply if any(map(_is_wrapped, given)) else _APPLY
         results: tuple[Tensor, ...] = apply(Call(of, record, again, True, eager), *given)
         return results
-    return forward(of, given, False)
+    found: Tensors = implementation(given[0]).forward(of, given, False)
+    return found
 
 
 _APPLY = super(torch.autograd.Function, Differentiable).apply
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 
 
-LIBRARY.impl("scan", _scan, "CPU")
+for key in ("CPU", "CUDA"):
+    LIBRARY.impl("scan", _scan, key)
+    LIBRARY.impl("scan_backward", _scan_backward, key)
 LIBRARY.impl("scan", _autograd, "Autograd")
-LIBRARY.impl("scan_backward", _scan_backward, "CPU")
 LIBRARY.impl("scan_backward", _backward_autograd, "Autograd")
 torch.library.register_fake("recur::scan", _scan_shapes, lib=LIBRARY)
 torch.library.register_fake("recur::scan_backward", _scan_backward_shapes, lib=LIBRARY)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from typing import TypeAlias
 
 from recur.native import library
 from recur.program.assembly import PROGRAMS, Assembly, Code
+
+Encoded: TypeAlias = "tuple[library.Program, ctypes.Array[ctypes.c_double]]"
+"""A program, and the numbers it names."""
 
 
 class Loaded:
@@ -15,14 +19,6 @@ class Loaded:
     def __init__(self, text: str) -> None:
         a = self.assembly = Assembly.loads(text)
         self.product_places = (ctypes.c_int32 * max(1, a.products))(*a.product_places)
-        sides = ("ih", "hh") if a.products else ("ih",)
-        plain = tuple(f"weight_{side}" for side in sides)
-        biased = *plain, *(f"bias_{side}" for side in sides)
-        forms = [plain, biased, *([(*plain, "weight_hr"), (*biased, "weight_hr")] if a.products else [])]
-        self.weight_names = {len(names): names for names in forms}
-        """torch's names, in the order in which the operator takes the weights, by how many there are."""
-        self.encoded = {name: _encoded(getattr(a, name)) for name in PROGRAMS}
-        self.along_time = {name: _encoded(code) for name, code in a.along_time.items()}
         saves_share = {"use": False, "train": a.reads_share}
         self.share_in_outputs = {
             name: a.gates == 1 and not saved and all(map(_reads_share_first, _variants(a, name)))
@@ -30,8 +26,16 @@ class Loaded:
         }
         """Whether U x + b of a step may lie where its output will."""
 
+    @functools.cached_property
+    def encoded(self) -> dict[str, Encoded]:
+        return {name: _encoded(getattr(self.assembly, name)) for name in PROGRAMS}
 
-def _encoded(code: Code) -> tuple[library.Program, ctypes.Array[ctypes.c_double]]:
+    @functools.cached_property
+    def along_time(self) -> dict[str, Encoded]:
+        return {name: _encoded(code) for name, code in self.assembly.along_time.items()}
+
+
+def _encoded(code: Code) -> Encoded:
     core = library.core()
     assert core is not None
     written = {operands[0] for _, operands in code.instructions}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from recur.native.memory import Signature
+from recur.native.memory import Signature, Sizes
 from recur.native.passes import backward_pass, forward_pass
 from recur.native.plan import how_now
 
@@ -25,11 +25,22 @@ def forward(of: Signature, given: Sequence[Tensor], train: bool) -> Tensors:
 _contiguous = Tensor.contiguous
 
 
-def zero_padding(of: Signature, results: Tensors) -> Tensors:
+def whole(of: Signature, results: Tensors) -> Tensors:
     """Write what lies between the things that are saved, too: an operator returns nothing uninitialised."""
     for piece in forward_pass(of, True, how_now()).unwritten:
         results[-1].as_strided(*piece).zero_()
     return results
+
+
+def shapes(of: Signature, data: Tensor, train: bool) -> Tensors:
+    """What a forward pass returns, empty."""
+    return [data.new_empty(shape) for shape in Sizes(of).results(train)]
+
+
+def gradient_shapes(of: Signature, given: Sequence[Tensor], traced: bool) -> Tensors:
+    """The gradients of all that may have one, and what a trace records, empty."""
+    found = [part.new_empty(part.shape) for part in given[: of.differentiable]]
+    return found + [given[0].new_empty(shape) for shape in (Sizes(of).recorded if traced else [])]
 
 
 def backward(

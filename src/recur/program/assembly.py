@@ -54,6 +54,14 @@ class Assembly:
     along_time: dict[str, Code]
     """The same programs on steps of one sequence, where the cell is affine in its states; see along_time.py."""
 
+    def weight_names(self, count: int) -> list[str]:
+        """torch's names of so many weights, in the order in which the operator takes them."""
+        sides = ("ih", "hh") if self.products else ("ih",)
+        plain = [f"weight_{side}" for side in sides]
+        biased = [*plain, *(f"bias_{side}" for side in sides)]
+        forms = [plain, biased, *([[*plain, "weight_hr"], [*biased, "weight_hr"]] if self.products else [])]
+        return next(names for names in forms if len(names) == count)
+
     def dumps(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -18,8 +19,8 @@ from recur.cells.cell import GATE_WEIGHTS, Cell, State, Tensors, Weights
 from recur.cells.found_out import found_out
 from recur.native import compiled, operators
 from recur.native.memory import Signature
-from recur.scan import native
-from recur.scan.call import Call
+from recur.scan import operator
+from recur.scan.call import Backend, Call
 from recur.scan.check import GivenState
 from recur.scan.trace import Trace
 
@@ -35,11 +36,12 @@ class Known(NamedTuple):
     """Of the weights, in the operator's order."""
     widths: tuple[int, ...]
     states: type[Tensors]
+    backend: str
 
 
 def form_of(weights: Weights, x: Tensor, state: GivenState | None, mode: BPTT) -> Hashable | None:
     """All that checks and the choice of a backend depend on, beside the cell; None where more than that matters."""
-    if not operators.is_eager(x) or compiled.transformed() or torch.is_autocast_enabled("cpu"):
+    if not operators.is_eager(x) or compiled.transformed() or torch.is_autocast_enabled(x.device.type):
         return None
     if type(weights) is not dict or not isinstance(state, tuple | None) or not mode.full or mode.clip is not None:
         return None
@@ -51,11 +53,11 @@ def form_of(weights: Weights, x: Tensor, state: GivenState | None, mode: BPTT) -
         return None
 
 
-def keep(form: Hashable, call: Call) -> None:
-    """What a call came to that the native backend took, if it is nothing but the operator."""
+def keep(form: Hashable, call: Call, backend: Backend | ModuleType) -> None:
+    """What a call came to that this backend took, if it is nothing but the operator."""
     cell, x = call.cell, call.x
     step, text = compiled.programs_of(cell, "bias_ih" in call.weights)
-    prepares = step.prepared or cell.heads > 1 or cell.initial or native.computes_in(call.dtype) != call.dtype
+    prepares = step.prepared or cell.heads > 1 or cell.initial or backend.computes_in(call.dtype) != call.dtype
     if prepares or cell.outputs or not all(part.is_contiguous() for part in call.start or ()):
         return
     names = [name for name in GATE_WEIGHTS if name in call.weights]
@@ -64,7 +66,7 @@ def keep(form: Hashable, call: Call) -> None:
     forms = found_out(cell).setdefault("forms", {})
     if len(forms) == MAX_FORMS:
         forms.clear()
-    forms[form] = Known(of, names, call.widths, cell.tuple_of("s"))
+    forms[form] = Known(of, names, call.widths, cell.tuple_of("s"), backend.name)
 
 
 def repeat(
@@ -75,7 +77,7 @@ def repeat(
     if known is None:
         return None
     trace = Trace(None, x, None)
-    trace.backend = native.name
+    trace.backend = known.backend
     given = [x, *[weights[name] for name in known.names], *(state or ())]
     again = functools.partial(_by_loop, cell, weights, x, state, mode, trace, known.widths)
     outputs, *final = operators.run(None, again, known.signature, given, True)
@@ -93,4 +95,4 @@ def _by_loop(
     *rest: Any,
 ) -> list[Tensor | None]:
     call = Call(cell, weights, x, None, widths, state, None, None, mode, x.dtype, trace)
-    return native.by_loop(call, *rest)
+    return operator.by_loop(call, *rest)

@@ -12,7 +12,7 @@ from torch import Tensor
 from recur.bptt import BPTT
 from recur.cells.cell import Cell, Tensors, Weights, check_cell
 from recur.errors import BackendError, unknown
-from recur.scan import check, loop, native, parallel, repeated, torch_backend
+from recur.scan import check, cuda, loop, native, parallel, repeated, torch_backend
 from recur.scan.call import Backend, Call
 from recur.scan.packing import Packing
 from recur.scan.pytrees import register_result
@@ -21,6 +21,7 @@ from recur.scan.transforms import outside
 
 BACKENDS: dict[str, Backend | ModuleType] = {
     "native": native,
+    "cuda": cuda,
     "parallel": parallel,
     "torch": torch_backend,
     "loop": loop,
@@ -72,7 +73,7 @@ def scan(
     mask     (B, H): multiplies what W multiplies, the same at every step (recurrent dropout)
     bptt     what crosses time in the backward pass; see recur.bptt
     trace    record ∂L/∂s_t in the backward pass, and the terms of ∂L/∂W
-    backend  native, parallel, torch, loop, or auto: the first that can. One asked for by name runs or raises.
+    backend  native, cuda, parallel, torch, loop, or auto: the first that can. One asked for by name runs or raises.
     products what matrix products read, if not float32 as it is: bfloat16, both sides rounded to it and sums in float32,
              gradients too (native does so for tensors of bfloat16 and under its autocast); or int8, for use alone:
              weights in 8 bits with a scale for each row, what they multiply in 16
@@ -80,7 +81,7 @@ def scan(
     check_cell(cell)
     mode, form = BPTT.parse(bptt), None
     whole = lengths is None and reset is None and mask is None and initial is None
-    if whole and not (reverse or trace or products) and backend in ("auto", "native"):
+    if whole and not (reverse or trace or products) and backend in ("auto", "native", "cuda"):
         form = repeated.form_of(weights, x, state, mode)
         found = None if form is None else repeated.repeat(form, cell, weights, x, state, mode)
         if found is not None:
@@ -135,8 +136,8 @@ def scan(
         cell, weights, x.flip(1) if turned else x, packing, widths, start, mask, xi, mode, dtype, record, products
     )
     chosen = _choose(call, backend)
-    if form is not None and chosen is native:
-        repeated.keep(form, call)
+    if form is not None and chosen in (native, cuda):
+        repeated.keep(form, call, chosen)
     inside = chosen.computes_in(dtype)
     if cast:
         with torch.autocast(kind, enabled=False):

@@ -1,0 +1,150 @@
+"""The CUDA driver, through ctypes: a cubin as functions, what of them fits on the GPU at once, and their launch."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_int, c_uint, c_void_p
+from typing import NamedTuple
+
+from recur.errors import BackendError
+
+SUCCESS, OUT_OF_MEMORY = 0, 2
+COOPERATIVE, CLUSTER_DIMENSION = 2, 4
+LOCAL_SIZE, REGISTERS, DYNAMIC_SHARED, NON_PORTABLE_CLUSTER = 3, 4, 8, 14
+
+
+class _Attribute(Structure):
+    _fields_ = [("id", c_int), ("pad", c_char * 4), ("value", c_uint * 16)]
+
+
+class _Config(Structure):
+    _fields_ = [
+        *((name, c_uint) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared")),
+        ("stream", c_void_p),
+        ("attributes", POINTER(_Attribute)),
+        ("count", c_uint),
+    ]
+
+
+Argument = Structure | ctypes._SimpleCData[float]
+
+
+class Launch(NamedTuple):
+    """How a kernel is launched."""
+
+    grid: int
+    threads: int
+    shared: int = 0
+    """Bytes of shared memory beyond what the kernel declares."""
+    cluster: int = 1
+    cooperative: bool = False
+
+
+class Driver:
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.cuda = library
+        self.launch = library.cuLaunchKernelEx
+        self.launch.argtypes = [c_void_p, c_void_p, c_void_p, c_void_p]
+
+    def check(self, status: int, what: str) -> None:
+        if status == OUT_OF_MEMORY:
+            raise MemoryError(f"the GPU ran out of memory: {what}")
+        if status:
+            name = c_char_p()
+            self.cuda.cuGetErrorName(status, byref(name))
+            raise BackendError(f"the CUDA driver failed: {what}: {(name.value or b'?').decode()}")
+
+
+class Function:
+    """One kernel of a loaded cubin, on the device whose context was current."""
+
+    def __init__(self, driver: Driver, module: c_void_p, name: str) -> None:
+        self._driver, self._module, self.name = driver, module, name
+        self._handle = c_void_p()
+        driver.check(driver.cuda.cuModuleGetFunction(byref(self._handle), module, name.encode()), name)
+        self._allowed = 0
+
+    def attribute(self, which: int) -> int:
+        value = c_int()
+        self._driver.check(self._driver.cuda.cuFuncGetAttribute(byref(value), which, self._handle), self.name)
+        return value.value
+
+    def prepare(self, how: Launch) -> Prepared:
+        return Prepared(self._driver, self._handle, self.name, how)
+
+
+class Prepared:
+    """A launch whose arguments change from call to call: one struct, by value."""
+
+    def __init__(self, driver: Driver, handle: c_void_p, name: str, how: Launch) -> None:
+        self._driver, self._handle, self._name, self.how = driver, handle, name, how
+        settings = {DYNAMIC_SHARED: how.shared} if how.shared > 48 << 10 else {}
+        settings |= {NON_PORTABLE_CLUSTER: 1} if how.cluster > 8 else {}
+        for which, value in settings.items():
+            driver.check(driver.cuda.cuFuncSetAttribute(handle, which, value), f"{name} with {how}")
+        self._attributes = (_Attribute * 2)()
+        count = 0
+        if how.cluster > 1:
+            self._attributes[count].id = CLUSTER_DIMENSION
+            self._attributes[count].value[0:3] = [how.cluster, 1, 1]
+            count += 1
+        if how.cooperative:
+            self._attributes[count].id = COOPERATIVE
+            self._attributes[count].value[0] = 1
+            count += 1
+        self._config = _Config(how.grid, 1, 1, how.threads, 1, 1, how.shared, None, self._attributes, count)
+
+    def resident(self) -> int:
+        """How many of its CTAs can be on the GPU at once, if nothing else is there; whole clusters."""
+        cuda, found = self._driver.cuda, c_int()
+        if self.how.cluster > 1:
+            status = cuda.cuOccupancyMaxActiveClusters(byref(found), self._handle, byref(self._config))
+            return 0 if status else found.value * self.how.cluster
+        status = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            byref(found), self._handle, self.how.threads, ctypes.c_size_t(self.how.shared)
+        )
+        return 0 if status else found.value * _multiprocessors(self._driver)
+
+    def __call__(self, stream: int, *arguments: Argument) -> None:
+        """Launch it; `stream` as torch.cuda.Stream.cuda_stream has it."""
+        self._config.stream = stream
+        pointers = (c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
+        status = self._driver.launch(byref(self._config), self._handle, pointers, None)
+        if status:
+            self._driver.check(status, f"launching {self._name} with {self.how}")
+
+
+def _multiprocessors(driver: Driver) -> int:
+    device, count = c_int(), c_int()
+    driver.check(driver.cuda.cuCtxGetDevice(byref(device)), "no device is current")
+    driver.check(driver.cuda.cuDeviceGetAttribute(byref(count), 16, device), "counting multiprocessors")
+    return count.value
+
+
+class Module:
+    """A loaded cubin."""
+
+    def __init__(self, cubin: bytes) -> None:
+        found = driver()
+        assert found is not None
+        self._driver, self._handle = found, c_void_p()
+        self._functions: dict[str, Function] = {}
+        found.check(found.cuda.cuModuleLoadData(byref(self._handle), cubin), "loading a kernel")
+
+    def function(self, name: str) -> Function:
+        if name not in self._functions:
+            self._functions[name] = Function(self._driver, self._handle, name)
+        return self._functions[name]
+
+
+@functools.cache
+def driver() -> Driver | None:
+    for name in ("libcuda.so.1", "libcuda.so", "nvcuda.dll"):
+        try:
+            library = ctypes.CDLL(name)
+        except OSError:
+            continue
+        if hasattr(library, "cuLaunchKernelEx"):
+            return Driver(library)
+    return None

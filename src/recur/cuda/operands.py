@@ -1,0 +1,133 @@
+"""What a scan on the GPU is given, by name, and the products that cuBLAS makes of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from recur.cuda.memory import Layout, order
+
+
+class Operands:
+    """The tensors of a call."""
+
+    def __init__(self, lay: Layout, given: Sequence[Tensor]) -> None:
+        of, self.lay, self.given = lay.of, lay, given
+        self.data = lay.by_step(given[0])
+        first = 1 + of.weights
+        named = dict(zip(lay.names, given[1:first], strict=True))
+        self.U = named["weight_ih"]
+        self._W, self.R = named.get("weight_hh"), named.get("weight_hr")
+        self.bias_ih, self.bias_hh = named.get("bias_ih"), named.get("bias_hh")
+        self.bias_hh = None if self.bias_hh is None else self.bias_hh.contiguous()
+        self.extras = [part.contiguous() for part in given[first : first + of.extras]]
+        states = given[first + of.extras : of.differentiable]
+        self.initial: list[Tensor] = [part.contiguous() for part in states]
+        rest = iter(given[of.differentiable :])
+        self.mask = next(rest).contiguous() if of.masked else None
+        self.xi = self._factors(next(rest)) if of.weighted else None
+
+    def _factors(self, xi: Tensor) -> Tensor:
+        """ξ of every step in packed order, on the GPU."""
+        packed = xi.t().reshape(-1) if self.lay.batch_major else xi
+        return packed.to(self.data.device, self.lay.real)
+
+    @functools.cached_property
+    def W(self) -> Tensor:  # noqa: N802  # the book's letter
+        """(products · H, H or P): with heads, blocks of it are zero."""
+        assert self._W is not None
+        heads = self.lay.assembly.heads
+        if heads == 1:
+            return self._W
+        products, width = self.lay.assembly.products, self.lay.H // heads
+        blocks = self._W.view(products, heads, width, -1)
+        whole = blocks.new_zeros(products, heads, width, heads, blocks.shape[-1])
+        index = torch.arange(heads, device=whole.device)
+        whole[:, index, :, index] = blocks.transpose(0, 1)
+        return whole.view(products * self.lay.H, -1)
+
+    def of_heads(self, d_W: Tensor) -> Tensor:
+        """The gradient of W as it was given, of that of the whole."""
+        heads = self.lay.assembly.heads
+        if heads == 1:
+            return d_W
+        index = torch.arange(heads, device=d_W.device)
+        blocks = d_W.view(self.lay.assembly.products, heads, self.lay.H // heads, heads, -1)[:, index, :, index]
+        return blocks.transpose(0, 1).reshape(self.lay.assembly.products * self.lay.H, -1)
+
+    def share(self, out: Tensor | None) -> Tensor:
+        """U x + b of all steps."""
+        out = self.data.new_empty(self.lay.N, self.U.shape[0]) if out is None else out
+        if self.bias_ih is None:
+            return torch.mm(self.data, self.U.t(), out=out)
+        return torch.addmm(self.bias_ih, self.data, self.U.t(), out=out)
+
+    def before(self, first: Tensor) -> Tensor:
+        """(N, width): what W multiplies at every step, of the first state after every step."""
+        lay = self.lay
+        S = lay.S
+        start = self.initial[0] if self.initial else first.new_zeros(S, first.shape[1])
+        if lay.uniform:
+            whole = torch.cat([start, first[: lay.N - S]])
+        else:
+            assert lay.sizes is not None
+            whole = torch.cat([start, first[order(lay.sizes, first.device)[2]]])
+        if self.mask is not None:
+            whole *= (
+                torch.cat([self.mask[:n] for n in lay.counts]) if not lay.uniform else self.mask.repeat(lay.steps, 1)
+            )
+        return whole
+
+    def d_recurrent(self, first: Tensor, pieces: Sequence[Tensor]) -> Tensor:
+        """∂L/∂W, of the gradients of W h side by side, (N, …) each."""
+        lay = self.lay
+        out = self.W.new_empty(self.W.shape)
+        plain = lay.uniform and self.mask is None
+        before = None if plain else self.before(first)
+        row = 0
+        for piece in pieces:
+            into = out[row : row + piece.shape[1]]
+            row += piece.shape[1]
+            if before is not None:
+                torch.mm(piece.t(), before, out=into)
+                continue
+            S = lay.S
+            if lay.steps > 1:
+                torch.mm(piece[S:].t(), first[: lay.N - S], out=into)
+                if self.initial:
+                    into.addmm_(piece[:S].t(), self.initial[0])
+            elif self.initial:
+                torch.mm(piece.t(), self.initial[0], out=into)
+            else:
+                into.zero_()
+        return out
+
+
+def multiply(a: Tensor, b: Tensor, real: torch.dtype) -> Tensor:
+    """a b with its sums as they are, of numbers of 16 bits too."""
+    if a.dtype == real:
+        return torch.mm(a, b)
+    return torch.mm(a, b, out_dtype=real)
+
+
+@contextmanager
+def precision(dtype: torch.dtype) -> Iterator[None]:
+    """float32 products as torch's switch for recurrent layers says, which is that of cuDNN: TF32, or exact."""
+    was = torch._C._get_fp32_precision_getter("cuda", "matmul")
+    wanted = "tf32" if uses_tf32() else "ieee"
+    if dtype != torch.float32 or was == wanted or (was == "none" and wanted == "ieee"):
+        yield
+        return
+    torch._C._set_fp32_precision_setter("cuda", "matmul", wanted)
+    try:
+        yield
+    finally:
+        torch._C._set_fp32_precision_setter("cuda", "matmul", was)
+
+
+def uses_tf32() -> bool:
+    return bool(torch._C._get_fp32_precision_getter("cuda", "rnn") == "tf32")

@@ -1,0 +1,131 @@
+"""A scan on tensors of a GPU: the large products by cuBLAS, and what lies between them by the way that was chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from recur.cuda import steps
+from recur.cuda.memory import Layout, layout
+from recur.cuda.operands import Operands, precision
+from recur.cuda.results import Gradients, Results
+from recur.cuda.source import NUMBERS
+from recur.native.memory import Signature
+
+Tensors = list[Tensor]
+
+DTYPES = tuple(NUMBERS)
+
+
+def forward(of: Signature, given: Sequence[Tensor], train: bool) -> Tensors:
+    """Outputs, final states, and what the backward pass needs beside them."""
+    lay = layout(of)
+    with torch.cuda.device(given[0].device), precision(of.dtype):
+        ops = Operands(lay, given)
+        made = lay.empty_results(given[0], train)
+        n = len(lay.outputs)
+        results = Results(lay, made[:n], made[n : n + len(lay.finals)], made[n + len(lay.finals) :])
+        results.share = ops.share(results.share)
+        steps.forward(ops, results, train)
+        return lay.shown(made)
+
+
+def shapes(of: Signature, data: Tensor, train: bool) -> Tensors:
+    """What `forward` returns, empty."""
+    lay = layout(of)
+    return lay.shown(lay.empty_results(data, train))
+
+
+def whole(of: Signature, results: Tensors) -> Tensors:
+    """Kernels write all of what they return."""
+    return results
+
+
+def gradient_shapes(of: Signature, given: Sequence[Tensor], traced: bool) -> Tensors:
+    """The gradients of all that may have one, and what a trace records, empty."""
+    lay = layout(of)
+    found = [part.new_empty(part.shape) for part in given[: of.differentiable]]
+    found[0] = lay.by_row(given[0].new_empty(lay.N, lay.D))
+    return found + [given[0].new_empty(shape) for shape in (lay.recorded if traced else [])]
+
+
+def backward(
+    of: Signature,
+    kept: Sequence[Tensor],
+    gradients: Sequence[Tensor | None],
+    for_data: bool,
+    for_state: bool,
+    traced: bool,
+    overwrite_saved: bool = False,
+) -> tuple[list[Tensor | None], Tensors]:
+    """As native's: the gradients, None where they are not asked for; and, if traced, what a trace records."""
+    lay, given = layout(of), kept[: of.given]
+    a, n = lay.assembly, len(lay.outputs)
+    with torch.cuda.device(given[0].device), precision(of.dtype):
+        ops = Operands(lay, given)
+        outputs = [lay.by_step(part) for part in kept[of.given : of.given + n]]
+        results = Results(lay, outputs, (), kept[of.given + n :])
+        arriving = [*gradients, *[None] * (n + a.states - len(gradients))]
+        memory = results.share if overwrite_saved else None
+        found = Gradients(lay, given[0], arriving, memory, traced)
+        steps.backward(ops, results, found, traced)
+        every = _gradients(lay, ops, results, found, for_data, for_state)
+        return every, _recorded(lay, found) if traced else []
+
+
+def _gradients(
+    lay: Layout, ops: Operands, results: Results, found: Gradients, for_data: bool, for_state: bool
+) -> list[Tensor | None]:
+    """Of all that a scan is given, in the operator's order."""
+    a, of, d = lay.assembly, lay.of, found.d_share
+    every: list[Tensor | None] = [None] * of.given
+    if for_data:
+        every[0] = lay.by_row(torch.mm(d, ops.U))
+    named = {"weight_ih": torch.mm(d.t(), ops.data)}
+    pieces = list(_pieces(lay, found))
+    if a.products:
+        first = results.first if lay.P or 0 in a.outputs else results.states[0]
+        assert first is not None
+        named["weight_hh"] = ops.of_heads(ops.d_recurrent(first, pieces))
+    if ops.bias_ih is not None:
+        named["bias_ih"] = d.sum(0)
+    if ops.bias_hh is not None:
+        named["bias_hh"] = torch.cat([piece.sum(0) for piece in pieces])
+    if found.d_projected is not None:
+        assert results.states[0] is not None
+        named["weight_hr"] = torch.mm(found.d_projected.t(), results.states[0])
+    every[1 : 1 + of.weights] = [named[name] for name in lay.names]
+    at = 1 + of.weights
+    if found.sums is not None:
+        every[at : at + of.extras] = found.sums.view(lay.S, a.extras, lay.H).sum(0).to(of.dtype).unbind()
+    at += of.extras
+    if for_state:
+        every[at : at + of.states] = [part.to(of.dtype) for part in found.carried]
+    return every
+
+
+def _pieces(lay: Layout, found: Gradients) -> Tensors:
+    """The gradients of W h, (N, …), product after product; those that lie side by side together."""
+    a, H = lay.assembly, lay.H
+    pieces: Tensors = []
+    places, k = a.product_places, 0
+    while k < a.products:
+        many = 1
+        while k + many < a.products and places[k + many] == places[k] + many and places[k + many] != a.gates:
+            many += 1
+        source, first = (found.d_share, places[k]) if places[k] < a.gates else (found.d_own, places[k] - a.gates)
+        assert source is not None
+        pieces.append(source[:, first * H : (first + many) * H])
+        k += many
+    return pieces
+
+
+def _recorded(lay: Layout, found: Gradients) -> Tensors:
+    """In the caller's order."""
+    states = [found.d_projected if lay.P else found.d_state[0], *found.d_state[1:]]
+    products = _pieces(lay, found)
+    packed = [part for part in states if part is not None] + [found.d_share]
+    packed.append(torch.cat(products, dim=1) if products else found.d_share.new_empty(lay.N, 0))
+    return [lay.by_row(part).reshape(lay.N, -1).clone() for part in packed]

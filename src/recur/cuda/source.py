@@ -1,0 +1,69 @@
+"""The whole text of a kernel: what a cell is, its printed programs, and a body that is the same for all cells."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from recur.cuda.printer import BACKWARD, FORWARD, printed, reads, writes
+from recur.program.assembly import PROGRAMS, Assembly
+
+KERNELS = Path(__file__).parent / "kernels"
+NUMBERS = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+"""As prelude.cu has them."""
+
+
+@functools.cache
+def load(text: str) -> Assembly:
+    """A cell's programs, from their text."""
+    return Assembly.loads(text)
+
+
+@functools.cache
+def _file(name: str) -> str:
+    return (KERNELS / f"{name}.cu").read_text()
+
+
+def bits(indices: Sequence[int]) -> str:
+    return hex(sum(1 << k for k in indices))
+
+
+def definitions(a: Assembly) -> dict[str, str | int]:
+    """The numbers of a cell, as the kernels' texts call them."""
+    places = "".join(f"(r) == {r} ? {place} : " for r, place in enumerate(a.product_places)) + "0"
+    return {
+        "GATES": a.gates,
+        "PRODUCTS": a.products,
+        "STATES": a.states,
+        "EXTRAS": a.extras,
+        "SAVED": a.saved,
+        "OWN": a.own,
+        "PRODUCT_PLACE(r)": f"({places})",
+        "USE_READS_SHARE": bits(reads(a.use, "share")),
+        "TRAIN_READS_SHARE": bits(reads(a.train, "share")),
+        "TRAIN_WRITES_SHARE": bits(writes(a.train, "share")),
+        "BACK_READS_SHARE": bits(sorted({*reads(a.back, "share"), *reads(a.trace, "share")})),
+        "BACK_READS_BEFORE": bits(sorted({*reads(a.back, "before"), *reads(a.trace, "before")})),
+        "BACK_READS_AFTER": bits(sorted({*reads(a.back, "after"), *reads(a.trace, "after")})),
+    }
+
+
+def programs(a: Assembly) -> str:
+    """The four functions of a cell. Biases' gradients are sums over a matrix, which is there afterwards."""
+    made = [printed(f"{name}_step", getattr(a, name), FORWARD) for name in PROGRAMS[:2]]
+    made += [printed(f"{name}_step", getattr(a, name), BACKWARD, sums=a.extras) for name in PROGRAMS[2:]]
+    return "\n\n".join(made)
+
+
+@functools.lru_cache(maxsize=1024)
+def source(cell: str, dtype: torch.dtype, bodies: tuple[str, ...], options: tuple[tuple[str, int], ...] = ()) -> str:
+    """A cell's kernels in one text. `bodies`: files of kernels/; `options`: what they are built with."""
+    a = load(cell)
+    fast = dtype in (torch.bfloat16, torch.float16)
+    defined = {"NUM": NUMBERS[dtype], "FAST": int(fast), **definitions(a), **dict(options)}
+    head = "\n".join(f"#define {name} {value}" for name, value in defined.items())
+    parts = [head, _file("prelude"), _file("arguments"), programs(a), *map(_file, bodies)]
+    return "\n\n".join(parts)

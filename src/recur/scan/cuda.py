@@ -1,0 +1,35 @@
+"""Any pointwise cell on the GPU: kernels printed from its program, compiled when they are first needed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from recur.cells.cell import State
+from recur.cuda import missing
+from recur.cuda import run as on_gpu
+from recur.native import compiled, operators
+from recur.scan import operator
+from recur.scan.call import Call
+
+name = "cuda"
+
+operators.IMPLEMENTATIONS["cuda"] = on_gpu
+
+
+def computes_in(dtype: torch.dtype) -> torch.dtype:
+    """Numbers of 16 bits stay so in memory, and what is multiplied; sums and states are in float32."""
+    return dtype
+
+
+def unsupported_reason(call: Call) -> str | None:
+    if call.x.device.type != "cuda":
+        return f"it runs on a GPU, and x is on {call.x.device}"
+    if call.x.dtype not in on_gpu.DTYPES:
+        return f"it knows float32, float64, bfloat16 and float16, and x is {str(call.x.dtype).removeprefix('torch.')}"
+    reason = operator.no_gradient_for_mask(call) or missing.missing(call.x.device.index)
+    return reason or compiled.not_compiled(call.cell, call.x, "bias_ih" in call.weights)
+
+
+def run(call: Call) -> tuple[Tensor, State]:
+    return operator.run(call)

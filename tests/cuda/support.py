@@ -1,0 +1,81 @@
+"""What the tests of the GPU share: cases on it, and their comparison with the loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from recur.cells import make_cell
+from tests.support import Case, close
+
+needs_gpu = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
+]
+
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 3e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
+"""Relative to the largest number compared, or to 1: exact products; in 16 bits, numbers that are rounded at each step."""
+
+
+def on_gpu(name: str, *sizes: int, P: int = 0, dtype: Any = torch.float64, bias: bool = True, scale: float = 1.0) -> Case:
+    """A case on the GPU whose numbers any dtype holds exactly enough: drawn in float64 by a fixed seed."""
+    torch.manual_seed(sum(sizes))
+    case = Case(name, *sizes, P=P)
+    # Large layers add up many numbers: their weights are smaller, so that gates do not all saturate.
+    H = sizes[3]
+    factor = scale * min(1.0, 4 / H**0.5)
+
+    def moved(t: Tensor, by: float = 1.0) -> Tensor:
+        return (t.detach() * by).to("cuda", dtype).requires_grad_()
+
+    case.cell = make_cell(name)
+    case.x = moved(case.x)
+    case.weights = {
+        key: moved(w, factor if key.startswith("weight") else 1.0)
+        for key, w in case.weights.items()
+        if bias or not key.startswith("bias_")
+    }
+    case.state = tuple(map(moved, case.state))
+    case.on_outputs = case.on_outputs.to("cuda", dtype)
+    case.on_state = [part.to("cuda", dtype) for part in case.on_state]
+    return case
+
+
+def in_double(case: Case) -> Case:
+    """The same numbers in float64."""
+    other = Case.__new__(Case)
+    other.cell = case.cell
+    other.weights = {name: w.detach().double().requires_grad_() for name, w in case.weights.items()}
+    other.x = case.x.detach().double().requires_grad_()
+    other.state = tuple(part.detach().double().requires_grad_() for part in case.state)
+    other.on_outputs, other.on_state = case.on_outputs.double(), [weight.double() for weight in case.on_state]
+    return other
+
+
+def everything(case: Case, backend: str, trace: bool = True, **options: Any) -> dict[str, Tensor]:
+    """All that a scan gives, norms of the carried gradients and of the terms of ∂L/∂W among it."""
+    result = case.scan(backend=backend, trace=trace, **options)
+    found = case.everything(lambda: result)
+    if trace:
+        found |= {f"norm {name}": norms for name, norms in result.trace.norms.items()}
+        found |= {f"term {name}": norms for name, norms in result.trace.terms.items()}
+    return found
+
+
+def agrees(case: Case, *, exact: bool = True, trace: bool = True, **options: Any) -> None:
+    """With the loop in float64 on the same numbers. `exact`: products of float32 in float32, not in TF32."""
+    doubled = {k: v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for k, v in options.items()}
+    expected = everything(in_double(case), "loop", trace, **doubled)
+    was = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = not exact
+    try:
+        got = everything(case, "cuda", trace, **options)
+    finally:
+        torch.backends.cudnn.allow_tf32 = was
+    tolerance = TOLERANCE[case.x.dtype] if exact or case.x.dtype != torch.float32 else 1e-2
+    for name, value in expected.items():
+        assert got[name].dtype == case.x.dtype, name
+        close(got[name].double(), value, name, tolerance)
