@@ -20,7 +20,9 @@ TOLERANCE = {torch.float64: 1e-11, torch.float32: 3e-5, torch.bfloat16: 3e-2, to
 """Relative to the largest number compared, or to 1: exact products; in 16 bits, numbers that are rounded at each step."""
 
 
-def on_gpu(name: str, *sizes: int, P: int = 0, dtype: Any = torch.float64, bias: bool = True, scale: float = 1.0) -> Case:
+def on_gpu(
+    name: str, *sizes: int, P: int = 0, dtype: Any = torch.float64, bias: bool = True, scale: float = 1.0
+) -> Case:
     """A case on the GPU whose numbers any dtype holds exactly enough: drawn in float64 by a fixed seed."""
     torch.manual_seed(sum(sizes))
     case = Case(name, *sizes, P=P)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_int, c_uint, c_void_p
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from recur.errors import BackendError
 
@@ -27,7 +27,7 @@ class _Config(Structure):
     ]
 
 
-Argument = Structure | ctypes._SimpleCData[float]
+Argument: TypeAlias = "Structure | ctypes._SimpleCData[float]"
 
 
 class Launch(NamedTuple):

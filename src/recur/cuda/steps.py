@@ -63,7 +63,8 @@ def forward(ops: Operands, results: Results, train: bool) -> None:
     carry = [part.to(lay.real, copy=True) for part in ops.initial]
     carry = carry or [new(lay.S, width, dtype=lay.real).zero_() for width in lay.widths]
     inside = [new(lay.S, lay.H, dtype=lay.real), *carry[1:]] if lay.P else carry  # what the program returns
-    multiplied = ops.initial[0] * (1 if ops.mask is None else ops.mask) if ops.initial else None
+    started = bool(ops.initial and a.products)
+    multiplied = ops.initial[0] * (1 if ops.mask is None else ops.mask) if started else None
     following = new(lay.S, lay.H) if a.products else None
     states = list(results.states)
     if lay.P and states[0] is None:
