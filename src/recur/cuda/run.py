@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from recur.cuda import steps
+from recur.cuda import persistent, steps
+from recur.cuda.choice import candidates
+from recur.cuda.device import device
+from recur.cuda.driver import Prepared
 from recur.cuda.memory import Layout, layout
 from recur.cuda.operands import Operands, precision
 from recur.cuda.results import Gradients, Results
 from recur.cuda.source import NUMBERS
+from recur.cuda.way import Problem, Way
 from recur.native.memory import Signature
 
 Tensors = list[Tensor]
 
 DTYPES = tuple(NUMBERS)
+
+
+Select = Callable[[Problem, list[Way]], Sequence[Way | None]]
+SELECT: Select | None = None
+"""For tests and measurements: which of the ways that fit are tried, in this order; None is one step a launch."""
+
+
+def plan(of: Signature, index: int, backward: bool, variant: bool) -> tuple[Problem, Way, Prepared] | None:
+    """The way that carries all steps in one launch, and its kernel; None where it is one step a launch."""
+    lay = layout(of)
+    if persistent.unsupported_reason(lay) is not None:
+        return None
+    p = persistent.problem(lay, backward)
+    found = candidates(p, device(index))
+    for way in found if SELECT is None else SELECT(p, found):
+        if way is None:
+            return None
+        prepared = persistent.kernel(of.cell, of.dtype, p, way, index, variant, DELAYS)
+        if prepared is not None:
+            return p, way, prepared
+    return None
+
+
+DELAYS = 0
+"""For tests: not 0, every CTA waits now and then, differently for each such number."""
 
 
 def forward(of: Signature, given: Sequence[Tensor], train: bool) -> Tensors:
@@ -28,7 +57,11 @@ def forward(of: Signature, given: Sequence[Tensor], train: bool) -> Tensors:
         n = len(lay.outputs)
         results = Results(lay, made[:n], made[n : n + len(lay.finals)], made[n + len(lay.finals) :])
         results.share = ops.share(results.share)
-        steps.forward(ops, results, train)
+        way = plan(of, given[0].device.index, False, train)
+        if way is None:
+            steps.forward(ops, results, train)
+        else:
+            persistent.forward(ops, results, train, *way)
         return lay.shown(made)
 
 
@@ -70,13 +103,24 @@ def backward(
         arriving = [*gradients, *[None] * (n + a.states - len(gradients))]
         memory = results.share if overwrite_saved else None
         found = Gradients(lay, given[0], arriving, memory, traced)
-        steps.backward(ops, results, found, traced)
-        every = _gradients(lay, ops, results, found, for_data, for_state)
+        way = plan(of, given[0].device.index, True, traced)
+        pieces = _pieces(lay, found)
+        if way is None:
+            steps.backward(ops, results, found, traced)
+        else:
+            persistent.backward(ops, results, found, pieces, *way)
+        every = _gradients(lay, ops, results, found, pieces, for_data, for_state)
         return every, _recorded(lay, found) if traced else []
 
 
 def _gradients(
-    lay: Layout, ops: Operands, results: Results, found: Gradients, for_data: bool, for_state: bool
+    lay: Layout,
+    ops: Operands,
+    results: Results,
+    found: Gradients,
+    pieces: Tensors,
+    for_data: bool,
+    for_state: bool,
 ) -> list[Tensor | None]:
     """Of all that a scan is given, in the operator's order."""
     a, of, d = lay.assembly, lay.of, found.d_share
@@ -84,7 +128,6 @@ def _gradients(
     if for_data:
         every[0] = lay.by_row(torch.mm(d, ops.U))
     named = {"weight_ih": torch.mm(d.t(), ops.data)}
-    pieces = list(_pieces(lay, found))
     if a.products:
         first = results.first if lay.P or 0 in a.outputs else results.states[0]
         assert first is not None

@@ -1,0 +1,105 @@
+"""Which way carries a scan: all that fit are listed, and the one that should be the fastest is taken.
+
+The estimate is built of measured costs (an H200; docs/gpu.md): it orders ways, and a table of what was measured comes
+before it where there is one.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from recur.cuda.device import Device
+from recur.cuda.way import ALONE, CLUSTER, GRID, WARPS, Problem, Way
+
+SHARED_RATE = 200.0
+"""Bytes of shared memory a nanosecond and multiprocessor."""
+L2_RATE = 4500.0
+"""Bytes a nanosecond from L2, all multiprocessors together."""
+MMA_RATE = {2: 1900.0, 4: 950.0}
+"""Multiply–adds a nanosecond and multiprocessor, by the bytes of a number."""
+BARRIER, ELEMENT = 60.0, 90.0
+"""Nanoseconds: of a CTA's barrier, and of a cell's step with its loads and stores."""
+REGISTERS = 250
+
+
+def candidates(p: Problem, device: Device) -> list[Way]:
+    """All ways that fit on a device, the fastest first, as far as can be told."""
+    found: dict[Way, float] = {}
+    for units in (64, 32, 16, 8):
+        ctas = -(-p.H // units)
+        if p.backward and units < 16:
+            continue  # half of every product would be padding
+        if (units > 16 and units // 2 >= p.H) or ctas > device.multiprocessors:
+            continue
+        exchange = ALONE if ctas == 1 else CLUSTER if ctas <= device.largest_cluster else GRID
+        ways = [exchange] if exchange != CLUSTER else [CLUSTER, GRID]
+        for way in ways:
+            for tiles in (1, 2, 3, 4, 6, 8):
+                if tiles > 1 and 8 * (tiles - 1) >= p.S:
+                    continue
+                for warps_m in (1, 2, 4, 8):
+                    made = _fitted(p, device, way, units, tiles, ctas, warps_m)
+                    if made is not None:
+                        found[made] = estimate(made, p)
+    return sorted(found, key=lambda way: found[way])
+
+
+def _fitted(p: Problem, device: Device, exchange: int, units: int, tiles: int, ctas: int, warps_m: int) -> Way | None:
+    """With as much of W in registers, then in shared memory, as there is room for."""
+    teams_wanted = math.ceil(p.S / (8 * tiles))
+    resident = _resident(device, exchange, ctas)
+    bare = Way(exchange, units, tiles, ctas, warps_m, 0, 0, 1)
+    if warps_m > bare.m_tiles(p) or not resident:
+        return None
+    each, room = bare.m_each(p), REGISTERS - bare.registers(p)
+    if room < 0 or bare.shared_bytes(p) > device.shared:
+        return None
+    groups = bare.groups_each(p)
+    in_registers = min(groups, room // (each * 8), 16 * 8 // (each * 8) if each <= 16 else 0)
+    left = device.shared - bare.shared_bytes(p)
+    in_shared = min(groups - in_registers, left // (each * 8192))
+    teams = teams_wanted if exchange != GRID else min(teams_wanted, resident)
+    return Way(exchange, units, tiles, ctas, warps_m, in_registers, in_shared, teams)
+
+
+def _resident(device: Device, exchange: int, ctas: int) -> int:
+    """How many teams can be on the chip at once."""
+    if (
+        exchange == CLUSTER
+    ):  # a cluster lies within one of the groups of 16 or 18 multiprocessors that a chip is made of
+        return max(1, (device.multiprocessors - 12) // ctas) if ctas <= device.largest_cluster else 0
+    return device.multiprocessors // ctas
+
+
+def estimate(way: Way, p: Problem) -> float:
+    """Nanoseconds a step, about."""
+    v, part, each = way.v_bytes(p), way.part_bytes(p), way.m_each(p)
+    groups = way.groups_each(p)
+    kept = min(way.in_registers, groups)
+    in_shared = min(way.in_shared, groups - kept)
+    shared = v * way.warps_m + 2 * part + in_shared * each * 8192
+    teams = math.ceil(p.S / way.rows)
+    at_once = min(teams, max(1, _at_once(way)))
+    arithmetic = way.m_tiles(p) * 16 * way.rows * way.groups(p) * (64 // p.size) / MMA_RATE[p.size]
+    arithmetic *= 3 if p.exact else 1
+    streamed = way.streamed(p) * each * 1024 * WARPS * way.ctas * at_once / L2_RATE
+    time = max(shared / SHARED_RATE, arithmetic) + streamed + 2 * BARRIER
+    elements = -(-way.units * way.rows // 256)
+    time += ELEMENT * (1 + 0.25 * (elements - 1)) * (1.5 if p.backward else 1)
+    if way.exchange == CLUSTER:
+        time += 230 + 0.027 * v
+    elif way.exchange == GRID:
+        time += 1350 + v * way.ctas * at_once / L2_RATE + 0.003 * v
+    return time * math.ceil(teams / at_once)
+
+
+def _at_once(way: Way) -> int:
+    return way.teams if way.exchange == GRID else 120 // way.ctas
+
+
+@functools.lru_cache(maxsize=1024)
+def chosen(p: Problem, device: Device) -> Way | None:
+    """The best of them, if any fits."""
+    found = candidates(p, device)
+    return found[0] if found else None

@@ -1,0 +1,128 @@
+// The backward pass of all steps: see persistent.cu.
+struct Element {
+    real carry[STATES];  // what is carried to the states after the step at hand, but for what comes through W
+    real share[GATES], saved[SAVED + 1], before[STATES], after[STATES], d_outputs[STATES];
+    real sum[EXTRAS + 1];
+    real mask, xi;
+    int s, length;
+    bool alive;
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_backward(const Backward a) {
+    extern __shared__ __align__(128) byte memory[];
+    Shared& shared = *reinterpret_cast<Shared*>(memory);
+    const int H = a.H, cta = blockIdx.x % CTAS, u = cta * UNITS + threadIdx.x % UNITS, mine = min(u, H - 1);
+    Product W;
+    W.load(shared, a.W, H, cta);
+    Exchange exchange(shared, cta);
+    exchange.begin();
+    real extra[EXTRAS + 1];
+#pragma unroll
+    for (int e = 0; e < EXTRAS; ++e) extra[e] = read(a.extra[e][mine]);
+    int waits = 0;
+
+    for (int team = blockIdx.x / CTAS; team * ROWS < a.S; team += gridDim.x / CTAS) {
+        const int first = team * ROWS, steps = a.length ? a.length[first] : a.steps;
+        exchange.join(a.exchange, a.arrived, team);
+        Element element[ELEMENTS];
+#pragma unroll
+        for (int e = 0; e < ELEMENTS; ++e) {
+            Element& here = element[e];
+            const int index = threadIdx.x + e * THREADS, s = first + index / UNITS;
+            const bool inside = index < UNITS * ROWS && s < a.S && u < H;
+            here.s = inside ? s : first;
+            here.length = !inside ? 0 : a.length ? a.length[s] : a.steps;
+            const long own = long(here.s) * H + mine;
+            here.mask = a.mask ? read(a.mask[own]) : real(1);
+#pragma unroll
+            for (int j = 0; j < STATES; ++j) here.carry[j] = a.d_final[j] ? read(a.d_final[j][own]) : real(0);
+#pragma unroll
+            for (int q = 0; q < EXTRAS; ++q) here.sum[q] = real(0);
+        }
+
+        for (int k = steps - 1; k >= 0; --k) {
+#pragma unroll
+            for (int e = 0; e < ELEMENTS; ++e) {
+                Element& here = element[e];
+                here.alive = k < here.length;
+                if (!here.alive) continue;
+                const long at = row_of(a.offset, a.S, k, here.s), own = long(here.s) * H + u;
+                const long earlier = k ? row_of(a.offset, a.S, k - 1, here.s) : 0;
+                here.xi = a.xi && k + 1 < here.length ? a.xi[row_of(a.offset, a.S, k + 1, here.s)] : real(1);
+#pragma unroll
+                for (int g = 0; g < GATES; ++g)
+                    if (BACK_READS_SHARE >> g & 1) here.share[g] = read(a.share[(at * GATES + g) * H + u]);
+#pragma unroll
+                for (int q = 0; q < SAVED; ++q) here.saved[q] = read(a.tape[(at * SAVED + q) * H + u]);
+#pragma unroll
+                for (int j = 0; j < STATES; ++j) {
+                    if (BACK_READS_AFTER >> j & 1) here.after[j] = read(a.state[j][at * H + u]);
+                    if (BACK_READS_BEFORE >> j & 1)
+                        here.before[j] = k ? read(a.state[j][earlier * H + u])
+                                           : a.initial[j] ? read(a.initial[j][own]) : real(0);
+                    here.d_outputs[j] = a.d_outputs[j] ? read(a.d_outputs[j][at * H + u]) : real(0);
+                }
+            }
+            delay(k);
+            const bool multiplies = k + 1 < steps;
+            if (multiplies) W.multiply(shared, exchange.receive(waits), a.W, H, cta);
+            __syncthreads();
+#pragma unroll
+            for (int e = 0; e < ELEMENTS; ++e) {
+                Element& here = element[e];
+                const int index = threadIdx.x + e * THREADS;
+                real d_share[GATES], d_product[OWN + 1];
+                if (here.alive) {
+                    real d_after[STATES], d_before[STATES], d_state[STATES], sum[EXTRAS + GATES + OWN + 1];
+#pragma unroll
+                    for (int j = 0; j < STATES; ++j) {
+                        real g = here.carry[j];
+                        if (k + 1 < here.length) {
+                            if (j == 0) g += here.mask * sum_of(shared, index / UNITS, index % UNITS);
+                            g = here.xi == real(0) ? real(0) : g * here.xi;  // whatever g is, NaN too
+                        }
+                        d_after[j] = g + here.d_outputs[j];
+                        d_before[j] = real(0);
+                    }
+#pragma unroll
+                    for (int q = 0; q < EXTRAS; ++q) sum[q] = here.sum[q];
+                    const long at = row_of(a.offset, a.S, k, here.s);
+#if TRACE
+                    trace_step(here.share, here.saved, here.before, here.after, extra, d_after, d_share, d_product, d_before, d_state, sum);
+#pragma unroll
+                    for (int j = 0; j < STATES; ++j) a.d_state[j][at * H + u] = rounded(d_state[j]);
+#else
+                    back_step(here.share, here.saved, here.before, here.after, extra, d_after, d_share, d_product, d_before, d_state, sum);
+#endif
+#pragma unroll
+                    for (int q = 0; q < EXTRAS; ++q) here.sum[q] = sum[q];
+#pragma unroll
+                    for (int j = 0; j < STATES; ++j) here.carry[j] = d_before[j];
+#pragma unroll
+                    for (int g = 0; g < GATES; ++g) a.d_share[(at * GATES + g) * H + u] = rounded(d_share[g]);
+#pragma unroll
+                    for (int o = 0; o < OWN; ++o) a.d_own[(at * OWN + o) * H + u] = rounded(d_product[o]);
+                }
+                if (k)
+#pragma unroll
+                    for (int r = 0; r < PRODUCTS; ++r) {
+                        const real d = PRODUCT_PLACE(r) < GATES ? d_share[PRODUCT_PLACE(r) % GATES] : d_product[PRODUCT_PLACE(r) - GATES];
+                        exchange.publish(e, r, multiplied(here.alive ? d : real(0)));
+                    }
+            }
+            if (k) exchange.published();
+        }
+#pragma unroll
+        for (int e = 0; e < ELEMENTS; ++e) {
+            const Element& here = element[e];
+            if (!here.length) continue;
+            const long own = long(here.s) * H + u;
+#pragma unroll
+            for (int j = 0; j < STATES; ++j) a.carry[j][own] = here.carry[j];
+#pragma unroll
+            for (int q = 0; q < EXTRAS; ++q) a.sums[(long(here.s) * EXTRAS + q) * H + u] = here.sum[q];
+        }
+        __syncthreads();  // the next team's v comes where this one's was
+    }
+    exchange.end();
+}

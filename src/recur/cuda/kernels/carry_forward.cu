@@ -1,0 +1,113 @@
+// The forward pass of all steps: see persistent.cu.
+#if TRAIN
+#define READS_SHARE TRAIN_READS_SHARE
+#else
+#define READS_SHARE USE_READS_SHARE
+#endif
+
+struct Element {
+    real state[STATES];  // before the step
+    real share[GATES];
+    real mask;
+    int s, length;  // its segment, and how many steps that has; 0 for what is beyond the edges
+    bool alive;     // whether the segment takes the step at hand
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_forward(const Forward a) {
+    extern __shared__ __align__(128) byte memory[];
+    Shared& shared = *reinterpret_cast<Shared*>(memory);
+    const int H = a.H, cta = blockIdx.x % CTAS, u = cta * UNITS + threadIdx.x % UNITS, mine = min(u, H - 1);
+    Product W;
+    W.load(shared, a.W, H, cta);
+    Exchange exchange(shared, cta);
+    exchange.begin();
+    real bias[PRODUCTS], extra[EXTRAS + 1];
+#pragma unroll
+    for (int r = 0; r < PRODUCTS; ++r) bias[r] = a.bias ? read(a.bias[r * H + mine]) : real(0);
+#pragma unroll
+    for (int e = 0; e < EXTRAS; ++e) extra[e] = read(a.extra[e][mine]);
+    int waits = 0;
+
+    for (int team = blockIdx.x / CTAS; team * ROWS < a.S; team += gridDim.x / CTAS) {
+        const int first = team * ROWS, steps = a.length ? a.length[first] : a.steps;
+        exchange.join(a.exchange, a.arrived, team);
+        Element element[ELEMENTS];
+#pragma unroll
+        for (int e = 0; e < ELEMENTS; ++e) {
+            Element& here = element[e];
+            const int index = threadIdx.x + e * THREADS, s = first + index / UNITS;
+            const bool inside = index < UNITS * ROWS && s < a.S && u < H;
+            here.s = inside ? s : first;
+            here.length = !inside ? 0 : a.length ? a.length[s] : a.steps;
+            const long own = long(here.s) * H + mine;
+            here.mask = a.mask ? read(a.mask[own]) : real(1);
+#pragma unroll
+            for (int j = 0; j < STATES; ++j) here.state[j] = a.initial[j] ? read(a.initial[j][own]) : real(0);
+        }
+        if (a.initial[0]) {
+            byte* v = exchange.start();
+            for (int i = threadIdx.x; i < ROWS * H; i += THREADS) {
+                const int row = i / H, unit = i % H;
+                const long own = long(first + row) * H + unit;
+                const real h = first + row < a.S ? read(a.initial[0][own]) * (a.mask ? read(a.mask[own]) : real(1)) : real(0);
+                *reinterpret_cast<num*>(v + row * PITCH + unit * SIZE) = multiplied(h);
+            }
+            __syncthreads();
+        }
+
+        for (int k = 0; k < steps; ++k) {
+#pragma unroll
+            for (int e = 0; e < ELEMENTS; ++e) {
+                Element& here = element[e];
+                here.alive = k < here.length;
+                if (!here.alive) continue;
+                const num* gates = a.share + row_of(a.offset, a.S, k, here.s) * GATES * H + u;
+#pragma unroll
+                for (int g = 0; g < GATES; ++g)
+                    if (READS_SHARE >> g & 1) here.share[g] = read(gates[g * H]);
+            }
+            delay(k);
+            const bool multiplies = k > 0 || a.initial[0];
+            if (multiplies) {
+                const byte* v = k > 0 ? exchange.receive(waits) : exchange.start();
+                W.multiply(shared, v, a.W, H, cta);
+            }
+            __syncthreads();
+#pragma unroll
+            for (int e = 0; e < ELEMENTS; ++e) {
+                Element& here = element[e];
+                const int index = threadIdx.x + e * THREADS;
+                num next = multiplied(real(0));
+                if (here.alive) {
+                    real product[PRODUCTS], after[STATES], saved[SAVED + 1];
+#pragma unroll
+                    for (int r = 0; r < PRODUCTS; ++r)
+                        product[r] = bias[r] + (multiplies ? sum_of(shared, index / UNITS, r * UNITS + index % UNITS) : real(0));
+                    const long at = row_of(a.offset, a.S, k, here.s), own = long(here.s) * H + u;
+#if TRAIN
+                    train_step(here.share, product, here.state, extra, after, saved);
+                    num* gates = a.share + at * GATES * H + u;
+#pragma unroll
+                    for (int g = 0; g < GATES; ++g)
+                        if (TRAIN_WRITES_SHARE >> g & 1) gates[g * H] = rounded(here.share[g]);
+#pragma unroll
+                    for (int q = 0; q < SAVED; ++q) a.tape[(at * SAVED + q) * H + u] = rounded(saved[q]);
+#else
+                    use_step(here.share, product, here.state, extra, after, saved);
+#endif
+                    next = multiplied(after[0] * here.mask);
+#pragma unroll
+                    for (int j = 0; j < STATES; ++j) {
+                        here.state[j] = after[j];
+                        if (a.state[j]) a.state[j][at * H + u] = rounded(after[j]);
+                        if (k + 1 == here.length) a.final_state[j][own] = rounded(after[j]);
+                    }
+                }
+                if (k + 1 < steps) exchange.publish(e, 0, next);
+            }
+            if (k + 1 < steps) exchange.published();
+        }
+        __syncthreads();  // the next team's v comes where this one's was
+    }
+    exchange.end();
+}

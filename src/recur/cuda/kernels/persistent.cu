@@ -1,0 +1,369 @@
+// All steps in one launch: W stays on the chip, and what it multiplies travels between the CTAs that share it.
+//
+// A team of CTAS CTAs carries ROWS rows of the batch. Each CTA owns UNITS units: the rows of W that make them, and their
+// states in registers. At every step it multiplies its part of W with the whole vector v of the step before, runs the
+// cell's program on its units, and hands its part of the next v to the team:
+//
+//     forward    v = h           sums: W h, one for every product          UNITS · PRODUCTS rows of W,  K = H
+//     backward   v = δ           sum:  Wᵀ δ, what reaches h of the step    UNITS rows of Wᵀ,  K = PRODUCTS · H
+//
+// v travels by one of three ways: ALONE (a CTA's own memory), CLUSTER (written straight into the memory of the others,
+// which wait for its bytes) or GRID (through L2, counted by a flag; needs all CTAs on the chip at once).
+//
+// K is taken in groups of 64 bytes a row. Of such a group a thread holds 16 bytes, in whatever order: both sides of
+// the product have the same. WARPS_M warps divide the rows of the sums, WARPS_K divide K; what they find is added in
+// this order. Of its groups a warp keeps IN_REGISTERS in registers, IN_SHARED in shared memory, and reads the rest.
+#define ALONE 0
+#define CLUSTER 1
+#define GRID 2
+#define THREADS 256
+
+#if BACKWARD
+#define SUMS 1
+#define PARTS PRODUCTS
+#else
+#define SUMS PRODUCTS
+#define PARTS 1
+#endif
+
+constexpr int ROWS = 8 * TILES, SIZE = sizeof(num), GROUP = 64 / SIZE, PER_CHUNK = 16 / SIZE;
+constexpr int WIDTH = (CTAS * UNITS + GROUP - 1) / GROUP * GROUP;  // of a part of v, padded
+constexpr int GROUPS = PARTS * WIDTH / GROUP, COLUMNS = GROUPS * GROUP;
+constexpr int GROUPS_EACH = (GROUPS + WARPS_K - 1) / WARPS_K;
+constexpr int M = SUMS * UNITS, M_TILES = (M + 15) / 16, M_EACH = (M_TILES + WARPS_M - 1) / WARPS_M;
+constexpr int PITCH = GROUPS * 64 + (GROUPS % 2 ? 0 : 64);  // bytes: rows of v begin in different banks
+constexpr int V_BYTES = ROWS * PITCH, BUFFERS = EXCHANGE == CLUSTER ? 2 : 1;
+constexpr int M_PITCH = (M_TILES * 16 + 31) / 32 * 32 + 4;
+constexpr int ELEMENTS = (UNITS * ROWS + THREADS - 1) / THREADS;
+constexpr int KEPT = IN_REGISTERS < GROUPS_EACH ? IN_REGISTERS : GROUPS_EACH;
+constexpr int KEPT_SHARED = IN_SHARED < GROUPS_EACH - KEPT ? IN_SHARED : GROUPS_EACH - KEPT;
+
+struct Shared {
+    byte v[BUFFERS][V_BYTES];
+    uint4 weights[KEPT_SHARED * M_EACH * 2 * THREADS + 1];
+    float part[WARPS_K][ROWS][M_PITCH];
+    __align__(16) num stage[THREADS];
+    __align__(16) bits64 arrival[2];
+};
+static_assert(sizeof(Shared) == SHARED_BYTES, "persistent.py counts otherwise");
+
+FUNCTION bits32 shared_address(const void* p) { return bits32(__cvta_generic_to_shared(p)); }
+
+#if __CUDA_ARCH__ >= 900
+FUNCTION void barrier_init(bits32 at) { asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at) : "memory"); }
+FUNCTION void barrier_expect(bits32 at, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
+}
+FUNCTION void barrier_wait(bits32 at, int phase) {
+    bits32 done;
+    do {
+        asm volatile(
+            "{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+            "selp.u32 %0, 1, 0, p;\n}" : "=r"(done) : "r"(at), "r"(phase) : "memory");
+    } while (!done);
+}
+FUNCTION bits32 of_rank(bits32 at, int rank) {
+    bits32 there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
+    return there;
+}
+FUNCTION void send(bits32 to, bits32 barrier, uint4 v) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+                 "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(barrier) : "memory");
+}
+FUNCTION void copy_in(bits32 to, const void* from, int bytes, bits32 barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier) : "memory");
+}
+FUNCTION void sync_cluster() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+#endif
+FUNCTION void flag_add(unsigned* at) { asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(at) : "memory"); }
+FUNCTION unsigned flag_read(const unsigned* at) {
+    unsigned found;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(found) : "l"(at) : "memory");
+    return found;
+}
+
+#if NUM == BFLOAT16
+#define MMA "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+#elif NUM == FLOAT16
+#define MMA "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+#else
+#define MMA "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"
+#endif
+FUNCTION void mma(float (&c)[4], bits32 a0, bits32 a1, bits32 a2, bits32 a3, bits32 b0, bits32 b1) {
+    asm volatile(MMA " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+FUNCTION bits32 tf32(bits32 x) {
+    bits32 y;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(__uint_as_float(x)));
+    return y;
+}
+FUNCTION uint4 tf32(uint4 x) { return {tf32(x.x), tf32(x.y), tf32(x.z), tf32(x.w)}; }
+FUNCTION bits32 less(bits32 x, bits32 y) { return tf32(__float_as_uint(__uint_as_float(x) - __uint_as_float(y))); }
+FUNCTION uint4 less(uint4 x, uint4 y) { return {less(x.x, y.x), less(x.y, y.y), less(x.z, y.z), less(x.w, y.w)}; }
+
+// Two rows of W, 16 bytes of each: what one thread holds of 16 rows and a group of K.
+struct Weights {
+    uint4 upper, lower;
+};
+
+FUNCTION void mma_group(float (&c)[4], const Weights& w, const uint4& b) {
+    mma(c, w.upper.x, w.lower.x, w.upper.y, w.lower.y, b.x, b.y);
+    mma(c, w.upper.z, w.lower.z, w.upper.w, w.lower.w, b.z, b.w);
+}
+
+FUNCTION Weights read_weights(const num* W, int H, int cta, int tile, int group) {
+    const int lane = threadIdx.x & 31, at = group * GROUP + (lane & 3) * PER_CHUNK;
+    Weights w;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int m = tile * 16 + half * 8 + (lane >> 2), unit = cta * UNITS + m % UNITS;
+        const long row = m < M ? long(m / UNITS) * H + min(unit, H - 1) : 0;  // what is beyond is never looked at
+        const uint4 found = __ldg(reinterpret_cast<const uint4*>(W + row * COLUMNS + at));
+        (half ? w.lower : w.upper) = found;
+    }
+#if NUM == FLOAT32 && !EXACT
+    w.upper = tf32(w.upper), w.lower = tf32(w.lower);
+#endif
+    return w;
+}
+
+struct Product {
+    Weights kept[KEPT ? KEPT : 1][M_EACH];
+
+    FUNCTION static int warp_m() { return (threadIdx.x >> 5) % WARPS_M; }
+    FUNCTION static int warp_k() { return (threadIdx.x >> 5) / WARPS_M; }
+    FUNCTION static int group(int i) { return i * WARPS_K + warp_k(); }
+    FUNCTION static bool there(int i) { return GROUPS % WARPS_K == 0 || group(i) < GROUPS; }
+
+    FUNCTION void load(Shared& shared, const num* W, int H, int cta) {
+#pragma unroll
+        for (int i = 0; i < KEPT; ++i)
+#pragma unroll
+            for (int j = 0; j < M_EACH; ++j)
+                if (there(i)) kept[i][j] = read_weights(W, H, cta, warp_m() + j * WARPS_M, group(i));
+        for (int i = 0; i < KEPT_SHARED; ++i)
+            for (int j = 0; j < M_EACH; ++j)
+                if (there(KEPT + i)) {
+                    const Weights w = read_weights(W, H, cta, warp_m() + j * WARPS_M, group(KEPT + i));
+                    uint4* to = shared.weights + (i * M_EACH + j) * 2 * THREADS + threadIdx.x;
+                    to[0] = w.upper, to[THREADS] = w.lower;
+                }
+    }
+
+    FUNCTION void add(float (&sum)[M_EACH][TILES][4], const Weights (&w)[M_EACH], const byte* v, int group) const {
+        const int lane = threadIdx.x & 31;
+        const byte* at = v + (lane >> 2) * PITCH + group * 64 + (lane & 3) * 16;
+#if NUM == FLOAT32 && EXACT
+        Weights high[M_EACH], low[M_EACH];
+#pragma unroll
+        for (int j = 0; j < M_EACH; ++j) {
+            high[j].upper = tf32(w[j].upper), high[j].lower = tf32(w[j].lower);
+            low[j].upper = less(w[j].upper, high[j].upper), low[j].lower = less(w[j].lower, high[j].lower);
+        }
+#endif
+#pragma unroll
+        for (int n = 0; n < TILES; ++n) {
+            const uint4 b = *reinterpret_cast<const uint4*>(at + n * 8 * PITCH);
+#pragma unroll
+            for (int j = 0; j < M_EACH; ++j) {
+#if NUM == FLOAT32 && EXACT
+                const uint4 b_high = tf32(b), b_low = less(b, b_high);
+                mma_group(sum[j][n], low[j], b_high);
+                mma_group(sum[j][n], high[j], b_low);
+                mma_group(sum[j][n], high[j], b_high);
+#else
+                mma_group(sum[j][n], w[j], b);
+#endif
+            }
+        }
+    }
+
+    // This warp's share of W v, for everybody to read.
+    FUNCTION void multiply(Shared& shared, const byte* v, const num* W, int H, int cta) const {
+        float sum[M_EACH][TILES][4] = {};
+#pragma unroll
+        for (int i = 0; i < KEPT; ++i)
+            if (there(i)) add(sum, kept[i], v, group(i));
+#pragma unroll 2
+        for (int i = 0; i < KEPT_SHARED; ++i)
+            if (there(KEPT + i)) {
+                Weights w[M_EACH];
+#pragma unroll
+                for (int j = 0; j < M_EACH; ++j) {
+                    const uint4* from = shared.weights + (i * M_EACH + j) * 2 * THREADS + threadIdx.x;
+                    w[j] = {from[0], from[THREADS]};
+                }
+                add(sum, w, v, group(KEPT + i));
+            }
+#pragma unroll 4
+        for (int i = KEPT + KEPT_SHARED; i < GROUPS_EACH; ++i)
+            if (there(i)) {
+                Weights w[M_EACH];
+#pragma unroll
+                for (int j = 0; j < M_EACH; ++j) w[j] = read_weights(W, H, cta, warp_m() + j * WARPS_M, group(i));
+                add(sum, w, v, group(i));
+            }
+        const int lane = threadIdx.x & 31;
+#pragma unroll
+        for (int j = 0; j < M_EACH; ++j) {
+            const int tile = warp_m() + j * WARPS_M, m = tile * 16 + (lane >> 2);
+            if (M_TILES % WARPS_M && tile >= M_TILES) continue;
+#pragma unroll
+            for (int n = 0; n < TILES; ++n) {
+                float(*to)[M_PITCH] = shared.part[warp_k()] + n * 8 + (lane & 3) * 2;
+                to[0][m] = sum[j][n][0], to[1][m] = sum[j][n][1];
+                to[0][m + 8] = sum[j][n][2], to[1][m + 8] = sum[j][n][3];
+            }
+        }
+    }
+};
+
+// Of the sums of a row and a unit of this CTA, one.
+FUNCTION real sum_of(const Shared& shared, int row, int m) {
+    float found = 0;
+#pragma unroll
+    for (int w = 0; w < WARPS_K; ++w) found += shared.part[w][row][m];
+    return found;
+}
+
+// How v gets from the CTAs that make it to those that read it.
+struct Exchange {
+    Shared& shared;
+    byte* memory;       // GRID: two buffers of V_BYTES for this team
+    unsigned* arrived;  // GRID: how many parts were written
+    int cta, turn;
+
+    FUNCTION Exchange(Shared& s, int which) : shared(s), memory(nullptr), arrived(nullptr), cta(which), turn(0) {}
+
+    // Before the first team: nothing that was never written may be multiplied.
+    FUNCTION void begin() {
+        for (int i = threadIdx.x; i < BUFFERS * V_BYTES / 16; i += THREADS)
+            reinterpret_cast<uint4*>(shared.v)[i] = {0, 0, 0, 0};
+#if __CUDA_ARCH__ >= 900
+        if (EXCHANGE != ALONE && threadIdx.x == 0) {
+            for (int i = 0; i < 2; ++i) barrier_init(shared_address(&shared.arrival[i]));
+            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+            if (EXCHANGE == CLUSTER)
+                for (int i = 0; i < 2; ++i) barrier_expect(shared_address(&shared.arrival[i]), CTAS * UNITS * ROWS * PARTS * SIZE);
+        }
+        if (EXCHANGE == CLUSTER) sync_cluster();
+#endif
+        __syncthreads();
+    }
+
+    FUNCTION void join(num* all, unsigned* counters, int team) {
+        memory = reinterpret_cast<byte*>(all) + long(team) * 2 * V_BYTES;
+        arrived = counters + team * 32;
+        if (EXCHANGE == GRID) turn = 0;
+    }
+
+    FUNCTION byte* start() { return shared.v[BUFFERS - 1]; }  // where the v of a given state belongs
+
+    // v as the step before left it, whole; `turn` counts the vectors that were published.
+    FUNCTION const byte* receive(int& waits) {
+        if (EXCHANGE == CLUSTER) {
+#if __CUDA_ARCH__ >= 900
+            const int from = (turn - 1) & 1;
+            barrier_wait(shared_address(&shared.arrival[from]), ((turn - 1) >> 1) & 1);
+            if (threadIdx.x == 0) barrier_expect(shared_address(&shared.arrival[from]), CTAS * UNITS * ROWS * PARTS * SIZE);
+            return shared.v[from];
+#endif
+        }
+        if (EXCHANGE == GRID) {
+            const byte* from = memory + ((turn - 1) & 1) * V_BYTES;
+#if __CUDA_ARCH__ >= 900
+            const bits32 barrier = shared_address(&shared.arrival[0]);
+            if (threadIdx.x == 0) {
+                while (flag_read(arrived) < unsigned(CTAS) * turn) {
+                }
+                asm volatile("fence.proxy.async;" ::: "memory");
+                barrier_expect(barrier, V_BYTES);
+                copy_in(shared_address(shared.v[0]), from, V_BYTES, barrier);
+            }
+            barrier_wait(barrier, waits & 1);
+            ++waits;
+#else
+            if (threadIdx.x == 0)
+                while (flag_read(arrived) < unsigned(CTAS) * turn) {
+                }
+            __syncthreads();
+            for (int i = threadIdx.x; i < V_BYTES / 16; i += THREADS)
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared.v[0] + i * 16)),
+                             "l"(from + i * 16) : "memory");
+            asm volatile("cp.async.wait_all;" ::: "memory");
+            __syncthreads();
+#endif
+        }
+        return shared.v[0];
+    }
+
+    // One value of the next v, of every thread of a warp at once.
+    FUNCTION void publish(int e, int part, num value) {
+        const int index = threadIdx.x + e * THREADS;
+        if (EXCHANGE == CLUSTER) {
+#if __CUDA_ARCH__ >= 900
+            const int lane = threadIdx.x & 31, base = index - lane, to = turn & 1;
+            constexpr int CHUNKS = 32 / PER_CHUNK;
+            num* stage = shared.stage + (threadIdx.x - lane);
+            stage[lane] = value;
+            __syncwarp();
+            if (base < UNITS * ROWS) {
+#pragma unroll
+                for (int q = lane; q < CHUNKS * CTAS; q += 32) {
+                    const int chunk = q % CHUNKS, first = base + chunk * PER_CHUNK;
+                    const uint4 found = *reinterpret_cast<const uint4*>(stage + chunk * PER_CHUNK);
+                    const byte* at = shared.v[to] + first / UNITS * PITCH + (part * WIDTH + cta * UNITS + first % UNITS) * SIZE;
+                    const bits32 barrier = shared_address(&shared.arrival[to]);
+                    send(of_rank(shared_address(at), q / CHUNKS), of_rank(barrier, q / CHUNKS), found);
+                }
+            }
+            __syncwarp();
+#endif
+        } else if (index < UNITS * ROWS) {
+            byte* v = EXCHANGE == GRID ? memory + (turn & 1) * V_BYTES : shared.v[0];
+            const int at = index / UNITS * PITCH + (part * WIDTH + cta * UNITS + index % UNITS) * SIZE;
+            *reinterpret_cast<num*>(v + at) = value;
+        }
+    }
+
+    // All of this CTA's part was published.
+    FUNCTION void published() {
+        ++turn;
+        if (EXCHANGE == ALONE) __syncthreads();
+        if (EXCHANGE == GRID) {
+            asm volatile("fence.proxy.async;" ::: "memory");
+            __syncthreads();
+            if (threadIdx.x == 0) flag_add(arrived);
+        }
+    }
+
+    FUNCTION void end() {
+#if __CUDA_ARCH__ >= 900
+        if (EXCHANGE == CLUSTER) sync_cluster();
+#endif
+    }
+};
+
+// As products read it: what is multiplied is rounded once, by who makes it.
+FUNCTION num multiplied(real x) {
+#if NUM == FLOAT32 && !EXACT
+    return __uint_as_float(tf32(__float_as_uint(x)));
+#else
+    return rounded(x);
+#endif
+}
+
+FUNCTION void delay(int k) {
+#if DELAYS  // for tests: every CTA at its own pace
+    unsigned x = (blockIdx.x * 2654435761u) ^ (k * 40503u + DELAYS * 7919u);
+    x ^= x >> 13, x *= 0x5bd1e995u, x ^= x >> 15;
+    if ((x & 7) == 0) __nanosleep(x % 4000);
+#endif
+}

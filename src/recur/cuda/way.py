@@ -1,0 +1,139 @@
+"""A way to carry a scan's steps in one launch: how W is shared out, and what that takes. The same arithmetic as in
+kernels/persistent.cu, which refuses to compile where the two differ."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+
+from recur.program.assembly import Assembly
+
+ALONE, CLUSTER, GRID = 0, 1, 2
+NAMES = ("cta", "cluster", "grid")
+THREADS, WARPS = 256, 8
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a choice depends on."""
+
+    products: int
+    S: int
+    steps: int
+    H: int
+    size: int
+    """Bytes of a number."""
+    backward: bool
+    exact: bool = False
+    """Whether products of float32 are made of three of TF32."""
+    pressure: int = 0
+    """Registers that an element of the cell takes, about."""
+
+    @property
+    def sums(self) -> int:
+        return 1 if self.backward else self.products
+
+    @property
+    def parts(self) -> int:
+        return self.products if self.backward else 1
+
+
+@dataclass(frozen=True)
+class Way:
+    exchange: int
+    units: int
+    tiles: int
+    ctas: int
+    warps_m: int
+    in_registers: int
+    """Groups of K that a warp keeps there."""
+    in_shared: int
+    teams: int
+    """At once; if they are fewer than the batch needs, they take turns."""
+
+    @property
+    def rows(self) -> int:
+        return 8 * self.tiles
+
+    @property
+    def warps_k(self) -> int:
+        return WARPS // self.warps_m
+
+    def groups(self, p: Problem) -> int:
+        group = 64 // p.size
+        return p.parts * (-(-self.ctas * self.units // group) * group) // group
+
+    def width(self, p: Problem) -> int:
+        """Of a part of v, padded."""
+        return self.groups(p) * (64 // p.size) // p.parts
+
+    def groups_each(self, p: Problem) -> int:
+        return -(-self.groups(p) // self.warps_k)
+
+    def m_tiles(self, p: Problem) -> int:
+        return -(-p.sums * self.units // 16)
+
+    def m_each(self, p: Problem) -> int:
+        return -(-self.m_tiles(p) // self.warps_m)
+
+    def v_bytes(self, p: Problem) -> int:
+        groups = self.groups(p)
+        return self.rows * (groups * 64 + (0 if groups % 2 else 64))
+
+    def part_bytes(self, p: Problem) -> int:
+        return self.warps_k * self.rows * ((self.m_tiles(p) * 16 + 31) // 32 * 32 + 4) * 4
+
+    def shared_bytes(self, p: Problem) -> int:
+        kept = min(self.in_registers, self.groups_each(p))
+        kept_shared = min(self.in_shared, self.groups_each(p) - kept)
+        total = self.v_bytes(p) * (2 if self.exchange == CLUSTER else 1)
+        total += (kept_shared * self.m_each(p) * 2 * THREADS + 1) * 16
+        total += self.part_bytes(p) + THREADS * p.size + 16
+        return -(-total // 16) * 16
+
+    def streamed(self, p: Problem) -> int:
+        """Groups of K of each warp that are read from L2 at every step."""
+        return max(0, self.groups_each(p) - self.in_registers - self.in_shared)
+
+    def registers(self, p: Problem) -> int:
+        """What a thread takes, about: weights, sums, the numbers of its elements."""
+        elements = -(-self.units * self.rows // THREADS)
+        each = self.m_each(p)
+        weights = min(self.in_registers, self.groups_each(p)) * each * 8
+        split = each * 16 if p.exact else 0
+        return weights + each * self.tiles * 4 + split + elements * p.pressure + 44
+
+    def options(self, p: Problem) -> tuple[tuple[str, int], ...]:
+        """As the kernels are built with it."""
+        return (
+            ("EXCHANGE", self.exchange),
+            ("UNITS", self.units),
+            ("TILES", self.tiles),
+            ("CTAS", self.ctas),
+            ("WARPS_M", self.warps_m),
+            ("WARPS_K", self.warps_k),
+            ("IN_REGISTERS", self.in_registers),
+            ("IN_SHARED", self.in_shared),
+            ("BACKWARD", int(p.backward)),
+            ("EXACT", int(p.exact)),
+            ("SHARED_BYTES", self.shared_bytes(p)),
+        )
+
+    def passes(self, p: Problem) -> int:
+        """How often teams take their turn."""
+        return -(-math.ceil(p.S / self.rows) // self.teams)
+
+    def words(self) -> str:
+        """For a reader."""
+        sharing = "one CTA" if self.ctas == 1 else f"{self.ctas} CTAs"
+        return f"{NAMES[self.exchange]}: {self.rows} rows on {sharing} of {self.units} units"
+
+    def numbers(self) -> dict[str, int]:
+        return asdict(self)
+
+
+def pressure(a: Assembly, backward: bool) -> int:
+    """Registers that an element of a cell takes while its team's v is on its way, about."""
+    if backward:
+        return a.gates + a.saved + 4 * a.states + a.extras + 4
+    return a.gates + a.states + 4

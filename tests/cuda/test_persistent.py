@@ -1,0 +1,104 @@
+"""All steps in one launch, by every way that carries h, against the loop in float64."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from recur.cuda import run
+from recur.cuda.way import NAMES, Problem, Way
+from tests.cuda.support import agrees, needs_gpu, on_gpu
+from tests.cuda.test_gpu import options_of
+from tests.support import NATIVE_CELLS, make_cell
+
+pytestmark = needs_gpu
+RECURRENT = [name for name in NATIVE_CELLS if make_cell(name).recurrent_gates]
+
+
+class Taken:
+    """Has one kind of way taken, and remembers which."""
+
+    def __init__(self) -> None:
+        self.exchange = 0
+        self.change: dict[str, int] = {}
+        self.ways: list[Way] = []
+
+    def __call__(self, p: Problem, found: list[Way]) -> list[Way | None]:
+        fitting = [way for way in found if way.exchange == self.exchange]
+        if self.change:
+            fitting = [dataclasses.replace(way, **self.change) for way in fitting]
+        self.ways += fitting[:1]
+        return [*fitting[:8]]
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Taken]:
+    select = Taken()
+    monkeypatch.setattr(run, "SELECT", select)
+    yield select
+    assert select.ways, "no such way was taken"
+
+
+WIDTHS = {0: 40, 1: 72, 2: 300}
+"""Units for which there are one CTA, a cluster, and a grid."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("exchange", [0, 1, 2], ids=NAMES)
+@pytest.mark.parametrize("name", RECURRENT)
+def test_every_cell(name: str, exchange: int, dtype: torch.dtype, taken: Taken) -> None:
+    taken.exchange = exchange
+    agrees(on_gpu(name, 5, 6, 7, WIDTHS[exchange], dtype=dtype), trace=dtype == torch.float32)
+
+
+@pytest.mark.parametrize("which", list(options_of(on_gpu("lstm", 2, 3, 4, 5))) if torch.cuda.is_available() else [])
+@pytest.mark.parametrize("exchange", [0, 1, 2], ids=NAMES)
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+def test_options(name: str, exchange: int, which: str, taken: Taken) -> None:
+    if which == "clip":
+        pytest.skip("one step a launch")
+    taken.exchange = exchange
+    case = on_gpu(name, 21, 9, 5, WIDTHS[exchange], dtype=torch.float32)
+    agrees(case, **options_of(case)[which])
+
+
+@pytest.mark.parametrize(
+    "size", [(1, 3, 2, 1), (9, 4, 3, 33), (300, 3, 4, 65), (20, 5, 8, 650), (2, 3, 4, 1150)], ids=str
+)
+@pytest.mark.parametrize("name", ["lstm", "elman"])
+def test_odd_sizes(name: str, size: tuple[int, ...]) -> None:
+    agrees(on_gpu(name, *size, dtype=torch.float32))
+    agrees(on_gpu(name, *size, dtype=torch.float32), exact=False, trace=False)
+    agrees(on_gpu(name, *size, dtype=torch.bfloat16), trace=False)
+
+
+@pytest.mark.parametrize("kept", [{"in_registers": 1, "in_shared": 1}, {"in_registers": 0, "in_shared": 0}], ids=str)
+@pytest.mark.parametrize("exchange", [0, 1, 2], ids=NAMES)
+def test_weights_that_do_not_fit(exchange: int, kept: dict[str, int], taken: Taken) -> None:
+    taken.exchange, taken.change = exchange, kept
+    for dtype in (torch.float32, torch.bfloat16):
+        agrees(on_gpu("gru", 17, 5, 8, WIDTHS[exchange], dtype=dtype), trace=False)
+
+
+@pytest.mark.parametrize("tiles", [1, 2, 4])
+def test_teams_that_take_turns(tiles: int, taken: Taken) -> None:
+    taken.exchange, taken.change = 2, {"teams": 2, "tiles": tiles}
+    agrees(on_gpu("lstm", 100, 7, 8, 300, dtype=torch.bfloat16), trace=False)
+
+
+@pytest.mark.parametrize("exchange", [0, 1, 2], ids=NAMES)
+def test_long_sequences_at_every_pace(exchange: int, taken: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit the same, however long single CTAs wait."""
+    taken.exchange = exchange
+    case = on_gpu("gru", 40, 600, 8, WIDTHS[exchange], dtype=torch.float32)
+    found: list[dict[str, Any]] = []
+    for delays in (0, 1, 2, 3):
+        monkeypatch.setattr(run, "DELAYS", delays)
+        found.append(case.everything(lambda: case.scan(backend="cuda")))
+    for other in found[1:]:
+        for name, value in found[0].items():
+            assert torch.equal(value, other[name]), name
