@@ -16,8 +16,11 @@ needs_gpu = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
 ]
 
-TOLERANCE = {torch.float64: 1e-11, torch.float32: 3e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
-"""Relative to the largest number compared, or to 1: exact products; in 16 bits, numbers that are rounded at each step."""
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 3e-5}
+"""Relative to the largest number compared, or to 1, with exact products."""
+TF32 = 1e-2
+"""The same with products of TF32."""
+ROUNDING = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 
 
 def on_gpu(
@@ -68,16 +71,26 @@ def everything(case: Case, backend: str, trace: bool = True, **options: Any) -> 
 
 
 def agrees(case: Case, *, exact: bool = True, trace: bool = True, **options: Any) -> None:
-    """With the loop in float64 on the same numbers. `exact`: products of float32 in float32, not in TF32."""
+    """With the loop in float64 on the same numbers. `exact`: products of float32 in float32, not in TF32.
+
+    In 16 bits: at most twice as far from it as the loop in the same dtype is, in the mean square, but for a few
+    roundings of the largest number. The largest of some errors is a matter of luck, above all at a kink.
+    """
     doubled = {k: v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for k, v in options.items()}
-    expected = everything(in_double(case), "loop", trace, **doubled)
+    true = everything(in_double(case), "loop", trace, **doubled)
     was = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = not exact
     try:
         got = everything(case, "cuda", trace, **options)
     finally:
         torch.backends.cudnn.allow_tf32 = was
-    tolerance = TOLERANCE[case.x.dtype] if exact or case.x.dtype != torch.float32 else 1e-2
-    for name, value in expected.items():
-        assert got[name].dtype == case.x.dtype, name
-        close(got[name].double(), value, name, tolerance)
+    dtype = case.x.dtype
+    loop = everything(case, "loop", trace, **options) if dtype in ROUNDING else true
+    for name, value in true.items():
+        assert got[name].dtype == dtype, name
+        if dtype not in ROUNDING:
+            close(got[name].double(), value, name, TOLERANCE[dtype] if exact else TF32)
+            continue
+        ours, theirs = ((found[name].double() - value).square().mean().sqrt().item() for found in (got, loop))
+        allowed = 2 * theirs + 2 * ROUNDING[dtype] * value.abs().max().item()
+        assert ours <= allowed, f"{name}: off by {ours:.3g}, and the loop by {theirs:.3g}"

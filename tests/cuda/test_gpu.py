@@ -25,6 +25,9 @@ def test_every_cell(name: str, size: tuple[int, ...]) -> None:
         agrees(on_gpu(name, *size, dtype=dtype))
 
 
+OPTIONS = ["lengths", "reset", "both, reversed", "truncated", "sliding", "ξ", "clip", "mask"]
+
+
 def options_of(case: Any) -> dict[str, dict[str, Any]]:
     B, T, _ = case.x.shape
     H = case.weights["weight_ih"].shape[0] // len(case.cell.gates)
@@ -48,7 +51,7 @@ def options_of(case: Any) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-@pytest.mark.parametrize("which", list(options_of(on_gpu("lstm", 2, 3, 4, 5))) if torch.cuda.is_available() else [])
+@pytest.mark.parametrize("which", OPTIONS)
 @pytest.mark.parametrize("name", ["lstm", "gru", "peephole", "indrnn", "slstm", "lru", "elman"])
 def test_options(name: str, which: str, dtype: torch.dtype) -> None:
     case = on_gpu(name, 7, 9, 5, 24, dtype=dtype)

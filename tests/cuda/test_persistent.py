@@ -12,7 +12,7 @@ import torch
 from recur.cuda import run
 from recur.cuda.way import NAMES, Problem, Way
 from tests.cuda.support import agrees, needs_gpu, on_gpu
-from tests.cuda.test_gpu import options_of
+from tests.cuda.test_gpu import OPTIONS, options_of
 from tests.support import NATIVE_CELLS, make_cell
 
 pytestmark = needs_gpu
@@ -55,12 +55,10 @@ def test_every_cell(name: str, exchange: int, dtype: torch.dtype, taken: Taken) 
     agrees(on_gpu(name, 5, 6, 7, WIDTHS[exchange], dtype=dtype), trace=dtype == torch.float32)
 
 
-@pytest.mark.parametrize("which", list(options_of(on_gpu("lstm", 2, 3, 4, 5))) if torch.cuda.is_available() else [])
+@pytest.mark.parametrize("which", [which for which in OPTIONS if which != "clip"])
 @pytest.mark.parametrize("exchange", [0, 1, 2], ids=NAMES)
 @pytest.mark.parametrize("name", ["lstm", "gru"])
 def test_options(name: str, exchange: int, which: str, taken: Taken) -> None:
-    if which == "clip":
-        pytest.skip("one step a launch")
     taken.exchange = exchange
     case = on_gpu(name, 21, 9, 5, WIDTHS[exchange], dtype=torch.float32)
     agrees(case, **options_of(case)[which])

@@ -2,74 +2,65 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Sequence
-from ctypes import Structure, c_int, c_void_p
-from typing import Any
+from ctypes import Structure, c_int, c_uint64
 
 from torch import Tensor
 
 from recur.program.assembly import Assembly
 
-
-@functools.cache
-def structs(states: int, extras: int) -> tuple[type[Structure], type[Structure]]:
-    """Forward and Backward, of a cell with so many states and weights of its own."""
-
-    def struct(name: str, *fields: str) -> type[Structure]:
-        kinds = {"int": c_int, "pointer": c_void_p, "states": c_void_p * states, "extras": c_void_p * (extras + 1)}
-        made = [(word, kinds[kind]) for kind, *words in map(str.split, fields) for word in words]
-        return type(name, (Structure,), {"_fields_": made})
-
-    forward = struct(
-        "Forward",
-        "int steps S H step rows",
-        "pointer offset length share tape",
-        "states state final_state initial",
-        "pointer bias",
-        "extras extra",
-        "pointer mask W exchange arrived",
-        "states carry",
-        "pointer product",
-    )
-    backward = struct(
-        "Backward",
-        "int steps S H step rows later",
-        "pointer offset length share tape",
-        "states state initial",
-        "extras extra",
-        "pointer mask W",
-        "states d_outputs d_final",
-        "pointer xi d_share d_own",
-        "states d_state",
-        "pointer sums",
-        "states carry",
-        "pointer exchange arrived product",
-    )
-    return forward, backward
+FORWARD = (
+    ("steps S H step rows",),
+    ("offset length share tape", "state* final_state* initial*", "bias", "extra+", "mask W exchange arrived", "carry*",
+     "product"),
+)  # fmt: skip
+BACKWARD = (
+    ("steps S H step rows later",),
+    ("offset length share tape", "state* initial*", "extra+", "mask W", "d_outputs* d_final*", "xi d_share d_own",
+     "d_state*", "sums", "carry*", "exchange arrived product"),
+)  # fmt: skip
+"""Whole numbers, then pointers: with * one for each state, with + for each weight of the cell's own, and one more."""
 
 
-Given = int | Tensor | None | Sequence[Tensor | None]
+class Form:
+    """Where everything stands, for a cell with so many states and weights of its own."""
+
+    def __init__(self, backward: bool, states: int, extras: int) -> None:
+        (names,), pointers = BACKWARD if backward else FORWARD
+        numbers, self.pointers, count = names.split(), dict[str, int](), 0
+        for name in " ".join(pointers).split():
+            self.pointers[name.rstrip("*+")] = count
+            count += states if name.endswith("*") else extras + 1 if name.endswith("+") else 1
+        fields = [*((name, c_int) for name in numbers), ("pointers", c_uint64 * count)]
+        self.struct: type[Structure] = type("Arguments", (Structure,), {"_fields_": fields})
 
 
-def filled(assembly: Assembly, backward: bool, **given: Given) -> Structure:
-    """A struct with these numbers, and the addresses of these tensors; the tensors must outlive it."""
-    made = structs(assembly.states, assembly.extras)[backward]()
-    for name, value in given.items():
-        put(made, name, value)
-    return made
+form = functools.cache(Form)
 
 
-def put(into: Structure, name: str, value: Given) -> None:
-    if isinstance(value, int):
-        setattr(into, name, value)
-    elif value is None or isinstance(value, Tensor):
-        setattr(into, name, address(value))
-    else:
-        array: Any = getattr(into, name)
-        for k, part in enumerate(value):
-            array[k] = address(part)
+class Arguments:
+    """A struct to be filled; tensors whose addresses it has must outlive its launch."""
 
+    def __init__(self, a: Assembly, backward: bool, **numbers: int) -> None:
+        self._form = form(backward, a.states, a.extras)
+        self.struct = self._form.struct(**numbers)
+        self._pointers: ctypes.Array[c_uint64] = self.struct.pointers
 
-def address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
+    def put(self, **given: Tensor | Sequence[Tensor | None] | None) -> Arguments:
+        """Addresses; None is null."""
+        pointers, places = self._pointers, self._form.pointers
+        for name, value in given.items():
+            at = places[name]
+            if value is None:
+                pointers[at] = 0
+            elif isinstance(value, Tensor):
+                pointers[at] = value.data_ptr()
+            else:
+                for k, part in enumerate(value):
+                    pointers[at + k] = 0 if part is None else part.data_ptr()
+        return self
+
+    def number(self, name: str, value: int) -> None:
+        setattr(self.struct, name, value)

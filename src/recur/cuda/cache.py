@@ -74,7 +74,6 @@ def _warn_once(where: str, why: str) -> None:
 
 
 @functools.cache
-def loaded(source: str, architecture: str, index: int) -> tuple[Module, dict[str, Usage]]:
+def loaded(source: str, architecture: str, index: int) -> Module:
     """On the device of this index, which must be current."""
-    made = compiled(source, architecture)
-    return Module(made.cubin), made.usage
+    return Module(compiled(source, architecture).cubin)

@@ -6,7 +6,6 @@ before it where there is one.
 
 from __future__ import annotations
 
-import functools
 import math
 
 from recur.cuda.device import Device
@@ -21,6 +20,8 @@ MMA_RATE = {2: 1900.0, 4: 950.0}
 BARRIER, ELEMENT = 60.0, 90.0
 """Nanoseconds: of a CTA's barrier, and of a cell's step with its loads and stores."""
 REGISTERS = 250
+STEP_LAUNCHES = 14000.0
+"""Nanoseconds that Python takes for one step's product and kernel."""
 
 
 def candidates(p: Problem, device: Device) -> list[Way]:
@@ -94,12 +95,19 @@ def estimate(way: Way, p: Problem) -> float:
     return time * math.ceil(teams / at_once)
 
 
+def estimate_steps(p: Problem) -> float:
+    """The same of one step a launch: a product by cuBLAS and a kernel, which Python launches."""
+    operations = 2 * p.products * p.H * p.H * p.S
+    rate = 40.0 if p.exact else {2: 450.0, 4: 220.0}[p.size]
+    return max(STEP_LAUNCHES, 2500 + operations / rate / 1000)
+
+
 def _at_once(way: Way) -> int:
     return way.teams if way.exchange == GRID else 120 // way.ctas
 
 
-@functools.lru_cache(maxsize=1024)
-def chosen(p: Problem, device: Device) -> Way | None:
-    """The best of them, if any fits."""
+def ordered(p: Problem, device: Device) -> list[Way | None]:
+    """All of them, one step a launch, which is None, at its place among them."""
     found = candidates(p, device)
-    return found[0] if found else None
+    faster = [way for way in found if estimate(way, p) <= estimate_steps(p)]
+    return [*faster, None]

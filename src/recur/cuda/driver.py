@@ -7,6 +7,8 @@ import functools
 from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_int, c_uint, c_void_p
 from typing import NamedTuple, TypeAlias
 
+import torch
+
 from recur.errors import BackendError
 
 SUCCESS, OUT_OF_MEMORY = 0, 2
@@ -113,6 +115,12 @@ class Prepared:
         status = self._driver.launch(byref(self._config), self._handle, pointers, None)
         if status:
             self._driver.check(status, f"launching {self._name} with {self.how}")
+
+
+def current_stream(index: int) -> int:
+    """The stream that torch launches on now."""
+    found: int = torch._C._cuda_getCurrentRawStream(index)
+    return found
 
 
 def _multiprocessors(driver: Driver) -> int:

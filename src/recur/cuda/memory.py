@@ -39,15 +39,15 @@ class Layout:
         self.real = torch.float64 if of.dtype == torch.float64 else torch.float32
         """In which sums and states are kept."""
 
-    @property
+    @functools.cached_property
     def outputs(self) -> list[Shape]:
         return [(self.N, self.widths[j]) for j in self.assembly.outputs]
 
-    @property
+    @functools.cached_property
     def finals(self) -> list[Shape]:
         return [(self.S, width) for width in self.widths]
 
-    @property
+    @functools.cached_property
     def saved(self) -> dict[str, Shape]:
         """What the backward pass needs beside the outputs, by name; states by their index."""
         a = self.assembly
@@ -59,7 +59,7 @@ class Layout:
                 shapes[str(j)] = self.N, self.H
         return shapes
 
-    @property
+    @functools.cached_property
     def recorded(self) -> list[Shape]:
         """What a trace records: the gradient of every state, of all gates' input shares, and of all products."""
         a = self.assembly
@@ -81,6 +81,24 @@ class Layout:
     def by_step(self, rows: Tensor) -> Tensor:
         """(B, T, …) or (N, …) → (N, …) in packed order, copied only where it lies otherwise."""
         return rows.transpose(0, 1).reshape(self.N, -1) if self.batch_major else rows.contiguous()
+
+    @functools.cached_property
+    def not_persistent(self) -> str | None:
+        """Why its steps cannot be carried in one launch, whatever fits on the GPU."""
+        if not self.assembly.products:
+            return "the cell has no product with W"
+        if self.of.dtype == torch.float64:
+            return "float64 has no way of its own"
+        if self.P:
+            return "a projected state takes two exchanges a step"
+        return "clip needs the norm of a whole row at every step" if self.of.clip else None
+
+    def order(self, on: torch.device) -> tuple[Tensor | None, Tensor | None]:
+        """Of segments that are not equally long, each step's first row and each segment's steps."""
+        if self.uniform:
+            return None, None
+        assert self.sizes is not None
+        return order(self.sizes, on)[:2]
 
     @functools.cached_property
     def counts(self) -> list[int]:

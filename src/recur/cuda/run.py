@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from recur.cuda import persistent, steps
-from recur.cuda.choice import candidates
+from recur.cuda.choice import candidates, ordered
 from recur.cuda.device import device
 from recur.cuda.driver import Prepared
 from recur.cuda.memory import Layout, layout
@@ -28,36 +31,56 @@ SELECT: Select | None = None
 """For tests and measurements: which of the ways that fit are tried, in this order; None is one step a launch."""
 
 
-def plan(of: Signature, index: int, backward: bool, variant: bool) -> tuple[Problem, Way, Prepared] | None:
+Plan: TypeAlias = "tuple[Problem, Way, Prepared]"
+
+
+def plan(lay: Layout, index: int, backward: bool, variant: bool) -> Plan | None:
     """The way that carries all steps in one launch, and its kernel; None where it is one step a launch."""
-    lay = layout(of)
-    if persistent.unsupported_reason(lay) is not None:
+    if lay.not_persistent:
         return None
-    p = persistent.problem(lay, backward)
-    found = candidates(p, device(index))
-    for way in found if SELECT is None else SELECT(p, found):
+    return _plan(lay, persistent.problem(lay, backward), index, variant, SELECT, DELAYS)
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(lay: Layout, p: Problem, index: int, variant: bool, select: Select | None, delays: int) -> Plan | None:
+    here = device(index)
+    for way in ordered(p, here) if select is None else select(p, candidates(p, here)):
         if way is None:
             return None
-        prepared = persistent.kernel(of.cell, of.dtype, p, way, index, variant, DELAYS)
+        prepared = persistent.kernel(lay.of.cell, lay.of.dtype, p, way, index, variant, delays)
         if prepared is not None:
             return p, way, prepared
     return None
+
+
+def words(of: Signature, index: int, train: bool, traced: bool) -> str:
+    """How the steps of a scan are carried, for a reader."""
+    lay = layout(of)
+    ways = [plan(lay, index, False, train), *([plan(lay, index, True, traced)] if train else [])]
+    said = [found[1].words() if found else "one step a launch" for found in ways]
+    why = f" ({lay.not_persistent})" if lay.not_persistent else ""
+    return "; back, ".join(dict.fromkeys(said)) + why
 
 
 DELAYS = 0
 """For tests: not 0, every CTA waits now and then, differently for each such number."""
 
 
+def on_device(device: torch.device) -> AbstractContextManager[None]:
+    """That device the current one, which it nearly always is."""
+    return nullcontext() if torch.cuda.current_device() == device.index else torch.cuda.device(device)
+
+
 def forward(of: Signature, given: Sequence[Tensor], train: bool) -> Tensors:
     """Outputs, final states, and what the backward pass needs beside them."""
     lay = layout(of)
-    with torch.cuda.device(given[0].device), precision(of.dtype):
+    with on_device(given[0].device), precision(of.dtype):
         ops = Operands(lay, given)
         made = lay.empty_results(given[0], train)
         n = len(lay.outputs)
         results = Results(lay, made[:n], made[n : n + len(lay.finals)], made[n + len(lay.finals) :])
         results.share = ops.share(results.share)
-        way = plan(of, given[0].device.index, False, train)
+        way = plan(lay, given[0].device.index, False, train)
         if way is None:
             steps.forward(ops, results, train)
         else:
@@ -96,14 +119,14 @@ def backward(
     """As native's: the gradients, None where they are not asked for; and, if traced, what a trace records."""
     lay, given = layout(of), kept[: of.given]
     a, n = lay.assembly, len(lay.outputs)
-    with torch.cuda.device(given[0].device), precision(of.dtype):
+    with on_device(given[0].device), precision(of.dtype):
         ops = Operands(lay, given)
         outputs = [lay.by_step(part) for part in kept[of.given : of.given + n]]
         results = Results(lay, outputs, (), kept[of.given + n :])
         arriving = [*gradients, *[None] * (n + a.states - len(gradients))]
         memory = results.share if overwrite_saved else None
         found = Gradients(lay, given[0], arriving, memory, traced)
-        way = plan(of, given[0].device.index, True, traced)
+        way = plan(lay, given[0].device.index, True, traced)
         pieces = _pieces(lay, found)
         if way is None:
             steps.backward(ops, results, found, traced)
@@ -135,7 +158,8 @@ def _gradients(
     if ops.bias_ih is not None:
         named["bias_ih"] = d.sum(0)
     if ops.bias_hh is not None:
-        named["bias_hh"] = torch.cat([piece.sum(0) for piece in pieces])
+        alike = len(pieces) == 1 and a.products == a.gates and a.product_places[0] == 0 and ops.bias_ih is not None
+        named["bias_hh"] = named["bias_ih"].clone() if alike else torch.cat([piece.sum(0) for piece in pieces])
     if found.d_projected is not None:
         assert results.states[0] is not None
         named["weight_hr"] = torch.mm(found.d_projected.t(), results.states[0])

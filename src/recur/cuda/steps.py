@@ -4,16 +4,16 @@ GPU; what the other ways are tested against."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import Structure, c_double, c_float
+from ctypes import c_double, c_float
 
 import torch
 from torch import Tensor
 
-from recur.cuda.arguments import filled, put
+from recur.cuda.arguments import Arguments
 from recur.cuda.cache import loaded
 from recur.cuda.device import device
-from recur.cuda.driver import Launch, Prepared
-from recur.cuda.memory import Layout, order
+from recur.cuda.driver import Launch, Prepared, current_stream
+from recur.cuda.memory import Layout
 from recur.cuda.operands import Operands, multiply
 from recur.cuda.results import Gradients, Results
 from recur.cuda.source import source
@@ -27,18 +27,18 @@ class Kernels:
     def __init__(self, lay: Layout, index: int) -> None:
         self._lay = lay
         text = source(lay.of.cell, lay.of.dtype, ("step",))
-        self._module, _ = loaded(text, device(index).architecture, index)
-        self._stream = torch.cuda.current_stream(index).cuda_stream
+        self._module = loaded(text, device(index).architecture, index)
+        self._stream = current_stream(index)
         self._prepared: dict[tuple[str, int], Prepared] = {}
 
-    def __call__(self, name: str, arguments: Structure, rows: int) -> None:
+    def __call__(self, name: str, arguments: Arguments, rows: int) -> None:
         """A thread for each unit of so many rows."""
-        self._launch(name, -(-rows * self._lay.H // THREADS))(self._stream, arguments)
+        self._launch(name, -(-rows * self._lay.H // THREADS))(self._stream, arguments.struct)
 
-    def clip(self, arguments: Structure, rows: int, bound: float) -> None:
+    def clip(self, arguments: Arguments, rows: int, bound: float) -> None:
         """A CTA for each row."""
         number = c_double(bound) if self._lay.real == torch.float64 else c_float(bound)
-        self._launch("clip_carried", rows)(self._stream, arguments, number)
+        self._launch("clip_carried", rows)(self._stream, arguments.struct, number)
 
     def _launch(self, name: str, grid: int) -> Prepared:
         key = name, grid
@@ -47,18 +47,10 @@ class Kernels:
         return self._prepared[key]
 
 
-def _order(lay: Layout, on: torch.device) -> tuple[Tensor | None, Tensor | None]:
-    if lay.uniform:
-        return None, None
-    assert lay.sizes is not None
-    offset, length, _ = order(lay.sizes, on)
-    return offset, length
-
-
 def forward(ops: Operands, results: Results, train: bool) -> None:
     lay, a = ops.lay, ops.lay.assembly
     run = Kernels(lay, ops.data.device.index)
-    offset, length = _order(lay, ops.data.device)
+    offset, length = lay.order(ops.data.device)
     new = ops.data.new_empty
     carry = [part.to(lay.real, copy=True) for part in ops.initial]
     carry = carry or [new(lay.S, width, dtype=lay.real).zero_() for width in lay.widths]
@@ -69,8 +61,8 @@ def forward(ops: Operands, results: Results, train: bool) -> None:
     states = list(results.states)
     if lay.P and states[0] is None:
         states[0] = new(lay.N, lay.H)
-    arguments = filled(
-        a, False, steps=lay.steps, S=lay.S, H=lay.H, offset=offset, length=length, share=results.share,
+    arguments = Arguments(a, False, steps=lay.steps, S=lay.S, H=lay.H).put(
+        offset=offset, length=length, share=results.share,
         tape=results.tape, state=states, bias=ops.bias_hh, extra=ops.extras, mask=None if lay.P else ops.mask,
         exchange=None if lay.P else following, carry=inside,
     )  # fmt: skip
@@ -79,9 +71,9 @@ def forward(ops: Operands, results: Results, train: bool) -> None:
         product = None
         if multiplied is not None:
             product = multiply(multiplied[:rows], ops.W.t(), lay.real)
-        put(arguments, "step", k)
-        put(arguments, "rows", rows)
-        put(arguments, "product", product)
+        arguments.number("step", k)
+        arguments.number("rows", rows)
+        arguments.put(product=product)
         run("forward_train" if train else "forward_use", arguments, rows)
         multiplied = following
         if lay.P:
@@ -98,7 +90,7 @@ def forward(ops: Operands, results: Results, train: bool) -> None:
 def backward(ops: Operands, results: Results, found: Gradients, traced: bool) -> None:
     lay, a = ops.lay, ops.lay.assembly
     run = Kernels(lay, ops.data.device.index)
-    offset, length = _order(lay, ops.data.device)
+    offset, length = lay.order(ops.data.device)
     new = ops.data.new_empty
     carry = [
         new(lay.S, width, dtype=lay.real).zero_() if part is None else part.to(lay.real, copy=True)
@@ -106,8 +98,8 @@ def backward(ops: Operands, results: Results, found: Gradients, traced: bool) ->
     ]
     inside = [new(lay.S, lay.H, dtype=lay.real), *carry[1:]] if lay.P else carry
     exchange = new(lay.S, a.products * lay.H)
-    arguments = filled(
-        a, True, steps=lay.steps, S=lay.S, H=lay.H, offset=offset, length=length, share=results.share,
+    arguments = Arguments(a, True, steps=lay.steps, S=lay.S, H=lay.H).put(
+        offset=offset, length=length, share=results.share,
         tape=results.tape, state=results.states, initial=ops.initial, extra=ops.extras,
         mask=None if lay.P else ops.mask, d_outputs=[None] * a.states if lay.P else found.d_outputs,
         xi=None if lay.P else ops.xi, d_share=found.d_share, d_own=found.d_own, d_state=found.d_state,
@@ -127,14 +119,14 @@ def backward(ops: Operands, results: Results, found: Gradients, traced: bool) ->
                 whole += found.d_outputs[0][end : end + rows]
             inside[0][:rows] = multiply(whole, ops.R, lay.real)
             product, later = None, 0
-        put(arguments, "step", k)
-        put(arguments, "rows", rows)
-        put(arguments, "later", later)
-        put(arguments, "product", product)
+        arguments.number("step", k)
+        arguments.number("rows", rows)
+        arguments.number("later", later)
+        arguments.put(product=product)
         if bound and later:
             run.clip(arguments, later, bound)
-            put(arguments, "later", 0)
-            put(arguments, "product", None)
+            arguments.number("later", 0)
+            arguments.put(product=None)
         run("backward_trace" if traced else "backward_back", arguments, rows)
         later = rows
     product = multiply(exchange, ops.W, lay.real) if a.products else None

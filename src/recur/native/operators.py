@@ -235,7 +235,7 @@ def _scan_backward_shapes(gradients: Sequence[Tensor | None], *arguments: Any) -
     *scan, _, _, for_data, for_state, traced = arguments
     of, given = Arguments(*scan).flat()
     asked = [for_data, *[True] * (of.weights + of.extras), *[for_state] * of.states]
-    shapes = implementation(given[0]).gradient_shapes(of, given, traced)
+    shapes: Tensors = implementation(given[0]).gradient_shapes(of, given, traced)
     found = [part if wanted else part.new_empty(0) for part, wanted in zip(shapes, asked, strict=False)]
     return found + shapes[of.differentiable :]
 

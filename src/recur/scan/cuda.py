@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,7 @@ from recur.cells.cell import State
 from recur.cuda import missing
 from recur.cuda import run as on_gpu
 from recur.native import compiled, operators
+from recur.native.memory import Signature
 from recur.scan import operator
 from recur.scan.call import Call
 
@@ -32,4 +35,10 @@ def unsupported_reason(call: Call) -> str | None:
 
 
 def run(call: Call) -> tuple[Tensor, State]:
-    return operator.run(call)
+    return operator.run(call, way=functools.partial(way, call.x.device.index, call.trace.wanted))
+
+
+def way(index: int, traced: bool, of: Signature) -> str:
+    """How the steps of such a scan are carried on a GPU."""
+    with torch.cuda.device(index):
+        return on_gpu.words(of, index, True, traced)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from recur.cells.cell import State
 from recur.native import compiled, operators
+from recur.native.memory import Signature
 from recur.scan.call import Call
 from recur.scan.recorded import gradients_by_loop
 
@@ -20,8 +21,8 @@ def no_gradient_for_mask(call: Call) -> str | None:
     return None
 
 
-def run(call: Call, products: str = "") -> tuple[Tensor, State]:
-    """`products`: what they read, if not the numbers as they are."""
+def run(call: Call, products: str = "", way: Callable[[Signature], str] | None = None) -> tuple[Tensor, State]:
+    """`products`: what they read, if not the numbers as they are. `way` says how steps are carried, for the trace."""
     text, given, extras = compiled.operands(call.cell, call.weights)
     data, sizes, xi = call.x, None, call.xi
     if call.packing is not None:
@@ -32,7 +33,10 @@ def run(call: Call, products: str = "") -> tuple[Tensor, State]:
     record = functools.partial(_record, call) if call.trace.wanted else None
     again = functools.partial(by_loop, call)
     options = (call.mask, xi, sizes, call.bptt.clip or 0.0, text, products)
-    results = operators.scan_op(record, again, *operators.signed(data, given, extras, call.start or (), *options))
+    of, tensors = operators.signed(data, given, extras, call.start or (), *options)
+    if way is not None:
+        call.trace.say_way(functools.partial(way, of))
+    results = operators.scan_op(record, again, of, tensors)
     count = len(call.cell.outputs) or 1
     outputs = results[0] if count == 1 else torch.cat(list(results[:count]), dim=-1)
     if record is not None:

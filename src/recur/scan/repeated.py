@@ -19,7 +19,7 @@ from recur.cells.cell import GATE_WEIGHTS, Cell, State, Tensors, Weights
 from recur.cells.found_out import found_out
 from recur.native import compiled, operators
 from recur.native.memory import Signature
-from recur.scan import operator
+from recur.scan import cuda, operator
 from recur.scan.call import Backend, Call
 from recur.scan.check import GivenState
 from recur.scan.trace import Trace
@@ -78,6 +78,8 @@ def repeat(
         return None
     trace = Trace(None, x, None)
     trace.backend = known.backend
+    if known.backend == cuda.name:
+        trace.say_way(functools.partial(cuda.way, x.device.index, False, known.signature))
     given = [x, *[weights[name] for name in known.names], *(state or ())]
     again = functools.partial(_by_loop, cell, weights, x, state, mode, trace, known.widths)
     outputs, *final = operators.run(None, again, known.signature, given, True)

@@ -29,6 +29,7 @@ class Trace:
     """Whether a backward pass was itself recorded (`create_graph=True`): there the loop took the kernel's place.
     What is below is then of that pass: one that goes on to second derivatives divides its gradient between both."""
 
+    _way: Callable[[], str] | None = None
     _pass: int | None = None
     _batch: tuple[int, ...] = 0, 0
     _packing: Packing | None = None
@@ -51,6 +52,11 @@ class Trace:
         if cell is not None:
             self._batch, self._packing, self._copies, self._turned = tuple(x.shape[:2]), packing, copies, turned
             self._inputs, self._states = x.detach(), {name: [] for name in cell.states}
+
+    @property
+    def way(self) -> str:
+        """How the backend carried the steps, where it has several ways, and why not by another."""
+        return "" if self._way is None else self._way()
 
     @property
     def inputs(self) -> Tensor:
@@ -157,6 +163,9 @@ class Trace:
     @property
     def wanted(self) -> bool:
         return self._cell is not None
+
+    def say_way(self, way: Callable[[], str]) -> None:
+        self._way = way
 
     def record_states(self, states: Sequence[Tensor], before: Sequence[Tensor], first: int) -> list[Tensor]:
         """Record one step's states and their gradients; their rows stand from `first` on in packed order."""
