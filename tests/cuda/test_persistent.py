@@ -24,11 +24,12 @@ class Taken:
 
     def __init__(self) -> None:
         self.exchange = 0
+        self.multicast = 0
         self.change: dict[str, int] = {}
         self.ways: list[Way] = []
 
     def __call__(self, p: Problem, found: list[Way]) -> list[Way | None]:
-        fitting = [way for way in found if way.exchange == self.exchange]
+        fitting = [way for way in found if way.exchange == self.exchange and self.multicast in (0, way.multicast)]
         if self.change:
             fitting = [dataclasses.replace(way, **self.change) for way in fitting]
         self.ways += fitting[:1]
@@ -86,6 +87,16 @@ def test_weights_that_do_not_fit(exchange: int, kept: dict[str, int], taken: Tak
 def test_teams_that_take_turns(tiles: int, taken: Taken) -> None:
     taken.exchange, taken.change = 2, {"teams": 2, "tiles": tiles}
     agrees(on_gpu("lstm", 100, 7, 8, 300, dtype=torch.bfloat16), trace=False)
+
+
+@pytest.mark.parametrize("multicast", [1, 2, 4])
+@pytest.mark.parametrize("name", ["lstm", "elman"])
+def test_chunks_of_a_vector(name: str, multicast: int, taken: Taken) -> None:
+    """Through L2, in more chunks than there are buffers, fetched by one CTA or by several for each other."""
+    taken.exchange, taken.multicast = 2, multicast
+    taken.change = {"ring": 2, "in_registers": 2, "in_shared": 0}
+    for dtype in (torch.float32, torch.bfloat16):
+        agrees(on_gpu(name, 40, 7, 8, 500, dtype=dtype), trace=False)
 
 
 @pytest.mark.parametrize("exchange", [0, 1, 2], ids=NAMES)

@@ -6,6 +6,7 @@ before it where there is one.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 from recur.cuda.device import Device
@@ -19,7 +20,8 @@ MMA_RATE = {2: 1900.0, 4: 950.0}
 """Multiply–adds a nanosecond and multiprocessor, by the bytes of a number."""
 BARRIER, ELEMENT = 60.0, 90.0
 """Nanoseconds: of a CTA's barrier, and of a cell's step with its loads and stores."""
-REGISTERS = 250
+REGISTERS = 236
+CHUNK_BYTES = 16 << 10
 STEP_LAUNCHES = 14000.0
 """Nanoseconds that Python takes for one step's product and kernel."""
 
@@ -28,49 +30,64 @@ def candidates(p: Problem, device: Device) -> list[Way]:
     """All ways that fit on a device, the fastest first, as far as can be told."""
     found: dict[Way, float] = {}
     for units in (64, 32, 16, 8):
-        ctas = -(-p.H // units)
         if p.backward and units < 16:
             continue  # half of every product would be padding
+        ctas = -(-p.H // units)
         if (units > 16 and units // 2 >= p.H) or ctas > device.multiprocessors:
             continue
-        exchange = ALONE if ctas == 1 else CLUSTER if ctas <= device.largest_cluster else GRID
-        ways = [exchange] if exchange != CLUSTER else [CLUSTER, GRID]
-        for way in ways:
-            for tiles in (1, 2, 3, 4, 6, 8):
+        for exchange in _exchanges(ctas, device):
+            for tiles in (1, 2, 3, 4, 6, 8, 12, 16):
                 if tiles > 1 and 8 * (tiles - 1) >= p.S:
                     continue
                 for warps_m in (1, 2, 4, 8):
-                    made = _fitted(p, device, way, units, tiles, ctas, warps_m)
-                    if made is not None:
-                        found[made] = estimate(made, p)
+                    for multicast in (1, 2, 4) if exchange == GRID and device.clusters else (1,):
+                        shape = Way(exchange, units, tiles, -(-ctas // multicast) * multicast, warps_m, 0, 0, 1)
+                        made = _fitted(p, device, dataclasses.replace(shape, multicast=multicast))
+                        if made is not None:
+                            found[made] = estimate(made, p)
     return sorted(found, key=lambda way: found[way])
 
 
-def _fitted(p: Problem, device: Device, exchange: int, units: int, tiles: int, ctas: int, warps_m: int) -> Way | None:
+def _exchanges(ctas: int, device: Device) -> list[int]:
+    if ctas == 1:
+        return [ALONE]
+    return [CLUSTER, GRID] if ctas <= device.largest_cluster else [GRID]
+
+
+def _fitted(p: Problem, device: Device, bare: Way) -> Way | None:
     """With as much of W in registers, then in shared memory, as there is room for."""
-    teams_wanted = math.ceil(p.S / (8 * tiles))
-    resident = _resident(device, exchange, ctas)
-    bare = Way(exchange, units, tiles, ctas, warps_m, 0, 0, 1)
-    if warps_m > bare.m_tiles(p) or not resident:
+    resident = _resident(device, bare)
+    if bare.warps_m > bare.m_tiles(p) or not resident:
         return None
+    if bare.exchange == GRID and device.clusters:
+        bare = _chunked(p, device, bare)
     each, room = bare.m_each(p), REGISTERS - bare.registers(p)
-    if room < 0 or bare.shared_bytes(p) > device.shared:
+    left = device.shared - bare.shared_bytes(p)
+    if room < 0 or left < 0:
         return None
     groups = bare.groups_each(p)
-    in_registers = min(groups, room // (each * 8), 16 * 8 // (each * 8) if each <= 16 else 0)
-    left = device.shared - bare.shared_bytes(p)
+    in_registers = min(groups, room // (each * 8), 128 // (each * 8))
     in_shared = min(groups - in_registers, left // (each * 8192))
-    teams = teams_wanted if exchange != GRID else min(teams_wanted, resident)
-    return Way(exchange, units, tiles, ctas, warps_m, in_registers, in_shared, teams)
+    wanted = math.ceil(p.S / bare.rows)
+    teams = min(wanted, resident) if bare.exchange == GRID else wanted
+    return dataclasses.replace(bare, in_registers=in_registers, in_shared=in_shared, teams=teams)
 
 
-def _resident(device: Device, exchange: int, ctas: int) -> int:
+def _chunked(p: Problem, device: Device, way: Way) -> Way:
+    """v in pieces of some 16 KB, at least four of them; all in memory at once, if that leaves room for W."""
+    groups, k = way.groups(p), way.warps_k
+    pieces = max(4, way.v_bytes(p) // CHUNK_BYTES)
+    chunk = min(-(-groups // k) * k, max(k, -(-groups // pieces // k) * k))
+    way = dataclasses.replace(way, chunk=chunk)
+    budget = device.shared // 2 - way.part_bytes(p)
+    return dataclasses.replace(way, ring=max(2, min(way.chunks(p), budget // way.chunk_bytes(p))))
+
+
+def _resident(device: Device, way: Way) -> int:
     """How many teams can be on the chip at once."""
-    if (
-        exchange == CLUSTER
-    ):  # a cluster lies within one of the groups of 16 or 18 multiprocessors that a chip is made of
-        return max(1, (device.multiprocessors - 12) // ctas) if ctas <= device.largest_cluster else 0
-    return device.multiprocessors // ctas
+    if way.exchange == CLUSTER:  # which lies within one of the groups of 16 or 18 multiprocessors of a chip
+        return max(1, (device.multiprocessors - 12) // way.ctas) if way.ctas <= device.largest_cluster else 0
+    return (device.multiprocessors - (12 if way.multicast > 2 else 0)) // way.ctas
 
 
 def estimate(way: Way, p: Problem) -> float:
@@ -91,7 +108,7 @@ def estimate(way: Way, p: Problem) -> float:
     if way.exchange == CLUSTER:
         time += 230 + 0.027 * v
     elif way.exchange == GRID:
-        time += 1350 + v * way.ctas * at_once / L2_RATE + 0.003 * v
+        time += 1350 + v * way.ctas * at_once / way.multicast / L2_RATE + 0.003 * v
     return time * math.ceil(teams / at_once)
 
 

@@ -27,21 +27,31 @@ def problem(lay: Layout, backward: bool) -> Problem:
     exact = lay.of.dtype == torch.float32 and not uses_tf32()
     a = lay.assembly
     size = lay.of.dtype.itemsize
-    return Problem(a.products, lay.S, lay.steps, lay.H, size, backward, exact, pressure(a, backward))
+    return Problem(a.products, lay.S, lay.steps, lay.H, size, backward, exact, *pressure(a, backward))
+
+
+def text(cell: str, dtype: torch.dtype, p: Problem, way: Way, variant: bool, delays: int = 0) -> str:
+    """The kernel of a way. `variant`: for training, or traced."""
+    options = (*way.options(p), ("TRACE" if p.backward else "TRAIN", int(variant)), ("DELAYS", delays))
+    return source(cell, dtype, ("persistent", _name(p)), options)
+
+
+def _name(p: Problem) -> str:
+    return "carry_backward" if p.backward else "carry_forward"
 
 
 @functools.lru_cache(maxsize=1024)
 def kernel(
     cell: str, dtype: torch.dtype, p: Problem, way: Way, index: int, variant: bool, delays: int = 0
 ) -> Prepared | None:
-    """Compiled and ready; None where the GPU has no room for a team of it. `variant`: for training, or traced."""
-    name = "carry_backward" if p.backward else "carry_forward"
-    options = (*way.options(p), ("TRACE" if p.backward else "TRAIN", int(variant)), ("DELAYS", delays))
-    text = source(cell, dtype, ("persistent", name), options)
-    function = loaded(text, device(index).architecture, index).function(name)
+    """Compiled and ready; None where the GPU has no room for a team of it."""
+    if way.shared_bytes(p) > device(index).shared:
+        return None
+    made = loaded(text(cell, dtype, p, way, variant, delays), device(index).architecture, index)
+    function = made.function(_name(p))
     if function.attribute(LOCAL_SIZE) > MOST_SPILLED:
         return None
-    cluster = way.ctas if way.exchange == CLUSTER else 1
+    cluster = way.ctas if way.exchange == CLUSTER else way.multicast
     how = Launch(way.teams * way.ctas, THREADS, way.shared_bytes(p), cluster, way.exchange == GRID)
     prepared = function.prepare(how)
     resident = prepared.resident()

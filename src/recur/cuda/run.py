@@ -127,7 +127,7 @@ def backward(
         memory = results.share if overwrite_saved else None
         found = Gradients(lay, given[0], arriving, memory, traced)
         way = plan(lay, given[0].device.index, True, traced)
-        pieces = _pieces(lay, found)
+        pieces = pieces_of(lay, found)
         if way is None:
             steps.backward(ops, results, found, traced)
         else:
@@ -173,7 +173,7 @@ def _gradients(
     return every
 
 
-def _pieces(lay: Layout, found: Gradients) -> Tensors:
+def pieces_of(lay: Layout, found: Gradients) -> Tensors:
     """The gradients of W h, (N, …), product after product; those that lie side by side together."""
     a, H = lay.assembly, lay.H
     pieces: Tensors = []
@@ -192,7 +192,7 @@ def _pieces(lay: Layout, found: Gradients) -> Tensors:
 def _recorded(lay: Layout, found: Gradients) -> Tensors:
     """In the caller's order."""
     states = [found.d_projected if lay.P else found.d_state[0], *found.d_state[1:]]
-    products = _pieces(lay, found)
+    products = pieces_of(lay, found)
     packed = [part for part in states if part is not None] + [found.d_share]
     packed.append(torch.cat(products, dim=1) if products else found.d_share.new_empty(lay.N, 0))
     return [lay.by_row(part).reshape(lay.N, -1).clone() for part in packed]

@@ -27,7 +27,9 @@ class Problem:
     exact: bool = False
     """Whether products of float32 are made of three of TF32."""
     pressure: int = 0
-    """Registers that an element of the cell takes, about."""
+    """Registers that an element of the cell takes while v is on its way, with what was fetched for its step, about."""
+    resting: int = 0
+    """The same without."""
 
     @property
     def sums(self) -> int:
@@ -50,6 +52,12 @@ class Way:
     in_shared: int
     teams: int
     """At once; if they are fewer than the batch needs, they take turns."""
+    chunk: int = 0
+    """Groups of K that come through L2 at a time; 0 for all of them."""
+    ring: int = 1
+    """How many such chunks there is room for."""
+    multicast: int = 1
+    """CTAs that fetch them for each other."""
 
     @property
     def rows(self) -> int:
@@ -76,9 +84,21 @@ class Way:
     def m_each(self, p: Problem) -> int:
         return -(-self.m_tiles(p) // self.warps_m)
 
-    def v_bytes(self, p: Problem) -> int:
-        groups = self.groups(p)
+    def chunk_groups(self, p: Problem) -> int:
+        return self.chunk or self.groups(p)
+
+    def chunks(self, p: Problem) -> int:
+        return -(-self.groups(p) // self.chunk_groups(p))
+
+    def buffers(self) -> int:
+        return 2 if self.exchange == CLUSTER else self.ring
+
+    def chunk_bytes(self, p: Problem) -> int:
+        groups = self.chunk_groups(p)
         return self.rows * (groups * 64 + (0 if groups % 2 else 64))
+
+    def v_bytes(self, p: Problem) -> int:
+        return self.chunks(p) * self.chunk_bytes(p)
 
     def part_bytes(self, p: Problem) -> int:
         return self.warps_k * self.rows * ((self.m_tiles(p) * 16 + 31) // 32 * 32 + 4) * 4
@@ -86,9 +106,9 @@ class Way:
     def shared_bytes(self, p: Problem) -> int:
         kept = min(self.in_registers, self.groups_each(p))
         kept_shared = min(self.in_shared, self.groups_each(p) - kept)
-        total = self.v_bytes(p) * (2 if self.exchange == CLUSTER else 1)
+        total = self.chunk_bytes(p) * self.buffers()
         total += (kept_shared * self.m_each(p) * 2 * THREADS + 1) * 16
-        total += self.part_bytes(p) + THREADS * p.size + 16
+        total += self.part_bytes(p) + THREADS * p.size + 16 * self.buffers()
         return -(-total // 16) * 16
 
     def streamed(self, p: Problem) -> int:
@@ -101,7 +121,8 @@ class Way:
         each = self.m_each(p)
         weights = min(self.in_registers, self.groups_each(p)) * each * 8
         split = each * 16 if p.exact else 0
-        return weights + each * self.tiles * 4 + split + elements * p.pressure + 44
+        waiting = p.pressure if elements <= 2 else p.resting
+        return weights + each * self.tiles * 4 + split + elements * waiting + 44
 
     def options(self, p: Problem) -> tuple[tuple[str, int], ...]:
         """As the kernels are built with it."""
@@ -114,6 +135,9 @@ class Way:
             ("WARPS_K", self.warps_k),
             ("IN_REGISTERS", self.in_registers),
             ("IN_SHARED", self.in_shared),
+            ("CHUNK", self.chunk_groups(p)),
+            ("RING", self.buffers()),
+            ("MULTICAST", self.multicast),
             ("BACKWARD", int(p.backward)),
             ("EXACT", int(p.exact)),
             ("SHARED_BYTES", self.shared_bytes(p)),
@@ -126,14 +150,16 @@ class Way:
     def words(self) -> str:
         """For a reader."""
         sharing = "one CTA" if self.ctas == 1 else f"{self.ctas} CTAs"
-        return f"{NAMES[self.exchange]}: {self.rows} rows on {sharing} of {self.units} units"
+        shared = f", {self.multicast} of which fetch together" if self.multicast > 1 else ""
+        return f"{NAMES[self.exchange]}: {self.rows} rows on {sharing} of {self.units} units{shared}"
 
     def numbers(self) -> dict[str, int]:
         return asdict(self)
 
 
-def pressure(a: Assembly, backward: bool) -> int:
-    """Registers that an element of a cell takes while its team's v is on its way, about."""
+def pressure(a: Assembly, backward: bool) -> tuple[int, int]:
+    """Registers that an element of a cell takes while its team's v is on its way, about: with what was fetched for its
+    step, and without."""
     if backward:
-        return a.gates + a.saved + 4 * a.states + a.extras + 4
-    return a.gates + a.states + 4
+        return a.gates + a.saved + 4 * a.states + a.extras + 4, a.states + a.extras + 3
+    return a.gates + a.states + 4, a.states + 3

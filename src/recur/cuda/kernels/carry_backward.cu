@@ -6,6 +6,25 @@ struct Element {
     real mask, xi;
     int s, length;
     bool alive;
+
+    FUNCTION void fetch(const Backward& a, int k, int u) {
+        const int H = a.H;
+        const long at = row_of(a.offset, a.S, k, s), own = long(s) * H + u;
+        const long earlier = k ? row_of(a.offset, a.S, k - 1, s) : 0;
+        xi = a.xi && k + 1 < length ? a.xi[row_of(a.offset, a.S, k + 1, s)] : real(1);
+#pragma unroll
+        for (int g = 0; g < GATES; ++g)
+            if (BACK_READS_SHARE >> g & 1) share[g] = read(a.share[(at * GATES + g) * H + u]);
+#pragma unroll
+        for (int q = 0; q < SAVED; ++q) saved[q] = read(a.tape[(at * SAVED + q) * H + u]);
+#pragma unroll
+        for (int j = 0; j < STATES; ++j) {
+            if (BACK_READS_AFTER >> j & 1) after[j] = read(a.state[j][at * H + u]);
+            if (BACK_READS_BEFORE >> j & 1)
+                before[j] = k ? read(a.state[j][earlier * H + u]) : a.initial[j] ? read(a.initial[j][own]) : real(0);
+            d_outputs[j] = a.d_outputs[j] ? read(a.d_outputs[j][at * H + u]) : real(0);
+        }
+    }
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_backward(const Backward a) {
@@ -19,7 +38,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_backward(const Ba
     real extra[EXTRAS + 1];
 #pragma unroll
     for (int e = 0; e < EXTRAS; ++e) extra[e] = read(a.extra[e][mine]);
-    int waits = 0;
 
     for (int team = blockIdx.x / CTAS; team * ROWS < a.S; team += gridDim.x / CTAS) {
         const int first = team * ROWS, steps = a.length ? a.length[first] : a.steps;
@@ -45,27 +63,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_backward(const Ba
             for (int e = 0; e < ELEMENTS; ++e) {
                 Element& here = element[e];
                 here.alive = k < here.length;
-                if (!here.alive) continue;
-                const long at = row_of(a.offset, a.S, k, here.s), own = long(here.s) * H + u;
-                const long earlier = k ? row_of(a.offset, a.S, k - 1, here.s) : 0;
-                here.xi = a.xi && k + 1 < here.length ? a.xi[row_of(a.offset, a.S, k + 1, here.s)] : real(1);
-#pragma unroll
-                for (int g = 0; g < GATES; ++g)
-                    if (BACK_READS_SHARE >> g & 1) here.share[g] = read(a.share[(at * GATES + g) * H + u]);
-#pragma unroll
-                for (int q = 0; q < SAVED; ++q) here.saved[q] = read(a.tape[(at * SAVED + q) * H + u]);
-#pragma unroll
-                for (int j = 0; j < STATES; ++j) {
-                    if (BACK_READS_AFTER >> j & 1) here.after[j] = read(a.state[j][at * H + u]);
-                    if (BACK_READS_BEFORE >> j & 1)
-                        here.before[j] = k ? read(a.state[j][earlier * H + u])
-                                           : a.initial[j] ? read(a.initial[j][own]) : real(0);
-                    here.d_outputs[j] = a.d_outputs[j] ? read(a.d_outputs[j][at * H + u]) : real(0);
-                }
+                if (PREFETCH && here.alive) here.fetch(a, k, u);
             }
             delay(k);
             const bool multiplies = k + 1 < steps;
-            if (multiplies) W.multiply(shared, exchange.receive(waits), a.W, H, cta);
+            if (multiplies) W.multiply(shared, exchange, a.W, H, cta);
             __syncthreads();
 #pragma unroll
             for (int e = 0; e < ELEMENTS; ++e) {
@@ -73,6 +75,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_backward(const Ba
                 const int index = threadIdx.x + e * THREADS;
                 real d_share[GATES], d_product[OWN + 1];
                 if (here.alive) {
+                    if (!PREFETCH) here.fetch(a, k, u);
                     real d_after[STATES], d_before[STATES], d_state[STATES], sum[EXTRAS + GATES + OWN + 1];
 #pragma unroll
                     for (int j = 0; j < STATES; ++j) {

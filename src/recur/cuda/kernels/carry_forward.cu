@@ -11,6 +11,13 @@ struct Element {
     real mask;
     int s, length;  // its segment, and how many steps that has; 0 for what is beyond the edges
     bool alive;     // whether the segment takes the step at hand
+
+    FUNCTION void fetch(const Forward& a, int k, int u) {
+        const num* gates = a.share + row_of(a.offset, a.S, k, s) * GATES * a.H + u;
+#pragma unroll
+        for (int g = 0; g < GATES; ++g)
+            if (READS_SHARE >> g & 1) share[g] = read(gates[g * a.H]);
+    }
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_forward(const Forward a) {
@@ -26,7 +33,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_forward(const For
     for (int r = 0; r < PRODUCTS; ++r) bias[r] = a.bias ? read(a.bias[r * H + mine]) : real(0);
 #pragma unroll
     for (int e = 0; e < EXTRAS; ++e) extra[e] = read(a.extra[e][mine]);
-    int waits = 0;
 
     for (int team = blockIdx.x / CTAS; team * ROWS < a.S; team += gridDim.x / CTAS) {
         const int first = team * ROWS, steps = a.length ? a.length[first] : a.steps;
@@ -45,14 +51,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_forward(const For
             for (int j = 0; j < STATES; ++j) here.state[j] = a.initial[j] ? read(a.initial[j][own]) : real(0);
         }
         if (a.initial[0]) {
-            byte* v = exchange.start();
-            for (int i = threadIdx.x; i < ROWS * H; i += THREADS) {
-                const int row = i / H, unit = i % H;
-                const long own = long(first + row) * H + unit;
-                const real h = first + row < a.S ? read(a.initial[0][own]) * (a.mask ? read(a.mask[own]) : real(1)) : real(0);
-                *reinterpret_cast<num*>(v + row * PITCH + unit * SIZE) = multiplied(h);
-            }
-            __syncthreads();
+#pragma unroll
+            for (int e = 0; e < ELEMENTS; ++e)
+                exchange.publish(e, 0, multiplied(element[e].length ? element[e].state[0] * element[e].mask : real(0)));
+            exchange.published();
         }
 
         for (int k = 0; k < steps; ++k) {
@@ -60,18 +62,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_forward(const For
             for (int e = 0; e < ELEMENTS; ++e) {
                 Element& here = element[e];
                 here.alive = k < here.length;
-                if (!here.alive) continue;
-                const num* gates = a.share + row_of(a.offset, a.S, k, here.s) * GATES * H + u;
-#pragma unroll
-                for (int g = 0; g < GATES; ++g)
-                    if (READS_SHARE >> g & 1) here.share[g] = read(gates[g * H]);
+                if (PREFETCH && here.alive) here.fetch(a, k, u);
             }
             delay(k);
             const bool multiplies = k > 0 || a.initial[0];
-            if (multiplies) {
-                const byte* v = k > 0 ? exchange.receive(waits) : exchange.start();
-                W.multiply(shared, v, a.W, H, cta);
-            }
+            if (multiplies) W.multiply(shared, exchange, a.W, H, cta);
             __syncthreads();
 #pragma unroll
             for (int e = 0; e < ELEMENTS; ++e) {
@@ -79,6 +74,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_forward(const For
                 const int index = threadIdx.x + e * THREADS;
                 num next = multiplied(real(0));
                 if (here.alive) {
+                    if (!PREFETCH) here.fetch(a, k, u);
                     real product[PRODUCTS], after[STATES], saved[SAVED + 1];
 #pragma unroll
                     for (int r = 0; r < PRODUCTS; ++r)

@@ -10,6 +10,9 @@
 // v travels by one of three ways: ALONE (a CTA's own memory), CLUSTER (written straight into the memory of the others,
 // which wait for its bytes) or GRID (through L2, counted by a flag; needs all CTAs on the chip at once).
 //
+// Through L2, v comes in chunks of CHUNK groups of K, into a ring of RING buffers: while one is multiplied, others are on
+// their way. MULTICAST CTAs side by side fetch a part each for all of them.
+//
 // K is taken in groups of 64 bytes a row. Of such a group a thread holds 16 bytes, in whatever order: both sides of
 // the product have the same. WARPS_M warps divide the rows of the sums, WARPS_K divide K; what they find is added in
 // this order. Of its groups a warp keeps IN_REGISTERS in registers, IN_SHARED in shared memory, and reads the rest.
@@ -31,26 +34,33 @@ constexpr int WIDTH = (CTAS * UNITS + GROUP - 1) / GROUP * GROUP;  // of a part 
 constexpr int GROUPS = PARTS * WIDTH / GROUP, COLUMNS = GROUPS * GROUP;
 constexpr int GROUPS_EACH = (GROUPS + WARPS_K - 1) / WARPS_K;
 constexpr int M = SUMS * UNITS, M_TILES = (M + 15) / 16, M_EACH = (M_TILES + WARPS_M - 1) / WARPS_M;
-constexpr int PITCH = GROUPS * 64 + (GROUPS % 2 ? 0 : 64);  // bytes: rows of v begin in different banks
-constexpr int V_BYTES = ROWS * PITCH, BUFFERS = EXCHANGE == CLUSTER ? 2 : 1;
+constexpr int CHUNKS = (GROUPS + CHUNK - 1) / CHUNK, EACH = (CHUNK + WARPS_K - 1) / WARPS_K;
+static_assert(CHUNKS == 1 || CHUNK % WARPS_K == 0, "all warps have groups of every chunk");
+constexpr int PITCH = CHUNK * 64 + (CHUNK % 2 ? 0 : 64);  // bytes: rows of v begin in different banks
+constexpr int CHUNK_BYTES = ROWS * PITCH, V_BYTES = CHUNKS * CHUNK_BYTES;
+constexpr int V_PUBLISHED = CTAS * UNITS * ROWS * PARTS * SIZE;
 constexpr int M_PITCH = (M_TILES * 16 + 31) / 32 * 32 + 4;
 constexpr int ELEMENTS = (UNITS * ROWS + THREADS - 1) / THREADS;
+constexpr bool PREFETCH = ELEMENTS <= 2;  // what a step reads, while v is on its way: there are not registers for more
 constexpr int KEPT = IN_REGISTERS < GROUPS_EACH ? IN_REGISTERS : GROUPS_EACH;
 constexpr int KEPT_SHARED = IN_SHARED < GROUPS_EACH - KEPT ? IN_SHARED : GROUPS_EACH - KEPT;
 
 struct Shared {
-    byte v[BUFFERS][V_BYTES];
+    byte v[RING][CHUNK_BYTES];
     uint4 weights[KEPT_SHARED * M_EACH * 2 * THREADS + 1];
     float part[WARPS_K][ROWS][M_PITCH];
     __align__(16) num stage[THREADS];
-    __align__(16) bits64 arrival[2];
+    __align__(16) bits64 full[RING];
+    bits64 empty[RING];
 };
-static_assert(sizeof(Shared) == SHARED_BYTES, "persistent.py counts otherwise");
+static_assert((sizeof(Shared) + 15) / 16 * 16 == SHARED_BYTES, "way.py counts otherwise");
 
 FUNCTION bits32 shared_address(const void* p) { return bits32(__cvta_generic_to_shared(p)); }
 
 #if __CUDA_ARCH__ >= 900
-FUNCTION void barrier_init(bits32 at) { asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at) : "memory"); }
+FUNCTION void barrier_init(bits32 at, int count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
+}
 FUNCTION void barrier_expect(bits32 at, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
 }
@@ -71,9 +81,18 @@ FUNCTION void send(bits32 to, bits32 barrier, uint4 v) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
                  "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(barrier) : "memory");
 }
+FUNCTION void barrier_arrive(bits32 there) {
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
+}
 FUNCTION void copy_in(bits32 to, const void* from, int bytes, bits32 barrier) {
+#if MULTICAST > 1
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::
+            "r"(to), "l"(from), "r"(bytes), "r"(barrier), "h"(bits16((1 << MULTICAST) - 1)) : "memory");
+#else
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                  "l"(from), "r"(bytes), "r"(barrier) : "memory");
+#endif
 }
 FUNCTION void sync_cluster() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -185,31 +204,37 @@ struct Product {
         }
     }
 
-    // This warp's share of W v, for everybody to read.
-    FUNCTION void multiply(Shared& shared, const byte* v, const num* W, int H, int cta) const {
+    FUNCTION void fetch(Weights (&w)[M_EACH], const Shared& shared, const num* W, int H, int cta, int i) const {
+#pragma unroll
+        for (int j = 0; j < M_EACH; ++j) {
+            if (i < KEPT + KEPT_SHARED) {
+                const uint4* from = shared.weights + ((i - KEPT) * M_EACH + j) * 2 * THREADS + threadIdx.x;
+                w[j] = {from[0], from[THREADS]};
+            } else
+                w[j] = read_weights(W, H, cta, warp_m() + j * WARPS_M, group(i));
+        }
+    }
+
+    // This warp's share of W v, for everybody to read. `chunks` hands out v.
+    template <typename Chunks> FUNCTION void multiply(Shared& shared, Chunks& chunks, const num* W, int H, int cta) const {
         float sum[M_EACH][TILES][4] = {};
 #pragma unroll
-        for (int i = 0; i < KEPT; ++i)
-            if (there(i)) add(sum, kept[i], v, group(i));
-#pragma unroll 2
-        for (int i = 0; i < KEPT_SHARED; ++i)
-            if (there(KEPT + i)) {
-                Weights w[M_EACH];
+        for (int c = 0; c < CHUNKS; ++c) {
+            const byte* v = chunks.receive(c);
 #pragma unroll
-                for (int j = 0; j < M_EACH; ++j) {
-                    const uint4* from = shared.weights + (i * M_EACH + j) * 2 * THREADS + threadIdx.x;
-                    w[j] = {from[0], from[THREADS]};
+            for (int j = 0; j < EACH; ++j) {
+                const int i = c * EACH + j;
+                if (i >= GROUPS_EACH || !there(i)) continue;
+                if (i < KEPT) {
+                    add(sum, kept[i < KEPT ? i : 0], v, j * WARPS_K + warp_k());
+                } else {
+                    Weights w[M_EACH];
+                    fetch(w, shared, W, H, cta, i);
+                    add(sum, w, v, j * WARPS_K + warp_k());
                 }
-                add(sum, w, v, group(KEPT + i));
             }
-#pragma unroll 4
-        for (int i = KEPT + KEPT_SHARED; i < GROUPS_EACH; ++i)
-            if (there(i)) {
-                Weights w[M_EACH];
-#pragma unroll
-                for (int j = 0; j < M_EACH; ++j) w[j] = read_weights(W, H, cta, warp_m() + j * WARPS_M, group(i));
-                add(sum, w, v, group(i));
-            }
+            chunks.release(c);
+        }
         const int lane = threadIdx.x & 31;
 #pragma unroll
         for (int j = 0; j < M_EACH; ++j) {
@@ -238,62 +263,79 @@ struct Exchange {
     Shared& shared;
     byte* memory;       // GRID: two buffers of V_BYTES for this team
     unsigned* arrived;  // GRID: how many parts were written
-    int cta, turn;
+    int cta, turn;      // how many vectors were published
+    int taken;          // GRID: how many chunks were taken before the vector at hand
 
-    FUNCTION Exchange(Shared& s, int which) : shared(s), memory(nullptr), arrived(nullptr), cta(which), turn(0) {}
+    FUNCTION Exchange(Shared& s, int which) : shared(s), memory(nullptr), arrived(nullptr), cta(which), turn(0), taken(0) {}
 
-    // Before the first team: nothing that was never written may be multiplied.
     FUNCTION void begin() {
-        for (int i = threadIdx.x; i < BUFFERS * V_BYTES / 16; i += THREADS)
-            reinterpret_cast<uint4*>(shared.v)[i] = {0, 0, 0, 0};
+        if (EXCHANGE != GRID)  // nothing that was never written may be multiplied
+            for (int i = threadIdx.x; i < RING * CHUNK_BYTES / 16; i += THREADS)
+                reinterpret_cast<uint4*>(shared.v)[i] = {0, 0, 0, 0};
 #if __CUDA_ARCH__ >= 900
         if (EXCHANGE != ALONE && threadIdx.x == 0) {
-            for (int i = 0; i < 2; ++i) barrier_init(shared_address(&shared.arrival[i]));
+            for (int i = 0; i < RING; ++i) {
+                barrier_init(shared_address(&shared.full[i]), 1);
+                barrier_init(shared_address(&shared.empty[i]), THREADS / 32 * MULTICAST);
+            }
             asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
             if (EXCHANGE == CLUSTER)
-                for (int i = 0; i < 2; ++i) barrier_expect(shared_address(&shared.arrival[i]), CTAS * UNITS * ROWS * PARTS * SIZE);
+                for (int i = 0; i < RING; ++i) barrier_expect(shared_address(&shared.full[i]), V_PUBLISHED);
         }
-        if (EXCHANGE == CLUSTER) sync_cluster();
+        if (EXCHANGE == CLUSTER || MULTICAST > 1) sync_cluster();
 #endif
         __syncthreads();
     }
 
     FUNCTION void join(num* all, unsigned* counters, int team) {
+        if (EXCHANGE != GRID) return;
         memory = reinterpret_cast<byte*>(all) + long(team) * 2 * V_BYTES;
         arrived = counters + team * 32;
-        if (EXCHANGE == GRID) turn = 0;
+        turn = 0;
     }
 
-    FUNCTION byte* start() { return shared.v[BUFFERS - 1]; }  // where the v of a given state belongs
+#if __CUDA_ARCH__ >= 900
+    // GRID: ask for a chunk of the vector at hand, once its buffer is empty; one thread does.
+    FUNCTION void ask(int c) {
+        const int n = taken + c, buffer = n % RING, use = n / RING;
+        if (use) barrier_wait(shared_address(&shared.empty[buffer]), (use - 1) & 1);
+        const bits32 barrier = shared_address(&shared.full[buffer]);
+        barrier_expect(barrier, CHUNK_BYTES);
+        constexpr int PIECE = CHUNK_BYTES / MULTICAST;
+        const int piece = MULTICAST > 1 ? cta % MULTICAST * PIECE : 0;
+        const byte* from = memory + ((turn - 1) & 1) * V_BYTES + c * CHUNK_BYTES + piece;
+        copy_in(shared_address(shared.v[buffer] + piece), from, PIECE, barrier);
+    }
+#endif
 
-    // v as the step before left it, whole; `turn` counts the vectors that were published.
-    FUNCTION const byte* receive(int& waits) {
+    // A chunk of v as the step before left it.
+    FUNCTION const byte* receive(int c) {
         if (EXCHANGE == CLUSTER) {
 #if __CUDA_ARCH__ >= 900
             const int from = (turn - 1) & 1;
-            barrier_wait(shared_address(&shared.arrival[from]), ((turn - 1) >> 1) & 1);
-            if (threadIdx.x == 0) barrier_expect(shared_address(&shared.arrival[from]), CTAS * UNITS * ROWS * PARTS * SIZE);
+            barrier_wait(shared_address(&shared.full[from]), ((turn - 1) >> 1) & 1);
+            if (threadIdx.x == 0) barrier_expect(shared_address(&shared.full[from]), V_PUBLISHED);
             return shared.v[from];
 #endif
         }
         if (EXCHANGE == GRID) {
-            const byte* from = memory + ((turn - 1) & 1) * V_BYTES;
 #if __CUDA_ARCH__ >= 900
-            const bits32 barrier = shared_address(&shared.arrival[0]);
-            if (threadIdx.x == 0) {
+            if (c == 0 && threadIdx.x == 0) {
                 while (flag_read(arrived) < unsigned(CTAS) * turn) {
                 }
                 asm volatile("fence.proxy.async;" ::: "memory");
-                barrier_expect(barrier, V_BYTES);
-                copy_in(shared_address(shared.v[0]), from, V_BYTES, barrier);
+                for (int i = 0; i < (RING < CHUNKS ? RING : CHUNKS); ++i) ask(i);
             }
-            barrier_wait(barrier, waits & 1);
-            ++waits;
+            const int n = taken + c;
+            barrier_wait(shared_address(&shared.full[n % RING]), n / RING & 1);
+            return shared.v[n % RING];
 #else
+            static_assert(EXCHANGE != GRID || CHUNKS == 1, "chunks need copies that tell when they are done");
             if (threadIdx.x == 0)
                 while (flag_read(arrived) < unsigned(CTAS) * turn) {
                 }
             __syncthreads();
+            const byte* from = memory + ((turn - 1) & 1) * V_BYTES;
             for (int i = threadIdx.x; i < V_BYTES / 16; i += THREADS)
                 asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared.v[0] + i * 16)),
                              "l"(from + i * 16) : "memory");
@@ -304,33 +346,61 @@ struct Exchange {
         return shared.v[0];
     }
 
+    // This warp has read a chunk.
+    FUNCTION void release(int c) {
+#if __CUDA_ARCH__ >= 900
+        if (EXCHANGE != GRID) return;
+        const int lane = threadIdx.x & 31;
+        __syncwarp();
+        if (lane < MULTICAST) {
+            const bits32 mine = shared_address(&shared.empty[(taken + c) % RING]);
+            barrier_arrive(of_rank(mine, MULTICAST > 1 ? lane : rank()));
+        }
+        // One chunk late, when the others are likely done with that buffer too.
+        if (threadIdx.x == 0 && c && c - 1 + RING < CHUNKS) ask(c - 1 + RING);
+        if (c == CHUNKS - 1) taken += CHUNKS;
+#endif
+    }
+
+    FUNCTION static int rank() {
+        int found;
+        asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(found));
+        return found;
+    }
+
     // One value of the next v, of every thread of a warp at once.
     FUNCTION void publish(int e, int part, num value) {
         const int index = threadIdx.x + e * THREADS;
         if (EXCHANGE == CLUSTER) {
 #if __CUDA_ARCH__ >= 900
             const int lane = threadIdx.x & 31, base = index - lane, to = turn & 1;
-            constexpr int CHUNKS = 32 / PER_CHUNK;
+            constexpr int SENT = 32 / PER_CHUNK;
             num* stage = shared.stage + (threadIdx.x - lane);
             stage[lane] = value;
             __syncwarp();
             if (base < UNITS * ROWS) {
 #pragma unroll
-                for (int q = lane; q < CHUNKS * CTAS; q += 32) {
-                    const int chunk = q % CHUNKS, first = base + chunk * PER_CHUNK;
-                    const uint4 found = *reinterpret_cast<const uint4*>(stage + chunk * PER_CHUNK);
-                    const byte* at = shared.v[to] + first / UNITS * PITCH + (part * WIDTH + cta * UNITS + first % UNITS) * SIZE;
-                    const bits32 barrier = shared_address(&shared.arrival[to]);
-                    send(of_rank(shared_address(at), q / CHUNKS), of_rank(barrier, q / CHUNKS), found);
+                for (int q = lane; q < SENT * CTAS; q += 32) {
+                    const int piece = q % SENT, first = base + piece * PER_CHUNK;
+                    const uint4 found = *reinterpret_cast<const uint4*>(stage + piece * PER_CHUNK);
+                    const byte* at = shared.v[to] + place(first, part);
+                    const bits32 barrier = shared_address(&shared.full[to]);
+                    send(of_rank(shared_address(at), q / SENT), of_rank(barrier, q / SENT), found);
                 }
             }
             __syncwarp();
 #endif
         } else if (index < UNITS * ROWS) {
             byte* v = EXCHANGE == GRID ? memory + (turn & 1) * V_BYTES : shared.v[0];
-            const int at = index / UNITS * PITCH + (part * WIDTH + cta * UNITS + index % UNITS) * SIZE;
-            *reinterpret_cast<num*>(v + at) = value;
+            *reinterpret_cast<num*>(v + place(index, part)) = value;
         }
+    }
+
+    // Where a value of this CTA's lies in v.
+    FUNCTION int place(int index, int part) const {
+        const int bytes = (part * WIDTH + cta * UNITS + index % UNITS) * SIZE, row = index / UNITS;
+        if (CHUNKS == 1) return row * PITCH + bytes;
+        return bytes / (CHUNK * 64) * CHUNK_BYTES + row * PITCH + bytes % (CHUNK * 64);
     }
 
     // All of this CTA's part was published.
@@ -338,7 +408,9 @@ struct Exchange {
         ++turn;
         if (EXCHANGE == ALONE) __syncthreads();
         if (EXCHANGE == GRID) {
+#if __CUDA_ARCH__ >= 900
             asm volatile("fence.proxy.async;" ::: "memory");
+#endif
             __syncthreads();
             if (threadIdx.x == 0) flag_add(arrived);
         }
@@ -346,7 +418,7 @@ struct Exchange {
 
     FUNCTION void end() {
 #if __CUDA_ARCH__ >= 900
-        if (EXCHANGE == CLUSTER) sync_cluster();
+        if (EXCHANGE == CLUSTER || MULTICAST > 1) sync_cluster();
 #endif
     }
 };

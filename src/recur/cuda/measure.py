@@ -1,0 +1,95 @@
+"""How long a way takes on this GPU: a cell's kernel alone, on numbers of its own."""
+
+from __future__ import annotations
+
+import statistics
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+from recur.cuda import persistent, steps
+from recur.cuda.cache import compiled
+from recur.cuda.device import device
+from recur.cuda.memory import Layout, layout
+from recur.cuda.operands import Operands, precision
+from recur.cuda.results import Gradients, Results
+from recur.cuda.run import pieces_of
+from recur.cuda.source import load
+from recur.cuda.way import Problem, Way
+from recur.native.memory import Signature
+
+Request = tuple[Problem, Way]
+
+
+def problem_of(cell: str, dtype: torch.dtype, S: int, T: int, H: int, backward: bool) -> Problem:
+    return persistent.problem(_layout(cell, dtype, S, T, H), backward)
+
+
+def _layout(cell: str, dtype: torch.dtype, S: int, T: int, H: int) -> Layout:
+    a = load(cell)
+    weights = 4 if a.products else 2
+    return layout(Signature(cell, dtype, (S, T, 1), (), a.gates * H, H, weights, a.extras, 0, False, False, 0.0, ""))
+
+
+def compile_all(cell: str, dtype: torch.dtype, wanted: list[Request], threads: int = 8) -> None:
+    """Into the cache, several at a time: NVRTC does not hold Python up."""
+    architecture = device(torch.cuda.current_device()).architecture
+    texts = {persistent.text(cell, dtype, p, way, not p.backward) for p, way in wanted}
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda text: compiled(text, architecture), texts))
+
+
+class Measured:
+    """A scan of random numbers, whose passes are timed one by one."""
+
+    def __init__(self, cell: str, dtype: torch.dtype, S: int, T: int, H: int) -> None:
+        self.lay = lay = _layout(cell, dtype, S, T, H)
+        a, index = lay.assembly, torch.cuda.current_device()
+        numbers = torch.Generator(f"cuda:{index}").manual_seed(0)
+
+        def random(*shape: int) -> torch.Tensor:
+            return torch.randn(shape, device=f"cuda:{index}", generator=numbers).to(dtype)
+
+        shapes = {"weight_ih": (a.gates * H, 1), "weight_hh": (a.products * H, H // a.heads)}
+        shapes |= {"bias_ih": (a.gates * H,), "bias_hh": (a.products * H,)}
+        weights = [random(*shapes[name]) * H**-0.5 for name in lay.names]
+        given = [random(S, T, 1), *weights, *(random(H) for _ in range(a.extras))]
+        self.ops = Operands(lay, given)
+        made = lay.empty_results(given[0], True)
+        n = len(lay.outputs)
+        self.results = Results(lay, made[:n], made[n : n + a.states], made[n + a.states :])
+        self.results.share = random(lay.N, a.gates * H)
+        arriving = [random(S, T, H) for _ in lay.outputs]
+        self.found = Gradients(lay, given[0], [*arriving, *[None] * a.states], None, False)
+
+    def microseconds(self, p: Problem, way: Way | None, rounds: int = 5) -> float | None:
+        """A step; None for a way that does not fit."""
+        lay, index = self.lay, torch.cuda.current_device()
+        prepared = None
+        if way is not None:
+            prepared = persistent.kernel(lay.of.cell, lay.of.dtype, p, way, index, not p.backward)
+            if prepared is None:
+                return None
+
+        def run() -> None:
+            if way is None or prepared is None:
+                if p.backward:
+                    steps.backward(self.ops, self.results, self.found, False)
+                else:
+                    steps.forward(self.ops, self.results, True)
+            elif p.backward:
+                persistent.backward(self.ops, self.results, self.found, pieces_of(lay, self.found), p, way, prepared)
+            else:
+                persistent.forward(self.ops, self.results, True, p, way, prepared)
+
+        times = []
+        with precision(lay.of.dtype):
+            run()
+            for _ in range(rounds):
+                begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                begin.record()
+                run()
+                end.record()
+                torch.cuda.synchronize()
+                times.append(1e3 * begin.elapsed_time(end) / lay.steps)
+        return statistics.median(times)
