@@ -10,18 +10,29 @@ import dataclasses
 import math
 
 from recur.cuda.device import Device
-from recur.cuda.way import ALONE, CLUSTER, GRID, WARPS, Problem, Way
+from recur.cuda.way import ALONE, CLUSTER, GRID, THREADS, WARPS, Problem, Way
 
-SHARED_RATE = 200.0
-"""Bytes of shared memory a nanosecond and multiprocessor."""
-L2_RATE = 4500.0
-"""Bytes a nanosecond from L2, all multiprocessors together."""
-MMA_RATE = {2: 1900.0, 4: 950.0}
-"""Multiply–adds a nanosecond and multiprocessor, by the bytes of a number."""
-BARRIER, ELEMENT = 60.0, 90.0
-"""Nanoseconds: of a CTA's barrier, and of a cell's step with its loads and stores."""
+COSTS = {
+    "cluster": 0.0,
+    "grid": 1008.0,
+    "shared byte": 0.00716,
+    "product of 16 bits": 14.7,
+    "product of 32 bits": 11.9,
+    "streamed byte": 0.000126,
+    "streamed group": 78.0,
+    "element": 143.0,
+    "element back": 300.0,
+    "byte to a cluster": 0.018,
+    "CTA of a cluster": 2.84,
+    "byte through L2": 0.000676,
+    "byte from L2": 0.0000357,
+    "CTA of a grid": 2.75,
+    "chunk": 200.0,
+    "fetched by two": 456.0,
+    "fetched by four": 637.0,
+}
+"""Nanoseconds a step: non-negative least squares on some 600 measured ways of LSTM and GRU on an H200."""
 REGISTERS = 236
-CHUNK_BYTES = 16 << 10
 STEP_LAUNCHES = 14000.0
 """Nanoseconds that Python takes for one step's product and kernel."""
 
@@ -40,9 +51,9 @@ def candidates(p: Problem, device: Device) -> list[Way]:
                 if tiles > 1 and 8 * (tiles - 1) >= p.S:
                     continue
                 for warps_m in (1, 2, 4, 8):
-                    for multicast in (1, 2, 4) if exchange == GRID and device.clusters else (1,):
+                    for multicast, pieces in _fetches(exchange, device):
                         shape = Way(exchange, units, tiles, -(-ctas // multicast) * multicast, warps_m, 0, 0, 1)
-                        made = _fitted(p, device, dataclasses.replace(shape, multicast=multicast))
+                        made = _fitted(p, device, dataclasses.replace(shape, multicast=multicast), pieces)
                         if made is not None:
                             found[made] = estimate(made, p)
     return sorted(found, key=lambda way: found[way])
@@ -54,13 +65,20 @@ def _exchanges(ctas: int, device: Device) -> list[int]:
     return [CLUSTER, GRID] if ctas <= device.largest_cluster else [GRID]
 
 
-def _fitted(p: Problem, device: Device, bare: Way) -> Way | None:
+def _fetches(exchange: int, device: Device) -> list[tuple[int, int]]:
+    """How v comes through L2: how many CTAs fetch it together, and in how many pieces."""
+    if exchange != GRID or not device.clusters:
+        return [(1, 1)]
+    return [(1, 1), (1, 2), (1, 4), (1, 8), (2, 2), (2, 4), (2, 8), (4, 8)]
+
+
+def _fitted(p: Problem, device: Device, bare: Way, pieces: int) -> Way | None:
     """With as much of W in registers, then in shared memory, as there is room for."""
     resident = _resident(device, bare)
     if bare.warps_m > bare.m_tiles(p) or not resident:
         return None
-    if bare.exchange == GRID and device.clusters:
-        bare = _chunked(p, device, bare)
+    if pieces > 1:
+        bare = _chunked(p, device, bare, pieces)
     each, room = bare.m_each(p), REGISTERS - bare.registers(p)
     left = device.shared - bare.shared_bytes(p)
     if room < 0 or left < 0:
@@ -73,12 +91,10 @@ def _fitted(p: Problem, device: Device, bare: Way) -> Way | None:
     return dataclasses.replace(bare, in_registers=in_registers, in_shared=in_shared, teams=teams)
 
 
-def _chunked(p: Problem, device: Device, way: Way) -> Way:
-    """v in pieces of some 16 KB, at least four of them; all in memory at once, if that leaves room for W."""
+def _chunked(p: Problem, device: Device, way: Way, pieces: int) -> Way:
+    """v in so many pieces; all in memory at once, if that leaves room for W."""
     groups, k = way.groups(p), way.warps_k
-    pieces = max(4, way.v_bytes(p) // CHUNK_BYTES)
-    chunk = min(-(-groups // k) * k, max(k, -(-groups // pieces // k) * k))
-    way = dataclasses.replace(way, chunk=chunk)
+    way = dataclasses.replace(way, chunk=max(k, -(-groups // pieces // k) * k))
     budget = device.shared // 2 - way.part_bytes(p)
     return dataclasses.replace(way, ring=max(2, min(way.chunks(p), budget // way.chunk_bytes(p))))
 
@@ -90,26 +106,42 @@ def _resident(device: Device, way: Way) -> int:
     return (device.multiprocessors - (12 if way.multicast > 2 else 0)) // way.ctas
 
 
+def amounts(way: Way, p: Problem) -> dict[str, float]:
+    """How much of what costs time a step has, for one team's turn."""
+    v, each, groups = way.v_bytes(p), way.m_each(p), way.groups_each(p)
+    products = groups * 2 * each * way.tiles * (3 if p.exact else 1)
+    elements = -(-way.units * way.rows // THREADS)
+    at_once = way.ctas * min(math.ceil(p.S / way.rows), _at_once(way))
+    cluster, grid = way.exchange == CLUSTER, way.exchange == GRID
+    return {
+        "cluster": cluster,
+        "grid": grid,
+        "shared byte": v * way.warps_m + 2 * way.part_bytes(p),
+        "product of 16 bits": products if p.size == 2 else 0,
+        "product of 32 bits": products if p.size == 4 else 0,
+        "streamed byte": way.streamed(p) * each * 1024 * WARPS * at_once,
+        "streamed group": way.streamed(p) * each,
+        "element": 0 if p.backward else elements,
+        "element back": elements if p.backward else 0,
+        "byte to a cluster": v * cluster,
+        "CTA of a cluster": way.ctas * cluster,
+        "byte through L2": v * grid,
+        "byte from L2": v * at_once / way.multicast * grid,
+        "CTA of a grid": at_once * grid,
+        "chunk": way.chunks(p) * grid,
+        "fetched by two": way.multicast == 2,
+        "fetched by four": way.multicast == 4,
+    }
+
+
+def turns(way: Way, p: Problem) -> int:
+    """How often teams take theirs."""
+    return math.ceil(math.ceil(p.S / way.rows) / _at_once(way))
+
+
 def estimate(way: Way, p: Problem) -> float:
     """Nanoseconds a step, about."""
-    v, part, each = way.v_bytes(p), way.part_bytes(p), way.m_each(p)
-    groups = way.groups_each(p)
-    kept = min(way.in_registers, groups)
-    in_shared = min(way.in_shared, groups - kept)
-    shared = v * way.warps_m + 2 * part + in_shared * each * 8192
-    teams = math.ceil(p.S / way.rows)
-    at_once = min(teams, max(1, _at_once(way)))
-    arithmetic = way.m_tiles(p) * 16 * way.rows * way.groups(p) * (64 // p.size) / MMA_RATE[p.size]
-    arithmetic *= 3 if p.exact else 1
-    streamed = way.streamed(p) * each * 1024 * WARPS * way.ctas * at_once / L2_RATE
-    time = max(shared / SHARED_RATE, arithmetic) + streamed + 2 * BARRIER
-    elements = -(-way.units * way.rows // 256)
-    time += ELEMENT * (1 + 0.25 * (elements - 1)) * (1.5 if p.backward else 1)
-    if way.exchange == CLUSTER:
-        time += 230 + 0.027 * v
-    elif way.exchange == GRID:
-        time += 1350 + v * way.ctas * at_once / way.multicast / L2_RATE + 0.003 * v
-    return time * math.ceil(teams / at_once)
+    return turns(way, p) * sum(COSTS[name] * amount for name, amount in amounts(way, p).items())
 
 
 def estimate_steps(p: Problem) -> float:
@@ -120,7 +152,8 @@ def estimate_steps(p: Problem) -> float:
 
 
 def _at_once(way: Way) -> int:
-    return way.teams if way.exchange == GRID else 120 // way.ctas
+    """Teams that are on the chip at once."""
+    return way.teams if way.exchange == GRID else max(1, 120 // way.ctas)
 
 
 def ordered(p: Problem, device: Device) -> list[Way | None]:

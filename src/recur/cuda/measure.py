@@ -50,7 +50,10 @@ class Measured:
         def random(*shape: int) -> torch.Tensor:
             return torch.randn(shape, device=f"cuda:{index}", generator=numbers).to(dtype)
 
-        shapes = {"weight_ih": (a.gates * H, 1), "weight_hh": (a.products * H, H // a.heads)}
+        shapes: dict[str, tuple[int, ...]] = {
+            "weight_ih": (a.gates * H, 1),
+            "weight_hh": (a.products * H, H // a.heads),
+        }
         shapes |= {"bias_ih": (a.gates * H,), "bias_hh": (a.products * H,)}
         weights = [random(*shapes[name]) * H**-0.5 for name in lay.names]
         given = [random(S, T, 1), *weights, *(random(H) for _ in range(a.extras))]
@@ -82,7 +85,7 @@ class Measured:
             else:
                 persistent.forward(self.ops, self.results, True, p, way, prepared)
 
-        times = []
+        times: list[float] = []
         with precision(lay.of.dtype):
             run()
             for _ in range(rounds):

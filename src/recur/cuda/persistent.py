@@ -79,11 +79,11 @@ def backward(
     """`pieces`: where the gradients of W h will lie."""
     lay, a = ops.lay, ops.lay.assembly
     width = way.width(p)
-    W = ops.W.new_zeros(lay.H, a.products, width) if width > lay.H else ops.W.new_empty(lay.H, a.products, width)
-    W[:, :, : lay.H] = ops.W.view(a.products, lay.H, lay.H).permute(2, 0, 1)
+    W = ops.W.view(a.products, lay.H, lay.H).permute(2, 0, 1)
+    W = W.contiguous() if width == lay.H else pad(W, (0, width - lay.H))
     offset, length = lay.order(W.device)
     exchange, arrived = _exchange(ops, p, way)
-    carry = [W.new_empty(lay.S, lay.H, dtype=lay.real) for _ in range(a.states)]
+    carry = [W.new_empty(lay.S, lay.H, dtype=lay.real) for _ in ops.initial]
     arguments = Arguments(a, True, steps=lay.steps, S=lay.S, H=lay.H).put(
         offset=offset, length=length, share=results.share,
         tape=results.tape, state=results.states, initial=ops.initial, extra=ops.extras, mask=ops.mask, W=W,

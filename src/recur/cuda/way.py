@@ -108,7 +108,7 @@ class Way:
         kept_shared = min(self.in_shared, self.groups_each(p) - kept)
         total = self.chunk_bytes(p) * self.buffers()
         total += (kept_shared * self.m_each(p) * 2 * THREADS + 1) * 16
-        total += self.part_bytes(p) + THREADS * p.size + 16 * self.buffers()
+        total += self.part_bytes(p) + THREADS * p.parts * p.size + 16 * self.buffers()
         return -(-total // 16) * 16
 
     def streamed(self, p: Problem) -> int:

@@ -1,7 +1,7 @@
 // The backward pass of all steps: see persistent.cu.
 struct Element {
     real carry[STATES];  // what is carried to the states after the step at hand, but for what comes through W
-    real share[GATES], saved[SAVED + 1], before[STATES], after[STATES], d_outputs[STATES];
+    num share[GATES], saved[SAVED + 1], before[STATES], after[STATES], d_outputs[STATES];  // as they were read
     real sum[EXTRAS + 1];
     real mask, xi;
     int s, length;
@@ -11,18 +11,28 @@ struct Element {
         const int H = a.H;
         const long at = row_of(a.offset, a.S, k, s), own = long(s) * H + u;
         const long earlier = k ? row_of(a.offset, a.S, k - 1, s) : 0;
+        const bool more = k > AHEAD;
+        const long next = more ? row_of(a.offset, a.S, k - AHEAD, s) : at;
         xi = a.xi && k + 1 < length ? a.xi[row_of(a.offset, a.S, k + 1, s)] : real(1);
 #pragma unroll
         for (int g = 0; g < GATES; ++g)
-            if (BACK_READS_SHARE >> g & 1) share[g] = read(a.share[(at * GATES + g) * H + u]);
+            if (BACK_READS_SHARE >> g & 1) {
+                share[g] = a.share[(at * GATES + g) * H + u];
+                if (more) bring(a.share + (next * GATES + g) * H + u);
+            }
 #pragma unroll
-        for (int q = 0; q < SAVED; ++q) saved[q] = read(a.tape[(at * SAVED + q) * H + u]);
+        for (int q = 0; q < SAVED; ++q) {
+            saved[q] = a.tape[(at * SAVED + q) * H + u];
+            if (more) bring(a.tape + (next * SAVED + q) * H + u);
+        }
 #pragma unroll
         for (int j = 0; j < STATES; ++j) {
-            if (BACK_READS_AFTER >> j & 1) after[j] = read(a.state[j][at * H + u]);
+            if (BACK_READS_AFTER >> j & 1) after[j] = a.state[j][at * H + u];
             if (BACK_READS_BEFORE >> j & 1)
-                before[j] = k ? read(a.state[j][earlier * H + u]) : a.initial[j] ? read(a.initial[j][own]) : real(0);
-            d_outputs[j] = a.d_outputs[j] ? read(a.d_outputs[j][at * H + u]) : real(0);
+                before[j] = k ? a.state[j][earlier * H + u] : a.initial[j] ? a.initial[j][own] : rounded(real(0));
+            if (((BACK_READS_AFTER | BACK_READS_BEFORE) >> j & 1) && more) bring(a.state[j] + next * H + u);
+            d_outputs[j] = a.d_outputs[j] ? a.d_outputs[j][at * H + u] : rounded(real(0));
+            if (a.d_outputs[j] && more) bring(a.d_outputs[j] + next * H + u);
         }
     }
 };
@@ -76,6 +86,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_backward(const Ba
                 real d_share[GATES], d_product[OWN + 1];
                 if (here.alive) {
                     if (!PREFETCH) here.fetch(a, k, u);
+                    real share[GATES], saved[SAVED + 1], before[STATES], after[STATES];
+#pragma unroll
+                    for (int g = 0; g < GATES; ++g)
+                        if (BACK_READS_SHARE >> g & 1) share[g] = read(here.share[g]);
+#pragma unroll
+                    for (int q = 0; q < SAVED; ++q) saved[q] = read(here.saved[q]);
+#pragma unroll
+                    for (int j = 0; j < STATES; ++j) {
+                        if (BACK_READS_AFTER >> j & 1) after[j] = read(here.after[j]);
+                        if (BACK_READS_BEFORE >> j & 1) before[j] = read(here.before[j]);
+                    }
                     real d_after[STATES], d_before[STATES], d_state[STATES], sum[EXTRAS + GATES + OWN + 1];
 #pragma unroll
                     for (int j = 0; j < STATES; ++j) {
@@ -84,18 +105,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_backward(const Ba
                             if (j == 0) g += here.mask * sum_of(shared, index / UNITS, index % UNITS);
                             g = here.xi == real(0) ? real(0) : g * here.xi;  // whatever g is, NaN too
                         }
-                        d_after[j] = g + here.d_outputs[j];
+                        d_after[j] = g + read(here.d_outputs[j]);
                         d_before[j] = real(0);
                     }
 #pragma unroll
                     for (int q = 0; q < EXTRAS; ++q) sum[q] = here.sum[q];
                     const long at = row_of(a.offset, a.S, k, here.s);
 #if TRACE
-                    trace_step(here.share, here.saved, here.before, here.after, extra, d_after, d_share, d_product, d_before, d_state, sum);
+                    trace_step(share, saved, before, after, extra, d_after, d_share, d_product, d_before, d_state, sum);
 #pragma unroll
                     for (int j = 0; j < STATES; ++j) a.d_state[j][at * H + u] = rounded(d_state[j]);
 #else
-                    back_step(here.share, here.saved, here.before, here.after, extra, d_after, d_share, d_product, d_before, d_state, sum);
+                    back_step(share, saved, before, after, extra, d_after, d_share, d_product, d_before, d_state, sum);
 #endif
 #pragma unroll
                     for (int q = 0; q < EXTRAS; ++q) here.sum[q] = sum[q];
@@ -106,12 +127,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_backward(const Ba
 #pragma unroll
                     for (int o = 0; o < OWN; ++o) a.d_own[(at * OWN + o) * H + u] = rounded(d_product[o]);
                 }
-                if (k)
+                if (k) {
+                    num next[PRODUCTS];
 #pragma unroll
                     for (int r = 0; r < PRODUCTS; ++r) {
                         const real d = PRODUCT_PLACE(r) < GATES ? d_share[PRODUCT_PLACE(r) % GATES] : d_product[PRODUCT_PLACE(r) - GATES];
-                        exchange.publish(e, r, multiplied(here.alive ? d : real(0)));
+                        next[r] = multiplied(here.alive ? d : real(0));
                     }
+                    exchange.publish(e, next);
+                }
             }
             if (k) exchange.published();
         }
@@ -121,7 +145,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_backward(const Ba
             if (!here.length) continue;
             const long own = long(here.s) * H + u;
 #pragma unroll
-            for (int j = 0; j < STATES; ++j) a.carry[j][own] = here.carry[j];
+            for (int j = 0; j < STATES; ++j)
+                if (a.carry[j]) a.carry[j][own] = here.carry[j];
 #pragma unroll
             for (int q = 0; q < EXTRAS; ++q) a.sums[(long(here.s) * EXTRAS + q) * H + u] = here.sum[q];
         }

@@ -7,16 +7,21 @@
 
 struct Element {
     real state[STATES];  // before the step
-    real share[GATES];
+    num share[GATES];    // as it was read: to look at it would be to wait for it
     real mask;
     int s, length;  // its segment, and how many steps that has; 0 for what is beyond the edges
     bool alive;     // whether the segment takes the step at hand
 
     FUNCTION void fetch(const Forward& a, int k, int u) {
         const num* gates = a.share + row_of(a.offset, a.S, k, s) * GATES * a.H + u;
+        const bool more = k + AHEAD < length;
+        const num* later = a.share + row_of(a.offset, a.S, more ? k + AHEAD : k, s) * GATES * a.H + u;
 #pragma unroll
         for (int g = 0; g < GATES; ++g)
-            if (READS_SHARE >> g & 1) share[g] = read(gates[g * a.H]);
+            if (READS_SHARE >> g & 1) {
+                share[g] = gates[g * a.H];
+                if (more) bring(later + g * a.H);
+            }
     }
 };
 
@@ -53,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_forward(const For
         if (a.initial[0]) {
 #pragma unroll
             for (int e = 0; e < ELEMENTS; ++e)
-                exchange.publish(e, 0, multiplied(element[e].length ? element[e].state[0] * element[e].mask : real(0)));
+                exchange.publish(e, {multiplied(element[e].length ? element[e].state[0] * element[e].mask : real(0))});
             exchange.published();
         }
 
@@ -75,21 +80,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_forward(const For
                 num next = multiplied(real(0));
                 if (here.alive) {
                     if (!PREFETCH) here.fetch(a, k, u);
-                    real product[PRODUCTS], after[STATES], saved[SAVED + 1];
+                    real share[GATES], product[PRODUCTS], after[STATES], saved[SAVED + 1];
+#pragma unroll
+                    for (int g = 0; g < GATES; ++g)
+                        if (READS_SHARE >> g & 1) share[g] = read(here.share[g]);
 #pragma unroll
                     for (int r = 0; r < PRODUCTS; ++r)
                         product[r] = bias[r] + (multiplies ? sum_of(shared, index / UNITS, r * UNITS + index % UNITS) : real(0));
                     const long at = row_of(a.offset, a.S, k, here.s), own = long(here.s) * H + u;
 #if TRAIN
-                    train_step(here.share, product, here.state, extra, after, saved);
+                    train_step(share, product, here.state, extra, after, saved);
                     num* gates = a.share + at * GATES * H + u;
 #pragma unroll
                     for (int g = 0; g < GATES; ++g)
-                        if (TRAIN_WRITES_SHARE >> g & 1) gates[g * H] = rounded(here.share[g]);
+                        if (TRAIN_WRITES_SHARE >> g & 1) gates[g * H] = rounded(share[g]);
 #pragma unroll
                     for (int q = 0; q < SAVED; ++q) a.tape[(at * SAVED + q) * H + u] = rounded(saved[q]);
 #else
-                    use_step(here.share, product, here.state, extra, after, saved);
+                    use_step(share, product, here.state, extra, after, saved);
 #endif
                     next = multiplied(after[0] * here.mask);
 #pragma unroll
@@ -99,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_forward(const For
                         if (k + 1 == here.length) a.final_state[j][own] = rounded(after[j]);
                     }
                 }
-                if (k + 1 < steps) exchange.publish(e, 0, next);
+                if (k + 1 < steps) exchange.publish(e, {next});
             }
             if (k + 1 < steps) exchange.published();
         }

@@ -49,7 +49,7 @@ struct Shared {
     byte v[RING][CHUNK_BYTES];
     uint4 weights[KEPT_SHARED * M_EACH * 2 * THREADS + 1];
     float part[WARPS_K][ROWS][M_PITCH];
-    __align__(16) num stage[THREADS];
+    __align__(16) num stage[THREADS / 32][PARTS][32];
     __align__(16) bits64 full[RING];
     bits64 empty[RING];
 };
@@ -132,9 +132,13 @@ struct Weights {
     uint4 upper, lower;
 };
 
-FUNCTION void mma_group(float (&c)[4], const Weights& w, const uint4& b) {
-    mma(c, w.upper.x, w.lower.x, w.upper.y, w.lower.y, b.x, b.y);
-    mma(c, w.upper.z, w.lower.z, w.upper.w, w.lower.w, b.z, b.w);
+// A product waits for the one before it that adds to the same sums: where a warp has few of them, it has each twice.
+constexpr int TWICE = M_EACH * TILES <= 4 ? 2 : 1;
+typedef float Sums[TWICE][4];
+
+FUNCTION void mma_group(Sums& c, const Weights& w, const uint4& b) {
+    mma(c[0], w.upper.x, w.lower.x, w.upper.y, w.lower.y, b.x, b.y);
+    mma(c[TWICE - 1], w.upper.z, w.lower.z, w.upper.w, w.lower.w, b.z, b.w);
 }
 
 FUNCTION Weights read_weights(const num* W, int H, int cta, int tile, int group) {
@@ -176,7 +180,7 @@ struct Product {
                 }
     }
 
-    FUNCTION void add(float (&sum)[M_EACH][TILES][4], const Weights (&w)[M_EACH], const byte* v, int group) const {
+    FUNCTION void add(Sums (&sum)[M_EACH][TILES], const Weights (&w)[M_EACH], const byte* v, int group) const {
         const int lane = threadIdx.x & 31;
         const byte* at = v + (lane >> 2) * PITCH + group * 64 + (lane & 3) * 16;
 #if NUM == FLOAT32 && EXACT
@@ -217,7 +221,7 @@ struct Product {
 
     // This warp's share of W v, for everybody to read. `chunks` hands out v.
     template <typename Chunks> FUNCTION void multiply(Shared& shared, Chunks& chunks, const num* W, int H, int cta) const {
-        float sum[M_EACH][TILES][4] = {};
+        Sums sum[M_EACH][TILES] = {};
 #pragma unroll
         for (int c = 0; c < CHUNKS; ++c) {
             const byte* v = chunks.receive(c);
@@ -243,8 +247,8 @@ struct Product {
 #pragma unroll
             for (int n = 0; n < TILES; ++n) {
                 float(*to)[M_PITCH] = shared.part[warp_k()] + n * 8 + (lane & 3) * 2;
-                to[0][m] = sum[j][n][0], to[1][m] = sum[j][n][1];
-                to[0][m + 8] = sum[j][n][2], to[1][m + 8] = sum[j][n][3];
+#pragma unroll
+                for (int q = 0; q < 4; ++q) to[q & 1][m + (q & 2) * 4] = sum[j][n][0][q] + (TWICE > 1 ? sum[j][n][TWICE - 1][q] : 0);
             }
         }
     }
@@ -368,31 +372,33 @@ struct Exchange {
         return found;
     }
 
-    // One value of the next v, of every thread of a warp at once.
-    FUNCTION void publish(int e, int part, num value) {
+    // The next v's values of an element, of every thread of a warp at once.
+    FUNCTION void publish(int e, const num (&values)[PARTS]) {
         const int index = threadIdx.x + e * THREADS;
         if (EXCHANGE == CLUSTER) {
 #if __CUDA_ARCH__ >= 900
             const int lane = threadIdx.x & 31, base = index - lane, to = turn & 1;
             constexpr int SENT = 32 / PER_CHUNK;
-            num* stage = shared.stage + (threadIdx.x - lane);
-            stage[lane] = value;
+            num(*stage)[32] = shared.stage[threadIdx.x / 32];
+#pragma unroll
+            for (int part = 0; part < PARTS; ++part) stage[part][lane] = values[part];
             __syncwarp();
             if (base < UNITS * ROWS) {
 #pragma unroll
-                for (int q = lane; q < SENT * CTAS; q += 32) {
-                    const int piece = q % SENT, first = base + piece * PER_CHUNK;
-                    const uint4 found = *reinterpret_cast<const uint4*>(stage + piece * PER_CHUNK);
-                    const byte* at = shared.v[to] + place(first, part);
+                for (int q = lane; q < PARTS * SENT * CTAS; q += 32) {
+                    const int piece = q % SENT, part = q / SENT % PARTS, there = q / (SENT * PARTS);
+                    const uint4 found = *reinterpret_cast<const uint4*>(stage[part] + piece * PER_CHUNK);
+                    const byte* at = shared.v[to] + place(base + piece * PER_CHUNK, part);
                     const bits32 barrier = shared_address(&shared.full[to]);
-                    send(of_rank(shared_address(at), q / SENT), of_rank(barrier, q / SENT), found);
+                    send(of_rank(shared_address(at), there), of_rank(barrier, there), found);
                 }
             }
             __syncwarp();
 #endif
         } else if (index < UNITS * ROWS) {
             byte* v = EXCHANGE == GRID ? memory + (turn & 1) * V_BYTES : shared.v[0];
-            *reinterpret_cast<num*>(v + place(index, part)) = value;
+#pragma unroll
+            for (int part = 0; part < PARTS; ++part) *reinterpret_cast<num*>(v + place(index, part)) = values[part];
         }
     }
 
@@ -431,6 +437,9 @@ FUNCTION num multiplied(real x) {
     return rounded(x);
 #endif
 }
+
+constexpr int AHEAD = 4;  // steps: what they read is brought to L2 by then
+FUNCTION void bring(const num* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 FUNCTION void delay(int k) {
 #if DELAYS  // for tests: every CTA at its own pace
