@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from recur.cuda import steps
+from recur.cuda import along, steps
 from recur.cuda.memory import Layout, layout
 from recur.cuda.operands import Operands, precision
 from recur.cuda.results import Gradients, Results
@@ -28,7 +28,8 @@ def forward(of: Signature, given: Sequence[Tensor], train: bool) -> Tensors:
         n = len(lay.outputs)
         results = Results(lay, made[:n], made[n : n + len(lay.finals)], made[n + len(lay.finals) :])
         results.share = ops.share(results.share)
-        steps.forward(ops, results, train)
+        way = along if along.fits(lay) is None else steps
+        way.forward(ops, results, train)
         return lay.shown(made)
 
 
@@ -70,7 +71,8 @@ def backward(
         arriving = [*gradients, *[None] * (n + a.states - len(gradients))]
         memory = results.share if overwrite_saved else None
         found = Gradients(lay, given[0], arriving, memory, traced)
-        steps.backward(ops, results, found, traced)
+        way = along if along.fits(lay) is None else steps
+        way.backward(ops, results, found, traced)
         every = _gradients(lay, ops, results, found, for_data, for_state)
         return every, _recorded(lay, found) if traced else []
 
