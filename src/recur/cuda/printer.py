@@ -8,6 +8,7 @@ calls have a twin for the CPU in the tests.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 from recur.program.writer import Code
 
@@ -64,6 +65,10 @@ BACKWARD = (
 )
 """The arguments of a function, in this order: one array for each kind of place."""
 
+FORWARD_MAP = ("share", "extra", "after", "matrix", "offset")
+BACKWARD_MAP = ("share", "saved", "before", "after", "extra", "d_after", "matrix", "offset")
+SCANS = ("scan_state", "scan_back_state")
+
 
 def reads(code: Code, kind: str) -> list[int]:
     """Which places of a kind a program reads before it has written them itself."""
@@ -91,20 +96,53 @@ def number(value: float) -> str:
 
 def printed(name: str, code: Code, kinds: tuple[str, ...], sums: int | None = None) -> str:
     """The function of a program. `sums`: only so many of what it sums up are wanted."""
+    return _function(name, code, kinds, _lines(code, len(code.instructions), sums))
 
-    def place(p: int) -> str:
-        kind, index = code.places[p]
-        if kind == "constant":
-            return number(code.numbers[index])
-        return f"t{index}" if kind == "temp" else f"{kind}[{index}]"
 
-    arguments = ", ".join(f"real* {kind}" for kind in kinds)
-    lines = [f"FUNCTION void {name}({arguments}) {{"]
-    if code.temps:
-        lines.append(f"    real {', '.join(f't{k}' for k in range(code.temps))};")
-    for op, (to, *operands) in code.instructions:
+def _lines(code: Code, count: int, sums: int | None = None) -> list[str]:
+    """The first instructions of a program."""
+    lines = []
+    for op, (to, *operands) in code.instructions[:count]:
         if op == "sum" and sums is not None and code.places[to][1] >= sums:
             continue
-        value = OPERATIONS[op].format(*map(place, operands), to=place(to))
-        lines.append(f"    {place(to)} = {value};")
-    return "\n".join([*lines, "}"])
+        value = OPERATIONS[op].format(*(_place(code, p) for p in operands), to=_place(code, to))
+        lines.append(f"{_place(code, to)} = {value};")
+    return lines
+
+
+def _place(code: Code, p: int) -> str:
+    kind, index = code.places[p]
+    if kind == "constant":
+        return number(code.numbers[index])
+    return f"t{index}" if kind == "temp" else f"{kind}[{index}]"
+
+
+def _function(name: str, code: Code, kinds: tuple[str, ...], lines: list[str]) -> str:
+    arguments = ", ".join(f"real* {kind}" for kind in kinds)
+    temps = [f"real {', '.join(f't{k}' for k in range(code.temps))};"] if code.temps else []
+    return "\n".join([f"FUNCTION void {name}({arguments}) {{", *(f"    {line}" for line in [*temps, *lines]), "}"])
+
+
+def stage(code: Code) -> list[int]:
+    """The states that a program along time carries, if they are one stage and no other state's past is read; or none.
+
+    Only then is a step one affine map: what else follows from it has to wait for nothing.
+    """
+    scans = [k for k, (op, _) in enumerate(code.instructions) if op in SCANS]
+    side_by_side = all(later == k + 1 for k, later in pairwise(scans))
+    if not side_by_side or any(op == "shift" for op, _ in code.instructions):
+        return []
+    return [code.places[code.instructions[k][1][0]][1] for k in scans]
+
+
+def printed_map(name: str, code: Code, kinds: tuple[str, ...]) -> str:
+    """A step of one stage as a function that finds its A, row by row, and b: s' = A s + b.
+
+    Of a program along time that is what stands before its scan, and the scan's operands.
+    """
+    states = len(stage(code))
+    first = next(k for k, (op, _) in enumerate(code.instructions) if op in SCANS)
+    group = [operands for _, operands in code.instructions[first : first + states * (1 + states)]]
+    lines = [f"offset[{k}] = {_place(code, operands[2])};" for k, operands in enumerate(group[:states])]
+    lines += [f"matrix[{k}] = {_place(code, operands[1])};" for k, operands in enumerate(group[states:])]
+    return _function(name, code, kinds, _lines(code, first) + lines)

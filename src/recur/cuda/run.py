@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from types import ModuleType
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from recur.cuda import persistent, steps
+from recur.cuda import along, persistent, steps
 from recur.cuda.choice import candidates, ordered
 from recur.cuda.device import device
 from recur.cuda.driver import Prepared
@@ -29,6 +30,11 @@ DTYPES = tuple(NUMBERS)
 Select = Callable[[Problem, list[Way]], Sequence[Way | None]]
 SELECT: Select | None = None
 """For tests and measurements: which of the ways that fit are tried, in this order; None is one step a launch."""
+
+
+def _other(lay: Layout) -> ModuleType:
+    """What carries the steps of a scan that no team does."""
+    return along if along.fits(lay) is None else steps
 
 
 Plan: TypeAlias = "tuple[Problem, Way, Prepared]"
@@ -56,6 +62,8 @@ def _plan(lay: Layout, p: Problem, index: int, variant: bool, select: Select | N
 def words(of: Signature, index: int, train: bool, traced: bool) -> str:
     """How the steps of a scan are carried, for a reader."""
     lay = layout(of)
+    if _other(lay) is along:
+        return "every unit by itself, along time"
     ways = [plan(lay, index, False, train), *([plan(lay, index, True, traced)] if train else [])]
     said = [found[1].words() if found else "one step a launch" for found in ways]
     why = f" ({lay.not_persistent})" if lay.not_persistent else ""
@@ -81,10 +89,10 @@ def forward(of: Signature, given: Sequence[Tensor], train: bool) -> Tensors:
         results = Results(lay, made[:n], made[n : n + len(lay.finals)], made[n + len(lay.finals) :])
         results.share = ops.share(results.share)
         way = plan(lay, given[0].device.index, False, train)
-        if way is None:
-            steps.forward(ops, results, train)
-        else:
+        if way is not None:
             persistent.forward(ops, results, train, *way)
+        else:
+            _other(lay).forward(ops, results, train)
         return lay.shown(made)
 
 
@@ -128,10 +136,10 @@ def backward(
         found = Gradients(lay, given[0], arriving, memory, traced)
         way = plan(lay, given[0].device.index, True, traced)
         pieces = pieces_of(lay, found)
-        if way is None:
-            steps.backward(ops, results, found, traced)
-        else:
+        if way is not None:
             persistent.backward(ops, results, found, pieces, *way)
+        else:
+            _other(lay).backward(ops, results, found, traced)
         every = _gradients(lay, ops, results, found, pieces, for_data, for_state)
         return every, _recorded(lay, found) if traced else []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from recur.cuda.printer import BACKWARD, FORWARD, printed, reads, writes
+from recur.cuda.printer import BACKWARD, BACKWARD_MAP, FORWARD, FORWARD_MAP, printed, printed_map, reads, stage, writes
 from recur.program.assembly import PROGRAMS, Assembly
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -58,12 +58,30 @@ def programs(a: Assembly) -> str:
     return "\n\n".join(made)
 
 
+def maps(a: Assembly) -> str:
+    """A step as an affine map, on the way and on the way back, where it is one: its states, and its function."""
+    made: list[str] = []
+    for name, which, kinds in (("forward", "use", FORWARD_MAP), ("backward", "back", BACKWARD_MAP)):
+        states = stage(a.along_time[which]) if a.along_time else []
+        chosen = "".join(f"(i) == {i} ? {j} : " for i, j in enumerate(states)) + "0"
+        made.append(f"#define {name.upper()}_STAGE {len(states)}\n#define {name.upper()}_STATE(i) ({chosen})")
+        if states:
+            made.append(printed_map(f"{name}_map", a.along_time[which], kinds))
+    return "\n\n".join(made)
+
+
 @functools.lru_cache(maxsize=1024)
 def source(cell: str, dtype: torch.dtype, bodies: tuple[str, ...], options: tuple[tuple[str, int], ...] = ()) -> str:
-    """A cell's kernels in one text. `bodies`: files of kernels/; `options`: what they are built with."""
+    """A cell's kernels in one text. `bodies`: files of kernels/, or "maps"; `options`: what they are built with."""
     a = load(cell)
     fast = dtype in (torch.bfloat16, torch.float16)
     defined = {"NUM": NUMBERS[dtype], "FAST": int(fast), **definitions(a), **dict(options)}
     head = "\n".join(f"#define {name} {value}" for name, value in defined.items())
-    parts = [head, _file("prelude"), _file("arguments"), programs(a), *map(_file, bodies)]
+    parts = [
+        head,
+        _file("prelude"),
+        _file("arguments"),
+        programs(a),
+        *(maps(a) if name == "maps" else _file(name) for name in bodies),
+    ]
     return "\n\n".join(parts)

@@ -1,0 +1,131 @@
+"""Cells without a recurrent product on a GPU: the rate at which their kernels move memory, and whole scans beside
+backend `parallel`.
+
+A kernel's bytes are those that it cannot avoid: each number that its steps read and write, once. The rate that they are
+compared with is that of a copy, measured here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import statistics
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recur.cells import Cell, make_cell
+from recur.cells.sru import SRU
+from recur.cuda import along
+from recur.cuda.device import device
+from recur.cuda.memory import Layout
+from recur.cuda.operands import Operands
+from recur.cuda.plan import Plan
+from recur.cuda.printer import writes
+from recur.cuda.results import Gradients, Results
+from recur.errors import BackendError
+from recur.native import compiled, operators
+from recur.scan import scan
+
+SIZES = [(8, 16384, 1024), (1, 16384, 512), (64, 1024, 512), (64, 16384, 1024)]
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+def cells() -> dict[str, Cell]:
+    return {"mingru": make_cell("mingru"), "lru": make_cell("lru"), "sru": SRU(peephole=False), "sru + v": SRU()}
+
+
+def milliseconds(run: Callable[[], Any], rounds: int = 9) -> float:
+    run()
+    times = []
+    for _ in range(rounds):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        run()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return float(statistics.median(times))
+
+
+def copy_rate() -> float:
+    """Bytes a millisecond."""
+    a = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    b = torch.empty_like(a)
+    return 2 * a.numel() / milliseconds(lambda: b.copy_(a))
+
+
+def weights_of(cell: Cell, H: int, dtype: torch.dtype) -> dict[str, Tensor]:
+    shapes = cell.shapes(H, H, True, 0)
+    return {name: (torch.randn(shape, device="cuda") * H**-0.5).to(dtype) for name, shape in shapes.items()}
+
+
+def kernels(cell: Cell, B: int, T: int, H: int, dtype: torch.dtype) -> Iterator[tuple[str, float, float, Plan]]:
+    """What each kernel is, its milliseconds, its bytes, and its plan."""
+    weights = weights_of(cell, H, dtype)
+    assert not isinstance(compiled.assembled(cell, True), str)
+    text, given, extras = compiled.operands(cell, weights)
+    of, _ = operators.signed(
+        torch.empty(B, T, 1, device="cuda", dtype=dtype), given, extras, (), None, None, None, 0.0, text, ""
+    )
+    lay = Layout(of)
+    a, numbers = lay.assembly, lay.N * lay.H * dtype.itemsize
+    ops = Operands(lay, [torch.empty(B, T, 1, device="cuda", dtype=dtype), *given, *extras])
+    made = lay.empty_results(ops.data, True)
+    n, m = len(lay.outputs), len(lay.finals)
+    results = Results(lay, made[:n], made[n : n + m], made[n + m :])
+    if results.share is None:
+        results.share = ops.data.new_empty(lay.N, a.gates * H)
+    results.share.normal_()
+    written = {"use": len(a.outputs), "train": a.states + a.saved + len(writes(a.train, "share"))}
+    for name, train in (("use", False), ("train", True)):
+        todo = along.work(lay, False, train)
+        took = milliseconds(functools.partial(along.forward, ops, results, train))
+        yield name, took, numbers * (todo.loads + written[name]), Plan.of(todo, device(0), along.forced_slices)
+    found = Gradients(lay, ops.data, [torch.randn_like(part) for part in made[:n]] + [None] * m, results.share, False)
+    todo = along.work(lay, True, False)
+    took = milliseconds(lambda: along.backward(ops, results, found, False))
+    yield "back", took, numbers * (todo.loads + a.gates), Plan.of(todo, device(0), along.forced_slices)
+
+
+def scans(cell: Cell, B: int, T: int, H: int, dtype: torch.dtype) -> Iterator[tuple[str, str, float | None]]:
+    """What, by which backend, milliseconds."""
+    weights = {name: w.requires_grad_() for name, w in weights_of(cell, H, dtype).items()}
+    x = torch.randn(B, T, H, device="cuda", dtype=dtype)
+
+    def run(backend: str, backward: bool) -> None:
+        with torch.set_grad_enabled(backward):
+            outputs = scan(cell, weights, x, backend=backend)[0]
+        if backward:
+            torch.autograd.grad(outputs.sum(), list(weights.values()))
+
+    for backward in (False, True):
+        for backend in ("cuda", "parallel"):
+            took: float | None = None
+            with contextlib.suppress(torch.OutOfMemoryError, BackendError):  # no room, or not affine
+                took = milliseconds(functools.partial(run, backend, backward), 5)
+            yield "forward + backward" if backward else "forward", backend, took
+
+
+def main(match: str = "") -> None:
+    rate = copy_rate()
+    print(f"{torch.cuda.get_device_name()}: a copy moves {rate / 1e6:,.0f} GB/s")
+    for B, T, H in SIZES:
+        for dtype in DTYPES:
+            for name, cell in cells().items():
+                what = f"{name} B {B} T {T} H {H} {str(dtype).removeprefix('torch.')}"
+                if match not in what:
+                    continue
+                print(what)
+                for kernel, took, size, plan in kernels(cell, B, T, H, dtype):
+                    share = size / took / rate
+                    print(f"  {kernel:6} {took:8.3f} ms {size / took / 1e6:7,.0f} GB/s {share:5.0%}  {tuple(plan)}")
+                if B * T * H <= 1 << 28:
+                    for pass_, backend, needed in scans(cell, B, T, H, dtype):
+                        print(f"  {pass_:18} {backend:8} {'—' if needed is None else f'{needed:8.3f} ms'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Cells without a recurrent product: all steps in one launch, by a thread for each unit of each segment; or by several,
+each with a slice of time, where there are too few units to keep the memory busy. kernels/time.cu says how."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from recur.cuda.arguments import filled
+from recur.cuda.cache import loaded
+from recur.cuda.device import device
+from recur.cuda.driver import Launch, Prepared
+from recur.cuda.memory import Layout, order
+from recur.cuda.operands import Operands
+from recur.cuda.plan import Plan, Work
+from recur.cuda.printer import reads, stage
+from recur.cuda.results import Gradients, Results
+from recur.cuda.source import source
+
+forced_slices: int | None = None
+"""Where a step is an affine map: this many slices of time, instead of the plan's; 1 for none. To compare with."""
+
+
+def fits(lay: Layout) -> str | None:
+    """Why it is not for a scan, or None."""
+    if lay.assembly.products:
+        return "the cell multiplies its state by W"
+    if lay.of.clip:
+        return "clip needs all units of a step at once"
+    return None
+
+
+def work(lay: Layout, backward: bool, train: bool) -> Work:
+    """What a pass has to do."""
+    a = lay.assembly
+    if backward:
+        count = sum(len({*reads(a.back, kind), *reads(a.trace, kind)}) for kind in ("share", "before", "after"))
+        count += a.saved + len(a.outputs) + lay.of.weighted
+    else:
+        count = len(reads(a.train if train else a.use, "share"))
+    states = len(stage(a.along_time["back" if backward else "use"])) if a.along_time else 0
+    return Work(lay.S * lay.H, lay.steps, max(1, count), lay.of.dtype.itemsize, states)
+
+
+@functools.lru_cache(maxsize=256)
+def prepared(lay: Layout, backward: bool, train: bool, pairs: bool, index: int, slices: int | None) -> Prepared:
+    """The kernel of a pass. `train`: of one back, whether it is traced."""
+    todo = work(lay, backward, train)
+    chosen = Plan.of(todo, device(index), slices)
+    a = lay.assembly
+    options = {
+        **chosen._asdict(),
+        "trace" if backward else "train": train,
+        "ragged": not lay.uniform,
+        "pairs": pairs,
+        "weighted": backward and lay.of.weighted,
+    }
+    options |= {"outputs": ones(a.outputs), "kept": ones(range(a.states) if train else a.outputs)}
+    defined = tuple((name.upper(), int(value)) for name, value in options.items())
+    bodies = ("maps", "fetch", "time", "along_back" if backward else "along")
+    text = source(lay.of.cell, lay.of.dtype, bodies, defined)
+    module, _ = loaded(text, device(index).architecture, index)
+    launch = Launch(-(-todo.columns // chosen.units), chosen.threads, chosen.shared(todo))
+    return module.function("along_backward" if backward else "along_forward").prepare(launch)
+
+
+def ones(indices: Iterable[int]) -> int:
+    """A number with these bits."""
+    return sum(1 << k for k in indices)
+
+
+def _pairs(lay: Layout, tensors: Sequence[Tensor | None]) -> bool:
+    """Whether each number of 16 bits stands in an aligned pair of its row."""
+    even = lay.of.dtype.itemsize == 2 and lay.H % 2 == 0
+    return even and all(part is None or part.data_ptr() % 4 == 0 for part in tensors)
+
+
+def _order(lay: Layout, on: torch.device) -> tuple[Tensor | None, Tensor | None]:
+    if lay.uniform:
+        return None, None
+    assert lay.sizes is not None
+    offset, length, _ = order(lay.sizes, on)
+    return offset, length
+
+
+def forward(ops: Operands, results: Results, train: bool) -> None:
+    lay, index = ops.lay, ops.data.device.index
+    offset, length = _order(lay, ops.data.device)
+    arguments = filled(
+        lay.assembly, False, steps=lay.steps, S=lay.S, H=lay.H, offset=offset, length=length, share=results.share,
+        tape=results.tape, state=results.states, final_state=results.finals, initial=ops.initial, extra=ops.extras,
+    )  # fmt: skip
+    run = prepared(lay, False, train, _pairs(lay, [results.share]), index, forced_slices)
+    run(torch.cuda.current_stream(index).cuda_stream, arguments)
+
+
+def backward(ops: Operands, results: Results, found: Gradients, traced: bool) -> None:
+    lay, index = ops.lay, ops.data.device.index
+    offset, length = _order(lay, ops.data.device)
+    carry = [ops.data.new_empty(lay.S, lay.H, dtype=lay.real) for _ in lay.widths]
+    arguments = filled(
+        lay.assembly, True, steps=lay.steps, S=lay.S, H=lay.H, offset=offset, length=length, share=results.share,
+        tape=results.tape, state=results.states, initial=ops.initial, extra=ops.extras, d_outputs=found.d_outputs,
+        d_final=found.d_final, xi=ops.xi, d_share=found.d_share, d_state=found.d_state, sums=found.sums, carry=carry,
+    )  # fmt: skip
+    read = [results.share, results.tape, *results.states, *ops.initial, *found.d_outputs]
+    run = prepared(lay, True, traced, _pairs(lay, read), index, forced_slices)
+    run(torch.cuda.current_stream(index).cuda_stream, arguments)
+    found.carried = carry

@@ -1,0 +1,196 @@
+// The same back through time: steps are counted from the end of each segment (step q is step length − 1 − q).
+#define LOAD_SHARE 0
+#define LOAD_TAPE (LOAD_SHARE + ones(BACK_READS_SHARE))
+#define LOAD_AFTER (LOAD_TAPE + SAVED)
+#define LOAD_BEFORE (LOAD_AFTER + ones(BACK_READS_AFTER))
+#define LOAD_ARRIVING (LOAD_BEFORE + ones(BACK_READS_BEFORE))
+#define LOAD_XI (LOAD_ARRIVING + ones(OUTPUTS))
+#define LOADS (LOAD_XI + WEIGHTED ? LOAD_XI + WEIGHTED : 1)
+
+// What a step reads.
+struct Read {
+    real share[GATES], saved[SAVED + 1], after[STATES], before[STATES], arriving[STATES], xi;
+};
+
+// `whole`: and one more step before them.
+template <bool whole> FUNCTION void fetch_block(const Backward& a, const Column& c, slot* ring, int stage, int first) {
+    const int H = a.H;
+#pragma unroll
+    for (int l = 0; l < BLOCK; ++l) {
+        const int k = c.length - 1 - first - l;
+        if (!whole && k < 0) return;
+        const long at = row(a.offset, a.S, k, c.s);
+        const auto into = [&](int load) { return slot_of<LOADS>(ring, stage, l, load); };
+#pragma unroll
+        for (int g = 0; g < GATES; ++g)
+            if (BACK_READS_SHARE >> g & 1)
+                fetch(into(LOAD_SHARE + rank_in(BACK_READS_SHARE, g)), a.share + (at * GATES + g) * H + c.u);
+#pragma unroll
+        for (int q = 0; q < SAVED; ++q) fetch(into(LOAD_TAPE + q), a.tape + (at * SAVED + q) * H + c.u);
+#pragma unroll
+        for (int j = 0; j < STATES; ++j) {
+            if (BACK_READS_AFTER >> j & 1)
+                fetch(into(LOAD_AFTER + rank_in(BACK_READS_AFTER, j)), a.state[j] + at * H + c.u);
+            if (BACK_READS_BEFORE >> j & 1) {
+                slot* to = into(LOAD_BEFORE + rank_in(BACK_READS_BEFORE, j));
+                if (whole || k)
+                    fetch(to, a.state[j] + row(a.offset, a.S, k - 1, c.s) * H + c.u);
+                else if (a.initial[j])
+                    fetch(to, a.initial[j] + c.own);
+                else
+                    *to = 0;
+            }
+            if (OUTPUTS >> j & 1 && a.d_outputs[j])
+                fetch(into(LOAD_ARRIVING + rank_in(OUTPUTS, j)), a.d_outputs[j] + at * H + c.u);
+        }
+        if (WEIGHTED) fetch_real(into(LOAD_XI), a.xi + at);
+    }
+}
+
+FUNCTION void fetch_tile(const Backward& a, const Column& c, slot* ring, int tile) {
+    const int first = (tile * SLICES + c.slice) * BLOCK;
+    if (first + BLOCK < c.length)
+        fetch_block<true>(a, c, ring, tile % STAGES, first);
+    else
+        fetch_block<false>(a, c, ring, tile % STAGES, first);
+    end_group();
+}
+
+FUNCTION void read_step(const Backward& a, const Column& c, slot* ring, int stage, int l, Read& r) {
+    const auto number = [&](int load) { return number_in(slot_of<LOADS>(ring, stage, l, load), c.u); };
+#pragma unroll
+    for (int g = 0; g < GATES; ++g)
+        if (BACK_READS_SHARE >> g & 1) r.share[g] = number(LOAD_SHARE + rank_in(BACK_READS_SHARE, g));
+#pragma unroll
+    for (int q = 0; q < SAVED; ++q) r.saved[q] = number(LOAD_TAPE + q);
+#pragma unroll
+    for (int j = 0; j < STATES; ++j) {
+        if (BACK_READS_AFTER >> j & 1) r.after[j] = number(LOAD_AFTER + rank_in(BACK_READS_AFTER, j));
+        if (BACK_READS_BEFORE >> j & 1) r.before[j] = number(LOAD_BEFORE + rank_in(BACK_READS_BEFORE, j));
+        r.arriving[j] = OUTPUTS >> j & 1 && a.d_outputs[j] ? number(LOAD_ARRIVING + rank_in(OUTPUTS, j)) : real(0);
+    }
+    if (WEIGHTED) r.xi = real_in(slot_of<LOADS>(ring, stage, l, LOAD_XI));
+}
+
+// g times ξ; where ξ is 0, 0 whatever g is, NaN too.
+FUNCTION real weighted(const Read& r, real g) {
+    if (!WEIGHTED) return g;
+    return r.xi == real(0) ? real(0) : g * r.xi;
+}
+
+// From what later steps bring to the states after a block (`carry`) to what it brings to those before it; and to memory.
+template <bool whole>
+FUNCTION void take_block(const Backward& a, const Column& c, int first, Read* r, real* carry, real* extra, real* sums) {
+    const int H = a.H;
+#pragma unroll
+    for (int l = 0; l < BLOCK; ++l) {
+        const int k = c.length - 1 - first - l;
+        if (!whole && k < 0) return;
+        const long at = row(a.offset, a.S, k, c.s);
+        real d_after[STATES], d_share[GATES], d_product[1], d_before[STATES], d_state[STATES];
+#pragma unroll
+        for (int j = 0; j < STATES; ++j) d_after[j] = carry[j] + r[l].arriving[j], d_before[j] = real(0);
+#if TRACE
+        trace_step(r[l].share, r[l].saved, r[l].before, r[l].after, extra, d_after, d_share, d_product, d_before,
+                   d_state, sums);
+#else
+        back_step(r[l].share, r[l].saved, r[l].before, r[l].after, extra, d_after, d_share, d_product, d_before,
+                  d_state, sums);
+#endif
+#pragma unroll
+        for (int g = 0; g < GATES; ++g) a.d_share[(at * GATES + g) * H + c.u] = rounded(d_share[g]);
+#pragma unroll
+        for (int j = 0; j < STATES; ++j) {
+            carry[j] = weighted(r[l], d_before[j]);
+            if (TRACE) a.d_state[j][at * H + c.u] = rounded(d_state[j]);
+        }
+    }
+}
+
+#if SLICES > 1
+// The map of a block: from what later steps bring to what it brings itself. `end`: what its first step gets beside.
+FUNCTION Map<BACKWARD_STAGE> map_of(const Column& c, int first, Read* r, const real* end, real* extra) {
+    Map<BACKWARD_STAGE> map, one;
+#pragma unroll
+    for (int l = 0; l < BLOCK; ++l) {
+        real d_after[STATES], arriving[BACKWARD_STAGE];
+#pragma unroll
+        for (int j = 0; j < STATES; ++j) d_after[j] = l ? r[l].arriving[j] : end[j] + r[l].arriving[j];
+        backward_map(r[l].share, r[l].saved, r[l].before, r[l].after, extra, d_after, one.A, one.b);
+#pragma unroll
+        for (int i = 0; i < BACKWARD_STAGE; ++i) arriving[i] = r[l].arriving[BACKWARD_STATE(i)];
+        one.apply(arriving);
+#pragma unroll
+        for (int i = 0; i < BACKWARD_STAGE; ++i) one.b[i] = weighted(r[l], arriving[i]);
+#pragma unroll
+        for (int i = 0; i < BACKWARD_STAGE * BACKWARD_STAGE; ++i) one.A[i] = weighted(r[l], one.A[i]);
+        if (first + l >= c.length) one.be_identity();
+        if (l) one.follow(map);
+        map = one;
+    }
+    return map;
+}
+#endif
+
+// The sums of a column's slices, in the order of time.
+FUNCTION void add_up(const Backward& a, const Column& c, const real* sums, slot* ring) {
+#pragma unroll
+    for (int e = 0; e < EXTRAS; ++e) {
+        real total = sums[e];
+#if SLICES > 1
+        real* const parts = (real*)ring;
+        __syncthreads();
+        parts[threadIdx.x] = total;
+        __syncthreads();
+        for (int i = 1; i < SLICES; ++i) total += parts[i * UNITS + threadIdx.x % UNITS];
+#endif
+        if (c.live && c.slice == 0) a.sums[(long(c.s) * EXTRAS + e) * a.H + c.u] = total;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) along_backward(const Backward a) {
+    extern __shared__ slot ring[];
+    const Column c = column_of(a.length, a.S, a.H, a.steps);
+    const int tiles = (c.longest + SLICES * BLOCK - 1) / (SLICES * BLOCK);
+    real extra[EXTRAS + 1], sums[EXTRAS + GATES + 1], end[STATES], state[STATES];
+#pragma unroll
+    for (int e = 0; e < EXTRAS; ++e) extra[e] = read(a.extra[e][c.u]), sums[e] = real(0);
+#pragma unroll
+    for (int j = 0; j < STATES; ++j) {
+        end[j] = a.d_final[j] && c.live ? read(a.d_final[j][c.own]) : real(0);
+        state[j] = end[j];
+    }
+#if SLICES > 1
+    real* const board = (real*)(ring + STAGES * BLOCK * LOADS * THREADS);
+    real carry[BACKWARD_STAGE];
+#pragma unroll
+    for (int i = 0; i < BACKWARD_STAGE; ++i) carry[i] = end[BACKWARD_STATE(i)];
+#endif
+    for (int tile = 0; tile < STAGES - 1; ++tile) fetch_tile(a, c, ring, tile);
+    for (int tile = 0; tile < tiles; ++tile) {
+        const int first = (tile * SLICES + c.slice) * BLOCK;
+        const bool whole = first + BLOCK <= c.length;
+        fetch_tile(a, c, ring, tile + STAGES - 1);
+        arrived<STAGES - 1>();
+        Read r[BLOCK];
+#pragma unroll
+        for (int l = 0; l < BLOCK; ++l) read_step(a, c, ring, tile % STAGES, l, r[l]);
+#if SLICES > 1
+        // What reaches a state that is not carried ends with the step that returned it.
+#pragma unroll
+        for (int j = 0; j < STATES; ++j) state[j] = first == 0 ? end[j] : real(0);
+        real start[BACKWARD_STAGE];
+        connect(map_of(c, first, r, state, extra), carry, start, board + tile % 2 * BOARD(BACKWARD_STAGE), c.slice);
+#pragma unroll
+        for (int i = 0; i < BACKWARD_STAGE; ++i) state[BACKWARD_STATE(i)] = start[i];
+#endif
+        if (whole)
+            take_block<true>(a, c, first, r, state, extra, sums);
+        else
+            take_block<false>(a, c, first, r, state, extra, sums);
+        if (first < c.length && c.length <= first + BLOCK)
+#pragma unroll
+            for (int j = 0; j < STATES; ++j) a.carry[j][c.own] = state[j];
+    }
+    add_up(a, c, sums, ring);
+}
