@@ -44,16 +44,19 @@ def plan(lay: Layout, index: int, backward: bool, variant: bool) -> Plan | None:
     """The way that carries all steps in one launch, and its kernel; None where it is one step a launch."""
     if lay.not_persistent:
         return None
-    return _plan(lay, persistent.problem(lay, backward), index, variant, SELECT, DELAYS)
+    p = persistent.problem(lay, backward)
+    return _plan(lay.of.cell, lay.of.dtype, p, index, variant, SELECT, DELAYS)
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(lay: Layout, p: Problem, index: int, variant: bool, select: Select | None, delays: int) -> Plan | None:
+def _plan(
+    cell: str, dtype: torch.dtype, p: Problem, index: int, variant: bool, select: Select | None, delays: int
+) -> Plan | None:
     here = device(index)
     for way in ordered(p, here) if select is None else select(p, candidates(p, here)):
         if way is None:
             return None
-        prepared = persistent.kernel(lay.of.cell, lay.of.dtype, p, way, index, variant, delays)
+        prepared = persistent.kernel(cell, dtype, p, way, index, variant, delays)
         if prepared is not None:
             return p, way, prepared
     return None
