@@ -21,14 +21,16 @@ from typing import NamedTuple
 import torch
 
 from recur.cells import make_cell
-from recur.cuda import nvrtc
+from recur.cuda import nvrtc, persistent
 from recur.cuda.choice import candidates
 from recur.cuda.device import A100, H200, Device
+from recur.cuda.memory import layout
 from recur.cuda.nvrtc import Usage
 from recur.cuda.source import NUMBERS, load, source
-from recur.cuda.way import ALONE, CLUSTER, GRID, NAMES, Problem, pressure
+from recur.cuda.way import ALONE, CLUSTER, GRID, NAMES
 from recur.errors import BackendError
 from recur.native.compiled import text_of
+from recur.native.memory import Signature
 from tests.support import NATIVE_CELLS
 
 TABLE = Path(__file__).with_name("usage.json")
@@ -87,13 +89,10 @@ def text(row: Row) -> str | None:
     exchange, backward = NAMES.index(kind), direction == "backward"
     S, H = PLACES[exchange]
     a = load(cell)
-    size, registers = row.dtype.itemsize, pressure(a, backward)
-    p = Problem(products=a.products, S=S, steps=100, H=H, size=size, backward=backward, pressure=registers)
+    of = Signature(cell, row.dtype, (S, 100, H), (), a.gates * H, a.products * H, 4, a.extras, 0, False, False, 0.0, "")
+    p = persistent.problem(layout(of), backward)
     way = next((way for way in candidates(p, row.device) if way.exchange == exchange), None)
-    if way is None:
-        return None
-    options = (*way.options(p), ("TRACE" if backward else "TRAIN", int(not backward)), ("DELAYS", 0))
-    return source(cell, row.dtype, ("persistent", f"carry_{direction}"), options)
+    return None if way is None else persistent.text(cell, row.dtype, p, way, not backward)
 
 
 def usage(row: Row) -> dict[str, Usage] | None:
