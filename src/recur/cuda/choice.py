@@ -156,8 +156,22 @@ def _at_once(way: Way) -> int:
     return way.teams if way.exchange == GRID else max(1, 120 // way.ctas)
 
 
-def ordered(p: Problem, device: Device) -> list[Way | None]:
-    """All of them, one step a launch, which is None, at its place among them."""
+def ordered(p: Problem, device: Device, measured: Way | None = None, by_steps: bool = False) -> list[Way | None]:
+    """All of them, one step a launch, which is None, at its place among them.
+
+    `measured`: what was the fastest for a problem like this one, or nearly; its like comes first. `by_steps`: that was
+    one step a launch.
+    """
     found = candidates(p, device)
+    if by_steps:
+        return [None]
+    if measured is not None:
+        found.sort(key=lambda way: _likeness(way, p) != _likeness(measured, p))  # stable: the faster ones stay first
+        return [*found, None]
     faster = [way for way in found if estimate(way, p) <= estimate_steps(p)]
     return [*faster, None]
+
+
+def _likeness(way: Way, p: Problem) -> tuple[int, ...]:
+    """What ways have in common that differ in the width of their layer alone."""
+    return way.exchange, way.units, way.tiles, way.multicast, way.chunks(p)
