@@ -13,8 +13,8 @@ from recur.program.assembly import Assembly
 
 FORWARD = (
     ("steps S H step rows",),
-    ("offset length share tape", "state* final_state* initial*", "bias", "extra+", "mask W exchange arrived", "carry*",
-     "product"),
+    ("offset length share tape", "state* final_state* initial*", "bias input_bias", "extra+", "mask W exchange arrived",
+     "carry*", "product"),
 )  # fmt: skip
 BACKWARD = (
     ("steps S H step rows later",),

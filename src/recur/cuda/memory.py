@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,6 +37,8 @@ class Layout:
         self.P = of.last_rows if "weight_hr" in self.names else 0
         """The width of a first state that is projected; 0 where it is not."""
         self.widths = [self.P or self.H, *[self.H] * (a.states - 1)]
+        self.plans: dict[tuple[int, bool, bool, bool], Any] = {}
+        """What was chosen for its passes; see run.plan."""
         self.real = torch.float64 if of.dtype == torch.float64 else torch.float32
         """In which sums and states are kept."""
 
@@ -58,6 +61,13 @@ class Layout:
             if self.P or j not in a.outputs:
                 shapes[str(j)] = self.N, self.H
         return shapes
+
+    @functools.cached_property
+    def sources(self) -> list[int | str]:
+        """Where each state after every step lies: which of the outputs, or what is saved under a name."""
+        a = self.assembly
+        given = [] if self.P else a.outputs
+        return [given.index(j) if j in given else str(j) for j in range(a.states)]
 
     @functools.cached_property
     def recorded(self) -> list[Shape]:
