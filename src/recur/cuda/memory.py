@@ -90,7 +90,8 @@ class Layout:
 
     def by_step(self, rows: Tensor) -> Tensor:
         """(B, T, …) or (N, …) → (N, …) in packed order, copied only where it lies otherwise."""
-        return rows.transpose(0, 1).reshape(self.N, -1) if self.batch_major else rows.contiguous()
+        # reshape may leave rows apart: those of one of two directions, side by side with the other's.
+        return (rows.transpose(0, 1).reshape(self.N, -1) if self.batch_major else rows).contiguous()
 
     @functools.cached_property
     def not_persistent(self) -> str | None:
