@@ -16,7 +16,7 @@ from bench.side_by_side import Tensors
 from recur import cells
 from recur.cells import Cell, make_cell
 from recur.cuda.measuring import in_one_piece
-from recur.scan import scan
+from recur.scan import Trace, scan
 
 Side = Callable[[bool], Tensors]
 
@@ -77,12 +77,17 @@ class Ours:
         }
         # Leaves of its own: those of the peer lie in one buffer, as cuDNN wants them.
         self.weights = {name: w.detach().clone().requires_grad_() for name, w in {**data.weights, **own}.items()}
-        self.way = ""
+        self._trace: Trace | None = None
+
+    @property
+    def way(self) -> str:
+        """How the last call ran."""
+        return "" if self._trace is None else self._trace.way or self._trace.backend
 
     def __call__(self, backward: bool) -> Tensors:
         with torch.set_grad_enabled(backward):
             found = scan(self.cell, self.weights, self.data.x.transpose(0, 1), backend=self.backend)
-            self.way = getattr(found.trace, "way", "") or found.trace.backend
+            self._trace = found.trace
             outputs, arriving = found.outputs, self.data.arriving.transpose(0, 1)
             made = self.data.finish(outputs, arriving, self.weights, backward)
         return made | {"outputs": made["outputs"].transpose(0, 1)}

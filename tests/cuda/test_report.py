@@ -152,7 +152,7 @@ def test_the_gpu_of_this_machine(mark: None) -> None:
 @pytest.mark.parametrize("direction", [pytest.param(way, marks=needs_gpu) for way in tuning.DIRECTIONS])
 def test_a_problem_is_measured(direction: str) -> None:
     bench = measuring.OnGPU()
-    kind = Kind(3, 3, 64, 8, "16 bits", direction)
+    kind = Kind(3, 3, 64, 8, "bfloat16", direction)
     found = tuning.tune(lambda *progress: None, _Only(bench, kind))
     (measured,) = found.entries.values()
     assert 0 < measured.us < 100

@@ -14,7 +14,7 @@ from recur.cuda import tuning
 from recur.cuda.tuning import Entry, Kind, Table
 from recur.errors import BackendError
 
-LSTM = Kind(4, 4, 512, 64, "16 bits", "forward")
+LSTM = Kind(4, 4, 512, 64, "bfloat16", "forward")
 BACK = LSTM._replace(direction="backward")
 
 
@@ -182,7 +182,7 @@ def test_the_fastest_that_fits_is_kept() -> None:
     }
     assert (found.device, found.made) == ("NVIDIA H200", {"by": "a test"})
     assert [done for done, _, _ in told] == [0, 1, 2, 2]
-    assert told[0][1:] == (3, "4 products, H 512, 64 rows, 16 bits, forward")
+    assert told[0][1:] == (3, "4 products, H 512, 64 rows, bfloat16, forward")
     assert tuning.loads(tuning.dumps(found)) == found
 
 

@@ -78,8 +78,8 @@ def _pairs(lay: Layout, tensors: Sequence[Tensor | None]) -> bool:
 
 
 def forward(ops: Operands, results: Results, train: bool) -> None:
-    lay, index = ops.lay, ops.data.device.index
-    offset, length = lay.order(ops.data.device)
+    lay, index = ops.lay, ops.device.index
+    offset, length = lay.order(ops.device)
     arguments = Arguments(lay.assembly, False, steps=lay.steps, S=lay.S, H=lay.H).put(
         offset=offset, length=length, share=results.share,
         tape=results.tape, state=results.states, final_state=results.finals, initial=ops.initial, extra=ops.extras,
@@ -89,8 +89,8 @@ def forward(ops: Operands, results: Results, train: bool) -> None:
 
 
 def backward(ops: Operands, results: Results, found: Gradients, traced: bool) -> None:
-    lay, index = ops.lay, ops.data.device.index
-    offset, length = lay.order(ops.data.device)
+    lay, index = ops.lay, ops.device.index
+    offset, length = lay.order(ops.device)
     carry = [ops.data.new_empty(lay.S, lay.H, dtype=lay.real) for _ in lay.widths]
     arguments = Arguments(lay.assembly, True, steps=lay.steps, S=lay.S, H=lay.H).put(
         offset=offset, length=length, share=results.share,

@@ -116,7 +116,7 @@ class OnGPU:
         self.index, self.device = index, device(index).name
 
     def problems(self) -> list[Kind]:
-        numbers = ["16 bits", "tf32" if uses_tf32() else "exact"]
+        numbers = ["bfloat16", "tf32" if uses_tf32() else "exact", "float16"]
         sizes = itertools.product(WIDTHS, ROWS, numbers, CELLS, DIRECTIONS)
         return [Kind(_gates(cell), _gates(cell), H, S, kind, way) for H, S, kind, cell, way in sizes]
 
@@ -155,7 +155,7 @@ class OnGPU:
     @functools.lru_cache(maxsize=1)  # noqa: B019  # one of them lives
     def _layer(self, problem: Kind) -> Layer:
         cell = next(cell for cell in CELLS if _gates(cell) == problem.gates)
-        dtype = torch.bfloat16 if problem.numbers == "16 bits" else torch.float32
+        dtype = getattr(torch, problem.numbers if "float" in problem.numbers else "float32")
         return Layer(cell, problem.S, problem.H, dtype, self.index)
 
 

@@ -16,17 +16,14 @@ class Operands:
     """The tensors of a call."""
 
     def __init__(self, lay: Layout, given: Sequence[Tensor]) -> None:
-        of, self.lay, self.given = lay.of, lay, given
-        self.data = lay.by_step(given[0])
+        of, self.lay, self._data = lay.of, lay, given[0]
+        self.device = given[0].device
         first = 1 + of.weights
         named = dict(zip(lay.names, given[1:first], strict=True))
         self.U = named["weight_ih"]
         self._W, self.R = named.get("weight_hh"), named.get("weight_hr")
-        self.bias_ih, self.bias_hh = named.get("bias_ih"), named.get("bias_hh")
-        if self.bias_ih is not None:
-            self.bias_ih = self.bias_ih.contiguous()
-        if self.bias_hh is not None:
-            self.bias_hh = self.bias_hh.contiguous()
+        biases = named.get("bias_ih"), named.get("bias_hh")
+        self.bias_ih, self.bias_hh = (None if bias is None else bias.contiguous() for bias in biases)
         self.extras = [part.contiguous() for part in given[first : first + of.extras]]
         states = given[first + of.extras : of.differentiable]
         self.initial: list[Tensor] = [part.contiguous() for part in states]
@@ -34,10 +31,15 @@ class Operands:
         self.mask = next(rest).contiguous() if of.masked else None
         self.xi = self._factors(next(rest)) if of.weighted else None
 
+    @functools.cached_property
+    def data(self) -> Tensor:
+        """(N, D), in packed order."""
+        return self.lay.by_step(self._data)
+
     def _factors(self, xi: Tensor) -> Tensor:
         """ξ of every step in packed order, on the GPU."""
         packed = xi.t().reshape(-1) if self.lay.batch_major else xi
-        return packed.to(self.data.device, self.lay.real)
+        return packed.to(self.device, self.lay.real)
 
     @functools.cached_property
     def W(self) -> Tensor:  # noqa: N802  # the book's letter

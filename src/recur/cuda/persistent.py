@@ -103,5 +103,5 @@ def _exchange(ops: Operands, p: Problem, way: Way) -> tuple[Tensor | None, Tenso
         return None, None
     teams = -(-p.S // way.rows)
     words = teams * 2 * way.v_bytes(p) // 4
-    memory = ops.data.new_empty(words + teams * 32, dtype=torch.int32).zero_()
+    memory = torch.zeros(words + teams * 32, dtype=torch.int32, device=ops.device)
     return memory[:words], memory[words:]

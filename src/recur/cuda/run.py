@@ -62,7 +62,7 @@ def _plan(
     cell: str, dtype: torch.dtype, p: Problem, index: int, variant: bool, select: Select | None, delays: int
 ) -> Plan | None:
     here = device(index)
-    found = _measured_first(load(cell), p, here) if select is None else select(p, candidates(p, here))
+    found = _measured_first(load(cell), dtype, p, here) if select is None else select(p, candidates(p, here))
     for way in found:
         if way is None:
             return None
@@ -72,16 +72,17 @@ def _plan(
     return None
 
 
-def kind_of(a: Assembly, p: Problem) -> Kind:
+def kind_of(a: Assembly, dtype: torch.dtype, p: Problem) -> Kind:
     """A problem as tables have it."""
-    numbers = "16 bits" if p.size == 2 else "exact" if p.exact else "tf32"
+    single = "exact" if p.exact else "tf32"
+    numbers = single if dtype == torch.float32 else str(dtype).removeprefix("torch.")
     return Kind(a.products, a.gates, p.H, p.S, numbers, "backward" if p.backward else "forward")
 
 
-def _measured_first(a: Assembly, p: Problem, here: Device) -> list[Way | None]:
+def _measured_first(a: Assembly, dtype: torch.dtype, p: Problem, here: Device) -> list[Way | None]:
     """All ways, what was measured to be the fastest on such a GPU first."""
     known = tuning.table(here.name)
-    entry = known.nearest(kind_of(a, p)) if known else None
+    entry = known.nearest(kind_of(a, dtype, p)) if known else None
     if entry is None:
         return ordered(p, here)
     if not entry.way:
@@ -95,7 +96,7 @@ def beside_cudnn(of: Signature, index: int, train: bool) -> float | None:
     if known is None or lay.not_persistent:
         return None
     passes = [persistent.problem(lay, backward) for backward in ((False, True) if train else (False,))]
-    return known.beside_cudnn([kind_of(lay.assembly, p) for p in passes])
+    return known.beside_cudnn([kind_of(lay.assembly, of.dtype, p) for p in passes])
 
 
 def words(of: Signature, index: int, train: bool, traced: bool) -> str:

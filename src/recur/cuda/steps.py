@@ -49,8 +49,8 @@ class Kernels:
 
 def forward(ops: Operands, results: Results, train: bool) -> None:
     lay, a = ops.lay, ops.lay.assembly
-    run = Kernels(lay, ops.data.device.index)
-    offset, length = lay.order(ops.data.device)
+    run = Kernels(lay, ops.device.index)
+    offset, length = lay.order(ops.device)
     new = ops.data.new_empty
     carry = [part.to(lay.real, copy=True) for part in ops.initial]
     carry = carry or [new(lay.S, width, dtype=lay.real).zero_() for width in lay.widths]
@@ -89,8 +89,8 @@ def forward(ops: Operands, results: Results, train: bool) -> None:
 
 def backward(ops: Operands, results: Results, found: Gradients, traced: bool) -> None:
     lay, a = ops.lay, ops.lay.assembly
-    run = Kernels(lay, ops.data.device.index)
-    offset, length = lay.order(ops.data.device)
+    run = Kernels(lay, ops.device.index)
+    offset, length = lay.order(ops.device)
     new = ops.data.new_empty
     carry = [
         new(lay.S, width, dtype=lay.real).zero_() if part is None else part.to(lay.real, copy=True)

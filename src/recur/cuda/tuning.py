@@ -4,7 +4,7 @@ A table is a JSON file, named after the GPU. The user's own, in the folder of co
 that is shipped; `recur doctor --tune` writes it. A problem that was not measured takes what the nearest one took.
 
     {"format": 1, "device": "NVIDIA H200", "made": {…}, "entries": [
-     {"products": 4, "gates": 4, "H": 512, "S": 64, "numbers": "16 bits", "direction": "forward",
+     {"products": 4, "gates": 4, "H": 512, "S": 64, "numbers": "bfloat16", "direction": "forward",
       "way": {"exchange": 1, …}, "us": 1.9, "whole_us": 2.6, "cudnn_us": 14.2}, …]}
 """
 
@@ -29,7 +29,7 @@ SHIPPED = Path(__file__).parent / "tables"
 LARGEST_FILE = 1 << 22
 FARTHEST = 1.0
 """Doublings: a problem that is farther than this from all that were measured has no entry."""
-NUMBERS = ("16 bits", "tf32", "exact")
+NUMBERS = ("bfloat16", "float16", "tf32", "exact")
 """What products are made of: float32 as TF32 or as it is."""
 DIRECTIONS = ("forward", "backward")
 
