@@ -2,6 +2,7 @@
 
 python -m bench                        the backends of scan beside PyTorch
 python -m bench affine                 cells that are affine in their states: all of time at once beside step by step
+python -m bench gpu                    one layer on a GPU beside cuDNN and FlashRNN, any cell
 python -m bench truncation             ways to truncate: what they cost, and what is left of the gradient
 python -m bench calls                  small calls: what Python and autograd cost beyond the arithmetic
 python -m bench streaming              one token at a time beside torch.nn and ONNX Runtime
@@ -29,6 +30,7 @@ from bench import (
     carry,
     counting,
     defaults,
+    gpu,
     scan,
     streaming,
     training,
@@ -38,6 +40,7 @@ from bench import (
 )
 from bench.datasets import DataSet
 from bench.side_by_side import Contest, compare, header, machine, report, row
+from recur.scan import BACKENDS
 from recur.tasks import task_names
 
 RESULTS = Path("bench/results")
@@ -57,6 +60,15 @@ def main() -> None:
     at_once.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="thread counts to time at (1 2)")
     at_once.add_argument("--match", default="", help="only rows whose name contains this")
     at_once.add_argument("--out", type=Path, default=RESULTS / "affine.json", help="where the JSON goes")
+    on_gpu = suites.add_parser("gpu", help="one layer on a GPU beside cuDNN and FlashRNN")
+    on_gpu.add_argument("--match", action="append", default=[], help="only rows whose name contains this; repeat it")
+    on_gpu.add_argument("--shape", action="append", default=[], type=gpu.shape_of, help="B,T,H, in place of the grid's")
+    on_gpu.add_argument("--backend", choices=(*BACKENDS, "auto"), default="cuda", help="which is timed (cuda)")
+    on_gpu.add_argument("--rounds", type=int, default=31, help="how often each side runs at most (31)")
+    on_gpu.add_argument(
+        "--seconds", type=float, default=480, help="of all rows; fewer rounds where they are short (480)"
+    )
+    on_gpu.add_argument("--out", type=Path, default=RESULTS / "gpu.json", help="where the JSON goes")
     small = suites.add_parser("calls", help="small calls: what Python and autograd cost beyond the arithmetic")
     small.add_argument("--rounds", type=int, default=101, help="how often each runs, 10 calls at a time (101)")
     small.add_argument("--out", type=Path, default=RESULTS / "calls.json", help="where the JSON goes")
@@ -109,6 +121,7 @@ def main() -> None:
     runs = {"counting": run_counting, "streaming": run_streaming, "training": run_training}
     runs |= {"carry": run_carry, "trees": run_trees, "writing": run_writing, "xray": run_xray}
     runs |= {"defaults": run_defaults, "affine": run_affine, "truncation": run_truncation, "calls": run_calls}
+    runs |= {"gpu": run_gpu}
     runs.get(options.suite, run_scan)(options)
     if options.out is not None:
         print(f"written to {options.out}")
@@ -141,6 +154,11 @@ def _compare(contests: Iterable[Contest], options: argparse.Namespace) -> None:
 
 def run_affine(options: argparse.Namespace) -> None:
     _write(options.out, affine.measure(options.device, options.threads, options.rounds, options.match))
+
+
+def run_gpu(options: argparse.Namespace) -> None:
+    if gpu.measure(options, lambda found: _write(options.out, found)):
+        raise SystemExit(f"written to {options.out}")
 
 
 def run_truncation(options: argparse.Namespace) -> None:

@@ -25,6 +25,7 @@ import torch
 from campaigns.mutate import VALUES
 from recur.bptt import BPTT
 from recur.cells import make_cell
+from recur.cuda import tuning
 from recur.decode import Choice
 from recur.errors import RecurError
 from recur.images import read_image, read_images
@@ -430,6 +431,22 @@ _LABELLED = (b"cat\tpurrs\ndog\tbarks\n", b"label\ttext\ncat\tpurrs\n", b"purrs\
 _LABELLED_CSV = (b"cat,purrs\ndog,barks\n", b'id,text,label\n1,"pu,""r\n\nrs",cat\n2,barks,dog\n')
 
 
+_WAYS = (
+    b'{"format": 1, "device": "NVIDIA H200", "made": {"date": "2026-11-17"}, "entries": [{"products": 4, "gates": 4, '
+    b'"H": 512, "S": 64, "numbers": "16 bits", "direction": "forward", "way": {"exchange": 1}, "us": 1.9, '
+    b'"whole_us": 2.5, "cudnn_us": 14.2}]}',
+    b'{"format": 1, "device": "", "made": {}, "entries": []}',
+)
+
+
+def _ways(data: bytes, folder: Path) -> object:
+    found = tuning.loads(data)
+    again = tuning.loads(tuning.dumps(found))
+    if (again.device, again.entries) != (found.device, found.entries):
+        raise NotTheSameError("a table that was written and read again is another one")
+    return [found.nearest(kind._replace(H=kind.H + 1)) for kind in found.entries]
+
+
 def doors() -> tuple[Door, ...]:
     """All of them."""
     images = np.arange(24).reshape(2, 3, 4)
@@ -467,6 +484,7 @@ def doors() -> tuple[Door, ...]:
         Door("vocabulary", _VOCAB, _file("vocab.json", _vocabulary), 2),
         Door("pieces", (_subwords().model,), _pieces),
         Door("sweep", (_sweep(),), lambda data, folder: parse_record(data, "sweep.json")),
+        Door("ways", _WAYS, _ways),
         Door("search", (b"classify rate=0.001:0.1:log", b"tag cell=gru,lstm", b"forecast hidden"), _search),
         Door("json", (b'{"step": 1, "loss": 2.5}\n{"step": 2}\n', b'{"name": "x", "value": 3.5}'), _json),
         Door(

@@ -1,12 +1,16 @@
-"""The benchmark of defaults covers every task, compares like with like, and says where something plain is better."""
+"""The benchmark of defaults covers every task, compares like with like, and says where something plain is better; that
+of a GPU times nothing that is wrong."""
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from bench import carry, truncation
+from bench import carry, gpu, gpu_floor, gpu_sides, truncation
 from bench.datasets import DataSet, data_sets
 from bench.defaults import Row, Trained, as_json, line, recipe_fields, rows
 from recur.tasks import make_options, name_of, options_class, read_config, task_names
@@ -94,3 +98,71 @@ def test_few_examples_show_every_label_and_none_of_them_twice(tmp_path: Path, mo
         assert Path(files.texts).read_text().splitlines() == texts
         drawn[seed] = train
     assert drawn[0] != drawn[1]
+
+
+def on_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -> tuple[int, list[dict[str, Any]]]:
+    """The benchmark of a GPU, on the CPU: the same way through, but for the clock."""
+    monkeypatch.setattr(gpu, "DTYPES", (torch.float32,))
+    given = {"match": [], "shape": [(2, 3, 4)], "backend": "loop", "rounds": 3, "seconds": 0.1} | options
+    written: list[Any] = []
+    refused = gpu.measure(argparse.Namespace(**given), written.append, "cpu")
+    return refused, written[-1]["results"]
+
+
+def test_rows_of_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    refused, rows = on_cpu(tmp_path, monkeypatch)
+    assert refused == 0
+    assert [row["what"] for row in rows] == [
+        f"{name} float32, B 2 T 3 H 4" for name in ("elman", "gru", "lstm", "own GRU", "peephole")
+    ]
+    assert all(row["way"] == "loop" for row in rows)
+    assert {"grad x", "grad weight_hh", "outputs, forward alone"} <= set(rows[1]["off"])
+    printed = capsys.readouterr().out
+    assert "float32 beside cuDNN: forward + backward" in printed
+    assert "float32 beside the built-in cell" in printed
+
+
+def test_what_differs_from_the_peer_is_not_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = gpu_sides.Ours.__call__
+
+    def slightly_off(self: gpu_sides.Ours, backward: bool) -> Any:
+        found = run(self, backward)
+        return found | {"grad x": found["grad x"] * 1.02} if backward else found
+
+    monkeypatch.setattr(gpu_sides.Ours, "__call__", slightly_off)
+    refused, (row,) = on_cpu(tmp_path, monkeypatch, match=["gru", "H 4", "gru float32"])
+    assert refused == 1
+    assert "both" not in row
+    assert "grad x is off by 0.02; what is wrong is not timed" in capsys.readouterr().out
+
+
+def test_the_floor_of_a_layer() -> None:
+    small = gpu_floor.Problem(4, 64, 256, 64, 64, torch.bfloat16)
+    assert (small.holders, gpu_floor.exchange(small, False)) == (1, 0.0)
+    middle = small._replace(D=512, H=512)
+    assert middle.holders == 7
+    assert middle.rows == 8
+    assert gpu_floor.floor(middle, False) == (pytest.approx(0.446), "exchange")
+    large = gpu_floor.Problem(4, 256, 256, 1024, 1024, torch.bfloat16)
+    microseconds, by = gpu_floor.floor(large, True)
+    assert (by, microseconds) == ("arithmetic", pytest.approx(2 * large.flops / 730e12 * 1e6))
+    assert gpu_floor.between({0: 1.0, 10: 2.0, 20: 4.0}, 25) == pytest.approx(5.0)
+
+
+def test_where_cudnn_keeps_its_weights() -> None:
+    assert gpu.persistent("lstm", (64, 256, 512), torch.float16)
+    for cell, shape, dtype in (
+        ("gru", (64, 256, 512), torch.float16),
+        ("lstm", (64, 256, 512), torch.bfloat16),
+        ("lstm", (20, 35, 650), torch.float16),
+        ("lstm", (256, 256, 1024), torch.float16),
+    ):
+        assert not gpu.persistent(cell, shape, dtype)
+
+
+def test_a_shape_is_three_numbers() -> None:
+    assert gpu.shape_of("64,256,512") == (64, 256, 512)
+    with pytest.raises(argparse.ArgumentTypeError, match="B,T,H such as 64,256,512"):
+        gpu.shape_of("64,256")

@@ -15,6 +15,7 @@ import pytest
 
 from recur.cli.app import OUT_OF_MEMORY, app, run
 from recur.native import library
+from tests.cuda.test_tuning import Described
 from tests.support import HERE, ISAS, core, needs_core
 
 BOOK = "the network reads a word and the word is kept\na state is a word that the network keeps\n" * 30
@@ -181,6 +182,44 @@ def test_doctor_says_what_the_core_lacks(capsys: pytest.CaptureFixture[str], mon
     assert found["backends"]["torch"] == "works"
     assert run(["doctor"]) == 0
     assert "none found" in capsys.readouterr().out
+
+
+def test_doctor_says_what_the_gpu_can_do(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recur.cuda.report.no_gpu", lambda: "torch sees no GPU")
+    found = json_of(capsys, "doctor")["cuda"]
+    assert found["missing"] == "torch sees no GPU"
+    assert {"compiler", "cache"} <= set(found)
+    ways = {"one step a launch": "works", "cluster": "needs compute capability 9.0, and this is 8.0"}
+    described = {
+        "name": "NVIDIA A100", "capability": "8.0", "multiprocessors": 108, "shared_kib": 163, "driver": "CUDA 13.0",
+        "compiler": "NVRTC 13.0", "cache": "/tmp/x: 3 kernels", "table": "12 problems, shipped", "ways": ways,
+    }  # fmt: skip
+    monkeypatch.setattr("recur.cuda.report.report", lambda: described)
+    assert json_of(capsys, "doctor")["cuda"] == described
+    assert run(["doctor"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    for said in ("NVIDIA A100, compute capability 8.0, 108 multip", "measured 12 problems", "one step a launch works"):
+        assert said in printed
+    assert "state by cluster needs compute capability 9.0" in printed
+
+
+def test_doctor_measures_a_gpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recur.cuda.report.no_gpu", lambda: "torch sees no GPU")
+    assert run(["doctor", "--tune"]) != 0
+    assert "there is nothing to measure: torch sees no GPU" in capsys.readouterr().err
+    monkeypatch.setattr("recur.cuda.report.no_gpu", lambda: None)
+    monkeypatch.setattr("recur.cuda.missing.missing", lambda index: None)
+    monkeypatch.setattr("recur.cuda.measuring.OnGPU", Described)
+    monkeypatch.setenv("RECUR_CACHE", str(tmp_path))
+    found = json_of(capsys, "doctor", "--tune")
+    path = tmp_path / "tables" / "h200.json"
+    assert found == {"device": "NVIDIA H200", "problems": 3, "measured": 2, "path": str(path)}
+    assert len(json.loads(path.read_bytes())["entries"]) == 2
+    assert run(["doctor", "--tune", "--table", str(tmp_path / "mine.json"), "--minutes", "0"]) == 0
+    assert "2 of 3" in capsys.readouterr().out, "what the user's own table has is known"
+    assert (tmp_path / "mine.json").exists()
 
 
 # Mistakes -------------------------------------------------------------------------------------------------

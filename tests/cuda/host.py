@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import torch
 
 from recur.cuda import along, run
 from recur.cuda.device import Device
 from recur.cuda.driver import Launch
-from recur.cuda.nvrtc import Usage
 from recur.cuda.source import KERNELS, load, maps, programs
 from recur.native import operators
 
@@ -66,10 +64,10 @@ def built(text: str, folder: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(path))
 
 
-def loaded(folder: Path, text: str, architecture: str, index: int) -> tuple[Module, dict[str, Usage]]:
+def loaded(folder: Path, text: str, architecture: str, index: int) -> Module:
     name, struct = ("along_backward", "Backward") if " along_backward(" in text else ("along_forward", "Forward")
     whole = SHIM + text.replace((KERNELS / "fetch.cu").read_text(), FETCH) + ENTRY.format(name=name, struct=struct)
-    return Module(built(whole, folder)), {}
+    return Module(built(whole, folder))
 
 
 def printed(cell: str, folder: Path) -> ctypes.CDLL:
@@ -80,15 +78,11 @@ def printed(cell: str, folder: Path) -> ctypes.CDLL:
     return built(defined + "#include <cmath>\n" + whole + programs(a) + "\n" + maps(a), folder)
 
 
-class Stream(NamedTuple):
-    cuda_stream: int = 0
-
-
 def on_cpu(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Have backend `native` run the kernels of this one."""
     along.prepared.cache_clear()
     patch.setattr(along, "loaded", functools.partial(loaded, folder))
     patch.setattr(along, "device", lambda index: SMALL)
-    patch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
-    patch.setattr(torch.cuda, "current_stream", lambda index: Stream())
+    patch.setattr(along, "current_stream", lambda index: 0)
+    patch.setattr(run, "on_device", lambda device: contextlib.nullcontext())
     patch.setitem(operators.IMPLEMENTATIONS, "cpu", run)

@@ -8,12 +8,17 @@ import platform
 import shutil
 import statistics
 import time
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from recur.cli.options import Common
 from recur.cli.screen import Screen, facts
+from recur.errors import BackendError
+
+if TYPE_CHECKING:
+    from recur.cuda.tuning import Bench
 
 PACKAGES = {
     "torch": "the networks",
@@ -27,14 +32,34 @@ PACKAGES = {
 verb = App(
     help_epilogue="""Examples:
   recur doctor
-  recur doctor --json"""
+  recur doctor --json
+  recur doctor --tune                 measure this GPU once; scans then take the fastest way"""
 )
 
 
 @verb.default
-def doctor(common: Common = Common()) -> None:  # noqa: B008  frozen
-    """Versions, cores, threads measured, which backends work here and why not."""
+def doctor(
+    tune: Annotated[bool, Parameter(negative="")] = False,
+    minutes: float = 8.0,
+    table: Path | None = None,
+    common: Common = Common(),  # noqa: B008  frozen
+) -> None:
+    """Versions, cores, threads measured, which backends work here and why not; what the GPU can do.
+
+    Parameters
+    ----------
+    tune
+        Measure, on this GPU, which way to carry a state is the fastest for each size, and keep that in a table. What
+        the table has is not measured again.
+    minutes
+        For --tune: after so many it stops; the next call goes on.
+    table
+        For --tune: the file to write, in place of the one that scans read.
+    """
     screen = Screen(common)
+    if tune:
+        screen.result(_tune(screen, minutes, table))
+        return
     content = {
         "recur": importlib.metadata.version("recur"),
         "python": platform.python_version(),
@@ -45,6 +70,7 @@ def doctor(common: Common = Common()) -> None:  # noqa: B008  frozen
         "backends": _backends(),
         "native": _native(),
         "gpu": _gpu(),
+        "cuda": _cuda(),
     }
     _show(screen, content)
     screen.result(content)
@@ -100,8 +126,12 @@ def _backends() -> dict[str, str]:
         cell = make_cell("mingru" if name == "parallel" else "lstm")  # one that the backend takes
         weights = {key: torch.randn(shape, generator=generator) for key, shape in cell.shapes(4, 5).items()}
         expected = scan(cell, weights, x, backend="loop").outputs
+        on = "cuda" if name == "cuda" and torch.cuda.is_available() else "cpu"
+        there = {key: weight.to(on) for key, weight in weights.items()}
+        near = 1e-2 if on == "cuda" else 1e-5  # products in TF32
         try:
-            agrees = torch.allclose(scan(cell, weights, x, backend=name).outputs, expected, atol=1e-5)
+            found_there = scan(cell, there, x.to(on), backend=name).outputs.cpu()
+            agrees = torch.allclose(found_there, expected, atol=near)
             found[name] = "works" if agrees else "gives wrong numbers"
         except (RecurError, RuntimeError) as error:
             found[name] = f"does not work: {error}"
@@ -135,6 +165,45 @@ def _gpu() -> str:
     return "none seen by torch" if built else "none: this torch is built for the CPU alone"
 
 
+def _cuda() -> dict[str, Any]:
+    """The kernels of the cuda backend: what they run on, each way, or what is missing."""
+    from recur.cuda.report import report
+
+    return report()
+
+
+def _tune(screen: Screen, minutes: float, path: Path | None, bench: Bench | None = None) -> dict[str, Any]:
+    """Measured, written, and said."""
+    from recur.cuda import missing, report, tuning
+
+    if bench is None:
+        reason = report.no_gpu() or missing.missing(0)
+        if reason is not None:
+            raise BackendError(f"there is nothing to measure: {reason}")
+        from recur.cuda.measuring import OnGPU
+
+        bench = OnGPU()
+    made = {"recur": importlib.metadata.version("recur"), "torch": _version("torch"), "date": time.strftime("%Y-%m-%d")}
+    own = path or tuning.user_file(bench.device)
+    # What is at another place than the user's own is not read by scans, but may have been begun before.
+    known = tuning.loads(own.read_bytes()) if own.exists() else tuning.table(bench.device)
+    found = tuning.tune(
+        lambda done, total, what: screen.note(f"{done} of {total}{': ' + what if what else ''}"),
+        bench,
+        known,
+        60 * minutes,
+        made,
+    )
+    written = tuning.save(found, own)
+    whole = len(bench.problems())
+    done = sum(kind in found.entries for kind in bench.problems())
+    rows = {"GPU": found.device, "problems": f"{done} of {whole}", "written to": str(written)}
+    if done < whole:
+        rows["to go on"] = "recur doctor --tune"
+    screen.show(facts("the fastest ways, measured", rows))
+    return {"device": found.device, "problems": whole, "measured": done, "path": str(written)}
+
+
 def _show(screen: Screen, content: dict[str, Any]) -> None:
     versions = {name: content[name] for name in ("recur", "python", "system")}
     for name, version in content["packages"].items():
@@ -147,6 +216,8 @@ def _show(screen: Screen, content: dict[str, Any]) -> None:
     screen.show(facts(title, rates), "")
     screen.show(facts("backends", content["backends"] | {"GPU": content["gpu"]}), "")
 
+    screen.show(facts("kernels of the cuda backend", _rows_of_cuda(content["cuda"])), "")
+
     native = content["native"]
     if "missing" in native:
         rows = {"missing": native["missing"], "compiler": native["compiler"] or "none found", "cure": native["cure"]}
@@ -155,3 +226,16 @@ def _show(screen: Screen, content: dict[str, Any]) -> None:
         rows = {"instructions": f"{native['instructions']} ({chosen})", "threads": native["threads"]}
         rows |= {"bfloat16 products": native["bfloat16"], "8-bit weights": native["int8"]}
     screen.show(facts("C++ core of the native backend", rows))
+
+
+def _rows_of_cuda(cuda: dict[str, Any]) -> dict[str, str]:
+    rows = {}
+    if "name" in cuda:
+        parts = f"{cuda['multiprocessors']} multiprocessors, {cuda['shared_kib']} KiB of shared memory a CTA"
+        rows = {"GPU": f"{cuda['name']}, compute capability {cuda['capability']}, {parts}", "driver": cuda["driver"]}
+    rows |= {"compiler": cuda["compiler"], "kept in": cuda["cache"]}
+    if "table" in cuda:
+        rows["measured"] = cuda["table"]
+    if "missing" in cuda:
+        return rows | {"missing": cuda["missing"]}
+    return rows | {f"state by {name}" if " " not in name else name: said for name, said in cuda["ways"].items()}

@@ -6,14 +6,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 
-import torch
 from torch import Tensor
 
-from recur.cuda.arguments import filled
+from recur.cuda.arguments import Arguments
 from recur.cuda.cache import loaded
 from recur.cuda.device import device
-from recur.cuda.driver import Launch, Prepared
-from recur.cuda.memory import Layout, order
+from recur.cuda.driver import Launch, Prepared, current_stream
+from recur.cuda.memory import Layout
 from recur.cuda.operands import Operands
 from recur.cuda.plan import Plan, Work
 from recur.cuda.printer import reads, stage
@@ -62,7 +61,7 @@ def prepared(lay: Layout, backward: bool, train: bool, pairs: bool, index: int, 
     defined = tuple((name.upper(), int(value)) for name, value in options.items())
     bodies = ("maps", "fetch", "time", "along_back" if backward else "along")
     text = source(lay.of.cell, lay.of.dtype, bodies, defined)
-    module, _ = loaded(text, device(index).architecture, index)
+    module = loaded(text, device(index).architecture, index)
     launch = Launch(-(-todo.columns // chosen.units), chosen.threads, chosen.shared(todo))
     return module.function("along_backward" if backward else "along_forward").prepare(launch)
 
@@ -78,35 +77,27 @@ def _pairs(lay: Layout, tensors: Sequence[Tensor | None]) -> bool:
     return even and all(part is None or part.data_ptr() % 4 == 0 for part in tensors)
 
 
-def _order(lay: Layout, on: torch.device) -> tuple[Tensor | None, Tensor | None]:
-    if lay.uniform:
-        return None, None
-    assert lay.sizes is not None
-    offset, length, _ = order(lay.sizes, on)
-    return offset, length
-
-
 def forward(ops: Operands, results: Results, train: bool) -> None:
     lay, index = ops.lay, ops.data.device.index
-    offset, length = _order(lay, ops.data.device)
-    arguments = filled(
-        lay.assembly, False, steps=lay.steps, S=lay.S, H=lay.H, offset=offset, length=length, share=results.share,
+    offset, length = lay.order(ops.data.device)
+    arguments = Arguments(lay.assembly, False, steps=lay.steps, S=lay.S, H=lay.H).put(
+        offset=offset, length=length, share=results.share,
         tape=results.tape, state=results.states, final_state=results.finals, initial=ops.initial, extra=ops.extras,
     )  # fmt: skip
     run = prepared(lay, False, train, _pairs(lay, [results.share]), index, forced_slices)
-    run(torch.cuda.current_stream(index).cuda_stream, arguments)
+    run(current_stream(index), arguments.struct)
 
 
 def backward(ops: Operands, results: Results, found: Gradients, traced: bool) -> None:
     lay, index = ops.lay, ops.data.device.index
-    offset, length = _order(lay, ops.data.device)
+    offset, length = lay.order(ops.data.device)
     carry = [ops.data.new_empty(lay.S, lay.H, dtype=lay.real) for _ in lay.widths]
-    arguments = filled(
-        lay.assembly, True, steps=lay.steps, S=lay.S, H=lay.H, offset=offset, length=length, share=results.share,
+    arguments = Arguments(lay.assembly, True, steps=lay.steps, S=lay.S, H=lay.H).put(
+        offset=offset, length=length, share=results.share,
         tape=results.tape, state=results.states, initial=ops.initial, extra=ops.extras, d_outputs=found.d_outputs,
         d_final=found.d_final, xi=ops.xi, d_share=found.d_share, d_state=found.d_state, sums=found.sums, carry=carry,
     )  # fmt: skip
     read = [results.share, results.tape, *results.states, *ops.initial, *found.d_outputs]
     run = prepared(lay, True, traced, _pairs(lay, read), index, forced_slices)
-    run(torch.cuda.current_stream(index).cuda_stream, arguments)
+    run(current_stream(index), arguments.struct)
     found.carried = carry

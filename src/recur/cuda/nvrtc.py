@@ -36,7 +36,7 @@ class Usage(NamedTuple):
 
 class Compiler:
     def __init__(self, library: ctypes.CDLL) -> None:
-        self._nvrtc = library
+        self._nvrtc, self.path = library, str(library._name)
         library.nvrtcGetErrorString.restype = c_char_p
         major, minor = c_int(), c_int()
         self._check(library.nvrtcVersion(byref(major), byref(minor)))

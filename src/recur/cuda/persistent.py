@@ -17,7 +17,7 @@ from recur.cuda.operands import Operands, multiply, uses_tf32
 from recur.cuda.results import Gradients, Results
 from recur.cuda.source import source
 from recur.cuda.steps import carry_back
-from recur.cuda.way import CLUSTER, GRID, THREADS, Problem, Way, pressure
+from recur.cuda.way import CLUSTER, GRID, THREADS, Problem, Way, pressure, rounded_up
 
 MOST_SPILLED = 128
 """Bytes: registers that lie in memory are read and written at every step."""
@@ -27,7 +27,7 @@ def problem(lay: Layout, backward: bool) -> Problem:
     exact = lay.of.dtype == torch.float32 and not uses_tf32()
     a = lay.assembly
     size = lay.of.dtype.itemsize
-    return Problem(a.products, lay.S, lay.steps, lay.H, size, backward, exact, *pressure(a, backward))
+    return Problem(a.products, rounded_up(lay.S), lay.H, size, backward, exact, *pressure(a, backward))
 
 
 def text(cell: str, dtype: torch.dtype, p: Problem, way: Way, variant: bool, delays: int = 0) -> str:

@@ -11,16 +11,18 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from recur.cuda import along, persistent, steps
+from recur.cuda import along, persistent, steps, tuning
 from recur.cuda.choice import candidates, ordered
-from recur.cuda.device import device
+from recur.cuda.device import Device, device
 from recur.cuda.driver import Prepared
 from recur.cuda.memory import Layout, layout
 from recur.cuda.operands import Operands, precision
 from recur.cuda.results import Gradients, Results
-from recur.cuda.source import NUMBERS
+from recur.cuda.source import NUMBERS, load
+from recur.cuda.tuning import Kind
 from recur.cuda.way import Problem, Way
 from recur.native.memory import Signature
+from recur.program.assembly import Assembly
 
 Tensors = list[Tensor]
 
@@ -44,19 +46,49 @@ def plan(lay: Layout, index: int, backward: bool, variant: bool) -> Plan | None:
     """The way that carries all steps in one launch, and its kernel; None where it is one step a launch."""
     if lay.not_persistent:
         return None
-    return _plan(lay, persistent.problem(lay, backward), index, variant, SELECT, DELAYS)
+    p = persistent.problem(lay, backward)
+    return _plan(lay.of.cell, lay.of.dtype, p, index, variant, SELECT, DELAYS)
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(lay: Layout, p: Problem, index: int, variant: bool, select: Select | None, delays: int) -> Plan | None:
+def _plan(
+    cell: str, dtype: torch.dtype, p: Problem, index: int, variant: bool, select: Select | None, delays: int
+) -> Plan | None:
     here = device(index)
-    for way in ordered(p, here) if select is None else select(p, candidates(p, here)):
+    found = _measured_first(load(cell), p, here) if select is None else select(p, candidates(p, here))
+    for way in found:
         if way is None:
             return None
-        prepared = persistent.kernel(lay.of.cell, lay.of.dtype, p, way, index, variant, delays)
+        prepared = persistent.kernel(cell, dtype, p, way, index, variant, delays)
         if prepared is not None:
             return p, way, prepared
     return None
+
+
+def kind_of(a: Assembly, p: Problem) -> Kind:
+    """A problem as tables have it."""
+    numbers = "16 bits" if p.size == 2 else "exact" if p.exact else "tf32"
+    return Kind(a.products, a.gates, p.H, p.S, numbers, "backward" if p.backward else "forward")
+
+
+def _measured_first(a: Assembly, p: Problem, here: Device) -> list[Way | None]:
+    """All ways, what was measured to be the fastest on such a GPU first."""
+    known = tuning.table(here.name)
+    entry = known.nearest(kind_of(a, p)) if known else None
+    if entry is None:
+        return ordered(p, here)
+    if not entry.way:
+        return ordered(p, here, by_steps=True)
+    return ordered(p, here, Way(**{name: int(value) for name, value in entry.way.items()}))
+
+
+def beside_cudnn(of: Signature, index: int, train: bool) -> float | None:
+    """Our time over that of cuDNN for scans like this one, by the table of this GPU; None where it is not known."""
+    lay, known = layout(of), tuning.table(device(index).name)
+    if known is None or lay.not_persistent:
+        return None
+    passes = [persistent.problem(lay, backward) for backward in ((False, True) if train else (False,))]
+    return known.beside_cudnn([kind_of(lay.assembly, p) for p in passes])
 
 
 def words(of: Signature, index: int, train: bool, traced: bool) -> str:

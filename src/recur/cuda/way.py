@@ -19,7 +19,7 @@ class Problem:
 
     products: int
     S: int
-    steps: int
+    """Rows, rounded up a little: batches of about one size have one kernel."""
     H: int
     size: int
     """Bytes of a number."""
@@ -38,6 +38,12 @@ class Problem:
     @property
     def parts(self) -> int:
         return self.products if self.backward else 1
+
+
+def rounded_up(S: int) -> int:
+    """To whole tiles of eight rows, and coarser the more there are."""
+    unit = 8 if S <= 256 else 64 if S <= 2048 else 512
+    return -(-S // unit) * unit
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import torch
 from torch import Tensor
 
 from recur.errors import BackendError
 from recur.native import run as on_cpu
+from recur.native.implementation import Implementation
 from recur.native.memory import Signature
 from recur.native.programs import load
 from recur.native.run import Tensors
@@ -37,34 +38,6 @@ Record: TypeAlias = Callable[[Tensors], None] | None
 """What receives, after a backward pass, what a trace records of it: see run.backward."""
 Again: TypeAlias = Callable[..., list[Tensor | None]]
 """What computes the gradients by operations of PyTorch instead, in a backward pass that is itself recorded."""
-
-
-class Implementation(Protocol):
-    """What runs the operator on one kind of device."""
-
-    def forward(self, of: Signature, given: Sequence[Tensor], train: bool) -> Tensors:
-        """Outputs, final states, and what the backward pass needs beside them."""
-
-    def backward(
-        self,
-        of: Signature,
-        kept: Sequence[Tensor],
-        gradients: Sequence[Tensor | None],
-        for_data: bool,
-        for_state: bool,
-        traced: bool,
-        overwrite_saved: bool = False,
-    ) -> tuple[list[Tensor | None], Tensors]:
-        """The gradients, None where they are not asked for; and, if traced, what a trace records."""
-
-    def whole(self, of: Signature, results: Tensors) -> Tensors:
-        """What a forward pass for training returned, with nothing in it uninitialised."""
-
-    def shapes(self, of: Signature, data: Tensor, train: bool) -> Tensors:
-        """What a forward pass returns, empty."""
-
-    def gradient_shapes(self, of: Signature, given: Sequence[Tensor], traced: bool) -> Tensors:
-        """The gradients of all that may have one, and what a trace records, empty."""
 
 
 IMPLEMENTATIONS: dict[str, Implementation | ModuleType] = {"cpu": on_cpu}

@@ -12,7 +12,7 @@ from recur.cuda import missing
 from recur.cuda import run as on_gpu
 from recur.native import compiled, operators
 from recur.native.memory import Signature
-from recur.scan import operator
+from recur.scan import operator, torch_backend
 from recur.scan.call import Call
 
 name = "cuda"
@@ -32,6 +32,23 @@ def unsupported_reason(call: Call) -> str | None:
         return f"it knows float32, float64, bfloat16 and float16, and x is {str(call.x.dtype).removeprefix('torch.')}"
     reason = operator.no_gradient_for_mask(call) or missing.missing(call.x.device.index)
     return reason or compiled.not_compiled(call.cell, call.x, "bias_ih" in call.weights)
+
+
+SLOWER = 1.05
+"""Times cuDNN's time: beyond, `auto` leaves it the cells that it has."""
+
+
+def slower_reason(call: Call) -> str | None:
+    """Why `auto` should rather take PyTorch's own layer, where that can run the call; None where it should not."""
+    if call.packing is not None or torch_backend.unsupported_reason(call) is not None:
+        return None
+    text, given, extras = compiled.operands(call.cell, call.weights)
+    of, tensors = operators.signed(call.x, given, extras, call.start or (), None, None, None, 0.0, text, "")
+    train = torch.is_grad_enabled() and any(part.requires_grad for part in tensors)
+    ratio = on_gpu.beside_cudnn(of, call.x.device.index, train)
+    if ratio is None or ratio <= SLOWER:
+        return None
+    return f"cuDNN is faster here: this takes {ratio:.2f} times as long, by the table of this GPU"
 
 
 def run(call: Call) -> tuple[Tensor, State]:

@@ -212,6 +212,8 @@ def _choose(call: Call, backend: str) -> Backend | ModuleType:
     if backend == "auto":
         for name, module in BACKENDS.items():
             reason = module.unsupported_reason(call)
+            if reason is None and module is cuda:
+                reason = cuda.slower_reason(call)
             if reason is None:
                 call.trace.backend = name
                 return module

@@ -412,7 +412,10 @@ FUNCTION num multiplied(real x) {
 }
 
 constexpr int AHEAD = 4;  // steps: what they read is brought to L2 by then
-FUNCTION void bring(const num* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+// A sector of 32 bytes is brought by one thread, whose unit is the first in it.
+FUNCTION void bring(const num* at) {
+    if (threadIdx.x % (32 / SIZE) == 0) asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
 
 FUNCTION void delay(int k) {
 #if DELAYS  // for tests: every CTA at its own pace

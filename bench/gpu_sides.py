@@ -1,0 +1,124 @@
+"""The sides of the benchmark on a GPU: our scan, torch.nn's layer on cuDNN, and FlashRNN where it is installed.
+
+All of them read the same memory, which goes step after step, as cuDNN has it: none has anything to transpose. A side is
+called with whether gradients are wanted, does the whole job once and returns what it gave, by name, step after step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn, sigmoid, tanh
+
+from bench.side_by_side import Tensors
+from recur import cells
+from recur.cells import Cell, make_cell
+from recur.scan import scan
+
+Side = Callable[[bool], Tensors]
+
+PEERS: dict[str, Callable[[int, int], nn.RNNBase]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+
+
+class OwnGRU(Cell):
+    """A cell of a user's own. Its equations are the GRU's, written otherwise, so that there is something to compare:
+
+    k = σ(−x_z − h_z)   m = x_n + σ(x_r + h_r) ⊙ h_n   h' = h + k ⊙ (tanh(m) − h)
+    """
+
+    gates = ("r", "z", "n")
+
+    def step(self, x: cells.Tensors, h: cells.Tensors, s: cells.Tensors) -> cells.State:
+        keep = sigmoid(-x.z - h.z)
+        m = x.n + sigmoid(x.r + h.r) * h.n
+        return (s.h + keep * (tanh(m) - s.h),)
+
+
+def own_cells() -> dict[str, tuple[Cell, str]]:
+    """Cells that torch.nn does not have, each with the built-in one that it equals; peepholes are zero."""
+    return {"own GRU": (OwnGRU(), "gru"), "peephole": (make_cell("peephole"), "lstm")}
+
+
+class Data:
+    """One layer's weights, an input and the gradient of its outputs, in one dtype."""
+
+    def __init__(self, name: str, B: int, T: int, H: int, dtype: torch.dtype, device: str = "cuda") -> None:
+        torch.manual_seed(0)
+        self.name, self.layer = name, PEERS[name](H, H).to(device, dtype)
+        self.layer.flatten_parameters()
+        self.x = torch.randn(T, B, H, device=device).to(dtype).requires_grad_()
+        self.arriving = torch.randn(T, B, H, device=device).to(dtype)
+
+    @property
+    def weights(self) -> Tensors:
+        return {key.removesuffix("_l0"): value for key, value in self.layer.named_parameters()}
+
+    def finish(self, outputs: Tensor, arriving: Tensor, weights: Tensors, backward: bool) -> Tensors:
+        """With the gradients that are wanted, the leaves' names before them."""
+        if not backward:
+            return {"outputs": outputs}
+        leaves = {"x": self.x, **weights}
+        grads = torch.autograd.grad(outputs, list(leaves.values()), arriving)
+        return {"outputs": outputs.detach(), **{f"grad {n}": g for n, g in zip(leaves, grads, strict=True)}}
+
+
+class Ours:
+    """A scan on a backend; afterwards `way` says how it ran."""
+
+    def __init__(self, data: Data, backend: str, cell: Cell | None = None) -> None:
+        self.data, self.backend = data, backend
+        self.cell = make_cell(data.name) if cell is None else cell
+        H, like = data.x.shape[-1], data.x
+        own = {
+            name: like.new_zeros(shape) for name, shape in self.cell.shapes(H, H).items() if name in self.cell.extras
+        }
+        # Leaves of its own: those of the peer lie in one buffer, as cuDNN wants them.
+        self.weights = {name: w.detach().clone().requires_grad_() for name, w in {**data.weights, **own}.items()}
+        self.way = ""
+
+    def __call__(self, backward: bool) -> Tensors:
+        with torch.set_grad_enabled(backward):
+            found = scan(self.cell, self.weights, self.data.x.transpose(0, 1), backend=self.backend)
+            self.way = getattr(found.trace, "way", "") or found.trace.backend
+            outputs, arriving = found.outputs, self.data.arriving.transpose(0, 1)
+            made = self.data.finish(outputs, arriving, self.weights, backward)
+        return made | {"outputs": made["outputs"].transpose(0, 1)}
+
+
+def cudnn(data: Data) -> Side:
+    def run(backward: bool) -> Tensors:
+        if data.layer.training != backward:  # without gradients it keeps nothing for them
+            data.layer.train(backward)
+        with torch.set_grad_enabled(backward):
+            return data.finish(data.layer(data.x)[0], data.arriving, data.weights, backward)
+
+    return run
+
+
+def flashrnn(data: Data) -> Side | None:
+    """Its kernels with one head, our product with U before them; None where it is not installed."""
+    try:
+        from flashrnn.flashrnn import FlashRNNConfig  # type: ignore[import-not-found]
+        from flashrnn.flashrnn import flashrnn as carry
+    except ImportError:
+        return None
+    T, B, H = data.x.shape
+    name, dtype = data.name, str(data.x.dtype).removeprefix("torch.")
+    config: Any = FlashRNNConfig(
+        head_dim=H, num_heads=1, batch_size=B, function=name, dtype=dtype, input_shape="TBGHD", output_shape="STBHD"
+    )
+
+    def run(backward: bool) -> Tensors:
+        w = data.weights
+        with torch.set_grad_enabled(backward):
+            share = nn.functional.linear(data.x, w["weight_ih"]).view(T, B, -1, 1, H)
+            W, b = w["weight_hh"].view(-1, 1, H, H), w["bias_ih"] + w["bias_hh"]
+            if name == "gru":  # the reset's own product and its bias come first, the input's bias last
+                W = W[[2, 0, 1]]
+                b = torch.cat([w["bias_hh"][2 * H :], b[: 2 * H], w["bias_ih"][2 * H :]])
+            states, _ = carry(share, W.contiguous(), b.view(-1, 1, H), config=config)
+            return data.finish(states[0].reshape(T, B, H), data.arriving, w, backward)
+
+    return run

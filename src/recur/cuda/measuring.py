@@ -1,0 +1,158 @@
+"""The passes of a layer on a GPU, each by a way of one's choice: for a table of the fastest, and to see what works."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from recur.cells import make_cell
+from recur.cuda import persistent, run, tuning
+from recur.cuda.choice import candidates
+from recur.cuda.device import device
+from recur.cuda.measure import Measured, compile_all
+from recur.cuda.memory import layout
+from recur.cuda.operands import uses_tf32
+from recur.cuda.tuning import DIRECTIONS, Kind
+from recur.cuda.way import Way
+from recur.errors import BackendError
+from recur.native.compiled import text_of
+from recur.native.operators import signed
+
+STEPS = 100
+WIDTHS, ROWS = (512, 256, 1024, 128, 768, 1536), (64, 16, 256, 1)
+CELLS: dict[str, Callable[[int, int], nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "elman": nn.RNN}
+MOST_WAYS = 8
+"""How many of a problem's ways are measured: those that the estimate has first."""
+ROUNDS, IN_A_ROW = 5, 5
+
+
+class Layer:
+    """One layer with numbers of its own, as wide as its input."""
+
+    def __init__(self, cell: str, S: int, H: int, dtype: torch.dtype, index: int, steps: int = STEPS) -> None:
+        made, on = make_cell(cell), torch.device("cuda", index)
+        numbers = torch.Generator(on).manual_seed(0)
+
+        def drawn(*shape: int) -> Tensor:
+            return torch.randn(shape, generator=numbers, device=on)
+
+        self.data = drawn(steps, S, H).to(dtype).transpose(0, 1)
+        weights = [(drawn(*shape) / H**0.5).to(dtype) for shape in made.shapes(H, H).values()]
+        self.arriving = drawn(steps, S, H).to(dtype).transpose(0, 1)
+        self.of, self.given = signed(self.data, weights, [], [], None, None, None, 0.0, text_of(made, True), "")
+        self.lay, self.index, self.cell = layout(self.of), index, cell
+
+    @functools.cached_property
+    def alone(self) -> Measured:
+        """Its steps without the products before and after them."""
+        return Measured(self.of.cell, self.of.dtype, self.lay.S, self.lay.steps, self.lay.H)
+
+    def ways(self, backward: bool) -> list[Way]:
+        """That fit, the likeliest first."""
+        return candidates(persistent.problem(self.lay, backward), device(self.index))
+
+    def forward(self) -> list[Tensor]:
+        return run.forward(self.of, self.given, True)
+
+    def backward(self, results: Sequence[Tensor]) -> list[Tensor]:
+        n = len(self.lay.outputs)
+        kept = [*self.given, *results[:n], *results[n + len(self.lay.finals) :]]
+        found, _ = run.backward(self.of, kept, [self.arriving], True, False, False)
+        return [part for part in found if part is not None]
+
+    def has(self, way: Way | None, backward: bool) -> bool:
+        """Whether the way that is asked for is the one that runs."""
+        with by(way):
+            found = run.plan(self.lay, self.index, backward, not backward)
+        return (found is None) == (way is None)
+
+
+@contextmanager
+def by(way: Way | None) -> Iterator[None]:
+    """Scans by this way alone; None is one step a launch."""
+    was = run.SELECT
+    run.SELECT = lambda problem, found: [way]
+    try:
+        yield
+    finally:
+        run.SELECT = was
+
+
+def microseconds(call: Callable[[], object]) -> float:
+    """The median of a few, each of several calls in a row between two events, as training makes them."""
+    call()
+    times: list[float] = []
+    for _ in range(ROUNDS):
+        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize()
+        first.record()
+        for _ in range(IN_A_ROW):
+            call()
+        last.record()
+        torch.cuda.synchronize()
+        times.append(first.elapsed_time(last) * 1e3 / IN_A_ROW)
+    return statistics.median(times)
+
+
+class OnGPU:
+    """What `tune` asks of a GPU."""
+
+    def __init__(self, index: int = 0) -> None:
+        self.index, self.device = index, device(index).name
+
+    def problems(self) -> list[Kind]:
+        numbers = ["16 bits", "tf32" if uses_tf32() else "exact"]
+        sizes = itertools.product(WIDTHS, ROWS, numbers, CELLS, DIRECTIONS)
+        return [Kind(_gates(cell), _gates(cell), H, S, kind, way) for H, S, kind, cell, way in sizes]
+
+    def candidates(self, problem: Kind) -> list[tuning.Way]:
+        """Compiled together, which takes the longest."""
+        layer, backward = self._layer(problem._replace(direction="")), problem.direction == "backward"
+        found, p = layer.ways(backward)[:MOST_WAYS], persistent.problem(layer.lay, backward)
+        compile_all(layer.of.cell, layer.of.dtype, [(p, way) for way in found])
+        return [*(way.numbers() for way in found), {}]
+
+    def measure(self, problem: Kind, way: tuning.Way) -> float | None:
+        layer, backward = self._layer(problem._replace(direction="")), problem.direction == "backward"
+        try:
+            return layer.alone.microseconds(persistent.problem(layer.alone.lay, backward), _way(way))
+        except (BackendError, MemoryError, torch.OutOfMemoryError):
+            return None
+
+    def whole(self, problem: Kind, way: tuning.Way) -> float | None:
+        layer, backward = self._layer(problem._replace(direction="")), problem.direction == "backward"
+        results = layer.forward()
+        with by(_way(way)):
+            return microseconds(lambda: layer.backward(results) if backward else layer.forward()) / STEPS
+
+    def cudnn(self, problem: Kind) -> float | None:
+        layer = self._layer(problem._replace(direction=""))
+        x = layer.data.transpose(0, 1).detach().requires_grad_()
+        arriving = layer.arriving.transpose(0, 1)
+        peer = CELLS[layer.cell](problem.H, problem.H).to(x.device, x.dtype)
+        leaves = [x, *peer.parameters()]
+        forward = microseconds(lambda: peer(x)) / STEPS
+        if problem.direction == "forward":
+            return forward
+        both = microseconds(lambda: torch.autograd.grad(peer(x)[0], leaves, arriving)) / STEPS
+        return max(both - forward, 1e-3)
+
+    @functools.lru_cache(maxsize=1)  # noqa: B019  # one of them lives
+    def _layer(self, problem: Kind) -> Layer:
+        cell = next(cell for cell in CELLS if _gates(cell) == problem.gates)
+        dtype = torch.bfloat16 if problem.numbers == "16 bits" else torch.float32
+        return Layer(cell, problem.S, problem.H, dtype, self.index)
+
+
+def _way(numbers: tuning.Way) -> Way | None:
+    return Way(**{name: int(value) for name, value in numbers.items()}) if numbers else None
+
+
+def _gates(cell: str) -> int:
+    return len(make_cell(cell).gates)

@@ -1,0 +1,106 @@
+"""Kernels compiled by NVRTC for GPUs that are not here: that they are, and that none takes more than the table has.
+
+A sample; `python -m tests.cuda.usage` compiles all of them and writes the table.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from recur.cells import make_cell
+from recur.cuda import nvrtc
+from recur.cuda.device import A100, H200
+from recur.cuda.nvrtc import Usage, usage_in
+from recur.cuda.source import source
+from recur.errors import BackendError
+from recur.native.compiled import text_of
+from tests.cuda.usage import Row, compare, devices, rows, table, worse
+
+needs_nvrtc = pytest.mark.skipif(nvrtc.compiler() is None, reason=str(nvrtc.missing()))
+
+DEVICES = devices()
+SAMPLE = [Row("lstm", torch.bfloat16, device, "step") for device in DEVICES]
+SAMPLE += [
+    Row("gru", torch.float32, A100, "step"),
+    Row("peephole", torch.float64, H200, "step"),
+    Row("slstm", torch.float16, DEVICES[-1], "step"),
+    Row("mingru", torch.float32, H200, "step"),
+]
+SAMPLE += [
+    Row("lstm", torch.bfloat16, H200, f"{way} {direction}")
+    for way in ("cta", "cluster", "grid")
+    for direction in ("forward", "backward")
+]
+SAMPLE += [
+    Row("gru", torch.float32, H200, "cluster backward"),
+    Row("peephole", torch.float16, H200, "grid backward"),
+    Row("gru", torch.float16, A100, "grid forward"),
+    Row("gru", torch.float32, A100, "grid backward"),
+    Row("lstm", torch.bfloat16, DEVICES[-1], "cluster forward"),
+]
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("row", SAMPLE, ids=lambda row: row.key)
+def test_a_kernel_takes_no_more_than_the_table_has(row: Row) -> None:
+    assert compare([row]) == []
+
+
+def test_the_table_has_every_kernel_of_the_four_architectures() -> None:
+    _, kept = table()
+    named = [row.key for row in rows() if row.device.name != "the newest"]
+    assert [key for key in named if key not in kept] == [], "python -m tests.cuda.usage writes it"
+
+
+def test_no_kernel_of_one_step_spills() -> None:
+    _, kept = table()
+    steps = {key: kernels for key, kernels in kept.items() if key.endswith(" step")}
+    assert steps
+    assert [k for k, kernels in steps.items() for u in (kernels or {}).values() if u.spilled or u.stack] == []
+
+
+def test_what_is_worse_than_the_table() -> None:
+    was = {"k": Usage(40, 128, 0, 0)}
+    assert worse("row", {"k": Usage(48, 128, 0, 0)}, was, same=True) == []
+    assert worse("row", {"k": Usage(49, 0, 0, 0)}, was, same=True) == ["row: k takes 49 registers, not 40"]
+    assert worse("row", {"k": Usage(49, 0, 0, 0)}, was, same=False) == []
+    assert worse("row", {"k": Usage(40, 129, 8, 4)}, was, same=False) == [
+        "row: k takes 129 bytes of shared memory, not 128",
+        "row: k has 8 bytes stack, not 0",
+        "row: k has 4 bytes spilled, not 0",
+    ]
+    assert worse("row", {"other": was["k"]}, was, same=True) == ["row: other is new"]
+    assert worse("row", None, was, same=True) == ["row: does not fit now"]
+
+
+def test_what_the_assembler_says() -> None:
+    log = """ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'one' for 'sm_90a'
+ptxas info    : Function properties for one
+    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 40 registers, used 1 barriers, 128 bytes smem
+ptxas info    : Compiling entry function 'two' for 'sm_90a'
+ptxas info    : Function properties for two
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 255 registers, used 0 barriers
+"""
+    assert usage_in(log) == {"one": Usage(40, 128, 16, 20), "two": Usage(255, 0, 0, 0)}
+
+
+@needs_nvrtc
+def test_what_cannot_be_compiled_is_said() -> None:
+    compiler = nvrtc.compiler()
+    assert compiler is not None
+    with pytest.raises(BackendError, match=r"NVRTC [\d.]+ cannot compile a kernel for sm_90a: .*error"):
+        compiler.compile('extern "C" __global__ void k() { nothing_of_this_name(); }', "sm_90a")
+    with pytest.raises(BackendError, match="for sm_1: "):
+        compiler.compile("", "sm_1")
+
+
+def test_a_text_names_all_that_it_is_made_of() -> None:
+    cell = text_of(make_cell("peephole"), True)
+    made = source(cell, torch.bfloat16, ("step",), (("EXTRA_OPTION", 7),))
+    for line in ("#define NUM 2", "#define FAST 1", "#define EXTRAS 3", "#define EXTRA_OPTION 7", "void back_step("):
+        assert line in made
+    assert "#define FAST 0" in source(cell, torch.float32, ("step",))

@@ -1,0 +1,144 @@
+"""Why there are no kernels: what is said on machines that lack something, without a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from recur.cells import make_cell
+from recur.cuda import device as devices
+from recur.cuda import driver as drivers
+from recur.cuda import missing, nvrtc
+from recur.cuda.device import A100, H200, Device
+from recur.errors import BackendError
+from recur.scan import scan
+from tests.support import random_weights
+
+
+class Library:
+    """In libcuda's place: functions that all return one status."""
+
+    def __init__(self, status: int = 0, *without: str) -> None:
+        self._status, self._without = status, without
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._without or name.startswith("__"):
+            raise AttributeError(name)
+
+        def function(*arguments: Any) -> int:
+            if name == "cuGetErrorName":
+                arguments[1]._obj.value = b"CUDA_ERROR_OF_SOME_KIND"
+                return 0
+            return self._status
+
+        setattr(self, name, function)
+        return function
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """One that has all: an H200, a driver, and a compiler that knows it."""
+    has = SimpleNamespace(
+        device=H200, driver=object(), compiler=SimpleNamespace(version="13.0", architectures=[80, 90])
+    )
+    monkeypatch.setattr(missing, "device", lambda index: has.device)
+    monkeypatch.setattr(missing, "driver", lambda: has.driver)
+    monkeypatch.setattr(nvrtc, "compiler", lambda: has.compiler)
+    monkeypatch.setattr(nvrtc, "missing", lambda: "libnvrtc was not found: nowhere")
+    missing.missing.cache_clear()
+    yield has
+    missing.missing.cache_clear()
+
+
+def test_nothing_is_missing(machine: SimpleNamespace) -> None:
+    assert missing.missing(0) is None
+
+
+@pytest.mark.parametrize(
+    ("lacks", "said"),
+    [
+        (
+            {"device": Device("NVIDIA T4", 7, 5, 40, 65536)},
+            "NVIDIA T4 has compute capability 7.5, and kernels need 8.0",
+        ),
+        ({"driver": None}, "the CUDA driver (libcuda) was not found, or is older than CUDA 12"),
+        ({"compiler": None}, "libnvrtc was not found: nowhere"),
+        ({"device": Device("NVIDIA B200", 10, 0, 148, 232448)}, "NVRTC 13.0 does not know sm_100a of NVIDIA B200"),
+    ],
+)
+def test_what_is_missing(machine: SimpleNamespace, lacks: dict[str, Any], said: str) -> None:
+    for name, value in lacks.items():
+        setattr(machine, name, value)
+    assert missing.missing(0) == said
+
+
+def test_a_machine_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(name: str) -> None:
+        raise OSError(name)
+
+    drivers.driver.cache_clear()
+    monkeypatch.setattr(ctypes, "CDLL", nowhere)
+    assert drivers.driver() is None
+    drivers.driver.cache_clear()
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Library(0, "cuLaunchKernelEx"))
+    assert drivers.driver() is None, "one of before CUDA 12"
+    drivers.driver.cache_clear()
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
+    assert isinstance(drivers.driver(), drivers.Driver)
+    drivers.driver.cache_clear()
+
+
+def test_errors_of_the_driver() -> None:
+    driver: Any = drivers.Driver(Library())  # type: ignore[arg-type]
+    driver.check(0, "nothing")
+    with pytest.raises(MemoryError, match="the GPU ran out of memory: loading a kernel"):
+        driver.check(2, "loading a kernel")
+    with pytest.raises(BackendError, match="the CUDA driver failed: a launch: CUDA_ERROR_OF_SOME_KIND"):
+        driver.check(700, "a launch")
+
+
+def test_a_launch_says_what_it_was() -> None:
+    driver: Any = drivers.Driver(Library(1))  # type: ignore[arg-type]
+    how = drivers.Launch(grid=4, threads=256, cluster=4, cooperative=True)
+    prepared = drivers.Prepared(driver, ctypes.c_void_p(), "forward", how)
+    assert prepared.resident() == 0, "what cannot be asked for does not fit"
+    with pytest.raises(BackendError, match=r"launching forward with Launch\(grid=4, .*CUDA_ERROR_OF_SOME_KIND"):
+        prepared(0, ctypes.c_int(3))
+
+
+def test_no_compiler_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "_candidates", lambda: iter(["/nowhere/libnvrtc.so"]))
+    nvrtc._load.cache_clear()
+    try:
+        assert nvrtc.compiler() is None
+        assert "torch's CUDA wheels carry it" in str(nvrtc.missing())
+    finally:
+        nvrtc._load.cache_clear()
+
+
+def test_a_scan_says_why_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = make_cell("lstm")
+    with pytest.raises(BackendError, match="'cuda' cannot run this: it runs on a GPU, and x is on cpu; take backend="):
+        scan(cell, random_weights(cell, 2, 3), torch.randn(1, 2, 2, dtype=torch.float64), backend="cuda")
+    passed = scan(cell, random_weights(cell, 2, 3), torch.randn(1, 2, 2, dtype=torch.float64), trace=True)
+    assert (
+        passed.trace.passed_over.get("cuda", "it runs on a GPU, and x is on cpu") == "it runs on a GPU, and x is on cpu"
+    )
+
+
+def test_what_a_device_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (H200.architecture, H200.clusters, H200.largest_cluster) == ("sm_90a", True, 16)
+    assert (A100.architecture, A100.clusters, A100.largest_cluster) == ("sm_80", False, 1)
+    assert Device("a Spark", 12, 1, 48, 101376).largest_cluster == 8
+    seen = SimpleNamespace(name="one", major=8, minor=9, multi_processor_count=58, shared_memory_per_block_optin=101376)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: seen)
+    devices.device.cache_clear()
+    try:
+        assert devices.device(0) == Device("one", 8, 9, 58, 101376)
+    finally:
+        devices.device.cache_clear()

@@ -1,0 +1,197 @@
+"""python -m tests.cuda.usage: what every kernel takes, compiled for every architecture, written to usage.json.
+
+    python -m tests.cuda.usage                          all cells, dtypes and architectures
+    python -m tests.cuda.usage --match "lstm bfloat16"  only these rows; the others stay
+    python -m tests.cuda.usage --check                  compare, and write nothing
+
+A row is a cell, a dtype, an architecture and a family of kernels: one step a launch, or all steps by one of the ways to
+carry h, there and back. test_compile.py compares a sample of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from recur.cells import make_cell
+from recur.cuda import nvrtc, persistent
+from recur.cuda.choice import candidates
+from recur.cuda.device import A100, H200, Device
+from recur.cuda.memory import layout
+from recur.cuda.nvrtc import Usage
+from recur.cuda.source import NUMBERS, load, source
+from recur.cuda.way import ALONE, CLUSTER, GRID, NAMES
+from recur.errors import BackendError
+from recur.native.compiled import text_of
+from recur.native.memory import Signature
+from tests.support import NATIVE_CELLS
+
+TABLE = Path(__file__).with_name("usage.json")
+MORE_REGISTERS = 8
+"""A kernel may take so many more than the table says: compilers' versions differ by as much."""
+
+OTHERS = (Device("an RTX 3090", 8, 6, 82, 101376), Device("an RTX 4090", 8, 9, 128, 101376))
+
+
+def devices() -> list[Device]:
+    """One of each architecture: those that most have, and the newest that the compiler knows."""
+    compiler = nvrtc.compiler()
+    newest = compiler.architectures[-1] if compiler else 90
+    return [A100, *OTHERS, H200, Device("the newest", newest // 10, newest % 10, 48, 101376)]
+
+
+PLACES = {ALONE: (64, 32), CLUSTER: (64, 256), GRID: (64, 1024)}
+"""The rows and units with which each way to carry h is compiled."""
+
+
+class Row(NamedTuple):
+    cell: str
+    dtype: torch.dtype
+    device: Device
+    family: str
+
+    @property
+    def key(self) -> str:
+        return " ".join((self.cell, str(self.dtype).removeprefix("torch."), self.device.architecture, self.family))
+
+
+def rows() -> Iterator[Row]:
+    for cell in NATIVE_CELLS:
+        for dtype in NUMBERS:
+            for device in devices():
+                yield Row(cell, dtype, device, "step")
+                # Each takes seconds: all cells where most of them run, elsewhere those that all have.
+                if dtype != torch.float64 and (device == H200 or cell in ("gru", "lstm")):
+                    for family in families(cell, device):
+                        yield Row(cell, dtype, device, family)
+
+
+def families(cell: str, device: Device) -> list[str]:
+    if not make_cell(cell).recurrent_gates:
+        return []
+    ways = [ALONE, *([CLUSTER] if device.clusters else []), GRID]
+    return [f"{NAMES[way]} {direction}" for way in ways for direction in ("forward", "backward")]
+
+
+def text(row: Row) -> str | None:
+    """A row's kernels; None where that way does not fit its device."""
+    cell = text_of(make_cell(row.cell), True)
+    if row.family == "step":
+        return source(cell, row.dtype, ("step",))
+    kind, _, direction = row.family.partition(" ")
+    exchange, backward = NAMES.index(kind), direction == "backward"
+    S, H = PLACES[exchange]
+    a = load(cell)
+    of = Signature(cell, row.dtype, (S, 100, H), (), a.gates * H, a.products * H, 4, a.extras, 0, False, False, 0.0, "")
+    p = persistent.problem(layout(of), backward)
+    way = next((way for way in candidates(p, row.device) if way.exchange == exchange), None)
+    return None if way is None else persistent.text(cell, row.dtype, p, way, not backward)
+
+
+def usage(row: Row) -> dict[str, Usage] | None:
+    made, compiler = text(row), nvrtc.compiler()
+    assert compiler is not None, nvrtc.missing()
+    return None if made is None else dict(sorted(compiler.compile(made, row.device.architecture).usage.items()))
+
+
+def attempt(row: Row) -> dict[str, Usage] | str | None:
+    """The same, or why it cannot be compiled."""
+    try:
+        return usage(row)
+    except BackendError as error:
+        return " ".join(str(error).split())
+
+
+def table() -> tuple[str, dict[str, dict[str, Usage] | None]]:
+    """The compiler's version, and by row and kernel what it takes."""
+    if not TABLE.exists():
+        return "", {}
+    content = json.loads(TABLE.read_text())
+    found = {
+        key: None if kernels is None else {name: Usage(*numbers) for name, numbers in kernels.items()}
+        for key, kernels in content["kernels"].items()
+    }
+    return content["nvrtc"], found
+
+
+def worse(key: str, found: dict[str, Usage] | None, expected: dict[str, Usage] | None, same: bool) -> list[str]:
+    """What a row takes more of than the table has. `same`: by the compiler of the table, to which registers belong."""
+    if (found is None) != (expected is None):
+        return [f"{key}: {'does not fit' if found is None else 'fits'} now"]
+    said = []
+    for name, takes in (found or {}).items():
+        was = (expected or {}).get(name)
+        if was is None:
+            said.append(f"{key}: {name} is new")
+            continue
+        if same and takes.registers > was.registers + MORE_REGISTERS:
+            said.append(f"{key}: {name} takes {takes.registers} registers, not {was.registers}")
+        if takes.shared > was.shared:
+            said.append(f"{key}: {name} takes {takes.shared} bytes of shared memory, not {was.shared}")
+        for what in ("stack", "spilled"):
+            now, then = getattr(takes, what), getattr(was, what)
+            if (now and not then) or (same and now > then):
+                said.append(f"{key}: {name} has {now} bytes {what}, not {then}")
+    return said
+
+
+def compare(chosen: Iterable[Row]) -> list[str]:
+    version, expected = table()
+    compiler = nvrtc.compiler()
+    assert compiler is not None
+    said = []
+    for row in chosen:
+        if row.key not in expected and row.device.name == "the newest":
+            continue  # of a newer compiler
+        if row.key not in expected:
+            said.append(f"{row.key}: not in the table; python -m tests.cuda.usage writes it")
+            continue
+        said += worse(row.key, usage(row), expected[row.key], compiler.version == version)
+    return said
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.cuda.usage")
+    parser.add_argument("--match", default="", help="only rows whose name contains this")
+    parser.add_argument("--check", action="store_true", help="compare, and write nothing")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at once")
+    options = parser.parse_args()
+    compiler = nvrtc.compiler()
+    if compiler is None:
+        raise SystemExit(nvrtc.missing())
+    version, kept = table()
+    chosen = [row for row in rows() if options.match in row.key]
+    found: dict[str, dict[str, Usage] | None] = {}
+    failed: list[str] = []
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for k, (row, takes) in enumerate(zip(chosen, pool.map(attempt, chosen, chunksize=4), strict=True)):
+            if isinstance(takes, str):
+                failed.append(f"{row.key}: {takes}")
+            else:
+                found[row.key] = takes
+            print(f"\r{k + 1} of {len(chosen)}", end="", flush=True)
+    print()
+    same = compiler.version == version
+    said = [line for key, takes in found.items() if key in kept for line in worse(key, takes, kept[key], same)]
+    print("\n".join(said) or "nothing takes more than before")
+    spilling = [f"{k}: {n} {u.spilled}" for k, v in found.items() for n, u in (v or {}).items() if u.spilled or u.stack]
+    print("\n".join(["kernels with spills or a stack:", *spilling]) if spilling else "no kernel spills or has a stack")
+    if failed:
+        print("\n".join(["kernels that cannot be compiled:", *failed]))
+    if options.check:
+        raise SystemExit(bool(said or failed))
+    every = {row.key: found.get(row.key, kept.get(row.key)) for row in rows() if row.key in found or row.key in kept}
+    lines = [f"  {json.dumps(key)}: {json.dumps(takes)}" for key, takes in sorted(every.items())]
+    TABLE.write_text(f'{{"nvrtc": "{compiler.version}", "kernels": {{\n' + ",\n".join(lines) + "\n}}\n")
+    raise SystemExit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()
