@@ -19,6 +19,7 @@ from recur.cuda.source import load
 from recur.cuda.stream import Slots
 from recur.cuda.tiles import Few, Many, Step, Tile
 from recur.errors import BackendError, DtypeError, OptionError, ShapeError
+from recur.layers import Init, Recurrent
 from recur.native.compiled import text_of
 from recur.scan import scan
 from tests.cuda import host
@@ -140,6 +141,40 @@ def test_idle_rows_leave_slots_as_they_are() -> None:
         close(got[[1, 3]], alone.step(x[[1, 3]], [3, 1]), "outputs")
         assert not got[[0, 2]].any()
     assert not any(part.any() for layer in pool.state([0, 2]) for part in layer)
+
+
+@needs_gcc
+def test_networks_stream_by_it(kernels: pytest.MonkeyPatch) -> None:
+    """step and stream, with weights that change on the way, and options that make it another path's."""
+    kernels.setattr(stream, "is_on_gpu", lambda x: True)
+    kernels.setattr(stream, "unsupported_reason", lambda *_: None)
+    launched: list[int] = []
+    launch = Slots.launch
+    kernels.setattr(Slots, "launch", lambda self, x, where: (launched.append(len(x)), launch(self, x, where))[1])
+    torch.manual_seed(0)
+    net = Recurrent("gru", 3, 9, layers=2, init=Init(state="learned"), dtype=torch.float64).eval()
+    with torch.no_grad():
+        net.h0_l1.fill_(0.3)
+    x = torch.randn(2, 6, 3, dtype=torch.float64)
+    running, carried = net.stream(2), None
+    for t in range(6):
+        if t == 2:
+            with torch.no_grad():
+                net.weight_hh_l1.mul_(0.5)
+        if t == 3:
+            running.state = running.state
+        if t == 4:
+            net.backend = "loop"
+        before = carried
+        one, carried = net.step(x[:, t], before)
+        expected = net(x[:, t : t + 1], before)
+        close(one, expected.outputs[:, 0].detach())
+        close(running.step(x[:, t]), one)
+        for got, other, true in zip(carried, running.state, expected.state, strict=True):
+            close(got.h, true.h.detach())
+            close(other.h, true.h.detach())
+    assert launched == [2] * 8
+    assert net.step(x[:0, 0])[0].shape == (0, 9)
 
 
 def test_what_is_refused() -> None:

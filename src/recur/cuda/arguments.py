@@ -39,8 +39,8 @@ class Form:
         for name in " ".join(pointers).split():
             self.pointers[name.rstrip("*+")] = count
             count += states if name.endswith("*") else extras + 1 if name.endswith("+") else 1
-        fields = [*((name, c_int) for name in numbers), ("pointers", c_uint64 * count)]
-        self.struct: type[Structure] = type("Arguments", (Structure,), {"_fields_": fields})
+        made = [*((name, c_int) for name in numbers), ("pointers", c_uint64 * count)]
+        self.struct: type[Structure] = type("Arguments", (Structure,), {"_fields_": made})
 
 
 form = functools.cache(Form)

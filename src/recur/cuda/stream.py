@@ -1,7 +1,7 @@
 """One step for many sessions at once, their states on the GPU by slot: what serving calls for every token.
 
-A step is one launch a layer: U x, W h, biases and the cell's program together. All layers in one would need a barrier of
-the whole grid between them, which costs what a launch in a CUDA graph does, and would not run beside other kernels.
+A step is one launch a layer: U x, W h, biases and the cell's program together. All layers in one would need a barrier
+of the whole grid between them, which costs what a launch in a CUDA graph does, and would not run beside other kernels.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from recur.cuda.driver import Launch, Prepared, current_stream
 from recur.cuda.missing import missing
 from recur.cuda.operands import uses_tf32
 from recur.cuda.run import on_device
-from recur.cuda.source import NUMBERS, load, source
+from recur.cuda.source import NUMBERS, source
+from recur.cuda.stack import Layers
 from recur.cuda.tiles import THREADS, Few, Step, Tile, tile_of
-from recur.errors import BackendError, DeviceError, DtypeError, OptionError, ShapeError
+from recur.errors import DeviceError, DtypeError, OptionError, ShapeError
 from recur.native import compiled
 
 Index: TypeAlias = "Tensor | Sequence[int]"
@@ -32,9 +33,13 @@ MAX_CALLS = 64
 """For how many numbers of rows a stack keeps its launches ready: the latest so many."""
 
 
+def is_on_gpu(x: Tensor) -> bool:
+    return x.is_cuda
+
+
 def unsupported_reason(cell: Cell, x: Tensor, biased: bool) -> str | None:
     """Why there is no such step for a cell on inputs such as x, or None if there is."""
-    if x.device.type != "cuda":
+    if not is_on_gpu(x):
         return f"it runs on a GPU, and x is on {x.device}"
     if x.dtype not in NUMBERS:
         return f"it knows float32, float64, bfloat16 and float16, and x is {str(x.dtype).removeprefix('torch.')}"
@@ -56,72 +61,13 @@ def kernel(cell: str, dtype: torch.dtype, p: Step, aligned: bool, index: int) ->
     return made.function("stream_step").prepare(Launch(tile.ctas(p), THREADS, tile.shared_bytes(p)))
 
 
-class Layer:
-    """The weights of one layer as kernels read them: rows of whole 16 bytes, W of heads as one matrix."""
-
-    def __init__(self, cell: Cell, weights: Mapping[str, Tensor]) -> None:
-        made = compiled.assembled(cell, "bias_ih" in weights)
-        if isinstance(made, str):
-            raise BackendError(f"{type(cell).__name__} has no step on the GPU: {made}")
-        if "weight_hr" in weights:
-            raise BackendError("a projected state takes two products a step; take net.step, which has them")
-        self.text, _, extras = compiled.operands(cell, weights)
-        self.assembly = a = load(self.text)
-        U = weights["weight_ih"]
-        self.D, self.H = U.shape[1], U.shape[0] // a.gates
-        self.tensors: dict[str, Tensor | Sequence[Tensor] | None] = {
-            "U": _aligned(U),
-            "W": _aligned(_whole(weights["weight_hh"], a.products, a.heads)) if a.products else None,
-            "extra": [part.contiguous() for part in extras],
-        }
-        for name in ("bias_ih", "bias_hh"):
-            self.tensors[name] = weights[name].contiguous() if name in weights else None
-
-
-def _aligned(matrix: Tensor) -> Tensor:
-    rest = -matrix.shape[1] % (16 // matrix.dtype.itemsize)
-    found = pad(matrix, (0, rest)) if rest else matrix.contiguous()
-    return found if found.data_ptr() % 16 == 0 else found.clone()
-
-
-def _whole(W: Tensor, products: int, heads: int) -> Tensor:
-    if heads == 1:
-        return W
-    return torch.cat([torch.block_diag(*blocks) for blocks in W.unflatten(0, (products, heads, -1))])
-
-
-class Layers:
-    """A stack of one cell's layers, each reading the outputs of the one below."""
-
-    def __init__(
-        self,
-        cell: Cell,
-        weights: Sequence[Mapping[str, Tensor]],
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ) -> None:
-        with torch.inference_mode(False), torch.no_grad():
-            moved = [{k: w.detach().to(device, dtype) for k, w in layer.items()} for layer in weights]
-            self.cell, self.layers = cell, [Layer(cell, layer) for layer in moved]
-        first = moved[0]["weight_ih"]
-        self.dtype, self.device = first.dtype, first.device
-        if self.dtype not in NUMBERS:
-            raise DtypeError(f"a step on the GPU knows float32, float64, bfloat16 and float16, got {self.dtype}")
-        self.real = torch.float64 if self.dtype == torch.float64 else torch.float32
-        a = self.layers[0].assembly
-        self.D, self.H, self.width = self.layers[0].D, self.layers[0].H, self.layers[0].H * len(a.outputs)
-        for layer in self.layers[1:]:
-            if (layer.D, layer.H) != (self.width, self.H):
-                raise ShapeError(f"a layer reads {self.width} numbers and has H={self.H}, got {layer.D} and {layer.H}")
-
-
 class Slots:
     """The states of so many sessions on a GPU, each in its slot.
 
     Indices that are not yet on the GPU are checked; those that are would have to be waited for, and are not. There, no
     slot may stand twice in one call, and of `step` alone, a row whose index is no slot's (−1, say) is idle: its output
-    is zero. So a CUDA graph of a fixed number of rows serves fewer. Capture one after a first step of as many rows; give
-    it indices on the GPU, and change them in place. Steps of the same slots belong on one stream.
+    is zero. So a CUDA graph of a fixed number of rows serves fewer. Capture one after a first step of as many rows, with
+    indices on the GPU, and change them in place. Steps of the same slots belong on one stream.
     """
 
     def __init__(

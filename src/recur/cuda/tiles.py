@@ -88,7 +88,8 @@ class Many(NamedTuple):
         return -(-p.H // self.units) * -(-p.n // self.rows)
 
     def stage_bytes(self, p: Step) -> int:
-        return (self.warps_u * 16 * max(self.m_tiles(p)) + self.rows) * (self.chunk * 64 + (0 if self.chunk % 2 else 64))
+        pitch = self.chunk * 64 + (0 if self.chunk % 2 else 64)
+        return (self.warps_u * 16 * max(self.m_tiles(p)) + self.rows) * pitch
 
     def sums(self, p: Step) -> int:
         """Of a thread."""
