@@ -15,6 +15,7 @@ from torch import Tensor, nn, sigmoid, tanh
 from bench.side_by_side import Tensors
 from recur import cells
 from recur.cells import Cell, make_cell
+from recur.cuda.measuring import in_one_piece
 from recur.scan import scan
 
 Side = Callable[[bool], Tensors]
@@ -47,7 +48,7 @@ class Data:
     def __init__(self, name: str, B: int, T: int, H: int, dtype: torch.dtype, device: str = "cuda") -> None:
         torch.manual_seed(0)
         self.name, self.layer = name, PEERS[name](H, H).to(device, dtype)
-        self.layer.flatten_parameters()
+        in_one_piece(self.layer)
         self.x = torch.randn(T, B, H, device=device).to(dtype).requires_grad_()
         self.arriving = torch.randn(T, B, H, device=device).to(dtype)
 

@@ -72,6 +72,8 @@ class BPTT:
             return spec
         if isinstance(spec, Tensor):
             return BPTT(xi=spec)
+        if isinstance(spec, str) and spec in _PARSED:
+            return _PARSED[spec]
         form = r"(?:full|(truncated|sliding|randomized):([^,]+))(?:,clip:([^,]+))?|clip:([^,]+)"
         found = re.fullmatch(form, spec.replace(" ", "")) if isinstance(spec, str) else None
         if found is not None:
@@ -84,7 +86,10 @@ class BPTT:
             except ValueError:
                 pass  # not a number: the error below has the whole line
             else:
-                return BPTT(window, keep, clip=clip, sliding=sliding)
+                made = BPTT(window, keep, clip=clip, sliding=sliding)
+                if len(_PARSED) < MOST_PARSED:
+                    _PARSED[spec] = made
+                return made
         raise OptionError(f"bptt {shown(spec)} is not of the form: {SPEC}; or a tensor ξ of (T,) or (B, T)")
 
     def __str__(self) -> str:
@@ -138,6 +143,11 @@ class BPTT:
             xi[:, 0] = 1
             return xi
         return None
+
+
+_PARSED: dict[str, BPTT] = {}
+"""Lines that were read before, which a scan would otherwise read at every call."""
+MOST_PARSED = 256
 
 
 def _number(value: object) -> bool:

@@ -38,6 +38,8 @@ SAMPLE += [
     Row("gru", torch.float16, A100, "grid forward"),
     Row("gru", torch.float32, A100, "grid backward"),
     Row("lstm", torch.bfloat16, DEVICES[-1], "cluster forward"),
+    Row("mingru", torch.bfloat16, A100, "along backward"),
+    Row("lru", torch.float32, H200, "slices forward"),
 ]
 
 

@@ -9,7 +9,7 @@ import torch
 
 from recur.bptt import BPTT
 from tests.cuda.support import agrees, needs_gpu, on_gpu
-from tests.support import NATIVE_CELLS
+from tests.support import NATIVE_CELLS, close
 
 pytestmark = needs_gpu
 
@@ -81,3 +81,19 @@ def test_without_bias_and_state() -> None:
     case = on_gpu("gru", 4, 5, 6, 40, bias=False)
     agrees(case)
     agrees(on_gpu("mingru", 4, 5, 6, 40, bias=False))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_gradients_that_lie_apart(dtype: torch.dtype) -> None:
+    """Inputs and gradients that are parts of wider tensors, step after step and row after row."""
+    case = on_gpu("lstm", 4, 6, 5, 24, dtype=dtype)
+    wide = torch.randn(6, 4, 10, device="cuda", dtype=dtype)
+    case.x = wide[:, :, 2:7].transpose(0, 1).detach().requires_grad_()
+    for weights in (torch.randn(6, 4, 48, device="cuda", dtype=dtype).transpose(0, 1), torch.randn(4, 6, 48).to(wide)):
+        arriving = weights[:, :, 24:]
+        found = []
+        for backend in ("loop", "cuda"):
+            outputs = case.scan(backend=backend).outputs
+            found.append(torch.autograd.grad(outputs, [case.x, *case.weights.values()], arriving))
+        for got, expected in zip(found[1], found[0], strict=True):
+            close(got, expected, tolerance=1e-2 if dtype == torch.float32 else None)

@@ -25,6 +25,7 @@ def network(D: int, H: int) -> recur.nn.LSTM:
     return recur.nn.LSTM(D, H, batch_first=True, device="cuda")
 
 
+@pytest.mark.filterwarnings("ignore")  # PyTorch's own, of streams that graphs are captured on
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_graphs(size: tuple[int, ...]) -> None:
     """A training step, captured once and replayed on other numbers."""
@@ -139,8 +140,9 @@ def test_as_torch(ours: str, theirs: str, monkeypatch: pytest.MonkeyPatch) -> No
         y, state = net(x)
         h = state if isinstance(state, Tensor) else state[0]
         found.append([y, h, *torch.autograd.grad(y.square().sum() + h.sum(), [x, *net.parameters()])])
-    for got, value in zip(*found, strict=True):
-        close(got, value)
+    names = ["outputs", "h", "x", *(name for name, _ in peer.named_parameters())]
+    for name, got, value in zip(names, *found, strict=True):
+        close(got, value, name)
 
 
 def test_auto_takes_it_and_says_how() -> None:

@@ -4,8 +4,9 @@
     python -m tests.cuda.usage --match "lstm bfloat16"  only these rows; the others stay
     python -m tests.cuda.usage --check                  compare, and write nothing
 
-A row is a cell, a dtype, an architecture and a family of kernels: one step a launch, or all steps by one of the ways to
-carry h, there and back. test_compile.py compares a sample of them.
+A row is a cell, a dtype, an architecture and a family of kernels: one step a launch; all steps by one of the ways to
+carry h, there and back; or, without a product with W, every unit by itself, in slices of time where units are few.
+test_compile.py compares a sample of them.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import torch
 
 from recur.cells import make_cell
-from recur.cuda import nvrtc, persistent
+from recur.cuda import along, nvrtc, persistent
 from recur.cuda.choice import candidates
 from recur.cuda.device import A100, H200, Device
-from recur.cuda.memory import layout
+from recur.cuda.memory import Layout
 from recur.cuda.nvrtc import Usage
 from recur.cuda.source import NUMBERS, load, source
 from recur.cuda.way import ALONE, CLUSTER, GRID, NAMES
@@ -47,8 +49,8 @@ def devices() -> list[Device]:
     return [A100, *OTHERS, H200, Device("the newest", newest // 10, newest % 10, 48, 101376)]
 
 
-PLACES = {ALONE: (64, 32), CLUSTER: (64, 256), GRID: (64, 1024)}
-"""The rows and units with which each way to carry h is compiled."""
+PLACES = {"cta": (64, 32), "cluster": (64, 256), "grid": (64, 1024), "along": (64, 512), "slices": (1, 64)}
+"""The rows and units with which each family is compiled."""
 
 
 class Row(NamedTuple):
@@ -68,16 +70,17 @@ def rows() -> Iterator[Row]:
             for device in devices():
                 yield Row(cell, dtype, device, "step")
                 # Each takes seconds: all cells where most of them run, elsewhere those that all have.
-                if dtype != torch.float64 and (device == H200 or cell in ("gru", "lstm")):
-                    for family in families(cell, device):
+                if device == H200 or (cell in ("gru", "lstm", "mingru") and dtype != torch.float64):
+                    for family in families(cell, dtype, device):
                         yield Row(cell, dtype, device, family)
 
 
-def families(cell: str, device: Device) -> list[str]:
-    if not make_cell(cell).recurrent_gates:
-        return []
-    ways = [ALONE, *([CLUSTER] if device.clusters else []), GRID]
-    return [f"{NAMES[way]} {direction}" for way in ways for direction in ("forward", "backward")]
+def families(cell: str, dtype: torch.dtype, device: Device) -> list[str]:
+    ways = ["along", "slices"]
+    if make_cell(cell).recurrent_gates:
+        carried = [ALONE, *([CLUSTER] if device.clusters else []), GRID]
+        ways = [NAMES[way] for way in carried] if dtype != torch.float64 else []
+    return [f"{way} {direction}" for way in ways for direction in ("forward", "backward")]
 
 
 def text(row: Row) -> str | None:
@@ -86,13 +89,24 @@ def text(row: Row) -> str | None:
     if row.family == "step":
         return source(cell, row.dtype, ("step",))
     kind, _, direction = row.family.partition(" ")
-    exchange, backward = NAMES.index(kind), direction == "backward"
-    S, H = PLACES[exchange]
-    a = load(cell)
-    of = Signature(cell, row.dtype, (S, 100, H), (), a.gates * H, a.products * H, 4, a.extras, 0, False, False, 0.0, "")
-    p = persistent.problem(layout(of), backward)
-    way = next((way for way in candidates(p, row.device) if way.exchange == exchange), None)
+    a, backward = load(cell), direction == "backward"
+    (S, H), steps = PLACES[kind], 1000
+    weights, shape = 4 if a.products else 2, (S, steps, H)
+    of = Signature(cell, row.dtype, shape, (), a.gates * H, H, weights, a.extras, 0, False, False, 0.0, "")
+    if not a.products:
+        return along_text(Layout(of), backward, row.device)
+    p = persistent.problem(Layout(of), backward)
+    way = next((way for way in candidates(p, row.device) if NAMES[way.exchange] == kind), None)
     return None if way is None else persistent.text(cell, row.dtype, p, way, not backward)
+
+
+def along_text(lay: Layout, backward: bool, device: Device) -> str:
+    """What would be loaded."""
+    loaded = mock.Mock()
+    with mock.patch.object(along, "loaded", loaded), mock.patch.object(along, "device", return_value=device):
+        along.prepared.__wrapped__(lay, backward, not backward, False, 0, None)
+    made: str = loaded.call_args.args[0]
+    return made
 
 
 def usage(row: Row) -> dict[str, Usage] | None:

@@ -15,8 +15,8 @@ Fields = tuple[tuple[str], tuple[str, ...]]
 
 FORWARD: Fields = (
     ("steps S H step rows",),
-    ("offset length share tape", "state* final_state* initial*", "bias", "extra+", "mask W exchange arrived", "carry*",
-     "product"),
+    ("offset length share tape", "state* final_state* initial*", "bias input_bias", "extra+", "mask W exchange arrived",
+     "carry*", "product"),
 )  # fmt: skip
 BACKWARD: Fields = (
     ("steps S H step rows later",),

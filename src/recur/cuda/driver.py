@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import threading
 from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_int, c_uint, c_void_p
 from typing import NamedTuple, TypeAlias
 
@@ -115,6 +116,32 @@ class Prepared:
         status = self._driver.launch(byref(self._config), self._handle, pointers, None)
         if status:
             self._driver.check(status, f"launching {self._name} with {self.how}")
+
+
+class _Bound(threading.local):
+    """The devices whose context this thread has had as its own."""
+
+    def __init__(self) -> None:
+        self.devices: set[int] = set()
+
+
+_bound = _Bound()
+
+
+def bind_context(index: int) -> None:
+    """Have the driver's calls of this thread go to a device, whose context torch made.
+
+    PyTorch's own calls do so when they first reach the GPU; a thread of autograd may launch a kernel before.
+    """
+    if index in _bound.devices:
+        return
+    found = driver()
+    assert found is not None
+    device, context = c_int(), c_void_p()
+    found.check(found.cuda.cuDeviceGet(byref(device), index), f"no device {index}")
+    found.check(found.cuda.cuDevicePrimaryCtxRetain(byref(context), device), f"the context of device {index}")
+    found.check(found.cuda.cuCtxSetCurrent(context), f"the context of device {index}")
+    _bound.devices.add(index)
 
 
 def current_stream(index: int) -> int:

@@ -100,6 +100,15 @@ def microseconds(call: Callable[[], object]) -> float:
     return statistics.median(times)
 
 
+def in_one_piece(layer: nn.RNNBase) -> nn.RNNBase:
+    """With its weights in one buffer, as cuDNN takes them; torch does so itself, but not for bfloat16."""
+    weights = list(layer.parameters())
+    buffer = torch.cat([weight.detach().reshape(-1) for weight in weights])
+    for weight, part in zip(weights, buffer.split([weight.numel() for weight in weights]), strict=True):
+        weight.data = part.view_as(weight)
+    return layer
+
+
 class OnGPU:
     """What `tune` asks of a GPU."""
 
@@ -135,7 +144,7 @@ class OnGPU:
         layer = self._layer(problem._replace(direction=""))
         x = layer.data.transpose(0, 1).detach().requires_grad_()
         arriving = layer.arriving.transpose(0, 1)
-        peer = CELLS[layer.cell](problem.H, problem.H).to(x.device, x.dtype)
+        peer = in_one_piece(CELLS[layer.cell](problem.H, problem.H).to(x.device, x.dtype))
         leaves = [x, *peer.parameters()]
         forward = microseconds(lambda: peer(x)) / STEPS
         if problem.direction == "forward":

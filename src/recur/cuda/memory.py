@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,6 +37,8 @@ class Layout:
         self.P = of.last_rows if "weight_hr" in self.names else 0
         """The width of a first state that is projected; 0 where it is not."""
         self.widths = [self.P or self.H, *[self.H] * (a.states - 1)]
+        self.plans: dict[tuple[int, bool, bool, bool], Any] = {}
+        """What was chosen for its passes; see run.plan."""
         self.real = torch.float64 if of.dtype == torch.float64 else torch.float32
         """In which sums and states are kept."""
 
@@ -60,6 +63,13 @@ class Layout:
         return shapes
 
     @functools.cached_property
+    def sources(self) -> list[int | str]:
+        """Where each state after every step lies: which of the outputs, or what is saved under a name."""
+        a = self.assembly
+        given = [] if self.P else a.outputs
+        return [given.index(j) if j in given else str(j) for j in range(a.states)]
+
+    @functools.cached_property
     def recorded(self) -> list[Shape]:
         """What a trace records: the gradient of every state, of all gates' input shares, and of all products."""
         a = self.assembly
@@ -80,7 +90,8 @@ class Layout:
 
     def by_step(self, rows: Tensor) -> Tensor:
         """(B, T, …) or (N, …) → (N, …) in packed order, copied only where it lies otherwise."""
-        return rows.transpose(0, 1).reshape(self.N, -1) if self.batch_major else rows.contiguous()
+        # reshape may leave rows apart: those of one of two directions, side by side with the other's.
+        return (rows.transpose(0, 1).reshape(self.N, -1) if self.batch_major else rows).contiguous()
 
     @functools.cached_property
     def not_persistent(self) -> str | None:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from recur.errors import BackendError
 
-OPTIONS = ("--std=c++17", "--ptxas-options=-v", "--extra-device-vectorization")
+OPTIONS = ("--std=c++17", "--ptxas-options=-v", "--extra-device-vectorization", "--no-cache")
+"""The last: what it keeps itself comes without the report of ptxas, and cache.py keeps kernels anyway."""
 
 
 class Compiled(NamedTuple):

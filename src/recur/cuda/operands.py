@@ -23,7 +23,10 @@ class Operands:
         self.U = named["weight_ih"]
         self._W, self.R = named.get("weight_hh"), named.get("weight_hr")
         self.bias_ih, self.bias_hh = named.get("bias_ih"), named.get("bias_hh")
-        self.bias_hh = None if self.bias_hh is None else self.bias_hh.contiguous()
+        if self.bias_ih is not None:
+            self.bias_ih = self.bias_ih.contiguous()
+        if self.bias_hh is not None:
+            self.bias_hh = self.bias_hh.contiguous()
         self.extras = [part.contiguous() for part in given[first : first + of.extras]]
         states = given[first + of.extras : of.differentiable]
         self.initial: list[Tensor] = [part.contiguous() for part in states]
@@ -59,10 +62,10 @@ class Operands:
         blocks = d_W.view(self.lay.assembly.products, heads, self.lay.H // heads, heads, -1)[:, index, :, index]
         return blocks.transpose(0, 1).reshape(self.lay.assembly.products * self.lay.H, -1)
 
-    def share(self, out: Tensor | None) -> Tensor:
-        """U x + b of all steps."""
+    def share(self, out: Tensor | None, biased: bool) -> Tensor:
+        """U x of all steps, and b, unless the kernel adds it."""
         out = self.data.new_empty(self.lay.N, self.U.shape[0]) if out is None else out
-        if self.bias_ih is None:
+        if self.bias_ih is None or not biased:
             return torch.mm(self.data, self.U.t(), out=out)
         return torch.addmm(self.bias_ih, self.data, self.U.t(), out=out)
 
@@ -85,26 +88,18 @@ class Operands:
     def d_recurrent(self, first: Tensor, pieces: Sequence[Tensor]) -> Tensor:
         """∂L/∂W, of the gradients of W h side by side, (N, …) each."""
         lay = self.lay
-        out = self.W.new_empty(self.W.shape)
-        plain = lay.uniform and self.mask is None
-        before = None if plain else self.before(first)
-        row = 0
-        for piece in pieces:
-            into = out[row : row + piece.shape[1]]
-            row += piece.shape[1]
-            if before is not None:
-                torch.mm(piece.t(), before, out=into)
-                continue
-            S = lay.S
-            if lay.steps > 1:
-                torch.mm(piece[S:].t(), first[: lay.N - S], out=into)
-                if self.initial:
-                    into.addmm_(piece[:S].t(), self.initial[0])
-            elif self.initial:
-                torch.mm(piece.t(), self.initial[0], out=into)
-            else:
-                into.zero_()
-        return out
+        if not lay.uniform or self.mask is not None or (self.initial and lay.steps == 1):
+            before = self.before(first)
+            found = [torch.mm(piece.t(), before) for piece in pieces]
+        elif lay.steps == 1:
+            return torch.zeros_like(self.W)
+        else:
+            S, before = lay.S, first[: lay.N - lay.S]
+            found = [torch.mm(piece[S:].t(), before) for piece in pieces]
+            if self.initial:
+                for part, piece in zip(found, pieces, strict=True):
+                    part.addmm_(piece[:S].t(), self.initial[0])
+        return found[0] if len(found) == 1 else torch.cat(found)
 
 
 def multiply(a: Tensor, b: Tensor, real: torch.dtype) -> Tensor:

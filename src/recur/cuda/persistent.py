@@ -68,7 +68,7 @@ def forward(ops: Operands, results: Results, train: bool, p: Problem, way: Way, 
     arguments = Arguments(a, False, steps=lay.steps, S=lay.S, H=lay.H).put(
         offset=offset, length=length, share=results.share,
         tape=results.tape, state=results.states, final_state=results.finals, initial=ops.initial, bias=ops.bias_hh,
-        extra=ops.extras, mask=ops.mask, W=W, exchange=exchange, arrived=arrived,
+        input_bias=ops.bias_ih, extra=ops.extras, mask=ops.mask, W=W, exchange=exchange, arrived=arrived,
     )  # fmt: skip
     run(current_stream(W.device.index), arguments.struct)
 

@@ -15,18 +15,16 @@ class Results:
     def __init__(
         self, lay: Layout, outputs: Sequence[Tensor], finals: Sequence[Tensor], saved: Sequence[Tensor]
     ) -> None:
-        a = lay.assembly
         named = dict(zip(lay.saved, saved, strict=True)) if saved else {}
         self.finals = finals
         self.share: Tensor | None = named.get("share")
         self.tape: Tensor | None = named.get("tape")
         self.first = outputs[0]
         """The first state after every step, where it is an output; with a projection what is made of states[0]."""
-        self.states: list[Tensor | None] = []
+        self.states: list[Tensor | None] = [
+            named.get(source) if isinstance(source, str) else outputs[source] for source in lay.sources
+        ]
         """After every step what the program returns, (N, H) each; None where it is not kept."""
-        for j in range(a.states):
-            kept = named.get(str(j))
-            self.states.append(outputs[a.outputs.index(j)] if kept is None and not lay.P and j in a.outputs else kept)
 
 
 class Gradients:

@@ -14,9 +14,9 @@ from torch import Tensor
 from recur.cuda import along, persistent, steps, tuning
 from recur.cuda.choice import candidates, ordered
 from recur.cuda.device import Device, device
-from recur.cuda.driver import Prepared
+from recur.cuda.driver import Prepared, bind_context
 from recur.cuda.memory import Layout, layout
-from recur.cuda.operands import Operands, precision
+from recur.cuda.operands import Operands, precision, uses_tf32
 from recur.cuda.results import Gradients, Results
 from recur.cuda.source import NUMBERS, load
 from recur.cuda.tuning import Kind
@@ -46,8 +46,15 @@ def plan(lay: Layout, index: int, backward: bool, variant: bool) -> Plan | None:
     """The way that carries all steps in one launch, and its kernel; None where it is one step a launch."""
     if lay.not_persistent:
         return None
+    key = index, backward, variant, uses_tf32()
+    if SELECT is None and not DELAYS and key in lay.plans:
+        kept: Plan | None = lay.plans[key]
+        return kept
     p = persistent.problem(lay, backward)
-    return _plan(lay.of.cell, lay.of.dtype, p, index, variant, SELECT, DELAYS)
+    found = _plan(lay.of.cell, lay.of.dtype, p, index, variant, SELECT, DELAYS)
+    if SELECT is None and not DELAYS:
+        lay.plans[key] = found
+    return found
 
 
 @functools.lru_cache(maxsize=1024)
@@ -108,7 +115,10 @@ DELAYS = 0
 
 def on_device(device: torch.device) -> AbstractContextManager[None]:
     """That device the current one, which it nearly always is."""
-    return nullcontext() if torch.cuda.current_device() == device.index else torch.cuda.device(device)
+    if torch.cuda.current_device() != device.index:
+        return torch.cuda.device(device)
+    bind_context(device.index)
+    return nullcontext()
 
 
 def forward(of: Signature, given: Sequence[Tensor], train: bool) -> Tensors:
@@ -119,8 +129,8 @@ def forward(of: Signature, given: Sequence[Tensor], train: bool) -> Tensors:
         made = lay.empty_results(given[0], train)
         n = len(lay.outputs)
         results = Results(lay, made[:n], made[n : n + len(lay.finals)], made[n + len(lay.finals) :])
-        results.share = ops.share(results.share)
         way = plan(lay, given[0].device.index, False, train)
+        results.share = ops.share(results.share, biased=way is None)
         if way is not None:
             persistent.forward(ops, results, train, *way)
         else:
@@ -198,8 +208,7 @@ def _gradients(
     if ops.bias_ih is not None:
         named["bias_ih"] = d.sum(0)
     if ops.bias_hh is not None:
-        alike = len(pieces) == 1 and a.products == a.gates and a.product_places[0] == 0 and ops.bias_ih is not None
-        named["bias_hh"] = named["bias_ih"].clone() if alike else torch.cat([piece.sum(0) for piece in pieces])
+        named["bias_hh"] = _bias_gradient(a, lay.H, named.get("bias_ih"), found)
     if found.d_projected is not None:
         assert results.states[0] is not None
         named["weight_hr"] = torch.mm(found.d_projected.t(), results.states[0])
@@ -211,6 +220,16 @@ def _gradients(
     if for_state:
         every[at : at + of.states] = [part.to(of.dtype) for part in found.carried]
     return every
+
+
+def _bias_gradient(a: Assembly, H: int, of_gates: Tensor | None, found: Gradients) -> Tensor:
+    """Of the recurrent biases: those of gates with the same gradient are summed up already."""
+    own = found.d_own.sum(0) if found.d_own is not None else None
+    of_gates = found.d_share.sum(0) if of_gates is None else of_gates
+    if a.product_places == list(range(a.gates)):
+        return of_gates.clone()
+    parts = [(of_gates, place) if place < a.gates else (own, place - a.gates) for place in a.product_places]
+    return torch.cat([source[at * H : (at + 1) * H] for source, at in parts if source is not None])
 
 
 def pieces_of(lay: Layout, found: Gradients) -> Tensors:

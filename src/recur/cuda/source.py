@@ -48,6 +48,7 @@ def definitions(a: Assembly) -> dict[str, str | int]:
         "USE_READS_SHARE": bits(reads(a.use, "share")),
         "TRAIN_READS_SHARE": bits(reads(a.train, "share")),
         "TRAIN_WRITES_SHARE": bits(writes(a.train, "share")),
+        "BACK_READS_GIVEN": bits(sorted(set(reads(a.trace, "share")) - set(writes(a.train, "share")))),
         "BACK_READS_SHARE": bits(sorted({*reads(a.back, "share"), *reads(a.trace, "share")})),
         "BACK_READS_BEFORE": bits(sorted({*reads(a.back, "before"), *reads(a.trace, "before")})),
         "BACK_READS_AFTER": bits(sorted({*reads(a.back, "after"), *reads(a.trace, "after")})),

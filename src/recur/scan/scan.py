@@ -185,7 +185,7 @@ def _each_at_its_end(
 
 
 def _is_autocast(kind: str) -> bool:
-    available = kind == "cpu" or torch.amp.is_autocast_available(kind)
+    available = kind in ("cpu", "cuda") or torch.amp.is_autocast_available(kind)
     return available and torch.is_autocast_enabled(kind)
 
 

@@ -14,6 +14,7 @@ struct Forward {
     num* final_state[STATES];          // (S, H) each
     const num* initial[STATES];        // (S, H) each, or null for zero
     const num* bias;      // (PRODUCTS · H,), or null
+    const num* input_bias;             // (GATES · H,), or null where `share` has it
     const num* extra[EXTRAS + 1];      // (H,) each
     const num* mask;      // (S, H), or null
     const num* W;         // (PRODUCTS · H, columns), padded with zeros

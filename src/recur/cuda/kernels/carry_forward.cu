@@ -1,6 +1,6 @@
 // The forward pass of all steps: see persistent.cu.
 #if TRAIN
-#define READS_SHARE TRAIN_READS_SHARE
+#define READS_SHARE (TRAIN_READS_SHARE | BACK_READS_GIVEN)  // which are kept with their bias
 #else
 #define READS_SHARE USE_READS_SHARE
 #endif
@@ -33,7 +33,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_forward(const For
     W.load(shared, a.W, H, cta);
     Exchange exchange(shared, cta);
     exchange.begin();
-    real bias[PRODUCTS], extra[EXTRAS + 1];
+    real input_bias[GATES], bias[PRODUCTS], extra[EXTRAS + 1];
+#pragma unroll
+    for (int g = 0; g < GATES; ++g) input_bias[g] = a.input_bias ? read(a.input_bias[g * H + mine]) : real(0);
 #pragma unroll
     for (int r = 0; r < PRODUCTS; ++r) bias[r] = a.bias ? read(a.bias[r * H + mine]) : real(0);
 #pragma unroll
@@ -83,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_forward(const For
                     real share[GATES], product[PRODUCTS], after[STATES], saved[SAVED + 1];
 #pragma unroll
                     for (int g = 0; g < GATES; ++g)
-                        if (READS_SHARE >> g & 1) share[g] = read(here.share[g]);
+                        if (READS_SHARE >> g & 1) share[g] = read(here.share[g]) + input_bias[g];
 #pragma unroll
                     for (int r = 0; r < PRODUCTS; ++r)
                         product[r] = bias[r] + (multiplies ? sum_of(shared, index / UNITS, r * UNITS + index % UNITS) : real(0));
@@ -93,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_forward(const For
                     num* gates = a.share + at * GATES * H + u;
 #pragma unroll
                     for (int g = 0; g < GATES; ++g)
-                        if (TRAIN_WRITES_SHARE >> g & 1) gates[g * H] = rounded(share[g]);
+                        if ((TRAIN_WRITES_SHARE | BACK_READS_GIVEN) >> g & 1) gates[g * H] = rounded(share[g]);
 #pragma unroll
                     for (int q = 0; q < SAVED; ++q) a.tape[(at * SAVED + q) * H + u] = rounded(saved[q]);
 #else
