@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from recur.cuda import along, run
+from recur.cuda import along, run, stream
 from recur.cuda.device import Device
 from recur.cuda.driver import Launch
 from recur.cuda.source import KERNELS, load, maps, programs
@@ -27,12 +27,36 @@ extern "C" { slot ring[1 << 20]; }
 FUNCTION void fetch_bytes(slot* to, const void* from) { std::memcpy(to, from, sizeof(slot)); }
 FUNCTION void end_group() {}
 template <int later> FUNCTION void arrived() {}
+FUNCTION void fetch_or_zero(byte* to, const void* from, bool there) {
+    if (there) std::memcpy(to, from, 16); else std::memset(to, 0, 16);
+}
 """
+MMA = """
+FUNCTION void mma(float (&c)[4], bits32 a0, bits32 a1, bits32 a2, bits32 a3, bits32 b0, bits32 b1) {
+    static float a[32][16][8], b[32][8][8];
+    const int warp = threadIdx.x / 32, row = threadIdx.x % 32 / 4, k = threadIdx.x % 4;
+    a[warp][row][k] = __uint_as_float(a0), a[warp][row + 8][k] = __uint_as_float(a1);
+    a[warp][row][k + 4] = __uint_as_float(a2), a[warp][row + 8][k + 4] = __uint_as_float(a3);
+    b[warp][k][row] = __uint_as_float(b0), b[warp][k + 4][row] = __uint_as_float(b1);
+    __syncthreads();
+    for (int q = 0; q < 4; ++q)
+        for (int i = 0; i < 8; ++i) c[q] += a[warp][row + q / 2 * 8][i] * b[warp][i][k * 2 + q % 2];
+    __syncthreads();
+}
+FUNCTION bits32 tf32(bits32 x) { return (x + 0x1000) & ~0x1fffu; }
+"""
+"""What mma.cu has of the chip, for float32: places as the instruction m16n8k8 has them."""
 ENTRY = """
 extern "C" void launch_{name}(const {struct}* a, unsigned grid, unsigned threads) {{
-    launch([&] {{ {name}(*a); }}, grid, threads, SLICES > 1);
+    launch([&] {{ {name}(*a); }}, grid, threads, {meets});
 }}
 """
+KERNEL_NAMES = (
+    ("along_backward", "Backward", "SLICES > 1"),
+    ("along_forward", "Forward", "SLICES > 1"),
+    ("stream_step", "Step", "true"),
+)
+"""What they are given, and whether their threads wait for each other."""
 SMALL = Device("a small one", 9, 0, 2, 232448)
 
 
@@ -65,9 +89,11 @@ def built(text: str, folder: Path) -> ctypes.CDLL:
 
 
 def loaded(folder: Path, text: str, architecture: str, index: int) -> Module:
-    name, struct = ("along_backward", "Backward") if " along_backward(" in text else ("along_forward", "Forward")
-    whole = SHIM + text.replace((KERNELS / "fetch.cu").read_text(), FETCH) + ENTRY.format(name=name, struct=struct)
-    return Module(built(whole, folder))
+    name, struct, meets = next(found for found in KERNEL_NAMES if f" {found[0]}(" in text)
+    mma = (KERNELS / "mma.cu").read_text()
+    end = mma.index("FUNCTION uint4 tf32")
+    text = text.replace((KERNELS / "fetch.cu").read_text(), FETCH).replace(mma[:end], MMA)
+    return Module(built(SHIM + text + ENTRY.format(name=name, struct=struct, meets=meets), folder))
 
 
 def printed(cell: str, folder: Path) -> ctypes.CDLL:
@@ -86,3 +112,11 @@ def on_cpu(patch: pytest.MonkeyPatch, folder: Path) -> None:
     patch.setattr(along, "current_stream", lambda index: 0)
     patch.setattr(run, "on_device", lambda device: contextlib.nullcontext())
     patch.setitem(operators.IMPLEMENTATIONS, "cpu", run)
+
+
+def streams_on_cpu(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Have slots on the CPU."""
+    stream.kernel.cache_clear()
+    patch.setattr(stream, "loaded", functools.partial(loaded, folder))
+    patch.setattr(stream, "device", lambda index: SMALL)
+    patch.setattr(stream, "on_device", lambda device: contextlib.nullcontext())

@@ -8,6 +8,7 @@
     cache.py       both, kept in memory and on disk
     device.py      what a GPU has, as far as a choice depends on it
     choice.py      which way carries h, and how a matrix is shared out
+    stream.py      one step of many sessions, whose states stay on the GPU
     run.py         the two passes of a scan on tensors, by what was chosen
 
 Nothing here needs a CUDA toolkit, and nothing of it is imported before a scan meets a tensor on a GPU.

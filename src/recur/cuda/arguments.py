@@ -11,15 +11,21 @@ from torch import Tensor
 
 from recur.program.assembly import Assembly
 
-FORWARD = (
+Fields = tuple[tuple[str], tuple[str, ...]]
+
+FORWARD: Fields = (
     ("steps S H step rows",),
     ("offset length share tape", "state* final_state* initial*", "bias input_bias", "extra+", "mask W exchange arrived",
      "carry*", "product"),
 )  # fmt: skip
-BACKWARD = (
+BACKWARD: Fields = (
     ("steps S H step rows later",),
     ("offset length share tape", "state* initial*", "extra+", "mask W", "d_outputs* d_final*", "xi d_share d_own",
      "d_state*", "sums", "carry*", "exchange arrived product"),
+)  # fmt: skip
+STREAM: Fields = (
+    ("n slots D H x_pitch out_pitch",),
+    ("index x U W bias_ih bias_hh", "extra+", "v parity tickets", "state*", "out"),
 )  # fmt: skip
 """Whole numbers, then pointers: with * one for each state, with + for each weight of the cell's own, and one more."""
 
@@ -27,14 +33,14 @@ BACKWARD = (
 class Form:
     """Where everything stands, for a cell with so many states and weights of its own."""
 
-    def __init__(self, backward: bool, states: int, extras: int) -> None:
-        (names,), pointers = BACKWARD if backward else FORWARD
+    def __init__(self, fields: Fields, states: int, extras: int) -> None:
+        (names,), pointers = fields
         numbers, self.pointers, count = names.split(), dict[str, int](), 0
         for name in " ".join(pointers).split():
             self.pointers[name.rstrip("*+")] = count
             count += states if name.endswith("*") else extras + 1 if name.endswith("+") else 1
-        fields = [*((name, c_int) for name in numbers), ("pointers", c_uint64 * count)]
-        self.struct: type[Structure] = type("Arguments", (Structure,), {"_fields_": fields})
+        made = [*((name, c_int) for name in numbers), ("pointers", c_uint64 * count)]
+        self.struct: type[Structure] = type("Arguments", (Structure,), {"_fields_": made})
 
 
 form = functools.cache(Form)
@@ -43,8 +49,10 @@ form = functools.cache(Form)
 class Arguments:
     """A struct to be filled; tensors whose addresses it has must outlive its launch."""
 
-    def __init__(self, a: Assembly, backward: bool, **numbers: int) -> None:
-        self._form = form(backward, a.states, a.extras)
+    def __init__(self, a: Assembly, which: bool | Fields, **numbers: int) -> None:
+        """`which`: those of a pass, whether back; or of another kernel."""
+        fields = which if isinstance(which, tuple) else BACKWARD if which else FORWARD
+        self._form = form(fields, a.states, a.extras)
         self.struct = self._form.struct(**numbers)
         self._pointers: ctypes.Array[c_uint64] = self.struct.pointers
 

@@ -34,6 +34,7 @@ def bits(indices: Sequence[int]) -> str:
 def definitions(a: Assembly) -> dict[str, str | int]:
     """The numbers of a cell, as the kernels' texts call them."""
     places = "".join(f"(r) == {r} ? {place} : " for r, place in enumerate(a.product_places)) + "0"
+    outputs = "".join(f"(j) == {j} ? {k} : " for k, j in enumerate(a.outputs)) + "-1"
     return {
         "GATES": a.gates,
         "PRODUCTS": a.products,
@@ -42,6 +43,8 @@ def definitions(a: Assembly) -> dict[str, str | int]:
         "SAVED": a.saved,
         "OWN": a.own,
         "PRODUCT_PLACE(r)": f"({places})",
+        "OUTPUTS": len(a.outputs),
+        "OUTPUT_PLACE(j)": f"({outputs})",
         "USE_READS_SHARE": bits(reads(a.use, "share")),
         "TRAIN_READS_SHARE": bits(reads(a.train, "share")),
         "TRAIN_WRITES_SHARE": bits(writes(a.train, "share")),

@@ -1,4 +1,4 @@
-"""A network's weights as the C++ core reads them: packed once, and again when they change.
+"""A network's weights as the C++ core, or a GPU's kernels, read them: packed once, and again when they change.
 
 In place, by an optimizer, or by being replaced. Only a write that autograd does not see either, through `weight.data`
 or NumPy, goes unnoticed.
@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from recur.cells.found_out import found_out
+from recur.cuda import stream
+from recur.cuda.stack import Layers
 from recur.errors import BackendError, DeviceError, DtypeError, ShapeError
 from recur.native import compiled
 from recur.native.stack import NativeStack
@@ -35,13 +37,15 @@ def check_input(net: Recurrent, x: Tensor) -> None:
 
 
 class Packed(NamedTuple):
-    """A network's weights as the core reads them, and how it was when they were packed."""
+    """A network's weights as they are read, and how it was when they were packed."""
 
     stamp: list[object] | None
     stack: NativeStack | None
     """None where the core cannot run the network."""
     weights: list[Tensor]
     """Held, so that no other tensor can come to lie at the address of one that was replaced."""
+    on_gpu: Layers | None = None
+    """None where kernels of a GPU cannot run it."""
 
 
 _PACKED: WeakKeyDictionary[Recurrent, dict[str, Packed]] = WeakKeyDictionary()
@@ -96,7 +100,7 @@ def _stamp(net: Recurrent, x: Tensor) -> list[object] | None:
     weights = itertools.chain(net.parameters(), net.buffers()) if inside else net._parameters.values()
     stamp = [
         _OPTIMIZER_STEPS.count, x.dtype, compiled.instruction_set(), found_out(net.cell), net.backend, net.bias,
-        net.connections, net.projection, net.input_mlp, net.output_mlp,
+        net.connections, net.projection, net.input_mlp, net.output_mlp, torch.compiler.is_compiling(),
     ]  # fmt: skip
     try:
         for weight in weights:
@@ -109,8 +113,11 @@ def _stamp(net: Recurrent, x: Tensor) -> list[object] | None:
 
 def _pack(net: Recurrent, x: Tensor, products: str, stamp: list[object] | None) -> Packed:
     """The stack that a stamp is for; none without one, or where the core cannot run the network."""
-    joined = net.connections.skip or net.connections.residual or net.projection or net.cell.outputs
-    if joined or net.input_mlp or net.output_mlp or net.backend not in ("auto", "native") or stamp is None:
+    connected = net.connections.skip or net.connections.residual or net.input_mlp or net.output_mlp
+    joined = connected or net.projection or net.cell.outputs
+    if stream.is_on_gpu(x) and net.backend in ("auto", "cuda") and not products:
+        return _pack_on_gpu(net, x, stamp) if not joined and stamp is not None else Packed(stamp, None, [])
+    if joined or net.backend not in ("auto", "native") or stamp is None:
         if products:
             plain = "it takes plain layers, one reading the first state of the one below"
             raise _refusal(products, plain if stamp is not None else "nothing would tell that its weights have changed")
@@ -127,6 +134,17 @@ def _pack(net: Recurrent, x: Tensor, products: str, stamp: list[object] | None) 
     layers = [net.weights(f"_l{layer}") for layer in range(net.layers)]
     held = [weight.detach() for weight in net.parameters()]
     return Packed(stamp, NativeStack(net.cell, layers, products) if reason is None else None, held)
+
+
+def _pack_on_gpu(net: Recurrent, x: Tensor, stamp: list[object]) -> Packed:
+    """Nothing is packed while torch.compile looks on: it follows operations of PyTorch, and launches are none."""
+    check_input(net, x)
+    if torch.compiler.is_compiling() or stream.unsupported_reason(net.cell, x, net.bias) is not None:
+        return Packed(stamp, None, [])
+    _OPTIMIZER_STEPS.watch()
+    layers = [net.weights(f"_l{layer}") for layer in range(net.layers)]
+    held = [weight.detach() for weight in net.parameters()]
+    return Packed(stamp, None, held, Layers(net.cell, layers))
 
 
 def _refusal(products: str, reason: str) -> BackendError:

@@ -1,8 +1,8 @@
 """One step of a network at a time, for use: sampling and serving call this once a token.
 
 The same numbers as `Recurrent.forward` in evaluation mode. Nothing is saved for a backward pass, which is most of what
-a single step of a scan costs. Where the C++ core can run a plain stack of layers it does, on weights that it packed
-once and packs again when they change.
+a single step of a scan costs. Where the C++ core, or on a GPU one kernel a layer, can run a plain stack of layers, it
+does, on weights that were packed once and are packed again when they change.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from recur.cells.cell import Tensors
+from recur.cuda.stack import Layers
+from recur.cuda.stream import Slots
 from recur.errors import DeviceError, DtypeError, ShapeError
-from recur.layers.packed import Packed, check_input, packed_for, stack_of
+from recur.layers.packed import Packed, check_input, packed_for
 from recur.native.stack import NativeStack, addresses
 from recur.scan.check import check_products
 
@@ -33,9 +35,11 @@ def one_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor, t
     check_input(net, x)
     if state is not None:
         _check_state(net, x, state)
-    stack = stack_of(net, x, check_products(net.products))
-    if stack is not None:
-        return _native_step(net, stack, x, state)
+    packed = packed_for(net, x, check_products(net.products))
+    if packed.stack is not None:
+        return _native_step(net, packed.stack, x, state)
+    if packed.on_gpu is not None and len(x):
+        return _gpu_step(net, packed.on_gpu, x, state)
     with torch.autocast(x.device.type, enabled=False):  # a stream's states keep their dtype
         return _plain_step(net, x, state)
 
@@ -82,18 +86,25 @@ class Stream:
                     buffer.append([part.clone() for part in _start(net, f"_l{layer}", self._like)])
         self._expected = self._like.shape, self._like.dtype, self._like.device
         self._addresses = [addresses(*self._buffers), addresses(*reversed(self._buffers))]
+        self._slots: Slots | None = None
+        """On a GPU, where the state is instead: in these slots."""
+        self._every = torch.arange(rows, device=self._like.device)
         if state is not None:
             self.state = state
 
     @property
     def state(self) -> tuple[Tensors, ...]:
         """A copy of the state, layer by layer; assign one to continue from it."""
-        return tuple(self.net.cell.state([part.clone() for part in layer]) for layer in self._buffers[0])
+        layers = self._buffers[0] if self._slots is None else self._slots.state(self._every)
+        return tuple(self.net.cell.state([part.to(self._like.dtype, copy=True) for part in layer]) for layer in layers)
 
     @state.setter
     @torch.no_grad()
     def state(self, given: States) -> None:
         _check_state(self.net, self._like, given)
+        if self._slots is not None:
+            self._slots.set_state(self._every, given)
+            return
         for layer, new in zip(self._buffers[0], given, strict=True):
             for part, value in zip(layer, new, strict=True):
                 part.copy_(value)
@@ -109,6 +120,11 @@ class Stream:
             raise DeviceError(f"this stream was begun on {device}, got x on {x.device}; begin another one")
         self._packed = packed_for(self.net, x, self._products, self._packed)
         stack = self._packed.stack
+        if self._packed.on_gpu is not None and self.rows:
+            return self._step_on_gpu(x, self._packed.on_gpu)
+        if self._slots is not None:  # until now: an option of the network has changed
+            kept, self._slots = self.state, None
+            self.state = kept
         if stack is None:
             outputs, self.state = one_step(self.net, x, self._buffers[0])
             return outputs
@@ -116,6 +132,14 @@ class Stream:
         self._buffers.reverse()
         self._addresses.reverse()
         return self._buffers[0][-1][0].clone()
+
+    def _step_on_gpu(self, x: Tensor, layers: Layers) -> Tensor:
+        if self._slots is None:
+            slots = Slots(self.net.cell, layers, self.rows)
+            slots.set_state(self._every, self._buffers[0])
+            self._slots = slots
+        self._slots.use(layers)
+        return self._slots.launch(x.detach(), self._every)
 
 
 def _check_state(net: Recurrent, x: Tensor, state: States) -> None:
@@ -137,6 +161,16 @@ def _native_step(
     before = [[part.contiguous() for part in layer] for layer in state]
     stack.step(x.contiguous(), addresses(before, after))
     return after[-1][0], tuple(map(net.cell.state, after))
+
+
+def _gpu_step(net: Recurrent, layers: Layers, x: Tensor, state: States | None) -> tuple[Tensor, tuple[Tensors, ...]]:
+    slots, every = Slots(net.cell, layers, len(x)), torch.arange(len(x), device=x.device)
+    if state is None and net.init.learned:
+        state = [_start(net, f"_l{layer}", x) for layer in range(net.layers)]
+    if state is not None:
+        slots.set_state(every, state)
+    outputs = slots.launch(x.detach(), every)
+    return outputs, tuple(net.cell.state([part.to(x.dtype) for part in layer]) for layer in slots.state(every))
 
 
 def _start(net: Recurrent, suffix: str, x: Tensor) -> Tensors:

@@ -17,3 +17,9 @@ FUNCTION void end_group() { asm volatile("cp.async.commit_group;" ::: "memory");
 
 // Waits until all groups but the last so many are there.
 template <int later> FUNCTION void arrived() { asm volatile("cp.async.wait_group %0;" ::"n"(later) : "memory"); }
+
+// 16 bytes of a row, past the nearest cache, which they would only pass through; zero where there are none.
+FUNCTION void fetch_or_zero(byte* to, const void* from, bool there) {
+    const unsigned at = unsigned(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(there ? 16 : 0) : "memory");
+}

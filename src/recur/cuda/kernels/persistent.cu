@@ -105,33 +105,6 @@ FUNCTION unsigned flag_read(const unsigned* at) {
     return found;
 }
 
-#if NUM == BFLOAT16
-#define MMA "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
-#elif NUM == FLOAT16
-#define MMA "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
-#else
-#define MMA "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"
-#endif
-FUNCTION void mma(float (&c)[4], bits32 a0, bits32 a1, bits32 a2, bits32 a3, bits32 b0, bits32 b1) {
-    asm volatile(MMA " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-FUNCTION bits32 tf32(bits32 x) {
-    bits32 y;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(__uint_as_float(x)));
-    return y;
-}
-FUNCTION uint4 tf32(uint4 x) { return {tf32(x.x), tf32(x.y), tf32(x.z), tf32(x.w)}; }
-FUNCTION bits32 less(bits32 x, bits32 y) { return tf32(__float_as_uint(__uint_as_float(x) - __uint_as_float(y))); }
-FUNCTION uint4 less(uint4 x, uint4 y) { return {less(x.x, y.x), less(x.y, y.y), less(x.z, y.z), less(x.w, y.w)}; }
-
-// Two rows of W, 16 bytes of each: what one thread holds of 16 rows and a group of K.
-struct Weights {
-    uint4 upper, lower;
-};
-
 // A product waits for the one before it that adds to the same sums: where a warp has few of them, it has each twice.
 constexpr int TWICE = M_EACH * TILES <= 4 ? 2 : 1;
 typedef float Sums[TWICE][4];
