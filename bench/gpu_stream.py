@@ -1,7 +1,7 @@
 """One step of many sessions on a GPU: microseconds, beside torch.nn.LSTMCell, all taking turns in one process.
 
-Both ways to call it: eager, as Python launches, and as a CUDA graph, which is the GPU alone. torch's cell has its states
-side by side in memory of its own; ours are in slots of a random order.
+Both ways to call it: eager, as Python launches, and as a CUDA graph, which is the GPU alone. torch's cell has its
+states side by side in memory of its own; ours are in slots of a random order.
 """
 
 from __future__ import annotations

@@ -69,5 +69,5 @@ class Layers:
         a = self.layers[0].assembly
         self.D, self.H, self.width = self.layers[0].D, self.layers[0].H, self.layers[0].H * len(a.outputs)
         for layer in self.layers[1:]:
-            if layer.D != self.width or layer.H != self.H:
+            if self.width != layer.D or layer.H != self.H:
                 raise ShapeError(f"a layer reads {self.width} numbers and has H={self.H}, got {layer.D} and {layer.H}")

@@ -66,8 +66,8 @@ class Slots:
 
     Indices that are not yet on the GPU are checked; those that are would have to be waited for, and are not. There, no
     slot may stand twice in one call, and of `step` alone, a row whose index is no slot's (−1, say) is idle: its output
-    is zero. So a CUDA graph of a fixed number of rows serves fewer. Capture one after a first step of as many rows, with
-    indices on the GPU, and change them in place. Steps of the same slots belong on one stream.
+    is zero. So a CUDA graph of a fixed number of rows serves fewer. Capture one after a first step of as many rows,
+    with indices on the GPU, and change them in place. Steps of the same slots belong on one stream.
     """
 
     def __init__(
