@@ -207,9 +207,9 @@ def _gradients(
         assert first is not None
         named["weight_hh"] = ops.of_heads(ops.d_recurrent(first, pieces))
     if ops.bias_ih is not None:
-        named["bias_ih"] = d.sum(0)
+        named["bias_ih"] = summed_over_rows(lay, d)
     if ops.bias_hh is not None:
-        named["bias_hh"] = _bias_gradient(a, lay.H, named.get("bias_ih"), found)
+        named["bias_hh"] = _bias_gradient(lay, named.get("bias_ih"), found)
     if found.d_projected is not None:
         assert results.states[0] is not None
         named["weight_hr"] = torch.mm(found.d_projected.t(), results.states[0])
@@ -223,12 +223,20 @@ def _gradients(
     return every
 
 
-def _bias_gradient(a: Assembly, H: int, of_gates: Tensor | None, found: Gradients) -> Tensor:
+def summed_over_rows(lay: Layout, rows: Tensor) -> Tensor:
+    """(N, …) → (…): step after step, then row after row. At once, PyTorch would take 128 MiB for sums of its own."""
+    if not lay.uniform or lay.S == 1 or lay.steps == 1:
+        return rows.sum(0)
+    return rows.view(lay.steps, lay.S, -1).sum(0, dtype=lay.real).sum(0).to(rows.dtype)
+
+
+def _bias_gradient(lay: Layout, of_gates: Tensor | None, found: Gradients) -> Tensor:
     """Of the recurrent biases: those of gates with the same gradient are summed up already."""
-    own = found.d_own.sum(0) if found.d_own is not None else None
-    of_gates = found.d_share.sum(0) if of_gates is None else of_gates
+    a, H = lay.assembly, lay.H
+    of_gates = summed_over_rows(lay, found.d_share) if of_gates is None else of_gates
     if a.product_places == list(range(a.gates)):
         return of_gates.clone()
+    own = summed_over_rows(lay, found.d_own) if found.d_own is not None else None
     parts = [(of_gates, place) if place < a.gates else (own, place - a.gates) for place in a.product_places]
     return torch.cat([source[at * H : (at + 1) * H] for source, at in parts if source is not None])
 
