@@ -73,7 +73,7 @@ def everything(case: Case, backend: str, trace: bool = True, **options: Any) -> 
 def agrees(case: Case, *, exact: bool = True, trace: bool = True, **options: Any) -> None:
     """With the loop in float64 on the same numbers. `exact`: products of float32 in float32, not in TF32.
 
-    In 16 bits: at most twice as far from it as the loop in the same dtype is, in the mean square, but for a few
+    In 16 bits: at most three times as far from it as the loop in the same dtype is, in the mean square, but for a few
     roundings of the largest number. The largest of some errors is a matter of luck, above all at a kink.
     """
     doubled = {k: v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for k, v in options.items()}
@@ -92,5 +92,5 @@ def agrees(case: Case, *, exact: bool = True, trace: bool = True, **options: Any
             close(got[name].double(), value, name, TOLERANCE[dtype] if exact else TF32)
             continue
         ours, theirs = ((found[name].double() - value).square().mean().sqrt().item() for found in (got, loop))
-        allowed = 2 * theirs + 2 * ROUNDING[dtype] * value.abs().max().item()
+        allowed = 3 * theirs + 2 * ROUNDING[dtype] * value.abs().max().item()
         assert ours <= allowed, f"{name}: off by {ours:.3g}, and the loop by {theirs:.3g}"
