@@ -10,7 +10,7 @@ from torch.func import vmap
 
 from recur.cells import Elman
 from recur.cells.found_out import found_out
-from recur.errors import DeviceError, DtypeError, ShapeError
+from recur.errors import BackendError, DeviceError, DtypeError, ShapeError
 from recur.scan import repeated, scan
 from tests.support import DOUBLE, NATIVE_CELLS, Case, all_close, close, needs_core
 
@@ -120,3 +120,12 @@ def test_other_layouts_are_refused_as_ever() -> None:
         scan(case.cell, case.weights, case.x.detach().to_sparse())
     with pytest.raises(DtypeError, match="must be a plain tensor, got a nested one"):
         scan(case.cell, case.weights, torch.nested.nested_tensor([case.x[0].detach(), case.x[0, 1:].detach()]))
+
+
+@needs_core
+def test_a_backend_asked_for_by_name_is_not_replaced_by_a_kept_form() -> None:
+    case = Case("gru")
+    for _ in range(2):
+        assert scan(case.cell, case.weights, case.x).trace.backend == "native"
+    with pytest.raises(BackendError, match="backend 'cuda' cannot run this: it runs on a GPU, and x is on cpu"):
+        scan(case.cell, case.weights, case.x, backend="cuda")

@@ -39,7 +39,9 @@ class Known(NamedTuple):
     backend: str
 
 
-def form_of(weights: Weights, x: Tensor, state: GivenState | None, mode: BPTT) -> Hashable | None:
+def form_of(
+    weights: Weights, x: Tensor, state: GivenState | None, mode: BPTT, backend: str = "auto"
+) -> Hashable | None:
     """All that checks and the choice of a backend depend on, beside the cell; None where more than that matters."""
     if not operators.is_eager(x) or compiled.transformed() or torch.is_autocast_enabled(x.device.type):
         return None
@@ -48,7 +50,7 @@ def form_of(weights: Weights, x: Tensor, state: GivenState | None, mode: BPTT) -
     try:
         parts = [(name, w.shape, w.dtype, w.device, w.layout) for name, w in weights.items()]
         parts += [("", part.shape, part.dtype, part.device, part.layout) for part in state or ()]
-        return x.shape, x.dtype, x.device, x.layout, *parts
+        return backend, x.shape, x.dtype, x.device, x.layout, *parts
     except (AttributeError, RuntimeError):  # what is no tensor, or a nested one
         return None
 
@@ -57,16 +59,18 @@ def keep(form: Hashable, call: Call, backend: Backend | ModuleType) -> None:
     """What a call came to that this backend took, if it is nothing but the operator."""
     cell, x = call.cell, call.x
     step, text = compiled.programs_of(cell, "bias_ih" in call.weights)
-    prepares = step.prepared or cell.heads > 1 or cell.initial or backend.computes_in(call.dtype) != call.dtype
+    used_as_they_are = all(step.weights[value].op == "w" for value in step.prepared)
+    prepares = not used_as_they_are or cell.heads > 1 or cell.initial or backend.computes_in(call.dtype) != call.dtype
     if prepares or cell.outputs or not all(part.is_contiguous() for part in call.start or ()):
         return
     names = [name for name in GATE_WEIGHTS if name in call.weights]
-    given = [call.weights[name] for name in names]
-    of, _ = operators.signed(x, given, [], call.start or (), None, None, None, 0.0, text, "")
+    own = [list(cell.extras)[int(step.weights[value].leaf)] for value in step.prepared]
+    given, extras = ([call.weights[name] for name in some] for some in (names, own))
+    of, _ = operators.signed(x, given, extras, call.start or (), None, None, None, 0.0, text, "")
     forms = found_out(cell).setdefault("forms", {})
     if len(forms) == MAX_FORMS:
         forms.clear()
-    forms[form] = Known(of, names, call.widths, cell.tuple_of("s"), backend.name)
+    forms[form] = Known(of, names + own, call.widths, cell.tuple_of("s"), backend.name)
 
 
 def repeat(

@@ -82,7 +82,7 @@ def scan(
     mode, form = BPTT.parse(bptt), None
     whole = lengths is None and reset is None and mask is None and initial is None
     if whole and not (reverse or trace or products) and backend in ("auto", "native", "cuda"):
-        form = repeated.form_of(weights, x, state, mode)
+        form = repeated.form_of(weights, x, state, mode, backend)
         found = None if form is None else repeated.repeat(form, cell, weights, x, state, mode)
         if found is not None:
             return Scanned(*found)
