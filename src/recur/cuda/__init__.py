@@ -6,10 +6,15 @@
     nvrtc.py       text → cubin, by the compiler that torch's own wheels carry
     driver.py      cubin → function, and its launch: clusters, cooperative grids, what fits
     cache.py       both, kept in memory and on disk
-    device.py      what a GPU has, as far as a choice depends on it
-    choice.py      which way carries h, and how a matrix is shared out
-    stream.py      one step of many sessions, whose states stay on the GPU
-    run.py         the two passes of a scan on tensors, by what was chosen
+    device.py      what a GPU has, as far as a choice depends on it; missing.py, why it may have no kernels
 
-Nothing here needs a CUDA toolkit, and nothing of it is imported before a scan meets a tensor on a GPU.
+    run.py         the two passes of a scan on tensors: the door
+    memory.py      how a scan lies in memory; operands.py and results.py, what goes in and comes out
+    persistent.py  all steps in one launch, by a team of CTAs that share W; way.py, how they do
+    along.py       all steps in one launch of a cell without a product; plan.py, how it is shared out
+    steps.py       one step a launch, for everything, and what the others are tested against
+    choice.py      which way is taken; tuning.py and tables/, what was measured to be the fastest
+    stream.py      one step of many sessions, states by slot; stack.py and tiles.py, its layers and their shares
+
+No library of CUDA's is loaded before a scan meets a tensor on a GPU.
 """
