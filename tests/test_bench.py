@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from bench import carry, truncation
+from bench import bands, carry, truncation
 from bench.datasets import DataSet, data_sets
 from bench.defaults import Row, Trained, as_json, line, recipe_fields, rows
 from recur.tasks import make_options, name_of, options_class, read_config, task_names
@@ -94,3 +95,16 @@ def test_few_examples_show_every_label_and_none_of_them_twice(tmp_path: Path, mo
         assert Path(files.texts).read_text().splitlines() == texts
         drawn[seed] = train
     assert drawn[0] != drawn[1]
+
+
+def test_bands_that_roll_follow_what_comes_and_others_do_not() -> None:
+    """Noise that is four times as wide from the test part on; what was calm before still counts."""
+    y = np.random.default_rng(0).normal(size=1000)
+    y[900:] *= 4
+    once, again = bands.measured(bands.One("noise", y, 1, 2))
+    assert once.coverage < again.coverage < 0.8
+    assert again.width > once.width
+    assert again.score < once.score
+    still, moved = bands.measured(bands.One("noise", y[:900], 1, 2))
+    assert still.coverage == pytest.approx(0.8, abs=0.12)  # three deviations of a share of 90
+    assert moved.coverage == pytest.approx(0.8, abs=0.12)

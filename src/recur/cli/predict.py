@@ -62,8 +62,9 @@ def predict(
     Parameters
     ----------
     models
-        Runs; several of seq2seq or classify with the same vocabularies serve as one, by the mean of probabilities. What
-        is no run is a file of inputs, a line each; standard input, if there is none.
+        Runs; several with the same vocabularies serve as one, by the mean of probabilities (seq2seq, classify), of what
+        they say of tags (tag) or of quantiles (forecast). What is no run is a file of inputs, a line each; standard
+        input, if there is none.
     beam
         Width of the beam search; 1, if not given: the likeliest symbol at each step.
     nbest
