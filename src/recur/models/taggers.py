@@ -37,7 +37,8 @@ class Taggers(TagsOut):
 
     @property
     def output(self) -> nn.Linear:
-        first: nn.Linear = self.members[0].output
+        first = self.members[0].output
+        assert isinstance(first, nn.Linear)
         return first
 
     def forward(self, words: Words, tags: Tensor | None = None) -> Tensor:
