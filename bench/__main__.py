@@ -12,6 +12,7 @@ python -m bench writing                encoder and decoder: training, decoding, 
 python -m bench xray                   gradient flow, a report, the studio's first view and a keystroke
 python -m bench defaults               every task with nothing but its file, beside its recipe and something plain
 python -m bench carry                  100 labelled examples: from nothing, and from a language model of the same texts
+python -m bench bands                  bands of forecasts: how much they cover, fitted once and again with what comes
 python -m bench counting TRAIN TEST    n-grams beside dictionaries, encoding, a corpus larger than memory should be
 """
 
@@ -26,6 +27,7 @@ from pathlib import Path
 
 from bench import (
     affine,
+    bands,
     calls,
     carry,
     counting,
@@ -117,9 +119,12 @@ def main() -> None:
     begun.add_argument("--threads", type=int, default=1)
     begun.add_argument("--device", default="cpu", help="of the language models (cpu)")
     begun.add_argument("--out", type=Path, default=RESULTS / "carry.json")
+    covering = suites.add_parser("bands", help="how much bands of forecasts cover")
+    covering.add_argument("--data", type=Path, default=defaults.DATA, help="the folder of data sets (../shared/data)")
+    covering.add_argument("--out", type=Path, default=RESULTS / "bands.json")
     options = parser.parse_args()
     runs = {"counting": run_counting, "streaming": run_streaming, "training": run_training}
-    runs |= {"carry": run_carry, "trees": run_trees, "writing": run_writing, "xray": run_xray}
+    runs |= {"bands": run_bands, "carry": run_carry, "trees": run_trees, "writing": run_writing, "xray": run_xray}
     runs |= {"defaults": run_defaults, "affine": run_affine, "truncation": run_truncation, "calls": run_calls}
     runs |= {"gpu": run_gpu}
     runs.get(options.suite, run_scan)(options)
@@ -163,6 +168,10 @@ def run_gpu(options: argparse.Namespace) -> None:
 
 def run_truncation(options: argparse.Namespace) -> None:
     _write(options.out, truncation.measure(options.cell or ["gru", "lstm"], options.rounds, options.steps))
+
+
+def run_bands(options: argparse.Namespace) -> None:
+    _write(options.out, {"machine": machine(), "rows": bands.measure(options)})
 
 
 def run_carry(options: argparse.Namespace) -> None:

@@ -7,10 +7,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from bench import carry, gpu, gpu_floor, gpu_sides, truncation
+from bench import bands, carry, gpu, gpu_floor, gpu_sides, truncation
 from bench.datasets import DataSet, data_sets
 from bench.defaults import Row, Trained, as_json, line, recipe_fields, rows
 from recur.tasks import make_options, name_of, options_class, read_config, task_names
@@ -166,3 +167,16 @@ def test_a_shape_is_three_numbers() -> None:
     assert gpu.shape_of("64,256,512") == (64, 256, 512)
     with pytest.raises(argparse.ArgumentTypeError, match="B,T,H such as 64,256,512"):
         gpu.shape_of("64,256")
+
+
+def test_bands_that_roll_follow_what_comes_and_others_do_not() -> None:
+    """Noise that is four times as wide from the test part on; what was calm before still counts."""
+    y = np.random.default_rng(0).normal(size=4000)
+    y[3600:] *= 4
+    once, again = bands.measured(bands.One("noise", y, 1, 2))
+    assert once.coverage < again.coverage < 0.8
+    assert again.width > once.width
+    assert again.score < once.score
+    still, moved = bands.measured(bands.One("noise", y[:3600], 1, 2))
+    assert still.coverage == pytest.approx(0.8, abs=0.09)  # three deviations of a share of 360, and of as many before
+    assert moved.coverage == pytest.approx(0.8, abs=0.09)

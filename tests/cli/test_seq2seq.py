@@ -210,6 +210,8 @@ def test_lines_of_a_label(here: Path, capsys: pytest.CaptureFixture[str], tmp_pa
         ("predict r0 words.txt --temperature 0.5", "for drawn sequences only"),
         ("predict r0 words.txt --samples 2 --beam 3", "either drawn or searched for"),
         ("predict r0 words.txt --length-penalty 1", "give a beam above 1"),
+        ("predict r0 words.txt --coverage 0.2", "give a beam above 1"),
+        ("eval r0 pairs.tsv --beam 2 --coverage -1", "coverage must not be negative"),
         ("predict r0 empty.txt", "empty.txt:2: the source is empty"),
         ("eval r0 bad.tsv", "bad.tsv:2: a pair is"),
         ("eval r0 pairs.tsv --beam -1", "beam must be a whole number ≥ 1"),

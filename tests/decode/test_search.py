@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from typing import Any
 
@@ -57,6 +58,51 @@ def test_a_beam_wide_enough_is_exhaustive(stop: str, penalty: float) -> None:
         best = ranked(everything(model, row), penalty)[:20]
         assert [w.ids for w in found[row]] == [ids for ids, _ in best]
         assert [w.score for w in found[row]] == pytest.approx([score for _, score in best], abs=1e-9)
+
+
+@torch.no_grad()
+def left_out(models: list[Seq2Seq], row: int, ids: tuple[int, ...]) -> float:
+    """Σ_s log min(Σ_t a_ts, 1) by a forward pass of training: over all symbols and, where it is predicted, the end."""
+    target, t = torch.tensor([ids or (1,)]), torch.tensor([len(ids)])
+    x, s = SOURCE[row : row + 1, : S[row]], S[row : row + 1]
+    steps = len(ids) + (models[0].decoder.options.stop != "length")
+    weights = [model(x, s, target, t).weights for model in models]
+    looked = [sum(float(w[0, k, place]) for w in weights for k in range(steps)) for place in range(int(s))]
+    return sum(math.log(min(total / len(models), 1.0)) for total in looked)
+
+
+@pytest.mark.parametrize("stop", STOPS)
+@pytest.mark.parametrize(("penalty", "coverage"), [(0.0, 1.0), (0.6, 2.0), (1.0, 5.0)])
+def test_coverage_ranks_by_what_was_looked_at(stop: str, penalty: float, coverage: float) -> None:
+    model = make(stop)
+    found = search(model.writer(SOURCE, S), 3**LONGEST, 20, penalty, coverage)
+    moved = 0
+    for row in range(2):
+        whole = everything(model, row)
+        ranks = {
+            ids: logp / ((6 + len(ids)) / 6) ** penalty + coverage * left_out([model], row, ids)
+            for ids, logp in whole.items()
+        }
+        best = sorted(ranks, key=lambda ids: -ranks[ids])[:20]
+        assert [tuple(w.ids) for w in found[row]] == best
+        assert [w.score for w in found[row]] == pytest.approx([whole[ids] for ids in best], abs=1e-9)
+        moved += [list(ids) for ids in best] != [ids for ids, _ in ranked(whole, penalty)[:20]]
+    assert moved  # … which is another order than without
+
+
+def test_coverage_of_several_is_that_of_their_mean_attention() -> None:
+    models = [make(seed=k) for k in range(2)]
+    ensemble = Ensemble([model.writer(SOURCE, S) for model in models])
+    (first, second) = search(ensemble, 3**LONGEST, 81, coverage=3.0)
+    for row, found in enumerate((first, second)):
+        ranks = [w.score + 3.0 * left_out(models, row, tuple(w.ids)) for w in found]
+        assert ranks == sorted(ranks, reverse=True)
+        assert len({tuple(w.ids) for w in found}) == 81
+
+
+def test_coverage_needs_attention() -> None:
+    with pytest.raises(OptionError, match="coverage is what attention looked at"):
+        search(Endless(), 3, coverage=0.5)
 
 
 @pytest.mark.parametrize("stop", STOPS)
@@ -165,6 +211,9 @@ class Endless:
     def pick(self, carried: None, index: Tensor) -> None:
         return None
 
+    def attended(self, carried: None) -> None:
+        return None
+
 
 def test_what_never_ends_is_cut_and_says_so() -> None:
     for made in (*greedy(Endless()), *(row[0] for row in search(Endless(), 3)), *sample(Endless(), Choice(), 1, 0)[0]):
@@ -188,6 +237,7 @@ def test_rows_of_a_batch_are_searched_as_if_alone() -> None:
         ({"width": 2, "nbest": 3}, "nbest must lie in 1 … 2"),
         ({"width": 2, "nbest": 0}, "nbest must be a whole number ≥ 1"),
         ({"width": 2, "penalty": -1.0}, "length_penalty must not be negative"),
+        ({"width": 2, "coverage": -1.0}, "coverage must not be negative"),
     ],
 )
 def test_out_of_range(options: dict[str, Any], says: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
 import pytest
@@ -10,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
 from recur.errors import OptionError
-from recur.models import Words, WordTagger
+from recur.models import OutputTagger, Words, WordTagger
 from recur.models.tagger import UNSEEN
+from recur.models.taggers import Taggers
 from recur.models.word_options import WordTaggerOptions
 from recur.models.words import Forms
 from tests.support import close
@@ -148,3 +151,46 @@ def test_tags_each_for_itself_have_the_probabilities_of_a_softmax() -> None:
     changed = (best.tags[0, 0] != best.tags[0, 1]).nonzero().tolist()
     gaps = scores[0].topk(2).values
     assert changed == [[int((gaps[:, 0] - gaps[:, 1]).argmin())]], "the second best changes the word that costs least"
+
+
+def seeded(seed: int, **fields: Any) -> WordTagger:
+    model = tagger(**fields)
+    torch.manual_seed(seed)
+    for p in model.parameters():
+        nn.init.normal_(p, std=0.8)
+    return model
+
+
+@pytest.mark.parametrize("crf", [True, False])
+@torch.no_grad()
+def test_several_as_one_are_the_geometric_mean_of_what_they_say(crf: bool) -> None:
+    """Over all sequences of tags: Π P_m^(1/M), normalised."""
+    models = [seeded(seed, crf=crf, direction="both") for seed in range(3)]
+    both = Taggers(models)
+    scores, counts = both(WORDS), WORDS.counts
+    for row, n in enumerate(counts.tolist()):
+        logs = {}
+        for tags in itertools.product(range(CLASSES), repeat=n):
+            padded = torch.tensor([[*tags, *[0] * (5 - n)]])
+            one = [
+                model.tags.log_likelihood(model(WORDS)[row : row + 1], counts[row : row + 1], padded)
+                for model in models
+            ]
+            logs[tags] = float(torch.stack(one).mean())
+        total = float(torch.logsumexp(torch.tensor(list(logs.values()), dtype=torch.float64), 0))
+        best = sorted(logs, key=lambda tags: -logs[tags])[:6]
+        found = both.tags.nbest(scores[row : row + 1], counts[row : row + 1], 6)
+        assert [tuple(tags[:n]) for tags in found.tags[0].tolist()] == best
+        close(found.scores[0], torch.tensor([logs[tags] - total for tags in best], dtype=torch.float64))
+        chances = both.tags.marginals(scores, counts)[row]
+        for t in range(n):
+            expected = [sum(math.exp(logs[tags] - total) for tags in logs if tags[t] == k) for k in range(CLASSES)]
+            close(chances[t], torch.tensor(expected, dtype=torch.float64))
+
+
+def test_what_does_not_serve_as_one() -> None:
+    with pytest.raises(OptionError, match="with a CRF and taggers without one do not serve as one"):
+        Taggers([tagger(crf=True), tagger(crf=False)])
+    fed = OutputTagger(K, CLASSES, WordTaggerOptions(hidden=4, embedding=4, direction="forward"))
+    with pytest.raises(OptionError, match="whose steps read tags"):
+        Taggers([fed, fed])

@@ -127,3 +127,61 @@ def test_a_file_of_what_the_task_reads(
         model.xray(torch.zeros(3))
     with pytest.raises(RecurError, match="no file"):
         model.xray("nowhere.tsv")
+
+
+NUMBERS = ("classes", "steps", "sequences")
+
+
+@pytest.fixture(scope="module")
+def of_numbers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A class, a label for each step, and label sequences (CTC) of steps of two numbers."""
+    folder, draw = tmp_path_factory.mktemp("numbers"), np.random.default_rng(0)
+    lengths = draw.integers(12, 20, 40)
+    x = draw.normal(3.0, 5.0, (int(lengths.sum()), 2)).astype(np.float32)
+    labels: dict[str, dict[str, Any]] = {
+        "classes": {"y": np.arange(40) % 2},
+        "steps": {"y": (x[:, 0] > 3).astype(int)},
+        "sequences": {"y": np.arange(80) % 3, "y_lengths": np.full(40, 2)},
+    }
+    found = {}
+    for kind in NUMBERS:
+        np.savez(folder / f"{kind}.npz", x=x, lengths=lengths, **labels[kind])
+        found[kind] = recur.fit(
+            str(folder / f"{kind}.npz"),
+            task="classify" if kind == "classes" else "tag",
+            out=folder / f"run-{kind}",
+            hidden=6,
+            batch=4,
+            steps=5,
+            threads=1,
+            baseline=False,
+        )
+    return found
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_sequences_of_numbers_with_labels_or_without(
+    kind: str, of_numbers: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = of_numbers[kind]
+    found = model.xray()
+    assert {"gradient flow", "saturation", "spectrum", "states"} <= {finding.probe for finding in found.findings}
+    assert found.subject.inputs.shape[2] == 2
+    array = np.random.default_rng(1).normal(3.0, 5.0, (30, 2)).astype(np.float32)
+    inputs = model.model.embedding
+    standardised = (torch.from_numpy(array) - inputs.mean) / inputs.deviation
+    np.save(tmp_path / "one.npy", array)
+    for given in (array, str(tmp_path / "one.npy")):
+        assert torch.equal(model.xray(given).subject.inputs, standardised[None])
+    assert run(["xray", str(model.run.path), str(tmp_path / "one.npy"), "--json"]) == 0
+    assert "gradient flow" in capsys.readouterr().out
+    named = model.xray(model.task.options.texts[0]).subject.inputs
+    assert len(named) > 4
+    assert named.shape[1] >= 15, "the longest"
+    with pytest.raises(RecurError, match="3 features a step, and this model learned from 2"):
+        model.xray(np.zeros((9, 3), np.float32))
+
+
+def test_an_array_is_nothing_that_a_text_is_read_from(models: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match="reads files, got an array"):
+        models["classify"].xray(np.zeros((3, 2)))

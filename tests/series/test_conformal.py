@@ -125,6 +125,34 @@ def test_rolling_bands_use_what_came_and_nothing_else() -> None:
     assert (apart[0] == Bands.fit(target[:40], forecast[:40], QUANTILES).apply(forecast[40])).all()
 
 
+def test_rolling_bands_of_forecasts_in_any_order() -> None:
+    """Of two series whose forecasts stand behind each other: when they were made is what counts."""
+    rng = np.random.default_rng(1)
+    target = rng.normal(size=(24, 2, 1)) * np.linspace(1, 5, 24)[:, None, None]
+    forecast = rng.normal(size=(24, 2, 1, 1)) + np.array([-0.1, 0.0, 0.1])
+    when = np.concatenate([np.arange(8), np.arange(4, 12), np.arange(8, 12), np.arange(12, 16)])  # the last 8 are asked
+    found = rolling_bands(target, forecast, QUANTILES, 16, when=when)
+    for k in range(16, 24):
+        known = [i for i in range(24) if when[i] < when[k]]
+        came = target[known].copy()
+        came[[when[i] + 1 >= when[k] for i in known], 1] = np.nan
+        assert (found[k - 16] == Bands.fit(came, forecast[known], QUANTILES).apply(forecast[k])).all()
+
+
+def test_forecasts_whose_end_is_still_to_come_count_as_those_that_are_whole() -> None:
+    """9 whole ones of three steps, and two of which less has come: at 0.9 there is no score of so few, and the band is
+    half as much again as the outermost."""
+    rng = np.random.default_rng(2)
+    target = rng.normal(size=(11, 3, 1))
+    target[9, 2], target[10, 1:] = np.nan, np.nan
+    forecast = np.zeros((11, 3, 1, 3))
+    found = Bands.fit(target, forecast, (0.05, 0.5, 0.95)).offsets
+    ratio = found[:, 0, 2] / found[:, 0, 0]
+    assert np.allclose(ratio, ratio[0])  # one score for all steps, in units of each
+    scores = target[..., 0] / (found[:, 0, 2] / found[0, 0, 2])  # in those of the first
+    assert found[0, 0, 2] == pytest.approx(1.5 * np.nanmax(scores))
+
+
 def test_rolling_bands_of_very_many_are_fitted_again_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recur.series.conformal.WORK", 60 * 3 * 3 * 20 // 4)
     target = np.random.default_rng(0).normal(size=(60, 3, 1))

@@ -225,7 +225,12 @@ SENTENCES = [(f"der Hund {k} läuft heute im Park .", f"the dog {k} runs in the 
 def test_sentences_are_subwords_and_judged_by_bleu(tmp_path: Path) -> None:
     task = settled(tmp_path, SENTENCES, pieces=300)
     o = task.options
-    assert (o.source_token, o.target_token, o.attention, o.embedding_init) == ("subword", "subword", "dot", "normal:1")
+    assert (o.source_token, o.target_token, o.attention, o.embedding_init) == (
+        "subword",
+        "subword",
+        "additive",
+        "normal:1",
+    )
     assert task.curve == "valid_bleu"
     assert settled(tmp_path, SENTENCES, attention="additive", pieces=300).options.attention == "additive"
     spelled = settled(tmp_path, [("hallo", "h a l o"), ("katze", "k a t s ə")] * 10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 import recur
 from recur.cli.app import run
 from recur.errors import OptionError, TextError
-from recur.tasks import make_options, task_of
+from recur.tasks import make_options, open_predictor, task_of
 from recur.tasks.tag.data import Collate, allowed_moves, encode, fit_vocabs
 from recur.tasks.tag.plain import FEATURES, PlainCRF, _rows, _scores, features, plain_tags, usual_tags
 from recur.tasks.tag.spans import compare, legal_moves, span_scores
@@ -161,6 +162,26 @@ def test_only_what_can_be_streamed_is(trained: Any, tmp_path: Path) -> None:
     model = recur.load(tmp_path / "run")
     words = ["the", "Ada", "Mo", "sees", "Bo"]
     assert [tag for _, tag in model.stream(words)] == model(" ".join(words))
+    twice = open_predictor([tmp_path / "run", tmp_path / "run"], "cpu")
+    assert twice(" ".join(words)) == model(" ".join(words))
+    with pytest.raises(OptionError, match="by one run, not by several as one"):
+        next(twice.stream(words))
+
+
+def test_several_runs_serve_as_one(trained: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = str(trained.task.options.texts[0])
+    begin(tmp_path / "run", task="tag", texts=texts, steps=30, measure=5, seed=1, **SMALL).train()
+    paths = [trained.run.path, tmp_path / "run"]
+    both, line = open_predictor(paths, "cpu"), "the Ada Mo sees Bo"
+    each = [open_predictor([path], "cpu") for path in paths]
+    logs = [{tuple(one["tags"]): one["score"] for one in model.predict(line, nbest=20)["nbest"]} for model in each]
+    mean = {tags: (logs[0][tags] + logs[1][tags]) / 2 for tags in logs[0].keys() & logs[1].keys()}
+    found = both.predict(line, nbest=2)["nbest"]
+    assert [tuple(one["tags"]) for one in found] == sorted(mean, key=lambda tags: -mean[tags])[:2]
+    gap = found[0]["score"] - found[1]["score"]
+    assert gap == pytest.approx(mean[tuple(found[0]["tags"])] - mean[tuple(found[1]["tags"])], abs=1e-4)
+    assert run(["eval", *map(str, paths), "--ensemble", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["model"] == " + ".join(map(str, paths))
 
 
 @pytest.mark.parametrize(

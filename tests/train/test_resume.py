@@ -12,8 +12,8 @@ import torch
 from recur.cells import cell_names
 from recur.errors import RunError, TrainingError
 from recur.run import Run
-from recur.tasks import open_predictor, task_of_run
-from recur.train import Trainer
+from recur.tasks import make_options, open_predictor, task_of_run
+from recur.train import Trainer, train
 from tests.training import begin, ignore, reopen, stop_after
 
 TEXT = "the network reads a word and the word is kept\na state is a word that the network keeps\n" * 40
@@ -182,3 +182,39 @@ def test_patience_ends_a_run_early(book: str, tmp_path: Path) -> None:
     trainer = make(tmp_path / "a", book, steps=5000, rate=1e-9, warmup=0, patience=2, schedule="constant")
     trainer.train()
     assert trainer.step < 1000
+
+
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_which_weights_are_kept(keep: str, book: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a validation that finds every model worse than the one before it: the first is the best."""
+    trainer = make(tmp_path / "a", book, steps=24, keep=keep, measure=0.02)
+    ordinary = trainer.task.validate
+
+    def rising(model: Any, data: Any) -> Any:
+        return ordinary(model, data)._replace(score=float(trainer.step))
+
+    monkeypatch.setattr(trainer.task, "validate", rising)
+    trainer.train()
+    measured = trainer.run.metrics()
+    assert len(measured) > 2
+    kept = open_predictor([trainer.run.path], "cpu").model.state_dict()
+    last = all(torch.equal(kept[name], value) for name, value in trainer.model.state_dict().items())
+    assert last == (keep == "last")
+    assert trainer.best_metrics["valid_loss"] == measured[-1 if keep == "last" else 0]["valid_loss"]
+    assert trainer.best == measured[0]["step"]
+    assert trainer.since_best == len(measured) - 1
+
+
+def test_what_is_learned_from_and_measured_on_is_said(book: str, tmp_path: Path) -> None:
+    (tmp_path / "more.txt").write_text(TEXT[:400])
+    notes: list[str] = []
+    for valid in (book, str(tmp_path / "more.txt")):
+        options = make_options("language", {**SMALL, "texts": (book,), "valid": (valid,), "test": (valid,), "steps": 2})
+        train(
+            options,
+            tmp_path / Path(valid).stem,
+            lambda event: notes.append(event.content["text"]) if event.kind == "note" else None,
+        )
+    assert [note for note in notes if "measured on" in note] == [
+        f"{book}: learned from and measured on, so that these figures are of what it knows"
+    ]

@@ -39,6 +39,7 @@ def eval(
     ngrams: bool = True,
     beam: int | None = None,
     length_penalty: float | None = None,
+    coverage: float | None = None,
     lm: Path | None = None,
     lm_weight: float | None = None,
     ensemble: Annotated[bool, Parameter(negative="")] = False,
@@ -63,6 +64,8 @@ def eval(
         Models that write: width of the beam search; 1, if not given.
     length_penalty
         Models that write: rank by log P / ((5 + length) / 6)^this.
+    coverage
+        Models that write, with attention: add this much of Σ log(attention on a place of the source, at most 1).
     lm
         CTC: an n-gram model of label sequences, an ARPA file (recur ngram --token word --save), to rank by too.
     lm_weight
@@ -88,7 +91,8 @@ def eval(
         raise OptionError(no_run(models))
     if arpas and not texts:
         raise OptionError("an ARPA file has no text of its own: name one to measure on")
-    asked = {"beam": beam, "length_penalty": length_penalty, "lm": lm, "lm_weight": lm_weight, "figure": figure}
+    asked: JsonObject = {"beam": beam, "length_penalty": length_penalty, "coverage": coverage}
+    asked |= {"lm": lm, "lm_weight": lm_weight, "figure": figure}
     options = {name: value for name, value in asked.items() if value is not None}
     groups = [runs] if ensemble and runs else [[run] for run in runs]
     predictors = [open_predictor(group, device, opening.trust) for group in groups]

@@ -42,6 +42,7 @@ def predict(
     beam: int | None = None,
     nbest: int | None = None,
     length_penalty: float | None = None,
+    coverage: float | None = None,
     lm: Path | None = None,
     lm_weight: float | None = None,
     samples: int | None = None,
@@ -61,14 +62,18 @@ def predict(
     Parameters
     ----------
     models
-        Runs; several of seq2seq or classify with the same vocabularies serve as one, by the mean of probabilities. What
-        is no run is a file of inputs, a line each; standard input, if there is none.
+        Runs; several with the same vocabularies serve as one, by the mean of probabilities (seq2seq, classify), of what
+        they say of tags (tag) or of quantiles (forecast). What is no run is a file of inputs, a line each; standard
+        input, if there is none.
     beam
         Width of the beam search; 1, if not given: the likeliest symbol at each step.
     nbest
         So many of what the beam search finds, best first.
     length_penalty
         Rank by log P / ((5 + length) / 6)^this; 0, if not given.
+    coverage
+        With attention: add this much of Σ log(attention on a place of the source, at most 1) to what is ranked by, so
+        that less is left out; 0, if not given.
     lm
         CTC: an n-gram model of label sequences, an ARPA file (recur ngram --token word --save), to rank by too.
     lm_weight
@@ -102,6 +107,7 @@ def predict(
         "beam": beam,
         "nbest": nbest,
         "length_penalty": length_penalty,
+        "coverage": coverage,
         "samples": samples,
         "seed": seed,
     }

@@ -65,3 +65,6 @@ class Continuation:
     def pick(self, carried: Carried, index: Tensor) -> Carried:
         state = each_part(carried.state, lambda part: part[index])
         return Carried(carried.logits[index], state, carried.written)
+
+    def attended(self, carried: Carried) -> None:
+        return None

@@ -68,20 +68,24 @@ def search(
     width: int,
     nbest: int = 1,
     penalty: float = 0.0,
+    coverage: float = 0.0,
     *,
     end: int = EOS,
     never: Sequence[int] = NEVER_WRITTEN,
 ) -> list[list[Written]]:
     """The `nbest` best sequences that a beam of this width finds for each row, best first.
 
-    Sequences are ranked by log P / ((5 + |y|) / 6)^penalty (Wu et al. 2016), |y| counting the end; 0 is log P itself.
-    A row is done when nothing that is still being written can become better than what it has. `end` is the id that ends
-    a sequence; those of `never` are not written.
+    Sequences are ranked by log P / ((5 + |y|) / 6)^penalty + coverage · Σ_s log min(Σ_t a_ts, 1) (Wu et al. 2016), |y|
+    counting the end and a_ts being the weight with which attention looked at place s of the source at step t: a place
+    that was hardly looked at has not been said. 0 and 0 are log P itself. A row is done when nothing that is still
+    being written can become better than what it has. `end` is the id that ends a sequence; those of `never` are not
+    written.
     """
     width, nbest = checked("beam", width, Count), checked("nbest", nbest, Count)
     if nbest > width:
         raise OptionError(f"nbest must lie in 1 … {width}, the width of the beam, got {nbest}")
     penalty = checked("length_penalty", penalty, NonNegative)
+    coverage = checked("coverage", coverage, NonNegative)
     B, k, longest, device = writer.rows, width, writer.longest, writer.device
     scores, left = _start(writer, k)
     carried = writer.begin(k, left)
@@ -92,7 +96,8 @@ def search(
     for t in range(1, longest + 2):  # the last step can only end what is written
         logp, carried = writer.step(tokens, carried)
         logp[:, list(never)] = -torch.inf
-        finished.add(history, scores + logp[:, end].double().view(B, k))
+        left_out = coverage * _left_out(writer, carried).view(B, k) if coverage else 0.0
+        finished.add(history, scores + logp[:, end].double().view(B, k), left_out)
         if t > longest:
             break
         logp[:, end] = -torch.inf
@@ -121,16 +126,18 @@ class _Finished:
         """… and their log-probabilities; −inf where fewer have ended."""
         self.ids = torch.full((*scores.shape, longest), PAD, device=scores.device)
 
-    def add(self, history: Tensor, logp: Tensor) -> None:
-        """Hypotheses (B, k, t) that end now, with log-probabilities (B, k)."""
+    def add(self, history: Tensor, logp: Tensor, left_out: Tensor | float = 0.0) -> None:
+        """Hypotheses (B, k, t) that end now, with log-probabilities (B, k) and what their rank loses for what of the
+        source they left out."""
         k, t = logp.shape[1], history.shape[2]
-        self.rank, best = torch.cat([self.rank, logp / self._excused(t + 1)], dim=1).topk(k)
+        self.rank, best = torch.cat([self.rank, logp / self._excused(t + 1) + left_out], dim=1).topk(k)
         self.logp = torch.cat([self.logp, logp], dim=1).gather(1, best)
         ids = torch.cat([self.ids, pad(history, (0, self.longest - t), value=PAD)], dim=1)
         self.ids = ids.gather(1, best[:, :, None].expand(-1, -1, self.longest))
 
     def unbeatable(self, logp: Tensor, nbest: int) -> bool:
-        """Whether no row's best hypothesis (B,) can still come among its `nbest`, as long as it may become."""
+        """Whether no row's best hypothesis (B,) can still come among its `nbest`, as long as it may become, and were
+        nothing of its source left out."""
         return bool((self.rank[:, nbest - 1] >= logp / self._excused(self.longest + 1)).all())
 
     def best(self, nbest: int) -> list[list[Written]]:
@@ -143,6 +150,14 @@ class _Finished:
     def _excused(self, t: int) -> float:
         """By how much a sequence of t symbols is excused for its length."""
         return float(((5 + t) / 6) ** self.penalty)
+
+
+def _left_out(writer: Writer[Carried], carried: Carried) -> Tensor:
+    """(B · k,): Σ_s log min(Σ_t a_ts, 1), 0 where all of the source was looked at."""
+    attended = writer.attended(carried)
+    if attended is None:
+        raise OptionError("coverage is what attention looked at, and there is none")
+    return attended.double().clamp(torch.finfo(attended.dtype).tiny, 1.0).log().sum(1)
 
 
 def _start(writer: Writer[Carried], k: int) -> tuple[Tensor, Tensor | None]:

@@ -43,6 +43,10 @@ class Writer(Protocol[Carried]):
     def pick(self, carried: Carried, index: Tensor) -> Carried:
         """The hypotheses of these numbers (B · k,), in this order."""
 
+    def attended(self, carried: Carried) -> Tensor | None:
+        """(B · k, S): the weights with which attention looked at each place of the source in all steps until now, 1
+        where a row has no such place; None without attention."""
+
 
 class Written(NamedTuple):
     """One sequence."""
@@ -78,6 +82,12 @@ class Ensemble(Generic[Carried]):
 
     def pick(self, carried: list[Carried], index: Tensor) -> list[Carried]:
         return [writer.pick(own, index) for writer, own in zip(self.writers, carried, strict=True)]
+
+    def attended(self, carried: list[Carried]) -> Tensor | None:
+        """The mean of those that have attention."""
+        found = [writer.attended(own) for writer, own in zip(self.writers, carried, strict=True)]
+        there = [one for one in found if one is not None]
+        return torch.stack(there).mean(0) if there else None
 
 
 def _mean(tables: list[Tensor]) -> Tensor:

@@ -22,6 +22,8 @@ class Carried(NamedTuple):
     """(N,): how many symbols are still to come, where that is known."""
     fed: Tensor | None
     """(N, H): what the step before read its symbols from, where that is fed."""
+    attended: Tensor | None = None
+    """(N, S): the weights of attention, summed over the steps."""
 
 
 class DecoderWriter:
@@ -67,9 +69,10 @@ class DecoderWriter:
         step = d.attend(h.view(self.rows, k, -1), self.context, self.keys)
         symbols, stop = d.outputs(step, self.context)
         logp = symbols.view(len(tokens), -1).log_softmax(-1)
-        left = carried.left
+        left, weights = carried.left, None if step.weights is None else step.weights.reshape(len(tokens), -1)
         if left is not None:
             over = (left == 0)[:, None]
+            weights = None if weights is None else weights.masked_fill(over, 0.0)  # nothing is written there
             logp = logp.masked_fill(over, -torch.inf)
             logp[:, EOS] = torch.where(over[:, 0], 0.0, -torch.inf)
             left = (left - 1).clamp(min=0)
@@ -78,12 +81,24 @@ class DecoderWriter:
             logp = logp + logsigmoid(-ending)[:, None]
             logp[:, EOS] = logsigmoid(ending)
         fed = None if carried.fed is None else step.g.reshape(len(tokens), -1)
-        return logp, Carried(state, carried.step + 1, left, fed)
+        if weights is not None and carried.attended is not None:
+            weights = carried.attended + weights
+        return logp, Carried(state, carried.step + 1, left, fed, weights)
 
     def pick(self, carried: Carried, index: Tensor) -> Carried:
         """The hypotheses of these numbers (B · k,), in this order."""
         state = carried.state
         if state is not None:
             state = each_part(state, lambda part: part[index])
-        left, fed = (None if part is None else part[index] for part in (carried.left, carried.fed))
-        return Carried(state, carried.step, left, fed)
+        parts = (carried.left, carried.fed, carried.attended)
+        left, fed, attended = (None if part is None else part[index] for part in parts)
+        return Carried(state, carried.step, left, fed, attended)
+
+    def attended(self, carried: Carried) -> Tensor | None:
+        """(B · k, S): what attention has looked at until now, 1 at places that a row has not."""
+        if carried.attended is None:
+            return None
+        assert self.context.lengths is not None
+        N, S = carried.attended.shape
+        there = torch.arange(S, device=self.device) < self.context.lengths[:, None]
+        return carried.attended.masked_fill(~there.repeat_interleave(N // self.rows, 0), 1.0)

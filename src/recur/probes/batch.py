@@ -6,9 +6,10 @@ that loss, each `Recurrent` in it is seen with the input that it gets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +17,7 @@ from recur.errors import OptionError
 from recur.layers import Recurrent
 from recur.tasks.contract import Moment
 from recur.tasks.predictor import Predictor
+from recur.tasks.signals import SignalBatch, SignalTask, signals_of
 
 ROWS = 16
 """Sequences of a batch that are looked at: its longest."""
@@ -30,14 +32,15 @@ class Part(NamedTuple):
     """(B, T, D), all of one length."""
 
 
-def recurrent_parts(predictor: Predictor[Any], files: Sequence[str] = ()) -> list[Part]:
+def recurrent_parts(predictor: Predictor[Any], files: Sequence[str] | np.ndarray[Any, Any] = ()) -> list[Part]:
     """The recurrent parts that a batch goes through, the one of most weights first; of files, or of what the run
-    learned from. None for a network without a recurrence in time."""
+    learned from; of sequences of numbers, which need no labels here, also of one as an array. None for a network
+    without a recurrence in time."""
     model: nn.Module = predictor.model
     nets = {name: module for name, module in model.named_modules() if isinstance(module, Recurrent)}
     if not nets:
         return []
-    read = _read(predictor, list(files), nets)
+    read = _read(predictor, files, nets)
     parts = [Part(name, nets[name], _rows(*read[name])) for name in nets if name in read]
     return sorted(parts, key=lambda part: -sum(p.numel() for p in part.net.parameters()))
 
@@ -60,18 +63,9 @@ def chosen(parts: Sequence[Part], name: str) -> Part:
 
 
 def _read(
-    predictor: Predictor[Any], files: list[str], nets: dict[str, Recurrent]
+    predictor: Predictor[Any], files: Sequence[str] | np.ndarray[Any, Any], nets: dict[str, Recurrent]
 ) -> dict[str, tuple[Tensor, Sequence[int] | None]]:
     """What each of them read, and how long its rows are."""
-    task = predictor.task
-    if files:
-        parts = [part for part in ("texts", "valid", "test") if part in task.options.names()]
-        # A task that cuts its validation part off itself may join the test part to the others.
-        own = {part: () if part == "test" and "valid" not in parts else tuple(files) for part in parts}
-        task = type(task)(task.options.changed(**own))
-    else:
-        predictor.find_texts(*(part for part in ("texts", "valid") if part in task.options.names()))
-    data = task.read(predictor.run.vocabs)
     found: dict[str, tuple[Tensor, Sequence[int] | None]] = {}
 
     def watch(name: str) -> Any:
@@ -81,15 +75,38 @@ def _read(
 
         return hook
 
+    run = _pass(predictor, files)
     hooks = [net.register_forward_pre_hook(watch(name), with_kwargs=True) for name, net in nets.items()]
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            batch = next(iter(task.batches(data).batches(0)))
-            task.training_step(predictor.model, batch, None, Moment(0, 0, 0.0))
+            run()
     finally:
         for hook in hooks:
             hook.remove()
     return found
+
+
+def _pass(predictor: Predictor[Any], files: Sequence[str] | np.ndarray[Any, Any]) -> Callable[[], object]:
+    """One pass of the network over a batch."""
+    task = predictor.task
+    if len(files) and isinstance(task, SignalTask):
+        given = [files] if isinstance(files, np.ndarray) else files
+        signals = [signal._replace(target=None) for one in given for signal in signals_of(one)]
+        examples = task.encode(signals, predictor.run.vocabs)
+        numbers = SignalBatch.of(sorted(examples, key=lambda example: -example.size)[:ROWS])
+        return lambda: predictor.model(numbers.x.to(predictor.device), numbers.lengths)
+    if isinstance(files, np.ndarray):
+        raise OptionError(f"a model of the task {task.name} reads files, got an array")
+    if files:
+        parts = [part for part in ("texts", "valid", "test") if part in task.options.names()]
+        # A task that cuts its validation part off itself may join the test part to the others.
+        own = {part: () if part == "test" and "valid" not in parts else tuple(files) for part in parts}
+        task = type(task)(task.options.changed(**own))
+    else:
+        predictor.find_texts(*(part for part in ("texts", "valid") if part in task.options.names()))
+    data = task.read(predictor.run.vocabs)
+    batch = next(iter(task.batches(data).batches(0)))
+    return lambda: task.training_step(predictor.model, batch, None, Moment(0, 0, 0.0))
 
 
 def _rows(x: Tensor, lengths: Sequence[int] | None) -> Tensor:

@@ -208,10 +208,10 @@ def _of_language(language: Language, text: Text | None, tokens: int) -> Subject:
 
 
 def _of_predictor(predictor: Predictor[Any], text: object, name: str) -> Subject:
-    files = [str(text)] if isinstance(text, str | Path) else text
-    if files is not None and not isinstance(files, list | tuple):
+    files = [str(text)] if isinstance(text, str | Path) else () if text is None else text
+    if not isinstance(files, list | tuple | np.ndarray):
         raise OptionError(f"a model of the task {predictor.task.name} reads files, got {type(text).__name__}")
-    parts = recurrent_parts(predictor, [str(file) for file in files or ()])
+    parts = recurrent_parts(predictor, files if isinstance(files, np.ndarray) else [str(file) for file in files])
     if not parts:
         raise OptionError(f"{predictor.run.path}: {why_none(predictor)}")
     part = chosen(parts, name)

@@ -8,7 +8,8 @@ median): Vovk 2005; for quantiles that a model gives, Romano, Patterson and Cand
 Few forecasts have no such score at the outer quantiles. Then steps, and series, lend theirs to each other, each divided
 by the typical miss of its own step and series. Forecasts k steps ahead from neighbouring origins overlap and miss
 together: beyond ten steps, n of them count as 10 n / k. (Ten was found on 59 series of years, quarters, months or
-weeks, with a linear autoregression: bands of 80 % then cover 79 % of what follows, in the mean.)
+weeks, with a linear autoregression: bands of 80 % then cover 79 % of what follows, in the mean.) Those whose last steps
+are still to come say no more than those that are whole.
 
 Values that follow each other are not exchangeable: a series may change. `rolling_bands` takes what came in the meantime
 into account, as one who forecasts every day would, and `Adaptive` moves the level itself until it holds (Gibbs and
@@ -74,20 +75,25 @@ def rolling_bands(
     first: int,
     spread: Floats | float = 1.0,
     stride: int = 1,
+    when: Ids | None = None,
 ) -> Floats:
-    """(N − first, k, C, Q): the forecasts from the origin `first` on, each moved by what those before it are known to
-    have missed when it is made; origins lie `stride` steps apart. `Bands` are fitted again at every one of them, or at
-    evenly spaced ones where that would take long."""
+    """(N − first, k, C, Q): the forecasts from `first` on, each moved by what all of them are known to have missed when
+    it is made. They are made `stride` steps apart or at the steps `when` (N,), in any order. `Bands` are fitted again
+    at every one of these, or at evenly spaced ones where that would take long."""
     N, k, *_ = forecast.shape
     wide = np.broadcast_to(spread, target.shape)
-    every = max(1, (N - first) * forecast.size // WORK)
-    ahead = np.arange(N)[:, None] * stride + np.arange(k)  # when a target is known, counted from the first origin
+    when = np.arange(N) * stride if when is None else when
+    moments = np.unique(when[first:])
+    every = max(1, len(moments) * forecast.size // WORK)
+    ahead = when[:, None] + np.arange(k)  # a target is known after this step
     made = np.empty_like(forecast[first:])
-    for begin in range(first, N, every):
-        part = slice(begin, min(begin + every, N))
-        known = np.where((ahead[:begin] < begin * stride)[..., None], target[:begin], np.nan)
-        bands = Bands.fit(known, forecast[:begin], quantiles, wide[:begin])
-        made[begin - first : part.stop - first] = bands.apply(forecast[part], wide[part])
+    for begin in range(0, len(moments), every):
+        now = moments[begin]
+        before = when < now
+        known = np.where((ahead[before] < now)[..., None], target[before], np.nan)
+        bands = Bands.fit(known, forecast[before], quantiles, wide[before])
+        mine = np.flatnonzero((when[first:] >= now) & (when[first:] <= moments[begin : begin + every][-1]))
+        made[mine] = bands.apply(forecast[first + mine], wide[first + mine])
     return made
 
 
@@ -133,7 +139,8 @@ def _offsets(scores: Floats, typical: Floats, quantile: float) -> Floats:
         by_step = relative.transpose(0, 2, 1).reshape(-1, len(of_step))
         found: Floats = conformal_quantile(by_step, quantile, of_step * share)[:, None] * typical
         return found
-    return conformal_quantile(relative.ravel(), quantile, of_step.max() * share) * typical
+    whole = of_step.min() or of_step.max()
+    return conformal_quantile(relative.ravel(), quantile, whole * share) * typical
 
 
 def conformal_quantile(scores: Floats, quantile: float, independent: Floats | Ids | float | None = None) -> Floats:

@@ -93,6 +93,10 @@ class BudgetOptions(Options):
     """Measure on the validation part every so many epochs; 0 is ten times in a run: on some of its examples where all
     would take more than a fifth of the minutes, and on all of them at the end."""
 
+    keep: Literal["best", "last"] = "best"
+    """Which weights: those that were best on the validation part, or the last ones, which need none: for all of the
+    data to learn from, with a budget that was found on a part of it."""
+
     checkpoint: NonNegative = 30.0
     """Seconds between checkpoints to resume from."""
 

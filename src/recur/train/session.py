@@ -71,6 +71,9 @@ def train(
         Schedule(options.schedule, options.warmup)  # what is wrong with an option is said before anything is written
         data = began.read(task)
         callback(Event("data", {"text": task.describe(data)}))
+        if both := _learned_and_measured(options):
+            text = f"{', '.join(both)}: learned from and measured on, so that these figures are of what it knows"
+            callback(Event("note", {"text": text}))
         task.check_size(data.vocabs)
         options = _with_threads(task, data, options, callback)
         task = task_of(options)
@@ -154,6 +157,12 @@ def _baselines(trainer: Trainer) -> list[Baseline]:
     if found:
         run.write_baselines(task.curve, [baseline._asdict() for baseline in found])
     return found
+
+
+def _learned_and_measured(options: TaskOptions) -> list[str]:
+    """Files that stand on both sides."""
+    texts = {Path(name).resolve() for name in getattr(options, "texts", ())}
+    return [name for name in getattr(options, "valid", ()) if Path(name).resolve() in texts]
 
 
 @contextmanager

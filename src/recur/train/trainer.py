@@ -244,11 +244,12 @@ class Trainer:
             score, metrics, summary = validate(self, begun)
             sample = self.task.sample(self.model, self.data)
         self.model.train()
-        if score < self.best:
-            self.best, self.best_metrics, self.since_best = score, metrics, 0
+        kept = score < self.best or self.options.keep == "last"
+        self.since_best = 0 if score < self.best else self.since_best + 1
+        self.best = min(self.best, score)
+        if kept:
+            self.best_metrics = metrics
             self.run.save_weights(self.model, step=self.step, **metrics)
-        else:
-            self.since_best += 1
         if averaged:
             optimise.swap_averages(self.optimizer)
         if self.schedule.measured(score) and self.options.optimizer == "asgd":

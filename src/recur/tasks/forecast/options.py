@@ -78,8 +78,10 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
     quantiles: tuple[float, ...] = (0.1, 0.5, 0.9)
     """Which quantiles; the median is the forecast, the outermost are its band. Repeat it for each."""
 
-    bands: Literal["conformal", "model"] = "conformal"
-    """Bands are moved so that they cover what they say on the validation part, or are the model's own."""
+    bands: Literal["rolling", "conformal", "model"] | None = None
+    """Bands are moved so that they cover what they say: on all that has come since what was learned from, whenever a
+    forecast is made (rolling), or on the validation part (conformal); or they are the model's own. If not given,
+    rolling for fewer than twenty series, else conformal."""
 
     transform: Literal["none", "log"] | None = None
     """Work on the values, or on their logarithms; if not given, on logarithms where all values are positive and changes

@@ -15,7 +15,7 @@ from recur.series import Panel, Series, owa
 from recur.series.anomaly import anomalies, residuals
 from recur.series.figure import draw
 from recur.tasks.contract import Predictor, source_name
-from recur.tasks.forecast import measuring
+from recur.tasks.forecast import measuring, rolling
 from recur.tasks.forecast.plain import plain_scores
 from recur.tasks.forecast.task import ForecastTask, parse_series, read_series
 from recur.tasks.predictions import Prediction, Predictions
@@ -79,7 +79,7 @@ class SeriesForecaster(Predictor[Forecaster]):
                 raise OptionError(f"{one.id} has {len(one)} values, too few to hold out {held} of them")
         origins, before = part.origins(), [split.valid for split in splits]
         trained = [split.train if split.train > task.season else split.valid for split in splits]
-        made = self._quantiles(panel, trained, before, origins)
+        made = self._quantiles(panel, trained, before, origins, trained)
         found: JsonObject = {"model": self.name, **measuring.score(part, task.options.quantiles, made)}
         found["origins"] = sum(map(len, origins))
         if "coverage" in found:
@@ -98,14 +98,25 @@ class SeriesForecaster(Predictor[Forecaster]):
         return found
 
     def _quantiles(
-        self, panel: Panel, scaled_by: Sequence[int], fitted_on: Sequence[int], origins: Sequence[Ids]
+        self,
+        panel: Panel,
+        scaled_by: Sequence[int],
+        fitted_on: Sequence[int],
+        origins: Sequence[Ids],
+        learned: Sequence[int] | None = None,
     ) -> list[Floats]:
-        """(origins, k, targets, Q) of each series, in its units; the mean of all models."""
+        """(origins, k, targets, Q) of each series, in its units; the mean of all models. Bands that roll begin with
+        what came behind the values `learned` from."""
         sums: list[Floats] = []
         for task, model in zip(self.tasks, self.models, strict=True):
             rows = task.rows(model, panel, self.run.vocabs, scaled_by, fitted_on)
             which, ends = measuring.pairs(rows, origins)
-            moved = measuring.with_bands(model, rows, which, task.forecast(model, rows, which, ends))
+            scaled = task.forecast(model, rows, which, ends)
+            if task.options.bands == "rolling" and learned is not None and rolling.can(task, learned, origins):
+                before = task.rows(model, panel, self.run.vocabs, scaled_by, learned)
+                moved = rolling.moved(task, model, (before, learned), (rows, origins), scaled, panel)
+            else:
+                moved = measuring.with_bands(model, rows, which, scaled)
             found = list(measuring.by_series(rows, origins, moved))
             sums = [a + b for a, b in zip(sums, found, strict=True)] if sums else found
         return [total / len(self.models) for total in sums]
@@ -130,7 +141,7 @@ class SeriesForecaster(Predictor[Forecaster]):
 
     def _ahead(self, panel: Panel) -> Iterator[JsonObject]:
         whole = [len(one) for one in panel.series]
-        found = self._quantiles(panel, whole, whole, [np.array([n]) for n in whole])
+        found = self._quantiles(panel, whole, whole, [np.array([n]) for n in whole], self.task.learned(panel))
         levels = [f"{q:g}" for q in self.task.options.quantiles]
         for one, made in zip(panel.series, found, strict=True):
             dates = panel.dates(one, len(one), self.task.horizon)

@@ -53,6 +53,8 @@ def settled(o: ForecastOptions, panel: Panel, ahead: int) -> ForecastOptions:
         fields["level"] = "last" if o.lags and o.segment else "season"
     if o.window is None:
         fields["window"] = max(4 * season, 48)
+    if o.bands is None:
+        fields["bands"] = "conformal" if many else "rolling"
     counts = o.distribution == "negative-binomial"
     if o.scale is None:
         fields["scale"] = "mean" if counts else "changes" if many else "deviation"

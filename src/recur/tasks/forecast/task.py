@@ -118,9 +118,18 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
 
     # Data -----------------------------------------------------------------------------------------------------
 
-    def splits(self, panel: Panel) -> tuple[Split, ...]:
+    @property
+    def held(self) -> tuple[int, int]:
+        """Steps to measure on, and to test on."""
         o = self.options
-        valid, test = o.valid_size or o.holdout or 2 * self.horizon, o.test_size or o.holdout or 2 * self.horizon
+        return o.valid_size or o.holdout or 2 * self.horizon, o.test_size or o.holdout or 2 * self.horizon
+
+    def learned(self, panel: Panel) -> list[int]:
+        """How many values of each series it would learn from, were it trained on this panel; none of a short one."""
+        return [self.options.train_size or max(len(one) - sum(self.held), 0) for one in panel.series]
+
+    def splits(self, panel: Panel) -> tuple[Split, ...]:
+        o, (valid, test) = self.options, self.held
         found = []
         for one in panel.series:
             if o.train_size is not None:
@@ -255,7 +264,7 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
         measuring.choose_share(model, run, part, rows)
         which, ends = measuring.pairs(rows, part.origins())
         scaled = run(which, ends)
-        measuring.fit_bands(model, part, rows, scaled, move=self.options.bands == "conformal")
+        measuring.fit_bands(model, part, rows, scaled, move=self.options.bands != "model")
         moved = measuring.with_bands(model, rows, which, scaled)
         scores = measuring.score(part, model.quantiles, measuring.by_series(rows, part.origins(), moved))
         metrics = {f"valid_{name}": scores[name] for name in SHOWN if name in scores}

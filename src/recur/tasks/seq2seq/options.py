@@ -13,9 +13,8 @@ from recur.tasks.options import WritingOptions
 Symbol = Literal["char", "word", "subword", "space"]
 
 
-SENTENCES = {"attention": "dot", "hidden": 256, "embedding": 128, "embedding_init": "normal:1"}
-"""Defaults for sentences. With thousands of symbols an encoder's states are all alike until its embeddings differ; and
-additive attention, tanh of every pair of places, would take half of the time."""
+SENTENCES = {"hidden": 256, "embedding": 128, "embedding_init": "normal:1"}
+"""Defaults for sentences. With thousands of symbols an encoder's states are all alike until its embeddings differ."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,6 +83,7 @@ class Transducer(Predictor[Seq2Seq]):
         beam: int = 1,
         nbest: int = 1,
         length_penalty: float = 0.0,
+        coverage: float = 0.0,
         samples: int = 0,
         seed: int | None = None,
         **choice: Any,
@@ -93,6 +94,10 @@ class Transducer(Predictor[Seq2Seq]):
             raise OptionError("sequences are either drawn or searched for: samples, or beam and nbest")
         if length_penalty and beam == 1:
             raise OptionError("a length penalty ranks what a beam search finds: give a beam above 1")
+        if coverage and beam == 1:
+            raise OptionError("coverage ranks what a beam search finds: give a beam above 1")
+        if coverage and any(model.decoder.attention is None for model in self.models):
+            raise OptionError(f"{self.name} has no attention to cover its source: it was trained with --attention none")
         self.refuse({name: value for name, value in choice.items() if name not in Choice.__dataclass_fields__})
         if samples:
             return sample(writer, Choice(**choice), samples, seed)
@@ -100,7 +105,7 @@ class Transducer(Predictor[Seq2Seq]):
             raise OptionError(f"{', '.join(choice)}: for drawn sequences only; say how many with samples")
         if beam == 1 and nbest == 1:
             return [[made] for made in greedy(writer)]
-        return search(writer, beam, nbest, length_penalty)
+        return search(writer, beam, nbest, length_penalty, coverage)
 
     @torch.no_grad()
     def _writer(self, source: Tensor, lengths: Tensor) -> Writer[Any]:

@@ -11,7 +11,9 @@ from typing import Annotated, Any
 import torch
 
 from recur.errors import OptionError, TextError, shown
+from recur.models.taggers import Taggers
 from recur.options import Range, checked
+from recur.run import Run
 from recur.tasks.classes import classes_of
 from recur.tasks.contract import Inputs, Predictor
 from recur.tasks.examples import split, test_part
@@ -19,7 +21,7 @@ from recur.tasks.predictions import Prediction
 from recur.tasks.tag.data import Collate, encode, unseen_tags
 from recur.tasks.tag.plain import plain_tags
 from recur.tasks.tag.spans import by_type, compare
-from recur.tasks.tag.task import AnyTagger, TagTask, table_of, tag
+from recur.tasks.tag.task import AnyTagger, TagsWords, TagTask, table_of, tag
 from recur.text import Sentence, read_tagged, read_words
 from recur.text.recognise import has_columns
 from recur.typedefs import JsonObject
@@ -35,10 +37,15 @@ NEVER = -1e4
 
 
 class TextTagger(Predictor[AnyTagger]):
-    """A trained tagger."""
+    """A trained tagger, or several as one."""
 
     task: TagTask
     takes_words = True
+    ensembles = True
+
+    def __init__(self, task: TagTask, runs: Sequence[Run], device: str = "auto") -> None:
+        super().__init__(task, runs, device)
+        self.tagger: TagsWords = self.model if len(self.models) == 1 else Taggers(self.models).eval()
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -70,7 +77,7 @@ class TextTagger(Predictor[AnyTagger]):
         targets = [sentence.tags for sentence in sentences]
         words = sum(map(len, targets))
         begun = time.perf_counter()
-        found = tag(self.model, encode(sentences, self.run.vocabs), self.run.vocabs)
+        found = tag(self.tagger, encode(sentences, self.run.vocabs), self.run.vocabs)
         rate = words / (time.perf_counter() - begun)
         beside: list[JsonObject] = []
         if self.has_training_texts():
@@ -108,9 +115,9 @@ class TextTagger(Predictor[AnyTagger]):
         sentences = [Sentence(words, (), "") for words in given]
         batch = Collate(self.run.vocabs)(encode(sentences, self.run.vocabs))
         counts = batch.words.counts
-        scores = self.model(batch.words.to(self.device))
-        best = self.model.tags.nbest(scores, counts, nbest)
-        chances = self.model.tags.marginals(scores, counts)
+        scores = self.tagger(batch.words.to(self.device))
+        best = self.tagger.tags.nbest(scores, counts, nbest)
+        chances = self.tagger.tags.marginals(scores, counts)
         for b, sentence in enumerate(sentences):
             count = len(sentence.words)
             made = []
@@ -136,6 +143,8 @@ class TextTagger(Predictor[AnyTagger]):
         """Each word with its tag as soon as it is read, in constant memory; for a network that reads forward."""
         if self.task.options.crf and self.task.options.recurrence == "hidden":
             raise OptionError(f"{self.run.path} tags a sentence as a whole; stream a run trained with --no-crf")
+        if len(self.models) > 1:
+            raise OptionError("words are tagged as they come in by one run, not by several as one")
         state, first, collate = None, True, Collate(self.run.vocabs)
         for word in Inputs(words, files=False):
             # a space in front, as between the words of a sentence

@@ -11,6 +11,7 @@ import torch
 
 from recur.errors import OptionError
 from recur.models import OutputTagger, WordTagger
+from recur.models.taggers import Taggers
 from recur.run import Vocabs
 from recur.tasks.classes import TIE, class_scores, class_weights, classes_of, confusion
 from recur.tasks.contract import Baseline, Moment, Remark, Task, TrainingStep, Validation
@@ -31,6 +32,7 @@ ROWS = 128
 """Sentences measured as one batch."""
 
 AnyTagger = WordTagger | OutputTagger
+TagsWords = AnyTagger | Taggers
 
 
 class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
@@ -149,7 +151,7 @@ class Found(NamedTuple):
 
 
 @torch.no_grad()
-def tag(model: AnyTagger, sentences: Sequence[Tagged], vocabs: Vocabs) -> Found:
+def tag(model: TagsWords, sentences: Sequence[Tagged], vocabs: Vocabs) -> Found:
     """The best tags of sentences, those of like length together."""
     device, names = model.output.bias.device, classes_of(vocabs["labels"])
     order = sorted(range(len(sentences)), key=lambda k: len(sentences[k].ids))
