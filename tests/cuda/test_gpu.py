@@ -97,3 +97,16 @@ def test_gradients_that_lie_apart(dtype: torch.dtype) -> None:
             found.append(torch.autograd.grad(outputs, [case.x, *case.weights.values()], arriving))
         for got, expected in zip(found[1], found[0], strict=True):
             close(got, expected, tolerance=1e-2 if dtype == torch.float32 else None)
+
+
+def test_weights_that_begin_anywhere() -> None:
+    """Parameters that are parts of one buffer, as flattened ones are."""
+    case = on_gpu("lstm", 4, 6, 5, 64, dtype=torch.float32)
+    expected = case.scan(backend="cuda").outputs
+    for name, w in list(case.weights.items()):
+        flat = torch.empty(w.numel() + 1, device="cuda")
+        flat[1:] = w.detach().reshape(-1)
+        case.weights[name] = flat[1:].view_as(w).requires_grad_()
+    found = case.scan(backend="cuda").outputs
+    assert torch.equal(found, expected)
+    found.sum().backward()

@@ -16,6 +16,7 @@ from recur.cuda import driver as drivers
 from recur.cuda import missing, nvrtc
 from recur.cuda.device import A100, H200, Device
 from recur.errors import BackendError
+from recur.native.compiled import text_of
 from recur.scan import scan
 from tests.support import random_weights
 
@@ -142,3 +143,32 @@ def test_what_a_device_has(monkeypatch: pytest.MonkeyPatch) -> None:
         assert devices.device(0) == Device("one", 8, 9, 58, 101376)
     finally:
         devices.device.cache_clear()
+
+
+def test_shapes_of_a_graph_that_leaves_them_open() -> None:
+    """The operator on tensors without numbers, whose sizes are symbols."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    from recur.cuda import run
+    from recur.native.memory import Signature
+
+    of = Signature(text_of(make_cell("lstm"), True), torch.float32, (), (), 20, 5, 4, 0, 0, False, False, 0.0, "")
+    env = ShapeEnv()
+    with FakeTensorMode(shape_env=env) as mode:
+        data = mode.from_tensor(torch.zeros(6, 7, 3), static_shapes=False)
+        weights = [torch.zeros(20, 3), torch.zeros(20, 5), torch.zeros(20), torch.zeros(20)]
+        open_of = of._replace(shape=data.shape)
+        outputs, h, c, *saved = run.shapes(open_of, data, True)
+        found = run.gradient_shapes(open_of, [data, *weights], False)
+    assert tuple(outputs.shape) == (*data.shape[:2], 5)
+    assert outputs.stride()[0] == 5  # step after step
+    assert h.shape == c.shape == (data.shape[0], 5)
+    assert len(saved) == 2
+    assert found[0].shape == data.shape
+
+
+def test_meta_tensors_are_scanned() -> None:
+    cell = make_cell("gru")
+    weights = {name: torch.empty(shape, device="meta") for name, shape in cell.shapes(3, 5).items()}
+    assert scan(cell, weights, torch.empty(2, 4, 3, device="meta")).outputs.shape == (2, 4, 5)

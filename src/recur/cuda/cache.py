@@ -11,6 +11,7 @@ import functools
 import hashlib
 import json
 import os
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -28,7 +29,10 @@ def folder() -> Path:
     asked = os.environ.get("RECUR_CACHE")
     if asked:
         return Path(asked)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recur" / "cuda"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recur" / "cuda"
+    except RuntimeError:  # a user without a home
+        return Path(tempfile.gettempdir()) / f"recur-{os.getuid()}" / "cuda"
 
 
 def compiled(source: str, architecture: str) -> Compiled:

@@ -66,7 +66,6 @@ class Function:
         self._driver, self._module, self.name = driver, module, name
         self._handle = c_void_p()
         driver.check(driver.cuda.cuModuleGetFunction(byref(self._handle), module, name.encode()), name)
-        self._allowed = 0
 
     def attribute(self, which: int) -> int:
         value = c_int()
@@ -111,9 +110,10 @@ class Prepared:
 
     def __call__(self, stream: int, *arguments: Argument) -> None:
         """Launch it; `stream` as torch.cuda.Stream.cuda_stream has it."""
-        self._config.stream = stream
+        config = _Config.from_buffer_copy(self._config)  # threads launch on streams of their own
+        config.stream = stream
         pointers = (c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
-        status = self._driver.launch(byref(self._config), self._handle, pointers, None)
+        status = self._driver.launch(byref(config), self._handle, pointers, None)
         if status:
             self._driver.check(status, f"launching {self._name} with {self.how}")
 

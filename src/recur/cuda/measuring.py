@@ -68,7 +68,7 @@ class Layer:
 
     def has(self, way: Way | None, backward: bool) -> bool:
         """Whether the way that is asked for is the one that runs."""
-        with by(way):
+        with by(way), run.on_device(torch.device("cuda", self.index)):
             found = run.plan(self.lay, self.index, backward, not backward)
         return (found is None) == (way is None)
 

@@ -109,7 +109,12 @@ class Layout:
         if self.uniform:
             return None, None
         assert self.sizes is not None
-        return order(self.sizes, on)[:2]
+        offset, length, _ = order(self.sizes, on)
+        if on.type == "cuda":  # they may be forgotten while a kernel of this stream still reads them
+            stream = torch.cuda.current_stream(on)
+            offset.record_stream(stream)
+            length.record_stream(stream)
+        return offset, length
 
     @functools.cached_property
     def counts(self) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -29,16 +30,19 @@ class Operands:
         self.initial: list[Tensor] = [part.contiguous() for part in states]
         rest = iter(given[of.differentiable :])
         self.mask = next(rest).contiguous() if of.masked else None
-        self.xi = self._factors(next(rest)) if of.weighted else None
+        self._xi = next(rest) if of.weighted else None
 
     @functools.cached_property
     def data(self) -> Tensor:
         """(N, D), in packed order."""
         return self.lay.by_step(self._data)
 
-    def _factors(self, xi: Tensor) -> Tensor:
+    @functools.cached_property
+    def xi(self) -> Tensor | None:
         """ξ of every step in packed order, on the GPU."""
-        packed = xi.t().reshape(-1) if self.lay.batch_major else xi
+        if self._xi is None:
+            return None
+        packed = self._xi.t().reshape(-1) if self.lay.batch_major else self._xi
         return packed.to(self.device, self.lay.real)
 
     @functools.cached_property
@@ -111,19 +115,45 @@ def multiply(a: Tensor, b: Tensor, real: torch.dtype) -> Tensor:
     return torch.mm(a, b, out_dtype=real)
 
 
+class _Switch:
+    """torch's switch for products of float32, which is the whole process's: turned by the first that needs it
+    otherwise, and turned back by the last."""
+
+    def __init__(self) -> None:
+        self._lock, self._users, self._was = threading.Lock(), 0, ""
+
+    def turn(self, to: str) -> None:
+        with self._lock:
+            if not self._users:
+                self._was = torch._C._get_fp32_precision_getter("cuda", "matmul")
+                if self._was != to and (self._was, to) != ("none", "ieee"):
+                    torch._C._set_fp32_precision_setter("cuda", "matmul", to)
+            self._users += 1
+
+    def turn_back(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users and torch._C._get_fp32_precision_getter("cuda", "matmul") != self._was:
+                torch._C._set_fp32_precision_setter("cuda", "matmul", self._was)
+
+
+_SWITCH = _Switch()
+
+
 @contextmanager
 def precision(dtype: torch.dtype) -> Iterator[None]:
-    """float32 products as torch's switch for recurrent layers says, which is that of cuDNN: TF32, or exact."""
-    was = torch._C._get_fp32_precision_getter("cuda", "matmul")
-    wanted = "tf32" if uses_tf32() else "ieee"
-    if dtype != torch.float32 or was == wanted or (was == "none" and wanted == "ieee"):
+    """float32 products as torch's switch for recurrent layers says, which is that of cuDNN: TF32, or exact.
+
+    Products that other threads make meanwhile follow it too.
+    """
+    if dtype != torch.float32:
         yield
         return
-    torch._C._set_fp32_precision_setter("cuda", "matmul", wanted)
+    _SWITCH.turn("tf32" if uses_tf32() else "ieee")
     try:
         yield
     finally:
-        torch._C._set_fp32_precision_setter("cuda", "matmul", was)
+        _SWITCH.turn_back()
 
 
 def uses_tf32() -> bool:

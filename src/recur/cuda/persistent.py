@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from recur.cuda.arguments import Arguments
-from recur.cuda.cache import loaded
+from recur.cuda.cache import compiled, loaded
 from recur.cuda.device import device
-from recur.cuda.driver import LOCAL_SIZE, Launch, Prepared, current_stream
+from recur.cuda.driver import Launch, Prepared, current_stream
 from recur.cuda.memory import Layout
 from recur.cuda.operands import Operands, multiply, uses_tf32
 from recur.cuda.results import Gradients, Results
@@ -47,10 +47,11 @@ def kernel(
     """Compiled and ready; None where the GPU has no room for a team of it."""
     if way.shared_bytes(p) > device(index).shared:
         return None
-    made = loaded(text(cell, dtype, p, way, variant, delays), device(index).architecture, index)
-    function = made.function(_name(p))
-    if function.attribute(LOCAL_SIZE) > MOST_SPILLED:
+    source_text, architecture = text(cell, dtype, p, way, variant, delays), device(index).architecture
+    usage = compiled(source_text, architecture).usage.get(_name(p))
+    if usage is not None and usage.stack > MOST_SPILLED:
         return None
+    function = loaded(source_text, architecture, index).function(_name(p))
     cluster = way.ctas if way.exchange == CLUSTER else way.multicast
     how = Launch(way.teams * way.ctas, THREADS, way.shared_bytes(p), cluster, way.exchange == GRID)
     prepared = function.prepare(how)
@@ -59,10 +60,16 @@ def kernel(
     return prepared if fits else None
 
 
+def aligned(W: Tensor) -> Tensor:
+    """As kernels read it, 16 bytes at a time: a parameter may be a part of a buffer, from any number on."""
+    W = W.contiguous()
+    return W if W.data_ptr() % 16 == 0 else W.clone()
+
+
 def forward(ops: Operands, results: Results, train: bool, p: Problem, way: Way, run: Prepared) -> None:
     lay, a = ops.lay, ops.lay.assembly
     width, W = way.width(p), ops.W
-    W = W.contiguous() if width == lay.H else pad(W, (0, width - lay.H))
+    W = aligned(W) if width == lay.H else pad(W, (0, width - lay.H))
     offset, length = lay.order(W.device)
     exchange, arrived = _exchange(ops, p, way)
     arguments = Arguments(a, False, steps=lay.steps, S=lay.S, H=lay.H).put(

@@ -87,7 +87,10 @@ def _measured_first(a: Assembly, dtype: torch.dtype, p: Problem, here: Device) -
         return ordered(p, here)
     if not entry.way:
         return ordered(p, here, by_steps=True)
-    return ordered(p, here, Way(**{name: int(value) for name, value in entry.way.items()}))
+    try:
+        return ordered(p, here, Way(**{name: int(value) for name, value in entry.way.items()}))
+    except (TypeError, ValueError):  # of a table that was written by hand, or by another version
+        return ordered(p, here)
 
 
 def beside_cudnn(of: Signature, index: int, train: bool) -> float | None:
@@ -140,8 +143,8 @@ def forward(of: Signature, given: Sequence[Tensor], train: bool) -> Tensors:
 
 
 def shapes(of: Signature, data: Tensor, train: bool) -> Tensors:
-    """What `forward` returns, empty."""
-    lay = layout(of)
+    """What `forward` returns, empty. Sizes may be symbols, by which nothing can be looked up."""
+    lay = Layout(of)
     return lay.shown(lay.empty_results(data, train))
 
 
@@ -152,7 +155,7 @@ def whole(of: Signature, results: Tensors) -> Tensors:
 
 def gradient_shapes(of: Signature, given: Sequence[Tensor], traced: bool) -> Tensors:
     """The gradients of all that may have one, and what a trace records, empty."""
-    lay = layout(of)
+    lay = Layout(of)
     found = [part.new_empty(part.shape) for part in given[: of.differentiable]]
     found[0] = lay.by_row(given[0].new_empty(lay.N, lay.D))
     return found + [given[0].new_empty(shape) for shape in (lay.recorded if traced else [])]

@@ -16,7 +16,7 @@ NUMBERS = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16:
 """As prelude.cu has them."""
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def load(text: str) -> Assembly:
     """A cell's programs, from their text."""
     return Assembly.loads(text)

@@ -178,6 +178,8 @@ class Slots:
     def _indices(self, index: Index) -> Tensor:
         """On the GPU."""
         if isinstance(index, Tensor) and index.is_cuda:
+            if index.device != self.stack.device:
+                raise DeviceError(f"the slots are on {self.stack.device}, got indices on {index.device}")
             if index.dtype != torch.int64 or index.dim() != 1:
                 raise DtypeError(f"slots on the GPU are (n,) of int64, got {tuple(index.shape)} of {index.dtype}")
             return index.contiguous()

@@ -3,7 +3,6 @@ kernels/persistent.cu, which refuses to compile where the two differ."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 
 from recur.program.assembly import Assembly
@@ -148,10 +147,6 @@ class Way:
             ("EXACT", int(p.exact)),
             ("SHARED_BYTES", self.shared_bytes(p)),
         )
-
-    def passes(self, p: Problem) -> int:
-        """How often teams take their turn."""
-        return -(-math.ceil(p.S / self.rows) // self.teams)
 
     def words(self) -> str:
         """For a reader."""

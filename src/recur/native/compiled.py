@@ -81,7 +81,7 @@ def as_read(cell: Cell, weights: Weights) -> tuple[Cell, list[str]]:
     return made, [*gates, *names]
 
 
-def _constant_when_compiled(function: F) -> F:
+def constant_when_compiled(function: F) -> F:
     """torch.compile calls this once, when it compiles, and takes the result for a constant.
 
     As torch.compiler.assume_constant_result does, but without importing the whole compiler.
@@ -90,25 +90,25 @@ def _constant_when_compiled(function: F) -> F:
     return function
 
 
-@_constant_when_compiled
+@constant_when_compiled
 def _missing() -> str | None:
     return library.missing()
 
 
-@_constant_when_compiled
+@constant_when_compiled
 def instruction_set() -> int | None:
     """The index of the one that the core uses now."""
     core = library.core()
     return None if core is None else core.isa
 
 
-@_constant_when_compiled
+@constant_when_compiled
 def transformed() -> bool:
     """Whether a transform of torch.func or a forward-mode derivative is under way, for which tensors have no memory."""
     return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
-@_constant_when_compiled
+@constant_when_compiled
 def assembled(cell: Cell, biased: bool) -> tuple[Step, str] | str:
     """A cell's programs as text, made once; or why there are none."""
     known, key = found_out(cell), ("programs", biased)
@@ -119,7 +119,7 @@ def assembled(cell: Cell, biased: bool) -> tuple[Step, str] | str:
     return found
 
 
-@_constant_when_compiled
+@constant_when_compiled
 def not_affine(cell: Cell, biased: bool) -> str | None:
     """Why a cell's steps cannot be put together before their states are known, or None if they can."""
     found = assembled(cell, biased)
@@ -129,7 +129,7 @@ def not_affine(cell: Cell, biased: bool) -> str | None:
     return f"only a step that is affine in its states allows it, and {affine}" if isinstance(affine, str) else None
 
 
-@_constant_when_compiled
+@constant_when_compiled
 def text_of(cell: Cell, biased: bool) -> str:
     """The programs of a cell that has some."""
     found = assembled(cell, biased)

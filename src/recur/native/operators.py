@@ -44,7 +44,8 @@ IMPLEMENTATIONS: dict[str, Implementation | ModuleType] = {"cpu": on_cpu}
 
 
 def implementation(data: Tensor) -> Any:
-    return IMPLEMENTATIONS[data.device.type]
+    """That of its device; of one that holds no numbers, such as meta, whose shapes are those of the CPU."""
+    return IMPLEMENTATIONS.get(data.device.type, on_cpu)
 
 
 def is_eager(x: Tensor) -> bool:
@@ -216,12 +217,12 @@ def _scan_backward_shapes(gradients: Sequence[Tensor | None], *arguments: Any) -
 def _autograd(*arguments: Any) -> Tensors:
     *scan, train = arguments
     of, given = Arguments(*scan).flat()
-    if train and _is_recorded(given):
+    if train and is_recorded(given):
         return list(Differentiable.apply(Call(of), *given))
     return _below_autograd(*arguments)
 
 
-def _is_recorded(given: Tensors) -> bool:
+def is_recorded(given: Tensors) -> bool:
     """Whether autograd has to see a call."""
     if torch.is_grad_enabled():
         for tensor in reversed(given):  # a generator would take longer than most answers
@@ -265,14 +266,14 @@ def scan_op(record: Record, again: Again, of: Signature, given: Tensors) -> Sequ
     """The operator, without PyTorch's dispatcher where nothing has to see it."""
     eager = is_eager(given[0])
     if record is None and not eager:
-        found: Tensors = torch.ops.recur.scan(*Arguments.of(of, given), _is_recorded(given))
+        found: Tensors = torch.ops.recur.scan(*Arguments.of(of, given), is_recorded(given))
         return found
     return run(record, again, of, given, eager)
 
 
 def run(record: Record, again: Again, of: Signature, given: Tensors, eager: bool) -> Sequence[Tensor]:
     """Outputs and final states, by this module's own derivative if autograd has to see the call."""
-    if _is_recorded(given):
+    if is_recorded(given):
         # Function.apply prepares for transforms of torch.func, of which only wrappers that outlived one come here.
         apply = Differentiable.apply if any(map(_is_wrapped, given)) else _APPLY
         results: tuple[Tensor, ...] = apply(Call(of, record, again, True, eager), *given)

@@ -10,6 +10,7 @@ from torch import Tensor
 from recur.cells.cell import State
 from recur.cuda import missing
 from recur.cuda import run as on_gpu
+from recur.cuda.operands import uses_tf32 as uses_tf32
 from recur.native import compiled, operators
 from recur.native.memory import Signature
 from recur.scan import operator, torch_backend
@@ -30,8 +31,13 @@ def unsupported_reason(call: Call) -> str | None:
         return f"it runs on a GPU, and x is on {call.x.device}"
     if call.x.dtype not in on_gpu.DTYPES:
         return f"it knows float32, float64, bfloat16 and float16, and x is {str(call.x.dtype).removeprefix('torch.')}"
-    reason = operator.no_gradient_for_mask(call) or missing.missing(call.x.device.index)
+    reason = operator.no_gradient_for_mask(call) or _missing(call.x.device.index)
     return reason or compiled.not_compiled(call.cell, call.x, "bias_ih" in call.weights)
+
+
+@compiled.constant_when_compiled
+def _missing(index: int) -> str | None:
+    return missing.missing(index)
 
 
 SLOWER = 1.05
@@ -40,12 +46,12 @@ SLOWER = 1.05
 
 def slower_reason(call: Call) -> str | None:
     """Why `auto` should rather take PyTorch's own layer, where that can run the call; None where it should not."""
-    if call.packing is not None or torch_backend.unsupported_reason(call) is not None:
+    if call.packing is not None or torch.compiler.is_compiling() or torch_backend.unsupported_reason(call) is not None:
         return None
     text, given, extras = compiled.operands(call.cell, call.weights)
     of, tensors = operators.signed(call.x, given, extras, call.start or (), None, None, None, 0.0, text, "")
     train = torch.is_grad_enabled() and any(part.requires_grad for part in tensors)
-    ratio = on_gpu.beside_cudnn(of, call.x.device.index, train)
+    ratio = on_gpu.beside_cudnn(of._replace(dtype=call.dtype), call.x.device.index, train)
     if ratio is None or ratio <= SLOWER:
         return None
     return f"cuDNN is faster here: this takes {ratio:.2f} times as long, by the table of this GPU"
@@ -55,7 +61,7 @@ def run(call: Call) -> tuple[Tensor, State]:
     return operator.run(call, way=functools.partial(way, call.x.device.index, call.trace.wanted))
 
 
-def way(index: int, traced: bool, of: Signature) -> str:
-    """How the steps of such a scan are carried on a GPU."""
-    with torch.cuda.device(index):
-        return on_gpu.words(of, index, True, traced)
+def way(index: int, traced: bool, of: Signature, recorded: bool) -> str:
+    """How the steps of such a scan are carried on a GPU, and back, if autograd recorded it."""
+    with on_gpu.on_device(torch.device("cuda", index)):
+        return on_gpu.words(of, index, recorded, traced)

@@ -21,7 +21,7 @@ def no_gradient_for_mask(call: Call) -> str | None:
     return None
 
 
-def run(call: Call, products: str = "", way: Callable[[Signature], str] | None = None) -> tuple[Tensor, State]:
+def run(call: Call, products: str = "", way: Callable[[Signature, bool], str] | None = None) -> tuple[Tensor, State]:
     """`products`: what they read, if not the numbers as they are. `way` says how steps are carried, for the trace."""
     text, given, extras = compiled.operands(call.cell, call.weights)
     data, sizes, xi = call.x, None, call.xi
@@ -34,8 +34,8 @@ def run(call: Call, products: str = "", way: Callable[[Signature], str] | None =
     again = functools.partial(by_loop, call)
     options = (call.mask, xi, sizes, call.bptt.clip or 0.0, text, products)
     of, tensors = operators.signed(data, given, extras, call.start or (), *options)
-    if way is not None:
-        call.trace.say_way(functools.partial(way, of))
+    if way is not None and not torch.compiler.is_compiling():
+        call.trace.say_way(functools.partial(way, of, operators.is_recorded(tensors)))
     results = operators.scan_op(record, again, of, tensors)
     count = len(call.cell.outputs) or 1
     outputs = results[0] if count == 1 else torch.cat(list(results[:count]), dim=-1)

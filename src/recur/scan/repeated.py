@@ -43,14 +43,19 @@ def form_of(
     weights: Weights, x: Tensor, state: GivenState | None, mode: BPTT, backend: str = "auto"
 ) -> Hashable | None:
     """All that checks and the choice of a backend depend on, beside the cell; None where more than that matters."""
-    if not operators.is_eager(x) or compiled.transformed() or torch.is_autocast_enabled(x.device.type):
+    kind = x.device.type
+    if kind not in operators.IMPLEMENTATIONS or not operators.is_eager(x) or compiled.transformed():
+        return None
+    if torch.is_autocast_enabled(kind):
         return None
     if type(weights) is not dict or not isinstance(state, tuple | None) or not mode.full or mode.clip is not None:
         return None
     try:
         parts = [(name, w.shape, w.dtype, w.device, w.layout) for name, w in weights.items()]
         parts += [("", part.shape, part.dtype, part.device, part.layout) for part in state or ()]
-        return backend, x.shape, x.dtype, x.device, x.layout, *parts
+        # On a GPU `auto` weighs cuDNN, whose time depends on these.
+        weighed = (torch.is_grad_enabled(), cuda.uses_tf32()) if kind == "cuda" else ()
+        return backend, weighed, x.shape, x.dtype, x.device, x.layout, *parts
     except (AttributeError, RuntimeError):  # what is no tensor, or a nested one
         return None
 
@@ -82,9 +87,9 @@ def repeat(
         return None
     trace = Trace(None, x, None)
     trace.backend = known.backend
-    if known.backend == cuda.name:
-        trace.say_way(functools.partial(cuda.way, x.device.index, False, known.signature))
     given = [x, *[weights[name] for name in known.names], *(state or ())]
+    if known.backend == cuda.name:
+        trace.say_way(functools.partial(cuda.way, x.device.index, False, known.signature, operators.is_recorded(given)))
     again = functools.partial(_by_loop, cell, weights, x, state, mode, trace, known.widths)
     outputs, *final = operators.run(None, again, known.signature, given, True)
     return outputs, known.states._make(final), trace

@@ -36,6 +36,7 @@ constexpr int GROUPS_EACH = (GROUPS + WARPS_K - 1) / WARPS_K;
 constexpr int M = SUMS * UNITS, M_TILES = (M + 15) / 16, M_EACH = (M_TILES + WARPS_M - 1) / WARPS_M;
 constexpr int CHUNKS = (GROUPS + CHUNK - 1) / CHUNK, EACH = (CHUNK + WARPS_K - 1) / WARPS_K;
 static_assert(CHUNKS == 1 || CHUNK % WARPS_K == 0, "all warps have groups of every chunk");
+static_assert(CHUNKS == 1 || RING > 1, "a chunk is asked for while the one before it is read");
 constexpr int PITCH = CHUNK * 64 + (CHUNK % 2 ? 0 : 64);  // bytes: rows of v begin in different banks
 constexpr int CHUNK_BYTES = ROWS * PITCH, V_BYTES = CHUNKS * CHUNK_BYTES;
 constexpr int V_PUBLISHED = CTAS * UNITS * ROWS * PARTS * SIZE;
