@@ -213,6 +213,7 @@ def test_doctor_measures_a_gpu(
     monkeypatch.setattr("recur.cuda.missing.missing", lambda index: None)
     monkeypatch.setattr("recur.cuda.measuring.OnGPU", Described)
     monkeypatch.setenv("RECUR_CACHE", str(tmp_path))
+    monkeypatch.setattr("recur.cuda.tuning.SHIPPED", tmp_path / "none")  # what is shipped is known
     found = json_of(capsys, "doctor", "--tune")
     path = tmp_path / "tables" / "h200.json"
     assert found == {"device": "NVIDIA H200", "problems": 3, "measured": 2, "path": str(path)}

@@ -64,7 +64,7 @@ BAD: list[tuple[dict[str, Any], type[RecurError], str]] = [
     # names
     ({"backend": ["loop"]}, BackendError, "unknown backend"),
     ({"backend": "tourch"}, BackendError, "unknown backend 'tourch'; did you mean 'torch'"),
-    ({"backend": "native2"}, BackendError, "known: auto, loop, native, parallel, torch"),
+    ({"backend": "native2"}, BackendError, "known: auto, cuda, loop, native, parallel, torch"),
 ]
 
 

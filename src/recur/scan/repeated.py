@@ -43,10 +43,10 @@ def form_of(
     weights: Weights, x: Tensor, state: GivenState | None, mode: BPTT, backend: str = "auto"
 ) -> Hashable | None:
     """All that checks and the choice of a backend depend on, beside the cell; None where more than that matters."""
-    kind = x.device.type
-    if kind not in operators.IMPLEMENTATIONS or not operators.is_eager(x) or compiled.transformed():
+    if not operators.is_eager(x) or compiled.transformed():
         return None
-    if torch.is_autocast_enabled(kind):
+    kind = x.device.type
+    if kind not in operators.IMPLEMENTATIONS or torch.is_autocast_enabled(kind):
         return None
     if type(weights) is not dict or not isinstance(state, tuple | None) or not mode.full or mode.clip is not None:
         return None
