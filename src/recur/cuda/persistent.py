@@ -33,7 +33,7 @@ def problem(lay: Layout, backward: bool) -> Problem:
 def text(cell: str, dtype: torch.dtype, p: Problem, way: Way, variant: bool, delays: int = 0) -> str:
     """The kernel of a way. `variant`: for training, or traced."""
     options = (*way.options(p), ("TRACE" if p.backward else "TRAIN", int(variant)), ("DELAYS", delays))
-    return source(cell, dtype, ("mma", "persistent", _name(p)), options)
+    return source(cell, dtype, ("mma", "persistent", "exchange", _name(p)), options)
 
 
 def _name(p: Problem) -> str:

@@ -1,0 +1,218 @@
+// The ways by which v travels between the CTAs of a team: see persistent.cu, behind which this stands.
+
+FUNCTION bits32 shared_address(const void* p) { return bits32(__cvta_generic_to_shared(p)); }
+
+#if __CUDA_ARCH__ >= 900
+FUNCTION void barrier_init(bits32 at, int count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
+}
+FUNCTION void barrier_expect(bits32 at, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
+}
+FUNCTION void barrier_wait(bits32 at, int phase) {
+    bits32 done;
+    do {
+        asm volatile(
+            "{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+            "selp.u32 %0, 1, 0, p;\n}" : "=r"(done) : "r"(at), "r"(phase) : "memory");
+    } while (!done);
+}
+FUNCTION bits32 of_rank(bits32 at, int rank) {
+    bits32 there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
+    return there;
+}
+FUNCTION void send(bits32 to, bits32 barrier, uint4 v) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+                 "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(barrier) : "memory");
+}
+FUNCTION void barrier_arrive(bits32 there) {
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
+}
+FUNCTION void copy_in(bits32 to, const void* from, int bytes, bits32 barrier) {
+#if MULTICAST > 1
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::
+            "r"(to), "l"(from), "r"(bytes), "r"(barrier), "h"(bits16((1 << MULTICAST) - 1)) : "memory");
+#else
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier) : "memory");
+#endif
+}
+FUNCTION void sync_cluster() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+#endif
+FUNCTION void flag_add(unsigned* at) { asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(at) : "memory"); }
+FUNCTION unsigned flag_read(const unsigned* at) {
+    unsigned found;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(found) : "l"(at) : "memory");
+    return found;
+}
+
+// How v gets from the CTAs that make it to those that read it.
+struct Exchange {
+    Shared& shared;
+    byte* memory;       // GRID: two buffers of V_BYTES for this team
+    unsigned* arrived;  // GRID: how many parts were written
+    int cta, turn;      // how many vectors were published
+    int taken;          // GRID: how many chunks were taken before the vector at hand
+
+    FUNCTION Exchange(Shared& s, int which) : shared(s), memory(nullptr), arrived(nullptr), cta(which), turn(0), taken(0) {}
+
+    FUNCTION void begin() {
+        if (EXCHANGE != GRID)  // nothing that was never written may be multiplied
+            for (int i = threadIdx.x; i < RING * CHUNK_BYTES / 16; i += THREADS)
+                reinterpret_cast<uint4*>(shared.v)[i] = {0, 0, 0, 0};
+#if __CUDA_ARCH__ >= 900
+        if (EXCHANGE != ALONE && threadIdx.x == 0) {
+            for (int i = 0; i < RING; ++i) {
+                barrier_init(shared_address(&shared.full[i]), 1);
+                barrier_init(shared_address(&shared.empty[i]), THREADS / 32 * MULTICAST);
+            }
+            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+            if (EXCHANGE == CLUSTER)
+                for (int i = 0; i < RING; ++i) barrier_expect(shared_address(&shared.full[i]), V_PUBLISHED);
+        }
+        if (EXCHANGE == CLUSTER || MULTICAST > 1) sync_cluster();
+#endif
+        __syncthreads();
+    }
+
+    FUNCTION void join(num* all, unsigned* counters, int team) {
+        if (EXCHANGE != GRID) return;
+        memory = reinterpret_cast<byte*>(all) + long(team) * 2 * V_BYTES;
+        arrived = counters + team * 32;
+        turn = 0;
+    }
+
+#if __CUDA_ARCH__ >= 900
+    // GRID: ask for a chunk of the vector at hand, once its buffer is empty; one thread does.
+    FUNCTION void ask(int c) {
+        const int n = taken + c, buffer = n % RING, use = n / RING;
+        if (use) barrier_wait(shared_address(&shared.empty[buffer]), (use - 1) & 1);
+        const bits32 barrier = shared_address(&shared.full[buffer]);
+        barrier_expect(barrier, CHUNK_BYTES);
+        constexpr int PIECE = CHUNK_BYTES / MULTICAST;
+        const int piece = MULTICAST > 1 ? cta % MULTICAST * PIECE : 0;
+        const byte* from = memory + ((turn - 1) & 1) * V_BYTES + c * CHUNK_BYTES + piece;
+        copy_in(shared_address(shared.v[buffer] + piece), from, PIECE, barrier);
+    }
+#endif
+
+    // A chunk of v as the step before left it.
+    FUNCTION const byte* receive(int c) {
+        if (EXCHANGE == CLUSTER) {
+#if __CUDA_ARCH__ >= 900
+            const int from = (turn - 1) & 1;
+            barrier_wait(shared_address(&shared.full[from]), ((turn - 1) >> 1) & 1);
+            if (threadIdx.x == 0) barrier_expect(shared_address(&shared.full[from]), V_PUBLISHED);
+            return shared.v[from];
+#endif
+        }
+        if (EXCHANGE == GRID) {
+#if __CUDA_ARCH__ >= 900
+            if (c == 0 && threadIdx.x == 0) {
+                while (flag_read(arrived) < unsigned(CTAS) * turn) {
+                }
+                asm volatile("fence.proxy.async;" ::: "memory");
+                for (int i = 0; i < (RING < CHUNKS ? RING : CHUNKS); ++i) ask(i);
+            }
+            const int n = taken + c;
+            barrier_wait(shared_address(&shared.full[n % RING]), n / RING & 1);
+            return shared.v[n % RING];
+#else
+            static_assert(EXCHANGE != GRID || CHUNKS == 1, "chunks need copies that tell when they are done");
+            if (threadIdx.x == 0)
+                while (flag_read(arrived) < unsigned(CTAS) * turn) {
+                }
+            __syncthreads();
+            const byte* from = memory + ((turn - 1) & 1) * V_BYTES;
+            for (int i = threadIdx.x; i < V_BYTES / 16; i += THREADS)
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared.v[0] + i * 16)),
+                             "l"(from + i * 16) : "memory");
+            asm volatile("cp.async.wait_all;" ::: "memory");
+            __syncthreads();
+#endif
+        }
+        return shared.v[0];
+    }
+
+    // This warp has read a chunk.
+    FUNCTION void release(int c) {
+#if __CUDA_ARCH__ >= 900
+        if (EXCHANGE != GRID) return;
+        const int lane = threadIdx.x & 31;
+        __syncwarp();
+        if (lane < MULTICAST) {
+            const bits32 mine = shared_address(&shared.empty[(taken + c) % RING]);
+            barrier_arrive(of_rank(mine, MULTICAST > 1 ? lane : rank()));
+        }
+        // One chunk late, when the others are likely done with that buffer too.
+        if (threadIdx.x == 0 && c && c - 1 + RING < CHUNKS) ask(c - 1 + RING);
+        if (c == CHUNKS - 1) taken += CHUNKS;
+#endif
+    }
+
+    FUNCTION static int rank() {
+        int found;
+        asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(found));
+        return found;
+    }
+
+    // The next v's values of an element, of every thread of a warp at once.
+    FUNCTION void publish(int e, const num (&values)[PARTS]) {
+        const int index = threadIdx.x + e * THREADS;
+        if (EXCHANGE == CLUSTER) {
+#if __CUDA_ARCH__ >= 900
+            const int lane = threadIdx.x & 31, base = index - lane, to = turn & 1;
+            constexpr int SENT = 32 / PER_CHUNK;
+            num(*stage)[32] = shared.stage[threadIdx.x / 32];
+#pragma unroll
+            for (int part = 0; part < PARTS; ++part) stage[part][lane] = values[part];
+            __syncwarp();
+            if (base < UNITS * ROWS) {
+#pragma unroll
+                for (int q = lane; q < PARTS * SENT * CTAS; q += 32) {
+                    const int piece = q % SENT, part = q / SENT % PARTS, there = q / (SENT * PARTS);
+                    const uint4 found = *reinterpret_cast<const uint4*>(stage[part] + piece * PER_CHUNK);
+                    const byte* at = shared.v[to] + place(base + piece * PER_CHUNK, part);
+                    const bits32 barrier = shared_address(&shared.full[to]);
+                    send(of_rank(shared_address(at), there), of_rank(barrier, there), found);
+                }
+            }
+            __syncwarp();
+#endif
+        } else if (index < UNITS * ROWS) {
+            byte* v = EXCHANGE == GRID ? memory + (turn & 1) * V_BYTES : shared.v[0];
+#pragma unroll
+            for (int part = 0; part < PARTS; ++part) *reinterpret_cast<num*>(v + place(index, part)) = values[part];
+        }
+    }
+
+    // Where a value of this CTA's lies in v.
+    FUNCTION int place(int index, int part) const {
+        const int bytes = (part * WIDTH + cta * UNITS + index % UNITS) * SIZE, row = index / UNITS;
+        if (CHUNKS == 1) return row * PITCH + bytes;
+        return bytes / (CHUNK * 64) * CHUNK_BYTES + row * PITCH + bytes % (CHUNK * 64);
+    }
+
+    // All of this CTA's part was published.
+    FUNCTION void published() {
+        ++turn;
+        if (EXCHANGE == ALONE) __syncthreads();
+        if (EXCHANGE == GRID) {
+#if __CUDA_ARCH__ >= 900
+            asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+            __syncthreads();
+            if (threadIdx.x == 0) flag_add(arrived);
+        }
+    }
+
+    FUNCTION void end() {
+#if __CUDA_ARCH__ >= 900
+        if (EXCHANGE == CLUSTER || MULTICAST > 1) sync_cluster();
+#endif
+    }
+};
