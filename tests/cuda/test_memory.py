@@ -1,0 +1,59 @@
+"""How a scan lies in the GPU's memory, as far as that can be known without one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from recur.cells import make_cell
+from recur.cuda.memory import Layout, order
+from recur.native.compiled import text_of
+from recur.native.memory import Signature
+
+CPU = torch.device("cpu")
+LSTM = Signature(text_of(make_cell("lstm"), True), torch.float32, (4, 3, 2), (), 20, 20, 4, 0, 0, False, False, 0.0, "")
+
+
+def test_segments_that_are_not_equally_long() -> None:
+    lay = Layout(LSTM._replace(shape=(8, 2), sizes=(3, 2, 2, 1)))
+    offset, length = lay.order(CPU)
+    assert offset is not None
+    assert length is not None
+    assert offset.tolist() == [0, 3, 5, 7]
+    assert length.tolist() == [4, 3, 1]
+    assert order((3, 2, 2, 1), CPU)[2].tolist() == [0, 1, 3, 4, 5]  # the row of the step before, from step 1 on
+    assert lay.counts == [3, 2, 2, 1]
+    rows = torch.randn(8, 5)
+    assert torch.equal(lay.by_step(rows), rows)
+    assert lay.by_row(rows) is rows
+
+
+def test_whole_rows_lie_step_after_step() -> None:
+    lay = Layout(LSTM)
+    assert lay.order(CPU) == (None, None)
+    assert lay.counts == [4, 4, 4]
+    rows = torch.randn(4, 3, 5)
+    packed = lay.by_step(rows)
+    assert torch.equal(packed, rows.transpose(0, 1).reshape(12, 5))
+    assert torch.equal(lay.by_row(packed), rows)
+    side_by_side = torch.randn(3, 4, 10).transpose(0, 1)[:, :, :5]
+    assert lay.by_step(side_by_side).is_contiguous()
+    assert [tuple(part.shape) for part in lay.empty_results(rows, True)] == [(12, 5), (4, 5), (4, 5), (12, 20), (12, 5)]
+    assert lay.recorded == [(12, 5), (12, 5), (12, 20), (12, 20)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({}, None),
+        ({"dtype": torch.float64}, "float64 has no way of its own"),
+        ({"clip": 1.0}, "clip needs the norm of a whole row at every step"),
+        ({"weights": 5, "last_rows": 3}, "a projected state takes two exchanges a step"),
+        (
+            {"cell": text_of(make_cell("mingru"), True), "first_rows": 10, "weights": 2},
+            "the cell has no product with W",
+        ),
+    ],
+)
+def test_what_is_carried_in_one_launch(changed: dict[str, object], why: str | None) -> None:
+    assert Layout(LSTM._replace(**changed)).not_persistent == why  # type: ignore[arg-type]
