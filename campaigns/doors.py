@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from campaigns.mutate import VALUES
+from campaigns.samples import ARPA, LABELLED, LABELLED_CSV, PANEL, SPECS, TABLE, TOML, VOCAB, WAYS
 from recur.bptt import BPTT
 from recur.cells import make_cell
 from recur.cuda import tuning
@@ -190,7 +191,7 @@ def _strings(data: bytes, _: Path) -> None:
 
 @functools.cache
 def _letters() -> Vocab:
-    return Vocab.from_json(_VOCAB[0].decode())
+    return Vocab.from_json(VOCAB[0].decode())
 
 
 def _tagged(name: str) -> None:
@@ -380,63 +381,8 @@ def _signals(data: bytes, folder: Path) -> None:
         shutil.rmtree(place)
 
 
-# ------------------------------------------------------------------------------------------------------------------
-
-_SPECIALS = '["<unk>", "<pad>", "<bos>", "<eos>"'
-_VOCAB = (
-    f'{{"tokenizer": {{"kind": "char"}}, "tokens": {_SPECIALS}, "a", "b"], "counts": [0, 0, 0, 0, 3, 2]}}'.encode(),
-    f'{{"tokenizer": {{"kind": "word", "punctuation": true, "lower": false}}, "tokens": {_SPECIALS}, "ab"],'
-    ' "counts": [1, 0, 0, 1, 3]}'.encode(),
-    f'{{"tokenizer": {{"kind": "space"}}, "tokens": {_SPECIALS}], "counts": [1, 0, 0, 1]}}'.encode(),
-)
-_ARPA = (
-    b"\\data\\\nngram 1=4\nngram 2=2\n\n\\1-grams:\n-1\t<s>\t-0.3\n-0.6\t</s>\n-0.7\ta\t-0.2\n-0.9\tb\t0\n\n"
-    b"\\2-grams:\n-0.4\t<s> a\n-0.5\ta b\n\n\\end\\\n",
-    b"recur: tokens are escaped\nrecur: tokens are of the kind char\n\\data\\\nngram 1=2\n\\1-grams:\n-0.3 \\x20 \n"
-    b"-0.5 b\n\\end\\\n",
-)
-_TABLE = (
-    b"t,y,z\n1,2,3\n2,4,1\n3,5,2\n4,,7\n",
-    b"Date,Passengers\n1949-01,112\n1949-02,118\n1949-03,132\n",
-    b't,y\n2020-01-01,1\n2020-01-02T00:00:00,"2"\n',
-    b"a,b,c\n1,x,0.5\n2,y,1.5\n,x,2.5\n4,y,?\n",
-)
-_PANEL = (
-    b"unique_id,ds,y,x,k\na,2020-01-01,1,2,u\nb,2020-01-01,3,,v\na,2020-01-03,5,1,u\n",
-    b'"V1","V2","V3"\n"W1","1","2"\n"W2","4",""\n',
-    b"id,2020-01,2020-02\na,1,2\nb,3\n",
-    b"d,y\n2020-01-31,1\n2020-02-29,2\n2020-04-30,3\n",
-    b"d,y\n20200302,1\n20200303,2\n20200309,3\n20200310,3\n20200311,3\n",
-)
-_SPECS = (
-    *(b"constant", b"cosine", b"step:0.5:3", b"plateau:0.25", b"nonmono:5", b"full", b"truncated:20", b"sliding:3"),
-    *(b"randomized:0.9,clip:1", b"clip:0.5", b"always", b"linear:1:0.5,sequence", b"exponential:0.99", b"sigmoid:10"),
-    *(b"torch", b"glorot", b"orthogonal", b"identity:0.1", b"normal:0.01", b"zero", b"learned", b"random:0.1"),
-    *(b"scaled", b"uniform:0.1", b"auto", b"cpu", b"cuda:1", b"slanted", b"slanted:0.1"),
-)
-_TOML = (
-    b'task = "language"\ntexts = ["book.txt"]\ncell = "gru"\nhidden = 8\nrate = 0.01\nbptt = "truncated:20"\n',
-    b'task = "forecast"\ntarget = ["y"]\nquantiles = [0.1, 0.5, 0.9]\nlags = 3\n[about]\nwhat = "x"\n',
-    b'task = "seq2seq"\nattention = "dot"\nteacher = "linear:1:0.5"\nmin_freq = 2\nvalid = "v.tsv"\n',
-    b'task = "grid"\npixel_mean = [0.1]\npixel_deviation = [1.0]\ncorners = 2\n',
-)
-
-
-@functools.cache
 def _labelled(name: str) -> object:
     return layout_note([name]), read_labelled([name]), read_labelled([name], ("cat", "dog"))
-
-
-_LABELLED = (b"cat\tpurrs\ndog\tbarks\n", b"label\ttext\ncat\tpurrs\n", b"purrs\tcat\nmeows\tcat\nbarks\tcat\n")
-_LABELLED_CSV = (b"cat,purrs\ndog,barks\n", b'id,text,label\n1,"pu,""r\n\nrs",cat\n2,barks,dog\n')
-
-
-_WAYS = (
-    b'{"format": 1, "device": "NVIDIA H200", "made": {"date": "2026-11-17"}, "entries": [{"products": 4, "gates": 4, '
-    b'"H": 512, "S": 64, "numbers": "16 bits", "direction": "forward", "way": {"exchange": 1}, "us": 1.9, '
-    b'"whole_us": 2.5, "cudnn_us": 14.2}]}',
-    b'{"format": 1, "device": "", "made": {}, "entries": []}',
-)
 
 
 def _ways(data: bytes, folder: Path) -> object:
@@ -447,31 +393,32 @@ def _ways(data: bytes, folder: Path) -> object:
     return [found.nearest(kind._replace(H=kind.H + 1)) for kind in found.entries]
 
 
+@functools.cache
 def doors() -> tuple[Door, ...]:
     """All of them."""
     images = np.arange(24).reshape(2, 3, 4)
     return (
-        Door("toml", _TOML, _toml, 2),
-        Door("options", _SPECS, _options, 4),
-        Door("specs", _SPECS, _specs, 2),
+        Door("toml", TOML, _toml, 2),
+        Door("options", SPECS, _options, 4),
+        Door("specs", SPECS, _specs, 2),
         Door("cells", (b"gru", b"elman:activation=relu", b"leaky:alpha=0.5", b"slstm:heads=2", b"deep"), _cells),
-        Door("choices", _SPECS, _choices),
+        Door("choices", SPECS, _choices),
         Door(
             "text",
             (b"a book\nof words, and\nmore words\n" * 3, "é ü 漢字 d\u0323\u0307".encode()),
             _file("a.txt", _corpus),
         ),
         Door("strings", (b"hello", "e\u0301 漢".encode(), b"\xed\xa0\x80"), _strings),
-        Door("labelled", _LABELLED, _file("a.tsv", _labelled)),
-        Door("labelled csv", _LABELLED_CSV, _file("a.csv", _labelled)),
+        Door("labelled", LABELLED, _file("a.tsv", _labelled)),
+        Door("labelled csv", LABELLED_CSV, _file("a.csv", _labelled)),
         Door("tagged", _TAGGED, _file("a.conll", _tagged)),
         Door("pairs", (b"a b\tc d\ne\tf\n", b"a\nb\0c\nd\n"), _pairs),
         Door("trees", (b"(3 (2 It) (4 (2 's) (4 great)))\n(1 a)\n",), _file("a.txt", _trees)),
-        Door("series", (*_TABLE, *_PANEL), _series, 2),
-        Door("rows", _TABLE, _rows, 2),
+        Door("series", (*TABLE, *PANEL), _series, 2),
+        Door("rows", TABLE, _rows, 2),
         Door(
             "recognise",
-            (*_TABLE, b"cat\ta\ncat\tb\n", b"(1 (2 a) (3 b))\n", b"a\tO\nb\tO\n\nc\tO\nd\tO\n"),
+            (*TABLE, b"cat\ta\ncat\tb\n", b"(1 (2 a) (3 b))\n", b"a\tO\nb\tO\n\nc\tO\nd\tO\n"),
             _file("a.csv", lambda name: recognise([name])),
         ),
         Door(
@@ -480,11 +427,11 @@ def doors() -> tuple[Door, ...]:
             _file("v.txt", _vectors),
         ),
         Door("gzip", (b"some text\n", gzip.compress(b"some text\n" * 9)), _gzipped),
-        Door("arpa", _ARPA, _file("a.arpa", _arpa), 2),
-        Door("vocabulary", _VOCAB, _file("vocab.json", _vocabulary), 2),
+        Door("arpa", ARPA, _file("a.arpa", _arpa), 2),
+        Door("vocabulary", VOCAB, _file("vocab.json", _vocabulary), 2),
         Door("pieces", (_subwords().model,), _pieces),
         Door("sweep", (_sweep(),), lambda data, folder: parse_record(data, "sweep.json")),
-        Door("ways", _WAYS, _ways),
+        Door("ways", WAYS, _ways),
         Door("search", (b"classify rate=0.001:0.1:log", b"tag cell=gru,lstm", b"forecast hidden"), _search),
         Door("json", (b'{"step": 1, "loss": 2.5}\n{"step": 2}\n', b'{"name": "x", "value": 3.5}'), _json),
         Door(

@@ -111,6 +111,17 @@ class Case:
         return found
 
 
+def in_double(case: Case) -> Case:
+    """The same numbers in float64."""
+    other = Case.__new__(Case)
+    other.cell = case.cell
+    other.weights = {name: w.detach().double().requires_grad_() for name, w in case.weights.items()}
+    other.x = case.x.detach().double().requires_grad_()
+    other.state = tuple(part.detach().double().requires_grad_() for part in case.state)
+    other.on_outputs, other.on_state = case.on_outputs.double(), [weight.double() for weight in case.on_state]
+    return other
+
+
 def all_close(got: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
     assert got.keys() == expected.keys()
     for name in expected:

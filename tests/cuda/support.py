@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from recur.cells import make_cell
-from tests.support import Case, close
+from tests.support import Case, close, in_double
 
 needs_gpu = [
     pytest.mark.cuda,
@@ -47,17 +47,6 @@ def on_gpu(
     case.on_outputs = case.on_outputs.to("cuda", dtype)
     case.on_state = [part.to("cuda", dtype) for part in case.on_state]
     return case
-
-
-def in_double(case: Case) -> Case:
-    """The same numbers in float64."""
-    other = Case.__new__(Case)
-    other.cell = case.cell
-    other.weights = {name: w.detach().double().requires_grad_() for name, w in case.weights.items()}
-    other.x = case.x.detach().double().requires_grad_()
-    other.state = tuple(part.detach().double().requires_grad_() for part in case.state)
-    other.on_outputs, other.on_state = case.on_outputs.double(), [weight.double() for weight in case.on_state]
-    return other
 
 
 def everything(case: Case, backend: str, trace: bool = True, **options: Any) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from recur.bptt import BPTT
 from recur.native.plan import Plan
-from tests.support import ISAS, NATIVE_CELLS, Case, all_close, close, core, needs_core, random_state
+from tests.support import ISAS, NATIVE_CELLS, Case, all_close, close, core, in_double, needs_core, random_state
 
 pytestmark = needs_core
 
@@ -41,17 +41,6 @@ def everything(case: Case, backend: str, **options: Any) -> dict[str, Tensor]:
     result = case.scan(backend=backend, trace=True, **options)
     found = case.everything(lambda: result)
     return found | {f"norm {name}": norms for name, norms in result.trace.norms.items()}
-
-
-def in_double(case: Case) -> Case:
-    """The same numbers in float64."""
-    other = Case.__new__(Case)
-    other.cell = case.cell
-    other.weights = {name: w.detach().double().requires_grad_() for name, w in case.weights.items()}
-    other.x = case.x.detach().double().requires_grad_()
-    other.state = tuple(part.detach().double().requires_grad_() for part in case.state)
-    other.on_outputs, other.on_state = case.on_outputs.double(), [weight.double() for weight in case.on_state]
-    return other
 
 
 def as_exact_as_the_loop(case: Case, **options: Any) -> None:

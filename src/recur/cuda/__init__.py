@@ -14,6 +14,7 @@
     along.py       all steps in one launch of a cell without a product; plan.py, how it is shared out
     steps.py       one step a launch, for everything, and what the others are tested against
     choice.py      which way is taken; tuning.py and tables/, what was measured to be the fastest
+    measuring.py   how long a layer takes, kernel_time.py its kernel alone; report.py, what works here: recur doctor
     stream.py      one step of many sessions, states by slot; stack.py and tiles.py, its layers and their shares
 
 No library of CUDA's is loaded before a scan meets a tensor on a GPU.

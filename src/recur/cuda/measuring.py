@@ -15,7 +15,7 @@ from recur.cells import make_cell
 from recur.cuda import persistent, run, tuning
 from recur.cuda.choice import candidates
 from recur.cuda.device import device
-from recur.cuda.measure import Measured, compile_all
+from recur.cuda.kernel_time import Measured, compile_all
 from recur.cuda.memory import layout
 from recur.cuda.operands import uses_tf32
 from recur.cuda.tuning import DIRECTIONS, Kind

@@ -86,9 +86,7 @@ class Operands:
             assert lay.sizes is not None
             whole = torch.cat([start, first[order(lay.sizes, first.device)[2]]])
         if self.mask is not None:
-            whole *= (
-                torch.cat([self.mask[:n] for n in lay.counts]) if not lay.uniform else self.mask.repeat(lay.steps, 1)
-            )
+            whole *= self.mask.repeat(lay.steps, 1) if lay.uniform else torch.cat([self.mask[:n] for n in lay.counts])
         return whole
 
     def d_recurrent(self, first: Tensor, pieces: Sequence[Tensor]) -> Tensor:
@@ -106,6 +104,12 @@ class Operands:
                 for part, piece in zip(found, pieces, strict=True):
                     part.addmm_(piece[:S].t(), self.initial[0])
         return found[0] if len(found) == 1 else torch.cat(found)
+
+
+def aligned(W: Tensor) -> Tensor:
+    """As kernels read it, 16 bytes at a time: a parameter may be a part of a buffer, from any number on."""
+    W = W.contiguous()
+    return W if W.data_ptr() % 16 == 0 else W.clone()
 
 
 def multiply(a: Tensor, b: Tensor, real: torch.dtype) -> Tensor:

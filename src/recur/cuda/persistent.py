@@ -13,7 +13,7 @@ from recur.cuda.cache import compiled, loaded
 from recur.cuda.device import device
 from recur.cuda.driver import Launch, Prepared, current_stream
 from recur.cuda.memory import Layout
-from recur.cuda.operands import Operands, multiply, uses_tf32
+from recur.cuda.operands import Operands, aligned, multiply, uses_tf32
 from recur.cuda.results import Gradients, Results
 from recur.cuda.source import source
 from recur.cuda.steps import carry_back
@@ -58,12 +58,6 @@ def kernel(
     resident = prepared.resident()
     fits = resident >= how.grid if way.exchange == GRID else resident >= way.ctas
     return prepared if fits else None
-
-
-def aligned(W: Tensor) -> Tensor:
-    """As kernels read it, 16 bytes at a time: a parameter may be a part of a buffer, from any number on."""
-    W = W.contiguous()
-    return W if W.data_ptr() % 16 == 0 else W.clone()
 
 
 def forward(ops: Operands, results: Results, train: bool, p: Problem, way: Way, run: Prepared) -> None:

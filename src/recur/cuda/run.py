@@ -32,6 +32,8 @@ DTYPES = tuple(NUMBERS)
 Select = Callable[[Problem, list[Way]], Sequence[Way | None]]
 SELECT: Select | None = None
 """For tests and measurements: which of the ways that fit are tried, in this order; None is one step a launch."""
+DELAYS = 0
+"""For tests: not 0, every CTA waits now and then, differently for each such number."""
 
 
 def _other(lay: Layout) -> ModuleType:
@@ -113,10 +115,6 @@ def words(of: Signature, index: int, train: bool, traced: bool) -> str:
     return "; back, ".join(dict.fromkeys(said)) + why
 
 
-DELAYS = 0
-"""For tests: not 0, every CTA waits now and then, differently for each such number."""
-
-
 def on_device(device: torch.device) -> AbstractContextManager[None]:
     """That device the current one, which it nearly always is."""
     if torch.cuda.current_device() != device.index:
@@ -187,7 +185,7 @@ def backward(
         else:
             _other(lay).backward(ops, results, found, traced)
         every = _gradients(lay, ops, results, found, pieces, for_data, for_state)
-        return every, _recorded(lay, found) if traced else []
+        return every, _recorded(lay, found, pieces) if traced else []
 
 
 def _gradients(
@@ -260,10 +258,9 @@ def pieces_of(lay: Layout, found: Gradients) -> Tensors:
     return pieces
 
 
-def _recorded(lay: Layout, found: Gradients) -> Tensors:
+def _recorded(lay: Layout, found: Gradients, products: Tensors) -> Tensors:
     """In the caller's order."""
     states = [found.d_projected if lay.P else found.d_state[0], *found.d_state[1:]]
-    products = pieces_of(lay, found)
     packed = [part for part in states if part is not None] + [found.d_share]
     packed.append(torch.cat(products, dim=1) if products else found.d_share.new_empty(lay.N, 0))
     return [lay.by_row(part).reshape(lay.N, -1).clone() for part in packed]

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from recur.cells.cell import Cell
+from recur.cuda.operands import aligned
 from recur.cuda.source import NUMBERS, load
 from recur.errors import BackendError, DtypeError, ShapeError
 from recur.native import compiled
@@ -28,18 +29,17 @@ class Layer:
         U = weights["weight_ih"]
         self.D, self.H = U.shape[1], U.shape[0] // a.gates
         self.tensors: dict[str, Tensor | Sequence[Tensor] | None] = {
-            "U": _aligned(U),
-            "W": _aligned(_whole(weights["weight_hh"], a.products, a.heads)) if a.products else None,
+            "U": _padded(U),
+            "W": _padded(_whole(weights["weight_hh"], a.products, a.heads)) if a.products else None,
             "extra": [part.contiguous() for part in extras],
         }
         for name in ("bias_ih", "bias_hh"):
             self.tensors[name] = weights[name].contiguous() if name in weights else None
 
 
-def _aligned(matrix: Tensor) -> Tensor:
+def _padded(matrix: Tensor) -> Tensor:
     rest = -matrix.shape[1] % (16 // matrix.dtype.itemsize)
-    found = pad(matrix, (0, rest)) if rest else matrix.contiguous()
-    return found if found.data_ptr() % 16 == 0 else found.clone()
+    return aligned(pad(matrix, (0, rest)) if rest else matrix)
 
 
 def _whole(W: Tensor, products: int, heads: int) -> Tensor:

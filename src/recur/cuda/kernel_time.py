@@ -21,10 +21,6 @@ from recur.native.memory import Signature
 Request = tuple[Problem, Way]
 
 
-def problem_of(cell: str, dtype: torch.dtype, S: int, T: int, H: int, backward: bool) -> Problem:
-    return persistent.problem(_layout(cell, dtype, S, T, H), backward)
-
-
 def _layout(cell: str, dtype: torch.dtype, S: int, T: int, H: int) -> Layout:
     a = load(cell)
     weights = 4 if a.products else 2
