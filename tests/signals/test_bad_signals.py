@@ -108,6 +108,7 @@ def test_lists_of_labels(tmp_path: Path) -> None:
     for text, says in (
         ("b,1\n", "labels.csv:1: no file 'b' in"),
         ("../outside.npy,1\n", "labels.csv:1: no file"),
+        (f"{'n' * 253},1\n", "labels.csv:1: no file"),  # too long with an ending
         ("a,1\na\n", "labels.csv:2: a line is a file and its label with a comma between"),
         ("file,label\n", "is empty"),
     ):

@@ -130,7 +130,7 @@ def find_file(folder: Path, name: str) -> Path:
     """A sequence of a folder by its name, with or without its ending; nothing outside of it."""
     for end in ("", *SUFFIXES):
         path = folder / f"{name}{end}"
-        if path.is_file() and folder.resolve() in path.resolve().parents:
+        if not too_long(f"{name}{end}") and path.is_file() and folder.resolve() in path.resolve().parents:
             return path
     raise TextError(f"no file {shown(name)} in {folder}")
 
