@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def kernels(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     host.on_cpu(monkeypatch, folder)
     yield monkeypatch
-    along.prepared.cache_clear()
+    host.forget()
 
 
 def case_of(name: str, *sizes: int) -> Case:

@@ -93,6 +93,13 @@ class Layout:
         # reshape may leave rows apart: those of one of two directions, side by side with the other's.
         return (rows.transpose(0, 1).reshape(self.N, -1) if self.batch_major else rows).contiguous()
 
+    def packed(self, rows: Tensor) -> Tensor:
+        """As by_step, of any width, in whatever shape: its memory is what matters."""
+        if self.batch_major:
+            width = rows.shape[2]
+            return rows if rows.stride() == (width, self.S * width, 1) else self.by_step(rows)
+        return rows.contiguous()
+
     @functools.cached_property
     def not_persistent(self) -> str | None:
         """Why its steps cannot be carried in one launch, whatever fits on the GPU."""

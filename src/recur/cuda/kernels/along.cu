@@ -71,9 +71,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) along_forward(const Forwar
     extern __shared__ slot ring[];
     const Column c = column_of(a.length, a.S, a.H, a.steps);
     const int tiles = (c.longest + SLICES * BLOCK - 1) / (SLICES * BLOCK);
-    real extra[EXTRAS + 1], state[STATES];
+    real extra[EXTRAS + 1], state[STATES], bias[GATES];
 #pragma unroll
     for (int e = 0; e < EXTRAS; ++e) extra[e] = read(a.extra[e][c.u]);
+#pragma unroll
+    for (int g = 0; g < GATES; ++g) bias[g] = a.input_bias ? read(a.input_bias[g * a.H + c.u]) : real(0);
 #pragma unroll
     for (int j = 0; j < STATES; ++j) state[j] = a.initial[j] && c.live ? read(a.initial[j][c.own]) : real(0);
 #if SLICES > 1
@@ -94,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) along_forward(const Forwar
 #pragma unroll
             for (int g = 0; g < GATES; ++g)
                 if (READS_SHARE >> g & 1)
-                    share[l][g] = number_in(slot_of<LOADS>(ring, tile % STAGES, l, rank_in(READS_SHARE, g)), c.u);
+                    share[l][g] = bias[g] + number_in(slot_of<LOADS>(ring, tile % STAGES, l, rank_in(READS_SHARE, g)), c.u);
 #if SLICES > 1
         real start[FORWARD_STAGE];
         connect(map_of(c, first, share, extra), carry, start, board + tile % 2 * BOARD(FORWARD_STAGE), c.slice);

@@ -56,11 +56,11 @@ FUNCTION void fetch_tile(const Backward& a, const Column& c, slot* ring, int til
     end_group();
 }
 
-FUNCTION void read_step(const Backward& a, const Column& c, slot* ring, int stage, int l, Read& r) {
+FUNCTION void read_step(const Backward& a, const Column& c, slot* ring, int stage, int l, const real* bias, Read& r) {
     const auto number = [&](int load) { return number_in(slot_of<LOADS>(ring, stage, l, load), c.u); };
 #pragma unroll
     for (int g = 0; g < GATES; ++g)
-        if (BACK_READS_SHARE >> g & 1) r.share[g] = number(LOAD_SHARE + rank_in(BACK_READS_SHARE, g));
+        if (BACK_READS_SHARE >> g & 1) r.share[g] = bias[g] + number(LOAD_SHARE + rank_in(BACK_READS_SHARE, g));
 #pragma unroll
     for (int q = 0; q < SAVED; ++q) r.saved[q] = number(LOAD_TAPE + q);
 #pragma unroll
@@ -155,6 +155,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) along_backward(const Backw
     real extra[EXTRAS + 1], sums[EXTRAS + GATES + 1], end[STATES], state[STATES];
 #pragma unroll
     for (int e = 0; e < EXTRAS; ++e) extra[e] = read(a.extra[e][c.u]), sums[e] = real(0);
+    real bias[GATES];  // of what lies there as the product with U left it
+#pragma unroll
+    for (int g = 0; g < GATES; ++g)
+        bias[g] = BACK_READS_GIVEN >> g & 1 && a.input_bias ? read(a.input_bias[g * a.H + c.u]) : real(0);
 #pragma unroll
     for (int j = 0; j < STATES; ++j) {
         end[j] = a.d_final[j] && c.live ? read(a.d_final[j][c.own]) : real(0);
@@ -174,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) along_backward(const Backw
         arrived<STAGES - 1>();
         Read r[BLOCK];
 #pragma unroll
-        for (int l = 0; l < BLOCK; ++l) read_step(a, c, ring, tile % STAGES, l, r[l]);
+        for (int l = 0; l < BLOCK; ++l) read_step(a, c, ring, tile % STAGES, l, bias, r[l]);
 #if SLICES > 1
         // What reaches a state that is not carried ends with the step that returned it.
 #pragma unroll
@@ -190,7 +194,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) along_backward(const Backw
             take_block<false>(a, c, first, r, state, extra, sums);
         if (first < c.length && c.length <= first + BLOCK)
 #pragma unroll
-            for (int j = 0; j < STATES; ++j) a.carry[j][c.own] = state[j];
+            for (int j = 0; j < STATES; ++j)
+                if (a.carry[j]) a.carry[j][c.own] = state[j];
     }
     add_up(a, c, sums, ring);
 }

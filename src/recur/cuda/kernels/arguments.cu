@@ -37,6 +37,7 @@ struct Backward {
     const num* extra[EXTRAS + 1];
     const num* mask;
     const num* W;         // (H, PRODUCTS · columns): transposed, padded with zeros
+    const num* input_bias;             // (GATES · H,), or null where `share` has it
     const num* d_outputs[STATES];      // (N, H) each, or null
     const num* d_final[STATES];        // (S, H) each, or null
     const real* xi;       // (N,), or null
