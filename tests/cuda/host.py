@@ -25,9 +25,7 @@ from recur.native import operators
 
 SHIM = (Path(__file__).parent / "shim.h").read_text()
 FETCH = """
-typedef std::conditional_t<sizeof(num) == 8, bits64, bits32> slot;
-extern "C" { slot ring[1 << 20]; }
-FUNCTION void fetch_bytes(slot* to, const void* from) { std::memcpy(to, from, sizeof(slot)); }
+template <int bytes> FUNCTION void fetch_bytes(void* to, const void* from) { std::memcpy(to, from, bytes); }
 FUNCTION void end_group() {}
 template <int later> FUNCTION void arrived() {}
 FUNCTION void fetch_or_zero(byte* to, const void* from, bool there) {

@@ -27,7 +27,12 @@ def fits(lay: Layout) -> str | None:
     return None
 
 
-def work(lay: Layout, backward: bool, train: bool) -> Work:
+def vector_of(lay: Layout, aligned: bool) -> int:
+    """How many units a thread takes side by side: two of 16 bits, if they lie in whole 4 bytes."""
+    return 2 if aligned and lay.of.dtype.itemsize == 2 and lay.H % 2 == 0 else 1
+
+
+def work(lay: Layout, backward: bool, train: bool, aligned: bool) -> Work:
     """What a pass has to do."""
     a = lay.assembly
     if backward:
@@ -36,21 +41,21 @@ def work(lay: Layout, backward: bool, train: bool) -> Work:
     else:
         count = len(reads(a.train if train else a.use, "share"))
     states = len(stage(a.along_time["back" if backward else "use"])) if a.along_time else 0
-    return Work(lay.S * lay.H, lay.steps, max(1, count), lay.of.dtype.itemsize, states)
+    vector = vector_of(lay, aligned)
+    return Work(lay.S * lay.H // vector, lay.steps, max(1, count), lay.of.dtype.itemsize, states, vector)
 
 
 @functools.lru_cache(maxsize=256)
 def prepared(lay: Layout, backward: bool, train: bool, aligned: bool, index: int, slices: int | None) -> Prepared:
     """The kernel of a pass. `train`: of one back, whether it is traced. `aligned`: tensors begin at whole 4 bytes."""
-    pairs = aligned and lay.of.dtype.itemsize == 2 and lay.H % 2 == 0
-    todo = work(lay, backward, train)
+    todo = work(lay, backward, train, aligned)
     chosen = Plan.of(todo, device(index), slices)
     a = lay.assembly
     options = {
         **chosen._asdict(),
         "trace" if backward else "train": train,
         "ragged": not lay.uniform,
-        "pairs": pairs,
+        "vector": todo.vector,
         "weighted": backward and lay.of.weighted,
     }
     options |= {"outputs": ones(a.outputs), "kept": ones(range(a.states) if train else a.outputs)}
