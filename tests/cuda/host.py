@@ -56,8 +56,8 @@ KERNEL_NAMES = (
     ("along_backward", "Backward", "SLICES > 1"),
     ("along_forward", "Forward", "SLICES > 1"),
     ("stream_step", "Step", "true"),
-    ("carry_forward", "Forward", "true"),
-    ("carry_backward", "Backward", "true"),
+    ("carry_forward", "Directions<Forward>", "true"),
+    ("carry_backward", "Directions<Backward>", "true"),
     ("lay_out", "LaidOut", "true"),
     ("add_up", "Summed", "true"),
 )
@@ -143,7 +143,7 @@ def on_cpu(patch: pytest.MonkeyPatch, folder: Path) -> None:
 
 def forget() -> None:
     """What was prepared for another device."""
-    passes = run._forward_pass, run._backward_pass, run._plan
+    passes = run._forward_pass, run._backward_pass, run._forward_passes, run._backward_passes, run._plan
     for kept in (along.prepared, around.lay_out, around.add_up, persistent.kernel, *passes):
         kept.cache_clear()
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from recur.cells import make_cell
+from recur.cuda import blas, missing, nvrtc
 from recur.cuda import device as devices
 from recur.cuda import driver as drivers
-from recur.cuda import blas, missing, nvrtc
 from recur.cuda.device import A100, H200, Device
 from recur.errors import BackendError
 from recur.native.compiled import text_of

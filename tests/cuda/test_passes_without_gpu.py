@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from recur.bptt import BPTT
+from recur.native import compiled, operators, together
 from tests.cuda import host
 from tests.support import Case, close, in_double, needs_core
 
@@ -62,7 +63,29 @@ OPTIONS: dict[str, dict[str, Any]] = {
 )
 def test_against_the_loop(kernels: None, name: str, which: str) -> None:
     case, options = single(name), OPTIONS[which]
-    doubled = {k: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for k, v in options.items()}
+    doubled = {k: v.double() if k == "mask" else v for k, v in options.items()}
     got, expected = everything(case, "native", **options), everything(in_double(case), "loop", **doubled)
     for key, value in expected.items():
         close(got[key].double(), value, f"{name}, {which}: {key}", 3e-5)
+
+
+def test_both_directions_at_once(kernels: None) -> None:
+    """One launch with the teams of both, and back, is the two of them one after the other."""
+    cases = [single("gru"), single("gru")]
+    cases[1].x, cases[1].weights = (
+        cases[0].x,
+        {name: w.detach().flip(0).requires_grad_() for name, w in cases[1].weights.items()},
+    )
+    leaves = [cases[0].x, *(part for case in cases for part in (*case.weights.values(), *case.state))]
+    expected = []
+    for case, reverse in zip(cases, (False, True), strict=True):
+        found = case.scan(backend="loop", reverse=reverse)
+        expected += [found.outputs, *found.state]
+    assert not isinstance(compiled.assembled(cases[0].cell, True), str)
+    text, weights, _ = compiled.operands(cases[0].cell, cases[0].weights)
+    of, _ = operators.signed(cases[0].x, weights, [], cases[0].state, None, None, None, 0.0, text, "")
+    got = together.run(of, lambda *_: [], leaves)
+    arriving = [torch.randn_like(part) for part in expected]
+    of_expected, of_got = (torch.autograd.grad(found, leaves, arriving) for found in (expected, got))
+    for value, other in zip((*expected, *of_expected), (*got, *of_got), strict=True):
+        close(other, value, tolerance=3e-5)

@@ -16,14 +16,14 @@ from recur.program.assembly import Assembly
 Fields = tuple[tuple[str], tuple[str, ...]]
 
 FORWARD: Fields = (
-    ("steps S H step rows",),
+    ("steps S H step rows reversed",),
     ("offset length share tape", "state* final_state* initial*", "bias input_bias", "extra+", "mask W exchange arrived",
      "carry*", "product"),
 )  # fmt: skip
 BACKWARD: Fields = (
-    ("steps S H step rows later",),
-    ("offset length share tape", "state* initial*", "extra+", "mask W input_bias", "d_outputs* d_final*", "xi d_share d_own",
-     "d_state*", "sums", "carry*", "exchange arrived product"),
+    ("steps S H step rows later reversed",),
+    ("offset length share tape", "state* initial*", "extra+", "mask W input_bias", "d_outputs* d_final*",
+     "xi d_share d_own", "d_state*", "sums", "carry*", "exchange arrived product"),
 )  # fmt: skip
 STREAM: Fields = (
     ("n slots D H x_pitch out_pitch",),
@@ -86,9 +86,7 @@ NULL = -1
 class Template:
     """A struct of which all but the addresses is known: from those of a call to its bytes."""
 
-    def __init__(
-        self, a: Assembly, fields: Fields, places: Mapping[str, int | Sequence[int]], **numbers: int
-    ) -> None:
+    def __init__(self, a: Assembly, fields: Fields, places: Mapping[str, int | Sequence[int]], **numbers: int) -> None:
         """`places`: where among a call's addresses each pointer's stands; all others are null."""
         made = form(fields, a.states, a.extras)
         chosen = [NULL] * made.count

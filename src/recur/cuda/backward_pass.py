@@ -1,7 +1,7 @@
 """The backward pass of scans of one form: all that does not depend on where tensors lie is found out once.
 
-After the steps, the gradients of x, U and W are products with the gradients of U x and W h, and those of biases and of a
-cell's own weights are sums of them.
+After the steps, the gradients of x, U and W are products with the gradients of U x and W h, and those of biases and of
+a cell's own weights are sums of them.
 """
 
 from __future__ import annotations
@@ -71,8 +71,13 @@ class Bound(NamedTuple):
 
 
 class Backward:
-    def __init__(self, lay: Layout, asked: Asked, index: int, tf32: bool, chosen: Chosen | None) -> None:
+    def __init__(
+        self, lay: Layout, asked: Asked, index: int, tf32: bool, chosen: Chosen | None, reverse: bool = False
+    ) -> None:
+        """`reverse`: of a scan from the end, launched together with one from the start, to whose gradient of x it adds
+        its own."""
         of, a = lay.of, lay.assembly
+        self._reverse = reverse
         self.lay, self._asked, self._index, self._chosen, self._exact = lay, asked, index, chosen, not tf32
         self._tf32 = tf32
         self._by_steps = chosen is None and along.fits(lay) is not None
@@ -87,7 +92,7 @@ class Backward:
         arriving = [*asked.arriving, *[False] * (outputs + a.states - len(asked.arriving))]
         places.add(*(f"arriving{k}" for k, came in enumerate(arriving) if came))
         self._shapes = self._memory()
-        places.add(*(f"d_{name}" for name in self._shapes))
+        places.add(*(f"d_{name}" for name in self._shapes), *(["d_data"] if asked.for_data and reverse else []))
         if asked.overwrite and "share" in lay.saved:
             self._d_share = places["saved share"]
         else:
@@ -116,7 +121,7 @@ class Backward:
         of, a, number = lay.of, lay.assembly, lay.of.dtype
         G = a.gates * lay.H
         made: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
-        if asked.for_data:
+        if asked.for_data and not self._reverse:
             made["data"] = (lay.N, lay.D), number
         shapes = {
             "weight_ih": (G, lay.D), "weight_hh": (a.products * lay.H, lay.P or lay.H), "bias_ih": (G,),
@@ -159,7 +164,7 @@ class Backward:
         if self._chosen is not None:
             where |= {"mask": places.get("mask"), "W": places["laid"], "exchange": places["exchange"]}
             where["arrived"] = places["arrived"]
-        return Template(a, BACKWARD, where, steps=lay.steps, S=lay.S, H=lay.H)
+        return Template(a, BACKWARD, where, steps=lay.steps, S=lay.S, H=lay.H, reversed=int(self._reverse))
 
     def _states(self) -> list[int]:
         """Where each state after every step lies."""
@@ -177,7 +182,7 @@ class Backward:
         G, D, d = a.gates * H, lay.D, (self._d_share, 0)
         made = []
         if self._asked.for_data:
-            of_data = product(lay, (N, D, G), Side(G), Side(D), D, self._tf32)
+            of_data = product(lay, (N, D, G), Side(G), Side(D), D, self._tf32, self._reverse)
             made.append((of_data, d, (places["weight_ih"], 0), (places["d_data"], 0)))
         of_U = product(lay, (G, D, N), Side(G, True), Side(D), D, self._tf32)
         made.append((of_U, d, (places["data"], 0), (places["d_weight_ih"], 0)))
@@ -194,19 +199,23 @@ class Backward:
                 made.append((whole, (source, begin), (places["before"], 0), into))
                 continue
             later = product(lay, (rows, width, N - lay.S), Side(pitch, True), Side(width), width, self._tf32)
-            if lay.steps > 1:
+            # The gradient of a step meets the state that the step before it left: one step earlier in memory, or later.
+            first_step = begin + ((N - lay.S) * pitch * item if self._reverse else 0)
+            if lay.steps > 1 and self._reverse:
+                made.append((later, (source, begin), (first, lay.S * width * item), into))
+            elif lay.steps > 1:
                 made.append((later, (source, begin + lay.S * pitch * item), (first, 0), into))
             if lay.of.states:
                 adds = lay.steps > 1
                 start = product(lay, (rows, width, lay.S), Side(pitch, True), Side(width), width, self._tf32, adds)
-                made.append((start, (source, begin), (places["initial0"], 0), into))
-            if self._carries_through_W:
+                made.append((start, (source, first_step), (places["initial0"], 0), into))
+            if self._carried_by_product:
                 # What reaches the state before the first step through W: with it alone the product is not made yet.
                 back = product(
                     lay, (lay.S, H, rows), Side(pitch), Side(H), H, self._tf32, True, lay.real
                 )  # fmt: skip
                 at = places["weight_hh"], piece.product * H * H * item
-                made.append((back, (source, begin), at, (places["d_carry0"], 0)))
+                made.append((back, (source, first_step), at, (places["d_carry0"], 0)))
         return made
 
     @property
@@ -215,7 +224,7 @@ class Backward:
         return self.lay.uniform and not self.lay.of.masked
 
     @property
-    def _carries_through_W(self) -> bool:
+    def _carried_by_product(self) -> bool:
         """Whether a product adds what reaches the initial state through W; else operations of PyTorch do."""
         lay = self.lay
         wanted = self._asked.for_state and self._chosen is not None
@@ -227,7 +236,7 @@ class Backward:
 
     # A call -------------------------------------------------------------------------------------------------
 
-    def bind(self, kept: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Bound:
+    def bind(self, kept: Sequence[Tensor], gradients: Sequence[Tensor | None], d_data: Tensor | None = None) -> Bound:
         lay, of, n = self.lay, self.lay.of, len(self.lay.outputs)
         packed, given = lay.packed, of.given
         ready = [packed(kept[0]), *[part.contiguous() for part in kept[1:given]]]
@@ -241,6 +250,8 @@ class Backward:
             for name, (shape, dtype) in self._shapes.items()
         }
         addresses = [part.data_ptr() for part in ready]
+        if d_data is not None:
+            found["data"] = d_data
         addresses += [part.data_ptr() for part in found.values()]
         xi = Operands(lay, kept[:given]).xi if of.weighted else None
         order: tuple[Tensor | None, Tensor | None] = (None, None) if lay.uniform else lay.order(kept[0].device)
@@ -254,14 +265,38 @@ class Backward:
         self, kept: Sequence[Tensor], gradients: Sequence[Tensor | None]
     ) -> tuple[list[Tensor | None], Tensors]:
         """The gradients of all that a scan is given, in the operator's order; and what a trace records."""
-        lay, of = self.lay, self.lay.of
         bound = self.bind(kept, gradients)
-        _, found, addresses, _ = bound
-        self.prepare(addresses)
+        self.prepare(bound.addresses)
         if self._by_steps:
-            carried = self._step_by_step(kept, gradients, bound)
-        else:
-            self.carry(addresses)
+            return self.end(kept, bound, self._step_by_step(kept, gradients, bound))
+        self.carry(bound.addresses)
+        return self.end(kept, bound)
+
+    def together(
+        self,
+        kept: Sequence[Tensor],
+        gradients: Sequence[Tensor | None],
+        other: Backward,
+        others: Sequence[Tensor],
+        their_gradients: Sequence[Tensor | None],
+    ) -> tuple[list[Tensor | None], list[Tensor | None]]:
+        """This pass and that of a scan in the other direction of the same x: their steps in one launch. The first has
+        the gradient of x."""
+        assert self._chosen is not None
+        here = self.bind(kept, gradients)
+        there = other.bind(others, their_gradients, here.found.get("data"))
+        self.prepare(here.addresses)
+        other.prepare(there.addresses)
+        arguments = self._template(here.addresses) + other._template(there.addresses)
+        self._chosen[2].packed(current_stream(self._index), arguments)
+        return self.end(kept, here)[0], other.end(others, there)[0]
+
+    def end(
+        self, kept: Sequence[Tensor], bound: Bound, carried: Sequence[Tensor] | None = None
+    ) -> tuple[list[Tensor | None], Tensors]:
+        """All that comes after the steps."""
+        lay, of, found, addresses = self.lay, self.lay.of, bound.found, bound.addresses
+        if carried is None:
             carried = [found[f"carry{j}"] for j in range(lay.assembly.states)] if self._asked.for_state else []
         before = None
         if lay.assembly.products and not self._plain:
@@ -329,7 +364,7 @@ class Backward:
         every[at : at + of.extras] = [found[f"extra{k}"] for k in range(of.extras)]
         at += of.extras
         if self._asked.for_state and of.states:
-            if self._chosen is not None and not self._carries_through_W:
+            if self._chosen is not None and not self._carried_by_product:
                 ops = Operands(lay, kept[: of.given])
                 first = torch.cat([part[: lay.S] for part in self._of_products(bound)], dim=1)
                 with precision(of.dtype):

@@ -1,7 +1,7 @@
 """cuBLAS as torch has loaded it and set it up: products of matrices that are given by their addresses.
 
-How float32 is multiplied is said with every product, so that no switch of torch's has to be turned for it; and a product
-takes a few microseconds of Python, where torch.mm, and the views that it is given, would take some tens.
+How float32 is multiplied is said with every product, so that no switch of torch's has to be turned for it; and a
+product takes a few microseconds of Python, where torch.mm, and the views that it is given, would take some tens.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class Side(NamedTuple):
 
 
 class Product:
-    """C = A B, or C += A B, with C of (rows, columns) and `inner` numbers to each sum; addresses change from call to call.
+    """C = A B, or C += A B, with C of (rows, columns) and `inner` numbers to each sum.
 
-    A and B are of `dtype`; C is of `into`.
+    A and B are of `dtype`, C is of `into`; their addresses change from call to call.
     """
 
     def __init__(

@@ -31,7 +31,10 @@ class Forward:
     """`chosen`: the way that carries all steps in one launch; without one a cell without a product goes along time, and
     others take one step a launch."""
 
-    def __init__(self, lay: Layout, train: bool, index: int, tf32: bool, chosen: Chosen | None) -> None:
+    def __init__(
+        self, lay: Layout, train: bool, index: int, tf32: bool, chosen: Chosen | None, reverse: bool = False
+    ) -> None:
+        """`reverse`: from the end, of a scan that is launched together with one from the start."""
         of, a = lay.of, lay.assembly
         self.lay, self._train, self._index, self._chosen = lay, train, index, chosen
         self._by_steps = chosen is None and along.fits(lay) is not None
@@ -65,7 +68,7 @@ class Forward:
         if chosen is not None:
             where |= {"bias": places.get("bias_hh"), "mask": places.get("mask")}
             where |= {"W": places["laid"], "exchange": places["exchange"], "arrived": places["arrived"]}
-        self._template = Template(a, FORWARD, where, steps=lay.steps, S=lay.S, H=lay.H)
+        self._template = Template(a, FORWARD, where, steps=lay.steps, S=lay.S, H=lay.H, reversed=int(reverse))
         G = a.gates * lay.H
         self._input = product(lay, (lay.N, G, lay.D), Side(lay.D), Side(lay.D, True), G, tf32)
 
@@ -91,27 +94,46 @@ class Forward:
         return Bound(made, addresses, (ready, order, memory))
 
     def __call__(self, given: Sequence[Tensor]) -> list[Tensor]:
-        lay = self.lay
-        bound = self.bind(given)
-        made, addresses, _ = bound
-        share = addresses[self._share]
-        self._input(blas.handle(self._exact), addresses[0], addresses[1], share)
+        bound = self.begin(given)
         if self._by_steps:
-            self._step_by_step(given, made)
+            self._step_by_step(given, bound.made)
         else:
-            self.carry(addresses)
-        return lay.shown(made[: self._returned])
+            self.carry(bound.addresses)
+        return self.end(bound)
+
+    def begin(self, given: Sequence[Tensor]) -> Bound:
+        """All that comes before the steps."""
+        bound = self.bind(given)
+        addresses = bound.addresses
+        self._input(blas.handle(self._exact), addresses[0], addresses[1], addresses[self._share])
+        self.prepare(addresses)
+        return bound
+
+    def prepare(self, addresses: list[int]) -> None:
+        """W as the kernel reads it, and zeros."""
+        if self._chosen is not None:
+            parts = addresses[-1 - len(Scratch.NAMES) : -1]
+            self._scratch.prepare(current_stream(self._index), addresses[self._W], parts)
 
     def carry(self, addresses: list[int]) -> None:
         """All steps, in one launch."""
-        stream = current_stream(self._index)
         if self._chosen is not None:
-            self._scratch.prepare(stream, addresses[self._W], addresses[-1 - len(Scratch.NAMES) : -1])
             run = self._chosen[2]
         else:
             aligned = self._template.aligned(addresses, 4)
             run = along.prepared(self.lay, False, self._train, aligned, self._index, along.forced_slices)
-        run.packed(stream, self._template(addresses))
+        run.packed(current_stream(self._index), self._template(addresses))
+
+    def end(self, bound: Bound) -> list[Tensor]:
+        return self.lay.shown(bound.made[: self._returned])
+
+    def together(self, given: Sequence[Tensor], other: Forward, others: Sequence[Tensor]) -> list[Tensor]:
+        """This scan and one in the other direction: their steps in one launch."""
+        assert self._chosen is not None
+        here, there = self.begin(given), other.begin(others)
+        arguments = self._template(here.addresses) + other._template(there.addresses)
+        self._chosen[2].packed(current_stream(self._index), arguments)
+        return [*self.end(here), *other.end(there)]
 
     def _step_by_step(self, given: Sequence[Tensor], made: list[Tensor]) -> None:
         lay, n, m = self.lay, len(self.lay.outputs), len(self.lay.finals)

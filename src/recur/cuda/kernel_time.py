@@ -57,7 +57,7 @@ class Measured:
         given = [random(S, T, 1), *weights, *(random(H) for _ in range(a.extras))]
         self.given = given
         self.arriving = [random(S, T, H) for _ in lay.outputs]
-        self.results = Forward(lay, True, index, uses_tf32(), None).bind(given).made[: len(lay.outputs) + a.states + len(lay.saved)]
+        self.results = lay.empty_results(given[0], True)
         for part in self.results:
             part.copy_(random(*part.shape))
 
@@ -86,8 +86,13 @@ class Measured:
         made = Forward(self.lay, True, torch.cuda.current_device(), uses_tf32(), chosen)
         if chosen is None:
             return lambda: made(self.given)
-        bound = made.bind(self.given)
-        return lambda: made.carry(bound.addresses)
+        bound = made.begin(self.given)
+
+        def run() -> None:
+            made.prepare(bound.addresses)
+            made.carry(bound.addresses)
+
+        return run
 
     def _backward(self, chosen: Chosen | None) -> Callable[[], object]:
         lay, n = self.lay, len(self.lay.outputs)

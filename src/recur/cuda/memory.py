@@ -37,7 +37,7 @@ class Layout:
         self.P = of.last_rows if "weight_hr" in self.names else 0
         """The width of a first state that is projected; 0 where it is not."""
         self.widths = [self.P or self.H, *[self.H] * (a.states - 1)]
-        self.plans: dict[tuple[int, bool, bool, bool], Any] = {}
+        self.plans: dict[tuple[int, bool, bool, bool, int], Any] = {}
         """What was chosen for its passes; see run.plan."""
         self.real = torch.float64 if of.dtype == torch.float64 else torch.float32
         """In which sums and states are kept."""

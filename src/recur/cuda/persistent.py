@@ -18,11 +18,11 @@ MOST_SPILLED = 128
 """Bytes: registers that lie in memory are read and written at every step."""
 
 
-def problem(lay: Layout, backward: bool) -> Problem:
+def problem(lay: Layout, backward: bool, directions: int = 1) -> Problem:
     exact = lay.of.dtype == torch.float32 and not uses_tf32()
     a = lay.assembly
     size = lay.of.dtype.itemsize
-    return Problem(a.products, rounded_up(lay.S), lay.H, size, backward, exact, *pressure(a, backward))
+    return Problem(a.products, rounded_up(lay.S), lay.H, size, backward, exact, *pressure(a, backward), directions)
 
 
 def text(cell: str, dtype: torch.dtype, p: Problem, way: Way, variant: bool, delays: int = 0) -> str:
@@ -48,7 +48,7 @@ def kernel(
         return None
     function = loaded(source_text, architecture, index).function(_name(p))
     cluster = way.ctas if way.exchange == CLUSTER else way.multicast
-    how = Launch(way.teams * way.ctas, THREADS, way.shared_bytes(p), cluster, way.exchange == GRID)
+    how = Launch(p.directions * way.teams * way.ctas, THREADS, way.shared_bytes(p), cluster, way.exchange == GRID)
     prepared = function.prepare(how)
     resident = prepared.resident()
     fits = resident >= how.grid if way.exchange == GRID else resident >= way.ctas

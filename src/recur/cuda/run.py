@@ -14,8 +14,8 @@ from recur.cuda.backward_pass import Asked, Backward
 from recur.cuda.choice import candidates, ordered
 from recur.cuda.device import Device, device
 from recur.cuda.driver import bind_context
-from recur.cuda.memory import Layout, layout
 from recur.cuda.forward_pass import Forward
+from recur.cuda.memory import Layout, layout
 from recur.cuda.operands import uses_tf32
 from recur.cuda.scratch import Chosen
 from recur.cuda.source import NUMBERS, load
@@ -36,15 +36,15 @@ DELAYS = 0
 """For tests: not 0, every CTA waits now and then, differently for each such number."""
 
 
-def plan(lay: Layout, index: int, backward: bool, variant: bool) -> Chosen | None:
+def plan(lay: Layout, index: int, backward: bool, variant: bool, directions: int = 1) -> Chosen | None:
     """The way that carries all steps in one launch, and its kernel; None where it is one step a launch."""
     if lay.not_persistent:
         return None
-    key = index, backward, variant, uses_tf32()
+    key = index, backward, variant, uses_tf32(), directions
     if SELECT is None and not DELAYS and key in lay.plans:
         kept: Chosen | None = lay.plans[key]
         return kept
-    p = persistent.problem(lay, backward)
+    p = persistent.problem(lay, backward, directions)
     found = _plan(lay.of.cell, lay.of.dtype, p, index, variant, SELECT, DELAYS)
     if SELECT is None and not DELAYS:
         lay.plans[key] = found
@@ -70,7 +70,7 @@ def kind_of(a: Assembly, dtype: torch.dtype, p: Problem) -> Kind:
     """A problem as tables have it."""
     single = "exact" if p.exact else "tf32"
     numbers = single if dtype == torch.float32 else str(dtype).removeprefix("torch.")
-    return Kind(a.products, a.gates, p.H, p.S, numbers, "backward" if p.backward else "forward")
+    return Kind(a.products, a.gates, p.H, p.directions * p.S, numbers, "backward" if p.backward else "forward")
 
 
 def _measured_first(a: Assembly, dtype: torch.dtype, p: Problem, here: Device) -> list[Way | None]:
@@ -96,12 +96,13 @@ def beside_cudnn(of: Signature, index: int, train: bool) -> float | None:
     return known.beside_cudnn([kind_of(lay.assembly, of.dtype, p) for p in passes])
 
 
-def words(of: Signature, index: int, train: bool, traced: bool) -> str:
+def words(of: Signature, index: int, train: bool, traced: bool, directions: int = 1) -> str:
     """How the steps of a scan are carried, for a reader."""
     lay = layout(of)
     if along.fits(lay) is None:
         return "every unit by itself, along time"
-    ways = [plan(lay, index, False, train), *([plan(lay, index, True, traced)] if train else [])]
+    ways = [plan(lay, index, False, train, directions)]
+    ways += [plan(lay, index, True, traced, directions)] if train else []
     said = [found[1].words() if found else "one step a launch" for found in ways]
     why = f" ({lay.not_persistent})" if lay.not_persistent else ""
     return "; back, ".join(dict.fromkeys(said)) + why
@@ -139,6 +140,65 @@ def shapes(of: Signature, data: Tensor, train: bool) -> Tensors:
     """What `forward` returns, empty. Sizes may be symbols, by which nothing can be looked up."""
     lay = Layout(of)
     return lay.shown(lay.empty_results(data, train))
+
+
+def can_go_together(of: Signature, index: int, train: bool) -> bool:
+    """Whether scans of this form from both ends of the same x can be carried by one launch, and back."""
+    lay = layout(of)
+    if lay.not_persistent or not lay.uniform or of.masked or of.weighted:
+        return False
+    with on_device(torch.device("cuda", index)):
+        passes = [plan(lay, index, False, train, 2), *([plan(lay, index, True, False, 2)] if train else [])]
+    return None not in passes
+
+
+def forward_together(of: Signature, given: Sequence[Tensor], others: Sequence[Tensor], train: bool) -> Tensors:
+    """What two scans return, one from the start of x and one from its end."""
+    index = given[0].device.index
+    with on_device(given[0].device):
+        here, there = _forward_passes(of, train, index, uses_tf32(), _is_plain())
+        return here.together(given, there, others)
+
+
+@functools.lru_cache(maxsize=256)
+def _forward_passes(of: Signature, train: bool, index: int, tf32: bool, plain: bool) -> tuple[Forward, Forward]:
+    lay = layout(of)
+    chosen = plan(lay, index, False, train, 2)
+    return Forward(lay, train, index, tf32, chosen), Forward(lay, train, index, tf32, chosen, True)
+
+
+def backward_together(
+    of: Signature,
+    kept: Sequence[Sequence[Tensor]],
+    gradients: Sequence[Sequence[Tensor | None]],
+    for_data: bool,
+    for_state: bool,
+    overwrite_saved: bool,
+) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    """The gradients of two such scans; the first has that of x."""
+    index = kept[0][0].device.index
+    with on_device(kept[0][0].device):
+        arriving = tuple([tuple([part is not None for part in parts]) for parts in gradients])
+        key = of, arriving, for_data, for_state, overwrite_saved, index, uses_tf32(), _is_plain()
+        here, there = _backward_passes(*key)
+        return here.together(kept[0], gradients[0], there, kept[1], gradients[1])
+
+
+@functools.lru_cache(maxsize=256)
+def _backward_passes(
+    of: Signature,
+    arriving: tuple[tuple[bool, ...], ...],
+    for_data: bool,
+    for_state: bool,
+    overwrite: bool,
+    index: int,
+    tf32: bool,
+    plain: bool,
+) -> tuple[Backward, Backward]:
+    lay = layout(of)
+    chosen = plan(lay, index, True, False, 2)
+    asked = [Asked(came, for_data, for_state, False, overwrite) for came in arriving]
+    return Backward(lay, asked[0], index, tf32, chosen), Backward(lay, asked[1], index, tf32, chosen, True)
 
 
 def whole(of: Signature, results: Tensors) -> Tensors:

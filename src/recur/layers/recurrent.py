@@ -21,7 +21,7 @@ from recur.layers.init import check_init, check_weights_fit, initialise
 from recur.layers.mlp import apply_mlp, make_mlp, padding_of, reset_mlp
 from recur.layers.options import Connections, Depth, Dropout, Init, check_direction
 from recur.layers.streaming import States, Stream, one_step
-from recur.scan import GivenState, Scanned, Trace, check_backend, register_result, scan
+from recur.scan import GivenState, Scanned, Trace, check_backend, register_result, scan, scan_both
 from recur.scan.check import check_dense
 
 NetworkState = tuple[Tensors, ...]
@@ -213,7 +213,9 @@ class Recurrent(nn.Module):
         every = []
         for layer in range(self.layers):
             inputs = self._between(below, bottom) if layer else below
-            here = [
+            plain = lengths is None and reset is None and not (drops or trace or self.products)
+            here = self._both(layer, inputs, states) if plain and self.direction == "both" else None
+            here = here or [
                 scan(
                     self.cell,
                     self._dropped(self.weights(suffix)) if drops else self.weights(suffix),
@@ -240,6 +242,14 @@ class Recurrent(nn.Module):
         outputs = torch.cat(every, dim=-1) if self.connections.skip else below
         outputs = apply_mlp(self.output_mlp, outputs, padding)
         return Recurred(outputs, tuple(one.state for one in scanned), tuple(one.trace for one in scanned))
+
+    def _both(self, layer: int, inputs: Tensor, states: dict[str, GivenState]) -> list[Scanned] | None:
+        """Both directions at once, where they can be."""
+        if self.init.state != "zero" and (self.init.learned or self.training):
+            return None
+        first, second = self._directions(layer)
+        weights, given = (self.weights(first), self.weights(second)), (states.get(first), states.get(second))
+        return scan_both(self.cell, weights, inputs, given, self.bptt, self.backend)
 
     def step(self, x: Tensor, state: States | None = None) -> tuple[Tensor, NetworkState]:
         """One step for use, not for training: (B, D) in, (B, output_size) and the state out."""
