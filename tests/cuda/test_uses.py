@@ -178,7 +178,7 @@ def test_both_directions_in_one_launch(
             ends = [part for one in y.state for part in one]
             loss = y.outputs.float().square().sum() + sum(part.float().sum() for part in ends)
             found.append([y.outputs, *ends, *torch.autograd.grad(loss, [x, *net.parameters()])])
-        assert str(y.traces[0].way).startswith("both directions at once; ")
+        assert str(y.trace[0].way).startswith("both directions at once; ")
         for one, two, again in zip(*found, strict=True):
             close(two.float(), one.float(), tolerance=1e-4 if dtype == torch.float32 else 3e-2)
             assert torch.equal(two, again)
