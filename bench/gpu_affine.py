@@ -19,7 +19,8 @@ from torch import Tensor
 from recur.cells import Cell, make_cell
 from recur.cells.sru import SRU
 from recur.cuda import along
-from recur.cuda.backward_pass import Asked, Backward
+from recur.cuda.after import Asked
+from recur.cuda.backward_pass import Backward
 from recur.cuda.device import device
 from recur.cuda.forward_pass import Forward
 from recur.cuda.memory import Layout

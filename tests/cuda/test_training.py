@@ -60,6 +60,10 @@ def test_a_run_goes_on_exactly(name: str, here: Path) -> None:
 
 
 def test_no_memory_left_is_one_line(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    wide = ["--hidden", "1000000", "--embedding", "8", "--device", "cuda", "--steps", "1", "-q"]
-    assert run(["train", "book.txt", *wide]) == 2
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(0.0005)
+    try:
+        assert run(["train", "book.txt", "--hidden", "3000", "--device", "cuda", "--steps", "1", "-q"]) == 2
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
     assert capfd.readouterr().err.strip().splitlines()[-1].startswith("recur: not enough memory")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import recur.nn
-from recur.layers import Recurrent, recurrent
+from recur.layers import Recurrent, directions
 from recur.scan import scan, scan_both
 from tests.cuda.support import needs_gpu, on_gpu
 from tests.support import Case, close
@@ -69,7 +69,7 @@ def test_compile(size: tuple[int, ...]) -> None:
     x = torch.randn(B, T, D, device="cuda", requires_grad=True)
     compiled = torch.compile(lambda x: net(x)[0].tanh() * 2, fullgraph=True)
     found = []
-    for call in (compiled, lambda x: net(x)[0].tanh() * 2):
+    for call in (lambda x: net(x)[0].tanh() * 2, compiled):
         y = call(x)
         found.append([y, *torch.autograd.grad(y.square().sum(), [x, *net.parameters()])])
     for got, value in zip(*found, strict=True):
@@ -173,7 +173,7 @@ def test_both_directions_in_one_launch(
     for _ in range(2):
         found = []
         for apart in (True, False, False):  # the first makes the form known
-            monkeypatch.setattr(recurrent, "scan_both", (lambda *_: None) if apart else scan_both)
+            monkeypatch.setattr(directions, "scan_both", (lambda *_: None) if apart else scan_both)
             y = net(x, state)
             ends = [part for one in y.state for part in one]
             loss = y.outputs.float().square().sum() + sum(part.float().sum() for part in ends)

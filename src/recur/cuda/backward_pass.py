@@ -13,51 +13,15 @@ import torch
 from torch import Tensor
 
 from recur.cuda import along, around, blas, steps
+from recur.cuda.after import After, Asked, first_state, states_of
 from recur.cuda.arguments import BACKWARD, SUMMED, Template
-from recur.cuda.blas import Product, Side
 from recur.cuda.driver import current_stream
 from recur.cuda.memory import Layout
 from recur.cuda.operands import Operands, multiply, precision
 from recur.cuda.results import Gradients, Results
-from recur.cuda.scratch import Chosen, Places, Scratch, product
+from recur.cuda.scratch import Chosen, Places, Scratch
 
 Tensors = list[Tensor]
-
-
-class Asked(NamedTuple):
-    """What a backward pass is asked for."""
-
-    arriving: tuple[bool, ...]
-    """Which of the outputs and final states have a gradient."""
-    for_data: bool
-    for_state: bool
-    traced: bool
-    overwrite: bool
-    """Whether memory of what was saved may be used again."""
-
-
-class Piece(NamedTuple):
-    """Gradients of W h that lie side by side: those of products `product` to `product + many − 1`."""
-
-    product: int
-    many: int
-    own: bool
-    """Whether they lie among the gradients that a product has for itself, or among the gates'."""
-    place: int
-
-
-def pieces_of(lay: Layout) -> list[Piece]:
-    """Product after product; those that lie side by side together."""
-    a = lay.assembly
-    found, places, k = list[Piece](), a.product_places, 0
-    while k < a.products:
-        many = 1
-        while k + many < a.products and places[k + many] == places[k] + many and places[k + many] != a.gates:
-            many += 1
-        own = places[k] >= a.gates
-        found.append(Piece(k, many, own, places[k] - a.gates if own else places[k]))
-        k += many
-    return found
 
 
 class Bound(NamedTuple):
@@ -79,9 +43,7 @@ class Backward:
         of, a = lay.of, lay.assembly
         self._reverse = reverse
         self.lay, self._asked, self._index, self._chosen, self._exact = lay, asked, index, chosen, not tf32
-        self._tf32 = tf32
         self._by_steps = chosen is None and along.fits(lay) is not None
-        self.pieces = pieces_of(lay)
         self._places = places = Places()
         places.add("data", *lay.names, *(f"extra{k}" for k in range(of.extras)))
         places.add(*(f"initial{k}" for k in range(of.states)))
@@ -113,7 +75,7 @@ class Backward:
             },
             H=lay.H, S=lay.S, N=lay.N, splits=self._splits,
         )  # fmt: skip
-        self._products = list(self._all_products())
+        self._products = After(lay, asked, places, self._d_share, tf32, reverse, chosen is not None)
 
     def _memory(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
         """What is made: gradients, and what they are made of."""
@@ -148,7 +110,7 @@ class Backward:
         of, a = lay.of, lay.assembly
         at = {j: places.get(f"arriving{k}") for k, j in enumerate(a.outputs)}
         where: dict[str, int | Sequence[int]] = {
-            "share": places.get("saved share"), "tape": places.get("saved tape"), "state": self._states(),
+            "share": places.get("saved share"), "tape": places.get("saved tape"), "state": states_of(lay, places),
             "initial": places.some("initial", a.states), "extra": places.some("extra", of.extras),
             "d_outputs": [at.get(j, -1) for j in range(a.states)],
             "d_final": [places.get(f"arriving{len(lay.outputs) + j}") for j in range(a.states)],
@@ -165,74 +127,6 @@ class Backward:
             where |= {"mask": places.get("mask"), "W": places["laid"], "exchange": places["exchange"]}
             where["arrived"] = places["arrived"]
         return Template(a, BACKWARD, where, steps=lay.steps, S=lay.S, H=lay.H, reversed=int(self._reverse))
-
-    def _states(self) -> list[int]:
-        """Where each state after every step lies."""
-        return [
-            self._places[f"saved {source}" if isinstance(source, str) else f"output{source}"]
-            for source in self.lay.sources
-        ]
-
-    # The products after the steps ---------------------------------------------------------------------------
-
-    def _all_products(self) -> list[tuple[Product, tuple[int, int], tuple[int, int], tuple[int, int]]]:
-        """Each with its sides and its result: which address, and how many bytes behind it."""
-        lay, places, item = self.lay, self._places, self.lay.of.dtype.itemsize
-        a, H, N = lay.assembly, lay.H, lay.N
-        G, D, d = a.gates * H, lay.D, (self._d_share, 0)
-        made = []
-        if self._asked.for_data:
-            of_data = product(lay, (N, D, G), Side(G), Side(D), D, self._tf32, self._reverse)
-            made.append((of_data, d, (places["weight_ih"], 0), (places["d_data"], 0)))
-        of_U = product(lay, (G, D, N), Side(G, True), Side(D), D, self._tf32)
-        made.append((of_U, d, (places["data"], 0), (places["d_weight_ih"], 0)))
-        if lay.P:
-            of_R = product(lay, (lay.P, H, N), Side(lay.P, True), Side(H), H, self._tf32)
-            made.append((of_R, (places["d_projected"], 0), (self._states()[0], 0), (places["d_weight_hr"], 0)))
-        for piece in self.pieces:
-            source, pitch = self._source(piece)
-            width, rows = lay.P or H, piece.many * H
-            begin, into = piece.place * H * item, (places["d_weight_hh"], piece.product * H * width * item)
-            first = places["output0"] if lay.P or 0 in a.outputs else self._states()[0]
-            if not self._plain:
-                whole = product(lay, (rows, width, N), Side(pitch, True), Side(width), width, self._tf32)
-                made.append((whole, (source, begin), (places["before"], 0), into))
-                continue
-            later = product(lay, (rows, width, N - lay.S), Side(pitch, True), Side(width), width, self._tf32)
-            # The gradient of a step meets the state that the step before it left: one step earlier in memory, or later.
-            first_step = begin + ((N - lay.S) * pitch * item if self._reverse else 0)
-            if lay.steps > 1 and self._reverse:
-                made.append((later, (source, begin), (first, lay.S * width * item), into))
-            elif lay.steps > 1:
-                made.append((later, (source, begin + lay.S * pitch * item), (first, 0), into))
-            if lay.of.states:
-                adds = lay.steps > 1
-                start = product(lay, (rows, width, lay.S), Side(pitch, True), Side(width), width, self._tf32, adds)
-                made.append((start, (source, first_step), (places["initial0"], 0), into))
-            if self._carried_by_product:
-                # What reaches the state before the first step through W: with it alone the product is not made yet.
-                back = product(
-                    lay, (lay.S, H, rows), Side(pitch), Side(H), H, self._tf32, True, lay.real
-                )  # fmt: skip
-                at = places["weight_hh"], piece.product * H * H * item
-                made.append((back, (source, first_step), at, (places["d_carry0"], 0)))
-        return made
-
-    @property
-    def _plain(self) -> bool:
-        """Whether what W multiplied at every step is the output of the step before."""
-        return self.lay.uniform and not self.lay.of.masked
-
-    @property
-    def _carried_by_product(self) -> bool:
-        """Whether a product adds what reaches the initial state through W; else operations of PyTorch do."""
-        lay = self.lay
-        wanted = self._asked.for_state and self._chosen is not None
-        return wanted and self._plain and not lay.of.weighted and lay.assembly.heads == 1
-
-    def _source(self, piece: Piece) -> tuple[int, int]:
-        a, H = self.lay.assembly, self.lay.H
-        return (self._places["d_own"], a.own * H) if piece.own else (self._d_share, a.gates * H)
 
     # A call -------------------------------------------------------------------------------------------------
 
@@ -299,12 +193,11 @@ class Backward:
         if carried is None:
             carried = [found[f"carry{j}"] for j in range(lay.assembly.states)] if self._asked.for_state else []
         before = None
-        if lay.assembly.products and not self._plain:
+        if lay.assembly.products and not self._products.plain:
             before = Operands(lay, kept[: of.given]).before(self._first(bound))
             addresses[self._places["before"]] = before.data_ptr()
         handle = blas.handle(self._exact)
-        for run, (a, a_at), (b, b_at), (c, c_at) in self._products:
-            run(handle, addresses[a] + a_at, addresses[b] + b_at, addresses[c] + c_at)
+        self._products(handle, addresses)
         if self._adds_up:
             grid = around.blocks_of(lay) * self._splits
             summing = around.add_up(of.cell, of.dtype, grid, self._index)
@@ -334,8 +227,7 @@ class Backward:
     def _first(self, bound: Bound) -> Tensor:
         """The first state after every step, (N, …)."""
         lay, width = self.lay, self.lay.P or self.lay.H
-        at = self._places["output0"] if lay.P or 0 in lay.assembly.outputs else self._states()[0]
-        return _flat(lay, bound.ready[at], width)
+        return _flat(lay, bound.ready[first_state(lay, self._places)], width)
 
     def _step_by_step(
         self, kept: Sequence[Tensor], gradients: Sequence[Tensor | None], bound: Bound
@@ -356,7 +248,7 @@ class Backward:
             every[0] = lay.by_row(found["data"])
         at = 1 + of.weights
         every[1:at] = [found[name] for name in lay.names]
-        if lay.assembly.products and lay.steps == 1 and not of.states and self._plain:
+        if lay.assembly.products and lay.steps == 1 and not of.states and self._products.plain:
             found["weight_hh"].zero_()
         if lay.assembly.heads > 1:
             k = 1 + lay.names.index("weight_hh")
@@ -364,7 +256,7 @@ class Backward:
         every[at : at + of.extras] = [found[f"extra{k}"] for k in range(of.extras)]
         at += of.extras
         if self._asked.for_state and of.states:
-            if self._chosen is not None and not self._carried_by_product:
+            if self._chosen is not None and not self._products.carries:
                 ops = Operands(lay, kept[: of.given])
                 first = torch.cat([part[: lay.S] for part in self._of_products(bound)], dim=1)
                 with precision(of.dtype):
@@ -375,10 +267,10 @@ class Backward:
     def _of_products(self, bound: Bound) -> Tensors:
         """The gradients of W h, (N, …), piece after piece."""
         H = self.lay.H
-        sources = [bound.found["own"] if piece.own else self._d(bound) for piece in self.pieces]
+        sources = [bound.found["own"] if piece.own else self._d(bound) for piece in self._products.pieces]
         return [
             source[:, piece.place * H : (piece.place + piece.many) * H]
-            for source, piece in zip(sources, self.pieces, strict=True)
+            for source, piece in zip(sources, self._products.pieces, strict=True)
         ]
 
     def _recorded(self, bound: Bound) -> Tensors:

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from recur.cuda import persistent
-from recur.cuda.backward_pass import Asked, Backward
+from recur.cuda.after import Asked
+from recur.cuda.backward_pass import Backward
 from recur.cuda.cache import compiled
 from recur.cuda.device import device
 from recur.cuda.forward_pass import Forward

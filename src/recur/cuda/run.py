@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from recur.cuda import along, persistent, tuning
-from recur.cuda.backward_pass import Asked, Backward
+from recur.cuda.after import Asked
+from recur.cuda.backward_pass import Backward
 from recur.cuda.choice import candidates, ordered
 from recur.cuda.device import Device, device
 from recur.cuda.driver import bind_context

@@ -15,13 +15,13 @@ from recur.cells import CellLike, DeepTransition, State, Tensors, make_cell
 from recur.cells.cell import check_cell, check_projection
 from recur.errors import OptionError, ShapeError
 from recur.layers.checks import whole
-from recur.layers.directions import MERGED, SUFFIXES
+from recur.layers.directions import MERGED, SUFFIXES, scan_at_once
 from recur.layers.dropout import drop, drop_steps
 from recur.layers.init import check_init, check_weights_fit, initialise
 from recur.layers.mlp import apply_mlp, make_mlp, padding_of, reset_mlp
 from recur.layers.options import Connections, Depth, Dropout, Init, check_direction
 from recur.layers.streaming import States, Stream, one_step
-from recur.scan import GivenState, Scanned, Trace, check_backend, register_result, scan, scan_both
+from recur.scan import GivenState, Scanned, Trace, check_backend, register_result, scan
 from recur.scan.check import check_dense
 
 NetworkState = tuple[Tensors, ...]
@@ -159,8 +159,7 @@ class Recurrent(nn.Module):
 
     def suffixes(self) -> Iterator[str]:
         """What the names of weights end in, layer by layer, forward before backward."""
-        for layer in range(self.layers):
-            yield from self._directions(layer)
+        return (suffix for layer in range(self.layers) for suffix in self._directions(layer))
 
     def _weight_names(self) -> dict[str, list[tuple[str, str]]]:
         """The weights of each cell, by what their names end in: as scan calls them, and as they are called here."""
@@ -209,13 +208,12 @@ class Recurrent(nn.Module):
         padding = padding_of(x, lengths) if lengths is not None and deepened else None
         below = bottom = apply_mlp(self.input_mlp, x, padding)
         drops = self.training and (self.dropout.weights or self.dropout.state)
+        plain = lengths is None and reset is None and not (drops or trace or self.products)
         scanned: list[Scanned] = []
         every = []
         for layer in range(self.layers):
             inputs = self._between(below, bottom) if layer else below
-            plain = lengths is None and reset is None and not (drops or trace or self.products)
-            here = self._both(layer, inputs, states) if plain and self.direction == "both" else None
-            here = here or [
+            here = (plain and scan_at_once(self, layer, inputs, states)) or [
                 scan(
                     self.cell,
                     self._dropped(self.weights(suffix)) if drops else self.weights(suffix),
@@ -242,14 +240,6 @@ class Recurrent(nn.Module):
         outputs = torch.cat(every, dim=-1) if self.connections.skip else below
         outputs = apply_mlp(self.output_mlp, outputs, padding)
         return Recurred(outputs, tuple(one.state for one in scanned), tuple(one.trace for one in scanned))
-
-    def _both(self, layer: int, inputs: Tensor, states: dict[str, GivenState]) -> list[Scanned] | None:
-        """Both directions at once, where they can be."""
-        if self.init.state != "zero" and (self.init.learned or self.training):
-            return None
-        first, second = self._directions(layer)
-        weights, given = (self.weights(first), self.weights(second)), (states.get(first), states.get(second))
-        return scan_both(self.cell, weights, inputs, given, self.bptt, self.backend)
 
     def step(self, x: Tensor, state: States | None = None) -> tuple[Tensor, NetworkState]:
         """One step for use, not for training: (B, D) in, (B, output_size) and the state out."""

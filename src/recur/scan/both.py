@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from recur.bptt import BPTT
@@ -25,7 +26,7 @@ def scan_both(
 ) -> list[Scanned] | None:
     """What the two return, the second one's outputs where their inputs stand; None where they are not of a form that
     was scanned on a GPU before, or no launch can carry both."""
-    if x.device.type != "cuda" or backend not in ("auto", "cuda"):
+    if x.device.type != "cuda" or backend not in ("auto", "cuda") or torch.compiler.is_compiling():
         return None
     mode = BPTT.parse(bptt)
     form = repeated.form_of(weights[0], x, states[0], mode, backend)
