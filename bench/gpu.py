@@ -168,8 +168,10 @@ def measure(options: argparse.Namespace, write: Callable[[object], None], device
     ]
     if device == "cuda":
         begin = time.perf_counter()
-        made = compile_all(rows_of(chosen), options.seconds / 3)
+        made = compile_all(rows_of(chosen), options.seconds / (1 if options.compile_only else 3))
         print(f"{made} kernels compiled or found in {time.perf_counter() - begin:.0f} s", flush=True)
+        if options.compile_only:
+            return 0
     rows: list[dict[str, Any]] = []
     print(header())
     on = the_machine(options.backend) | {"autograd_threads": Data.threads}
