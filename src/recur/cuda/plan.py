@@ -83,7 +83,7 @@ class Plan(NamedTuple):
         wanted = round(on.multiprocessors * enough / todo.columns) if forced is None else forced
         units, slices = WARP, 1
         if 0 < todo.stage <= MOST_STATES and wanted > 1:
-            while units * todo.vector * todo.item > SECTOR and todo.columns < units * on.multiprocessors:
+            while units * todo.vector * todo.item > SECTOR and 2 * todo.columns < units * on.multiprocessors:
                 units //= 2
             most = min(LARGEST_CTA, fitting) // units
             slices = _power(max(1, min(wanted, most, -(-todo.steps // block))))
