@@ -170,7 +170,8 @@ class Trainer:
         with self._precision():
             done = self.task.training_step(self.model, batch, self.state, Moment(self.step, self.epoch, self.progress))
         self.backend = done.backend
-        ((done.loss + done.penalty) / o.accumulate).backward()
+        with torch.autograd.set_multithreading_enabled(False):  # to wake a thread for the GPU may take most of a step
+            ((done.loss + done.penalty) / o.accumulate).backward()
         self.state = done.state
         self.index += 1
         self.predictions += done.predictions
