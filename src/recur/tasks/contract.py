@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from torch import Tensor, nn
 
@@ -20,6 +20,7 @@ from recur.tasks.places import Places
 from recur.tasks.predictor import Predictor as Predictor
 from recur.tasks.predictor import file_names as file_names
 from recur.tasks.size import check_size
+from recur.text.shares import Share
 from recur.typedefs import Metrics
 
 OptionsT = TypeVar("OptionsT", bound=TaskOptions)
@@ -60,6 +61,9 @@ class TrainingStep(NamedTuple):
     """What the next batch starts from: tensors in (nested) tuples, detached. None for batches that stand alone."""
     rate: float = 1.0
     """A factor on the learning rate, for a batch that is a smaller sample than others."""
+    weight: Tensor | None = None
+    """What the loss is a mean over, where that is not the number of predictions: the weights of their classes, say.
+    Parts of a batch on several processes count by it."""
 
 
 class Validation(NamedTuple):
@@ -96,8 +100,11 @@ class Remark(NamedTuple):
 class Batches(Protocol[BatchT_co]):
     """What is learned from, epoch by epoch; the batches of an epoch are drawn from (seed, epoch) alone."""
 
-    def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[BatchT_co]:
-        """One epoch without its first batches, the same each time."""
+    def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[BatchT_co | None]:
+        """One epoch without its first batches, the same each time; None for a batch of which this share has nothing."""
+
+    def shared(self, share: Share) -> Self:
+        """The same batches, of which one of several processes has its rows."""
 
     def __len__(self) -> int:
         """How many there are in an epoch, or about so many."""
