@@ -9,6 +9,7 @@ step. A single process is the same with nobody to ask.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -157,7 +158,7 @@ class SeveralRanks(Ranks):
 
     def first(self, work: Callable[[], T]) -> T:
         self._told += 1
-        key = f"recur/told/{self._told}"
+        key = f"told/{self._told}"
         if self.rank == 0:
             found = work()
             self.store.set(key, json.dumps(found))
@@ -189,10 +190,10 @@ class SeveralRanks(Ranks):
     def check_same(self, what: str, content: str) -> None:
         self._met += 1
         digest = hashlib.sha256(content.encode()).hexdigest()
-        self.store.set(f"recur/met/{self._met}/{self.rank}", digest)
+        self.store.set(f"met/{self._met}/{self.rank}", digest)
 
         def different() -> list[int]:
-            found = {rank: self._waited(f"recur/met/{self._met}/{rank}").decode() for rank in range(1, self.size)}
+            found = {rank: self._waited(f"met/{self._met}/{rank}").decode() for rank in range(1, self.size)}
             return [rank for rank, other in found.items() if other != digest]
 
         if others := self.first(different):
@@ -212,7 +213,9 @@ class SeveralRanks(Ranks):
 
 ALONE = Ranks()
 
-FAILED = "recur/failed"
+_JOINED = itertools.count()
+
+FAILED = "failed"
 """Where the rank that fails first says so."""
 
 
@@ -229,9 +232,10 @@ def joined(at: Launch, device: str = "cpu", compress: str = "none") -> Iterator[
     try:
         url = f"tcp://{at.address}:{at.port}" if not _by_torchrun() else "env://"
         store, _, _ = next(rendezvous(url, at.rank, at.size, timeout=STEP))
+        store = dist.PrefixStore(f"recur/{next(_JOINED)}", store)  # what was said before stays in it
         backend = "gloo" if kind.type == "cpu" else "cpu:gloo,cuda:nccl"
         dist.init_process_group(
-            backend, store=dist.PrefixStore("recur/group", store), rank=at.rank, world_size=at.size, timeout=STEP
+            backend, store=dist.PrefixStore("group", store), rank=at.rank, world_size=at.size, timeout=STEP
         )
     except (RuntimeError, ValueError) as error:  # torch's own
         why = f"process {at.rank} of {at.size} does not find the others at {at.address}:{at.port}"

@@ -5,8 +5,7 @@ What is wrapped is a task's whole training step, since a loss is more than a mod
 does not use (a learned first state, in the middle of a text) have no gradient on any rank, as in one process.
 """
 
-from __future__ import annotations
-
+# Without `annotations` of __future__: torch looks at those of a hook, and wants them as they are.
 import inspect
 from contextlib import nullcontext
 from typing import Any
