@@ -21,10 +21,11 @@ from recur.run import Run
 from recur.tasks import make_options, options_class
 from recur.train import Ranks, Trainer, joined, resume, train
 
-PLAIN = {"batch": 5, "steps": 4, "threads": 1, "device": "cpu", "optimizer": "sgd", "rate": 0.5, "baseline": False}
+PLAIN = {"batch": 5, "steps": 4, "threads": 1, "device": "cpu", "optimizer": "sgd", "rate": 0.1, "baseline": False}
 """Rows that two cannot share evenly; gradients as they are, since Adam makes much of what rounding leaves of none."""
 
-BOOK = {"texts": ("book.txt",), "hidden": 8, "window": 8, "measure": 0.3, **PLAIN, "steps": 24}
+BOOK = {**PLAIN, "texts": ("book.txt",), "hidden": 8, "window": 8, "measure": 0.3, "steps": 24}
+BOOK |= {"dropout_input": 0.0, "dropout_output": 0.0}
 DROPPED = {**BOOK, "dropout_input": 0.2, "dropout_output": 0.3, "jitter": True, "accumulate": 2, "initial": "learned"}
 
 
@@ -38,7 +39,7 @@ def fields_of(task: str) -> dict[str, Any]:
     fields |= {"length": 6} if "length" in names else {}
     fields |= {"hidden": 4} if task != "tree" else {}
     fields |= {name: 0.0 for name in names if name.startswith("dropout")}
-    fields |= {name: 0 for name in ("shift", "alpha", "beta") if name in names}
+    fields |= {name: 0 for name in ("shift", "unknown") if name in names}
     fields |= {"class_weights": "balanced"} if task in ("classify", "grid") else {}
     return fields
 

@@ -60,6 +60,9 @@ class Ranks:
     def writes(self) -> bool:
         return self.rank == 0
 
+    def begin(self) -> None:
+        """Before a training: nothing is agreed on yet."""
+
     def device(self, name: str) -> torch.device:
         return pick_device(name)
 
@@ -110,6 +113,9 @@ class SeveralRanks(Ranks):
         super().__init__(at)
         self.store, self.together = store, Together(compress)
         self._told = self._met = 0
+        self.begin()
+
+    def begin(self) -> None:
         self._pending = self._spent = 0.0
         self._stop = False
 
@@ -197,7 +203,8 @@ class SeveralRanks(Ranks):
             return [rank for rank, other in found.items() if other != digest]
 
         if others := self.first(different):
-            raise OptionError(f"rank {others[0]} has {what} other than rank 0's: all of them need the same files and flags")
+            line = f"rank {others[0]} has {what} other than rank 0's: all of them need the same files and flags"
+            raise OptionError(line) if self.writes else RankError(line, mine=False)
 
     def _waited(self, key: str) -> bytes:
         while True:
@@ -232,7 +239,7 @@ def joined(at: Launch, device: str = "cpu", compress: str = "none") -> Iterator[
     try:
         url = f"tcp://{at.address}:{at.port}" if not _by_torchrun() else "env://"
         store, _, _ = next(rendezvous(url, at.rank, at.size, timeout=STEP))
-        store = dist.PrefixStore(f"recur/{next(_JOINED)}", store)  # what was said before stays in it
+        store = dist.PrefixStore(f"recur/{at.restarts}/{at.size}/{next(_JOINED)}", store)  # it outlives restarts
         backend = "gloo" if kind.type == "cpu" else "cpu:gloo,cuda:nccl"
         dist.init_process_group(
             backend, store=dist.PrefixStore("group", store), rank=at.rank, world_size=at.size, timeout=STEP

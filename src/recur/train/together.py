@@ -55,7 +55,7 @@ class Together:
     def _of(self, task: Task[Any, Any, Any, Any], model: nn.Module) -> DistributedDataParallel:
         """Made anew whenever other layers learn, which all ranks see in the same step."""
         learns = tuple(p.requires_grad for p in model.parameters())
-        if self._wrapped is None or learns != self._learns:
+        if self._wrapped is None or self._wrapped.module.model is not model or learns != self._learns:
             self._learns = learns
             self._wrapped = DistributedDataParallel(
                 _Step(task, model), find_unused_parameters=True, gradient_as_bucket_view=True, **_BUFFERS_STAY

@@ -51,6 +51,7 @@ class Trainer:
         self.stop = stop or threading.Event()
         """Set from outside to stop after the step in progress."""
         self.ranks = ranks
+        ranks.begin()
         o = self.options
         self.device = ranks.device(o.device)
         if o.threads:
