@@ -8,6 +8,7 @@
     ├── CellError      (ValueError)  a cell breaks its contract, or is not known
     ├── BackendError   (ValueError)  a backend asked for by name cannot run this call
     ├── TextError      (ValueError)  a text, a vocabulary or a file of counts cannot be used as it is
+    │   └── TooLargeError            … is too large for this memory
     ├── RunError       (ValueError)  a run folder is missing something, damaged or in the way
     ├── TrainingError  (ArithmeticError)  training cannot go on: its loss exploded or is not a number
     └── RankError      of several processes that train together one has failed
@@ -52,6 +53,10 @@ class BackendError(RecurError, ValueError):
 
 class TextError(RecurError, ValueError):
     """A text, a vocabulary or a file of counts cannot be used as it is."""
+
+
+class TooLargeError(TextError):
+    """A text is larger than what is asked of it can be done with in this memory."""
 
 
 class RunError(RecurError, ValueError):

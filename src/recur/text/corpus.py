@@ -44,6 +44,8 @@ class Notes:
     byte_order_marks: int = 0
     line_ends: int = 0
     composed: int = 0
+    shards: int = 0
+    """Of a large text, which is read and encoded by these."""
 
     def __str__(self) -> str:
         parts = [f"{self.files} file{'s' * (self.files != 1)}"]
@@ -51,6 +53,7 @@ class Notes:
         parts += [f"{self.byte_order_marks} byte-order mark removed"] * bool(self.byte_order_marks)
         parts += [f"{self.line_ends:,} line ends made \\n"] * bool(self.line_ends)
         parts += [f"composed (NFC) in {self.composed:,} pieces"] * bool(self.composed)
+        parts += [f"{self.shards} shards, encoded on disk"] * bool(self.shards)
         return ", ".join(parts)
 
 
@@ -81,7 +84,7 @@ class Corpus:
             return Corpus(name, tuple(sources), skipped=skipped)
         parts = cut(sources)
         known = known_of(parts)
-        notes = Notes(len(sources), skipped, *(sum(one.changed[k] for one in known) for k in range(3)))
+        notes = Notes(len(sources), skipped, *(sum(one.changed[k] for one in known) for k in range(3)), len(parts))
         return Corpus(name, tuple(parts), skipped=skipped, notes=notes, known=tuple(known))
 
     def shards(self) -> list[Corpus]:

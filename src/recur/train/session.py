@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from recur.errors import OptionError, RunError
+from recur.errors import OptionError, RunError, TooLargeError
 from recur.run import Run, Vocabs, check_free, is_run, pick_device
 from recur.tasks import (
     config_text,
@@ -31,6 +31,7 @@ from recur.tasks.registry import PATHS
 from recur.tasks.verdict import verdict
 from recur.train.bystander import Bystander
 from recur.train.events import Callback, Event
+from recur.train.machine import machine_of
 from recur.train.optimise import Schedule
 from recur.train.ranks import ALONE, Ranks
 from recur.train.threads import pick_threads
@@ -157,6 +158,8 @@ def resume(
 
 def _run(trainer: Trainer, callback: Callback) -> Outcome:
     task, run = trainer.task, trainer.run
+    run.add_machine(machine_of(trainer))
+    run.commit()
     plain = _baselines(trainer)
     for baseline in plain:
         callback(Event("baseline", {"metric": task.curve, **baseline._asdict()}))
@@ -182,7 +185,11 @@ def _baselines(trainer: Trainer) -> list[Baseline]:
         known = run.baselines()
         if known is not None:
             return known
-        found = [baseline._asdict() for baseline in task.baselines(trainer.data)] if task.options.baseline else []
+        try:
+            found = [baseline._asdict() for baseline in task.baselines(trainer.data)] if task.options.baseline else []
+        except TooLargeError as error:
+            trainer.callback(Event("note", {"text": f"nothing to beat: {error}"}))
+            return []
         if found:
             run.write_baselines(task.curve, found)
         return found
