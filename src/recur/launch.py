@@ -52,7 +52,9 @@ def launch(given: Mapping[str, str] | None = None) -> Launch:
     port = _number(given, "MASTER_PORT", 20_000 + _number(given, "SLURM_JOB_ID", 0) % 20_000)
     each = given.get("SLURM_STEP_TASKS_PER_NODE") or given.get("SLURM_TASKS_PER_NODE") or str(size)
     rank, local = _number(given, "SLURM_PROCID"), _number(given, "SLURM_LOCALID", 0)
-    return _checked(Launch(rank, size, local, _of_node(each, _number(given, "SLURM_NODEID", 0)), address, port, restarts))
+    return _checked(
+        Launch(rank, size, local, _of_node(each, _number(given, "SLURM_NODEID", 0)), address, port, restarts)
+    )
 
 
 def hush(at: Launch) -> None:

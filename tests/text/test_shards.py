@@ -62,7 +62,12 @@ def test_shards_are_the_text(folder: Path, monkeypatch: pytest.MonkeyPatch, cach
     assert large.text() == plain.text()
     assert large.characters == plain.characters
     for one, other in zip(parts, large.split(), strict=True):
-        assert (one.begin, one.end, one.characters, one.text()) == (other.begin, other.end, other.characters, other.text())
+        assert (one.begin, one.end, one.characters, one.text()) == (
+            other.begin,
+            other.end,
+            other.characters,
+            other.text(),
+        )
     for token, vocab in wanted.items():
         assert fit_vocab(large.split()[0], token) == vocab
         for one, other in zip(parts, large.split(), strict=True):
@@ -85,7 +90,9 @@ def test_training_on_shards_comes_to_the_same(
         monkeypatch.setattr(shards, "LARGE", large)
         monkeypatch.setattr(shards, "SHARD", SIZE)
         said: list[str] = []
-        train(make_options("language", fields), tmp_path / name, lambda e, to=said: to.append(e.content.get("text", "")))
+        train(
+            make_options("language", fields), tmp_path / name, lambda e, to=said: to.append(e.content.get("text", ""))
+        )
         assert any("shards, encoded on disk" in text for text in said) == (name == "disk")
     lines = [(tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("memory", "disk")]
     figures = [[(m["step"], m["train_loss"], m["valid_loss"]) for m in map(json.loads, each)] for each in lines]
@@ -161,6 +168,8 @@ def test_counting_beyond_memory_is_refused_and_training_goes_on(
         ngram.fit(corpus, fit_vocab(corpus), 5)
     said: list[str] = []
     fields = {"texts": [str(folder)], "hidden": 4, "steps": 2, "threads": 1, "device": "cpu"}
-    outcome = train(make_options("language", fields), tmp_path / "run", lambda e: said.append(e.content.get("text", "")))
+    outcome = train(
+        make_options("language", fields), tmp_path / "run", lambda e: said.append(e.content.get("text", ""))
+    )
     assert outcome.summary["baselines"] == []
     assert any(text.startswith("nothing to beat: counting") for text in said)

@@ -77,13 +77,15 @@ def alike(a: str, b: str, tolerance: float = TOLERANCE[torch.float32]) -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_two_processes_do_what_one_does(task: str, folder: Path) -> None:
     alike(f"one/{task}", f"two/{task}")
-    ends = [json.loads((folder / f"{many}/{task}/metrics.jsonl").read_text().splitlines()[-1]) for many in ("one", "two")]
+    ends = [
+        json.loads((folder / f"{many}/{task}/metrics.jsonl").read_text().splitlines()[-1]) for many in ("one", "two")
+    ]
     for name in ("step", "predictions", "train_loss"):
         assert ends[0][name] == pytest.approx(ends[1][name], rel=1e-4), name
 
 
 def test_two_processes_go_on_exactly(folder: Path) -> None:
-    """Dropout, windows of any length, gradients added up, and a first state that is learned; the second rank stopped."""
+    """Dropout, windows of any length, gradients added up, a first state that is learned; the second rank stopped."""
     straight, stopped = weights("two/straight"), weights("two/stopped")
     assert all(torch.equal(value, stopped[name]) for name, value in straight.items())
     lines = [(folder / f"two/{name}/metrics.jsonl").read_text().splitlines() for name in ("straight", "stopped")]
@@ -100,7 +102,10 @@ def test_another_number_of_processes_goes_on_with_the_same_text(folder: Path) ->
 
 
 def test_what_a_clock_or_a_validation_ends_ends_on_all(folder: Path) -> None:
-    ends = {name: json.loads((folder / f"two/{name}/metrics.jsonl").read_text().splitlines()[-1]) for name in ("patient", "timed")}
+    ends = {
+        name: json.loads((folder / f"two/{name}/metrics.jsonl").read_text().splitlines()[-1])
+        for name in ("patient", "timed")
+    }
     assert ends["patient"]["step"] < 200
     assert ends["timed"]["progress"] == 1.0
     assert ends["timed"]["step"] != 9, "started again, training goes on with its run and begins none"
@@ -176,7 +181,9 @@ def test_slurm_starts_them_too_and_who_reads_another_text_is_told(folder: Path, 
         jobs.append(subprocess.Popen(command, cwd=where, env=env, text=True, stderr=subprocess.PIPE))
     said = [ended(job)[1] for job in jobs]
     assert [job.returncode for job in jobs] == [2, 2]
-    assert said[0].endswith("recur: rank 0: rank 1 has data other than rank 0's: all of them need the same files and flags\n")
+    assert said[0].endswith(
+        "recur: rank 0: rank 1 has data other than rank 0's: all of them need the same files and flags\n"
+    )
     assert said[1] == ""
     assert not (folder / "slurm").exists()
 
@@ -184,7 +191,13 @@ def test_slurm_starts_them_too_and_who_reads_another_text_is_told(folder: Path, 
 def test_the_environment_says_which_process_this_is() -> None:
     torchrun = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "a"}
     assert launch(torchrun | {"MASTER_PORT": "7", "SLURM_PROCID": "0"}) == Launch(3, 4, 1, 2, "a", 7)
-    srun = {"SLURM_PROCID": "5", "SLURM_NTASKS": "7", "SLURM_LOCALID": "1", "SLURM_NODEID": "1", "SLURM_JOB_ID": "40001"}
+    srun = {
+        "SLURM_PROCID": "5",
+        "SLURM_NTASKS": "7",
+        "SLURM_LOCALID": "1",
+        "SLURM_NODEID": "1",
+        "SLURM_JOB_ID": "40001",
+    }
     srun |= {"SLURM_TASKS_PER_NODE": "4,3", "SLURM_JOB_NODELIST": "gpu[07-09],other", "SLURM_RESTART_COUNT": "2"}
     assert launch(srun | {"SLURM_STEP_NUM_TASKS": "7"}) == Launch(5, 7, 1, 3, "gpu07", 20_001, 2)
     assert launch(srun) == Launch(restarts=2), "a script of sbatch is one process"

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from campaigns.small import TASKS
-from recur.cli.task_flags import split_arguments
 from recur.launch import launch
 from recur.run import Run
 from recur.tasks import make_options, options_class

@@ -26,8 +26,8 @@ def card(
     opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
-    """A model card of a run, from its own numbers: task, data by digest, network, training, figures beside plain models,
-    how to load it. What only its author knows, the licence among it, is left open.
+    """A model card of a run, from its own numbers: task, data by digest, network, training, figures beside plain
+    models, how to load it. What only its author knows, the licence among it, is left open.
 
     Parameters
     ----------

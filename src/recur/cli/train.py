@@ -39,7 +39,7 @@ EXAMPLES = """Examples:
   recur train --task adding --length 200"""
 
 SAME = 1.0
-"""Seconds within which a second signal is the first once more: a terminal's, and that of torchrun, which passes it on."""
+"""Seconds within which a second signal is the first once more: a terminal's, and torchrun's, which passes it on."""
 
 verb = App(help_flags=[], version_flags=[])
 """What it takes depends on the task, which its own arguments say: they are looked at first."""

@@ -22,7 +22,7 @@ from recur.text.specials import BOS, EOS
 
 
 def bytes_needed(tokens: int, order: int) -> int:
-    """To count so many tokens, at most: nine arrays of them while a level is sorted, and every level kept, each no longer
+    """To count so many tokens, at most: nine arrays of them while a level is sorted, and all levels, none of them longer
     than the text."""
     return tokens * (72 + 25 * order)
 
@@ -33,7 +33,7 @@ def check_memory(tokens: int, order: int) -> None:
     if needed > there / 2:
         raise TooLargeError(
             f"counting {tokens:,} tokens up to order {order} takes up to {needed / 1e9:,.0f} GB, and this machine has "
-            f"{there / 1e9:,.0f}: KenLM counts on disk (lmplz -o {order} < TEXT > MODEL.arpa), and its file is read here: "
+            f"{there / 1e9:,.0f}: KenLM counts on disk (lmplz -o {order} <TEXT >MODEL.arpa), whose file is read here: "
             "recur eval RUN MODEL.arpa TEXT, recur ngram --load MODEL.arpa"
         )
 

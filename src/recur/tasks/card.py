@@ -1,5 +1,5 @@
-"""A model card: what a run says of itself, for whoever is given its weights (Mitchell et al. 2019, Model cards for model
-reporting). Nothing is in it that the run does not know; what only its author knows is left open, and said to be."""
+"""A model card: what a run says of itself, for whoever is given its weights (Mitchell et al., Model cards for model
+reporting, 2019). Nothing is in it that the run does not know; what only its author knows is left open."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def card(predictor: Predictor[Any]) -> JsonObject:
             **{name: last[name] for name in ("step", "epoch", "predictions", "seconds") if name in last},
             "kept_step": about.get("step"),
             "measuring_unit": task.unit,
-            "budget": {name: value for name in ("minutes", "epochs", "steps") if (value := getattr(options, name)) is not None},
+            "budget": {
+                name: value for name in ("minutes", "epochs", "steps") if (value := getattr(options, name)) is not None
+            },
             "machines": run.machines(),
         },
         "metric": task.curve,
@@ -137,7 +139,11 @@ def _data(found: JsonObject) -> str:
     if not rows:
         return "It makes its own: sequences drawn from the seed."
     held = [part for part in ("valid", "test") if part not in found["data"]]
-    said = f"\n\nNo file of their own: {' and '.join(held)}; these parts are held out of the training files." if held else ""
+    said = (
+        f"\n\nNo file of their own: {' and '.join(held)}; these parts are held out of the training files."
+        if held
+        else ""
+    )
     carried = [name.rstrip("_") for name in ORIGINS if name.rstrip("_") in found["data"]]
     begun = "\n\nIt began with the weights or vectors named here, whose data is theirs." if carried else ""
     return _table(["part", "file", "bytes", "SHA-256"], rows) + said + begun

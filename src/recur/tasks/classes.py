@@ -58,7 +58,7 @@ def class_weights(vocab: Vocab) -> Tensor:
 
 
 def weight_of(classes: Tensor, weights: Tensor | None) -> Tensor | None:
-    """What the mean loss of a batch is over, where classes have weights: those of its classes; of none, below 0, none."""
+    """What the mean loss of a batch is over, where classes have weights; one below 0 is none."""
     return None if weights is None else weights[classes[classes >= 0].to(weights.device)].sum()
 
 

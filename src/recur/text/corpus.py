@@ -84,7 +84,8 @@ class Corpus:
             return Corpus(name, tuple(sources), skipped=skipped)
         parts = cut(sources)
         known = known_of(parts)
-        notes = Notes(len(sources), skipped, *(sum(one.changed[k] for one in known) for k in range(3)), len(parts))
+        marks, line_ends, composed = (sum(one.changed[k] for one in known) for k in range(3))
+        notes = Notes(len(sources), skipped, marks, line_ends, composed, len(parts))
         return Corpus(name, tuple(parts), skipped=skipped, notes=notes, known=tuple(known))
 
     def shards(self) -> list[Corpus]:
@@ -94,7 +95,9 @@ class Corpus:
             begin, end = max(self.begin - low, 0), high - low if self.end is None else min(self.end, high) - low
             if begin < end:
                 ended = self.ended or k + 1 < len(self.sources)
-                found.append(Corpus(self.name, self.sources[k : k + 1], begin, end, known=self.known[k : k + 1], ended=ended))
+                found.append(
+                    Corpus(self.name, self.sources[k : k + 1], begin, end, known=self.known[k : k + 1], ended=ended)
+                )
         return found
 
     def _spans(self) -> list[tuple[int, int]]:
@@ -179,7 +182,9 @@ class Corpus:
         """A place near a position where a text can be cut: behind a line, else behind white space, else as it is."""
         if self.known:  # only what is near
             low = max(position - 1, 0)
-            near = replace(self, begin=self.begin + low, end=min(self.begin + position + reach, self.begin + self.characters))
+            near = replace(
+                self, begin=self.begin + low, end=min(self.begin + position + reach, self.begin + self.characters)
+            )
             found = near._good_cut_in(position - low, reach)
             return low + found
         return self._good_cut_in(position, reach)

@@ -8,6 +8,7 @@ file's name, size and time; its ids likewise (encoded.py). Nothing is held but a
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import unicodedata
@@ -57,7 +58,7 @@ def cut(sources: Sequence[Source]) -> list[Source]:
             found.append(source)
             continue
         edges = [0, *_line_ends(source.name, size), size]
-        found += [part_of(source.name, a, b) for a, b in zip(edges, edges[1:], strict=False)]
+        found += [part_of(source.name, a, b) for a, b in itertools.pairwise(edges)]
     return found
 
 

@@ -72,7 +72,8 @@ class _Worker:
         )
 
     def ask(self, work: Callable[[Any], Any], job: object) -> Any:
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         try:
             pickle.dump((work, job), self.process.stdin)
             self.process.stdin.flush()
@@ -84,7 +85,8 @@ class _Worker:
         return found
 
     def end(self) -> None:
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         for stream in (self.process.stdin, self.process.stdout):
             stream.close()
         self.process.wait()

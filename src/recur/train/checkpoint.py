@@ -146,8 +146,8 @@ def _restore(trainer: Trainer, tensors: Tensors, state: JsonObject, where: str) 
     if before == trainer.ranks.size:
         return []
     return [
-        f"it was trained by {_processes(before)} until now, and goes on with {_processes(trainer.ranks.size)}: each batch "
-        "is dealt again, lanes with their state, nothing of the data lost or read twice; dropout draws other numbers"
+        f"it was trained by {_processes(before)} until now, and goes on with {_processes(trainer.ranks.size)}: batches "
+        "are dealt again, lanes with their state, nothing of the data lost or read twice; dropout draws other numbers"
     ]
 
 

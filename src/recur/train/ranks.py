@@ -263,7 +263,9 @@ def local_device(name: str, at: Launch) -> torch.device:
     if device.type != "cuda":
         return device
     if device.index is not None:
-        raise OptionError(f"--device {name} is one GPU, and there are {at.size} processes: --device cuda gives each its own")
+        raise OptionError(
+            f"--device {name} is one GPU, and there are {at.size} processes: --device cuda gives each its own"
+        )
     if at.locals > torch.cuda.device_count():
         many = f"{at.locals} processes on this machine and {torch.cuda.device_count()} GPU(s)"
         raise OptionError(f"{many}: start one for each (torchrun --nproc-per-node), or take --device cpu")
@@ -275,8 +277,8 @@ def _by_torchrun() -> bool:
 
 
 def _failed(ranks: SeveralRanks, error: BaseException) -> RankError | None:
-    """Tell the others; or find that one of them has failed before, which is why this one did. None where the error itself
-    says all."""
+    """Tell the others; or find that one of them has failed before, which is why this one did. None where the error
+    itself says all."""
     if isinstance(error, RankError | SystemExit | GeneratorExit):
         return None
     if isinstance(error, KeyboardInterrupt) and ranks.stopping(threading.Event()):
@@ -297,7 +299,8 @@ def _failed(ranks: SeveralRanks, error: BaseException) -> RankError | None:
 def _is_of_network(error: BaseException) -> bool:
     words = str(error)
     return isinstance(error, RuntimeError) and (
-        isinstance(error, dist.DistError) or any(name in words for name in ("gloo", "NCCL", "Connection", "ncclUnhandled"))
+        isinstance(error, dist.DistError)
+        or any(name in words for name in ("gloo", "NCCL", "Connection", "ncclUnhandled"))
     )
 
 

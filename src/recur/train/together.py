@@ -17,9 +17,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from recur.tasks.contract import Moment, Task, TrainingStep
 
-
 _NAMES = inspect.signature(DistributedDataParallel).parameters
-_BUFFERS_STAY: dict[str, Any] = {"forward_sync_buffers" if "forward_sync_buffers" in _NAMES else "broadcast_buffers": False}
+_BUFFERS_STAY: dict[str, Any] = {
+    "forward_sync_buffers" if "forward_sync_buffers" in _NAMES else "broadcast_buffers": False
+}
 """What is fitted to the validation part is the first rank's, and no training step reads it. Its name has changed."""
 
 
