@@ -22,8 +22,8 @@ from recur.text.specials import BOS, EOS
 
 
 def bytes_needed(tokens: int, order: int) -> int:
-    """To count so many tokens, at most: nine arrays of them while a level is sorted, and all levels, none of them longer
-    than the text."""
+    """To count so many tokens, at most: nine arrays of them while a level is sorted, and all levels, none longer than
+    the text."""
     return tokens * (72 + 25 * order)
 
 

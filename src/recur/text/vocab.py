@@ -22,12 +22,12 @@ from recur.errors import OptionError, TextError, shown
 from recur.files import cache_folder, read_bounded, write_atomically
 from recur.text.arrays import Ids, Mask
 from recur.text.corpus import Corpus
+from recur.text.counting import count_corpus, some_of
 from recur.text.cutting import whole_words
-from recur.text.shards import merged, once
+from recur.text.shards import once
 from recur.text.specials import BOS, EOS, PAD, SPECIALS, UNK
 from recur.text.subwords import Subwords
 from recur.text.tokens import Characters, Tokenizer, Words, make_tokenizer
-from recur.text.workers import each
 
 
 @contextmanager
@@ -243,36 +243,6 @@ def fit_vocab(
         with suppress(OSError):  # it is counted again then
             made.save(path)
     return made
-
-
-SAMPLE = 1 << 25
-"""Characters from which subwords of a large text are learned: as much of each of its shards."""
-
-
-def some_of(corpus: Corpus) -> Iterator[str]:
-    parts = corpus.shards()
-    if corpus.characters <= SAMPLE:
-        yield from corpus.pieces()
-        return
-    for part in parts:
-        left = SAMPLE // len(parts)
-        for piece in whole_words(part.pieces()):
-            yield piece[:left]
-            left -= len(piece)
-            if left <= 0:
-                break
-
-
-def count_corpus(corpus: Corpus, tokenizer: Tokenizer) -> Counter[str]:
-    """How often each token is there; of a large text, by several processes."""
-    if len(corpus.known) < 2:
-        return tokenizer.count(corpus.pieces())
-    return merged(each(_count_shard, [(part, tokenizer) for part in corpus.shards()]))
-
-
-def _count_shard(job: tuple[Corpus, Tokenizer]) -> Counter[str]:
-    part, tokenizer = job
-    return tokenizer.count(part.pieces())
 
 
 def fit_lines(

@@ -1,7 +1,8 @@
 """Training: a run from options, or on from a checkpoint. Tasks are known by their contract only (recur.tasks)."""
 
 from recur.train.events import Callback, Event
-from recur.train.ranks import Ranks, joined
+from recur.train.joining import joined
+from recur.train.ranks import Ranks
 from recur.train.session import Outcome, resume, train
 from recur.train.trainer import Trainer
 

@@ -9,20 +9,17 @@ step. A single process is the same with nobody to ask.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.rendezvous import rendezvous
 
-from recur.errors import OptionError, RankError, RecurError
+from recur.errors import OptionError, RankError
 from recur.launch import Launch
 from recur.run import pick_device
 from recur.run.tensors import from_bytes, to_bytes
@@ -32,8 +29,8 @@ from recur.train.together import Together
 
 T = TypeVar("T")
 
-STEP = timedelta(minutes=5)
-"""What a step of another rank may take; one that takes longer hangs."""
+FAILED = "failed"
+"""Where the rank that fails first says so."""
 
 LOOK = timedelta(seconds=2)
 """Between two looks at whether another rank has failed, while the first one works by itself for as long as it takes."""
@@ -109,7 +106,7 @@ class Ranks:
 class SeveralRanks(Ranks):
     """One of several."""
 
-    def __init__(self, at: Launch, store: dist.Store, compress: str) -> None:
+    def __init__(self, at: Launch, store: dist.Store, compress: str) -> None:  # type: ignore[name-defined]
         super().__init__(at)
         self.store, self.together = store, Together(compress)
         self._told = self._met = 0
@@ -218,46 +215,6 @@ class SeveralRanks(Ranks):
             return content
 
 
-ALONE = Ranks()
-
-_JOINED = itertools.count()
-
-FAILED = "failed"
-"""Where the rank that fails first says so."""
-
-
-@contextmanager
-def joined(at: Launch, device: str = "cpu", compress: str = "none") -> Iterator[Ranks]:
-    """The processes of a launch, while they train. An error of one of them ends all, each with a `RankError`, which is
-    that rank's own to say."""
-    if at.size == 1:
-        yield Ranks(at)
-        return
-    kind = local_device(device, at)
-    if kind.type == "cuda":
-        torch.cuda.set_device(kind)
-    try:
-        url = f"tcp://{at.address}:{at.port}" if not _by_torchrun() else "env://"
-        store, _, _ = next(rendezvous(url, at.rank, at.size, timeout=STEP))
-        store = dist.PrefixStore(f"recur/{at.restarts}/{at.size}/{next(_JOINED)}", store)  # it outlives restarts
-        backend = "gloo" if kind.type == "cpu" else "cpu:gloo,cuda:nccl"
-        dist.init_process_group(
-            backend, store=dist.PrefixStore("group", store), rank=at.rank, world_size=at.size, timeout=STEP
-        )
-    except (RuntimeError, ValueError) as error:  # torch's own
-        why = f"process {at.rank} of {at.size} does not find the others at {at.address}:{at.port}"
-        raise OptionError(f"{why}: {_first_line(error)}") from None
-    ranks = SeveralRanks(at, store, compress)
-    try:
-        yield ranks
-    except BaseException as error:
-        failed = _failed(ranks, error)
-        if failed is None:
-            raise
-        raise failed from (None if isinstance(error, RecurError) or not failed.mine else error)
-    dist.destroy_process_group()
-
-
 def local_device(name: str, at: Launch) -> torch.device:
     device = pick_device(name)
     if device.type != "cuda":
@@ -272,38 +229,4 @@ def local_device(name: str, at: Launch) -> torch.device:
     return torch.device("cuda", at.local)
 
 
-def _by_torchrun() -> bool:
-    return dist.is_torchelastic_launched()
-
-
-def _failed(ranks: SeveralRanks, error: BaseException) -> RankError | None:
-    """Tell the others; or find that one of them has failed before, which is why this one did. None where the error
-    itself says all."""
-    if isinstance(error, RankError | SystemExit | GeneratorExit):
-        return None
-    if isinstance(error, KeyboardInterrupt) and ranks.stopping(threading.Event()):
-        return None  # all of them have stopped after the same step
-    line = f"rank {ranks.rank}: {_first_line(error)}"
-    try:
-        said = ranks.store.compare_set(FAILED, "", line).decode()
-    except RuntimeError:  # who keeps the store is gone
-        said = line if ranks.rank == 0 else ""
-    if said != line:
-        return RankError(said, mine=False)
-    if _is_of_network(error):
-        why = "another process of this training has ended, or hangs"
-        return RankError(f"rank {ranks.rank}: {why}; recur resume goes on from the newest checkpoint")
-    return RankError(line) if isinstance(error, RecurError) else None
-
-
-def _is_of_network(error: BaseException) -> bool:
-    words = str(error)
-    return isinstance(error, RuntimeError) and (
-        isinstance(error, dist.DistError)
-        or any(name in words for name in ("gloo", "NCCL", "Connection", "ncclUnhandled"))
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    words = str(error).strip()
-    return words.splitlines()[0] if words else type(error).__name__
+ALONE = Ranks()

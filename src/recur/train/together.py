@@ -66,12 +66,13 @@ class Together:
         return self._wrapped
 
 
-def _in_bfloat16(_: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+def _in_bfloat16(_: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
     """Half the bytes: averaged in bfloat16, added to weights in their own precision."""
     sent = bucket.buffer().to(torch.bfloat16).div_(dist.get_world_size())
     travelled: torch.futures.Future[list[Tensor]] = dist.all_reduce(sent, async_op=True).get_future()
 
     def received(future: torch.futures.Future[list[Tensor]]) -> Tensor:
-        return bucket.buffer().copy_(future.value()[0])
+        whole: Tensor = bucket.buffer()
+        return whole.copy_(future.value()[0])
 
     return travelled.then(received)

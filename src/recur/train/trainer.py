@@ -26,6 +26,7 @@ from recur.train.events import Callback, Event
 from recur.train.measuring import MEASUREMENTS, following, measure_best, validated
 from recur.train.ranks import ALONE, Ranks
 from recur.train.records import Records, StepRecord, summed_up
+from recur.train.summary import summary_of
 from recur.typedefs import JsonObject, Metrics
 
 REPORT = 0.5
@@ -276,25 +277,7 @@ class Trainer:
 
     def summary(self) -> JsonObject:
         """What it came to."""
-        return {
-            "run": str(self.run.path),
-            "task": self.task.name,
-            **self.best_metrics,
-            "steps": self.step,
-            "epochs": self.epochs,
-            "seconds": self.seconds,
-            "measuring_seconds": self.measuring,
-            "last_measuring_seconds": self.last_measuring,
-            "predictions_per_second": self.predictions / self.seconds if self.seconds else 0.0,
-            "unit": self.task.unit,
-            "parameters": sum(p.numel() for p in self.parameters),
-            "architecture": self.task.architecture,
-            "backend": self.backend,
-            "device": str(self.device),
-            "threads": torch.get_num_threads(),
-            "ranks": self.ranks.size,
-            "skipped": self.skipped,
-        }
+        return summary_of(self)
 
     def checkpoint(self) -> None:
         save_checkpoint(self)

@@ -72,5 +72,5 @@ class WindowBatches:
         rows, steps = np.concatenate(which)[order], np.concatenate(ends)[order]
         for k in range(skip, len(self)):
             part = slice(k * self.batch, (k + 1) * self.batch)
-            which, ends = (torch.from_numpy(found[part][self.share.each()]) for found in (rows, steps))
-            yield Windows(self.rows, which, ends, self.back) if len(which) else None
+            of, to = (torch.from_numpy(found[part][self.share.each()]) for found in (rows, steps))
+            yield Windows(self.rows, of, to, self.back) if len(of) else None
