@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor, nn
 
@@ -100,11 +100,11 @@ class Remark(NamedTuple):
 class Batches(Protocol[BatchT_co]):
     """What is learned from, epoch by epoch; the batches of an epoch are drawn from (seed, epoch) alone."""
 
-    def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[BatchT_co | None]:
-        """One epoch without its first batches, the same each time; None for a batch of which this share has nothing."""
+    def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[BatchT_co]:
+        """One epoch without its first batches, the same each time."""
 
-    def shared(self, share: Share) -> Self:
-        """The same batches, of which one of several processes has its rows."""
+    def shared(self, share: Share) -> Batches[BatchT_co | None]:
+        """The same batches, of which one of several processes has its rows; None where it has none."""
 
     def __len__(self) -> int:
         """How many there are in an epoch, or about so many."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Self, TypeVar
+from typing import Generic, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -81,18 +81,18 @@ class Shuffled(Generic[Item, BatchT]):
     size: Callable[[Item], int] = lambda item: 0
     share: Share = WHOLE
 
-    def shared(self, share: Share) -> Self:
-        return replace(self, share=share)
+    def shared(self, share: Share) -> Shuffled[Item, BatchT | None]:
+        return cast("Shuffled[Item, BatchT | None]", replace(self, share=share))
 
     def __len__(self) -> int:
         return -(-len(self.items) // self.batch)
 
-    def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[BatchT | None]:
+    def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[BatchT]:
         draw = np.random.default_rng((self.seed, epoch))
         cuts = self.cut(self.in_pools(draw.permutation(len(self.items)), POOL * self.batch))
         for k in draw.permutation(len(cuts))[skip:]:
             rows = cuts[k][self.share.each()]
-            yield self.collate([self.items[i] for i in rows]) if len(rows) else None
+            yield self.collate([self.items[i] for i in rows]) if len(rows) else cast(BatchT, None)
 
     def in_pools(self, order: Numbers, pool: int) -> Numbers:
         """The examples of each pool of this many by their size."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 import torch
@@ -41,20 +41,20 @@ class Generated(Generic[BatchT]):
     vocabs: Vocabs = field(default_factory=dict)
     share: Share = WHOLE
 
-    def shared(self, share: Share) -> Self:
+    def shared(self, share: Share) -> Generated[Any]:
         return replace(self, share=share)
 
     def __len__(self) -> int:
         return EPOCH
 
-    def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[BatchT | None]:
+    def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[BatchT]:
         for k in range(skip, EPOCH):
             batch = self.draw(np.random.default_rng((self.seed, epoch, k)), self.batch)
             if self.share == WHOLE:
                 yield batch
             else:  # drawn whole by all of them, so that together they have what one would have
                 parts = [part[self.share.each()] for part in batch]
-                yield type(batch)(*parts) if len(parts[0]) else None
+                yield type(batch)(*parts) if len(parts[0]) else cast(BatchT, None)
 
     def held(self, which: int) -> BatchT:
         """What is measured on: the same for every seed of training."""

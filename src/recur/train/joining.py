@@ -10,6 +10,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from recur.errors import OptionError, RankError, RecurError
@@ -35,10 +36,10 @@ def joined(at: Launch, device: str = "cpu", compress: str = "none") -> Iterator[
     try:
         url = f"tcp://{at.address}:{at.port}" if not _by_torchrun() else "env://"
         store, _, _ = next(rendezvous(url, at.rank, at.size, timeout=STEP))
-        store = dist.PrefixStore(f"recur/{at.restarts}/{at.size}/{next(_JOINED)}", store)  # it outlives restarts
+        store = PrefixStore(f"recur/{at.restarts}/{at.size}/{next(_JOINED)}", store)  # it outlives restarts
         backend = "gloo" if kind.type == "cpu" else "cpu:gloo,cuda:nccl"
         dist.init_process_group(
-            backend, store=dist.PrefixStore("group", store), rank=at.rank, world_size=at.size, timeout=STEP
+            backend, store=PrefixStore("group", store), rank=at.rank, world_size=at.size, timeout=STEP
         )
     except (RuntimeError, ValueError) as error:  # torch's own
         why = f"process {at.rank} of {at.size} does not find the others at {at.address}:{at.port}"

@@ -13,6 +13,7 @@ import json
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -182,7 +183,7 @@ class SeveralRanks(Ranks):
             dist.recv(size, rank)
             part = torch.empty(int(size), dtype=torch.uint8)
             dist.recv(part, rank)
-            found.append(from_bytes(part.numpy().tobytes(), f"what rank {rank} sent")[0])
+            found.append(from_bytes(part.numpy().tobytes(), Path(f"rank {rank}"))[0])
         return found
 
     def average(self, tensor: Tensor) -> Tensor:

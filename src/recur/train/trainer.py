@@ -21,6 +21,7 @@ from recur.run import Run
 from recur.tasks.contract import Moment, Task
 from recur.tasks.scores import perplexity
 from recur.train import optimise
+from recur.train.averaging import MovingAverage, swap
 from recur.train.checkpoint import restore_checkpoint, save_checkpoint
 from recur.train.events import Callback, Event
 from recur.train.measuring import MEASUREMENTS, following, measure_best, validated
@@ -64,6 +65,7 @@ class Trainer:
         ranks.seed(o.seed)
         self.parameters = list(self.model.parameters())
         self.optimizer = optimise.make_optimizer(o, self.model, task.places)
+        self.average = MovingAverage(self.parameters, o.average) if o.average else None
         self.schedule = optimise.Schedule(o.schedule, o.warmup)
         self.step = self.epoch = self.index = self.predictions = self.skipped = 0
         self.seconds = self.measuring = self.last_measuring = 0.0
@@ -193,6 +195,8 @@ class Trainer:
         optimise.set_rates(self.optimizer, o.rate * self.schedule(self.step, self.epoch, self.progress) * done.rate)
         if usable:
             self.optimizer.step()
+            if self.average is not None:
+                self.average.update(self.step)
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
 
@@ -247,9 +251,8 @@ class Trainer:
         begun = time.monotonic()
         self._report()
         entry = self._entry(self.records.take_measure())
-        averaged = self.options.optimizer == "asgd" and self.schedule.triggered
-        if averaged:
-            optimise.swap_averages(self.optimizer)
+        averages = self._averages()
+        swap(averages)
         score, metrics, summary, sample, self.thin = self.ranks.first(lambda: validated(self, begun))
         kept = score < self.best or self.options.keep == "last"
         self.since_best = 0 if score < self.best else self.since_best + 1
@@ -257,8 +260,7 @@ class Trainer:
         if kept:
             self.best_metrics = metrics
             self.run.save_weights(self.model, step=self.step, **metrics)
-        if averaged:
-            optimise.swap_averages(self.optimizer)
+        swap(averages)
         if self.schedule.measured(score) and self.options.optimizer == "asgd":
             optimise.start_averaging(self.optimizer)
         elif self.schedule.triggered and self.options.optimizer != "asgd" and self.schedule.factor == 1.0:
@@ -274,6 +276,12 @@ class Trainer:
         self.last_measuring = self.ranks.first(lambda: time.monotonic() - begun)
         self.measuring += self.last_measuring
         self.checkpoint()
+
+    def _averages(self) -> dict[Tensor, Tensor]:
+        """What is measured and kept in place of the weights, where that is not they themselves."""
+        if self.average is not None:
+            return self.average.pairs()
+        return optimise.averages(self.optimizer) if self.schedule.triggered else {}
 
     def summary(self) -> JsonObject:
         """What it came to."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -59,7 +59,7 @@ class WindowBatches:
     def __len__(self) -> int:
         return -(-int(self.quotas.sum()) // self.batch)
 
-    def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[Windows | None]:
+    def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[Windows]:
         draw = np.random.default_rng((self.seed, epoch))
         which, ends = [], []
         for row, quota in enumerate(self.quotas):
@@ -73,4 +73,4 @@ class WindowBatches:
         for k in range(skip, len(self)):
             part = slice(k * self.batch, (k + 1) * self.batch)
             of, to = (torch.from_numpy(found[part][self.share.each()]) for found in (rows, steps))
-            yield Windows(self.rows, of, to, self.back) if len(of) else None
+            yield Windows(self.rows, of, to, self.back) if len(of) else cast(Windows, None)
