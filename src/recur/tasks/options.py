@@ -62,9 +62,10 @@ class TrainingOptions(Options):
     clip_value: NonNegative = 0.0
     """Bound on each of its entries; 0 is none."""
 
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """What matrix products read while training; bfloat16 is faster where the processor has it. Weights and sums are
-    float32 in both (mixed precision, as torch.autocast has it)."""
+    precision: Literal["float32", "tf32", "bfloat16", "float16"] | None = None
+    """What matrix products read, while training and measuring: float32; tf32, a GPU's shorter float32; bfloat16 or
+    float16 under torch.autocast, the latter with its loss scaled. Weights and sums are float32 in all of them. If not
+    given, the fastest that the device has and the task's figures bear."""
 
     accumulate: Count = 1
     """Batches to add up before a step."""
@@ -111,6 +112,9 @@ class MachineOptions(Options):
     device: Device = "auto"
     """cpu, cuda, cuda:N, or auto: a GPU where there is one."""
 
+    graph: Literal["auto", "on", "off"] = "auto"
+    """Record training steps as CUDA graphs and replay them, by one launch each: on a GPU, for batches of few shapes."""
+
     threads: Threads = 0
     """For the CPU; 0 takes what is fastest now, and the run keeps it. Another number of threads rounds otherwise."""
 
@@ -131,6 +135,8 @@ class TaskOptions(TrainingOptions, BudgetOptions, MachineOptions):
     """What `recur sweep` tries: options worth a search, and where good values of them lie."""
     adamw_decay: ClassVar[float] = 0.0
     """The weight decay of a run with adamw that says none."""
+    in_16_bits: ClassVar[bool] = False
+    """Whether its figures are as good with products of 16 bits, so that a run that says nothing has them."""
     by_token: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Other defaults, where tokens are of a kind; `epochs` among them stands for `default_epochs`."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from recur.run import computing_in
 from recur.tasks.contract import Validation
 from recur.train.events import Event
 
@@ -56,7 +57,8 @@ def measure_best(trainer: Trainer) -> None:
     with torch.no_grad(), torch.random.fork_rng(devices=[]):  # fresh weights are drawn, and then replaced
         best = trainer.task.new_model(trainer.run.vocabs).to(trainer.device).eval()
         trainer.run.load_weights(best)
-        trainer.best_metrics = trainer.task.validate(best, trainer.data).metrics
+        with computing_in(trainer.stepper.precision, trainer.device):
+            trainer.best_metrics = trainer.task.validate(best, trainer.data).metrics
         trainer.run.save_weights(best, step=trainer.step, **trainer.best_metrics)
     trainer.last_measuring = time.monotonic() - begun
     trainer.measuring += trainer.last_measuring

@@ -10,21 +10,22 @@ from __future__ import annotations
 import math
 import threading
 import time
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from recur.errors import TrainingError
-from recur.run import Run, pick_device
+from recur.errors import OptionError, TrainingError
+from recur.run import Run, check_precision, computing_in, pick_device
 from recur.tasks.contract import Moment, Task
 from recur.tasks.scores import perplexity
 from recur.train import optimise
 from recur.train.checkpoint import restore_checkpoint, save_checkpoint
 from recur.train.events import Callback, Event
+from recur.train.graphs import Graphs, refusal
 from recur.train.measuring import MEASUREMENTS, following, measure_best, validate
 from recur.train.records import Records, StepRecord, summed_up
+from recur.train.step import Done, Stepper
 from recur.typedefs import JsonObject, Metrics
 
 REPORT = 0.5
@@ -59,6 +60,13 @@ class Trainer:
         self.parameters = list(self.model.parameters())
         self.optimizer = optimise.make_optimizer(o, self.model, task.places)
         self.schedule = optimise.Schedule(o.schedule, o.warmup)
+        self.stepper = Stepper(task, self.model, self.optimizer, self.device)
+        check_precision(self.stepper.precision, self.device)
+        why_not = refusal(self.stepper, o)
+        if why_not and o.graph == "on":
+            raise OptionError(f"--graph on: {why_not}")
+        self.graphs = None if why_not or o.graph == "off" else Graphs(self.stepper, self._set_rate)
+        """Steps on a GPU, recorded, where they can be."""
         self.step = self.epoch = self.index = self.predictions = self.skipped = 0
         self.seconds = self.measuring = self.last_measuring = 0.0
         self.bad_in_a_row = 0
@@ -165,35 +173,41 @@ class Trainer:
         """One batch: forward, backward and, every `accumulate` batches, a step."""
         o = self.options
         optimise.open_groups(self.optimizer, self.progress)
-        with self._precision():
-            done = self.task.training_step(self.model, batch, self.state, Moment(self.step, self.epoch, self.progress))
-        self.backend = done.backend
-        ((done.loss + done.penalty) / o.accumulate).backward()
-        self.state = done.state
+        moment = Moment(self.step, self.epoch, self.progress)
+        rate = o.rate * self.schedule(self.step, self.epoch, self.progress)
+        taken = self.graphs.take(batch, self.state, moment, rate) if self.graphs is not None else None
+        step = self.stepper.gradients(batch, self.state, moment) if taken is None else taken[0]
+        self.backend = step.backend
+        self.state = step.state
         self.index += 1
-        self.predictions += done.predictions
+        self.predictions += step.predictions
         if self.index % o.accumulate:
             return
-        loss, norm = done.loss.detach(), optimise.clip_gradients(self.parameters, o.clip, o.clip_value)
-        self.records.add(StepRecord(loss, norm, done.predictions))
-        usable = True
-        if self.device.type == "cpu" or o.on_nan == "skip":
-            usable = self._usable(loss, norm)  # on a GPU this waits for it: there, when progress is reported
-        optimise.set_rates(self.optimizer, o.rate * self.schedule(self.step, self.epoch, self.progress) * done.rate)
-        if usable:
-            self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        done = self._update(step.loss, rate * step.rate, step.predictions) if taken is None else taken[1]
+        if taken is not None:
+            self.records.add(StepRecord(*done, step.predictions))
         self.step += 1
 
-    def _precision(self) -> AbstractContextManager[object]:
-        if self.options.precision == "float32":
-            return nullcontext()
-        return torch.autocast(self.device.type, getattr(torch, self.options.precision))
+    def _update(self, loss: Tensor, rate: float, predictions: int) -> Done:
+        """A step of the optimiser, by what was added up."""
+        done = self.stepper.clipped(loss)
+        self.records.add(StepRecord(*done, predictions))
+        usable = True
+        if self.device.type == "cpu" or self.options.on_nan == "skip":
+            usable = self._usable(*done)  # on a GPU this waits for it: there, when progress is reported
+        self._set_rate(rate)
+        self.stepper.update(skip=not usable)
+        return done
+
+    def _set_rate(self, rate: float) -> None:
+        optimise.set_rates(self.optimizer, rate)
 
     def _usable(self, loss: Tensor, norm: Tensor) -> bool:
         """Whether a step may be taken; a batch that must not be is passed over, or ends training."""
         threshold = self.task.divergence_threshold(self.run.vocabs)
-        if bool(torch.isfinite(norm)) and float(loss) < threshold:
+        # What float16 cannot hold, its scaler passes over, and lowers the scale.
+        scaled = self.stepper.scaler.is_enabled()
+        if (scaled or bool(torch.isfinite(norm))) and float(loss) < threshold:
             self.bad_in_a_row = 0
             return True
         self.bad_in_a_row += 1
@@ -229,7 +243,7 @@ class Trainer:
             entry |= summed_up(seen, self.options.clip)
             if self.task.likelihood:
                 entry["train_perplexity"] = perplexity(entry["train_loss"])
-            entry["rate"] = self.optimizer.param_groups[-1]["lr"]
+            entry["rate"] = float(self.optimizer.param_groups[-1]["lr"])
         return entry
 
     def _measure(self) -> None:
@@ -240,8 +254,9 @@ class Trainer:
         if averaged:
             optimise.swap_averages(self.optimizer)
         self.model.eval()
-        with torch.no_grad():
+        with torch.no_grad(), computing_in(self.stepper.precision, self.device):
             score, metrics, summary = validate(self, begun)
+        with torch.no_grad():
             sample = self.task.sample(self.model, self.data)
         self.model.train()
         kept = score < self.best or self.options.keep == "last"
@@ -285,6 +300,8 @@ class Trainer:
             "architecture": self.task.architecture,
             "backend": self.backend,
             "device": str(self.device),
+            "precision": self.stepper.precision,
+            "graph": self.graphs is not None,
             "threads": torch.get_num_threads(),
             "skipped": self.skipped,
         }

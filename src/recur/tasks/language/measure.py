@@ -29,7 +29,7 @@ def mean_loss(
     that read the time."""
     was_training = model.training
     model.eval()
-    device = model.bias.device
+    device = model.device
     total = 0.0
     lanes = max(1, min(lanes, len(ids)))
     steps, rest = divmod(len(ids), lanes)
@@ -59,7 +59,7 @@ def log_probabilities(model: LanguageModel, ids: Ids, first: int) -> Floats:
     """log P of each of the ids given those before it, (N,), the state carried through all of them."""
     was_training = model.training
     model.eval()
-    targets = torch.from_numpy(np.asarray(ids, np.int64).copy()).to(model.bias.device)
+    targets = torch.from_numpy(np.asarray(ids, np.int64).copy()).to(model.device)
     inputs = torch.cat([targets.new_tensor([first]), targets[:-1]])
     state, found = None, []
     for at in range(0, len(ids), WINDOW):
@@ -85,8 +85,8 @@ def free_running_gap(
     model.eval()
     starts = np.linspace(0, len(ids) - lead - steps - 1, rows).astype(np.int64)
     table = np.stack([np.asarray(ids[k : k + lead + steps + 1], np.int64) for k in starts])
-    place = torch.from_numpy(at + starts).to(model.bias.device)
-    text = torch.from_numpy(table).to(model.bias.device)
+    place = torch.from_numpy(at + starts).to(model.device)
+    text = torch.from_numpy(table).to(model.device)
     forced = model(text[:, :-1], start=place).logits[:, lead:]
     predicted = model(text[:, : lead + 1], start=place)
     logits, state, own = predicted.logits[:, -1], predicted.state, [predicted.logits[:, -1]]

@@ -18,7 +18,7 @@ from recur.tasks.language.data import LanguageData, corpora, first_input, in_rea
 from recur.tasks.language.measure import log_probabilities, mean_loss
 from recur.tasks.language.options import LanguageOptions
 from recur.tasks.scores import perplexity
-from recur.text import Batch, Corpus, Vocab
+from recur.text import Corpus, Vocab
 from recur.text.arrays import Floats, Ids
 from recur.text.corpus import normalised
 from recur.text.marks import without_leading_marks
@@ -28,7 +28,7 @@ from recur.typedefs import JsonObject
 class Language(Predictor[LanguageModel]):
     """A trained language model: its run, vocabulary and weights."""
 
-    task: Task[LanguageOptions, LanguageData, LanguageModel, Batch]
+    task: Task[LanguageOptions, LanguageData, LanguageModel, Any]
 
     @property
     def options(self) -> LanguageOptions:
