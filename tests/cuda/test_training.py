@@ -42,7 +42,9 @@ def same(a: Trainer, b: Trainer) -> None:
 @pytest.mark.parametrize("fields", WAYS, ids=lambda fields: str(fields["precision"]))
 def test_recorded_steps_are_the_same_steps(fields: dict[str, Any], tmp_path: Path) -> None:
     recorded, plain = (trained(tmp_path / graph, graph=graph, **fields) for graph in ("on", "off"))
-    assert recorded.graphs is not None and recorded.graphs._recorded and plain.graphs is None
+    assert recorded.graphs is not None
+    assert recorded.graphs._recorded
+    assert plain.graphs is None
     same(recorded, plain)
 
 
