@@ -70,6 +70,9 @@ class TrainingOptions(Options):
     accumulate: Count = 1
     """Batches to add up before a step."""
 
+    average: BelowOne = 0.0
+    """Measure and keep the average of the weights over the last steps, about 1/(1 − this) of them; 0 is none."""
+
     on_nan: Literal["stop", "skip"] = "stop"
     """What to do with a batch whose loss is not a number."""
 

@@ -46,6 +46,8 @@ def save_checkpoint(trainer: Trainer) -> None:
         tensors |= {f"optimizer/{name}/{key}": value for key, value in kept.items() if isinstance(value, Tensor)}
         if p.grad is not None:  # between the steps of an accumulation
             tensors[f"grad/{name}"] = p.grad
+    if trainer.average is not None:
+        tensors |= {f"average/{name}": value for name, value in zip(names, trainer.average.values, strict=True)}
     tensors["random/cpu"] = torch.get_rng_state()
     if trainer.device.type == "cuda":
         tensors["random/cuda"] = torch.cuda.get_rng_state()
@@ -88,10 +90,13 @@ def _restore(trainer: Trainer, tensors: Tensors, state: JsonObject, where: str) 
         kept.setdefault(numbered[parameters[owner]], {})[key] = value
     if any(set(keys) != KEPT[trainer.options.optimizer] for keys in kept.values()):
         raise RunError(f"{where} does not fit this run: it is of another optimiser than {trainer.options.optimizer}")
-    grads = parts.get("grad", {})
-    for name, value in grads.items():
-        if value.shape != parameters[name].shape or value.dtype != parameters[name].dtype:
-            raise RunError(f"{where} does not fit this run: the gradient of {name} is {tuple(value.shape)}")
+    grads, averages = parts.get("grad", {}), parts.get("average", {})
+    for what, values in (("gradient", grads), ("average", averages)):
+        for name, value in values.items():
+            if value.shape != parameters[name].shape or value.dtype != parameters[name].dtype:
+                raise RunError(f"{where} does not fit this run: the {what} of {name} is {tuple(value.shape)}")
+    if trainer.average is not None and set(averages) != set(parameters):
+        raise RunError(f"{where} does not fit this run: it has no average of the weights")
     numbers = {name: _number(name, state[name], kind) for name, kind in NUMBERS.items()}
     metrics = {str(name): float(value) for name, value in state["best_metrics"].items()}
     hidden = _tensors(state["hidden"], tensors)
@@ -113,6 +118,8 @@ def _restore(trainer: Trainer, tensors: Tensors, state: JsonObject, where: str) 
     trainer.records.from_tensors(parts["records"], trainer.device)
     for name, p in parameters.items():
         p.grad = grads[name].to(trainer.device) if name in grads else None
+    if trainer.average is not None:
+        trainer.average.values = [averages[name].to(trainer.device) for name in parameters]
     torch.set_rng_state(_random(parts["random"]["cpu"]))
     if "cuda" in parts["random"] and trainer.device.type == "cuda":
         torch.cuda.set_rng_state(parts["random"]["cuda"])

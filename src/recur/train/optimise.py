@@ -95,15 +95,6 @@ def averages(optimizer: torch.optim.Optimizer) -> dict[Tensor, Tensor]:
     return {p: s["ax"] for p, s in optimizer.state.items() if "ax" in s}
 
 
-@torch.no_grad()
-def swap_averages(optimizer: torch.optim.Optimizer) -> None:
-    """Exchange the weights with their averages."""
-    for p, average in averages(optimizer).items():
-        kept = p.clone()
-        p.copy_(average)
-        average.copy_(kept)
-
-
 class Schedule:
     """The factor on the rate: of progress (0 … 1), of epochs, and of earlier measurements."""
 

@@ -20,12 +20,13 @@ from recur.run import Run, check_precision, computing_in, pick_device
 from recur.tasks.contract import Moment, Task
 from recur.tasks.scores import perplexity
 from recur.train import optimise
+from recur.train.averaging import MovingAverage, swap
 from recur.train.checkpoint import restore_checkpoint, save_checkpoint
 from recur.train.events import Callback, Event
 from recur.train.graphs import Graphs, refusal
 from recur.train.measuring import MEASUREMENTS, following, measure_best, validate
 from recur.train.records import Records, StepRecord, summed_up
-from recur.train.step import Done, Stepper
+from recur.train.step import Stepper
 from recur.typedefs import JsonObject, Metrics
 
 REPORT = 0.5
@@ -59,6 +60,7 @@ class Trainer:
         task.start(self.model, data)
         self.parameters = list(self.model.parameters())
         self.optimizer = optimise.make_optimizer(o, self.model, task.places)
+        self.average = MovingAverage(self.parameters, o.average) if o.average else None
         self.schedule = optimise.Schedule(o.schedule, o.warmup)
         self.stepper = Stepper(task, self.model, self.optimizer, self.device)
         check_precision(self.stepper.precision, self.device)
@@ -183,13 +185,17 @@ class Trainer:
         self.predictions += step.predictions
         if self.index % o.accumulate:
             return
-        done = self._update(step.loss, rate * step.rate, step.predictions) if taken is None else taken[1]
-        if taken is not None:
-            self.records.add(StepRecord(*done, step.predictions))
+        if taken is None:
+            usable = self._update(step.loss, rate * step.rate, step.predictions)
+        else:
+            self.records.add(StepRecord(*taken[1], step.predictions))
+            usable = True
+        if usable and self.average is not None:
+            self.average.update(self.step)
         self.step += 1
 
-    def _update(self, loss: Tensor, rate: float, predictions: int) -> Done:
-        """A step of the optimiser, by what was added up."""
+    def _update(self, loss: Tensor, rate: float, predictions: int) -> bool:
+        """A step of the optimiser by what was added up, if that is usable."""
         done = self.stepper.clipped(loss)
         self.records.add(StepRecord(*done, predictions))
         usable = True
@@ -197,7 +203,7 @@ class Trainer:
             usable = self._usable(*done)  # on a GPU this waits for it: there, when progress is reported
         self._set_rate(rate)
         self.stepper.update(skip=not usable)
-        return done
+        return usable
 
     def _set_rate(self, rate: float) -> None:
         optimise.set_rates(self.optimizer, rate)
@@ -250,9 +256,8 @@ class Trainer:
         begun = time.monotonic()
         self._report()
         entry = self._entry(self.records.take_measure())
-        averaged = self.options.optimizer == "asgd" and self.schedule.triggered
-        if averaged:
-            optimise.swap_averages(self.optimizer)
+        averages = self._averages()
+        swap(averages)
         self.model.eval()
         with torch.no_grad(), computing_in(self.stepper.precision, self.device):
             score, metrics, summary = validate(self, begun)
@@ -265,8 +270,7 @@ class Trainer:
         if kept:
             self.best_metrics = metrics
             self.run.save_weights(self.model, step=self.step, **metrics)
-        if averaged:
-            optimise.swap_averages(self.optimizer)
+        swap(averages)
         if self.schedule.measured(score) and self.options.optimizer == "asgd":
             optimise.start_averaging(self.optimizer)
         elif self.schedule.triggered and self.options.optimizer != "asgd" and self.schedule.factor == 1.0:
@@ -282,6 +286,12 @@ class Trainer:
         self.last_measuring = time.monotonic() - begun
         self.measuring += self.last_measuring
         self.checkpoint()
+
+    def _averages(self) -> dict[Tensor, Tensor]:
+        """What is measured and kept in place of the weights, where that is not they themselves."""
+        if self.average is not None:
+            return self.average.pairs()
+        return optimise.averages(self.optimizer) if self.schedule.triggered else {}
 
     def summary(self) -> JsonObject:
         """What it came to."""
