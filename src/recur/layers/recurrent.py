@@ -20,7 +20,7 @@ from recur.layers.dropout import drop, drop_steps
 from recur.layers.init import check_init, check_weights_fit, initialise
 from recur.layers.mlp import apply_mlp, make_mlp, padding_of, reset_mlp
 from recur.layers.options import Connections, Depth, Dropout, Init, check_direction
-from recur.layers.streaming import States, Stream, one_step
+from recur.layers.streaming import States, Stream, one_step, start_of
 from recur.scan import GivenState, Scanned, Trace, check_backend, register_result, scan
 from recur.scan.check import check_dense
 
@@ -258,6 +258,11 @@ class Recurrent(nn.Module):
         outputs = torch.cat(every, dim=-1) if self.connections.skip else below
         outputs = apply_mlp(self.output_mlp, outputs, padding)
         return Recurred(outputs, tuple(one.state for one in scanned), tuple(one.trace for one in scanned))
+
+    def starting_state(self, x: Tensor) -> NetworkState:
+        """Where sequences that begin with x (B, D) start, for use: what a pass without a state takes."""
+        self._check_forward()
+        return tuple(start_of(self, layer, x) for layer in range(self.layers))
 
     def step(self, x: Tensor, state: States | None = None) -> tuple[Tensor, NetworkState]:
         """One step for use, not for training: (B, D) in, (B, output_size) and the state out."""

@@ -56,7 +56,7 @@ def _plain_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor
     for layer in range(net.layers):
         weights = net.weights(f"_l{layer}")
         own = w_of(weights[name] for name in cell.extras)
-        before = s_of(state[layer]) if state is not None else _start(net, layer, x)
+        before = s_of(state[layer]) if state is not None else start_of(net, layer, x)
         inputs = torch.cat([below, bottom], dim=-1) if net.connections.skip and layer else below
         share = x_of(linear(inputs, weights["weight_ih"], weights.get("bias_ih")).chunk(G, dim=-1))
         products: Sequence[Tensor] = ()
@@ -85,7 +85,7 @@ class Stream:
             self._like = next(net.parameters()).new_zeros(rows, net.input_size)
             for buffer in self._buffers:
                 for layer in range(net.layers):
-                    buffer.append([part.clone() for part in _start(net, layer, self._like)])
+                    buffer.append([part.clone() for part in start_of(net, layer, self._like)])
         self._expected = self._like.shape, self._like.dtype, self._like.device
         self._addresses = [addresses(*self._buffers), addresses(*reversed(self._buffers))]
         self._slots: Slots | None = None
@@ -160,7 +160,7 @@ def _native_step(
 ) -> tuple[Tensor, tuple[Tensors, ...]]:
     after = [[x.new_empty(len(x), net.units(layer)) for _ in net.cell.states] for layer in range(net.layers)]
     if state is None:
-        state = [_start(net, layer, x) for layer in range(net.layers)]
+        state = [start_of(net, layer, x) for layer in range(net.layers)]
     before = [[part.contiguous() for part in layer] for layer in state]
     stack.step(x.contiguous(), addresses(before, after))
     return after[-1][0], tuple(map(net.cell.state, after))
@@ -169,13 +169,13 @@ def _native_step(
 def _gpu_step(net: Recurrent, layers: Layers, x: Tensor, state: States | None) -> tuple[Tensor, tuple[Tensors, ...]]:
     slots, every = Slots(net.cell, layers, len(x)), torch.arange(len(x), device=x.device)
     if state is None and net.init.learned:
-        state = [_start(net, layer, x) for layer in range(net.layers)]
+        state = [start_of(net, layer, x) for layer in range(net.layers)]
     if state is not None:
         slots.set_state(every, state)
     outputs = slots.launch(x.detach(), every)
     return outputs, tuple(net.cell.state([part.to(x.dtype) for part in layer]) for layer in slots.state(every))
 
 
-def _start(net: Recurrent, layer: int, x: Tensor) -> Tensors:
+def start_of(net: Recurrent, layer: int, x: Tensor) -> Tensors:
     start = net.cell.start(x, len(x), net.widths_of(layer))
     return net.cell.state(net.with_learned(start, f"_l{layer}") if net.init.learned else start)

@@ -26,6 +26,9 @@ from recur.models.stack import State, each_part, output_fed, stack
 from recur.models.time import beside, positions, split_state
 from recur.scan import Trace
 
+LOGITS = 1 << 24
+"""Numbers at a time, where the loss of each token is asked for."""
+
 
 class Predicted:
     """What a pass over a batch gives. Logits are made when they are asked for: the loss can do without."""
@@ -154,6 +157,17 @@ class LanguageModel(nn.Module):
         if self.training and self.options.softmax == "sampled":
             return sampled_cross_entropy(h, V, c, targets, self.options.softmax_samples)
         return linear_cross_entropy(h, V, c, targets)
+
+    @torch.no_grad()
+    def losses(self, predicted: Predicted, targets: Tensor) -> Tensor:
+        """−log P of each target (B, T), without all logits in memory."""
+        found = []
+        rows = max(1, LOGITS // self.K)
+        for h, y in zip(predicted.outputs.flatten(0, 1).split(rows), targets.flatten().split(rows), strict=True):
+            logits = self.logits_of(h)
+            logp = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+            found.append(-logp.gather(1, y.long()[:, None])[:, 0])
+        return torch.cat(found).view(targets.shape)
 
     def detached(self, state: State) -> State:
         """The same state, cut off from how it came about."""

@@ -38,9 +38,6 @@ WORD = 6
 ALPHABET = 1000
 """Texts with more characters, such as Chinese ones, have the defaults of words."""
 
-MANY = 50_000
-"""Validation texts of more tokens are measured in ten lanes while training."""
-
 
 class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Window]):
     """One long text, cut into windows."""
@@ -104,9 +101,8 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
         return 10 * math.log(max(len(vocabs["vocab"]), 3))
 
     def validate(self, model: LanguageModel, data: LanguageData) -> Validation:
-        lanes = 10 if len(data.valid) > MANY else 1
         at = place_of(data.valid_text, len(data.valid), self.options)
-        loss = mean_loss(model, data.valid, first_input(data.vocab), lanes, at=at)
+        loss = mean_loss(model, data.valid, first_input(data.vocab), at=at)
         metrics = {"valid_loss": loss, "valid_perplexity": perplexity(loss)}
         if not math.isnan(gap := free_running_gap(model, data.valid, at=at)):
             metrics["valid_gap"] = gap
