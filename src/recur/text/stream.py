@@ -20,6 +20,9 @@ from recur.text.arrays import Ids, Mask
 
 PARTITIONS = ("sequential", "random")
 
+FEW_LENGTHS = 40
+"""Windows of so many steps or more vary by fives, where they vary."""
+
 
 class Place(NamedTuple):
     """Where a batch stands in the text: rows of as many steps, each from a start of its own."""
@@ -106,7 +109,10 @@ class Stream:
         while True:
             if self.jitter:
                 around = self.window if draw.random() < 0.95 else self.window / 2
-                yield max(min(5, self.window), round(draw.normal(around, 5)))
+                length = draw.normal(around, 5)
+                if self.window >= FEW_LENGTHS:
+                    length = 5 * round(length / 5)  # few lengths: on a GPU each is recorded once
+                yield max(min(5, self.window), round(length))
             else:
                 yield self.window
 

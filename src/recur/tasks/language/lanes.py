@@ -25,7 +25,7 @@ WINDOW = {"cpu": 4096, "cuda": 1 << 16}
 """Tokens of all lanes at a time: their outputs are in memory together."""
 
 ROUNDING = {torch.float32: 1e-4, torch.float64: 1e-9}
-"""How far entries of two states may be apart that are one, beside the largest: products of two orders differ by less."""
+"""How far entries of two states may be apart that are one, beside the largest: other orders of sums differ by less."""
 
 SIXTEEN = 16.0
 """… and in so many units of their last bit where products have fewer: TF32, bfloat16 and float16."""
@@ -44,7 +44,7 @@ def total_loss(
     progress: Callable[[int], object] | None = None,
     at: int = 0,
 ) -> float:
-    """Σ −log P(y_t | x_1 … x_t) over a text x, y (N,) on the model's device; `at` is where in a longer one it begins."""
+    """Σ −log P(y_t | x_1 … x_t) over a text x, y (N,) on the model's device; it begins `at` there in a longer one."""
     net = model.recurrent
     if model.clock is not None or not isinstance(net, Recurrent):
         lanes = 1  # where lanes stand in time is part of their state
