@@ -74,12 +74,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
                     total -= smoothing / K * logp.sum()
                 if dh is None or dV is None or dc is None:
                     continue
-                g = logp.exp_()
+                g = logp.exp_() if dtype == wide else torch.exp(logp, out=torch.empty_like(logp, dtype=dtype))
                 if smoothing:
                     g -= smoothing / K
                 g.scatter_add_(1, y, g.new_full(y.shape, smoothing - 1))
-                dc += g.sum(0)
-                g = g.to(dtype)
+                dc += g.sum(0, dtype=wide)
                 torch.mm(g, V, out=dh[begin : begin + rows])
                 if dtype == wide:
                     dV.addmm_(g.t(), some)

@@ -44,14 +44,14 @@ class TrainingOptions(Options):
     """Learning rate."""
 
     schedule: Annotated[str, Form(parse_schedule)] = "cosine"
-    """constant, step:γ:after (× γ an epoch after so many), cosine (to zero), slanted:cut (up over that share of the
-    budget, then down: Howard and Ruder 2018), plateau:γ (× γ when stuck), nonmono:n."""
+    """constant, step:γ:after (× γ an epoch after so many), cosine (to zero), flat:cut (the same behind that share of the
+    budget), slanted:cut (up over it, then down: Howard and Ruder 2018), plateau:γ (× γ when stuck), nonmono:n."""
 
     warmup: Natural = 50
     """Steps over which the rate rises from zero."""
 
-    momentum: NonNegative = 0.0
-    """For sgd."""
+    momentum: BelowOne | None = None
+    """How much of a step is the step before: sgd's, or β₁ of adam and adamw. If not given, 0, and 0.9 for these."""
 
     weight_decay: NonNegative | None = None
     """Pull weights towards zero; if not given, the task's own with adamw, else 0."""

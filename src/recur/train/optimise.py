@@ -75,11 +75,12 @@ def make_optimizer(options: TaskOptions, model: nn.Module, places: Places | None
         common["lr"] = torch.tensor(options.rate, device=device)
     if options.optimizer in ("adam", "adamw"):
         kind = torch.optim.Adam if options.optimizer == "adam" else torch.optim.AdamW
-        made = kind(parameters, betas=(0.9, 0.99), fused=True, capturable=on_gpu, **common)
+        momentum = 0.9 if options.momentum is None else options.momentum
+        made = kind(parameters, betas=(momentum, 0.99), fused=True, capturable=on_gpu, **common)
         made._warned_capturable_if_run_uncaptured = True  # a step may be either
         return made
     if options.optimizer == "sgd":
-        return torch.optim.SGD(parameters, momentum=options.momentum, fused=on_gpu, **common)
+        return torch.optim.SGD(parameters, momentum=options.momentum or 0.0, fused=on_gpu, **common)
     # Plain SGD until `start_averaging`: with t0 out of reach the average is the weights themselves.
     return torch.optim.ASGD(parameters, lambd=0.0, t0=1e15, **common)
 
@@ -109,6 +110,9 @@ class Schedule:
         rise = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
         if self.name == "cosine":
             return rise * max(0.5 * (1 + math.cos(math.pi * min(progress, 1.0))), 1e-3)
+        if self.name == "flat":
+            (cut,) = self.numbers
+            return rise * max(0.5 * (1 + math.cos(math.pi * max(0.0, min(progress, 1.0) - cut) / (1 - cut))), 1e-3)
         if self.name == "slanted":
             return _slanted(min(progress, 1.0), *self.numbers)
         if self.name == "step":
