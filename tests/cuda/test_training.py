@@ -9,6 +9,10 @@ import pytest
 import torch
 
 from recur.layers.cross_entropy import linear_cross_entropy
+from recur.models import LanguageModel
+from recur.run import computing_in
+from recur.tasks import make_options
+from recur.tasks.language import adapting
 from recur.train import Trainer
 from tests.cuda.support import needs_gpu
 from tests.training import begin, reopen, stop_after
@@ -57,6 +61,22 @@ def test_a_recorded_run_goes_on_exactly(tmp_path: Path) -> None:
     resumed = reopen(tmp_path / "b")
     resumed.train()
     same(straight, resumed)
+
+
+def test_dynamic_evaluation_is_what_it_is_on_the_cpu() -> None:
+    fields: dict[str, Any] = {"cell": "lstm", "hidden": 24, "embedding": 16, "tied": True, "layers": 2}
+    model = LanguageModel(50, make_options("language", fields)).eval()  # type: ignore[arg-type]
+    text = torch.randint(0, 50, (403,))
+    found = []
+    for device in ("cpu", "cuda"):
+        model.to(device)
+        ids = text.to(device)
+        with computing_in("float32", torch.device(device)):
+            sizes = adapting.gradient_sizes(model, ids)
+            read = adapting.read_dynamic(model, ids[:-1], ids[1:], adapting.Dynamic(0.002, 0.02), sizes)
+        found.append(read.logp.cpu())
+    assert (found[0] - found[1]).abs().max() < 1e-3
+    assert found[0].std() > 0.01
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -44,8 +44,8 @@ class TrainingOptions(Options):
     """Learning rate."""
 
     schedule: Annotated[str, Form(parse_schedule)] = "cosine"
-    """constant, step:γ:after (× γ an epoch after so many), cosine (to zero), flat:cut (the same behind that share of the
-    budget), slanted:cut (up over it, then down: Howard and Ruder 2018), plateau:γ (× γ when stuck), nonmono:n."""
+    """constant, step:γ:after (× γ an epoch after so many), cosine (to zero), flat:cut (the same behind that share of
+    the budget), slanted:cut (up over it, then down: Howard and Ruder 2018), plateau:γ (× γ when stuck), nonmono:n."""
 
     warmup: Natural = 50
     """Steps over which the rate rises from zero."""

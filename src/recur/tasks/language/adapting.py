@@ -21,7 +21,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from recur.models import LanguageModel
+from recur.models import LanguageModel, State
+from recur.models.stack import each_part
 
 BLOCK = 512
 """Tokens at a time whose states are compared with those before them."""
@@ -50,6 +51,10 @@ class Read(NamedTuple):
     """(N, H): what V multiplied."""
     logp: Tensor
     """(N,), float64: of the token that came."""
+
+
+Segment = tuple[Tensor, Tensor, State]
+"""h and log P of some tokens, and the state behind them."""
 
 
 class Cache(NamedTuple):
@@ -153,25 +158,67 @@ def read_dynamic(
     mean = sum(float(s.sum()) for s in sizes) / sum(s.numel() for s in sizes)
     pull = [(how.decay * s / mean).clamp_(max=1.0) for s in sizes]
     scale = [how.rate / (s + EPSILON) for s in sizes]
+
+    def learn(a: Tensor, b: Tensor, state: State | None) -> Segment:
+        predicted = model(a, state)
+        loss = model.loss(predicted, b)
+        found = predicted.outputs[0].detach().float(), -model.losses(predicted, b)[0].double()
+        gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            for p, p0, g, eta, decay in zip(parameters, trained, gradients, scale, pull, strict=True):
+                p.lerp_(p0, decay).addcmul_(g, eta, value=-1)
+        return *found, model.detached(predicted.state)
+
+    step = Replayed(learn) if x.is_cuda else learn
     state, parts = None, []
     try:
         for a, b in _segments(x, y, segment):
-            predicted = model(a, state)
-            loss = model.loss(predicted, b)
-            parts.append((predicted.outputs[0].detach().float(), -model.losses(predicted, b)[0].double()))
-            state = model.detached(predicted.state)
-            gradients = torch.autograd.grad(loss, parameters)
-            with torch.no_grad():
-                for p, p0, g, eta, decay in zip(parameters, trained, gradients, scale, pull, strict=True):
-                    p.lerp_(p0, decay).addcmul_(g, eta, value=-1)
+            whole = state is not None and a.shape[1] == segment
+            h, logp, state = step(a, b, state) if whole else learn(a, b, state)
+            parts.append((h, logp))
             if progress is not None:
                 progress(b.numel())
     finally:
         with torch.no_grad():
             for p, p0 in zip(parameters, trained, strict=True):
                 p.copy_(p0)
-    h, logp = zip(*parts, strict=True)
-    return Read(torch.cat(h), torch.cat(logp))
+    return Read(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+
+class Replayed:
+    """A step on a GPU as a graph, from the third on: one of five tokens is all launches."""
+
+    def __init__(self, step: Callable[[Tensor, Tensor, State | None], Segment]) -> None:
+        self._step, self._calls = step, 0
+        self._stream = torch.cuda.Stream()
+
+    def __call__(self, a: Tensor, b: Tensor, state: State | None) -> Segment:
+        assert state is not None
+        self._calls += 1
+        if self._calls < 3:  # which allocate and compile
+            self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
+                found = self._step(a, b, state)
+            torch.cuda.current_stream().wait_stream(self._stream)
+            return found
+        if self._calls == 3:
+            self._a, self._b, self._state = a.clone(), b.clone(), each_part(state, Tensor.clone)
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph, stream=self._stream):
+                self._h, self._logp, after = self._step(self._a, self._b, self._state)
+                _copy(self._state, after)
+        self._a.copy_(a)
+        self._b.copy_(b)
+        if state is not self._state:
+            _copy(self._state, state)
+        self._graph.replay()
+        return self._h.clone(), self._logp.clone(), self._state
+
+
+def _copy(to: State, state: State) -> None:
+    for places, parts in zip(to, state, strict=True):
+        for place, part in zip(places, parts, strict=True):
+            place.copy_(part)
 
 
 def choose_dynamic(model: LanguageModel, x: Tensor, y: Tensor, sizes: list[Tensor], segment: int = SEGMENT) -> Dynamic:
