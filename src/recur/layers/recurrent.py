@@ -20,7 +20,7 @@ from recur.layers.dropout import drop, drop_steps
 from recur.layers.init import check_init, check_weights_fit, initialise
 from recur.layers.mlp import apply_mlp, make_mlp, padding_of, reset_mlp
 from recur.layers.options import Connections, Depth, Dropout, Init, check_direction
-from recur.layers.streaming import States, Stream, one_step
+from recur.layers.streaming import States, Stream, one_step, start_of
 from recur.scan import GivenState, Scanned, Trace, check_backend, register_result, scan
 from recur.scan.check import check_dense
 
@@ -51,6 +51,7 @@ class Recurrent(nn.Module):
 
     cell           a Cell, its name, or file.py:Class
     layers         how many; each reads the outputs of the one below
+    top            units of the last layer, if not hidden_size too: such as the width of an embedding that is V
     direction      forward, backward (from each sequence's end) or both
     projection     to how many numbers weight_hr brings the output, and what W multiplies (Sak et al. 2014); 0 for none
     dropout        a number, between layers, or Dropout(…)
@@ -73,6 +74,7 @@ class Recurrent(nn.Module):
         direction: str = "forward",
         bias: bool = True,
         projection: int = 0,
+        top: int = 0,
         dropout: float | Dropout = 0.0,
         connections: Connections = Connections(),  # noqa: B008  # frozen
         depth: Depth = Depth(),  # noqa: B008  # frozen
@@ -95,8 +97,12 @@ class Recurrent(nn.Module):
         self.projection = whole("projection", projection, 0)
         if projection:
             check_projection(self.cell)
-        if self.hidden_size % self.cell.heads:
-            raise OptionError(f"hidden_size {hidden_size} cannot be divided into {self.cell.heads} heads")
+        self.top = whole("top", top, 0)
+        for units in (self.hidden_size, self.top):
+            if units % self.cell.heads:
+                raise OptionError(f"hidden_size {units} cannot be divided into {self.cell.heads} heads")
+        if self.top and connections.residual and self.layers > 1:
+            raise OptionError("residual connections add layers of one width: leave top away")
         if depth.transition:
             self.cell = DeepTransition(self.cell, depth.transition)
         check_init(self.cell, self.init, bias)
@@ -106,16 +112,19 @@ class Recurrent(nn.Module):
         self._names = self._weight_names()
         self.state_widths = self.cell.widths(H, self.projection)
         both = direction == "both" and connections.merge == "concat"
-        width = self.cell.output_width(H, self.projection) * (2 if both else 1)
-        self.output_size = width * self.layers if connections.skip else width
+        widths = [
+            self.cell.output_width(self.units(layer), self.projection) * (2 if both else 1)
+            for layer in range(self.layers)
+        ]
+        self.output_size = sum(widths) if connections.skip else widths[-1]
         self.input_mlp = make_mlp(self.input_size, H, depth.input, device, dtype)
         self.output_mlp = make_mlp(self.output_size, self.output_size, depth.output, device, dtype)
         for layer in range(self.layers):
-            below = bottom if not layer else width + (bottom if connections.skip else 0)
+            below = bottom if not layer else widths[layer - 1] + (bottom if connections.skip else 0)
             for suffix in self._directions(layer):
-                shapes = self.cell.shapes(below, H, bias, self.projection)
+                shapes = self.cell.shapes(below, self.units(layer), bias, self.projection)
                 if self.init.learned:
-                    shapes |= {f"{state}0": (width,) for state, width in self._learned_states()}
+                    shapes |= {f"{state}0": (width,) for state, width in self._learned_states(layer)}
                 for name, shape in shapes.items():
                     self.register_parameter(name + suffix, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         self.reset_parameters()
@@ -130,6 +139,7 @@ class Recurrent(nn.Module):
         super().__setstate__(state)
         vars(self).setdefault("projection", 0)
         vars(self).setdefault("products", "")
+        vars(self).setdefault("top", 0)
         vars(self).setdefault("state_widths", self.cell.widths(self.hidden_size, self.projection))
         self._names = self._weight_names()
 
@@ -152,7 +162,15 @@ class Recurrent(nn.Module):
         reset_mlp(self.input_mlp)
         reset_mlp(self.output_mlp)
 
-    # Names ----------------------------------------------------------------------------------------------
+    # Sizes and names ----------------------------------------------------------------------------------------------
+
+    def units(self, layer: int) -> int:
+        """How many a layer has."""
+        return self.top or self.hidden_size if layer == self.layers - 1 else self.hidden_size
+
+    def widths_of(self, layer: int) -> tuple[int, ...]:
+        """Of the states of a layer's cells."""
+        return self.cell.widths(self.units(layer), self.projection) if self.top else self.state_widths
 
     def _directions(self, layer: int) -> list[str]:
         return [f"_l{layer}{suffix}" for suffix in SUFFIXES[self.direction]]
@@ -175,9 +193,9 @@ class Recurrent(nn.Module):
             weights[name] = getattr(self, here) if found is None else found
         return weights
 
-    def _learned_states(self) -> Iterator[tuple[str, int]]:
-        """Those of the states that may be learned, and their widths."""
-        for state, width in zip(self.cell.states, self.state_widths, strict=True):
+    def _learned_states(self, layer: int = 0) -> Iterator[tuple[str, int]]:
+        """Those of a layer's states that may be learned, and their widths."""
+        for state, width in zip(self.cell.states, self.widths_of(layer), strict=True):
             if state not in self.cell.initial:
                 yield state, width
 
@@ -219,11 +237,11 @@ class Recurrent(nn.Module):
                     self._dropped(self.weights(suffix)) if drops else self.weights(suffix),
                     inputs,
                     states.get(suffix),
-                    initial=self._initial_state(suffix, inputs),
+                    initial=self._initial_state(layer, suffix, inputs),
                     lengths=lengths,
                     reset=reset,
                     reverse=suffix.endswith("_reverse"),
-                    mask=self._mask(inputs) if drops else None,
+                    mask=self._mask(layer, inputs) if drops else None,
                     bptt=self.bptt,
                     trace=trace,
                     backend=self.backend,
@@ -240,6 +258,11 @@ class Recurrent(nn.Module):
         outputs = torch.cat(every, dim=-1) if self.connections.skip else below
         outputs = apply_mlp(self.output_mlp, outputs, padding)
         return Recurred(outputs, tuple(one.state for one in scanned), tuple(one.trace for one in scanned))
+
+    def starting_state(self, x: Tensor) -> NetworkState:
+        """Where sequences that begin with x (B, D) start, for use: what a pass without a state takes."""
+        self._check_forward()
+        return tuple(start_of(self, layer, x) for layer in range(self.layers))
 
     def step(self, x: Tensor, state: States | None = None) -> tuple[Tensor, NetworkState]:
         """One step for use, not for training: (B, D) in, (B, output_size) and the state out."""
@@ -271,10 +294,10 @@ class Recurrent(nn.Module):
         inputs = drop_steps(below, self.dropout.layers, training=self.training, variational=self.dropout.variational)
         return torch.cat([inputs, bottom], dim=-1) if self.connections.skip else inputs
 
-    def _initial_state(self, suffix: str, like: Tensor) -> State | None:
+    def _initial_state(self, layer: int, suffix: str, like: Tensor) -> State | None:
         if self.init.state == "zero" or not (self.init.learned or self.training):
             return None
-        start = self.cell.start(like, like.shape[0], self.state_widths)
+        start = self.cell.start(like, like.shape[0], self.widths_of(layer))
         if self.init.learned:
             return self.with_learned(start, suffix)
         named = zip(self.cell.states, start, strict=True)
@@ -286,14 +309,15 @@ class Recurrent(nn.Module):
                 weights[name] = drop(weights[name], self.dropout.weights)
         return weights
 
-    def _mask(self, like: Tensor) -> Tensor | None:
+    def _mask(self, layer: int, like: Tensor) -> Tensor | None:
         p = self.dropout.state
-        return drop(like.new_ones(like.shape[0], self.state_widths[0]), p) if p else None
+        return drop(like.new_ones(like.shape[0], self.widths_of(layer)[0]), p) if p else None
 
     def extra_repr(self) -> str:
         words = [f"{self.cell!r}", f"{self.input_size}", f"{self.hidden_size}"]
         words += [f"projection={self.projection}"] * (self.projection > 0)
         words += [f"layers={self.layers}"] * (self.layers > 1)
+        words += [f"top={self.top}"] * (self.top > 0)
         words += [f"direction={self.direction!r}"] * (self.direction != "forward")
         defaults = {"dropout": Dropout(), "connections": Connections(), "depth": Depth(), "init": Init()}
         words += [f"{name}={mine}" for name, usual in defaults.items() if (mine := getattr(self, name)) != usual]
