@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, SupportsIndex
 
@@ -13,16 +12,16 @@ from torch.types import Device
 from recur.bptt import BPTT
 from recur.cells import CellLike, DeepTransition, State, Tensors, make_cell
 from recur.cells.cell import check_cell, check_projection
-from recur.errors import OptionError, ShapeError
+from recur.errors import OptionError
 from recur.layers.checks import whole
 from recur.layers.directions import MERGED, SUFFIXES, scan_at_once
 from recur.layers.dropout import drop, drop_steps
 from recur.layers.init import check_init, check_weights_fit, initialise
 from recur.layers.mlp import apply_mlp, make_mlp, padding_of, reset_mlp
+from recur.layers.network_checks import check_dropout, check_forward, check_given
 from recur.layers.options import Connections, Depth, Dropout, Init, check_direction
 from recur.layers.streaming import States, Stream, one_step, start_of
 from recur.scan import GivenState, Scanned, Trace, check_backend, register_result, scan
-from recur.scan.check import check_dense
 
 NetworkState = tuple[Tensors, ...]
 """The states of a network's cells, layer by layer, forward before backward."""
@@ -106,7 +105,7 @@ class Recurrent(nn.Module):
         if depth.transition:
             self.cell = DeepTransition(self.cell, depth.transition)
         check_init(self.cell, self.init, bias)
-        self._check_dropout()
+        check_dropout(self)
         H, bottom = self.hidden_size, self.hidden_size if depth.input else self.input_size
         check_weights_fit(self.cell.shapes(bottom, H, bias, self.projection), self.layers, device, dtype)
         self._names = self._weight_names()
@@ -142,15 +141,6 @@ class Recurrent(nn.Module):
         vars(self).setdefault("top", 0)
         vars(self).setdefault("state_widths", self.cell.widths(self.hidden_size, self.projection))
         self._names = self._weight_names()
-
-    def _check_dropout(self) -> None:
-        who, drops = type(self.cell).__name__, self.dropout
-        if drops.layers and self.layers == 1:
-            warnings.warn("dropout acts between layers, and there is one layer", stacklevel=3)
-        if (drops.state or drops.weights) and not self.cell.recurrent_gates:
-            raise OptionError(f"{who} has no product with W for dropout of its state or weights to act on")
-        if drops.state and self.cell.own_products:
-            raise OptionError(f"{who} multiplies its state inside the step too, where dropout of the state cannot act")
 
     def reset_parameters(self) -> None:
         """Draw all weights of the cells anew."""
@@ -220,7 +210,7 @@ class Recurrent(nn.Module):
 
         `state` is what an earlier call returned; `lengths`, `reset` and `trace` are as in scan.
         """
-        self._check(x, state)
+        check_given(self, x, state)
         states = dict(zip(self.suffixes(), state, strict=True)) if state is not None else {}
         deepened = self.input_mlp or self.output_mlp
         padding = padding_of(x, lengths) if lengths is not None and deepened else None
@@ -261,33 +251,18 @@ class Recurrent(nn.Module):
 
     def starting_state(self, x: Tensor) -> NetworkState:
         """Where sequences that begin with x (B, D) start, for use: what a pass without a state takes."""
-        self._check_forward()
+        check_forward(self)
         return tuple(start_of(self, layer, x) for layer in range(self.layers))
 
     def step(self, x: Tensor, state: States | None = None) -> tuple[Tensor, NetworkState]:
         """One step for use, not for training: (B, D) in, (B, output_size) and the state out."""
-        self._check_forward()
+        check_forward(self)
         return one_step(self, x, state)
 
     def stream(self, rows: int = 1, state: States | None = None, products: str | None = None) -> Stream:
         """The network as a stream of `rows` sequences, which keeps its state; `products`, if not its own: see scan."""
-        self._check_forward()
+        check_forward(self)
         return Stream(self, rows, state, products)
-
-    def _check(self, x: Tensor, state: Sequence[GivenState] | None) -> None:
-        who, n = type(self.cell).__name__, len(self._names)
-        if not isinstance(x, Tensor) or x.is_nested or x.dim() != 3 or x.shape[-1] != self.input_size:
-            got: object = tuple(check_dense(self.cell, "x", x).shape) if isinstance(x, Tensor) else type(x).__name__
-            hint = "; add a time axis with x[:, None]" if isinstance(x, Tensor) and x.dim() == 2 else ""
-            raise ShapeError(f"{who}: x must be (B, T, D={self.input_size}), got {got}{hint}")
-        if state is not None and (not isinstance(state, tuple | list) or len(state) != n):
-            got = len(state) if isinstance(state, tuple | list) else type(state).__name__
-            each = f"a tuple with one entry for each of {n} layers and directions"
-            raise ShapeError(f"{who}: state must be {each}, got {got}")
-
-    def _check_forward(self) -> None:
-        if self.direction != "forward":
-            raise OptionError(f"one step at a time needs direction='forward', this network has {self.direction!r}")
 
     def _between(self, below: Tensor, bottom: Tensor) -> Tensor:
         """What a layer above the first reads."""

@@ -17,8 +17,9 @@ HEAD, MIDDLE = 20, 4
 
 def adaptive_softmax(width: int, K: int) -> nn.AdaptiveLogSoftmaxWithLoss:
     """log P(k) = log P(cluster of k) + log P(k | its cluster), clusters of rarer tokens by narrower matrices."""
-    cutoffs = sorted({cut for cut in (K // HEAD, K // MIDDLE) if 0 < cut < K - 1})
-    return nn.AdaptiveLogSoftmaxWithLoss(width, K, cutoffs or [K - 1], div_value=min(4.0, float(width)), head_bias=True)
+    cutoffs = sorted({cut for cut in (K // HEAD, K // MIDDLE) if 0 < cut < K - 1}) or [K - 1]
+    narrower = min(4.0, 0.999 * width ** (1 / len(cutoffs)))  # and one number is left for the last
+    return nn.AdaptiveLogSoftmaxWithLoss(width, K, cutoffs, div_value=narrower, head_bias=True)
 
 
 def log_uniform(ids: Tensor, K: int) -> Tensor:

@@ -29,13 +29,11 @@ from recur.train.ranks import ALONE, Ranks
 from recur.train.records import Records, StepRecord, summed_up
 from recur.train.step import Stepper
 from recur.train.summary import summary_of
+from recur.train.usable import usable
 from recur.typedefs import JsonObject, Metrics
 
 REPORT = 0.5
 """Seconds between reports of progress."""
-
-SKIP_AT_MOST = 20
-"""Bad batches in a row that `on_nan=skip` passes over."""
 
 
 class Trainer:
@@ -195,11 +193,11 @@ class Trainer:
         if self.index % o.accumulate:
             return
         if taken is None:
-            usable = self._update(step.loss, rate * step.rate, step.predictions)
+            used = self._update(step.loss, rate * step.rate, step.predictions)
         else:
             self.records.add(StepRecord(*taken[1], step.predictions))
-            usable = True
-        if usable and self.average is not None:
+            used = True
+        if used and self.average is not None:
             self.average.update(self.step)
         self.step += 1
 
@@ -207,40 +205,15 @@ class Trainer:
         """A step of the optimiser by what was added up, if that is usable."""
         done = self.stepper.clipped(loss)
         self.records.add(StepRecord(*done, predictions))
-        usable = True
+        used = True
         if self.device.type == "cpu" or self.options.on_nan == "skip":
-            usable = self._usable(*done)  # on a GPU this waits for it: there, when progress is reported
+            used = usable(self, *done)  # on a GPU this waits for it: there, when progress is reported
         self._set_rate(rate)
-        self.stepper.update(skip=not usable)
-        return usable
+        self.stepper.update(skip=not used)
+        return used
 
     def _set_rate(self, rate: float) -> None:
         optimise.set_rates(self.optimizer, rate)
-
-    def _usable(self, loss: Tensor, norm: Tensor) -> bool:
-        """Whether a step may be taken; a batch that must not be is passed over, or ends training."""
-        threshold = self.task.divergence_threshold(self.run.vocabs)
-        # What float16 cannot hold, its scaler passes over, and lowers the scale.
-        scaled = self.stepper.scaler.is_enabled()
-        if (scaled or bool(torch.isfinite(norm))) and float(loss) < threshold:
-            self.bad_in_a_row = 0
-            return True
-        self.bad_in_a_row += 1
-        if self.options.on_nan == "skip" and self.bad_in_a_row <= SKIP_AT_MOST:
-            self.skipped += 1
-            self.records.drop()
-            self.state = None
-            return False
-        diverged = not float(loss) < threshold
-        what = f"the loss is {float(loss):.3g}" if diverged else f"the gradient's norm is {float(norm):.3g}"
-        clip, rate = self.options.clip / 4 or 1, self.options.rate / 4
-        advice = f"clip the gradient (--clip {clip:g}) or lower the rate (--rate {rate:g})"
-        if self.options.on_nan == "stop":
-            advice += "; --on-nan skip passes over bad batches"
-        raise TrainingError(
-            f"training diverged at step {self.step}: {what}. The best weights so far are kept in {self.run.path}; "
-            f"try to {advice}"
-        )
 
     # Reports and measurements -----------------------------------------------------------------------------
 
@@ -254,7 +227,7 @@ class Trainer:
         entry["predictions_per_second"] = self.predictions / self.seconds if self.seconds else 0.0
         if seen:
             if self.device.type != "cpu":
-                self._usable(seen[-1].loss, seen[-1].norm)
+                usable(self, seen[-1].loss, seen[-1].norm)
             entry |= summed_up(seen, self.options.clip)
             if self.task.likelihood:
                 entry["train_perplexity"] = perplexity(entry["train_loss"])
