@@ -201,11 +201,18 @@ def run_counting(options: argparse.Namespace) -> None:
     rates = counting.encoding(options.rounds)
     for kind, rate in rates.items():
         print(f"encoding, {kind}: {rate:.0f} MB/s", flush=True)
-    streamed = counting.streaming(options.gigabytes)
-    print(f"{streamed['gigabytes']:.1f} GB, words: encoded in {streamed['encode_s']:.0f} s, ", end="")
-    print(f"{streamed['tokens'] / 1e6:.0f} M tokens read in {streamed['read_s']:.1f} s, ", end="")
-    print(f"peak memory {streamed['peak_mib']:.0f} MiB")
+    streamed = [run_shards(options.gigabytes, processes) for processes in (1, 2)]
     _write(options.out, {"machine": machine(), "kneser_ney": found, "encoding_mb_s": rates, "streaming": streamed})
+
+
+def run_shards(gigabytes: float, processes: int) -> dict[str, float]:
+    found = counting.streaming(gigabytes, processes)
+    many = f"{processes} process{'es' * (processes > 1)}"
+    print(f"{gigabytes:.1f} GB, words, {many}: looked through in {found['look_s']:.0f} s, ", end="")
+    print(f"counted in {found['count_s']:.0f} s, encoded in {found['encode_s']:.0f} s, ", end="")
+    print(f"{found['tokens'] / 1e6:.0f} M tokens read in {found['read_s']:.1f} s, ", end="")
+    print(f"peak memory {found['peak_mib']:.0f} MiB", flush=True)
+    return found
 
 
 def run_scaling(options: argparse.Namespace) -> None:

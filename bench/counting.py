@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import statistics
 import subprocess
@@ -80,30 +81,39 @@ def encoding(rounds: int) -> dict[str, float]:
     return rates
 
 
-def streaming(gigabytes: float) -> dict[str, float]:
-    """A synthetic corpus, fitted, encoded and read through in a process of its own; its peak memory."""
+def streaming(gigabytes: float, processes: int) -> dict[str, float]:
+    """A synthetic corpus looked through, counted and encoded by so many processes, and read; their peak memory."""
     import sys
 
     code = """
 import sys, threading, time
 from pathlib import Path
-from typing import Any
-from recur.text import Corpus, Stream, Vocab, Words, encoded
-text, cache = sys.argv[1:]
+from recur.text import Corpus, Stream, encoded, fit_vocab, workers
+text, processes = sys.argv[1], int(sys.argv[2])
+workers.cores = lambda: processes
 peak = 0
+def own(pid):  # memory of a process's own; pages of mapped files are the system's to take back
+    try:
+        return int(Path(f"/proc/{pid}/status").read_text().partition("RssAnon:")[2].split()[0]) / 1024
+    except (OSError, IndexError):
+        return 0
 def watch():
     global peak
-    while True:  # memory of the process's own; pages of mapped files are the system's to take back
-        own = Path("/proc/self/status").read_text().partition("RssAnon:")[2].split()[0]
-        peak = max(peak, int(own) / 1024)
-        time.sleep(0.02)
+    while True:
+        below = [pid for file in Path("/proc/self/task").glob("*/children") for pid in file.read_text().split()]
+        peak = max(peak, sum(map(own, ["self", *below])))
+        time.sleep(0.05)
 threading.Thread(target=watch, daemon=True).start()
-begun = time.perf_counter()
+times = [time.perf_counter()]
 corpus = Corpus.of(text)
-ids = encoded(corpus, Vocab.fit(corpus, Words()), Path(cache))
-ready = time.perf_counter() - begun
+times.append(time.perf_counter())
+vocab = fit_vocab(corpus, "word")
+times.append(time.perf_counter())
+ids = encoded(corpus, vocab)
+times.append(time.perf_counter())
 tokens = sum(batch.x.size for batch in Stream(ids, 64, 4000).batches())
-print(tokens, ready, time.perf_counter() - begun - ready, peak)
+times.append(time.perf_counter())
+print(tokens, *(b - a for a, b in zip(times, times[1:])), peak)
 """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "synthetic.txt"
@@ -112,7 +122,12 @@ print(tokens, ready, time.perf_counter() - begun - ready, peak)
             while out.tell() < gigabytes * 1e9:
                 out.write(words)
         done = subprocess.run(
-            [sys.executable, "-c", code, str(path), folder], capture_output=True, text=True, check=True
+            [sys.executable, "-c", code, str(path), str(processes)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "RECUR_CACHE": folder},
         )
-    tokens, ready, read, peak = map(float, done.stdout.split())
-    return {"gigabytes": gigabytes, "tokens": tokens, "encode_s": ready, "read_s": read, "peak_mib": peak}
+    tokens, look, count, encode, read, peak = map(float, done.stdout.split())
+    found = {"gigabytes": gigabytes, "processes": processes, "tokens": tokens, "look_s": look, "count_s": count}
+    return found | {"encode_s": encode, "read_s": read, "peak_mib": peak}
