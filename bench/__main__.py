@@ -208,9 +208,11 @@ def run_counting(options: argparse.Namespace) -> None:
 def run_shards(gigabytes: float, processes: int) -> dict[str, float]:
     found = counting.streaming(gigabytes, processes)
     many = f"{processes} process{'es' * (processes > 1)}"
-    print(f"{gigabytes:.1f} GB, words, {many}: looked through in {found['look_s']:.0f} s, ", end="")
-    print(f"counted in {found['count_s']:.0f} s, encoded in {found['encode_s']:.0f} s, ", end="")
-    print(f"{found['tokens'] / 1e6:.0f} M tokens read in {found['read_s']:.1f} s, ", end="")
+    stages = {"look": "looked through", "count": "counted", "encode": "encoded", "read": "read"}
+    times = [
+        f"{said} in {found[f'{name}_s']:.0f} s ({found[f'{name}_cpu_s']:.0f} of CPU)" for name, said in stages.items()
+    ]
+    print(f"{gigabytes:.1f} GB, {found['tokens'] / 1e6:.0f} M words, {many}: {', '.join(times)}, ", end="")
     print(f"peak memory {found['peak_mib']:.0f} MiB", flush=True)
     return found
 

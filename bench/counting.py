@@ -86,7 +86,7 @@ def streaming(gigabytes: float, processes: int) -> dict[str, float]:
     import sys
 
     code = """
-import sys, threading, time
+import resource, sys, threading, time
 from pathlib import Path
 from recur.text import Corpus, Stream, encoded, fit_vocab, workers
 text, processes = sys.argv[1], int(sys.argv[2])
@@ -104,16 +104,19 @@ def watch():
         peak = max(peak, sum(map(own, ["self", *below])))
         time.sleep(0.05)
 threading.Thread(target=watch, daemon=True).start()
-times = [time.perf_counter()]
+def now():
+    cpu = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return time.perf_counter(), sum(one.ru_utime + one.ru_stime for one in cpu)
+times = [now()]
 corpus = Corpus.of(text)
-times.append(time.perf_counter())
+times.append(now())
 vocab = fit_vocab(corpus, "word")
-times.append(time.perf_counter())
+times.append(now())
 ids = encoded(corpus, vocab)
-times.append(time.perf_counter())
+times.append(now())
 tokens = sum(batch.x.size for batch in Stream(ids, 64, 4000).batches())
-times.append(time.perf_counter())
-print(tokens, *(b - a for a, b in zip(times, times[1:])), peak)
+times.append(now())
+print(tokens, peak, *(b - a for k in (0, 1) for a, b in zip(*[[t[k] for t in ts] for ts in (times, times[1:])])))
 """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "synthetic.txt"
@@ -128,6 +131,7 @@ print(tokens, *(b - a for a, b in zip(times, times[1:])), peak)
             check=True,
             env={**os.environ, "RECUR_CACHE": folder},
         )
-    tokens, look, count, encode, read, peak = map(float, done.stdout.split())
-    found = {"gigabytes": gigabytes, "processes": processes, "tokens": tokens, "look_s": look, "count_s": count}
-    return found | {"encode_s": encode, "read_s": read, "peak_mib": peak}
+    tokens, peak, *seconds = map(float, done.stdout.split())
+    names = [f"{stage}_{kind}" for kind in ("s", "cpu_s") for stage in ("look", "count", "encode", "read")]
+    found = {"gigabytes": gigabytes, "processes": processes, "tokens": tokens, "peak_mib": peak}
+    return found | dict(zip(names, seconds, strict=True))
