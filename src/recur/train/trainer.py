@@ -181,7 +181,9 @@ class Trainer:
             done = self.ranks.training_step(self.task, self.model, batch, self.state, moment, last)
         agreed = self.ranks.agree(done, self.stop)
         self.backend = done.backend or self.backend
-        ((done.loss + done.penalty) / (o.accumulate / agreed.scale) if agreed.scale else 0 * done.loss).backward()
+        loss = (done.loss + done.penalty) / (o.accumulate / agreed.scale) if agreed.scale else 0 * done.loss
+        with torch.autograd.set_multithreading_enabled(False):  # to wake a thread for the GPU may take most of a step
+            loss.backward()
         self.state = done.state
         self.index += 1
         self.predictions += agreed.predictions
