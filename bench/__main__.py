@@ -220,11 +220,20 @@ def run_counting(options: argparse.Namespace) -> None:
     rates = counting.encoding(options.rounds)
     for kind, rate in rates.items():
         print(f"encoding, {kind}: {rate:.0f} MB/s", flush=True)
-    streamed = counting.streaming(options.gigabytes)
-    print(f"{streamed['gigabytes']:.1f} GB, words: encoded in {streamed['encode_s']:.0f} s, ", end="")
-    print(f"{streamed['tokens'] / 1e6:.0f} M tokens read in {streamed['read_s']:.1f} s, ", end="")
-    print(f"peak memory {streamed['peak_mib']:.0f} MiB")
+    streamed = [run_shards(options.gigabytes, processes) for processes in (1, 2)]
     _write(options.out, {"machine": machine(), "kneser_ney": found, "encoding_mb_s": rates, "streaming": streamed})
+
+
+def run_shards(gigabytes: float, processes: int) -> dict[str, float]:
+    found = counting.streaming(gigabytes, processes)
+    many = f"{processes} process{'es' * (processes > 1)}"
+    stages = {"look": "looked through", "count": "counted", "encode": "encoded", "read": "read"}
+    times = [
+        f"{said} in {found[f'{name}_s']:.0f} s ({found[f'{name}_cpu_s']:.0f} of CPU)" for name, said in stages.items()
+    ]
+    print(f"{gigabytes:.1f} GB, {found['tokens'] / 1e6:.0f} M words, {many}: {', '.join(times)}, ", end="")
+    print(f"peak memory {found['peak_mib']:.0f} MiB", flush=True)
+    return found
 
 
 def run_scaling(options: argparse.Namespace) -> None:

@@ -23,7 +23,7 @@ from tests.support import TOLERANCE, close
 from tests.train.two_ranks import BOOK, begin, fields_of, weights
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 60
+SECONDS = 240
 """After which a launch hangs."""
 
 

@@ -26,7 +26,7 @@ def card(predictor: Predictor[Any]) -> JsonObject:
     """What is known, by name; `markdown` writes it down."""
     run, task = predictor.run, predictor.task
     options, about, history = task.options, run.weights_about(), run.metrics()
-    metrics = {name: float(value) for name, value in about.items() if name.startswith("valid_")}
+    metrics = {name: float(value) for name, value in about.items() if name.startswith("valid_") and _is_number(value)}
     plain = [Baseline(str(one["name"]), float(one["value"]), one["metrics"]) for one in run.baselines() or ()]
     size, digest = run.weights_digest()
     last = history[-1] if history else {}
@@ -46,8 +46,8 @@ def card(predictor: Predictor[Any]) -> JsonObject:
         "data": data_of(run),
         "training": {
             "seed": options.seed,
-            **{name: last[name] for name in ("step", "epoch", "predictions", "seconds") if name in last},
-            "kept_step": about.get("step"),
+            **{name: last[name] for name in ("step", "epoch", "predictions", "seconds") if _is_number(last.get(name))},
+            "kept_step": about["step"] if _is_number(about.get("step")) else None,
             "measuring_unit": task.unit,
             "budget": {
                 name: value for name in ("minutes", "epochs", "steps") if (value := getattr(options, name)) is not None
@@ -61,6 +61,11 @@ def card(predictor: Predictor[Any]) -> JsonObject:
         "use": {"command": f"recur {task.verb} {run.path}", "python": f'recur.load("{run.path}")'},
         "licence": None,
     }
+
+
+def _is_number(value: object) -> bool:
+    """A run may be a stranger's."""
+    return type(value) in (int, float)
 
 
 def first_line(options: TaskOptions) -> str:

@@ -220,7 +220,7 @@ def local_device(name: str, at: Launch) -> torch.device:
     device = pick_device(name)
     if device.type != "cuda":
         return device
-    if device.index is not None:
+    if ":" in name:
         raise OptionError(
             f"--device {name} is one GPU, and there are {at.size} processes: --device cuda gives each its own"
         )
