@@ -30,7 +30,7 @@ SECONDS = 240
 def started(arguments: list[str], folder: Path, *of_torchrun: str, **env: str) -> subprocess.Popen[str]:
     """Two ranks, each with one thread."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", *of_torchrun]
-    given = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **env}
+    given = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", **env}
     return subprocess.Popen(
         [*command, *arguments], cwd=folder, env=given, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
