@@ -3,6 +3,7 @@
 python -m bench                        the backends of scan beside PyTorch
 python -m bench affine                 cells that are affine in their states: all of time at once beside step by step
 python -m bench gpu                    one layer on a GPU beside cuDNN and FlashRNN, any cell
+python -m bench gpu-training           training steps on a GPU beside cuDNN by hand, and each part of one
 python -m bench truncation             ways to truncate: what they cost, and what is left of the gradient
 python -m bench calls                  small calls: what Python and autograd cost beyond the arithmetic
 python -m bench streaming              one token at a time beside torch.nn and ONNX Runtime
@@ -34,6 +35,7 @@ from bench import (
     counting,
     defaults,
     gpu,
+    gpu_training,
     scaling,
     scan,
     streaming,
@@ -73,6 +75,12 @@ def main() -> None:
         "--seconds", type=float, default=480, help="of all rows; fewer rounds where they are short (480)"
     )
     on_gpu.add_argument("--out", type=Path, default=RESULTS / "gpu.json", help="where the JSON goes")
+    stepping = suites.add_parser("gpu-training", help="training steps of language models on a GPU")
+    stepping.add_argument(
+        "--case", action="append", default=[], choices=gpu_training.CASES, help="only this; repeat it"
+    )
+    stepping.add_argument("--precision", action="append", default=[], help="of products; repeat it (bfloat16)")
+    stepping.add_argument("--out", type=Path, default=RESULTS / "gpu-training.json", help="where the JSON goes")
     small = suites.add_parser("calls", help="small calls: what Python and autograd cost beyond the arithmetic")
     small.add_argument("--rounds", type=int, default=101, help="how often each runs, 10 calls at a time (101)")
     small.add_argument("--out", type=Path, default=RESULTS / "calls.json", help="where the JSON goes")
@@ -137,8 +145,7 @@ def main() -> None:
     runs = {"counting": run_counting, "streaming": run_streaming, "training": run_training}
     runs |= {"bands": run_bands, "carry": run_carry, "trees": run_trees, "writing": run_writing, "xray": run_xray}
     runs |= {"defaults": run_defaults, "affine": run_affine, "truncation": run_truncation, "calls": run_calls}
-    runs |= {"scaling": run_scaling}
-    runs |= {"gpu": run_gpu}
+    runs |= {"scaling": run_scaling, "gpu": run_gpu, "gpu-training": run_gpu_training}
     runs.get(options.suite, run_scan)(options)
     if options.out is not None:
         print(f"written to {options.out}")
@@ -146,6 +153,18 @@ def main() -> None:
 
 def run_scan(options: argparse.Namespace) -> None:
     _compare(scan.contests(), options)
+
+
+def run_gpu_training(options: argparse.Namespace) -> None:
+    import torch
+
+    rows = []
+    for name in options.case or gpu_training.CASES:
+        for precision in options.precision or ["bfloat16"]:
+            rows.append(gpu_training.measure(name, precision))
+            print("\n".join(gpu_training.report(rows[-1])), flush=True)
+            torch.cuda.empty_cache()
+    _write(options.out, {"machine": machine(), "gpu": torch.cuda.get_device_name(), "rows": rows})
 
 
 def run_trees(options: argparse.Namespace) -> None:

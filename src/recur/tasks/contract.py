@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor, nn
 
-from recur.run import Vocabs, pick_device
+from recur.run import Vocabs, check_precision, pick_device, pick_precision
 from recur.tasks.inputs import Inputs as Inputs
 from recur.tasks.inputs import source_name as source_name
 from recur.tasks.options import TaskOptions
@@ -132,7 +132,10 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
     @classmethod
     def settle(cls, options: OptionsT) -> OptionsT:
         """The options with everything decided that was left open, for this machine and these files."""
-        return options.settled(str(pick_device(options.device)))
+        device = pick_device(options.device)
+        precision = options.precision or pick_precision(device, options.in_16_bits)
+        check_precision(precision, device)
+        return options.settled(str(device)).changed(precision=precision)
 
     @property
     def curve(self) -> str:
@@ -189,6 +192,11 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
         self, model: ModelT, batch: BatchT, state: tuple[Any, ...] | None, moment: Moment
     ) -> TrainingStep:
         """The loss of one batch; `state` is what the batch before left, None at the start of an epoch."""
+
+    def unrecordable(self) -> str:
+        """Why its training steps cannot be recorded and replayed as CUDA graphs; nothing where they can: batches are
+        named tuples of few shapes, and a step asks nothing of the device."""
+        return f"batches of the task {self.name} are of many shapes"
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:
         """A loss above this means that training has diverged."""

@@ -59,6 +59,7 @@ def save_checkpoint(trainer: Trainer) -> None:
     state: JsonObject = {name: getattr(trainer, name) for name in NUMBERS}
     state["best_metrics"] = trainer.best_metrics
     state["schedule"] = trainer.schedule.state()
+    state["scaler"] = trainer.stepper.scaler.state_dict()
     state["averaging_from"] = [group.get("t0") for group in trainer.optimizer.param_groups]
     state["budget"] = _budget(trainer)
     state["hidden"] = _names(trainer.state, "hidden", {})
@@ -132,6 +133,7 @@ def _restore(trainer: Trainer, tensors: Tensors, state: JsonObject, where: str) 
             group["t0"] = float(t0)
     trainer.optimizer.load_state_dict({**optimizer, "state": kept})
     trainer.schedule.load(state["schedule"])
+    trainer.stepper.scaler.load_state_dict(_scaler(state.get("scaler", {}), trainer.stepper.scaler.state_dict()))
     for name, number in numbers.items():
         setattr(trainer, name, number)
     trainer.best_metrics = metrics
@@ -165,6 +167,14 @@ def _processes(count: int) -> str:
 def _budget(trainer: Trainer) -> list[float | None]:
     o = trainer.options
     return [o.epochs, o.steps, o.minutes]
+
+
+def _scaler(kept: JsonObject, own: JsonObject) -> JsonObject:
+    """Where the scale of float16's loss was; its own, in a checkpoint of another precision."""
+    found: dict[str, Any] = {name: kept.get(name, value) for name, value in own.items()}
+    if any(type(value) not in (int, float) or not 0 <= value < 1e30 for value in found.values()):
+        raise ValueError("the scale of its loss is none")
+    return found
 
 
 def _random(state: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from recur.run import computing_in
 from recur.tasks.contract import Validation
 from recur.train.events import Event
 from recur.typedefs import Metrics
@@ -55,7 +56,8 @@ def validated(trainer: Trainer, begun: float) -> tuple[float, Metrics, str, str,
     """A validation, a sample to watch, and how much was measured on."""
     trainer.model.eval()
     with torch.no_grad():
-        found = validate(trainer, begun)
+        with computing_in(trainer.stepper.precision, trainer.device):
+            found = validate(trainer, begun)
         sample = trainer.task.sample(trainer.model, trainer.data)
     trainer.model.train()
     return *found, sample, trainer.thin
@@ -69,7 +71,8 @@ def measure_best(trainer: Trainer) -> None:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):  # fresh weights are drawn, and then replaced
             best = trainer.task.new_model(trainer.run.vocabs).to(trainer.device).eval()
             trainer.run.load_weights(best)
-            found = trainer.task.validate(best, trainer.data).metrics
+            with computing_in(trainer.stepper.precision, trainer.device):
+                found = trainer.task.validate(best, trainer.data).metrics
             trainer.run.save_weights(best, step=trainer.step, **found)
         return found, time.monotonic() - begun
 

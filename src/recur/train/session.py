@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from recur.errors import OptionError, RunError, TooLargeError
-from recur.run import Run, Vocabs, check_free, is_run, pick_device
+from recur.run import Run, Vocabs, check_free, check_precision, is_run, pick_device, pick_precision
 from recur.tasks import (
     config_text,
     name_of,
@@ -76,11 +76,17 @@ def train(
         raise OptionError(f"the task {name_of(options)} learns from a file; name one: recur train FILE")
     with _process_restored():
         began = Beginning.of(options, trust)
+        asked = options.precision
         options = task_class(name_of(options)).settle(began.followed(options))
         task: Task[Any, Any, Any, Any] = task_of(options)
         Schedule(options.schedule, options.warmup)  # what is wrong with an option is said before anything is written
         data = began.read(task)
         callback(Event("data", {"text": task.describe(data)}))
+        if asked is None and options.precision != "float32":
+            text = (
+                f"products of {options.precision}, the fastest here that costs no quality; exact: --precision float32"
+            )
+            callback(Event("note", {"text": text}))
         if both := _learned_and_measured(options):
             text = f"{', '.join(both)}: learned from and measured on, so that these figures are of what it knows"
             callback(Event("note", {"text": text}))
@@ -138,7 +144,7 @@ def resume(
     with _process_restored(), _writing(Path(path), lambda: _after_first(ranks, opened)) as run:
         options = options_of_run(run)
         if device is not None:
-            options = options.changed(device=str(pick_device(device)))
+            options = _on_device(options, pick_device(device))
         here = with_own_texts(run, options, ("texts", "valid"), changed_text)
         data = task_of(here).read(run.vocabs)
         trainer = Trainer(run, task_of(here), data, callback, stop, ranks)
@@ -154,6 +160,16 @@ def resume(
         if more or changed_text or device is not None:
             run.write_config(config_text(options, run.path))
         return _run(trainer, callback)
+
+
+def _on_device(options: TaskOptions, device: torch.device) -> TaskOptions:
+    """Options for another device; one that has not their precision takes its own."""
+    precision = options.precision
+    try:
+        check_precision(precision or "float32", device)
+    except OptionError:
+        precision = pick_precision(device, options.in_16_bits)
+    return options.changed(device=str(device), precision=precision)
 
 
 def _run(trainer: Trainer, callback: Callback) -> Outcome:

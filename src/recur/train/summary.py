@@ -28,6 +28,8 @@ def summary_of(trainer: Trainer) -> JsonObject:
         "architecture": trainer.task.architecture,
         "backend": trainer.backend,
         "device": str(trainer.device),
+        "precision": trainer.stepper.precision,
+        "graph": trainer.graphs is not None,
         "threads": torch.get_num_threads(),
         "ranks": trainer.ranks.size,
         "skipped": trainer.skipped,

@@ -10,31 +10,30 @@ from __future__ import annotations
 import math
 import threading
 import time
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from recur.errors import TrainingError
-from recur.run import Run
+from recur.errors import OptionError, TrainingError
+from recur.run import Run, check_precision
 from recur.tasks.contract import Moment, Task
 from recur.tasks.scores import perplexity
 from recur.train import optimise
 from recur.train.averaging import MovingAverage, swap
 from recur.train.checkpoint import restore_checkpoint, save_checkpoint
 from recur.train.events import Callback, Event
+from recur.train.graphs import Graphs, refusal
 from recur.train.measuring import MEASUREMENTS, following, measure_best, validated
 from recur.train.ranks import ALONE, Ranks
 from recur.train.records import Records, StepRecord, summed_up
+from recur.train.step import Stepper
 from recur.train.summary import summary_of
+from recur.train.usable import usable
 from recur.typedefs import JsonObject, Metrics
 
 REPORT = 0.5
 """Seconds between reports of progress."""
-
-SKIP_AT_MOST = 20
-"""Bad batches in a row that `on_nan=skip` passes over."""
 
 
 class Trainer:
@@ -67,6 +66,13 @@ class Trainer:
         self.optimizer = optimise.make_optimizer(o, self.model, task.places)
         self.average = MovingAverage(self.parameters, o.average) if o.average else None
         self.schedule = optimise.Schedule(o.schedule, o.warmup)
+        self.stepper = Stepper(task, self.model, self.optimizer, self.device, ranks, self.stop)
+        check_precision(self.stepper.precision, self.device)
+        why_not = refusal(self.stepper, o)
+        if why_not and o.graph == "on":
+            raise OptionError(f"--graph on: {why_not}")
+        self.graphs = None if why_not or o.graph == "off" else Graphs(self.stepper, self._set_rate)
+        """Steps on a GPU, recorded, where they can be."""
         self.step = self.epoch = self.index = self.predictions = self.skipped = 0
         self.seconds = self.measuring = self.last_measuring = 0.0
         self.bad_in_a_row = 0
@@ -177,58 +183,37 @@ class Trainer:
         o = self.options
         optimise.open_groups(self.optimizer, self.progress)
         moment, last = Moment(self.step, self.epoch, self.progress), (self.index + 1) % o.accumulate == 0
-        with self._precision():
-            done = self.ranks.training_step(self.task, self.model, batch, self.state, moment, last)
-        agreed = self.ranks.agree(done, self.stop)
-        self.backend = done.backend or self.backend
-        loss = (done.loss + done.penalty) / (o.accumulate / agreed.scale) if agreed.scale else 0 * done.loss
-        with torch.autograd.set_multithreading_enabled(False):  # to wake a thread for the GPU may take most of a step
-            loss.backward()
-        self.state = done.state
+        rate = o.rate * self.schedule(self.step, self.epoch, self.progress)
+        taken = self.graphs.take(batch, self.state, moment, rate) if self.graphs is not None else None
+        step = self.stepper.gradients(batch, self.state, moment, last) if taken is None else taken[0]
+        self.backend = step.backend or self.backend
+        self.state = step.state
         self.index += 1
-        self.predictions += agreed.predictions
+        self.predictions += step.predictions
         if self.index % o.accumulate:
             return
-        loss, norm = agreed.loss, optimise.clip_gradients(self.parameters, o.clip, o.clip_value)
-        self.records.add(StepRecord(loss, norm, agreed.predictions))
-        usable = True
-        if self.device.type == "cpu" or o.on_nan == "skip":
-            usable = self._usable(loss, norm)  # on a GPU this waits for it: there, when progress is reported
-        optimise.set_rates(self.optimizer, o.rate * self.schedule(self.step, self.epoch, self.progress) * done.rate)
-        if usable:
-            self.optimizer.step()
-            if self.average is not None:
-                self.average.update(self.step)
-        self.optimizer.zero_grad(set_to_none=True)
+        if taken is None:
+            used = self._update(step.loss, rate * step.rate, step.predictions)
+        else:
+            self.records.add(StepRecord(*taken[1], step.predictions))
+            used = True
+        if used and self.average is not None:
+            self.average.update(self.step)
         self.step += 1
 
-    def _precision(self) -> AbstractContextManager[object]:
-        if self.options.precision == "float32":
-            return nullcontext()
-        return torch.autocast(self.device.type, getattr(torch, self.options.precision))
+    def _update(self, loss: Tensor, rate: float, predictions: int) -> bool:
+        """A step of the optimiser by what was added up, if that is usable."""
+        done = self.stepper.clipped(loss)
+        self.records.add(StepRecord(*done, predictions))
+        used = True
+        if self.device.type == "cpu" or self.options.on_nan == "skip":
+            used = usable(self, *done)  # on a GPU this waits for it: there, when progress is reported
+        self._set_rate(rate)
+        self.stepper.update(skip=not used)
+        return used
 
-    def _usable(self, loss: Tensor, norm: Tensor) -> bool:
-        """Whether a step may be taken; a batch that must not be is passed over, or ends training."""
-        threshold = self.task.divergence_threshold(self.run.vocabs)
-        if bool(torch.isfinite(norm)) and float(loss) < threshold:
-            self.bad_in_a_row = 0
-            return True
-        self.bad_in_a_row += 1
-        if self.options.on_nan == "skip" and self.bad_in_a_row <= SKIP_AT_MOST:
-            self.skipped += 1
-            self.records.drop()
-            self.state = None
-            return False
-        diverged = not float(loss) < threshold
-        what = f"the loss is {float(loss):.3g}" if diverged else f"the gradient's norm is {float(norm):.3g}"
-        clip, rate = self.options.clip / 4 or 1, self.options.rate / 4
-        advice = f"clip the gradient (--clip {clip:g}) or lower the rate (--rate {rate:g})"
-        if self.options.on_nan == "stop":
-            advice += "; --on-nan skip passes over bad batches"
-        raise TrainingError(
-            f"training diverged at step {self.step}: {what}. The best weights so far are kept in {self.run.path}; "
-            f"try to {advice}"
-        )
+    def _set_rate(self, rate: float) -> None:
+        optimise.set_rates(self.optimizer, rate)
 
     # Reports and measurements -----------------------------------------------------------------------------
 
@@ -242,11 +227,11 @@ class Trainer:
         entry["predictions_per_second"] = self.predictions / self.seconds if self.seconds else 0.0
         if seen:
             if self.device.type != "cpu":
-                self._usable(seen[-1].loss, seen[-1].norm)
+                usable(self, seen[-1].loss, seen[-1].norm)
             entry |= summed_up(seen, self.options.clip)
             if self.task.likelihood:
                 entry["train_perplexity"] = perplexity(entry["train_loss"])
-            entry["rate"] = self.optimizer.param_groups[-1]["lr"]
+            entry["rate"] = float(self.optimizer.param_groups[-1]["lr"])
         return entry
 
     def _measure(self) -> None:

@@ -54,6 +54,7 @@ class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOpti
     cpu_batch = 16
     default_minutes = 1.0
     adamw_decay = 0.1
+    in_16_bits = True
     # Many types: a narrower network, and one matrix for both ends.
     by_token = MappingProxyType(dict.fromkeys(("word", "subword"), WIDE))
 
