@@ -168,7 +168,8 @@ def ordered(p: Problem, device: Device, measured: Way | None = None, by_steps: b
     if by_steps:
         return [None]
     if measured is not None:
-        found.sort(key=lambda way: _likeness(way, p) != _likeness(measured, p))  # stable: the faster ones stay first
+        # Stable: the faster ones stay first.
+        found.sort(key=lambda way: (way != measured, _likeness(way, p) != _likeness(measured, p)))
         return [*found, None]
     faster = [way for way in found if estimate(way, p) <= estimate_steps(p)]
     return [*faster, None]
@@ -176,4 +177,4 @@ def ordered(p: Problem, device: Device, measured: Way | None = None, by_steps: b
 
 def _likeness(way: Way, p: Problem) -> tuple[int, ...]:
     """What ways have in common that differ in the width of their layer alone."""
-    return way.exchange, way.units, way.tiles, way.multicast, way.chunks(p)
+    return way.exchange, way.units, way.tiles, way.warps_m, way.multicast, way.chunks(p)
