@@ -74,6 +74,7 @@ def main() -> None:
         "--autograd-threads", action="store_true", help="backward passes on autograd's own thread, as torch has it"
     )
     on_gpu.add_argument("--compile-only", action="store_true", help="fill the cache of kernels, and time nothing")
+    on_gpu.add_argument("--compiled", action="store_true", help="it was run with --compile-only before")
     on_gpu.add_argument("--rounds", type=int, default=31, help="how often each side runs at most (31)")
     on_gpu.add_argument(
         "--seconds", type=float, default=480, help="of all rows; fewer rounds where they are short (480)"

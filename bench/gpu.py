@@ -166,7 +166,7 @@ def measure(options: argparse.Namespace, write: Callable[[object], None], device
         for contest in contests(options.shape, options.backend, device)
         if all(word in contest.what for word in options.match)
     ]
-    if device == "cuda":
+    if device == "cuda" and not options.compiled:
         begin = time.perf_counter()
         made = compile_all(rows_of(chosen), options.seconds / (1 if options.compile_only else 3))
         print(f"{made} kernels compiled or found in {time.perf_counter() - begin:.0f} s", flush=True)

@@ -112,6 +112,7 @@ def on_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -
         "seconds": 0.1,
         "autograd_threads": False,
         "compile_only": False,
+        "compiled": False,
     } | options
     written: list[Any] = []
     refused = gpu.measure(argparse.Namespace(**given), written.append, "cpu")
