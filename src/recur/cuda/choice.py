@@ -87,7 +87,9 @@ def _fitted(p: Problem, device: Device, bare: Way, pieces: int) -> Way | None:
     in_registers = min(groups, room // (each * 8), 128 // (each * 8))
     in_shared = min(groups - in_registers, left // (each * 8192))
     wanted = math.ceil(p.S / bare.rows)
-    teams = min(wanted, resident) if bare.exchange == GRID else wanted
+    teams = min(wanted, resident // p.directions) if bare.exchange == GRID else wanted
+    if not teams:
+        return None
     return dataclasses.replace(bare, in_registers=in_registers, in_shared=in_shared, teams=teams)
 
 
@@ -111,7 +113,7 @@ def amounts(way: Way, p: Problem) -> dict[str, float]:
     v, each, groups = way.v_bytes(p), way.m_each(p), way.groups_each(p)
     products = groups * 2 * each * way.tiles * (3 if p.exact else 1)
     elements = -(-way.units * way.rows // THREADS)
-    at_once = way.ctas * min(math.ceil(p.S / way.rows), _at_once(way))
+    at_once = way.ctas * min(p.directions * math.ceil(p.S / way.rows), _at_once(way, p))
     cluster, grid = way.exchange == CLUSTER, way.exchange == GRID
     return {
         "cluster": cluster,
@@ -136,7 +138,7 @@ def amounts(way: Way, p: Problem) -> dict[str, float]:
 
 def turns(way: Way, p: Problem) -> int:
     """How often teams take theirs."""
-    return math.ceil(math.ceil(p.S / way.rows) / _at_once(way))
+    return math.ceil(p.directions * math.ceil(p.S / way.rows) / _at_once(way, p))
 
 
 def estimate(way: Way, p: Problem) -> float:
@@ -151,9 +153,9 @@ def estimate_steps(p: Problem) -> float:
     return max(STEP_LAUNCHES, 2500 + operations / rate / 1000)
 
 
-def _at_once(way: Way) -> int:
+def _at_once(way: Way, p: Problem) -> int:
     """Teams that are on the chip at once."""
-    return way.teams if way.exchange == GRID else max(1, 120 // way.ctas)
+    return p.directions * way.teams if way.exchange == GRID else max(1, 120 // way.ctas)
 
 
 def ordered(p: Problem, device: Device, measured: Way | None = None, by_steps: bool = False) -> list[Way | None]:

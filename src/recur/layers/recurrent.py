@@ -14,7 +14,7 @@ from recur.cells import CellLike, DeepTransition, State, Tensors, make_cell
 from recur.cells.cell import check_cell, check_projection
 from recur.errors import OptionError
 from recur.layers.checks import whole
-from recur.layers.directions import MERGED, SUFFIXES
+from recur.layers.directions import MERGED, SUFFIXES, scan_at_once
 from recur.layers.dropout import drop, drop_steps
 from recur.layers.init import check_init, check_weights_fit, initialise
 from recur.layers.mlp import apply_mlp, make_mlp, padding_of, reset_mlp
@@ -167,8 +167,7 @@ class Recurrent(nn.Module):
 
     def suffixes(self) -> Iterator[str]:
         """What the names of weights end in, layer by layer, forward before backward."""
-        for layer in range(self.layers):
-            yield from self._directions(layer)
+        return (suffix for layer in range(self.layers) for suffix in self._directions(layer))
 
     def _weight_names(self) -> dict[str, list[tuple[str, str]]]:
         """The weights of each cell, by what their names end in: as scan calls them, and as they are called here."""
@@ -217,11 +216,12 @@ class Recurrent(nn.Module):
         padding = padding_of(x, lengths) if lengths is not None and deepened else None
         below = bottom = apply_mlp(self.input_mlp, x, padding)
         drops = self.training and (self.dropout.weights or self.dropout.state)
+        plain = lengths is None and reset is None and not (drops or trace or self.products)
         scanned: list[Scanned] = []
         every = []
         for layer in range(self.layers):
             inputs = self._between(below, bottom) if layer else below
-            here = [
+            here = (plain and scan_at_once(self, layer, inputs, states)) or [
                 scan(
                     self.cell,
                     self._dropped(self.weights(suffix)) if drops else self.weights(suffix),

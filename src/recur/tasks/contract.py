@@ -20,6 +20,7 @@ from recur.tasks.places import Places
 from recur.tasks.predictor import Predictor as Predictor
 from recur.tasks.predictor import file_names as file_names
 from recur.tasks.size import check_size
+from recur.text.shares import Share
 from recur.typedefs import Metrics
 
 OptionsT = TypeVar("OptionsT", bound=TaskOptions)
@@ -60,6 +61,9 @@ class TrainingStep(NamedTuple):
     """What the next batch starts from: tensors in (nested) tuples, detached. None for batches that stand alone."""
     rate: float = 1.0
     """A factor on the learning rate, for a batch that is a smaller sample than others."""
+    weight: Tensor | None = None
+    """What the loss is a mean over, where that is not the number of predictions: the weights of their classes, say.
+    Parts of a batch on several processes count by it."""
 
 
 class Validation(NamedTuple):
@@ -98,6 +102,9 @@ class Batches(Protocol[BatchT_co]):
 
     def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[BatchT_co]:
         """One epoch without its first batches, the same each time."""
+
+    def shared(self, share: Share) -> Batches[BatchT_co | None]:
+        """The same batches, of which one of several processes has its rows; None where it has none."""
 
     def __len__(self) -> int:
         """How many there are in an epoch, or about so many."""

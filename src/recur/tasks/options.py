@@ -121,6 +121,9 @@ class MachineOptions(Options):
     threads: Threads = 0
     """For the CPU; 0 takes what is fastest now, and the run keeps it. Another number of threads rounds otherwise."""
 
+    compress: Literal["none", "bfloat16"] = "none"
+    """Of several processes (torchrun): how gradients travel; bfloat16 is half the bytes, and rounds."""
+
     seed: Seed = 0
     """Where random numbers start; the same seed and threads give the same numbers."""
 

@@ -105,13 +105,13 @@ class Predictor(ABC, Generic[ModelT]):
         found = {"task": self.task.name, "network": self.task.architecture, "weights": f"{self._weights():,}"}
         if len(self.models) > 1:
             found["networks"] = str(len(self.models))
-        return found | dict(self._sizes()) | self._validation() | {"run": self.name}
+        return found | dict(self.sizes()) | self._validation() | {"run": self.name}
 
     def __repr__(self) -> str:
         several = [f"{len(self.models)} networks"] if len(self.models) > 1 else []
         sizes = [
             f"{known} {kind}" if known[0].isdigit() and " " not in known else f"{kind} {known}"
-            for kind, known in self._sizes()
+            for kind, known in self.sizes()
         ]
         measured = [f"{name} {value}" for name, value in self._validation().items()]
         said = [self.task.architecture, *several, f"{self._weights():,} weights", *sizes, *measured, repr(self.name)]
@@ -120,7 +120,7 @@ class Predictor(ABC, Generic[ModelT]):
     def _weights(self) -> int:
         return sum(p.numel() for p in self.model.parameters())
 
-    def _sizes(self) -> list[tuple[str, str]]:
+    def sizes(self) -> list[tuple[str, str]]:
         """What is in its vocabularies, or how many there are."""
         found = []
         for name, vocab in self.run.vocabs.items():

@@ -10,13 +10,14 @@ An epoch is drawn from (seed, epoch) alone: to go on in the middle of one, skip 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from recur.errors import OptionError, TextError, unknown
 from recur.text.arrays import Ids, Mask
+from recur.text.shares import WHOLE, Share
 
 PARTITIONS = ("sequential", "random")
 
@@ -58,6 +59,8 @@ class Stream:
     seed: int = 0
     jitter: bool = False
     """Let the length of sequential windows vary: mostly near `window`, now and then near half of it."""
+    share: Share = WHOLE
+    """Which of the lanes are cut here."""
 
     def __post_init__(self) -> None:
         if self.batch < 1 or self.window < 1:
@@ -80,6 +83,12 @@ class Stream:
         if self.partition == "sequential":
             return self._sequential(epoch, skip)
         return self._random(epoch, skip)
+
+    def shared(self, share: Share) -> Self:
+        """The same batches, of which one process has some lanes."""
+        if self.batch < share.of:
+            raise OptionError(f"a batch of {self.batch} lanes is too small for {share.of} processes: raise --batch")
+        return replace(self, share=share)
 
     def __len__(self) -> int:
         """Batches in an epoch; about so many, where windows are drawn at random."""
@@ -126,6 +135,6 @@ class Stream:
             yield Place(starts[k * self.batch : (k + 1) * self.batch], self.window, fresh=True)
 
     def _cut(self, place: Place) -> Batch:
-        starts, steps, fresh = place
+        starts, steps, fresh = place.starts[self.share.lanes(self.batch)], place.steps, place.fresh
         rows = np.stack([self.ids[start : start + steps + 1] for start in starts]).astype(np.int64)
-        return Batch(rows[:, :-1], rows[:, 1:], np.full(self.batch, fresh), starts.astype(np.int64))
+        return Batch(rows[:, :-1], rows[:, 1:], np.full(len(starts), fresh), starts.astype(np.int64))

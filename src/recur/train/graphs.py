@@ -33,6 +33,8 @@ def refusal(stepper: Stepper, options: TaskOptions) -> str:
         return "each batch is looked at before its step is taken (--on-nan skip)"
     if options.optimizer == "asgd":
         return "where ASGD begins to average is decided outside of a step"
+    if stepper.ranks.size > 1:
+        return "several processes average their gradients on the way back"
     if len(stepper.optimizer.param_groups) > 1:
         return "layers begin to learn one after the other"
     return stepper.task.unrecordable()

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from recur.errors import OptionError, TrainingError
-from recur.run import Run, check_precision, computing_in, pick_device
+from recur.run import Run, check_precision
 from recur.tasks.contract import Moment, Task
 from recur.tasks.scores import perplexity
 from recur.train import optimise
@@ -24,9 +24,11 @@ from recur.train.averaging import MovingAverage, swap
 from recur.train.checkpoint import restore_checkpoint, save_checkpoint
 from recur.train.events import Callback, Event
 from recur.train.graphs import Graphs, refusal
-from recur.train.measuring import MEASUREMENTS, following, measure_best, validate
+from recur.train.measuring import MEASUREMENTS, following, measure_best, validated
+from recur.train.ranks import ALONE, Ranks
 from recur.train.records import Records, StepRecord, summed_up
 from recur.train.step import Stepper
+from recur.train.summary import summary_of
 from recur.train.usable import usable
 from recur.typedefs import JsonObject, Metrics
 
@@ -44,23 +46,27 @@ class Trainer:
         data: Any,
         callback: Callback,
         stop: threading.Event | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.run, self.task, self.options, self.data, self.callback = run, task, task.options, data, callback
         self.stop = stop or threading.Event()
         """Set from outside to stop after the step in progress."""
+        self.ranks = ranks
+        ranks.begin()
         o = self.options
-        self.device = pick_device(o.device)
+        self.device = ranks.device(o.device)
         if o.threads:
             torch.set_num_threads(o.threads)
-        self.stream = task.batches(data)
+        self.stream = ranks.shared(task.batches(data))
         torch.manual_seed(o.seed)
         self.model = task.new_model(run.vocabs).to(self.device)
         task.start(self.model, data)
+        ranks.seed(o.seed)
         self.parameters = list(self.model.parameters())
         self.optimizer = optimise.make_optimizer(o, self.model, task.places)
         self.average = MovingAverage(self.parameters, o.average) if o.average else None
         self.schedule = optimise.Schedule(o.schedule, o.warmup)
-        self.stepper = Stepper(task, self.model, self.optimizer, self.device)
+        self.stepper = Stepper(task, self.model, self.optimizer, self.device, ranks, self.stop)
         check_precision(self.stepper.precision, self.device)
         why_not = refusal(self.stepper, o)
         if why_not and o.graph == "on":
@@ -101,7 +107,7 @@ class Trainer:
 
     @property
     def stopped(self) -> bool:
-        return self.stop.is_set() and self.progress < 1
+        return self.ranks.stopping(self.stop) and self.progress < 1
 
     def _measure_every(self) -> float:
         """In epochs, if the options say so; else in shares of the budget."""
@@ -130,29 +136,32 @@ class Trainer:
 
     def _over(self) -> bool:
         patience = self.options.patience
-        return self.stop.is_set() or self.progress >= 1 or bool(patience and self.since_best >= patience)
+        return self.ranks.stopping(self.stop) or self.progress >= 1 or bool(patience and self.since_best >= patience)
 
     # The loop ---------------------------------------------------------------------------------------------
 
     def train(self) -> None:
         self.model.train()
-        last_checkpoint = last_report = time.monotonic()
+        last_report, last_checkpoint = time.monotonic(), self.seconds + self.measuring
         try:
             while not self._over():
                 before = time.monotonic()
                 for batch in self.stream.batches(self.epoch, skip=self.index):
                     self._train_on(batch)
                     now = time.monotonic()
-                    self.seconds += now - before
+                    self.seconds += self.ranks.spent(now - before)
                     if now - last_report > REPORT:
                         self._report()
                         last_report = time.monotonic()
+                    if self.ranks.size > 1 and self.index % self.options.accumulate:
+                        before = time.monotonic()  # gradients that are being added up are those of one rank
+                        continue
                     if self._measure_due():
                         self._measure()
-                        last_checkpoint = time.monotonic()
-                    elif now - last_checkpoint > self.options.checkpoint:
+                        last_checkpoint = self.seconds + self.measuring
+                    elif self.seconds + self.measuring - last_checkpoint > self.options.checkpoint:
                         self.checkpoint()
-                        last_checkpoint = time.monotonic()
+                        last_checkpoint = self.seconds + self.measuring
                     if self._over():
                         break
                     before = time.monotonic()
@@ -173,11 +182,11 @@ class Trainer:
         """One batch: forward, backward and, every `accumulate` batches, a step."""
         o = self.options
         optimise.open_groups(self.optimizer, self.progress)
-        moment = Moment(self.step, self.epoch, self.progress)
+        moment, last = Moment(self.step, self.epoch, self.progress), (self.index + 1) % o.accumulate == 0
         rate = o.rate * self.schedule(self.step, self.epoch, self.progress)
         taken = self.graphs.take(batch, self.state, moment, rate) if self.graphs is not None else None
-        step = self.stepper.gradients(batch, self.state, moment) if taken is None else taken[0]
-        self.backend = step.backend
+        step = self.stepper.gradients(batch, self.state, moment, last) if taken is None else taken[0]
+        self.backend = step.backend or self.backend
         self.state = step.state
         self.index += 1
         self.predictions += step.predictions
@@ -231,12 +240,7 @@ class Trainer:
         entry = self._entry(self.records.take_measure())
         averages = self._averages()
         swap(averages)
-        self.model.eval()
-        with torch.no_grad(), computing_in(self.stepper.precision, self.device):
-            score, metrics, summary = validate(self, begun)
-        with torch.no_grad():
-            sample = self.task.sample(self.model, self.data)
-        self.model.train()
+        score, metrics, summary, sample, self.thin = self.ranks.first(lambda: validated(self, begun))
         kept = score < self.best or self.options.keep == "last"
         self.since_best = 0 if score < self.best else self.since_best + 1
         self.best = min(self.best, score)
@@ -256,7 +260,7 @@ class Trainer:
             self.run.log({"step": self.step, "text": sample}, "samples.jsonl")
         self.measured_at = self.step
         self.callback(Event("measured", {**entry, **metrics, "summary": summary, "sample": sample}))
-        self.last_measuring = time.monotonic() - begun
+        self.last_measuring = self.ranks.first(lambda: time.monotonic() - begun)
         self.measuring += self.last_measuring
         self.checkpoint()
 
@@ -268,26 +272,7 @@ class Trainer:
 
     def summary(self) -> JsonObject:
         """What it came to."""
-        return {
-            "run": str(self.run.path),
-            "task": self.task.name,
-            **self.best_metrics,
-            "steps": self.step,
-            "epochs": self.epochs,
-            "seconds": self.seconds,
-            "measuring_seconds": self.measuring,
-            "last_measuring_seconds": self.last_measuring,
-            "predictions_per_second": self.predictions / self.seconds if self.seconds else 0.0,
-            "unit": self.task.unit,
-            "parameters": sum(p.numel() for p in self.parameters),
-            "architecture": self.task.architecture,
-            "backend": self.backend,
-            "device": str(self.device),
-            "precision": self.stepper.precision,
-            "graph": self.graphs is not None,
-            "threads": torch.get_num_threads(),
-            "skipped": self.skipped,
-        }
+        return summary_of(self)
 
     def checkpoint(self) -> None:
         save_checkpoint(self)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from recur.text import Batch, Stream
+from recur.text.shares import Share
 
 SHARE = 8
 """A text that takes more than one part in so many of a GPU's memory stays outside."""
@@ -50,6 +51,10 @@ class Windows:
     def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[Window]:
         for starts, steps, fresh in self.stream.places(epoch, skip):
             yield Window(self.text, torch.from_numpy(starts.astype(np.int64)), steps, fresh)
+
+    def shared(self, share: Share) -> Stream:
+        """Of several processes each has a device of its own, and reads its lanes from the text where it lies."""
+        return self.stream.shared(share)
 
     def __len__(self) -> int:
         return len(self.stream)

@@ -11,7 +11,7 @@ import numpy as np
 from recur.decode import Choice, generate
 from recur.models import LanguageModel
 from recur.run import Vocabs, pick_device
-from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
+from recur.tasks.contract import Baseline, Batches, Moment, Task, TrainingStep, Validation
 from recur.tasks.language import rule
 from recur.tasks.language.baseline import best_ngram
 from recur.tasks.language.data import (
@@ -28,7 +28,7 @@ from recur.tasks.language.options import LanguageOptions
 from recur.tasks.places import Places
 from recur.tasks.scores import perplexity
 from recur.tasks.tokens import with_time_scale
-from recur.text import Batch, Corpus, Stream
+from recur.text import Batch, Corpus
 
 SMALL = 250_000
 """Texts of fewer tokens are learned by heart within the budget, and want more dropout."""
@@ -81,7 +81,7 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
     def new_model(self, vocabs: Vocabs) -> LanguageModel:
         return LanguageModel(len(vocabs["vocab"]), self.options)
 
-    def batches(self, data: LanguageData) -> Stream | Windows:
+    def batches(self, data: LanguageData) -> Batches[Batch | Window]:
         stream, device = make_stream(self.options, self.batch, data), pick_device(self.options.device)
         return Windows(stream, device) if device.type == "cuda" and has_room(stream, device) else stream
 
