@@ -70,6 +70,11 @@ def main() -> None:
     on_gpu.add_argument("--match", action="append", default=[], help="only rows whose name contains this; repeat it")
     on_gpu.add_argument("--shape", action="append", default=[], type=gpu.shape_of, help="B,T,H, in place of the grid's")
     on_gpu.add_argument("--backend", choices=(*BACKENDS, "auto"), default="cuda", help="which is timed (cuda)")
+    on_gpu.add_argument(
+        "--autograd-threads", action="store_true", help="backward passes on autograd's own thread, as torch has it"
+    )
+    on_gpu.add_argument("--compile-only", action="store_true", help="fill the cache of kernels, and time nothing")
+    on_gpu.add_argument("--compiled", action="store_true", help="it was run with --compile-only before")
     on_gpu.add_argument("--rounds", type=int, default=31, help="how often each side runs at most (31)")
     on_gpu.add_argument(
         "--seconds", type=float, default=480, help="of all rows; fewer rounds where they are short (480)"
