@@ -16,8 +16,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from recur.studio.answers import error_line
-from recur.studio.guard import HEAD
+from recur.web.answers import error_line
+from recur.web.guard import HEAD
 
 REQUEST = 10.0
 """Seconds from the first byte of a request, or from the connection, to its last."""
@@ -68,6 +68,11 @@ def _open_files() -> int:
 
 class Connection(H11Protocol):
     """One client."""
+
+    @staticmethod
+    def error_body(status: int, line: str) -> bytes:
+        """What a refusal that no application has seen says."""
+        return error_line(line)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -132,7 +137,7 @@ class Connection(H11Protocol):
             self.cycle.disconnected = True  # whoever reads the body, or writes the answer, has nobody to talk to
             self.cycle.message_event.set()
         if self.conn.our_state in NO_RESPONSE_YET:
-            body = error_line(line)
+            body = self.error_body(status, line)
             headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
             if status == 503:
                 headers["retry-after"] = "1"
