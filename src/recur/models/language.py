@@ -95,18 +95,34 @@ class LanguageModel(nn.Module):
             penalty = o.alpha * kept.square().mean()
             if o.beta and out.shape[1] > 1:
                 penalty = penalty + o.beta * (out[:, 1:] - out[:, :-1]).square().mean()
-        return Predicted(self._logits(kept), state, traces, penalty)
+        return Predicted(self.logits(kept), state, traces, penalty)
 
     @torch.no_grad()
     def step(self, ids: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """One token of each row, (B,), for use: logits (B, K) of the next, and the state."""
+        out, state = self.output_step(ids, state)
+        return self.logits(out), state
+
+    @torch.no_grad()
+    def output_step(self, ids: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """The same step up to the outputs (B, H) of the layers, which `logits` reads."""
         x = self.embedding.vectors(ids)
         if self.clock is None:
-            out, state = self.recurrent.step(x, state)
-            return self._logits(out), state
+            return self.recurrent.step(x, state)
         own, t = split_state(state, ids)
         out, own = self.recurrent.step(beside(x, t, self.clock), own)
-        return self._logits(out), (*own, (t + 1,))
+        return out, (*own, (t + 1,))
+
+    @torch.no_grad()
+    def output_scan(self, ids: Tensor, lengths: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """Many tokens of each row, (B, T), for use: outputs (B, T, H), and the states behind the last of each row's."""
+        x = self.embedding.vectors(ids)
+        if self.clock is None:
+            out, state, _ = self.recurrent(x, state, lengths=lengths)
+            return out, state
+        own, t = split_state(state, ids)
+        out, own, _ = self.recurrent(beside(x, positions(t, ids.shape[1]), self.clock), own, lengths=lengths)
+        return out, (*own, (t + lengths.to(t),))
 
     def output_matrix(self) -> Tensor:
         """V (K, H): the matrix that outputs are multiplied with, whatever it is made of."""
@@ -114,7 +130,8 @@ class LanguageModel(nn.Module):
         assert weight is not None
         return weight if self.narrow is None else weight @ self.narrow.weight
 
-    def _logits(self, outputs: Tensor) -> Tensor:
+    def logits(self, outputs: Tensor) -> Tensor:
+        """(…, H) → (…, K)"""
         top = outputs if self.narrow is None else self.narrow(outputs)
         weight = self.embedding.weight if self.output is None else self.output
         assert weight is not None

@@ -41,7 +41,10 @@ class Answer(JSONResponse):
 
 
 def encode(content: object) -> bytes:
-    text = json.dumps(_finite(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    try:
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:  # a number that is none, which is rare enough to look for it only then
+        text = json.dumps(_finite(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode("utf-8", "backslashreplace")  # half a surrogate pair is \udc80, which is JSON's own spelling
 
 

@@ -37,11 +37,17 @@ INCOMPLETE = (h11.IDLE, h11.SEND_BODY)
 
 def make_server(app: ASGIApp, host: str = "127.0.0.1", port: int = 0) -> uvicorn.Server:
     """A server of an application, with the limits above."""
-    config = uvicorn.Config(
+    return uvicorn.Server(make_config(app, host, port))
+
+
+def make_config(
+    app: ASGIApp, host: str = "127.0.0.1", port: int = 0, connection: type[Connection] | None = None
+) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         host,
         port,
-        http=Connection,
+        http=connection or Connection,
         ws="none",
         loop="asyncio",
         lifespan="off",
@@ -53,7 +59,6 @@ def make_server(app: ASGIApp, host: str = "127.0.0.1", port: int = 0) -> uvicorn
         timeout_keep_alive=IDLE,
         h11_max_incomplete_event_size=HEAD,
     )
-    return uvicorn.Server(config)
 
 
 def _open_files() -> int:
