@@ -51,7 +51,7 @@ def make_app(hub: Hub, tokens: Sequence[str], hosts: tuple[str, ...] | None = LO
         WebSocketRoute("/v1/step", handlers.socket),
     ]
     errors = dict.fromkeys((RecurError, OSError, HTTPException, ClientDisconnect), handlers.error)
-    app = Starlette(routes=routes, exception_handlers=errors)  # type: ignore[arg-type]
+    app = Starlette(routes=routes, exception_handlers=errors)
     app.router.redirect_slashes = False
     return Guard(app, tokens, hosts)
 

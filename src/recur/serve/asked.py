@@ -15,7 +15,7 @@ from recur.text import BOS
 from recur.typedefs import JsonObject
 from recur.web.fields import SURROGATE, field
 
-NOT_OURS = {"suffix": None, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}}
+NOT_OURS: JsonObject = {"suffix": None, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}}
 """Of OpenAI's options: those that recur does not have, with the values that ask for nothing."""
 
 

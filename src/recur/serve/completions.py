@@ -63,13 +63,12 @@ class Completion:
             return EventStream(self._chunks(), self._close)
         try:
             said = await self.hub.while_connected(request, self.work.whole())
+            for choice, events in zip(self.choices, said, strict=True):
+                for event in events:
+                    choice.hear(event)
         finally:
             self._release()
-        choices = []
-        for choice, events in zip(self.choices, said, strict=True):
-            for event in events:
-                choice.hear(event)
-            choices.append(choice.whole())
+        choices = [choice.whole() for choice in self.choices]
         return Answer({**self.about, "choices": choices, "usage": self._usage(), **self._carried()})
 
     # Rows ---------------------------------------------------------------------------------------------------------

@@ -228,9 +228,7 @@ class Engine:
                 row.readings.append(reading)
         writing = [k for k, row in enumerate(rows) if isinstance(row, TextRow) and row.writes and not row.left]
         for row in rows:
-            if (isinstance(row, StepRow) and not row.left) or (
-                isinstance(row, TextRow) and not row.left and not row.writes
-            ):
+            if not row.left and not (isinstance(row, TextRow) and row.writes):
                 news.end(row, self._ending(row))
         if writing:
             self._write([row for row in rows if isinstance(row, TextRow) and row.writes and not row.left],

@@ -1,4 +1,4 @@
-"""What all requests share: the models, the engine, the sessions, the limits; begun with the server and ended with it."""
+"""What all requests share: models, engine, sessions, limits; begun with the server and ended with it."""
 
 from __future__ import annotations
 

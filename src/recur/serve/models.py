@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -154,7 +154,7 @@ class Models:
     def _load(self, name: str) -> Served:
         return Served(Run.open(self.paths[name], trust=self.trust), self.device, self.limits, self.products)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Served]:
         return (versions[0] for versions in self.versions.values())
 
     @property

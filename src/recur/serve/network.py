@@ -71,9 +71,11 @@ class LanguageNetwork(Network):
     def __init__(self, model: LanguageModel, device: torch.device) -> None:
         self.model = model
         net = model.recurrent
-        joined = isinstance(net, FeedForward) or net.connections.residual or net.connections.skip or net.output_mlp
-        self._keeps_output = bool(joined or net.cell.outputs)
-        self._layers = [] if isinstance(net, FeedForward) else [len(net.cell.states)] * net.layers
+        if isinstance(net, FeedForward):
+            self._layers, self._keeps_output = list[int](), True
+        else:
+            joined = net.connections.residual or net.connections.skip or net.output_mlp or net.cell.outputs
+            self._layers, self._keeps_output = [len(net.cell.states)] * net.layers, bool(joined)
         super().__init__(device, model.K)
 
     def step(self, x: Tensor, carried: Parts | None) -> tuple[Tensor, Parts]:

@@ -62,16 +62,16 @@ async def predict(hub: Hub, body: JsonObject) -> tuple[Served, list[JsonObject]]
 def options_of(asked: object) -> JsonObject:
     if not isinstance(asked, dict):
         raise OptionError("options must be an object")
-    options = given(asked)
+    options: JsonObject = given(asked)
     for name, value in options.items():
         if name not in OPTIONS:
             raise OptionError(f"unknown option {name[:100]!r}; there are {', '.join(OPTIONS)}")
         kind, low, high = OPTIONS[name]
         if type(value) is not kind and not (kind is float and type(value) is int):
             raise OptionError(f"{name} must be {kind.__name__}, got {type(value).__name__}")
-        if kind in (int, float) and not low <= value <= high:
+        if isinstance(value, int | float) and high and not low <= value <= high:
             raise OptionError(f"{name} must lie in {low:g} … {high:g}")
-        if kind is str and len(value) > 1000:
+        if isinstance(value, str) and len(value) > 1000:
             raise OptionError(f"{name} is too long")
     return options
 

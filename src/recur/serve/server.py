@@ -1,4 +1,4 @@
-"""The server under the models: as the studio's, with WebSockets, errors in OpenAI's shape, and time to come to an end."""
+"""The server under the models: as the studio's, with WebSockets, OpenAI's errors, and time to come to an end."""
 
 from __future__ import annotations
 

@@ -161,17 +161,14 @@ class Message:
         if "input" not in item:
             raise OptionError("input is missing: a token, a text, or numbers")
         step.inputs = inputs_of(item["input"], step.served, self.hub)
+        options = {
+            "draw": draw_of(item, 0.0),
+            "seed": str(fields.field(item, "seed", 0, -(2**63), 2**63)) if "seed" in item else None,
+            "every": "every" not in item or flag(item, "every"),
+            "all_probabilities": flag(item, "probabilities"),
+        }  # all of it checked before a slot is taken
         slot = step.session.slot if step.session is not None else self.work.take_slot(step.served)
-        row = StepRow(
-            step.served,
-            slot,
-            step.inputs,
-            self.work.sink(),
-            draw=draw_of(item, 0.0),
-            seed=str(fields.field(item, "seed", 0, -(2**63), 2**63)) if "seed" in item else None,
-            every="every" not in item or flag(item, "every"),
-            all_probabilities=flag(item, "probabilities"),
-        )
+        row = StepRow(step.served, slot, step.inputs, self.work.sink(), **options)
         if step.session is None:
             row.fresh, row.start, row.keep = True, parts, True
         self.work.add(row, owned=step.session is None)

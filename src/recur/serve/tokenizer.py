@@ -13,10 +13,8 @@ from recur.web.fields import field
 
 def served_of(models: Models, name: str | None) -> Served:
     """The language model of a name; the first that there is, if none is said."""
-    if name is not None:
-        served = models.get(name)
-    else:
-        served = next((each for each in models if each.writes), models.get(None))
+    first = next((each for each in models if each.writes), models.get(None))
+    served = first if name is None else models.get(name)
     served.language  # noqa: B018  says why, if it is none
     return served
 
