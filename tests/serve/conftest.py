@@ -31,7 +31,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     book = folder / "book.txt"
     book.write_text(BOOK)
     assert run(["train", str(book), *SMALL, "--cell", "lstm", "--layers", "2", "--out", str(folder / "chars")]) == 0
-    words = ["--token", "word", "--depth-output", "1", "--cell", "gru", "--time"]
+    words = ["--token", "word", "--depth-output", "1", "--cell", "gru", "--time-input"]
     assert run(["train", str(book), *SMALL, *words, "--out", str(folder / "words")]) == 0
     dice = np.random.default_rng(0)
     x = dice.normal(size=(40, 12, 2)).astype(np.float32)

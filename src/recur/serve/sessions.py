@@ -10,14 +10,14 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
 from anyio import to_thread
 
-from recur.errors import RecurError
+from recur.errors import RecurError, RunError
 from recur.serve.engine import Engine
 from recur.serve.errors import ConflictError
 from recur.serve.limits import Limits
@@ -29,6 +29,8 @@ from recur.web.answers import BusyError, UnknownError
 
 AT_ONCE = 256
 """Sessions that leave memory together."""
+STORED = 60.0
+"""Seconds between two looks at what lies on disk."""
 ID = 24
 """Hexadecimal digits of an id."""
 
@@ -64,6 +66,7 @@ class Sessions:
         """Whoever was used last stands last."""
         self._moving: dict[str, asyncio.Future[None]] = {}
         """Between memory and disk."""
+        self._swept = 0.0
         self.expired = self.spilled = self.restored = 0
 
     def __len__(self) -> int:
@@ -163,8 +166,8 @@ class Sessions:
     async def set_state(self, session: Session, parts: Parts | None) -> None:
         await self._ask(lambda: session.served.bank.set_state(session.slot, parts))
 
-    async def _ask(self, work: object) -> Parts | None:
-        return await asyncio.wrap_future(self.engine.call(work))  # type: ignore[arg-type]
+    async def _ask(self, work: Callable[[], Made]) -> Made:
+        return await asyncio.wrap_future(self.engine.call(work))
 
     # On disk ------------------------------------------------------------------------------------------------------
 
@@ -188,9 +191,7 @@ class Sessions:
             self._moving[session.id] = done
         written = 0
         try:
-            copies = await asyncio.wrap_future(
-                self.engine.call(lambda: [session.served.bank.state(session.slot) for session in sessions])
-            )
+            copies = await self._ask(lambda: [session.served.bank.state(session.slot) for session in sessions])
             until = self._until()
 
             def write() -> int:
@@ -243,6 +244,9 @@ class Sessions:
             return session
         except FileNotFoundError:
             return None
+        except RunError as error:
+            log.error("a session is lost: %s", error)
+            return None
         finally:
             del self._moving[name]
             done.set_result(None)
@@ -275,7 +279,8 @@ class Sessions:
             for session in some:
                 self._drop(session)
             self.expired += len(some)
-        if self.store is not None:
+        if self.store is not None and time.monotonic() - self._swept > STORED:
+            self._swept = time.monotonic()
             await to_thread.run_sync(self.store.sweep, time.time() - self.limits.keep)
 
     async def leave(self, seconds: float) -> int:
