@@ -3,6 +3,7 @@ every mistake."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -60,40 +61,38 @@ def test_sigterm_ends_streams_and_loses_none(runs: Path, tmp_path: Path) -> None
         headers = {"Authorization": f"Bearer {found['token']}"}
         client = httpx.Client(base_url=found["address"], headers=headers, timeout=30)
         session = client.post("/v1/sessions", json={"input": "the"}).json()["id"]
-        line = connect(found["address"].replace("http", "ws") + "/v1/step", additional_headers=headers)
+        address = found["address"].replace("http", "ws") + "/v1/step"
         texts: list[str] = []
         begun = threading.Barrier(4)
 
         def stream() -> None:
             ask = {"prompt": "the", "max_tokens": 2000, "stream": True}
             own = httpx.Client(base_url=found["address"], headers=headers, timeout=30)
-            with own.stream("POST", "/v1/completions", json=ask) as answer:
+            with own, own.stream("POST", "/v1/completions", json=ask) as answer:
                 pieces = answer.iter_text()
-                texts.append(next(pieces))
+                first = next(pieces)
                 begun.wait(20)
-                place = len(texts)
-                texts.append("".join(pieces))
-                assert place
+                texts.append(first + "".join(pieces))
 
         threads = [threading.Thread(target=stream) for _ in range(3)]
         for thread in threads:
             thread.start()
         begun.wait(20)
-        server.send_signal(signal.SIGTERM)
-        with pytest.raises(ConnectionClosed) as closed:
-            line.recv(10)
+        with connect(address, additional_headers=headers) as line:
+            server.send_signal(signal.SIGTERM)
+            with pytest.raises(ConnectionClosed) as closed:
+                line.recv(10)
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1012
         for thread in threads:
             thread.join(30)
-        assert sum("data: [DONE]" in text for text in texts) == 3
+        assert [text.count('"finish_reason":null') for text in texts] == [2000] * 3
+        assert all(text.endswith("data: [DONE]\n\n") for text in texts)
         server.wait(20)
         with pytest.raises(httpx.TransportError):
             client.get("/health")
         client.close()
         assert (spill / f"{session}.safetensors").is_file()
-    assert server.stderr is not None
-    assert server.stderr.closed
 
 
 def test_killed_and_begun_again(runs: Path, tmp_path: Path) -> None:
@@ -147,6 +146,7 @@ def test_newer_weights_take_over_without_a_dropped_request(runs: Path, tmp_path:
     those they began with."""
     copy = tmp_path / "chars"
     shutil.copytree(runs / "chars", copy)
+    shutil.copy(runs / "book.txt", tmp_path)
     ask = {"prompt": "the net", "max_tokens": 24, "temperature": 0}
     made = Serving(copy)
     try:
@@ -164,13 +164,10 @@ def test_newer_weights_take_over_without_a_dropped_request(runs: Path, tmp_path:
         threads = [threading.Thread(target=client) for _ in range(2)]
         for thread in threads:
             thread.start()
-        assert run(["resume", str(copy), "--steps", "60", "--threads", "1", "-q"]) == 0
+        assert run(["resume", str(copy), "--steps", "60", "-q"]) == 0
         new = recur.load(copy, device="cpu").generate("the net", 24, top_k=1)[0]
         assert new != old
-        made.server._reload()
-        loop = made.hub.engine
-        assert loop.active >= 0
-        until(lambda: made.hub.models.reloads == 1)
+        assert asyncio.run_coroutine_threadsafe(made.hub.reload(), made.hub.loop).result(20) == ["chars"]
         until(lambda: answers[-1][1] == new)
         ended.set()
         for thread in threads:
@@ -199,17 +196,17 @@ def ask_raw(served: Serving, body: dict[str, Any]) -> socket.socket:
 
 
 def test_who_reads_slowly_or_leaves_blocks_nobody(runs: Path) -> None:
-    made = Serving(runs / "chars", max_tokens=50_000)
+    made = Serving(runs / "chars", max_tokens=50_000, grace=2.0)
     try:
-        endless = {"prompt": "the", "max_tokens": 50_000, "stream": True, "logprobs": 5}
-        slow = [ask_raw(made, endless) for _ in range(8)]
-        until(lambda: made.hub.engine.active == 8)
-        until(lambda: all(row.paused for row in made.hub.engine._rows))  # nobody reads: they are passed over
+        endless = {"prompt": "the", "max_tokens": 50_000, "stream": True, "logprobs": 20}
+        slow = [ask_raw(made, endless) for _ in range(2)]
+        until(lambda: made.hub.engine.active == 2)
+        until(lambda: all(row.paused for row in made.hub.engine._rows), 40)  # nobody reads: they are passed over
         written = made.hub.engine.counts.written["chars"]
         begun = time.monotonic()
         made.post("/v1/completions", prompt="the", max_tokens=50)
         assert time.monotonic() - begun < 5
-        assert made.hub.engine.counts.written["chars"] == written + 50
+        assert made.hub.engine.counts.written["chars"] - written < 10_000  # of 100,000 that were asked for
         for line in slow:
             line.close()
         until(lambda: made.hub.engine.active == 0)  # and what they have left is called off

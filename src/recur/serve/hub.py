@@ -57,7 +57,8 @@ class Hub:
         """In the loop that serves."""
         self.predicting = CapacityLimiter(PREDICTIONS)
         self.stopped = asyncio.Event()
-        self.engine = Engine(deliver_to(asyncio.get_running_loop()), self.threads)
+        self.loop = asyncio.get_running_loop()
+        self.engine = Engine(deliver_to(self.loop), self.threads)
         self.sessions = Sessions(self.models, self.engine, self.limits, self.seal, self.store)
         self.engine.start()
         self.spawn(self._sweep())

@@ -143,6 +143,11 @@ def schemas(limits: Limits) -> JsonObject:
         "description": "a text, a token or tokens; numbers of one step, or steps of numbers",
     }
     step = {"input": read, "every": nullable("boolean"), "probabilities": nullable("boolean")} | drawing(0)
+    each = {
+        "type": "object",
+        "description": "as StepRequest, with the session's id in `session`, or a `state`; what is wrong with one is said "
+        "in its place",
+    }
     known = {"id": {"type": "string"}, "object": {"type": "string"}, "model": {"type": "string"}}
     completion = {
         "prompt": prompt,
@@ -193,9 +198,7 @@ def schemas(limits: Limits) -> JsonObject:
         ),
         "Session": an_object(known | {"steps": {"type": "integer"}}, ("id", "object", "model", "steps")),
         "StepRequest": an_object(step, ("input",)),
-        "StepsRequest": an_object(
-            {"steps": a_list(an_object(step | {"session": word, "state": state}), maxItems=limits.steps)}, ("steps",)
-        ),
+        "StepsRequest": an_object({"steps": a_list(each, maxItems=limits.steps)}, ("steps",)),
         "Stepped": an_object({"session": word, "outputs": a_list({"type": "object"})}, ("outputs",)),
         "TokenizeRequest": an_object({"prompt": nullable("string"), "model": word}),
         "DetokenizeRequest": an_object({"tokens": {"type": ["array", "null"], "items": token}, "model": word}),
