@@ -271,6 +271,20 @@ def test_a_session_over_a_websocket(served: Serving) -> None:
             line.recv()
 
 
+def test_a_websocket_may_be_silent(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request has its time to be whole; a WebSocket that was opened has not."""
+    monkeypatch.setattr("recur.web.server.REQUEST", 0.1)
+    made = Serving(runs / "chars", tokens=())
+    try:
+        name = made.post("/v1/sessions", 201)["id"]
+        with connect(f"ws://127.0.0.1:{made.port}/v1/sessions/{name}/step") as line:
+            time.sleep(0.3)
+            line.send('{"input": "the"}')
+            assert len(json.loads(line.recv())["outputs"]) == 3
+    finally:
+        made.stop()
+
+
 def test_a_session_takes_one_request_after_the_other(served: Serving) -> None:
     name = served.post("/v1/sessions", 201, model="chars")["id"]
     statuses: list[int] = []

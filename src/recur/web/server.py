@@ -84,6 +84,7 @@ class Connection(H11Protocol):
         self.waiting_since = self.loop.time()
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
+        self._upgraded = False
         self._expect_request(REQUEST)
         if len(self.connections) > min(CONNECTIONS, _open_files() // 2):
             self._make_room()
@@ -104,9 +105,13 @@ class Connection(H11Protocol):
 
     # Requests ---------------------------------------------------------------------------------------------
 
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._upgraded = True  # what comes from now on is another protocol's, and is not waited for here
+        super().handle_websocket_upgrade(event)
+
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.conn.their_state not in INCOMPLETE:
+        if self._upgraded or self.conn.their_state not in INCOMPLETE:
             self._drop_deadline()
         elif self._deadline is None:
             self._expect_request(REQUEST)
