@@ -6,6 +6,7 @@ python -m bench gpu                    one layer on a GPU beside cuDNN and Flash
 python -m bench truncation             ways to truncate: what they cost, and what is left of the gradient
 python -m bench calls                  small calls: what Python and autograd cost beyond the arithmetic
 python -m bench streaming              one token at a time beside torch.nn and ONNX Runtime
+python -m bench serve                  sessions on a server, beside the same ones stepped one by one in PyTorch
 python -m bench training               the trainer's overhead, what the backend gains, and sampling
 python -m bench trees                  trees beside plain recursion, grids beside the double loop
 python -m bench writing                encoder and decoder: training, decoding, output recurrence

@@ -1,4 +1,4 @@
-"""Sessions of an LSTM of 256 units on a server: time a token and tokens a second, from one session to 10,000, beside the
+"""Sessions of an LSTM of 256 units on a server: time a token and tokens a second, from 1 session to 10,000, beside the
 same server whose sessions are stepped one by one in PyTorch.
 
 The load comes over four WebSockets, each with its share of the sessions: a token of each goes in, the next comes out,

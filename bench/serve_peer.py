@@ -1,6 +1,6 @@
 """The peer of `python -m bench serve`: the same server, whose sessions are stepped one by one in PyTorch.
 
-    python -m bench.serve_peer RUN WAY      WAY is recur, torch.nn.LSTM or torch.nn.LSTMCell
+python -m bench.serve_peer RUN WAY      WAY is recur, torch.nn.LSTM or torch.nn.LSTMCell
 """
 
 from __future__ import annotations

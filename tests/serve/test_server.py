@@ -42,9 +42,7 @@ def until(what: Any, seconds: float = 10) -> None:
 def process(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     command = [sys.executable, "-m", "recur", "serve", *arguments, "--port", "0", "--json", "--device", "cpu"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    server = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     try:
         assert server.stdout is not None
         yield server, json.loads(server.stdout.readline())
@@ -126,9 +124,7 @@ def test_killed_and_begun_again(runs: Path, tmp_path: Path) -> None:
         ([], "requires"),
     ],
 )
-def test_a_mistake_is_one_line(
-    runs: Path, arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_one_line(runs: Path, arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         given = [str(runs / a) if a == "chars" else a for a in arguments]
         given = [str(taken.getsockname()[1]) if a == "TAKEN" else a for a in given]
@@ -258,3 +254,20 @@ def test_other_sites_are_refused(served: Serving) -> None:
     with pytest.raises(Exception, match="403"), connect(address, origin="http://evil.example",
                                                         additional_headers=served.headers):  # fmt: skip
         pass
+
+
+def test_hostile_requests(runs: Path) -> None:
+    """A few of `python -m campaigns serve`."""
+    from campaigns.http import attack
+    from campaigns.serve import Served
+
+    made = Serving(runs / "chars", tokens=("tiny",), seconds=5.0)
+    try:
+        found = list(attack(Served(made.port, "tiny"), 0, range(120), slow=6))
+        assert len(found) == 120
+        assert [attempt for attempt in found if attempt.failure is not None] == []
+        until(lambda: made.hub.in_flight == 0)
+        until(lambda: made.hub.models.get("chars").bank.taken == len(made.hub.sessions))
+        assert not [key for key in made.hub.requests if key[1] >= 500 and key[1] != 503]
+    finally:
+        made.stop()

@@ -59,7 +59,11 @@ def test_a_session_is_the_same_whoever_steps_beside_it(runs: Path, name: str) ->
     """Alone, among 5 and among 100, in any slot. Here even bit for bit; what is promised is rounding."""
     network = network_of(recur.load(runs / name, device="cpu"))
     dice = np.random.default_rng(2)
-    inputs = dice.normal(size=(12, network.width)).astype(np.float32) if network.numbers else dice.integers(4, min(20, network.width), 12)
+    inputs = (
+        dice.normal(size=(12, network.width)).astype(np.float32)
+        if network.numbers
+        else dice.integers(4, min(20, network.width), 12)
+    )
     seen = []
     with torch.no_grad():
         for others in (0, 4, 99):
@@ -134,7 +138,12 @@ def test_what_has_no_sessions_says_why(served: Serving) -> None:
     assert "reads in direction 'both'" in refused
     found = served.post("/v1/predict", model="names", inputs=["a good film 3", "a bad film 4"])["data"]
     assert [set(each["probabilities"]) for each in found] == [{"good", "bad"}] * 2
-    for wrong in ({"input": 5}, {"input": "a", "inputs": ["a"]}, {"inputs": "a"}, {"input": "a", "options": {"lm": "x"}}):
+    for wrong in (
+        {"input": 5},
+        {"input": "a", "inputs": ["a"]},
+        {"inputs": "a"},
+        {"input": "a", "options": {"lm": "x"}},
+    ):
         served.post("/v1/predict", 400, model="names", **wrong)
 
 
