@@ -95,6 +95,10 @@ def main() -> None:
     streamed = suites.add_parser("streaming", help="one token at a time")
     streamed.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     streamed.add_argument("--out", type=Path, default=RESULTS / "streaming.json")
+    served = suites.add_parser("serve", help="sessions on a server")
+    served.add_argument("--seconds", type=float, default=2.0, help="for each way and number of sessions (2)")
+    served.add_argument("--sessions", type=int, nargs="+", default=[1, 10, 100, 1000, 10_000])
+    served.add_argument("--out", type=Path, default=RESULTS / "serve.json")
     cut = suites.add_parser("truncation", help="what truncation costs, and what is left of the gradient")
     cut.add_argument("--cell", action="append", default=[], help="of which cells; repeat it (gru and lstm)")
     cut.add_argument("--rounds", type=int, default=7, help="how often each mode runs (7)")
@@ -127,7 +131,7 @@ def main() -> None:
     runs = {"counting": run_counting, "streaming": run_streaming, "training": run_training}
     runs |= {"bands": run_bands, "carry": run_carry, "trees": run_trees, "writing": run_writing, "xray": run_xray}
     runs |= {"defaults": run_defaults, "affine": run_affine, "truncation": run_truncation, "calls": run_calls}
-    runs |= {"gpu": run_gpu}
+    runs |= {"gpu": run_gpu, "serve": run_serve}
     runs.get(options.suite, run_scan)(options)
     if options.out is not None:
         print(f"written to {options.out}")
@@ -219,6 +223,14 @@ def run_streaming(options: argparse.Namespace) -> None:
             times = ", ".join(f"{name} {us:.0f}" for name, us in found.items())
             print(f"LSTM, H {hidden}, batch 1, {threads} threads, µs a token: {times}", flush=True)
     _write(options.out, {"machine": machine(), "results": results})
+
+
+def run_serve(options: argparse.Namespace) -> None:
+    from bench.serve import lines, serving  # needs an extra
+
+    found = serving(options.seconds, tuple(options.sessions))
+    print("\n".join(lines(found)))
+    _write(options.out, {"machine": machine(), **found})
 
 
 def run_training(options: argparse.Namespace) -> None:

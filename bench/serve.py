@@ -11,6 +11,7 @@ import asyncio
 import json
 import socket
 import statistics
+import string
 import subprocess
 import sys
 import tempfile
@@ -53,8 +54,24 @@ def serving(seconds: float = 2.0, sizes: tuple[int, ...] = SIZES) -> dict[str, A
         return found | {"memory": _memory(address, pid)}
 
 
+def lines(found: dict[str, Any]) -> Iterator[str]:
+    """The figures in words."""
+    for place in ("in_process", "over_websockets"):
+        rows = {(row["way"], row["sessions"]): row for row in found[place]}
+        for (way, count), row in rows.items():
+            times = rows["recur", count]["tokens_per_second"] / row["tokens_per_second"]
+            waits = f", p50 {row['p50_ms']:.2f} ms, p99 {row['p99_ms']:.2f} ms" if "p50_ms" in row else ""
+            rate = f"{row['tokens_per_second']:>9,.0f} tokens/s{waits}"
+            yield f"{place.replace('_', ' '):16} {count:>6,} {way:18} {rate}; recur {times:.1f} times"
+    first, memory = found["first_token"], found["memory"]
+    behind, empty = first["behind_history_ms"], first["behind_nothing_ms"]
+    yield f"first token behind {HISTORY:,} tokens {behind:.2f} ms, behind none {empty:.2f} ms"
+    yield f"{memory['sessions']:,} sessions: {memory['megabytes']:.0f} MB"
+
+
 def _train(folder: Path) -> Path:
-    command = [sys.executable, "-m", "recur", "train", "pydoc", "--cell", "lstm", "--hidden", "256", "--layers", "1",
+    (folder / "book.txt").write_text((string.ascii_letters + string.digits + string.punctuation + " \n") * 40)
+    command = [sys.executable, "-m", "recur", "train", str(folder / "book.txt"), "--cell", "lstm", "--hidden", "256", "--layers", "1",
                "--embedding", "64", "--steps", "1", "--no-baseline", "-q", "--out", str(folder / "lstm")]  # fmt: skip
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return folder / "lstm"
