@@ -71,8 +71,8 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
 
 def _train(folder: Path) -> Path:
     (folder / "book.txt").write_text((string.ascii_letters + string.digits + string.punctuation + " \n") * 40)
-    command = [sys.executable, "-m", "recur", "train", str(folder / "book.txt"), "--cell", "lstm", "--hidden", "256", "--layers", "1",
-               "--embedding", "64", "--steps", "1", "--no-baseline", "-q", "--out", str(folder / "lstm")]  # fmt: skip
+    command = [sys.executable, "-m", "recur", "train", str(folder / "book.txt"), "--cell", "lstm",
+               "--hidden", "256", "--layers", "1", "--embedding", "64", "--steps", "1", "--no-baseline", "-q", "--out", str(folder / "lstm")]  # fmt: skip
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return folder / "lstm"
 
@@ -127,7 +127,7 @@ async def _load(address: str, count: int, seconds: float) -> dict[str, float]:
             tokens = [5] * len(own)
             async with connect(address.replace("http", "ws") + "/v1/step", max_size=None, ping_interval=None) as socket:
                 done = 0
-                while time.perf_counter() < end or done < 3:
+                while time.perf_counter() < end or not done:
                     steps = [{"session": name, "input": token} for name, token in zip(own, tokens, strict=True)]
                     begun = time.perf_counter()
                     await socket.send(json.dumps({"steps": steps}))
@@ -159,7 +159,7 @@ def in_process(run: Path, sizes: tuple[int, ...], seconds: float) -> list[dict[s
         slots = {way: [hub.models.get(None).bank.take() for _ in range(count)] for way, hub in hubs.items()}
         tokens = {way: [5] * count for way in hubs}
         end = time.perf_counter() + seconds * len(hubs)
-        while time.perf_counter() < end or len(times["recur"]) < 3:
+        while time.perf_counter() < end or not times["recur"]:
             for way, hub in hubs.items():
                 begun = time.perf_counter()
                 tokens[way] = _turn(hub, slots[way], tokens[way])

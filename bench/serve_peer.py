@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recur.serve import models
 from recur.serve.app import make_app
 from recur.serve.bank import Bank
 from recur.serve.hub import Hub
 from recur.serve.limits import Limits
+from recur.serve.models import Models
 from recur.serve.network import LanguageNetwork, Network
 from recur.serve.server import make_server
 
@@ -62,13 +62,11 @@ class OneByOne(Bank):
 
 def hub_of(run: Path, way: str, threads: int = 1) -> Hub:
     """A hub whose bank steps in this way."""
-    own = models.make_bank
+    hub = Hub(Models([run], LIMITS, "cpu"), LIMITS, threads=threads)
     if way != "recur":
-        models.make_bank = lambda network, slots: OneByOne(network, slots, way == "torch.nn.LSTMCell")
-    try:
-        return Hub(models.Models([run], LIMITS, "cpu"), LIMITS, threads=threads)
-    finally:
-        models.make_bank = own
+        for served in hub.models:
+            served._bank = OneByOne(served.network, served.bank.slots, way == "torch.nn.LSTMCell")
+    return hub
 
 
 def main() -> None:

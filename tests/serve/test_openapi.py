@@ -25,7 +25,9 @@ def test_answers_are_as_described(runs: Path) -> None:
         tried: set[str] = set()
         for result in schema.get_all_operations():
             _try(result.ok(), made, tried)
-        assert len(tried) == sum(len(methods) for methods in made.get("/openapi.json")["paths"].values())
+        paths = made.get("/openapi.json")["paths"].items()
+        every = {f"{method.upper()} {path}" for path, methods in paths for method in methods}
+        assert every - tried <= {"GET /openapi.json"}  # where the document itself is
         assert "Traceback" not in made.http.get("/metrics").text
         assert 'status="500"' not in made.http.get("/metrics").text
         assert made.hub.models.get("chars").bank.taken == len(made.hub.sessions)

@@ -145,8 +145,8 @@ def schemas(limits: Limits) -> JsonObject:
     step = {"input": read, "every": nullable("boolean"), "probabilities": nullable("boolean")} | drawing(0)
     each = {
         "type": "object",
-        "description": "as StepRequest, with the session's id in `session`, or a `state`; what is wrong with one is said "
-        "in its place",
+        "description": "as StepRequest, with the session's id in `session`, or a `state`; what is wrong with one is "
+        "said in its place",
     }
     known = {"id": {"type": "string"}, "object": {"type": "string"}, "model": {"type": "string"}}
     completion = {

@@ -161,7 +161,7 @@ class Message:
         if "input" not in item:
             raise OptionError("input is missing: a token, a text, or numbers")
         step.inputs = inputs_of(item["input"], step.served, self.hub)
-        options = {
+        options: JsonObject = {
             "draw": draw_of(item, 0.0),
             "seed": str(fields.field(item, "seed", 0, -(2**63), 2**63)) if "seed" in item else None,
             "every": "every" not in item or flag(item, "every"),
