@@ -71,8 +71,9 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
 
 def _train(folder: Path) -> Path:
     (folder / "book.txt").write_text((string.ascii_letters + string.digits + string.punctuation + " \n") * 40)
-    command = [sys.executable, "-m", "recur", "train", str(folder / "book.txt"), "--cell", "lstm",
-               "--hidden", "256", "--layers", "1", "--embedding", "64", "--steps", "1", "--no-baseline", "-q", "--out", str(folder / "lstm")]  # fmt: skip
+    sizes = ["--cell", "lstm", "--hidden", "256", "--layers", "1", "--embedding", "64"]
+    command = [sys.executable, "-m", "recur", "train", str(folder / "book.txt"), *sizes, "--steps", "1"]
+    command += ["--no-baseline", "-q", "--out", str(folder / "lstm")]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return folder / "lstm"
 
