@@ -53,7 +53,7 @@ class OneByOne(Bank):
                 out, self._states[slot] = self._lstm(x[None], before)
                 out = out[0]
             self.fresh[slot] = False
-            rows.append(self._model.logits(out)[0])
+            rows.append(self._model.logits_of(out)[0])
         return torch.stack(rows)
 
     def scan(self, slots: Sequence[int], inputs: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

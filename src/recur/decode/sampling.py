@@ -84,7 +84,7 @@ def chances(
 @torch.no_grad()
 def read(model: LanguageModel, ids: list[int], state: State | None = None, rows: int = 1) -> tuple[Tensor, State]:
     """Logits (rows, K) after a prompt, and the state it leaves; all rows read the same."""
-    x = torch.tensor([ids], device=model.bias.device).expand(rows, -1)
+    x = torch.tensor([ids], device=model.device).expand(rows, -1)
     predicted: Predicted = model(x, state)
     return predicted.logits[:, -1], predicted.state
 
@@ -118,7 +118,7 @@ def generate(
     length, samples = checked("length", length, Natural), checked("samples", samples, Count)
     model.eval()
     generator = make_generator(seed)
-    device = model.bias.device
+    device = model.device
     logits, state = read(model, lead, rows=samples)
     for left in range(length, 0, -1):
         logits[:, list(NEVER_WRITTEN)] = -torch.inf

@@ -80,7 +80,7 @@ class LanguageNetwork(Network):
 
     def step(self, x: Tensor, carried: Parts | None) -> tuple[Tensor, Parts]:
         out, state = self.model.output_step(x, self._state(carried))
-        return self.model.logits(out), self._parts(state, out)
+        return self.model.logits_of(out), self._parts(state, out)
 
     def scan(self, x: Tensor, lengths: Tensor, carried: Parts | None) -> tuple[Tensor, Parts]:
         """Inputs (n, T), of which each row has so many, to outputs (n, T, H), for `scores`."""
@@ -90,7 +90,7 @@ class LanguageNetwork(Network):
 
     def scores(self, outputs: Tensor) -> Tensor:
         with torch.no_grad():
-            return self.model.logits(outputs)
+            return self.model.logits_of(outputs)
 
     def last_output(self, carried: Parts) -> Tensor:
         """(n, H): what the step that left this state put out."""
@@ -116,7 +116,7 @@ class LanguageNetwork(Network):
         net = self.model.recurrent
         if isinstance(net, FeedForward) or self.model.clock is not None or self._keeps_output:
             return None
-        return net, self.model.embedding.vectors, self.model.logits
+        return net, self.model.embedding.vectors, self.model.logits_of
 
 
 class ReaderNetwork(Network):

@@ -225,7 +225,8 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
         targets = rows.coming(which, ends, back - skip, k)
         parameters = model(rows.seen(which, ends, back, k), torch.arange(skip, back, device=model.device))
         unit = rows.unit[which][:, None, None].expand(targets.shape)
-        return TrainingStep(model.loss(parameters, targets, unit), len(which), model.backend)
+        loss, weight = model.loss(parameters, targets, unit), (~targets.isnan()).sum()
+        return TrainingStep(loss, len(which), model.backend, weight=weight)
 
     # Measuring ------------------------------------------------------------------------------------------------
 
