@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import sys
 from contextlib import suppress
 
 import uvicorn
@@ -18,6 +19,9 @@ from recur.web.server import make_config
 
 OPEN_SOCKETS = 20.0
 """Seconds between two signs of life of a WebSocket, and for an answer to one."""
+
+SWITCH = 2e-4
+"""Seconds after which a thread that computes lets the other one have its turn."""
 
 
 class Connection(server.Connection):
@@ -37,6 +41,9 @@ class Server(uvicorn.Server):
         self.hub, self.watch = hub, watch
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        # The engine's thread gives Python's lock away at every operation of PyTorch, and would wait 5 ms to have it back
+        # while the server's thread reads a long message.
+        sys.setswitchinterval(SWITCH)
         await self.hub.start()
         with suppress(NotImplementedError, RuntimeError, ValueError, AttributeError):  # Windows; another thread
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
