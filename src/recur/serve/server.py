@@ -41,7 +41,7 @@ class Server(uvicorn.Server):
         self.hub, self.watch = hub, watch
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        # The engine's thread gives Python's lock away at every operation of PyTorch, and would wait 5 ms to have it back
+        # The engine's thread gives Python's lock away at every operation of PyTorch, and would wait 5 ms for it
         # while the server's thread reads a long message.
         sys.setswitchinterval(SWITCH)
         await self.hub.start()
