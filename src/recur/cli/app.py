@@ -42,6 +42,7 @@ app.command(
     name="studio",
     help="A local page over a folder of runs: curves, generated text, activations, gradients.",
 )
+app.command("recur.cli.serve:verb", name="serve", help="Serve models to many: completions, predictions, sessions.")
 app.command("recur.cli.ngram:verb", name="ngram", help="Count n-grams, smooth them, and measure perplexity.")
 app.command("recur.cli.stats:verb", name="stats", help="Frequencies, stop words, Zipf's law, coverage, novelty.")
 app.command("recur.cli.doctor:verb", name="doctor", help="What this machine has, and which backends work on it.")
