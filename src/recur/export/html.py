@@ -1,0 +1,78 @@
+"""`--to html page.html`: a model in one file that opens offline, with a page of its task.
+
+Nothing is loaded and nothing is sent: the policy in the page allows its own style and script, by their hashes, and no
+request at all. Weights are 8 bits unless `quantize` is false.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+
+from recur.export import Options, Written
+from recur.export.graphs import Portable
+from recur.export.javascript_model import JavaScript, javascript, source
+from recur.files import write_atomically
+
+TAKES = {"quantize"}
+
+PAGE = ("words.js", "dom.js", "chart.js", "view_language.js", "view_text.js", "view_numbers.js", "app.js")
+"""Behind the model's own code."""
+
+
+def write(portable: Portable, path: Path, options: Options) -> Written:
+    quantize = options.quantize is not False
+    content = page(portable, javascript(portable, quantize), quantize).encode()
+    write_atomically(path, content)
+    return Written(len(content), None, portable.notes)
+
+
+def page(portable: Portable, made: JavaScript, quantize: bool) -> str:
+    name = Path(portable.name).name or portable.name
+    script = "\n".join(['"use strict";', "(() => {", made.code, *map(source, PAGE), "})();"])
+    style = source("style.css")
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}' 'wasm-unsafe-eval'; style-src '{_hash(style)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    about = made.about | {
+        "name": name,
+        "facts": _facts(portable),
+        "notes": list(portable.notes),
+        "example": getattr(portable, "example", ""),
+        "weights": "int8" if quantize else "float32",
+    }
+    parts = {"policy": policy, "title": f"{_text(name)} · {portable.task}", "style": style, "script": script}
+    parts["weights"] = made.weights
+    about["bytes"] = len(_filled(parts | {"about": _json(about)}).encode())
+    return _filled(parts | {"about": _json(about)})
+
+
+def _filled(parts: dict[str, str]) -> str:
+    """The page, whose gaps are `{name}`, each once."""
+    found = source("page.html")
+    for name, text in parts.items():
+        before, _, behind = found.partition("{" + name + "}")
+        found = before + text + behind
+    return found
+
+
+def _facts(portable: Portable) -> list[tuple[str, str]]:
+    """What stands below the name; the run's own name does already."""
+    facts = getattr(portable, "facts", {})
+    return [(name, value) for name, value in facts.items() if name not in ("run", "task")]
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _text(name: str) -> str:
+    return name.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
+
+
+def _json(content: object) -> str:
+    """In a script element, which nothing inside may end."""
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
