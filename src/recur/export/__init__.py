@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TARGETS = {
     "c": "recur.export.c",
-    "onnx": "recur.export.onnx",
+    "onnx": "recur.export.onnx_file",
     "html": "recur.export.html",
     "torch": "recur.export.pt2",
     "safetensors": "recur.export.weights",
@@ -33,8 +33,8 @@ TARGETS = {
 class Options:
     """How a file is written; a target takes some of these."""
 
-    quantize: bool = False
-    """Weights in 8 bits, with a scale for each row."""
+    quantize: bool | None = None
+    """Weights in 8 bits, with a scale for each row; if not given, as the target has it."""
     longest: int = 1000
     """Steps that one call may read at most, where memory is laid out beforehand."""
     name: str = "model"
@@ -46,10 +46,16 @@ class Options:
 class Written(NamedTuple):
     """What became of an export."""
 
+    paths: tuple[Path, ...]
+    """The files: the one that was asked for first."""
     size: int
-    """Bytes of the file."""
+    """Bytes, in all."""
     difference: float | None
     """The largest between its numbers and PyTorch's, where they were compared."""
+    holds: str = ""
+    """What is in it, in a line."""
+    use: str = ""
+    """What to do with it, in a line."""
     notes: tuple[str, ...] = ()
     """What is worth saying of it, a line each."""
 

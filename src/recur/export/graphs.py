@@ -23,6 +23,7 @@ from recur.cells.cell import Cell
 from recur.errors import OptionError
 from recur.layers import Recurrent
 from recur.native import compiled
+from recur.run import Run
 from recur.text import Vocab
 from recur.typedefs import JsonObject
 
@@ -53,6 +54,8 @@ class Graph:
     program: ExportedProgram
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
+    least: Mapping[str, int] = field(default_factory=dict)
+    """Of open sizes that must be more than 1."""
 
     def __call__(self, *given: Tensor) -> tuple[Tensor, ...]:
         """In PyTorch, with the operators of recur: what every target is compared with."""
@@ -89,6 +92,10 @@ class Portable:
     """The recurrent network itself, where the model is one: its weights have torch.nn's names."""
     notes: tuple[str, ...] = ()
     """Where what is exported differs from what `recur predict` does."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What there is to know of the model, in words."""
+    run: Run | None = None
+    """The run itself, for a target that shows more of it."""
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -133,7 +140,7 @@ def capture(
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # PyTorch's own words to itself
         program = torch.export.export(_Called(module).eval(), given, dynamic_shapes=(shapes,))
-    return Graph(name, program, tuple(inputs), tuple(outputs))
+    return Graph(name, program, tuple(inputs), tuple(outputs), dict(least))
 
 
 class _Called(nn.Module):

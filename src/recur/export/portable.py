@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from recur.errors import OptionError, listed
@@ -37,4 +38,4 @@ def portable(predictor: Predictor[Any], **options: Any) -> Portable:
     if task not in FORMS:
         why = NONE.get(task, "its model has no graph yet")
         raise OptionError(f"runs of the task {task} are not exported: {why}; those of {listed(list(FORMS))} are")
-    return FORMS[task](predictor, **options)
+    return replace(FORMS[task](predictor, **options), facts=predictor.facts(), run=predictor.run)

@@ -3,7 +3,8 @@
     language   sequence(tokens (B, T), state…) → logits (B, T, K), state…
                step(token (B,), state…) → logits (B, K), state…
     writer     encode(source (B, S) or label (B,)) → what a decoder reads and starts from
-               step(token (B,), carried…, context…) → log-probabilities (B, K) of what comes next, carried…
+               step(token (B,), carried…, context…) → log-probabilities (B, K) of what comes next, carried…, and
+               `looked` (B, S), where it attended
 
 A writer's log-probabilities are those that its searches see: <eos> is the end, whatever decides on it.
 """
@@ -175,6 +176,8 @@ class Write(nn.Module):
             found.append((left - 1).clamp(min=0))
         if fed is not None:
             found.append(step.g[:, 0])
+        if step.weights is not None:
+            found.append(step.weights[:, 0])
         return tuple(found)
 
 
@@ -192,9 +195,9 @@ def writer(predictor: Transducer | ConditionalWriter) -> Portable:
     log_length = [Value("log_length", ("B", o.longest + 1))] if d.length is not None else []
     token = Value("token", ("B",), WHOLE, d.K)
     encode = capture("encode", Encode(model, parts), [source], [*parts.states.values, *parts.context, *log_length])
-    step = capture(
-        "step", Write(parts), [token, *parts.carried, *parts.context], [Value("logp", ("B", d.K)), *parts.carried]
-    )
+    looked = [Value("looked", ("B", "S"))] if d.attention is not None else []
+    outputs = [Value("logp", ("B", d.K)), *parts.carried, *looked]
+    step = capture("step", Write(parts), [token, *parts.carried, *parts.context], outputs)
     begin = {"t": torch.zeros((), dtype=WHOLE), "fed": torch.zeros(o.hidden)}
     start = {value.name: begin[value.name] for value in parts.carried if value.name in begin}
     settings = {

@@ -28,7 +28,8 @@ Carried = tuple[Tensor, ...]
 
 
 class Pooling(nn.Module):
-    """States (B, T, H) and lengths (B,) to (B, output_size): H, or several times that. Without lengths rows are whole."""
+    """States (B, T, H) and lengths (B,) to (B, output_size): H, or several times that. Without lengths, rows are
+    whole."""
 
     def __init__(self, pool: str, width: int, *, direction: str = "forward", heads: int = 4) -> None:
         super().__init__()
