@@ -47,6 +47,10 @@ for _name in STANDING_IN.values():
     torch.library.register_fake(f"recur::{_name}", _shapes, lib=LIBRARY)
 
 
+KEPT = ("val", "tensor_meta")
+"""What a node of a program has to say beside its operation: not from which line of which file it came."""
+
+
 def without_recur(program: ExportedProgram) -> ExportedProgram:
     """The same program in PyTorch's own operations."""
     program = decomposed(with_layers(program, LAYERS), {SCAN: scanned, LAYER: layered})
@@ -54,6 +58,7 @@ def without_recur(program: ExportedProgram) -> ExportedProgram:
     for node in program.graph.nodes:
         if node.target in own:
             node.target = own[node.target]
+        node.meta = {name: value for name, value in node.meta.items() if name in KEPT}
     program.graph_module.recompile()
     return program
 
@@ -80,7 +85,8 @@ def scanned(
     train: bool,
 ) -> list[Tensor]:
     """`recur::scan` on whole rows, by PyTorch's `scan` over the cell's program."""
-    assert batch_major and mask is None, "what is exported has whole rows, and drops nothing"
+    assert batch_major, "what is exported reads whole rows"
+    assert mask is None, "what is exported drops nothing"
     a = Assembly.loads(cell)
     named = dict(zip(a.weight_names(len(weights)), weights, strict=True))
     H, rows = weights[0].shape[0] // a.gates, data.shape[0]
@@ -124,7 +130,12 @@ def _product(h: Tensor, a: Assembly, own: dict[str, Tensor]) -> Tensor | None:
 
 
 def layered(
-    data: Tensor, weights: Sequence[Tensor], extras: Sequence[Tensor], state: Sequence[Tensor], kind: str, direction: str
+    data: Tensor,
+    weights: Sequence[Tensor],
+    extras: Sequence[Tensor],
+    state: Sequence[Tensor],
+    kind: str,
+    direction: str,
 ) -> list[Tensor]:
     """`recur::layer` by PyTorch's own."""
     both, H, states = direction == "bidirectional", weights[1].shape[1], len(KINDS[kind].states)

@@ -22,7 +22,9 @@ TOLERANCE = 1e-4
 """Rounding of float32 over a few steps is a hundredth of it, and a wrong sign a thousand times as much."""
 
 
-def largest_difference(graph: Graph, run: Callable[[Sequence[Tensor]], Sequence[Tensor]], positive: bool = False) -> float:
+def largest_difference(
+    graph: Graph, run: Callable[[Sequence[Tensor]], Sequence[Tensor]], positive: bool = False
+) -> float:
     """Between what a graph gives in PyTorch and what `run` makes of the same inputs, at four shapes; of numbers above 1
     the share that it is of them. `positive`: numbers that go in are above zero."""
     largest = 0.0
@@ -50,5 +52,7 @@ def _difference(ours: Tensor, theirs: Tensor) -> float:
 
 def check(difference: float, what: str) -> float:
     if difference > TOLERANCE:
-        raise RecurError(f"{what} is {difference:.1e} off what PyTorch computes, more than {TOLERANCE:g}: no file is kept")
+        raise RecurError(
+            f"{what} is {difference:.1e} off what PyTorch computes, more than {TOLERANCE:g}: no file is kept"
+        )
     return difference

@@ -163,7 +163,9 @@ def _are_two_directions(one: _Scan, other: _Scan) -> bool:
     """Of one layer: nothing that the first makes is read before the second is there."""
     ways = one.reverse != other.reverse and one.data is other.data and one.known == other.known
     given = [bool(_arguments(scan.node)[3]) for scan in (one, other)]
-    early = [user for reader in one.node.users for user in reader.users if user is not one.outputs and user < other.node]
+    early = [
+        user for reader in one.node.users for user in reader.users if user is not one.outputs and user < other.node
+    ]
     return ways and given[0] == given[1] and not early
 
 

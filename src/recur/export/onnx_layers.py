@@ -12,9 +12,6 @@ from typing import Any
 
 from onnxscript import opset20 as op
 
-OPSET = 20
-"""Of the files that are written."""
-
 KINDS: dict[str, tuple[str, list[int], dict[str, Any]]] = {
     "lstm": ("LSTM", [0, 3, 1, 2], {}),
     "peephole": ("LSTM", [0, 3, 1, 2], {}),
@@ -29,7 +26,9 @@ PEEPHOLES = [0, 2, 1]
 """Ours are i, f, o."""
 
 
-def layer(data: Any, weights: Sequence[Any], extras: Sequence[Any], state: Sequence[Any], kind: str, direction: str) -> Any:
+def layer(
+    data: Any, weights: Sequence[Any], extras: Sequence[Any], state: Sequence[Any], kind: str, direction: str
+) -> Any:
     """The nodes of one layer, in one direction or in both; arguments and results as those of `recur::layer`."""
     name, order, told = KINDS[kind]
     ways, H = (2 if direction == "bidirectional" else 1), weights[1].shape[1]
@@ -53,7 +52,11 @@ def layer(data: Any, weights: Sequence[Any], extras: Sequence[Any], state: Seque
         outputs = op.Transpose(op.Squeeze(Y, [1]), perm=[1, 0, 2])
     else:
         outputs = op.Reshape(op.Transpose(Y, perm=[2, 0, 1, 3]), [0, 0, ways * int(H)])
-    last = [op.Squeeze(final, [0]) if ways == 1 else op.Gather(final, way, axis=0) for way in range(ways) for final in finals]
+    last = [
+        op.Squeeze(final, [0]) if ways == 1 else op.Gather(final, way, axis=0)
+        for way in range(ways)
+        for final in finals
+    ]
     return [outputs, *last]
 
 

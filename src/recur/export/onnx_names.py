@@ -1,31 +1,14 @@
-"""What an ONNX model calls things: no name is the beginning of another, and nothing says on which machine it was made."""
+"""What an ONNX model calls things: no name is the beginning of another, and none says where it was made."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from onnxscript import ir
 
 from recur.export.graphs import Graph, Value
-
-
-def named(graph: Graph) -> tuple[list[str], list[str]]:
-    """The names of a graph's inputs and outputs; what is carried goes in as `h_0` and comes out as `next_h_0`."""
-    inputs = [value.name for value in graph.inputs]
-    outputs = [f"next_{value.name}" if value.name in graph.carried else value.name for value in graph.outputs]
-    free = _without_prefixes([*inputs, *outputs])
-    return free[: len(inputs)], free[len(inputs) :]
-
-
-def _without_prefixes(names: Sequence[str]) -> list[str]:
-    """A name that begins another gets a mark behind it."""
-    found = list(names)
-    for k, name in enumerate(found):
-        while any(other.startswith(name) for j, other in enumerate(found) if j != k):
-            name += "_"
-        found[k] = name
-    return found
+from recur.export.parts import named
 
 
 def rename(model: ir.Model, graph: Graph) -> None:

@@ -55,16 +55,20 @@ def _fits(rows: Tensor) -> bool:
 
 def _spelled_out(graph: ir.Graph, value: ir.Value, rows: Tensor, axis: int) -> None:
     q, scale = quantise(rows)
-    flat = axis == -2
-    numbers = _constant(graph, f"{value.name}.int8", q if flat else q.movedim(0, axis).contiguous())
+    numbers = _constant(graph, f"{value.name}.int8", q)
     scales = _constant(graph, f"{value.name}.scale", scale)
-    at = 0 if flat else axis
-    found = _first(graph, ir.node("DequantizeLinear", [numbers, scales], attributes={"axis": at}))
-    if flat:
-        assert value.shape is not None
-        shape = _constant(graph, f"{value.name}.shape", torch.tensor(list(value.shape.numpy())))
-        found = _first(graph, ir.node("Reshape", [found, shape]), behind=found)
-    _replace(graph, value, found)
+    nodes = [ir.node("DequantizeLinear", [numbers, scales], attributes={"axis": 0})]
+    if axis == 1:
+        # Right before a MatMul, ONNX Runtime would round what the weights multiply to 8 bits too.
+        nodes.append(ir.node("Transpose", nodes[0].outputs, attributes={"perm": [1, 0]}))
+    elif axis == -2:
+        shape = _constant(graph, f"{value.name}.shape", torch.tensor(list(value.shape or ()), dtype=torch.int64))
+        nodes.append(ir.node("Reshape", [nodes[0].outputs[0], shape]))
+    for node in nodes:
+        node.outputs[0].dtype = ir.DataType.FLOAT
+    graph.insert_before(graph[0], nodes)
+    ir.convenience.replace_all_uses_with(value, nodes[-1].outputs[0])
+    del graph.initializers[value.name]
 
 
 def _taken_first(graph: ir.Graph, value: ir.Value, weight: Tensor) -> None:
@@ -90,18 +94,3 @@ def _constant(graph: ir.Graph, name: str, tensor: Tensor) -> ir.Value:
     value.shape, value.dtype = ir.Shape(list(tensor.shape)), value.const_value.dtype  # type: ignore[union-attr]
     graph.register_initializer(value)
     return value
-
-
-def _first(graph: ir.Graph, node: ir.Node, behind: ir.Value | None = None) -> ir.Value:
-    """A node before all others."""
-    if behind is not None and (producer := behind.producer()) is not None:
-        graph.insert_after(producer, node)
-    else:
-        graph.insert_before(graph[0], node)
-    node.outputs[0].dtype = ir.DataType.FLOAT
-    return node.outputs[0]
-
-
-def _replace(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
-    ir.convenience.replace_all_uses_with(old, new)
-    del graph.initializers[old.name]
