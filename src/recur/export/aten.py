@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 from torch._higher_order_ops.scan import scan_op
 from torch.export import ExportedProgram
 from torch.nn.functional import linear
@@ -55,11 +55,12 @@ def without_recur(program: ExportedProgram) -> ExportedProgram:
     """The same program in PyTorch's own operations."""
     program = decomposed(with_layers(program, LAYERS), {SCAN: scanned, LAYER: layered})
     own = {getattr(torch.ops.recur, name).default: LAYERS[kind] for kind, name in STANDING_IN.items()}
-    for node in program.graph.nodes:
-        if node.target in own:
-            node.target = own[node.target]
-        node.meta = {name: value for name, value in node.meta.items() if name in KEPT}
-    program.graph_module.recompile()
+    for module in program.graph_module.modules():
+        if isinstance(module, fx.GraphModule):
+            for node in module.graph.nodes:
+                node.target = own.get(node.target, node.target)
+                node.meta = {name: value for name, value in node.meta.items() if name in KEPT}
+            module.recompile()
     return program
 
 

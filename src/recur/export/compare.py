@@ -40,14 +40,16 @@ def largest_difference(
             if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
                 what = f"{tuple(theirs.shape)} {theirs.dtype}, not {tuple(ours.shape)} {ours.dtype}"
                 raise RecurError(f"{value.name} came out as {what}: no file is kept")
-            largest = max(largest, _difference(ours.double(), theirs.double()))
+            largest = max(largest, apart(ours, theirs))
     return largest
 
 
-def _difference(ours: Tensor, theirs: Tensor) -> float:
+def apart(ours: Tensor, theirs: Tensor) -> float:
+    """The largest difference of two tensors, of numbers above 1 the share that it is of them."""
+    ours, theirs = ours.double(), theirs.double()
     same = (ours == theirs) | (ours.isnan() & theirs.isnan())
-    apart = torch.where(same, 0.0, (ours - theirs).abs() / ours.abs().clamp_min(1.0))
-    return float(apart.nan_to_num(torch.inf, torch.inf).max()) if apart.numel() else 0.0
+    found = torch.where(same, 0.0, (ours - theirs).abs() / ours.abs().clamp_min(1.0))
+    return float(found.nan_to_num(torch.inf, torch.inf).max()) if found.numel() else 0.0
 
 
 def check(difference: float, what: str) -> float:
