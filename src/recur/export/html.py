@@ -13,6 +13,7 @@ from pathlib import Path
 
 from recur.export import Options, Written
 from recur.export.graphs import Portable
+from recur.export.html_example import example
 from recur.export.javascript_model import JavaScript, javascript, source
 from recur.files import write_atomically
 
@@ -22,11 +23,27 @@ PAGE = ("words.js", "dom.js", "chart.js", "view_language.js", "view_text.js", "v
 """Behind the model's own code."""
 
 
+ELSEWHERE = {"run", "task", "known", "past", "moves"}
+"""Facts that the page shows in another way, or that tell its reader nothing."""
+
+SMALL = 2_000_000
+"""Bytes from which on it is said what they are."""
+
+
 def write(portable: Portable, path: Path, options: Options) -> Written:
     quantize = options.quantize is not False
-    content = page(portable, javascript(portable, quantize), quantize).encode()
+    made = javascript(portable, quantize)
+    made.about["example"] = example(portable)
+    content = page(portable, made, quantize).encode()
     write_atomically(path, content)
-    return Written(len(content), None, portable.notes)
+    holds = f"{portable.task}, {'8-bit' if quantize else 'float32'} weights, a page that works offline"
+    notes = portable.notes
+    if made.about["example"]:
+        rows = str(made.about["example"]).count("\n") + 1
+        notes = (*notes, f"the page opens with an example of {rows} rows, taken from what the run learned from")
+    if len(content) > SMALL and "ngrams" in portable.vocabs:
+        notes = (*notes, "most of it is the plain models of n-grams that the network is mixed with; --no-plain leaves them away")
+    return Written((path,), len(content), None, holds, f"open {path} in a browser", notes)
 
 
 def page(portable: Portable, made: JavaScript, quantize: bool) -> str:
@@ -41,7 +58,6 @@ def page(portable: Portable, made: JavaScript, quantize: bool) -> str:
         "name": name,
         "facts": _facts(portable),
         "notes": list(portable.notes),
-        "example": getattr(portable, "example", ""),
         "weights": "int8" if quantize else "float32",
     }
     parts = {"policy": policy, "title": f"{_text(name)} · {portable.task}", "style": style, "script": script}
@@ -60,9 +76,8 @@ def _filled(parts: dict[str, str]) -> str:
 
 
 def _facts(portable: Portable) -> list[tuple[str, str]]:
-    """What stands below the name; the run's own name does already."""
-    facts = getattr(portable, "facts", {})
-    return [(name, value) for name, value in facts.items() if name not in ("run", "task")]
+    """What stands below the name."""
+    return [(name, value) for name, value in portable.facts.items() if name not in ELSEWHERE]
 
 
 def _hash(text: str) -> str:

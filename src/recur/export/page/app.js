@@ -9,6 +9,7 @@ const KINDS = {
   forecaster: ["lead_forecast", (model, about) => forecastView(new SeriesForecaster(model, about), about)],
   numbers: ["lead_numbers", numbersView],
   row: ["lead_row", rowView],
+  copy: ["lead_copy", copyView],
 };
 
 function open() {
@@ -24,15 +25,16 @@ function open() {
     document.documentElement.lang = current;
     document.querySelector(".skip").textContent = t("skip");
     const other = current === "en" ? "zh" : "en";
-    const facts = about.facts.map(([name, value]) => el("div", {}, el("dt", {}, WORDS[current][name] ?? name), el("dd", {}, value)));
+    const facts = about.facts.map(([name, value]) => el("div", {}, el("dt", {}, factName(name)), el("dd", {}, value)));
     header.replaceChildren(
       el("div", { class: "masthead" },
-        el("div", {}, el("p", { class: "kind" }, about.task), el("h1", {}, about.name)),
+        el("div", {}, el("p", { class: "kind" }, t(`kind_${about.page}`)), el("h1", {}, about.name)),
         el("button", { type: "button", id: "language", class: "quiet", lang: other, onclick: () => { current = other; render(); } }, WORDS[other].language_name)),
-      el("p", { class: "lead" }, t(lead)), el("dl", { class: "facts" }, facts));
+      el("p", { class: "lead" }, t(lead, { count: about.settings.message, most: about.labels.length - 2, length: about.settings.length })), el("dl", { class: "facts" }, facts));
     main.replaceChildren(model ? view(model, about) : el("p", { class: "unknown", role: "alert" }, t("failed", { why: failure })));
     const size = about.bytes >= 1e6 ? `${(about.bytes / 1e6).toFixed(2)} MB` : `${Math.round(about.bytes / 1000)} kB`;
-    footer.replaceChildren(...[t("made"), t(`weights_${about.weights}`), t("size", { size }), "recur export --to html"].map((line) => el("span", {}, line)));
+    footer.replaceChildren(...[t("made"), t(`weights_${about.weights}`), t("size", { size }), "recur export --to html"].map((line) => el("span", {}, line)),
+      ...about.notes.map((note) => el("span", { class: "said", lang: "en" }, note)));
   };
   render();
 }

@@ -1,6 +1,10 @@
 // A series and how it goes on, as SVG.
 
-const CHART = { width: 720, height: 300, left: 52, right: 14, top: 12, bottom: 26 };
+// As wide as the screen allows, so that its letters are as large as others.
+function chartSize() {
+  const width = Math.max(280, Math.min(720, document.documentElement.clientWidth - 66));
+  return { width, height: width < 500 ? 230 : 300, left: width < 500 ? 40 : 52, right: 14, top: 12, bottom: 26 };
+}
 
 function ticks(low, high, count) {
   const raw = (high - low) / count || 1, power = 10 ** Math.floor(Math.log10(raw));
@@ -11,7 +15,7 @@ function ticks(low, high, count) {
 }
 
 function forecastChart({ name, past, quantiles, dates }, levels) {
-  const { width, height, left, right, top: above, bottom } = CHART, k = quantiles.length;
+  const { width, height, left, right, top: above, bottom } = chartSize(), k = quantiles.length;
   const shown = past.slice(-Math.max(40, 4 * k)), skipped = past.length - shown.length, n = shown.length + k;
   const every = [...shown, ...quantiles.flat()].filter(Number.isFinite);
   let low = Math.min(...every), high = Math.max(...every);
@@ -24,7 +28,7 @@ function forecastChart({ name, past, quantiles, dates }, levels) {
     const upper = quantiles.map((row, j) => [last + 1 + j, row[levels.length - 1 - b]]), lower = quantiles.map((row, j) => [last + 1 + j, row[b]]);
     return svg("path", { class: "band", d: `${line([[last, end], ...upper, ...lower.reverse()])}Z` });
   });
-  const labelled = dates ? [0, Math.round(last / 2), last, n - 1].filter((at, place, all) => all.indexOf(at) === place) : [0, last, n - 1];
+  const labelled = dates && width > 500 ? [0, Math.round(last / 2), last, n - 1].filter((at, place, all) => all.indexOf(at) === place) : width > 500 || !dates ? [0, last, n - 1] : [0, n - 1];
   return svg("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${name}: ${t("forecast")}` },
     ticks(low, high, 5).map((value) => [
       svg("line", { class: "gridline", x1: left, x2: width - right, y1: y(value), y2: y(value) }),

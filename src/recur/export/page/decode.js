@@ -55,25 +55,24 @@ class Choice {
     Object.assign(this, { temperature, topK, topP, minP });
   }
   probabilities(logits) {
-    const p = softmax(Float64Array.from(logits, (value) => value / this.temperature));
-    const order = top(p, p.length);
-    if (this.topK) {
-      const least = logits[order[Math.min(this.topK, p.length) - 1]];
+    const p = softmax(this.temperature === 1 ? logits : Float64Array.from(logits, (value) => value / this.temperature));
+    if (this.topK && this.topK < p.length) {
+      const least = Float64Array.from(logits).sort()[p.length - this.topK];
       for (let k = 0; k < p.length; k++) if (logits[k] < least) p[k] = 0;
       scaleToOne(p);
     }
     if (this.minP) {
-      const least = this.minP * p[order[0]];
+      const least = this.minP * p[largest(p)];
       for (let k = 0; k < p.length; k++) if (p[k] < least) p[k] = 0;
     }
     if (this.topP < 1) {
-      let before = 0;
-      const whole = p.reduce((sum, value) => sum + value, 0);
-      for (const k of order) {
-        const own = p[k];
-        if (before >= this.topP * whole) p[k] = 0;
-        before += own;
+      const whole = p.reduce((sum, value) => sum + value, 0), few = ((1 - this.topP) * whole) / p.length;  // what has less is among the rest
+      const order = Array.from(p.keys()).filter((k) => p[k] >= few).sort((a, b) => p[b] - p[a] || a - b), kept = new Set();
+      for (let at = 0, before = 0; at < order.length && before < this.topP * whole; at++) {
+        kept.add(order[at]);
+        before += p[order[at]];
       }
+      for (let k = 0; k < p.length; k++) if (!kept.has(k)) p[k] = 0;
     }
     return scaleToOne(p);
   }

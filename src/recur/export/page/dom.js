@@ -39,6 +39,8 @@ const percent = (p) => p >= 0.9995 ? "100 %" : p >= 0.1 ? `${(100 * p).toFixed(1
 const figure = (value) => Number.isFinite(value) ? Math.abs(value) >= 1e5 || (value && Math.abs(value) < 1e-3) ? value.toExponential(2)
   : String(Number(value.toPrecision(5))) : "–";
 
+const signed = (value, digits) => value.toFixed(digits).replace("-", "−");
+
 // A token that can be seen: spaces, line ends and what only stands for something have signs.
 const SIGNS = { "\n": "⏎", "\t": "⇥", " ": "␣", "\u00a0": "⍽", "\u3000": "□" };
 function visible(token) {

@@ -1,6 +1,6 @@
 // Language models, and lines of a label: type, see what comes next, let it write.
 
-const FRAME = 24;      // milliseconds of work between two looks at the screen
+const FRAME = 40;      // milliseconds of work between two looks at the screen
 const COLOURED = 1200; // tokens whose surprise is shown
 
 function languageView(model, about) {
@@ -126,7 +126,7 @@ function languageView(model, about) {
     el("div", { class: "stack" },
       card("text", {}, choose ? el("p", { class: "choose" }, choose) : null, area, unknown,
         el("div", { class: "tools" }, start, clear, note), dials),
-      card("surprise", {}, heat, heatNote)),
+      card("surprise", { class: "card later" }, heat, heatNote)),
     el("div", { class: "stack" }, next, lines ? linesCard(model, () => label, options) : null));
 }
 
@@ -137,9 +137,9 @@ function linesCard(model, label, options) {
     const writer = model.writer(label()), choice = new Choice({ temperature: options.temperature, topP: options.topp }), random = makeRandom(options.seed);
     list.replaceChildren(...Array.from({ length: 10 }, () => {
       const made = finish(written(writer, (logp) => choice.draw(logp, random)));
-      return el("li", {}, el("span", { class: "out" }, model.decode(made.ids) || "∅"), el("small", {}, t("score", { score: made.score.toFixed(1) })));
+      return el("li", {}, el("span", { class: "out" }, model.decode(made.ids) || "∅"), el("small", {}, t("score", { score: signed(made.score, 1) })));
     }));
     options.seed++;
   };
-  return card("lines", {}, list, el("div", { class: "tools" }, el("button", { type: "button", onclick: draw }, t("draw_lines"))));
+  return card("lines", { class: "card later" }, list, el("div", { class: "tools" }, el("button", { type: "button", onclick: draw }, t("draw_lines"))));
 }

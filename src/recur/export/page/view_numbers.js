@@ -28,6 +28,7 @@ function forecastView(model, about) {
     }
   };
   area.addEventListener("input", calmly(show, 150));
+  addEventListener("resize", calmly(() => area.isConnected && show(), 200));
   area.value = about.example ?? "";
   const choose = several ? picker("series", [["", "–"], ...series.map((name, k) => [String(k), name])], "", (value) => { chosen = value === "" ? null : Number(value); show(); }) : null;
   const example = about.example ? el("button", { type: "button", onclick: () => { area.value = about.example; show(); } }, t("example")) : null;
@@ -105,4 +106,25 @@ function rowView(model, about) {
       el("select", { name, onchange: (event) => { cells[name] = event.target.value; show(); } }, el("option", { value: "" }, "–"), own.map((word) => el("option", { value: word }, word)))))];
   show();
   return el("div", { class: "grid" }, card("series", {}, el("div", { class: "fields" }, fields)), card("result", {}, verdict, list));
+}
+
+// The copying problem: a message, a silence, and what is left of it.
+function copyView(model, about) {
+  const { settings, labels } = about, symbols = labels.length - 1;
+  const area = el("textarea", { id: "text", class: "short", spellcheck: "false", "aria-label": t("text"), placeholder: t("placeholder_copy") });
+  const fault = el("p", { class: "unknown", role: "alert" }), verdict = el("p", { class: "result", id: "verdict", role: "status", "aria-live": "polite" });
+  const show = () => {
+    const given = splitSpaces(area.value).map(Number), fits = given.length === settings.message && given.every((k) => Number.isInteger(k) && k >= 0 && k < symbols);
+    fault.replaceChildren(...(fits || !area.value ? [] : [t("lead_copy", { count: settings.message, most: symbols - 1, length: settings.length })]));
+    verdict.replaceChildren();
+    if (!fits) return;
+    const silence = (count) => new Array(count).fill(settings.silence);
+    const { scores } = model.run("sequence", { tokens: [...given, ...silence(settings.length - 1), settings.go, ...silence(settings.message)] });
+    const K = labels.length, steps = scores.length / K;
+    const said = given.map((_, k) => largest(scores.subarray((steps - settings.message + k) * K, (steps - settings.message + k + 1) * K)));
+    verdict.replaceChildren(...said.map((k, at) => el("span", { class: k === given[at] ? null : "wrong" }, `${labels[k] || "–"} `)));
+  };
+  area.addEventListener("input", calmly(show));
+  show();
+  return el("div", { class: "grid" }, card("text", {}, area, fault), card("result", {}, verdict));
 }

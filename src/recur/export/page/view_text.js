@@ -101,7 +101,7 @@ function pairsView(model, about) {
     }
     const [best] = found.nbest;
     output.textContent = best.output || "∅";
-    note.textContent = `${t("score", { score: best.score.toFixed(2) })}${best.cut ? ` · ${t("cut")}` : ""}`;
+    note.textContent = `${t("score", { score: signed(best.score, 2) })}${best.cut ? ` · ${t("cut")}` : ""}`;
     others.replaceChildren(...found.nbest.map((made) => el("li", {}, el("span", { class: "out" }, made.output || "∅"), el("small", {}, percent(Math.exp(made.score))))));
     map.replaceChildren(...(best.looked.length ? [attentionMap(found.tokens, best)] : []));
   };
@@ -113,7 +113,7 @@ function pairsView(model, about) {
     el("div", { class: "stack" },
       card("text", {}, area, unknown, el("div", { class: "dials" }, beam)),
       card("output", {}, output, note),
-      model.attends ? card("attention", {}, map, el("p", { class: "note" }, t("attention_lead"))) : null),
+      model.attends ? card("attention", { class: "card later" }, map, el("p", { class: "note" }, t("attention_lead"))) : null),
     card("alternatives", {}, others));
 }
 
