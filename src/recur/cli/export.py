@@ -9,7 +9,7 @@ from cyclopts import App
 
 from recur.cli.options import Opening, Output
 from recur.cli.predict import no_run
-from recur.cli.screen import Screen, facts
+from recur.cli.screen import Screen
 from recur.errors import OptionError, listed
 
 verb = App(
@@ -88,7 +88,7 @@ def export(
         "holds": written.holds,
         "use": written.use,
     }
-    screen.show(facts(f"{run} → {to}", {what: line for what, line in said.items() if line}))
+    screen.show(*(f"{what:<{len('largest difference')}}  {line}" for what, line in said.items() if line))
     for note in written.notes:
         screen.note(note)
     screen.result({"run": str(run), "to": to, **written._asdict(), "paths": [str(file) for file in written.paths]})

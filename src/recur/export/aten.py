@@ -6,7 +6,6 @@ which torch.onnx knows as ONNX's.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +16,8 @@ from torch.export import ExportedProgram
 from torch.nn.functional import linear
 
 from recur.export.interpret import interpret
-from recur.export.known import KINDS, LAYER, LIBRARY, SCAN, with_layers
+from recur.export.known import KINDS, LAYER, SCAN, quiet, with_layers
+from recur.native.operators import LIBRARY
 from recur.program.assembly import Assembly
 from recur.program.expressions import OPERATIONS
 
@@ -66,9 +66,9 @@ def without_recur(program: ExportedProgram) -> ExportedProgram:
 
 def decomposed(program: ExportedProgram, table: dict[Any, Callable[..., Any]]) -> ExportedProgram:
     """The program with these operators replaced by what these functions do, and no other."""
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # PyTorch's own words to itself
-        return program.run_decompositions(table)
+    with torch.no_grad(), quiet("torch.export"):
+        found: ExportedProgram = program.run_decompositions(table)
+    return found
 
 
 def scanned(
@@ -95,7 +95,7 @@ def scanned(
         first = named["weight_hr"].shape[0] if "weight_hr" in named else H
         state = [data.new_zeros(rows, width) for width in (first, *[H] * (a.states - 1))]
     shares = linear(data, named["weight_ih"], named.get("bias_ih")).transpose(0, 1)
-    inside = [name for name in ("weight_hh", "bias_hh", "weight_hr") if name in named]
+    inside: list[str] = [name for name in ("weight_hh", "bias_hh", "weight_hr") if name in named]
 
     def step(*given: Tensor) -> list[Tensor]:
         before, share, rest = given[: a.states], given[a.states], given[a.states + 1 :]

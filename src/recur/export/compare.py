@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -22,9 +23,11 @@ TOLERANCE = 1e-4
 """Rounding of float32 over a few steps is a hundredth of it, and a wrong sign a thousand times as much."""
 
 
-def largest_difference(
-    graph: Graph, run: Callable[[Sequence[Tensor]], Sequence[Tensor]], positive: bool = False
-) -> float:
+Run: TypeAlias = Callable[[Sequence[Tensor]], Sequence[Tensor]]
+"""A graph, whatever runs it."""
+
+
+def largest_difference(graph: Graph, run: Run, positive: bool = False) -> float:
     """Between what a graph gives in PyTorch and what `run` makes of the same inputs, at four shapes; of numbers above 1
     the share that it is of them. `positive`: numbers that go in are above zero."""
     largest = 0.0
@@ -42,6 +45,11 @@ def largest_difference(
                 raise RecurError(f"{value.name} came out as {what}: no file is kept")
             largest = max(largest, apart(ours, theirs))
     return largest
+
+
+def in_pytorch(graph: Graph) -> Run:
+    """The graph itself, as `largest_difference` takes it."""
+    return lambda given: graph(*given)
 
 
 def apart(ours: Tensor, theirs: Tensor) -> float:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
+import logging
 import operator
-from collections.abc import Collection
+import warnings
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +24,7 @@ from recur.cells import GRU, LSTM, Cell, Elman
 from recur.cells.peephole import PeepholeLSTM
 from recur.export.interpret import interpret
 from recur.native.compiled import text_of
+from recur.native.operators import LIBRARY
 from recur.program.assembly import Assembly
 from recur.program.expressions import Expressions
 
@@ -33,7 +37,6 @@ KINDS: dict[str, Cell] = {
     "peephole": PeepholeLSTM(),
 }
 
-LIBRARY = torch.library.Library("recur", "FRAGMENT")
 LIBRARY.define(
     "layer(Tensor data, Tensor[] weights, Tensor[] extras, Tensor[] state, str kind, str direction) -> Tensor[]"
 )
@@ -119,7 +122,7 @@ class _Scan(NamedTuple):
 
 def with_layers(program: ExportedProgram, kinds: Collection[str]) -> ExportedProgram:
     """A copy of a program in which scans of these kinds are `recur::layer`, two directions of one input one of them."""
-    program = copy.deepcopy(program)
+    program = copied(program)
     graph = program.graph
     while scans := _known_scans(graph, kinds):
         one = scans[0]
@@ -128,6 +131,27 @@ def with_layers(program: ExportedProgram, kinds: Collection[str]) -> ExportedPro
         graph.eliminate_dead_code()
     program.graph_module.recompile()
     return program
+
+
+def copied(program: ExportedProgram) -> ExportedProgram:
+    with quiet("torch.export"):
+        return copy.deepcopy(program)
+
+
+@contextmanager
+def quiet(*names: str) -> Iterator[None]:
+    """Without what PyTorch says to itself: that it is changing, and which packages are not here."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [log.level for log in loggers]
+    try:
+        for log in loggers:
+            log.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for log, level in zip(loggers, levels, strict=True):
+            log.setLevel(level)
 
 
 def _known_scans(graph: fx.Graph, kinds: Collection[str]) -> list[_Scan]:

@@ -6,11 +6,8 @@ its `Scan` over the cell's program (aten.py).
 
 from __future__ import annotations
 
-import logging
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +18,9 @@ from torch import Tensor
 from recur import __version__
 from recur.export import Options, Written
 from recur.export.aten import decomposed, scanned
-from recur.export.compare import check, largest_difference
+from recur.export.compare import Run, check, in_pytorch, largest_difference
 from recur.export.graphs import Graph, Portable
-from recur.export.known import LAYER, SCAN, with_layers
+from recur.export.known import LAYER, SCAN, quiet, with_layers
 from recur.export.parts import metadata, named, needed, place, signature, wanted, with_eight_bits
 from recur.files import write_atomically
 
@@ -40,7 +37,7 @@ def write(portable: Portable, path: Path, options: Options) -> Written:
         where = place(path, name, graphs)
         if options.quantize:
             exact, graph = graph, with_eight_bits(graph)
-            moved = max(moved, largest_difference(exact, lambda given, of=graph: of(*given), positive))
+            moved = max(moved, largest_difference(exact, in_pytorch(graph), positive))
         made[where], found = model_bytes(portable, graph, bool(options.quantize))
         operators += found
         difference = max(difference, check(largest_difference(graph, runtime(made[where]), positive), where.name))
@@ -76,7 +73,7 @@ def model_bytes(portable: Portable, graph: Graph, quantize: bool) -> tuple[bytes
     from recur.export import onnx_layers, onnx_names, onnx_weights
 
     program = decomposed(with_layers(graph.program, onnx_layers.KINDS), {SCAN: scanned})
-    with _quiet():
+    with torch.no_grad(), quiet("torch.onnx"):
         made: Any = torch.onnx.export(
             program,
             dynamo=True,
@@ -105,21 +102,7 @@ MANY = 1 << 40
 """Bytes: no weight has more."""
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """PyTorch speaks of packages that have nothing to do with this."""
-    log = logging.getLogger("torch.onnx")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        log.setLevel(level)
-
-
-def runtime(content: bytes) -> Callable[[Sequence[Tensor]], list[Tensor]]:
+def runtime(content: bytes) -> Run:
     """The model in ONNX Runtime."""
     import onnxruntime
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from onnxscript import opset20 as op
+import onnxscript
+
+op: Any = onnxscript.opset20
 
 KINDS: dict[str, tuple[str, list[int], dict[str, Any]]] = {
     "lstm": ("LSTM", [0, 3, 1, 2], {}),

@@ -23,7 +23,8 @@ def rename(model: ir.Model, graph: Graph) -> None:
     values = [value for value in _values(model.graph) if value not in outside]
     nodes = list(ir.traversal.RecursiveGraphIterator(model.graph))
     digits = len(str(len(values) + len(nodes)))
-    for k, thing in enumerate([*values, *nodes]):
+    things: list[ir.Value | ir.Node] = [*values, *nodes]
+    for k, thing in enumerate(things):
         thing.name = f"{k:0{digits}d}.{_what(thing)}"
         _forget(thing)
         if isinstance(thing, ir.Value) and not thing.is_initializer():

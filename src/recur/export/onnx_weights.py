@@ -68,7 +68,7 @@ def _spelled_out(graph: ir.Graph, value: ir.Value, rows: Tensor, axis: int) -> N
         node.outputs[0].dtype = ir.DataType.FLOAT
     graph.insert_before(graph[0], nodes)
     ir.convenience.replace_all_uses_with(value, nodes[-1].outputs[0])
-    del graph.initializers[value.name]
+    graph.initializers.pop(str(value.name))
 
 
 def _taken_first(graph: ir.Graph, value: ir.Value, weight: Tensor) -> None:
@@ -86,7 +86,7 @@ def _taken_first(graph: ir.Graph, value: ir.Value, weight: Tensor) -> None:
         place.insert_before(node, [rows, cast, each, product])
         ir.convenience.replace_all_uses_with(node.outputs[0], product.outputs[0], replace_graph_outputs=True)
         place.remove(node, safe=True)
-    del graph.initializers[value.name]
+    graph.initializers.pop(str(value.name))
 
 
 def _constant(graph: ir.Graph, name: str, tensor: Tensor) -> ir.Value:

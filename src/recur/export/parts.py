@@ -6,7 +6,6 @@ others stand beside it.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import importlib
 import json
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 
 from recur.errors import OptionError
 from recur.export.graphs import Graph, Portable
+from recur.export.known import copied
 from recur.export.quantise import dequantised
 
 
@@ -44,7 +44,7 @@ def place(path: Path, name: str, graphs: Collection[str]) -> Path:
 
 def with_eight_bits(graph: Graph) -> Graph:
     """The same with the numbers that 8-bit weights stand for."""
-    program = copy.deepcopy(graph.program)
+    program = copied(graph.program)
     for name, weight in program.state_dict.items():
         if isinstance(weight, nn.Parameter):
             program.state_dict[name] = nn.Parameter(dequantised(weight), requires_grad=False)

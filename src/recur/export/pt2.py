@@ -7,18 +7,16 @@ text for each key.
 from __future__ import annotations
 
 import io
-import warnings
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
 from torch.export import ExportedProgram
 
 from recur.export import Options, Written
 from recur.export.aten import without_recur
-from recur.export.compare import check, largest_difference
+from recur.export.compare import Run, check, largest_difference
 from recur.export.graphs import Portable
+from recur.export.known import quiet
 from recur.export.parts import metadata, place, signature, wanted
 from recur.files import write_atomically
 
@@ -47,15 +45,13 @@ def write(portable: Portable, path: Path, options: Options) -> Written:
 
 def program_bytes(program: ExportedProgram, said: dict[str, str]) -> bytes:
     out = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with quiet("torch._export"):
         torch.export.save(program, out, extra_files=said)
     return out.getvalue()
 
 
-def opened(content: bytes) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
+def opened(content: bytes) -> Run:
     """The program, as it is read from a file."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with quiet("torch._export"):
         module = torch.export.load(io.BytesIO(content)).module()
     return lambda given: module(*given)
