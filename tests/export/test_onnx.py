@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -160,6 +162,42 @@ def test_pairs_are_two_files(tmp_path: Path) -> None:
                 break
             written_so_far.append(token)
         assert target.decode(written_so_far) == model(word)
+
+
+IN_NODE = """
+const ort = require("onnxruntime-web"), fs = require("fs");
+ort.env.wasm.numThreads = 1;
+(async () => {
+  const session = await ort.InferenceSession.create(new Uint8Array(fs.readFileSync("model.onnx")));
+  const given = JSON.parse(fs.readFileSync("given.json")), feeds = {};
+  for (const [name, [shape, numbers]] of Object.entries(given))
+    feeds[name] = new ort.Tensor("float32", Float32Array.from(numbers), shape);
+  const found = await session.run(feeds);
+  console.log(JSON.stringify(session.outputNames.map(name => [found[name].dims, Array.from(found[name].data)])));
+})();
+"""
+
+
+def has_onnxruntime_web() -> bool:
+    node = shutil.which("node")
+    asked = [node or "node", "-e", "require.resolve('onnxruntime-web')"]
+    return node is not None and subprocess.run(asked, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not has_onnxruntime_web(), reason="no onnxruntime-web in node: npm install it, and set NODE_PATH")
+def test_in_node(every: tuple[Graph, bytes, Counter[str]], tmp_path: Path) -> None:
+    """All cells in WebAssembly, as a page would run them."""
+    graph, content, _ = every
+    given = [example(value, SIZES[3], seed) for seed, value in enumerate(graph.inputs)]
+    named_given = {
+        value.name: (list(part.shape), part.flatten().tolist()) for value, part in zip(graph.inputs, given, strict=True)
+    }
+    (tmp_path / "model.onnx").write_bytes(content)
+    (tmp_path / "given.json").write_text(json.dumps(named_given))
+    found = subprocess.run(["node", "-e", IN_NODE], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    for (shape, numbers), ours in zip(json.loads(found), graph(*given), strict=True):
+        theirs = torch.tensor(numbers).reshape(shape)
+        torch.testing.assert_close(theirs, ours, rtol=1e-5, atol=2e-6)
 
 
 def test_names_of_a_graph_and_shapes_that_are_tried(every: tuple[Graph, bytes, Counter[str]]) -> None:
