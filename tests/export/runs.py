@@ -42,7 +42,7 @@ def seq2seq(folder: Path, **options: Any) -> Predictor[Any]:
 
 def conditional(folder: Path, **options: Any) -> Predictor[Any]:
     given = {"embedding": 5, "longest": 8} | options
-    return recur.fit(["x", "y"] * 18, [target for _, target in PAIRS], task="conditional", **SMALL, **given)
+    return recur.fit([target for _, target in PAIRS], ["x", "y"] * 18, task="conditional", **SMALL, **given)
 
 
 def forecast(folder: Path, **options: Any) -> Predictor[Any]:

@@ -41,6 +41,7 @@ from recur.export.lowered import (
     read,
     written,
 )
+from recur.export.quantise import dequantised
 
 KINDS: dict[torch.dtype, Kind] = {
     torch.float32: "float",
@@ -77,15 +78,14 @@ def counters(letter: str, shape: Sequence[Expr]) -> list[Expr]:
 class Lowering:
     """One graph at work. `weights` are shared by all graphs of a model; `longest` bounds the open sizes."""
 
-    def __init__(self, graph: Graph, weights: Weights, longest: Mapping[str, int] | int) -> None:
-        self.graph, self.weights = graph, weights
+    def __init__(self, graph: Graph, weights: Weights, longest: int, quantize: bool = False) -> None:
+        self.graph, self.weights, self.quantize = graph, weights, quantize
         self.body: list[Statement] = []
         self.work: list[Buffer] = []
         self.uses: dict[fx.Node, int] = {}
         self._symbols: dict[sympy.Symbol, Expr] = {}
         open_letters = {split_size(s)[0] for v in graph.inputs for s in v.shape if isinstance(s, str)} - {"B"}
-        bound = longest if isinstance(longest, int) else None
-        self.letters = {x: bound if bound is not None else longest[x] for x in sorted(open_letters)}  # type: ignore[index]
+        self.letters = dict.fromkeys(sorted(open_letters), longest)
 
     # The pass ---------------------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class Lowering:
                 found = program.state_dict.get(table[name])
                 found = program.constants[table[name]] if found is None else found
                 constant: Tensor = found.detach()
-                return constant.detach()
+                return dequantised(constant) if self.quantize else constant
         if name in signature.inputs_to_lifted_tensor_constants:
             constant = program.constants[signature.inputs_to_lifted_tensor_constants[name]]
             return constant.detach()
@@ -280,7 +280,8 @@ def _without_unread(body: Sequence[Statement], outputs: Sequence[Buffer]) -> lis
     return kept[::-1]
 
 
-def lowered(graphs: Mapping[str, Graph], longest: int) -> tuple[dict[str, Function], Weights]:
-    """All graphs of a model, for one row, with open sizes up to `longest`; and the weights that they share."""
+def lowered(graphs: Mapping[str, Graph], longest: int, quantize: bool = False) -> tuple[dict[str, Function], Weights]:
+    """All graphs of a model, for one row, with open sizes up to `longest`; and the weights that they share, matrices
+    rounded to 8 bits a row if asked for."""
     weights = Weights()
-    return {name: Lowering(graph, weights, longest).lower() for name, graph in graphs.items()}, weights
+    return {name: Lowering(graph, weights, longest, quantize).lower() for name, graph in graphs.items()}, weights

@@ -76,7 +76,7 @@ def pointwise(op: str, compares: bool = False) -> Callable[..., Lazy]:
             values = [cast(read(index), inside) for read in reads]
             if alpha != 1:
                 values[1] = Call("mul", (cast(Number(alpha), inside), values[1]), inside)
-            return Call(op, tuple(values), kind)
+            return Call("and" if (op, kind) == ("mul", "bool") else op, tuple(values), kind)
 
         costly = kind in ("float", "double") or any(lazy.computed for lazy in lazies)
         return Lazy(shape, kind, at, computed=costly)
