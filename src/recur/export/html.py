@@ -1,7 +1,8 @@
 """`--to html page.html`: a model in one file that opens offline, with a page of its task.
 
 Nothing is loaded and nothing is sent: the policy in the page allows its own style and script, by their hashes, and no
-request at all. Weights are 8 bits unless `quantize` is false.
+request at all. Weights are 8 bits unless `quantize` is false. Where node is here, the page's code is run in it and
+compared with PyTorch before the file is kept.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import json
 from pathlib import Path
 
 from recur.export import Options, Written
+from recur.export.compare import check
 from recur.export.graphs import Portable
 from recur.export.html_example import example
+from recur.export.javascript_check import difference, node
 from recur.export.javascript_model import JavaScript, javascript, source
 from recur.files import write_atomically
 
@@ -35,6 +38,7 @@ def write(portable: Portable, path: Path, options: Options) -> Written:
     made = javascript(portable, quantize)
     made.about["example"] = example(portable)
     content = page(portable, made, quantize).encode()
+    found = None if node() is None else check(difference(portable, made, quantize), "the page")
     write_atomically(path, content)
     holds = f"{portable.task}, {'8-bit' if quantize else 'float32'} weights, a page that works offline"
     notes = portable.notes
@@ -42,8 +46,11 @@ def write(portable: Portable, path: Path, options: Options) -> Written:
         rows = str(made.about["example"]).count("\n") + 1
         notes = (*notes, f"the page opens with an example of {rows} rows, taken from what the run learned from")
     if len(content) > SMALL and "ngrams" in portable.vocabs:
-        notes = (*notes, "most of it is the plain models of n-grams that the network is mixed with; --no-plain leaves them away")
-    return Written((path,), len(content), None, holds, f"open {path} in a browser", notes)
+        notes = (
+            *notes,
+            "most of it is the plain models of n-grams that the network is mixed with; --no-plain leaves them away",
+        )
+    return Written((path,), len(content), found, holds, f"open {path} in a browser", notes)
 
 
 def page(portable: Portable, made: JavaScript, quantize: bool) -> str:
@@ -51,8 +58,8 @@ def page(portable: Portable, made: JavaScript, quantize: bool) -> str:
     script = "\n".join(['"use strict";', "(() => {", made.code, *map(source, PAGE), "})();"])
     style = source("style.css")
     policy = (
-        f"default-src 'none'; script-src '{_hash(script)}' 'wasm-unsafe-eval'; style-src '{_hash(style)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src '{_hash(script)}' 'wasm-unsafe-eval'; style-src '{_hash(style)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
     )
     about = made.about | {
         "name": name,
@@ -62,7 +69,8 @@ def page(portable: Portable, made: JavaScript, quantize: bool) -> str:
     }
     parts = {"policy": policy, "title": f"{_text(name)} · {portable.task}", "style": style, "script": script}
     parts["weights"] = made.weights
-    about["bytes"] = len(_filled(parts | {"about": _json(about)}).encode())
+    whole = len(_filled(parts | {"about": _json(about | {"bytes": ""})}).encode()) - len('""')
+    about["bytes"] = whole + len(str(whole + len(str(whole))))  # its own digits count too
     return _filled(parts | {"about": _json(about)})
 
 

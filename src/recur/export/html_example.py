@@ -34,19 +34,25 @@ def _series(run: Run, season: int) -> str:
 
 
 def table_of(panel: Panel, one: Series, season: int) -> str:
-    """A series as a CSV, with its dates and what stands beside it; known rows ahead have no values. Without dates, whole
-    seasons are left out: the phase of the first row is known by its place alone."""
+    """A series as a CSV, with its dates and what stands beside it; known rows ahead have no values. Whole seasons are
+    left out: without dates, the phase of the first row is known by its place alone."""
     first = -(-max(0, len(one) - ROWS) // season) * season
     ahead = len(one.future) if panel.future else len(one)
     dates = panel.dates(one, 0, ahead)
-    header = [*(["date"] if dates else []), *panel.targets, *panel.future, *panel.past]
+    header = [*(["date"] if dates else []), *map(_quoted, (*panel.targets, *panel.future, *panel.past))]
     lines = [",".join(header)] if len(header) > 1 else []
     for t in range(first, ahead):
         rows = (one.values, one.future, one.past)
-        cells = [value for columns in rows for value in (columns[t] if t < len(columns) else [math.nan] * columns.shape[1])]
+        cells = [
+            value for columns in rows for value in (columns[t] if t < len(columns) else [math.nan] * columns.shape[1])
+        ]
         written = ["" if math.isnan(value) else f"{value:.10g}" for value in cells]
         lines.append(",".join([*dates[t : t + 1], *written]))
     return "\n".join(lines)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"' if set(name) & set(',;"\t') else name
 
 
 def _sequence(run: Run) -> str:

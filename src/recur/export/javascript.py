@@ -71,7 +71,9 @@ class Printer:
         for k, buffer in enumerate(dict.fromkeys((*f.inputs, *f.outputs, *f.work, *extra))):
             if buffer.value is None:
                 self.names[buffer] = f"b{k}"
-                self.write(f"const b{k} = reserve({BYTES[buffer.kind]} * {self.expr(buffer.size)}) / {BYTES[buffer.kind]};")
+                self.write(
+                    f"const b{k} = reserve({BYTES[buffer.kind]} * {self.expr(buffer.size)}) / {BYTES[buffer.kind]};"
+                )
         self.write("settle();")
         self.write("const f = F, d = D, u = U;")
         for buffer in f.inputs:
@@ -150,7 +152,10 @@ class Printer:
                         self.write(f"{self._at(one.to, one.at)} = s += {self.expr(one.value)};")
             case Sort():
                 view, at, rows = VIEWS[one.to.kind], self.place(one.to), self.expr(one.rows)
-                self.write(f"for (let r = 0, p = {at}; r < {rows}; r++, p += {one.width}) {view}.subarray(p, p + {one.width}).sort();")
+                self.write(
+                    f"for (let r = 0, p = {at}; r < {rows}; r++, p += {one.width}) "
+                    f"{view}.subarray(p, p + {one.width}).sort();"
+                )
             case Product():
                 self._product(one)
             case Scan():
@@ -212,7 +217,9 @@ class Printer:
             else:
                 self.write(f"f.copyWithin({state}, {self.place(start)}, {self.place(start)} + {size});")
         self._preset(share, steps, str(one.gates * H), one.share_bias)
-        self.write(f"product({self.place(one.data)}, {self.place(one.U)}, {share}, {steps}, {one.gates * H}, {self.expr(D)});")
+        self.write(
+            f"product({self.place(one.data)}, {self.place(one.U)}, {share}, {steps}, {one.gates * H}, {self.expr(D)});"
+        )
         self.write(f"for (let t = 0; t < {steps}; t++) {{")
         self.depth += 1
         if one.products:
@@ -220,7 +227,8 @@ class Printer:
         for block in one.W:
             rows, columns = (self.expr(size) for size in block.weight.shape)
             self.write(
-                f"product({states[0]} + {block.of}, {self.place(block.weight)}, {products} + {block.to}, 1, {rows}, {columns});"
+                f"product({states[0]} + {block.of}, {self.place(block.weight)}, {products} + {block.to}, "
+                f"1, {rows}, {columns});"
             )
         after = [full if one.projection is not None and j == 0 else state for j, state in enumerate(states)]
         places = {

@@ -57,7 +57,7 @@ def unsigned(value: int) -> bytes:
 
 
 def assembled(text: str) -> bytes:
-    """Instructions: a name of OPCODES, `name` to read a variable, `=name` to set it, a number, br:n, br_if:n, lane:n."""
+    """Instructions: of OPCODES, `name` to read a variable, `=name` to set it, a number, zero, br:n, br_if:n, lane:n."""
     found = b""
     for word in text.split():
         if word in OPCODES:

@@ -79,7 +79,9 @@ def page_of(portable: Portable) -> str:
         return "copy"
     if kind == "forecaster":
         if any(name.startswith("static ") for name in settings["known"]):
-            raise OptionError("a page has no place for what is static of a series: train without --static, or take --to c")
+            raise OptionError(
+                "a page has no place for what is static of a series: train without --static, or take --to c"
+            )
         return "forecaster"
     if settings.get("reads") == "numbers":
         return "numbers"

@@ -15,11 +15,9 @@ MODELS = {1: "unigram", 2: "bpe"}
 
 def vocab_table(vocab: Vocab) -> JsonObject:
     """The tokens by their ids, and how a text is cut into them."""
-    if isinstance(vocab.tokenizer, Subwords):
-        about = _pieces(vocab.tokenizer.model)
-    else:
-        about = dict(vocab.tokenizer.options())
-    return {"tokenizer": {"kind": vocab.tokenizer.kind, **about}, "tokens": list(vocab.tokens)}
+    tokenizer = vocab.tokenizer
+    about = _pieces(tokenizer.model) if isinstance(tokenizer, Subwords) else tokenizer.options()
+    return {"tokenizer": {"kind": tokenizer.kind, **about}, "tokens": list(vocab.tokens)}
 
 
 def _pieces(model: bytes) -> JsonObject:
