@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 
 from recur.export import export
-from recur.export.aten import without_recur
-from recur.export.compare import largest_difference
-from recur.export.pt2 import opened, program_bytes
-from tests.export import cells, runs
+from tests.export import runs
 from tests.support import needs_core
 
 pytestmark = needs_core
@@ -56,19 +52,3 @@ def test_a_model_opens_where_there_is_no_recur(tmp_path: Path) -> None:
         logits, ((h_1, c_1),) = model.model(tokens, ((h, c),))[:2]
     for name, wanted in {"logits": logits, "again": logits, "h": h_1, "c": c_1}.items():
         torch.testing.assert_close(found[name], wanted, rtol=1e-5, atol=1e-6)
-
-
-def test_every_kind_of_cell_is_pytorchs_own_operations(tmp_path: Path) -> None:
-    """Layers of PyTorch's where it has them, in both directions; its scan over the program elsewhere."""
-    graph = cells.graph_of(cells.samples())
-    program = without_recur(graph.program)
-    used = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
-    assert not any("recur" in target for target in used)
-    assert [used.count(f"aten.{name}.input") for name in ("lstm", "gru", "rnn_relu")] == [3, 1, 1]
-    assert used.count("scan") == 10
-    content = program_bytes(program, {})
-    (tmp_path / "cells.pt2").write_bytes(content)
-    with zipfile.ZipFile(tmp_path / "cells.pt2") as archive:
-        inside = b"".join(map(archive.read, archive.namelist()))
-    assert str(Path(__file__).parent.parent.parent).encode() not in inside
-    assert largest_difference(graph, opened(content)) < 2e-6
