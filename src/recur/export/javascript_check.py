@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,7 +68,8 @@ def difference(portable: Portable, made: JavaScript, quantize: bool) -> float:
     """The largest between node and PyTorch, of all graphs at several sizes; of numbers above 1, the share that it is of
     them. 8-bit weights are compared with the numbers that they stand for."""
     calls, expected = [], []
-    with torch.no_grad(), weights_of(portable, quantize):
+    with torch.no_grad(), warnings.catch_warnings(), weights_of(portable, quantize):
+        warnings.simplefilter("ignore", FutureWarning)  # PyTorch's own words to itself
         for name, graph in portable.graphs.items():
             for k, some in enumerate(SIZES):
                 sizes = {letter: max(size, graph.least.get(letter, 1)) for letter, size in {"B": 1, **some}.items()}
