@@ -23,10 +23,12 @@ HEAD = """\
 #endif
 #if defined(__GNUC__) && !defined(__TINYC__)
 #define @@_API static __attribute__((unused))
+#define @@_INLINE static __inline__ __attribute__((always_inline, unused))
 #define @@_DATA static const __attribute__((unused, aligned(64)))
 #define @@_VECTORS
 #else
 #define @@_API static
+#define @@_INLINE static
 #define @@_DATA static const
 #endif
 """
@@ -34,7 +36,7 @@ HEAD = """\
 FUNCTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "exp_f": (
         """\
-static float @_exp_f(float x) {
+@@_INLINE float @_exp_f(float x) {
     const float low = x < -105.0f ? -105.0f : x;
     const float y = low > 89.0f ? 89.0f : low;
     const float z = y * 1.44269504f + 12582912.0f; /* rounded: the whole number stands in its last bits */
@@ -65,7 +67,7 @@ static float @_exp_f(float x) {
     ),
     "sigmoid_f": (
         """\
-static float @_sigmoid_f(float x) {
+@@_INLINE float @_sigmoid_f(float x) {
     return 1.0f / (1.0f + @_exp_f(-x));
 }
 """,
@@ -73,7 +75,7 @@ static float @_sigmoid_f(float x) {
     ),
     "tanh_f": (
         """\
-static float @_tanh_f(float x) {
+@@_INLINE float @_tanh_f(float x) {
     const float size = x < 0.0f ? -x : x, z = x * x;
     float near, far;
     near = -5.70498872745e-3f;
@@ -89,22 +91,25 @@ static float @_tanh_f(float x) {
 """,
         ("exp_f",),
     ),
-    "relu_f": ("static float @_relu_f(float x) { return x < 0.0f ? 0.0f : x; }\n", ()),
+    "relu_f": ("@@_INLINE float @_relu_f(float x) { return x < 0.0f ? 0.0f : x; }\n", ()),
     "sign_f": (
-        "static float @_sign_f(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x == x ? 0.0f : x; }\n",
+        "@@_INLINE float @_sign_f(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x == x ? 0.0f : x; }\n",
         (),
     ),
-    "maximum_f": ("static float @_maximum_f(float a, float b) { return a != a || a > b ? a : b; }\n", ()),
-    "minimum_f": ("static float @_minimum_f(float a, float b) { return a != a || a < b ? a : b; }\n", ()),
-    "exp_d": ("static double @_exp_d(double x) { return exp(x); }\n", ()),
-    "tanh_d": ("static double @_tanh_d(double x) { return tanh(x); }\n", ()),
-    "sigmoid_d": ("static double @_sigmoid_d(double x) { return 1.0 / (1.0 + exp(-x)); }\n", ()),
-    "relu_d": ("static double @_relu_d(double x) { return x < 0.0 ? 0.0 : x; }\n", ()),
-    "sign_d": ("static double @_sign_d(double x) { return x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : x == x ? 0.0 : x; }\n", ()),
-    "maximum_d": ("static double @_maximum_d(double a, double b) { return a != a || a > b ? a : b; }\n", ()),
-    "minimum_d": ("static double @_minimum_d(double a, double b) { return a != a || a < b ? a : b; }\n", ()),
-    "maximum_i": ("static int32_t @_maximum_i(int32_t a, int32_t b) { return a > b ? a : b; }\n", ()),
-    "minimum_i": ("static int32_t @_minimum_i(int32_t a, int32_t b) { return a < b ? a : b; }\n", ()),
+    "maximum_f": ("@@_INLINE float @_maximum_f(float a, float b) { return a != a || a > b ? a : b; }\n", ()),
+    "minimum_f": ("@@_INLINE float @_minimum_f(float a, float b) { return a != a || a < b ? a : b; }\n", ()),
+    "exp_d": ("@@_INLINE double @_exp_d(double x) { return exp(x); }\n", ()),
+    "tanh_d": ("@@_INLINE double @_tanh_d(double x) { return tanh(x); }\n", ()),
+    "sigmoid_d": ("@@_INLINE double @_sigmoid_d(double x) { return 1.0 / (1.0 + exp(-x)); }\n", ()),
+    "relu_d": ("@@_INLINE double @_relu_d(double x) { return x < 0.0 ? 0.0 : x; }\n", ()),
+    "sign_d": (
+        "@@_INLINE double @_sign_d(double x) { return x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : x == x ? 0.0 : x; }\n",
+        (),
+    ),
+    "maximum_d": ("@@_INLINE double @_maximum_d(double a, double b) { return a != a || a > b ? a : b; }\n", ()),
+    "minimum_d": ("@@_INLINE double @_minimum_d(double a, double b) { return a != a || a < b ? a : b; }\n", ()),
+    "maximum_i": ("@@_INLINE int32_t @_maximum_i(int32_t a, int32_t b) { return a > b ? a : b; }\n", ()),
+    "minimum_i": ("@@_INLINE int32_t @_minimum_i(int32_t a, int32_t b) { return a < b ? a : b; }\n", ()),
     "remainder_i": (
         """\
 static int32_t @_remainder_i(int32_t a, int32_t b) {
@@ -240,7 +245,7 @@ static void @_product_q(
     ),
     "at_f": (
         """\
-static float @_at_f(const float *w, int32_t row, int32_t column, int32_t rows, int32_t columns) {
+@@_INLINE float @_at_f(const float *w, int32_t row, int32_t column, int32_t rows, int32_t columns) {
     const int32_t first = row / 32 * 32, some = rows - first < 32 ? rows - first : 32;
     return w[first * columns + column * some + row - first];
 }
@@ -249,7 +254,7 @@ static float @_at_f(const float *w, int32_t row, int32_t column, int32_t rows, i
     ),
     "at_q": (
         """\
-static float @_at_q(
+@@_INLINE float @_at_q(
     const signed char *w, const float *scale, int32_t row, int32_t column, int32_t rows, int32_t columns) {
     (void)rows;
     return (float)w[(size_t)row * (size_t)columns + (size_t)column] * scale[row];

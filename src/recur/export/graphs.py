@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -33,6 +34,14 @@ Size: TypeAlias = int | str
 
 DRAWN = {"B": 2, "T": 7, "S": 5, "N": 3}
 """With how many of each a model is followed: neither 0 nor 1, which would be taken for something special."""
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without PyTorch's words to itself about what it will change."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
 
 
 @dataclass(frozen=True)
@@ -59,8 +68,19 @@ class Graph:
 
     def __call__(self, *given: Tensor) -> tuple[Tensor, ...]:
         """In PyTorch, with the operators of recur: what every target is compared with."""
-        found = self.program.module()(*given)
+        found = self.module()(*given)
         return found if isinstance(found, tuple) else (found,)
+
+    def module(self) -> nn.Module:
+        """As a module of PyTorch, with weights of its own."""
+        with quiet():
+            return self.program.module()
+
+    def decomposed(self) -> ExportedProgram:
+        """In PyTorch's basic operations."""
+        with quiet():
+            program: ExportedProgram = self.program.run_decompositions()
+        return program
 
     @property
     def carried(self) -> tuple[str, ...]:
@@ -137,8 +157,7 @@ def capture(
         {k: _open(size, opened) for k, size in enumerate(value.shape) if isinstance(size, str)} for value in inputs
     )
     given = tuple(example(value, sizes, k) for k, value in enumerate(inputs))
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # PyTorch's own words to itself
+    with torch.no_grad(), quiet():
         program = torch.export.export(_Called(module).eval(), given, dynamic_shapes=(shapes,))
     return Graph(name, program, tuple(inputs), tuple(outputs), dict(least))
 

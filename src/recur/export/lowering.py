@@ -90,7 +90,7 @@ class Lowering:
     # The pass ---------------------------------------------------------------------------------------------------
 
     def lower(self) -> Function:
-        program = self.graph.program.run_decompositions()
+        program = self.graph.decomposed()
         inputs = self._inputs(program)
         nodes = self._needed(program.graph)
         values: dict[fx.Node, Value] = {}
