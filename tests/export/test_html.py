@@ -17,14 +17,16 @@ import torch
 from torch import nn
 
 import recur
+from recur.errors import OptionError
 from recur.export import Options, html
 from recur.export.graphs import Portable
 from recur.export.html_example import ROWS, example, table_of
 from recur.export.javascript_check import in_node, with_model
-from recur.export.javascript_model import JavaScript, javascript, source
+from recur.export.javascript_model import JavaScript, javascript, page_of, source
 from recur.export.portable import portable
 from recur.export.quantise import dequantised
 from recur.series import Columns, parse_panel
+from recur.signals import Signal
 from tests.export import runs
 from tests.export.node import needs_node
 from tests.support import TOLERANCE
@@ -130,6 +132,33 @@ def test_an_example_is_the_end_of_a_series_with_its_dates() -> None:
     assert made[-2:] == ["1941-08,499,166.3333333,-499", "1941-09,,,7"]
     assert ROWS - 12 < len(made) - 2 <= ROWS
     assert made[1].startswith("1909-01,108,"), "whole seasons are left out"
+
+
+def test_an_example_is_the_beginning_of_a_sequence(monkeypatch: pytest.MonkeyPatch, form: Portable) -> None:
+    steps = np.arange(2.0 * ROWS + 6).reshape(-1, 2)
+    monkeypatch.setattr("recur.export.html_example.with_own_texts", lambda run, options, parts, changed: options)
+    monkeypatch.setattr("recur.export.html_example.read_signals", lambda names: [Signal(steps, None, "x")])
+    numbers = dataclasses.replace(form, settings={"reads": "numbers"})
+    assert example(numbers).split("\n")[:2] == ["0 1", "2 3"]
+    assert example(numbers).count("\n") == ROWS - 1
+    assert example(form) == "", "texts are left to the user"
+    assert example(dataclasses.replace(numbers, run=None)) == ""
+
+
+def test_every_kind_has_its_page_or_is_refused(form: Portable) -> None:
+    def page(task: str, kind: str, graphs: tuple[str, ...] = ("sequence",), **settings: Any) -> str:
+        return page_of(Portable(task, kind, "x", dict.fromkeys(graphs, form.graphs["step"]), settings=settings))
+
+    assert page("conditional", "writer") == "conditional"
+    assert page("seq2seq", "writer") == "pairs"
+    assert page("table", "classifier", ("row",)) == "row"
+    assert page("copy", "tagger", reads="tokens") == "copy"
+    assert page("tag", "transcriber", reads="numbers") == "numbers"
+    assert page("forecast", "forecaster", known=["season, sine"]) == "forecaster"
+    with pytest.raises(OptionError, match="--static"):
+        page("forecast", "forecaster", known=["static town"])
+    with pytest.raises(OptionError, match="--recurrence output"):
+        page("tag", "tagger", ("step",), reads="tokens")
 
 
 # What a page asks its model ---------------------------------------------------------------------------------------

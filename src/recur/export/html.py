@@ -26,7 +26,7 @@ PAGE = ("words.js", "dom.js", "chart.js", "view_language.js", "view_text.js", "v
 """Behind the model's own code."""
 
 
-ELSEWHERE = {"run", "task", "known", "past", "moves"}
+ELSEWHERE = {"run", "task", "known", "past", "moves", "features", "numbers", "words"}
 """Facts that the page shows in another way, or that tell its reader nothing."""
 
 SMALL = 2_000_000

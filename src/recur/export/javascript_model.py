@@ -123,5 +123,5 @@ def pack(weights: Iterable[Buffer], quantize: bool) -> tuple[list[list[int | str
     return layout, b"".join(parts)
 
 
-def _bytes(numbers: np.ndarray, form: str) -> bytes:  # type: ignore[type-arg]
+def _bytes(numbers: np.ndarray, form: str) -> bytes:
     return np.ascontiguousarray(numbers).astype(form).tobytes()

@@ -14,7 +14,7 @@ function languageView(model, about) {
   });
   const unknown = el("p", { class: "unknown", role: "status" });
   const note = el("p", { class: "note", role: "status", "aria-live": "polite" });
-  const doubt = el("small"), list = el("div", { class: "bars", id: "next" });
+  const doubt = el("small"), list = el("div", { class: "bars", id: "next", role: "group", "aria-label": t(backward ? "before" : "next") });
   const start = el("button", { class: "main", type: "button", id: "write" }, t("write"));
   const heat = el("p", { class: "heat", id: "heat" }), heatNote = el("p", { class: "note" });
 
@@ -103,6 +103,13 @@ function languageView(model, about) {
 
   const stop = () => { turn++; };
   area.addEventListener("input", calmly(read, 30));
+  if (lines) {
+    area.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.isComposing) return;
+      event.preventDefault();  // a line has no other line in it
+      if (!writing) write();
+    });
+  }
   start.addEventListener("click", () => (writing ? stop() : write()));
   const clear = el("button", { type: "button", class: "quiet", onclick: () => { stop(); area.value = ""; read(); area.focus(); } }, t("clear"));
   const seed = el("input", { type: "number", name: "seed", min: 0, max: 4294967295, step: 1, value: options.seed });

@@ -4,6 +4,13 @@ const CHARTS = 8;
 
 const told = (error) => (error instanceof TableError ? t(error.message, error.values) : t("failed", { why: error.message }));
 
+// What is wrong with a table; that there is none yet is no fault.
+function tell(error, note, fault) {
+  const empty = error.message === "empty";
+  note.textContent = empty ? t("empty") : "";
+  fault.replaceChildren(...(empty ? [] : [told(error)]));
+}
+
 function forecastView(model, about) {
   const { quantiles: levels, series } = model.settings;
   const area = el("textarea", { id: "text", spellcheck: "false", "aria-label": t("series"), placeholder: t("placeholder_forecast") });
@@ -22,9 +29,8 @@ function forecastView(model, about) {
       charts.replaceChildren(...made.slice(0, CHARTS).map((one) => el("section", { class: "card", "aria-label": one.name },
         el("h2", {}, one.name, el("small", {}, levels.length > 1 ? t("band", { low: percentOf(levels[0]), high: percentOf(levels.at(-1)) }) : "")), forecastChart(one, levels), table(one))));
     } catch (error) {
-      note.textContent = "";
-      fault.replaceChildren(told(error));
-      charts.replaceChildren(el("section", { class: "card" }, el("p", { class: "empty" }, t("empty"))));
+      tell(error, note, fault);
+      charts.replaceChildren();
     }
   };
   area.addEventListener("input", calmly(show, 150));
@@ -65,8 +71,7 @@ function numbersView(model, about) {
         verdict.replaceChildren(figure(found.value[0]));
       }
     } catch (error) {
-      note.textContent = "";
-      fault.replaceChildren(told(error));
+      tell(error, note, fault);
       verdict.replaceChildren();
       list.replaceChildren();
     }
@@ -105,7 +110,7 @@ function rowView(model, about) {
     ...[...words].map(([name, own]) => el("label", { class: "slider" }, el("span", {}, name),
       el("select", { name, onchange: (event) => { cells[name] = event.target.value; show(); } }, el("option", { value: "" }, "–"), own.map((word) => el("option", { value: word }, word)))))];
   show();
-  return el("div", { class: "grid" }, card("series", {}, el("div", { class: "fields" }, fields)), card("result", {}, verdict, list));
+  return el("div", { class: "grid" }, card("row", {}, el("div", { class: "fields" }, fields)), card("result", {}, verdict, list));
 }
 
 // The copying problem: a message, a silence, and what is left of it.

@@ -38,7 +38,7 @@ function tagColours(labels) {
   const kinds = [...new Set(labels.map(tagKind))].filter((kind) => kind !== "O" && kind !== "_");
   return new Map(kinds.map((kind, k) => {
     const hue = Math.round((k * 360 * 0.381966 + 215) % 360);
-    return [kind, { "--tag-soft": `light-dark(hsl(${hue} 85% 92%), hsl(${hue} 45% 24%))`, "--tag-ink": `light-dark(hsl(${hue} 70% 30%), hsl(${hue} 90% 82%))` }];
+    return [kind, { "--hue": hue, "--colour": "100%" }];
   }));
 }
 
