@@ -1,129 +1,76 @@
-"""Every pointwise cell in every language that is printed here: `python -m tests.export.every`.
+"""Every pointwise cell and every task in every target: `python -m tests.export.every [--cells lstm,gru] [--to onnx,c]`.
 
-A network of each, two layers in both directions along a sequence and three layers one step at a time, written by a
-target and compared with Python. The suite takes a sample of the cells.
+A tiny run of each, written and compared as `recur export` does it; a line each, the largest difference by target.
 """
 
 from __future__ import annotations
 
-import ctypes
-import sys
+import argparse
 import tempfile
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+import recur
+from recur.errors import RecurError
+from recur.export import TARGETS, export
+from recur.tasks.predictor import Predictor
+from tests.export import runs
 
-from recur.cells import cell_names, make_cell
-from recur.export.c_core import core, head, struct_of
-from recur.export.graphs import Graph, Portable, States, Value, capture, example, flat, has_program, ready
-from recur.layers import Recurrent
-from tests.export.c_library import library
+ENDINGS = {"c": ".h", "onnx": ".onnx", "html": ".html", "torch": ".pt2", "safetensors": ".safetensors"}
 
-D, H = 3, 10
-"""Odd enough that blocks of rows have a rest; H is made of heads where a cell has some."""
-
-TOLERANCE = 2e-6
-"""Float32 rounding over seven steps."""
-
-
-class Along(nn.Module):
-    """A network along a sequence, or over a step."""
-
-    def __init__(self, network: Recurrent) -> None:
-        super().__init__()
-        self.network, self.states = network, States(network)
-
-    def forward(self, x: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
-        if x.dim() == 3:
-            return (self.network(x).outputs,)
-        found = self.network(x[:, None], self.states.nested(state))
-        return (found.outputs[:, 0], *flat(found.state))
+TASKS: dict[str, Callable[..., Predictor[Any]]] = {
+    "classify": runs.classify,
+    "tag": runs.tag,
+    "seq2seq": runs.seq2seq,
+    "conditional": runs.conditional,
+    "forecast": runs.forecast,
+    "numbers": runs.numbers,
+}
 
 
-def pointwise_cells() -> list[str]:
-    return [name for name in cell_names() if has_program(make_cell(name)) is None]
+def cell_names() -> list[str]:
+    return [name for name in recur.cell_names() if recur.make_cell(name).pointwise]
 
 
-def portable_of(cell: Any, **options: Any) -> Portable:
-    """Graphs of a cell: `sequence` of both directions, `step` of three layers."""
-    torch.manual_seed(0)
-    made = make_cell(cell)
-    width = H if H % made.heads == 0 else made.heads * 3
-    both = ready(Recurrent(made, D, width, layers=2, direction="both", **options))
-    forward = ready(Recurrent(made, D, width, layers=3, **options))
-    states = States(forward).values
-    graphs = {
-        "sequence": capture(
-            "sequence", Along(both), [Value("x", ("B", "T", D))], [Value("y", ("B", "T", both.output_size))]
-        ),
-        "step": capture(
-            "step", Along(forward), [Value("x", ("B", D)), *states], [Value("y", ("B", forward.output_size)), *states]
-        ),
-    }
-    return Portable("language", "network", str(cell), graphs)
+def models(cells: list[str]) -> Iterator[tuple[str, Predictor[Any]]]:
+    for name in cells:
+        with tempfile.TemporaryDirectory() as folder:
+            yield f"language {name}", runs.language(Path(folder), cell=name, layers=2)
+            yield f"tag {name}, both directions", runs.tag(Path(folder), cell=name, direction="both")
 
 
-def given_to(graph: Graph, seed: int = 0) -> list[Tensor]:
-    """Small numbers: states such as a normaliser's are positive."""
-    given = [example(value, {"B": 1, "T": 7}, seed + k) for k, value in enumerate(graph.inputs)]
-    return [given[0], *(part.abs() * 0.3 + 0.2 for part in given[1:])]
+def tasks() -> Iterator[tuple[str, Predictor[Any]]]:
+    for name, make in TASKS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            yield name, make(Path(folder))
 
 
-def differences_in_c(networks: dict[str, Portable], folder: Path, quantize: bool = False) -> dict[str, float]:
-    """The largest between C and Python for each network; all of them in one program."""
-    headers, calls = {}, ["typedef const void *In;\n"]
-    for name, portable in networks.items():
-        made = core(portable, name, 7, quantize)
-        text = "\n\n".join([head(name), struct_of(made), made.text])
-        headers[name] = text.replace("\nstatic void ", f"\n{name.upper()}_API void ")
-        headers[name] = headers[name].replace("\nstatic float ", f"\n{name.upper()}_API float ")
-        for graph, printer in made.printers.items():
-            count = len(printer.function.inputs) + len(printer.function.outputs)
-            inputs = [f"(const float *)p[{k}]" for k in range(len(printer.function.inputs))]
-            outputs = [f"(float *)p[{k}]" for k in range(len(inputs), count)]
-            call = printer.call(inputs, outputs, ["7"] if printer.function.letters else [])
-            work = f"static {name}_work memory, *const work = &memory; (void)work;"
-            calls.append(f"void {name}_{graph}(void **p); void {name}_{graph}(void **p) {{ {work} {call} }}\n")
-    compiled = library(folder, headers, "".join(calls))
-    found = {}
-    for name, portable in networks.items():
-        found[name] = 0.0
-        for graph in portable.graphs.values():
-            given = given_to(graph)
-            with torch.no_grad():
-                expected = graph(*given)
-            made_ = [torch.full_like(part, torch.nan) for part in expected]
-            tensors = [*(part.contiguous() for part in given), *made_]
-            pointers = (ctypes.c_void_p * len(tensors))(*(part.data_ptr() for part in tensors))
-            getattr(compiled, f"{name}_{graph.name}")(pointers)
-            for ours, theirs in zip(made_, expected, strict=True):
-                apart = (ours - theirs).abs() / theirs.abs().clamp_min(1.0)
-                found[name] = max(found[name], float(apart.nan_to_num(torch.inf).max()))
-    return found
-
-
-TARGETS: dict[str, Callable[[dict[str, Portable], Path], dict[str, float]]] = {"c": differences_in_c}
-"""What compares networks, by name."""
-
-
-def compare(cells: Sequence[str], target: str) -> dict[str, float]:
-    networks = {name.replace("-", "_").replace(".", "_"): portable_of(name) for name in cells}
-    with tempfile.TemporaryDirectory() as folder:
-        return TARGETS[target](networks, Path(folder))
-
-
-def main() -> int:
-    worst = 0
-    for target in TARGETS:
-        for cell, difference in compare(pointwise_cells(), target).items():
-            wrong = not difference <= TOLERANCE
-            worst |= wrong
-            print(f"{target:12} {cell:16} {difference:.2e}{'  too much' * wrong}")
-    return worst
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cells", default=",".join(cell_names()))
+    parser.add_argument("--to", default=",".join(TARGETS))
+    asked = parser.parse_args()
+    targets, cells = asked.to.split(","), [name for name in asked.cells.split(",") if name]
+    print(f"{'':<36}" + "".join(f"{to:>14}" for to in targets))
+    failed = 0
+    for made in (models(cells), tasks()):
+        for name, model in made:
+            words = []
+            for to in targets:
+                with tempfile.TemporaryDirectory() as folder:
+                    try:
+                        found = export(model, to, Path(folder) / f"model{ENDINGS[to]}").difference
+                        words.append("written" if found is None else f"{found:.1e}")
+                    except RecurError as error:
+                        plain = to == "safetensors" and "--to torch and --to onnx take it" in str(error)
+                        words.append("refused" if plain else "FAILED")
+                        failed += not plain
+            print(f"{name:<36}" + "".join(f"{word:>14}" for word in words), flush=True)
+    raise SystemExit(f"{failed} failed" if failed else 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    warnings.simplefilter("ignore")
+    main()

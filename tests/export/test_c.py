@@ -41,6 +41,10 @@ def test_two_models_live_in_one_program(language: runs.Predictor, tmp_path: Path
         return lm_predict(&state, &work, prompt, text, 500, 20, 0.0f, 1);
     }
     int32_t tell(const char *text, float *p) { return cl_predict(&other, text, p); }
+    int32_t draw(float *logits, int32_t top_k, float top_p, uint64_t *seed);
+    int32_t draw(float *logits, int32_t top_k, float top_p, uint64_t *seed) {
+        return lm_choose(logits, 0.5f, top_k, top_p, seed);
+    }
     """
     compiled = library(tmp_path, headers, calls)
     for prompt in ("the cat", "", "a\nb"):
@@ -53,6 +57,26 @@ def test_two_models_live_in_one_program(language: runs.Predictor, tmp_path: Path
         assert classify.classes[found] == expected["output"]
         assert list(p) == pytest.approx(list(expected["probabilities"].values()), abs=1e-6)
     assert compiled.tell(b" ", (ctypes.c_float * 2)()) == -1
+    _check_draws(compiled, len(language.vocab))
+
+
+def _check_draws(compiled: ctypes.CDLL, K: int) -> None:
+    """Tokens come as often as they should."""
+    logits = torch.linspace(-2.0, 0.0, K).roll(3)
+    p, seed, n = (logits / 0.5).softmax(0), ctypes.c_uint64(7), 4000
+
+    def drawn(top_k: int, top_p: float, count: int = n) -> torch.Tensor:
+        found = torch.zeros(K)
+        for _ in range(count):
+            given = (ctypes.c_float * K)(*logits.tolist())
+            found[compiled.draw(given, top_k, ctypes.c_float(top_p), ctypes.byref(seed))] += 1
+        return found
+
+    assert float((drawn(0, 1.0) / n - p).abs().max()) < 4 * float((p * (1 - p) / n).sqrt().max())
+    best = p.argsort(descending=True)
+    assert set(drawn(2, 1.0, 200).nonzero()[:, 0].tolist()) == set(best[:2].tolist())
+    enough = int((p[best].cumsum(0) < 0.3).sum()) + 1  # the fewest that have 0.3 together
+    assert set(drawn(0, 0.3, 500).nonzero()[:, 0].tolist()) == set(best[:enough].tolist())
 
 
 def test_subwords_are_cut_as_sentencepiece_cuts_them(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Cells in C: a sample, with a user's own and odd sizes; all of them by `python -m tests.export.every`."""
+"""Cells in C: a sample, with a user's own and odd sizes; all of them by `python -m tests.export.every --to c`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.export.c_library import needs_gcc
 from tests.export.cells import Leaning
-from tests.export.every import TOLERANCE, differences_in_c, portable_of
+from tests.export.networks import TOLERANCE, differences_in_c, portable_of
 
 CELL = """
 from torch import sigmoid, tanh

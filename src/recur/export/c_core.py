@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from recur.export.c_layout import TYPES, Layout
 from recur.export.c_prelude import FUNCTIONS, HEAD, named, prelude
-from recur.export.c_printer import TYPES, Layout, Printer
+from recur.export.c_printer import Printer
 from recur.export.c_weights import array, arrays, weight_bytes
 from recur.export.graphs import Graph, Portable, example
 from recur.export.lowered import Buffer, Function, largest

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recur.export.c_printer import TYPES, Layout
+from recur.export.c_layout import TYPES, Layout
 from recur.export.quantise import quantise
 
 WIDTH = 116

@@ -149,7 +149,7 @@ class Lowering:
         return None
 
     def _computed(self, node: fx.Node, args: Any, kwargs: dict[str, Any]) -> Value:
-        from recur.export import operations_index, operations_sums  # noqa: F401  # which say what they are for
+        from recur.export import operations_index, operations_scan, operations_sums  # noqa: F401  # which say what they are for
         from recur.export.operations import OPERATIONS, SIZES
 
         target = node.target

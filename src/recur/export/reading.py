@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from recur.export.graphs import Graph, Portable, States, Value, capture, flat, ready
-from recur.layers import CRF, Recurrent
+from recur.layers import CRF
 from recur.models.reader import Classifier, Reader
 from recur.models.signals import Transcriber
 from recur.models.tagger import OutputTagger, WordTagger
@@ -179,7 +179,7 @@ def classifier(predictor: Predictor[Any], plain: bool = True) -> Portable:
     kept = {name: vocab for name, vocab in vocabs.items() if name != "ngrams" or (mixed and plain)}
     return Portable(
         "classify", "classifier", predictor.name, graphs, carried.start if streams else {}, kept, labels,
-        settings=settings, network=_network(model), notes=tuple(notes),
+        settings=settings, network=model.recurrent, notes=tuple(notes),
     )  # fmt: skip
 
 
@@ -195,11 +195,7 @@ def _given(predictor: Predictor[Any]) -> tuple[Value, Value, dict[str, Any]]:
 
 
 def _streams(model: Reader) -> bool:
-    return isinstance(model.recurrent, Recurrent) and model.recurrent.direction == "forward"
-
-
-def _network(model: Reader) -> Recurrent | None:
-    return model.recurrent if isinstance(model.recurrent, Recurrent) else None
+    return model.recurrent.direction == "forward"
 
 
 # Taggers ----------------------------------------------------------------------------------------------------------
@@ -299,4 +295,4 @@ def tagger_of(
         settings["blank"] = len(labels)
     start = carried.start if "step" in graphs else {}
     kind = "transcriber" if blank else "tagger"
-    return Portable(task, kind, name, graphs, start, vocabs, labels, tables, settings, _network(model))
+    return Portable(task, kind, name, graphs, start, vocabs, labels, tables, settings, model.recurrent)
