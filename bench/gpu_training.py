@@ -9,6 +9,7 @@ rate, products at the rate of a large one (bench/gpu_floor.py).
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ from recur.tasks.language.on_device import Windows
 from recur.text import Stream
 from recur.train import optimise
 from recur.train.graphs import Graphs
+from recur.train.ranks import ALONE
 from recur.train.step import Stepper
 
 MEMORY = 4.0e12
@@ -101,7 +103,8 @@ class Case:
 
     def new(self) -> tuple[LanguageModel, Stepper]:
         model = LanguageModel(self.K, self.options).to(self.device).train()
-        return model, Stepper(self.task, model, optimise.make_optimizer(self.options, model), self.device)
+        optimizer = optimise.make_optimizer(self.options, model)
+        return model, Stepper(self.task, model, optimizer, self.device, ALONE, threading.Event())
 
     def recorded(self) -> Side:
         _, stepper = self.new()

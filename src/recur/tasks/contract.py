@@ -137,6 +137,11 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
         check_precision(precision, device)
         return options.settled(str(device)).changed(precision=precision)
 
+    @classmethod
+    def settled_words(cls, before: OptionsT, after: OptionsT) -> str:
+        """What of the settled options a user would like to hear of."""
+        return ""
+
     @property
     def curve(self) -> str:
         """The metric that the screen draws over time, the summary names and baselines are compared by."""

@@ -76,13 +76,15 @@ def train(
         raise OptionError(f"the task {name_of(options)} learns from a file; name one: recur train FILE")
     with _process_restored():
         began = Beginning.of(options, trust)
-        asked = options.precision
-        options = task_class(name_of(options)).settle(began.followed(options))
+        asked = began.followed(options)
+        options = task_class(name_of(options)).settle(asked)
         task: Task[Any, Any, Any, Any] = task_of(options)
         Schedule(options.schedule, options.warmup)  # what is wrong with an option is said before anything is written
         data = began.read(task)
         callback(Event("data", {"text": task.describe(data)}))
-        if asked is None and options.precision != "float32":
+        if words := task.settled_words(asked, options):
+            callback(Event("note", {"text": words}))
+        if asked.precision is None and options.precision != "float32":
             text = (
                 f"products of {options.precision}, the fastest here that costs no quality; exact: --precision float32"
             )

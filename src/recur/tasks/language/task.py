@@ -12,6 +12,7 @@ from recur.decode import Choice, generate
 from recur.models import LanguageModel
 from recur.run import Vocabs, pick_device
 from recur.tasks.contract import Baseline, Batches, Moment, Task, TrainingStep, Validation
+from recur.tasks.language import rule
 from recur.tasks.language.baseline import best_ngram
 from recur.tasks.language.data import (
     LanguageData,
@@ -52,9 +53,16 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
         text = Corpus.of(*options.texts)
         wide = options.token != "char" or has_many_characters(text)
         options = options.for_token("word") if wide else options
+        if options.tuned_on:
+            data = load_data(options)
+            return super().settle(rule.for_text(options, len(data.train), len(data.vocab)))
         if text.characters < SMALL * (1 if options.token == "char" else WORD):  # read many times in a minute
             options = options.with_defaults(dropout_input=0.4 if wide else 0.1, dropout_output=0.5 if wide else 0.3)
         return super().settle(with_time_scale(options, lambda: [len(load_data(options).train)]))
+
+    @classmethod
+    def settled_words(cls, before: LanguageOptions, after: LanguageOptions) -> str:
+        return rule.words(before, after) if before.tuned_on else ""
 
     def read(self, vocabs: Vocabs | None = None) -> LanguageData:
         return load_data(self.options, vocabs["vocab"] if vocabs else None)
