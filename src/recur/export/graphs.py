@@ -9,10 +9,11 @@ own language; what a driver does around them (tokens, searches, tables) stands b
 from __future__ import annotations
 
 import copy
+import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -22,6 +23,7 @@ from torch.export import Dim, ExportedProgram
 
 from recur.cells.cell import Cell
 from recur.errors import OptionError
+from recur.export.quantise import dequantised
 from recur.layers import Recurrent
 from recur.native import compiled
 from recur.run import Run
@@ -37,11 +39,19 @@ DRAWN = {"B": 2, "T": 7, "S": 5, "N": 3}
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Without PyTorch's words to itself about what it will change."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        yield
+def quiet(*loggers: str) -> Iterator[None]:
+    """Without what PyTorch says to itself: that it is changing, and to these logs, which packages are not here."""
+    logs = [logging.getLogger(name) for name in loggers]
+    levels = [log.level for log in logs]
+    try:
+        for log in logs:
+            log.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
 
 
 @dataclass(frozen=True)
@@ -68,19 +78,23 @@ class Graph:
 
     def __call__(self, *given: Tensor) -> tuple[Tensor, ...]:
         """In PyTorch, with the operators of recur: what every target is compared with."""
-        found = self.module()(*given)
+        with torch.no_grad(), quiet():
+            found = self.program.module()(*given)
         return found if isinstance(found, tuple) else (found,)
-
-    def module(self) -> nn.Module:
-        """As a module of PyTorch, with weights of its own."""
-        with quiet():
-            return self.program.module()
 
     def decomposed(self) -> ExportedProgram:
         """In PyTorch's basic operations."""
         with quiet():
             program: ExportedProgram = self.program.run_decompositions()
         return program
+
+    def with_eight_bits(self) -> Graph:
+        """The same with the numbers that 8-bit weights stand for."""
+        program = copied(self.program)
+        for name, weight in program.state_dict.items():
+            if isinstance(weight, nn.Parameter):
+                program.state_dict[name] = nn.Parameter(dequantised(weight), requires_grad=False)
+        return replace(self, program=program)
 
     @property
     def carried(self) -> tuple[str, ...]:
@@ -121,6 +135,11 @@ class Portable:
     def metadata(self) -> dict[str, str]:
         """What a file says of itself."""
         return {"task": self.task, "kind": self.kind, "run": self.name}
+
+
+def copied(program: ExportedProgram) -> ExportedProgram:
+    with quiet("torch.export"):
+        return copy.deepcopy(program)
 
 
 def has_program(cell: Cell, biased: bool = True) -> str | None:
