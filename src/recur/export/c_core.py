@@ -13,7 +13,8 @@ from recur.export.c_printer import Printer
 from recur.export.c_weights import array, arrays, weight_bytes
 from recur.export.compare import examples
 from recur.export.graphs import Graph, Portable
-from recur.export.lowered import Buffer, Function
+from recur.export.lowered import Function
+from recur.export.lowered_values import Buffer
 from recur.export.lowering import lowered
 from recur.export.quantise import is_eight_bit
 

@@ -14,7 +14,7 @@ from recur.export.graphs import Portable, Value
 from recur.export.javascript import printed
 from recur.export.javascript_kernel import module
 from recur.export.javascript_tokens import vocab_table
-from recur.export.lowered import Buffer
+from recur.export.lowered_values import Buffer
 from recur.export.lowering import lowered
 from recur.export.quantise import is_eight_bit, quantise
 from recur.typedefs import JsonObject

@@ -19,27 +19,22 @@ from torch import Tensor, fx
 
 from recur.errors import OptionError
 from recur.export.graphs import Graph, quiet, split_size
-from recur.export.lowered import (
+from recur.export.lowered import Each, Function, Reduce, Statement, read, written
+from recur.export.lowered_values import (
     ONE,
     ZERO,
     Buffer,
     Call,
-    Each,
     Expr,
-    Function,
     Kind,
     Load,
     Name,
     Number,
-    Reduce,
-    Statement,
     Weights,
     add,
     linear,
     mul,
     number_of,
-    read,
-    written,
 )
 from recur.export.quantise import dequantised
 
