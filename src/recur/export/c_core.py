@@ -18,7 +18,7 @@ from recur.export.lowered_values import Buffer
 from recur.export.lowering import lowered
 from recur.export.quantise import is_eight_bit
 
-TESTED = {"B": 1, "T": 5, "S": 4, "N": 3}
+TESTED = {"T": 5, "S": 4, "N": 3}
 """Sizes of what a self-test reads, or the least that a graph reads."""
 
 
@@ -72,7 +72,7 @@ def vectors(
     """Inputs, what Python makes of them, and the sizes that were taken."""
     tested = {letter: max(size, graph.least.get(letter, 1) + 1) for letter, size in TESTED.items()}
     sizes = {letter: min(size, function.letters.get(letter, size)) for letter, size in tested.items()}
-    given = examples(graph, sizes, 10, positive)
+    given = examples(graph, {"B": 1, **sizes}, 10, positive)
     return given, (graph.with_eight_bits() if quantize else graph)(*given), sizes
 
 
