@@ -236,7 +236,7 @@ class States:
         if isinstance(network, Recurrent):
             digits = len(str(network.layers - 1))
             for layer in range(network.layers):
-                for state, width in zip(network.cell.states, network.state_widths, strict=True):
+                for state, width in zip(network.cell.states, network.widths_of(layer), strict=True):
                     self.parts.append((layer, f"{state}_{layer:0{digits}d}", width))
 
     @property
@@ -249,7 +249,7 @@ class States:
         if isinstance(network, Recurrent):
             like = next(network.parameters()).new_zeros(1, 1)
             for layer in range(network.layers):
-                start = network.cell.start(like, 1, network.state_widths)
+                start = network.cell.start(like, 1, network.widths_of(layer))
                 found += network.with_learned(start, f"_l{layer}") if network.init.learned else start
         return {name: part[0].detach().clone() for (_, name, _), part in zip(self.parts, found, strict=True)}
 
