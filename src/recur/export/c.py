@@ -31,6 +31,9 @@ TAKES = {"quantize", "longest", "name"}
 COMPILERS = ("cc", "gcc", "clang")
 """What the self-test is compiled with, if one is here."""
 
+MOST = 1 << 20
+"""Steps that a call may be laid out for: its places are counted in 32 bits."""
+
 KEYWORDS = frozenset(
     """auto break case char const continue default do double else enum extern float for goto if inline int long register
     restrict return short signed sizeof static struct switch typedef union unsigned void volatile while main
@@ -42,8 +45,8 @@ KEYWORDS = frozenset(
 def write(portable: Portable, path: Path, options: Options) -> Written:
     """The header, compiled and compared where there is a compiler, and then kept."""
     prefix = check_name(options.name)
-    if options.longest < 1:
-        raise OptionError(f"--longest must be a whole number ≥ 1, got {options.longest}")
+    if not 1 <= options.longest <= MOST:
+        raise OptionError(f"--longest must be a whole number, 1 to {MOST:,}, got {options.longest}")
     made, text = header(portable, prefix, options.longest, bool(options.quantize))
     difference = tested(text)
     data = text.encode()
@@ -130,7 +133,8 @@ def tested(text: str) -> float | None:
         command = [compiler, "-std=c99", "-O1", "-DRECUR_SELFTEST", "-x", "c", str(source), "-o", str(program), "-lm"]
         built = subprocess.run(command, capture_output=True, text=True)
         if built.returncode:
-            said = (built.stderr.strip() or "no word").splitlines()[0]
+            lines = built.stderr.strip().splitlines() or ["it says nothing"]
+            said = next((line for line in lines if "error" in line), lines[-1]).removeprefix(f"{source}:")
             raise RecurError(f"{compiler} does not compile the header: {said}; no file is kept")
         ran = subprocess.run([str(program)], capture_output=True, text=True)
     found = re.search(r"difference (\S+)", ran.stdout)

@@ -154,9 +154,9 @@ def ready(model: nn.Module) -> nn.Module:
     for layer in model.modules():
         if isinstance(layer, Recurrent):
             if reason := has_program(layer.cell, layer.bias):
-                raise OptionError(
-                    f"the cell {layer.cell.name or type(layer.cell).__name__} has no program to export: {reason}"
-                )
+                name = layer.cell.name or type(layer.cell).__name__
+                instead = "train a pointwise one, such as lstm or gru, without --depth-transition"
+                raise OptionError(f"the cell {name} has no program to export: {reason}; {instead}")
             layer.backend, layer.products = "native", ""
     return model.requires_grad_(False)
 
