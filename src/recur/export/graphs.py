@@ -9,6 +9,7 @@ own language; what a driver does around them (tokens, searches, tables) stands b
 from __future__ import annotations
 
 import copy
+import functools
 import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,8 +83,9 @@ class Graph:
             found = self.program.module()(*given)
         return found if isinstance(found, tuple) else (found,)
 
+    @functools.cached_property
     def decomposed(self) -> ExportedProgram:
-        """In PyTorch's basic operations."""
+        """In PyTorch's basic operations, to be read only: they take a second to find."""
         with quiet():
             program: ExportedProgram = self.program.run_decompositions()
         return program

@@ -85,7 +85,7 @@ class Lowering:
     # The pass ---------------------------------------------------------------------------------------------------
 
     def lower(self) -> Function:
-        program = self.graph.decomposed()
+        program = self.graph.decomposed
         inputs = self._inputs(program)
         nodes = self._needed(program.graph)
         values: dict[fx.Node, Value] = {}
