@@ -101,9 +101,10 @@ def test_refusals_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str])
     [
         (Recurrent("elman", 3, 4, projection=2), "torch.nn has no elman with a projection"),
         (Recurrent("lstm", 3, 4, direction="backward"), "torch.nn reads forward or both ways"),
+        (Recurrent("lstm", 3, 4, layers=2, top=2), "torch.nn's layers are of one width"),
         (Recurrent("lstm", 3, 4, layers=2, connections=Connections(residual=True)), "no residual or skip connections"),
     ],
-    ids=["projected", "backward", "residual"],
+    ids=["projected", "backward", "widths", "residual"],
 )
 def test_networks_that_torch_nn_has_not(network: Recurrent, why: str) -> None:
     from recur.export.weights import check_plain

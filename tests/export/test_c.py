@@ -125,7 +125,10 @@ def test_what_is_written_is_that_of_predict(options: dict[str, object], tmp_path
     compiled = library(tmp_path, {"m": text}, calls)
     for source in ("abc", "a", "bca"):
         assert text_of(compiled.put, source.encode())[1] == model.predict(source)["output"]
-    run_self_test(tmp_path / "m.h", "gcc", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-x", "c")
+    if "copy" in options:  # attention, the most that a header has
+        run_self_test(
+            tmp_path / "m.h", "gcc", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-x", "c"
+        )
 
 
 def test_labels_of_numbers(tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ from tests.support import close
 
 @pytest.fixture(scope="module")
 def language(tmp_path_factory: pytest.TempPathFactory) -> object:
-    return runs.language(tmp_path_factory.mktemp("language"), layers=2, cell="lstm", time_input=True, initial="learned")
+    """With all that a language model can have beside its layers, and those of two widths."""
+    options = {"time_input": True, "initial": "learned", "hidden_top": 4, "softmax": "adaptive"}
+    return runs.language(tmp_path_factory.mktemp("language"), layers=2, cell="lstm", **options)
 
 
 def test_a_sequence_is_its_steps_and_the_model(language: runs.Predictor) -> None:  # type: ignore[type-arg]
