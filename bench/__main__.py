@@ -8,6 +8,8 @@ python -m bench memory                 cells × tasks of long memory: steps and 
 python -m bench truncation             ways to truncate: what they cost, and what is left of the gradient
 python -m bench calls                  small calls: what Python and autograd cost beyond the arithmetic
 python -m bench streaming              one token at a time beside torch.nn and ONNX Runtime
+python -m bench serve                  sessions on a server, beside the same ones stepped one by one in PyTorch
+python -m bench export                 exported models: C and ONNX Runtime a token at a time, a page's in node
 python -m bench training               the trainer's overhead, what the backend gains, and sampling
 python -m bench trees                  trees beside plain recursion, grids beside the double loop
 python -m bench writing                encoder and decoder: training, decoding, output recurrence
@@ -35,6 +37,8 @@ from bench import (
     carry,
     counting,
     defaults,
+    export_page,
+    export_step,
     gpu,
     gpu_training,
     memory,
@@ -72,6 +76,11 @@ def main() -> None:
     on_gpu.add_argument("--match", action="append", default=[], help="only rows whose name contains this; repeat it")
     on_gpu.add_argument("--shape", action="append", default=[], type=gpu.shape_of, help="B,T,H, in place of the grid's")
     on_gpu.add_argument("--backend", choices=(*BACKENDS, "auto"), default="cuda", help="which is timed (cuda)")
+    on_gpu.add_argument(
+        "--autograd-threads", action="store_true", help="backward passes on autograd's own thread, as torch has it"
+    )
+    on_gpu.add_argument("--compile-only", action="store_true", help="fill the cache of kernels, and time nothing")
+    on_gpu.add_argument("--compiled", action="store_true", help="it was run with --compile-only before")
     on_gpu.add_argument("--rounds", type=int, default=31, help="how often each side runs at most (31)")
     on_gpu.add_argument(
         "--seconds", type=float, default=480, help="of all rows; fewer rounds where they are short (480)"
@@ -123,6 +132,13 @@ def main() -> None:
     streamed = suites.add_parser("streaming", help="one token at a time")
     streamed.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     streamed.add_argument("--out", type=Path, default=RESULTS / "streaming.json")
+    served = suites.add_parser("serve", help="sessions on a server")
+    served.add_argument("--seconds", type=float, default=2.0, help="for each way and number of sessions (2)")
+    served.add_argument("--sessions", type=int, nargs="+", default=[1, 10, 100, 1000, 10_000])
+    served.add_argument("--out", type=Path, default=RESULTS / "serve.json")
+    exported = suites.add_parser("export", help="exported models: C, ONNX Runtime, a page in node")
+    exported.add_argument("--tokens", type=int, default=2000, help="that each side reads (2000)")
+    exported.add_argument("--out", type=Path, default=RESULTS / "export.json")
     cut = suites.add_parser("truncation", help="what truncation costs, and what is left of the gradient")
     cut.add_argument("--cell", action="append", default=[], help="of which cells; repeat it (gru and lstm)")
     cut.add_argument("--rounds", type=int, default=7, help="how often each mode runs (7)")
@@ -155,7 +171,8 @@ def main() -> None:
     runs = {"counting": run_counting, "streaming": run_streaming, "training": run_training}
     runs |= {"bands": run_bands, "carry": run_carry, "trees": run_trees, "writing": run_writing, "xray": run_xray}
     runs |= {"defaults": run_defaults, "affine": run_affine, "truncation": run_truncation, "calls": run_calls}
-    runs |= {"scaling": run_scaling, "gpu": run_gpu, "gpu-training": run_gpu_training, "memory": run_memory}
+    runs |= {"scaling": run_scaling, "gpu": run_gpu, "gpu-training": run_gpu_training, "serve": run_serve}
+    runs |= {"export": run_export, "memory": run_memory}
     runs.get(options.suite, run_scan)(options)
     if options.out is not None:
         print(f"written to {options.out}")
@@ -285,6 +302,27 @@ def run_streaming(options: argparse.Namespace) -> None:
             times = ", ".join(f"{name} {us:.0f}" for name, us in found.items())
             print(f"LSTM, H {hidden}, batch 1, {threads} threads, µs a token: {times}", flush=True)
     _write(options.out, {"machine": machine(), "results": results})
+
+
+def run_serve(options: argparse.Namespace) -> None:
+    from bench.serve import lines, serving  # needs an extra
+
+    found = serving(options.seconds, tuple(options.sessions))
+    print("\n".join(lines(found)))
+    _write(options.out, {"machine": machine(), **found})
+
+
+def run_export(options: argparse.Namespace) -> None:
+    results = []
+    for hidden in (256, 512):
+        found = export_step.steps(hidden, options.tokens)
+        results.append({"hidden": hidden, "microseconds": found})
+        times = ", ".join(f"{name} {us:.1f}" for name, us in found.items())
+        print(f"LSTM, H {hidden}, one core, µs a token: {times}", flush=True)
+    page = export_page.measure()
+    rates = ", ".join(f"{kind} {rate:,.0f}" for kind, rate in page["characters_a_second"].items())
+    print(f"a page of the default model, characters a second: {rates}")
+    _write(options.out, {"machine": machine(), "steps": results, "page": page})
 
 
 def run_training(options: argparse.Namespace) -> None:

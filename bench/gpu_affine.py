@@ -7,8 +7,10 @@ compared with is that of a copy, measured here.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import functools
+import itertools
 import statistics
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -111,22 +113,27 @@ def scans(cell: Cell, B: int, T: int, H: int, dtype: torch.dtype) -> Iterator[tu
             yield "forward + backward" if backward else "forward", backend, took
 
 
-def main(match: str = "") -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("match", nargs="?", default="", help="only rows whose name contains this")
+    parser.add_argument("--slices", type=int, nargs="*", help="slices of time to try beside the plan's; kernels alone")
+    options = parser.parse_args()
     rate = copy_rate()
     print(f"{torch.cuda.get_device_name()}: a copy moves {rate / 1e6:,.0f} GB/s")
-    for B, T, H in SIZES:
-        for dtype in DTYPES:
-            for name, cell in cells().items():
-                what = f"{name} B {B} T {T} H {H} {str(dtype).removeprefix('torch.')}"
-                if match not in what:
-                    continue
-                print(what)
-                for kernel, took, size, plan in kernels(cell, B, T, H, dtype):
-                    share = size / took / rate
-                    print(f"  {kernel:6} {took:8.3f} ms {size / took / 1e6:7,.0f} GB/s {share:5.0%}  {tuple(plan)}")
-                if B * T * H <= 1 << 28:
-                    for pass_, backend, needed in scans(cell, B, T, H, dtype):
-                        print(f"  {pass_:18} {backend:8} {'—' if needed is None else f'{needed:8.3f} ms'}")
+    for (B, T, H), dtype, (name, cell) in itertools.product(SIZES, DTYPES, cells().items()):
+        what = f"{name} B {B} T {T} H {H} {str(dtype).removeprefix('torch.')}"
+        if options.match not in what:
+            continue
+        print(what)
+        for slices in (None, *(options.slices or ())):
+            along.forced_slices = slices
+            for kernel, took, size, plan in kernels(cell, B, T, H, dtype):
+                share = size / took / rate
+                print(f"  {kernel:6} {took:8.3f} ms {size / took / 1e6:7,.0f} GB/s {share:5.0%}  {tuple(plan)}")
+        along.forced_slices = None
+        if B * T * H <= 1 << 28 and options.slices is None:
+            for pass_, backend, needed in scans(cell, B, T, H, dtype):
+                print(f"  {pass_:18} {backend:8} {'—' if needed is None else f'{needed:8.3f} ms'}")
 
 
 if __name__ == "__main__":

@@ -62,6 +62,7 @@ def test_graphs(size: tuple[int, ...]) -> None:
             assert torch.equal(got, value)
 
 
+@pytest.mark.filterwarnings("ignore")  # of what PyTorch's own compiler imports
 @pytest.mark.parametrize("size", SIZES[:2], ids=str)
 def test_compile(size: tuple[int, ...]) -> None:
     B, T, D, H = size

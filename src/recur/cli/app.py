@@ -32,6 +32,9 @@ app.command("recur.cli.predict:verb", name="predict", help="What a trained model
 app.command("recur.cli.eval:verb", name="eval", help="Measure trained models, and n-grams, on a text or a table.")
 app.command("recur.cli.logprob:verb", name="logprob", help="How likely a language model or an n-gram finds a text.")
 app.command("recur.cli.card:verb", name="card", help="A model card of a run, from its own numbers.")
+app.command(
+    "recur.cli.export:verb", name="export", help="A trained model as C, ONNX, a page, torch.export or torch.nn weights."
+)
 app.command("recur.cli.xray:verb", name="xray", help="What a trained network does with a text, and what is wrong.")
 app.command(
     "recur.cli.cell:verb", name="cell", help="Check a cell of your own: gradients, backends, derivative, speed, flow."
@@ -42,6 +45,7 @@ app.command(
     name="studio",
     help="A local page over a folder of runs: curves, generated text, activations, gradients.",
 )
+app.command("recur.cli.serve:verb", name="serve", help="Serve models to many: completions, predictions, sessions.")
 app.command("recur.cli.ngram:verb", name="ngram", help="Count n-grams, smooth them, and measure perplexity.")
 app.command("recur.cli.stats:verb", name="stats", help="Frequencies, stop words, Zipf's law, coverage, novelty.")
 app.command("recur.cli.doctor:verb", name="doctor", help="What this machine has, and which backends work on it.")

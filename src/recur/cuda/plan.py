@@ -8,7 +8,7 @@ from recur.cuda.device import Device
 
 BLOCKS = {4: 8, 12: 4, 32: 2}
 """Steps that a thread takes at once, by how many words of 4 bytes each may read: they are all in registers."""
-ENOUGH_THREADS = {1: 1024, 2: 256}
+ENOUGH_THREADS = {1: 1024, 2: 512}
 """On a multiprocessor, to keep the memory busy, by how many units each has: where columns are fewer, time is sliced."""
 LARGEST_CTA = 512
 WIDEST_CTA = 128
@@ -83,7 +83,7 @@ class Plan(NamedTuple):
         wanted = round(on.multiprocessors * enough / todo.columns) if forced is None else forced
         units, slices = WARP, 1
         if 0 < todo.stage <= MOST_STATES and wanted > 1:
-            while units * todo.vector * todo.item > SECTOR and todo.columns < units * on.multiprocessors:
+            while units * todo.vector * todo.item > SECTOR and 2 * todo.columns < units * on.multiprocessors:
                 units //= 2
             most = min(LARGEST_CTA, fitting) // units
             slices = _power(max(1, min(wanted, most, -(-todo.steps // block))))

@@ -13,7 +13,7 @@ from recur.cuda import along, persistent, tuning
 from recur.cuda.after import Asked
 from recur.cuda.backward_pass import Backward
 from recur.cuda.choice import candidates, ordered
-from recur.cuda.device import Device, device
+from recur.cuda.device import device
 from recur.cuda.driver import bind_context
 from recur.cuda.forward_pass import Forward
 from recur.cuda.memory import Layout, layout
@@ -56,8 +56,7 @@ def plan(lay: Layout, index: int, backward: bool, variant: bool, directions: int
 def _plan(
     cell: str, dtype: torch.dtype, p: Problem, index: int, variant: bool, select: Select | None, delays: int
 ) -> Chosen | None:
-    here = device(index)
-    found = _measured_first(load(cell), dtype, p, here) if select is None else select(p, candidates(p, here))
+    found = _measured_first(load(cell), dtype, p, index) if select is None else select(p, candidates(p, device(index)))
     for way in found:
         if way is None:
             return None
@@ -74,8 +73,14 @@ def kind_of(a: Assembly, dtype: torch.dtype, p: Problem) -> Kind:
     return Kind(a.products, a.gates, p.H, p.directions * p.S, numbers, "backward" if p.backward else "forward")
 
 
-def _measured_first(a: Assembly, dtype: torch.dtype, p: Problem, here: Device) -> list[Way | None]:
+def ways(lay: Layout, p: Problem, index: int) -> list[Way | None]:
+    """In the order in which they are tried; None is one step a launch."""
+    return _measured_first(lay.assembly, lay.of.dtype, p, index)
+
+
+def _measured_first(a: Assembly, dtype: torch.dtype, p: Problem, index: int) -> list[Way | None]:
     """All ways, what was measured to be the fastest on such a GPU first."""
+    here = device(index)
     known = tuning.table(here.name)
     entry = known.nearest(kind_of(a, dtype, p)) if known else None
     if entry is None:

@@ -66,6 +66,12 @@ class Way:
     multicast: int = 1
     """CTAs that fetch them for each other."""
 
+    def but(self, **changed: int) -> Way:
+        """As dataclasses.replace, in a third of its time: thousands are made to choose one."""
+        made = object.__new__(Way)
+        vars(made).update(vars(self), **changed)
+        return made
+
     @property
     def rows(self) -> int:
         return 8 * self.tiles

@@ -117,13 +117,29 @@ class LanguageModel(nn.Module):
     @torch.no_grad()
     def step(self, ids: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """One token of each row, (B,), for use: logits (B, K) of the next, and the state."""
+        out, state = self.output_step(ids, state)
+        return self.logits_of(out), state
+
+    @torch.no_grad()
+    def output_step(self, ids: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """The same step up to the outputs (B, H) of the layers, which `logits_of` reads."""
         x = self.embedding.vectors(ids)
         if self.clock is None:
-            out, state = self.recurrent.step(x, state)
-            return self.logits_of(out), state
+            return self.recurrent.step(x, state)
         own, t = split_state(state, ids)
         out, own = self.recurrent.step(beside(x, t, self.clock), own)
-        return self.logits_of(out), (*own, (t + 1,))
+        return out, (*own, (t + 1,))
+
+    @torch.no_grad()
+    def output_scan(self, ids: Tensor, lengths: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """Many tokens of each row, (B, T), for use: outputs (B, T, H), and the states behind the last of each row's."""
+        x = self.embedding.vectors(ids)
+        if self.clock is None:
+            out, state, _ = self.recurrent(x, state, lengths=lengths)
+            return out, state
+        own, t = split_state(state, ids)
+        out, own, _ = self.recurrent(beside(x, positions(t, ids.shape[1]), self.clock), own, lengths=lengths)
+        return out, (*own, (t + lengths.to(t),))
 
     def output_matrix(self) -> Tensor:
         """V (K, H): the matrix that outputs are multiplied with, whatever it is made of."""

@@ -30,6 +30,19 @@ def joined(at: Launch, device: str = "cpu", compress: str = "none") -> Iterator[
     if at.size == 1:
         yield Ranks(at)
         return
+    ranks = join(at, device, compress)
+    try:
+        yield ranks
+    except BaseException as error:
+        failed = _failed(ranks, error)
+        if failed is None:
+            raise
+        raise failed from (None if isinstance(error, RecurError) or not failed.mine else error)
+    dist.destroy_process_group()
+
+
+def join(at: Launch, device: str = "cpu", compress: str = "none") -> SeveralRanks:
+    """Find the others, and meet: by gloo, and on GPUs by NCCL too."""
     kind = local_device(device, at)
     if kind.type == "cuda":
         torch.cuda.set_device(kind)
@@ -44,15 +57,7 @@ def joined(at: Launch, device: str = "cpu", compress: str = "none") -> Iterator[
     except (RuntimeError, ValueError) as error:  # torch's own
         why = f"process {at.rank} of {at.size} does not find the others at {at.address}:{at.port}"
         raise OptionError(f"{why}: {_first_line(error)}") from None
-    ranks = SeveralRanks(at, store, compress)
-    try:
-        yield ranks
-    except BaseException as error:
-        failed = _failed(ranks, error)
-        if failed is None:
-            raise
-        raise failed from (None if isinstance(error, RecurError) or not failed.mine else error)
-    dist.destroy_process_group()
+    return SeveralRanks(at, store, compress)
 
 
 def _by_torchrun() -> bool:
