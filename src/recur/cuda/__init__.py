@@ -9,7 +9,9 @@
     device.py      what a GPU has, as far as a choice depends on it; missing.py, why it may have no kernels
 
     run.py         the two passes of a scan on tensors: the door
-    memory.py      how a scan lies in memory; operands.py and results.py, what goes in and comes out
+    forward_pass.py, backward_pass.py   a pass, prepared once for each form of call; after.py, the products behind it
+    blas.py        those products; around.py, what else is launched around the steps; scratch.py, memory for both
+    memory.py      how a scan lies in memory; operands.py and results.py, what goes into one step a launch and comes out
     persistent.py  all steps in one launch, by a team of CTAs that share W; way.py, how they do
     along.py       all steps in one launch of a cell without a product; plan.py, how it is shared out
     steps.py       one step a launch, for everything, and what the others are tested against

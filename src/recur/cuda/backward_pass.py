@@ -49,10 +49,7 @@ class Backward:
         places.add(*(f"initial{k}" for k in range(of.states)))
         places.add(*(["mask"] if of.masked else []), *(["xi"] if of.weighted else []))
         places.add(*(f"output{k}" for k in range(len(lay.outputs))), *(f"saved {name}" for name in lay.saved))
-        self._first_arriving = len(places)
-        outputs = len(lay.outputs)
-        arriving = [*asked.arriving, *[False] * (outputs + a.states - len(asked.arriving))]
-        places.add(*(f"arriving{k}" for k, came in enumerate(arriving) if came))
+        places.add(*(f"arriving{k}" for k, came in enumerate(asked.arriving) if came))
         self._shapes = self._memory()
         places.add(*(f"d_{name}" for name in self._shapes), *(["d_data"] if asked.for_data and reverse else []))
         if asked.overwrite and "share" in lay.saved:
@@ -65,7 +62,7 @@ class Backward:
         self._adds_up = max(biases) >= 0 or of.extras > 0
         self._splits = around.splits_of(lay, index) if self._adds_up else 1
         self._scratch = Scratch(lay, index, chosen, self._splits)
-        self._template = self._steps_template(arriving)
+        self._template = self._steps_template()
         self._sums = Template(
             a, SUMMED,
             {
@@ -105,7 +102,7 @@ class Backward:
             made |= {f"state{j}": ((lay.N, lay.H), number) for j in range(a.states)}
         return made
 
-    def _steps_template(self, arriving: Sequence[bool]) -> Template:
+    def _steps_template(self) -> Template:
         lay, places = self.lay, self._places
         of, a = lay.of, lay.assembly
         at = {j: places.get(f"arriving{k}") for k, j in enumerate(a.outputs)}

@@ -44,7 +44,8 @@ class Places:
 class Scratch:
     """What comes before the steps: W as their kernel reads it, where that is not how it is given, and zeros.
 
-    A call's addresses have, from `first` on: W, exchange, arrived, tickets, partial.
+    NAMES: whose addresses it gives to a call. `laid` is W, exchange and arrived are as in kernels/arguments.cu, tickets
+    and partial as in add_up.cu; all that has to be zero lies together, from `zeros` on.
     """
 
     NAMES = ("laid", "exchange", "arrived", "tickets", "partial", "zeros")
@@ -67,9 +68,14 @@ class Scratch:
             tickets, partial = 4 * around.blocks_of(lay), splits * columns * lay.real.itemsize
         self._cut = exchange, flags, tickets, partial
         self._laid = a.products * lay.H * self._width * size
-        if a.products and self._transposed:
-            self._laid = lay.H * a.products * self._width * size
         self.bytes, self._offsets, self._zeros = self._sizes(self.lays_out)
+        self._zeroing, self._laying = (
+            Template(
+                a, LAID_OUT, {"zeros": 2, **places}, H=lay.H, inner=lay.H // a.heads, width=self._width,
+                transposed=int(self._transposed), words=self._zeros // 16,
+            )
+            for places in ({}, {"W": 0, "laid": 1})
+        )  # fmt: skip
 
     def _sizes(self, lays_out: bool) -> tuple[int, list[int], int]:
         """All of it, where each part begins, and how many bytes have to be zero."""
@@ -100,19 +106,7 @@ class Scratch:
             return
         tiles = around.tiles_of(lay, self._width) if lays_out else 0
         run = around.lay_out(of.cell, of.dtype, tiles, self._zeros // 16, self._index)
-        run.packed(stream, self._template(lays_out)([W, parts[0], parts[5], 0]))
-
-    def _template(self, lays_out: bool) -> Template:
-        key = "_laying" if lays_out else "_zeroing"
-        found: Template | None = self.__dict__.get(key)
-        if found is None:
-            lay = self._lay
-            places = {"zeros": 2} | ({"W": 0, "laid": 1} if lays_out else {})
-            found = self.__dict__[key] = Template(
-                lay.assembly, LAID_OUT, places, H=lay.H, inner=lay.H // lay.assembly.heads, width=self._width,
-                transposed=int(self._transposed), words=self._zeros // 16,
-            )  # fmt: skip
-        return found
+        run.packed(stream, (self._laying if lays_out else self._zeroing)([W, parts[0], parts[5], 0]))
 
 
 def product(

@@ -61,7 +61,7 @@ class NetworkOptions(Options):
     time_scale: Positive | None = None
     """The length that is; if not given, that of the longest training sequence, or of the whole training text."""
 
-    backend: Literal["auto", "native", "parallel", "torch", "loop"] = "auto"
+    backend: Literal["auto", "native", "cuda", "parallel", "torch", "loop"] = "auto"
     """What runs the recurrence; auto is the first of them that can."""
 
     def __post_init__(self) -> None:
