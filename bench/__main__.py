@@ -4,6 +4,7 @@ python -m bench                        the backends of scan beside PyTorch
 python -m bench affine                 cells that are affine in their states: all of time at once beside step by step
 python -m bench gpu                    one layer on a GPU beside cuDNN and FlashRNN, any cell
 python -m bench gpu-training           training steps on a GPU beside cuDNN by hand, and each part of one
+python -m bench memory                 cells × tasks of long memory: steps and seconds until solved
 python -m bench truncation             ways to truncate: what they cost, and what is left of the gradient
 python -m bench calls                  small calls: what Python and autograd cost beyond the arithmetic
 python -m bench streaming              one token at a time beside torch.nn and ONNX Runtime
@@ -40,6 +41,7 @@ from bench import (
     export_step,
     gpu,
     gpu_training,
+    memory,
     scaling,
     scan,
     streaming,
@@ -90,6 +92,14 @@ def main() -> None:
     )
     stepping.add_argument("--precision", action="append", default=[], help="of products; repeat it (bfloat16)")
     stepping.add_argument("--out", type=Path, default=RESULTS / "gpu-training.json", help="where the JSON goes")
+    remembering = suites.add_parser("memory", help="cells × tasks of long memory: steps and seconds until solved")
+    remembering.add_argument("--cell", action="append", default=[], help="only this; repeat it")
+    remembering.add_argument("--task", action="append", default=[], help="only those whose name contains this")
+    remembering.add_argument("--minutes", type=float, default=5.0, help="of each run at most (5)")
+    remembering.add_argument("--device", default="auto")
+    remembering.add_argument("--points", type=Path, help="of examples/pixels.py")
+    remembering.add_argument("--permuted", type=Path, help="the same with --permuted")
+    remembering.add_argument("--out", type=Path, default=RESULTS / "memory.json", help="where the JSON goes")
     small = suites.add_parser("calls", help="small calls: what Python and autograd cost beyond the arithmetic")
     small.add_argument("--rounds", type=int, default=101, help="how often each runs, 10 calls at a time (101)")
     small.add_argument("--out", type=Path, default=RESULTS / "calls.json", help="where the JSON goes")
@@ -162,7 +172,7 @@ def main() -> None:
     runs |= {"bands": run_bands, "carry": run_carry, "trees": run_trees, "writing": run_writing, "xray": run_xray}
     runs |= {"defaults": run_defaults, "affine": run_affine, "truncation": run_truncation, "calls": run_calls}
     runs |= {"scaling": run_scaling, "gpu": run_gpu, "gpu-training": run_gpu_training, "serve": run_serve}
-    runs |= {"export": run_export}
+    runs |= {"export": run_export, "memory": run_memory}
     runs.get(options.suite, run_scan)(options)
     if options.out is not None:
         print(f"written to {options.out}")
@@ -170,6 +180,19 @@ def main() -> None:
 
 def run_scan(options: argparse.Namespace) -> None:
     _compare(scan.contests(), options)
+
+
+def run_memory(options: argparse.Namespace) -> None:
+    rows = []
+    found = memory.tasks(options.points, options.permuted)
+    for name, task in found.items():
+        if options.task and not any(part in name for part in options.task):
+            continue
+        for cell in options.cell or memory.CELLS:
+            rows.append(memory.measure(cell, name, task, options.minutes, options.device))
+            print(rows[-1], flush=True)
+    print("\n".join(memory.report(rows)))
+    _write(options.out, {"machine": machine(), "rows": rows})
 
 
 def run_gpu_training(options: argparse.Namespace) -> None:
