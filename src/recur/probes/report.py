@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from recur.layers import Recurrent
 from recur.probes.batch import why_none
-from recur.probes.context import loss_by_context, loss_by_position, saliency
+from recur.probes.context import loss_by_context, loss_by_position, saliency, window
 from recur.probes.copying import copying
+from recur.probes.diagnosis import Diagnosis, diagnose
 from recur.probes.finding import Finding, Level, Measurement, worst_first
-from recur.probes.flow import gradient_flow, window
+from recur.probes.fitting import fit_finding, measure_fit, rate_finding
+from recur.probes.flow import gradient_flow
 from recur.probes.gates import forgetting, saturation
 from recur.probes.jacobian import jacobians
 from recur.probes.paths import memory_path
 from recur.probes.spectrum import spectrum
+from recur.probes.standing import best_metrics
 from recur.probes.states import dead_units, states
 from recur.probes.stationary import stationarity
 from recur.probes.subject import FEWEST, TOKENS, Loss, Subject, Text
 from recur.probes.terms import gradient_terms
-from recur.probes.training import of_run, training
+from recur.probes.training import training
 from recur.probes.units import unit_features
 from recur.tasks.predictor import Predictor
 from recur.typedefs import JsonObject
+from recur.wording import Language, said
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,12 +40,13 @@ if TYPE_CHECKING:
 Probe = Callable[[Subject], Measurement]
 
 NETWORK_PROBES: tuple[Probe, ...] = (
-    gradient_flow, gradient_terms, jacobians, spectrum, memory_path, forgetting, saturation, dead_units, states, window,
+    gradient_flow, gradient_terms, jacobians, spectrum, memory_path, forgetting, saturation, dead_units, states,
 )  # fmt: skip
 SHORT_PROBES: tuple[Probe, ...] = (spectrum, forgetting, saturation, dead_units)
 """For sequences of a few steps, along which nothing can be said to vanish."""
-LANGUAGE_PROBES: tuple[Probe, ...] = (loss_by_context, loss_by_position, saliency, unit_features, stationarity)
-RUN_PROBES: tuple[Probe, ...] = (training,)
+LANGUAGE_PROBES: tuple[Probe, ...] = (
+    window, loss_by_context, loss_by_position, saliency, unit_features, stationarity,
+)  # fmt: skip
 TEXT_PROBES: tuple[Probe, ...] = (copying,)
 
 
@@ -58,6 +64,13 @@ class Report:
     def run(self) -> Run | None:
         return self.predictor.run if self.predictor is not None else None if self.subject is None else self.subject.run
 
+    @cached_property
+    def diagnosis(self) -> Diagnosis | None:
+        """The verdict that it opens with; None for a network that no run has trained."""
+        if self.predictor is None:
+            return None
+        return diagnose(self.predictor, self.findings, self.predictor.run.metrics())
+
     @property
     def findings(self) -> list[Finding]:
         """All of them, worst first."""
@@ -66,20 +79,21 @@ class Report:
     @property
     def problems(self) -> list[Finding]:
         """Warnings and faults, worst first."""
-        return [finding for finding in self.findings if finding.level > Level.OK]
+        return [finding for finding in self.findings if finding.level > Level.UNKNOWN]
 
     def numbers(self, probe: str) -> JsonObject:
         """Of a probe by name; empty where it did not run."""
         return next((m.numbers for m in self.measurements if m.finding.probe == probe), {})
 
-    def as_dict(self) -> JsonObject:
+    def as_dict(self, language: Language = "en") -> JsonObject:
         run, subject = self.run, self.subject
         return {
             "run": str(run.path) if run is not None else None,
             "cell": None if subject is None else repr(subject.net.cell),
             "tokens": 0 if subject is None else subject.length,
             "part": "" if subject is None else subject.part,
-            "findings": [finding.as_dict() for finding in self.findings],
+            "diagnosis": None if self.diagnosis is None else self.diagnosis.as_dict(language),
+            "findings": [finding.as_dict(language) for finding in self.findings],
             "numbers": {m.finding.probe: m.numbers for m in self.measurements},
         }
 
@@ -89,11 +103,11 @@ class Report:
 
         return figures(self)
 
-    def html(self) -> str:
+    def html(self, language: Language = "en") -> str:
         """One page without any external resource."""
         from recur.probes.page import page
 
-        return page(self)
+        return page(self, language)
 
 
 def xray(
@@ -125,8 +139,6 @@ def xray(
     probes = NETWORK_PROBES if subject.length >= FEWEST else SHORT_PROBES
     if subject.is_language:
         probes += LANGUAGE_PROBES
-    if subject.run is not None:
-        probes += RUN_PROBES
     if subject.language is not None and subject.language.has_training_texts():
         probes += TEXT_PROBES
     measurements = []
@@ -136,13 +148,33 @@ def xray(
                 progress(probe.__name__.replace("_", " "))
             measurements.append(probe(subject))
     if subject.length < FEWEST:
-        said = f"sequences of {subject.length} steps are too short to tell how far gradients reach; {FEWEST} are needed"
-        measurements.append(Measurement(Finding("network", Level.OK, subject.length, FEWEST, said)))
-    return Report(subject, measurements, subject.language or subject.predictor)
+        short = said(
+            "not known: sequences of {steps} steps are too short to tell how far gradients reach; {fewest} are needed",
+            steps=subject.length, fewest=FEWEST,
+        )  # fmt: skip
+        measurements.append(Measurement(Finding("network", Level.UNKNOWN, subject.length, FEWEST, short)))
+    trained = subject.language or subject.predictor
+    if trained is not None:
+        measurements += of_run(trained, seed)
+    return Report(subject, measurements, trained)
+
+
+def of_run(predictor: Predictor[Any], seed: int = 0) -> list[Measurement]:
+    """How a run was trained, and what its network makes of what it learned from."""
+    entries = predictor.run.metrics()
+    found = [training(predictor, entries)]
+    fit = measure_fit(predictor, entries, seed)
+    if fit is not None:
+        numbers: JsonObject = {"learned": fit.learned, "rates": list(fit.nudged), "nudged": list(fit.nudged.values())}
+        held_out = best_metrics(predictor, entries).get("valid_loss")
+        found += [
+            Measurement(rate_finding(fit, predictor.task.options), numbers),
+            Measurement(fit_finding(fit, held_out), {"learned": fit.learned, "held_out": held_out}),
+        ]
+    return found
 
 
 def _without_time(predictor: Predictor[Any]) -> Report:
     """Of a network in which nothing is carried along time: what is not measured, and how training went."""
-    said = Measurement(Finding("network", Level.OK, 0.0, 0.0, why_none(predictor)))
-    went = of_run(predictor.task.options, predictor.run.metrics(), predictor.task.curve)
-    return Report(None, [said, went], predictor)
+    absent = Measurement(Finding("network", Level.UNKNOWN, 0.0, 0.0, why_none(predictor)))
+    return Report(None, [absent, *of_run(predictor)], predictor)

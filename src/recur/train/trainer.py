@@ -208,6 +208,7 @@ class Trainer:
         advice = f"clip the gradient (--clip {clip:g}) or lower the rate (--rate {rate:g})"
         if self.options.on_nan == "stop":
             advice += "; --on-nan skip passes over bad batches"
+        self.run.log({"step": self.step, "diverged": what})
         raise TrainingError(
             f"training diverged at step {self.step}: {what}. The best weights so far are kept in {self.run.path}; "
             f"try to {advice}"
