@@ -41,6 +41,18 @@ class Screen:
             for thing in things:
                 self.out.print(thing, markup=False)
 
+    def paragraph(self, text: str, indent: int = 0) -> None:
+        """A sentence as part of the result: on a terminal wrapped between words, elsewhere a line."""
+        if self.json:
+            return
+        if not self.out.is_terminal:
+            self.out.print(" " * indent + text, markup=False)
+            return
+        from rich.padding import Padding
+        from rich.text import Text
+
+        self.out.print(Padding(Text(text), (0, 0, 0, indent)), soft_wrap=False, markup=False)
+
     def result(self, content: dict[str, Any]) -> None:
         """The result, for a machine to read."""
         if self.json:

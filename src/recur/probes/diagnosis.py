@@ -87,7 +87,7 @@ def diagnose(predictor: Predictor[Any], findings: Sequence[Finding], entries: li
             also = tuple(text for text in shown if "diverges" not in remarks or text != remarks["diverges"].text)
             return Diagnosis(condition, Level.FAULT, standing, finding.verdict, also, finding.tries)
     condition, level, reason, tries = _of_training(predictor, by_probe, remarks, metrics, plain, entries)
-    return Diagnosis(condition, level, standing, reason, tuple(text for text in shown if text != reason), tries)
+    return Diagnosis(condition, level, standing, reason, tuple(text for text in shown if text not in reason), tries)
 
 
 Found = tuple[str, Level, str, tuple[Try, ...]]

@@ -15,10 +15,11 @@ from recur.probes.context import loss_by_context, loss_by_position, saliency, wi
 from recur.probes.copying import copying
 from recur.probes.diagnosis import Diagnosis, diagnose
 from recur.probes.finding import Finding, Level, Measurement, worst_first
-from recur.probes.fitting import fit_finding, measure_fit, rate_finding
+from recur.probes.fitting import COARSE, fit_finding, measure_fit, rate_finding
 from recur.probes.flow import gradient_flow
 from recur.probes.gates import forgetting, saturation
 from recur.probes.jacobian import jacobians
+from recur.probes.of_task import of_task
 from recur.probes.paths import memory_path
 from recur.probes.spectrum import spectrum
 from recur.probes.standing import best_metrics
@@ -97,11 +98,11 @@ class Report:
             "numbers": {m.finding.probe: m.numbers for m in self.measurements},
         }
 
-    def figures(self) -> dict[str, Figure]:
+    def figures(self, language: Language = "en") -> dict[str, Figure]:
         """A matplotlib figure for each probe that has one, by the probe's name."""
         from recur.probes.figures import figures
 
-        return figures(self)
+        return figures(self, language)
 
     def html(self, language: Language = "en") -> str:
         """One page without any external resource."""
@@ -118,6 +119,7 @@ def xray(
     tokens: int = TOKENS,
     seed: int = 0,
     part: str = "",
+    sentence: str = "",
     progress: Callable[[str], object] | None = None,
 ) -> Report:
     """Run all probes on a model while it reads a text.
@@ -129,11 +131,13 @@ def xray(
     tokens    how many tokens of the text are read
     part      of a network with several recurrent parts, such as an encoder and a decoder: which; the largest, if not
               given
+    sentence  to follow the forget gate along, token by token; one of the validation part that turns ("…, but …"), if
+              not given
     seed      for random numbers: generated text, and the truncation of randomized BPTT
     progress  called with each probe's name before it starts
     """
     if isinstance(model, Predictor) and not any(isinstance(module, Recurrent) for module in model.model.modules()):
-        return _without_time(model)
+        return Report(None, [_without_time(model), *of_run(model, seed), *of_task(model, None)], model)
     subject = Subject.of(model, text, loss=loss, tokens=tokens, part=part)
     subject.seed = seed
     probes = NETWORK_PROBES if subject.length >= FEWEST else SHORT_PROBES
@@ -155,7 +159,7 @@ def xray(
         measurements.append(Measurement(Finding("network", Level.UNKNOWN, subject.length, FEWEST, short)))
     trained = subject.language or subject.predictor
     if trained is not None:
-        measurements += of_run(trained, seed)
+        measurements += [*of_run(trained, seed), *of_task(trained, subject, sentence)]
     return Report(subject, measurements, trained)
 
 
@@ -165,7 +169,8 @@ def of_run(predictor: Predictor[Any], seed: int = 0) -> list[Measurement]:
     found = [training(predictor, entries)]
     fit = measure_fit(predictor, entries, seed)
     if fit is not None:
-        numbers: JsonObject = {"learned": fit.learned, "rates": list(fit.nudged), "nudged": list(fit.nudged.values())}
+        nudged = list(fit.nudged.values())
+        numbers: JsonObject = {"learned": fit.learned, "rates": list(fit.nudged), "nudged": nudged, "limit": COARSE}
         held_out = best_metrics(predictor, entries).get("valid_loss")
         found += [
             Measurement(rate_finding(fit, predictor.task.options), numbers),
@@ -174,7 +179,6 @@ def of_run(predictor: Predictor[Any], seed: int = 0) -> list[Measurement]:
     return found
 
 
-def _without_time(predictor: Predictor[Any]) -> Report:
-    """Of a network in which nothing is carried along time: what is not measured, and how training went."""
-    absent = Measurement(Finding("network", Level.UNKNOWN, 0.0, 0.0, why_none(predictor)))
-    return Report(None, [absent, *of_run(predictor)], predictor)
+def _without_time(predictor: Predictor[Any]) -> Measurement:
+    """Of a network in which nothing is carried along time: what is not measured."""
+    return Measurement(Finding("network", Level.UNKNOWN, 0.0, 0.0, why_none(predictor)))

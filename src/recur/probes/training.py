@@ -32,6 +32,7 @@ def training(predictor: Predictor[Any], entries: list[JsonObject]) -> Measuremen
     measured = [entry for entry in entries if isinstance(entry.get(task.curve), int | float)]
     numbers = {key: [entry.get(key) for entry in measured] for key in CURVES}
     numbers["curve"] = {"name": task.curve, "values": [entry[task.curve] for entry in measured]}
+    numbers["clip"] = task.options.clip
     detail = _detail(task.curve, measured, numbers)
     diverged = divergence(task, entries) or _worse_than_guessing(predictor, measured)
     if diverged is not None:

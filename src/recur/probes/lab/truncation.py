@@ -19,9 +19,10 @@ from torch.nn.functional import cross_entropy
 
 from recur.bptt import BPTT
 from recur.layers import Init, Recurrent
-from recur.probes.figures import COLOURS, canvas
+from recur.probes.figures import canvas
 from recur.probes.lab.experiment import Experiment
 from recur.probes.lab.recall import Recall, recall_batch
+from recur.probes.theme import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

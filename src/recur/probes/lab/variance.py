@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from recur.errors import OptionError
-from recur.probes.figures import COLOURS, canvas
+from recur.probes.figures import canvas
 from recur.probes.lab.experiment import Experiment
+from recur.probes.theme import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
