@@ -6,8 +6,6 @@ import ast
 import string
 from pathlib import Path
 
-import pytest
-
 import recur
 from recur.probes.explained import EXPLAINED
 from recur.probes.finding import CAUSES
@@ -48,9 +46,8 @@ def test_every_sentence_has_a_translation() -> None:
     assert sorted((templates() | names) - set(TEMPLATES)) == []
 
 
-@pytest.mark.parametrize("template", sorted(TEMPLATES))
-def test_a_translation_has_the_same_values(template: str) -> None:
-    assert fields(TEMPLATES[template]) == fields(template)
+def test_a_translation_has_the_same_values() -> None:
+    assert [template for template, chinese in TEMPLATES.items() if fields(chinese) != fields(template)] == []
 
 
 def test_every_probe_is_explained() -> None:

@@ -33,13 +33,18 @@ class Screen:
     def note(self, text: str) -> None:
         """Something worth knowing that is not the result."""
         if not self.quiet:
-            self.err.print(text, style="dim", markup=False)
+            self.err.print(text, style="dim", markup=False, soft_wrap=not self.err.is_terminal)
 
     def show(self, *things: Any) -> None:
         """A part of the result, for a person to read."""
         if not self.json:
             for thing in things:
-                self.out.print(thing, markup=False)
+                # On a terminal sentences and tables are fitted to its width; elsewhere each is a line.
+                fitted = self.out.is_terminal
+                if isinstance(thing, Table) and thing.title and fitted:
+                    self.out.print(str(thing.title), style="bold", markup=False)  # which may be wider than the table
+                    thing.title = None
+                self.out.print(thing, markup=False, soft_wrap=not fitted)
 
     def paragraph(self, text: str, indent: int = 0) -> None:
         """A sentence as part of the result: on a terminal wrapped between words, elsewhere a line."""
@@ -111,7 +116,7 @@ def table(title: str, *columns: str) -> Table:
     """A first column of names, and numbers behind it."""
     made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for k, column in enumerate(columns):
-        made.add_column(column, justify="left" if k == 0 else "right")
+        made.add_column(column, justify="left" if k == 0 else "right", overflow="fold")
     return made
 
 
@@ -123,6 +128,8 @@ def printable(token: str) -> str:
 def facts(title: str, pairs: dict[str, str]) -> Table:
     """Names and what is to be said of them, a line each."""
     made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, show_header=False)
+    made.add_column(no_wrap=True)
+    made.add_column(overflow="fold")
     for name, value in pairs.items():
         made.add_row(name, value)
     return made

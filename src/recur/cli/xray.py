@@ -128,7 +128,8 @@ def _show(screen: Screen, report: Report, language: Language) -> None:
         if mine:
             screen.show(Text(say(LEVELS[level]), styles[level]))
         for finding in mine:
-            screen.paragraph(f"{say(finding.probe)}: {say(finding.verdict)}", indent=2)
+            colon = "：" if language == "zh" else ": "
+            screen.paragraph(f"{say(finding.probe)}{colon}{say(finding.verdict)}", indent=2)
 
 
 def _show_tries(screen: Screen, report: Report, tries: tuple[Try, ...], language: Language) -> None:

@@ -23,7 +23,7 @@ LITTLE = 4
 """A model that uses fewer tokens is no better than an n-gram."""
 BEYOND = 0.1
 """Nats a token that context beyond the window may bring."""
-PLACES = 400
+PLACES = 300
 """Tokens that are predicted from each context."""
 WIDEN, SHORTEST = 4, 32
 """A window that is too short becomes so many times as long, and at least this."""
@@ -40,7 +40,7 @@ def losses(subject: Subject) -> Tensor:
 
 @torch.no_grad()
 def loss_by_context(
-    subject: Subject, lengths: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128), places: int = 96
+    subject: Subject, lengths: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128), places: int = 256
 ) -> Measurement:
     """The loss of the same tokens, predicted from more and more of the text before them."""
     N = len(subject.inputs)
@@ -74,7 +74,8 @@ def window(subject: Subject) -> Measurement:
     trained = subject.backpropagated
     if trained is None or not subject.is_language:
         return Measurement(Finding("window", Level.OK, 0.0, BEYOND, said("no window cut its gradients")))
-    lengths = tuple(n for n in (trained, 2 * trained, 4 * trained, 8 * trained) if n <= 256)
+    factors = (1, 2, 4) if trained >= 32 else (1, 4, 16)
+    lengths = tuple(trained * n for n in factors if trained * n <= 512)
     measured = loss_by_context(subject, lengths, PLACES).numbers if lengths else {"lengths": [], "losses": []}
     found = dict(zip(measured["lengths"], measured["losses"], strict=True))
     if len(found) < 2:

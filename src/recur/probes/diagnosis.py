@@ -18,6 +18,7 @@ Causes are looked at before their effects, and the first that was measured is na
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,12 +29,14 @@ from recur.probes.standing import best_metrics, clearly_behind, plain_models
 from recur.tasks.contract import Baseline, Remark
 from recur.tasks.metrics import show, words
 from recur.tasks.predictor import Predictor
-from recur.tasks.verdict import ENOUGH, all_remarks, second_half
+from recur.tasks.verdict import ENOUGH, all_remarks, longer_option, second_half
 from recur.typedefs import JsonObject, Metrics
 from recur.wording import Language, in_language, said
 
 SLOW = 0.10
 """What the second half of a run takes off its figure, below which a network without a gap has no room for more."""
+NEAR = 0.85
+"""Of the loss of guessing, log K, above which a network has hardly begun."""
 FAST = 0.15
 """… above which a network that is ahead of plain models was ended too early all the same."""
 NAMED = {
@@ -113,6 +116,8 @@ def _of_training(
     flow = findings.get("gradient flow")
     if (behind or not known) and flow is not None and flow.level > Level.UNKNOWN and flow.tries:
         return "gradients vanish", Level.FAULT, flow.verdict, flow.tries
+    if begun := _hardly_begun(predictor, metrics):
+        return "under-trained", Level.FAULT, begun, (longer(longer_option(task)),)
     gain, fit = second_half(task, entries), findings.get("fit")
     no_gap = fit is not None and fit.value < fit.threshold
     hidden = getattr(task.options, "hidden", None)
@@ -131,7 +136,20 @@ def _of_training(
         return "too small", Level.FAULT, remarks["larger"].text, (larger(hidden),)
     if "few" in remarks or not known:
         return "not known", Level.UNKNOWN, _why_unknown(remarks, plain, metrics, task.curve), ()
+    if "longer" in remarks:
+        reason = said("no fault was found; {remark}, so that more time would help a little", remark=remarks["longer"].text)
+        return "fine", Level.OK, reason, ()
     return "fine", Level.OK, said("no fault was found, and nothing suggests that it would do much better"), ()
+
+
+def _hardly_begun(predictor: Predictor[Any], metrics: Metrics) -> str:
+    """Of a language model whose loss is still near that of guessing: nothing of its size can be told from it."""
+    if not predictor.task.on_text or "valid_loss" not in metrics:
+        return ""
+    loss, guess = metrics["valid_loss"], math.log(len(predictor.run.vocab))
+    if loss < NEAR * guess:
+        return ""
+    return said("it has hardly begun to learn: its loss is {loss:.2f}, that of guessing {guess:.2f}", loss=loss, guess=guess)
 
 
 def _own(remark: Remark) -> tuple[Try, ...]:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from recur.probes.report import Report
 
-Curve = Sequence[float | None]
-"""None where nothing was measured."""
+SPAN = 0.3
+"""Nats that an axis of losses by context spans, at least."""
 
 
 def canvas(columns: int = 1, width: float = 6.4, height: float = 3.2) -> tuple[Figure, list[Axes]]:
@@ -134,6 +134,7 @@ def _gate(layer: str, gate: str, axis: Axes, numbers: JsonObject, say: Say) -> N
     edges = np.linspace(low, high, len(part["histogram"]) + 1)
     shares = [100 * share for share in part["histogram"]]
     axis.bar(edges[:-1], shares, width=np.diff(edges), align="edge", color=COLOURS[list(numbers[layer]).index(gate) % 8])
+    axis.locator_params(axis="x", nbins=5)
     axis.set(xlabel=say("value of the gate"), ylabel=say("per cent of values"))
     axis.set_title(say("gate {gate}, {name}").format(gate=gate, name=say(layer)))
 
@@ -177,6 +178,9 @@ def _context(axis: Axes, numbers: JsonObject, say: Say) -> None:
     axis.set_xticks(numbers["lengths"], [str(n) for n in numbers["lengths"]])
     axis.minorticks_off()
     mark(axis, numbers.get("window"), say("window {steps}").format(steps=numbers.get("window")))
+    low, high = min(numbers["losses"]), max(numbers["losses"])
+    margin = max(SPAN - (high - low), 0.1 * (high - low)) / 2  # a difference of nothing is not to look like one
+    axis.set_ylim(low - margin, high + margin)
     axis.set(xlabel=say("tokens of context"), ylabel=say("nats a token"), title=say("loss by context"))
 
 

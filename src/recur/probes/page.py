@@ -144,10 +144,12 @@ def _section(report: Report, finding: Finding, language: Language) -> str:
     figures = f'<div class="figures">{drawn}</div>' if drawn else ""
     explained = f'<p class="dim">{html.escape(in_language(EXPLAINED[finding.probe], language))}</p>'
     name = in_language(finding.probe, language)
+    known = report.diagnosis.tries if report.diagnosis is not None else ()
+    tries = _tries(report, tuple(one for one in finding.tries if one not in known), language)
     return (
         f'<section><div class="head"><h2>{html.escape(name[:1].upper() + name[1:])}</h2>'
         f'<span class="level {level}">{html.escape(in_language(LEVELS[finding.level], language))}</span></div>'
-        f"<p>{_sentence(finding.verdict, language)}</p>{explained}{_tries(report, finding.tries, language)}{figures}"
+        f"<p>{_sentence(finding.verdict, language)}</p>{explained}{tries}{figures}"
         f"{_extra(report, finding, language)}</section>"
     )
 
@@ -160,6 +162,7 @@ def _svg(panel: Panel, numbers: JsonObject, language: Language, name: str) -> st
     with warnings.catch_warnings(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         warnings.filterwarnings("ignore", message="Glyph")  # the browser has the letters that matplotlib's font lacks
         figure, (axis,) = canvas(width=3.9, height=2.9)
+        figure.set_layout_engine("tight", pad=0.4)  # one pass: a report has dozens of panels
         panel(axis, numbers, lambda text: in_language(text, language))
         figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = written.getvalue()

@@ -24,7 +24,7 @@ from recur.wording import said
 
 TURNS = re.compile(r"\b(but|however|although|yet|aber|doch|jedoch)\b|但是|然而|不过|可是|却|但", re.IGNORECASE)
 """Words after which a sentence turns."""
-SENTENCE = re.compile(r"[^.!?。！？\n]{12,160}[.!?。！？]?")
+SENTENCE = re.compile(r"[^.!?。！？\n]{8,160}[.!?。！？]?")
 READ = 200_000
 """Characters of a text in which such a sentence is looked for."""
 MOST = 120
@@ -34,7 +34,7 @@ MOST = 120
 def turning_sentence(text: str) -> str:
     """The first that turns, or the first of all."""
     found = [match.group().strip() for match in SENTENCE.finditer(text)]
-    return next((one for one in found if TURNS.search(one)), found[0] if found else text[:80].strip())
+    return next((one for one in found if TURNS.search(one)), found[0] if found else text.strip().partition("\n")[0][:80])
 
 
 def own_sentence(predictor: Predictor[Any]) -> str:

@@ -135,7 +135,7 @@ def training(task: AnyTask, history: Sequence[JsonObject]) -> list[Remark]:
     if second_half(task, history) <= FALLING:
         return []
     longer = said("{metric} was still getting better when it ended", metric=words(name))
-    return [_by_heart(task, entries) or Remark(longer, _longer(task), "longer")]
+    return [_by_heart(task, entries) or Remark(longer, longer_option(task), "longer")]
 
 
 def second_half(task: AnyTask, history: Sequence[JsonObject]) -> float:
@@ -188,7 +188,7 @@ def _why_behind(task: AnyTask, history: Sequence[JsonObject]) -> Remark:
     entries = [entry for entry in history if _number(entry.get(task.curve))]
     if len(entries) < ENOUGH:
         few = said("too little was measured to say whether it was trained long enough")
-        return Remark(few, _longer(task), "few")
+        return Remark(few, longer_option(task), "few")
     return _by_heart(task, entries) or Remark(said("it has learned what it can at this size"), _larger(task), "larger")
 
 
@@ -212,7 +212,7 @@ def _to_lose(name: str, value: float) -> float:
     return (1.0 if metric_of(name).share else 100.0 if metric_of(name).digits == 1 else 0.0) - value
 
 
-def _longer(task: AnyTask) -> str:
+def longer_option(task: AnyTask) -> str:
     """Twice the budget, whichever part of it ended the run."""
     o = task.options
     budget = (("minutes", o.minutes), ("epochs", o.epochs), ("steps", o.steps))

@@ -20,7 +20,7 @@ def plain(text: str) -> str:
         return PARTS[part] + TEMPLATES[rest]
     text = re.sub(r"^layer (\d+)", r"第 \1 层", text)
     if text.startswith("第 "):
-        return text.replace(", backward", "，反向").replace(", ", "，")
+        return text.replace(", backward", "，反向").replace(", ", " ")
     text = re.sub(r"^(\d+)-gram(, from the end)?$", lambda m: f"{m[1]} 元语法" + "（从后往前）" * bool(m[2]), text)
     text = re.sub(r"^the loss is (.+)$", r"损失为 \1", text)
     return re.sub(r"^the gradient's norm is (.+)$", r"梯度范数为 \1", text)

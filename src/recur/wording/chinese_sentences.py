@@ -33,6 +33,9 @@ SENTENCES = {
         "以它的大小，能学的已经学到了：训练的后一半只降低了 {gain:.0%}，而且{fit}"
     ),
     "{remark}: the second half of the run took {gain:.0%} off": "{remark}：训练的后一半又降低了 {gain:.0%}",
+    "it has hardly begun to learn: its loss is {loss:.2f}, that of guessing {guess:.2f}": (
+        "几乎还没开始学：损失为 {loss:.2f}，瞎猜的损失为 {guess:.2f}"
+    ),
     "{remark} ({detail})": "{remark}（{detail}）",
     "{metric} {first} → {last}": "{metric} {first} → {last}",
     "{went}; gradient norm {norm:.2g}, {clipped:.0%} of the steps clipped": (
@@ -43,6 +46,7 @@ SENTENCES = {
         "无法判断：只有 {count} 次测量，说不出训练进行得怎样；至少要 {enough} 次"
     ),
     "no fault was found, and nothing suggests that it would do much better": "没有发现毛病，也没有迹象表明它还能好很多",
+    "no fault was found; {remark}, so that more time would help a little": "没有发现毛病；{remark}，再多训练一些还会略有好处",
     "no fault was found, but no plain model was measured that it could be compared with (--baseline)": (
         "没有发现毛病，但没有测量可对照的简单模型（--baseline）"
     ),
