@@ -265,9 +265,7 @@ def run_xray(options: argparse.Namespace) -> None:
 
 def run_diagnosis(options: argparse.Namespace) -> None:
     rows = []
-    found = diagnosis.measure(
-        options.data, options.set, options.jobs, options.seed, options.advice, options.folder
-    )
+    found = diagnosis.measure(options.data, options.set, options.jobs, options.seed, options.advice, options.folder)
     for row_found in found:
         rows.append(row_found)
         right = "  " if row_found["found"] == row_found["expected"] else "✗ "

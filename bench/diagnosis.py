@@ -32,7 +32,13 @@ TEXTS = {"setting": SETTING, "held-out": HELD_OUT}
 def plants(which: str, seeds: Iterable[int], advice: bool) -> list[Plant]:
     """The longest first, so that no process ends with one."""
     faults = (*PLANTS, VANISHING) if advice else PLANTS
-    made = [Plant(fault, text, token, seed) for fault in faults for text in TEXTS[which] for token in TOKENS for seed in seeds]
+    made = [
+        Plant(fault, text, token, seed)
+        for fault in faults
+        for text in TEXTS[which]
+        for token in TOKENS
+        for seed in seeds
+    ]
     return sorted(made, key=lambda plant: -plant.cost)
 
 
@@ -43,11 +49,16 @@ def judge(plant: Plant, data: Path, folder: Path, advice: bool) -> JsonObject:
     try:
         model = plant.train(data, folder)
         report = xray(model)
-    except Exception as error:  # noqa: BLE001  one run that fails is a row of its own, and not the end of all
+    except Exception as error:  # one run that fails is a row of its own, and not the end of all
         return row | {"expected": plant.expected, "found": f"error: {error}"}
     found = report.diagnosis
     assert found is not None
-    row |= {"expected": plant.expected, "found": found.condition, "reason": str(found.reason), "standing": str(found.standing)}
+    row |= {
+        "expected": plant.expected,
+        "found": found.condition,
+        "reason": str(found.reason),
+        "standing": str(found.standing),
+    }
     row |= {"perplexity": _best(model.run.metrics()), "baseline": (model.run.baselines() or [{}])[0].get("value")}
     row |= {"values": {f.probe: f.value for f in report.findings if math.isfinite(f.value)}}
     if advice and found.tries and plant.expected == found.condition:
@@ -77,7 +88,9 @@ def _best(entries: list[JsonObject]) -> float | None:
     return min((e["valid_perplexity"] for e in entries if "valid_perplexity" in e), default=None)
 
 
-def measure(data: Path, which: str, jobs: int, seeds: list[int], advice: bool, folder: Path | None) -> Iterator[JsonObject]:
+def measure(
+    data: Path, which: str, jobs: int, seeds: list[int], advice: bool, folder: Path | None
+) -> Iterator[JsonObject]:
     """One row after the other, as they are done; runs that lie in the folder already are not trained again."""
     todo = plants(which, seeds or SEEDS[which], advice)
     with tempfile.TemporaryDirectory() as scratch:
@@ -96,7 +109,10 @@ def confusion(rows: Iterable[JsonObject]) -> str:
     counted = [row for row in rows if row["fault"] != VANISHING]
     names = [Plant(fault, "", "", 0).expected for fault in PLANTS]
     others = sorted({row["found"] for row in counted} - set(names))
-    lines = [f"| planted ↓ named first → | {' | '.join([*names, *others])} |", "| --- |" + " ---: |" * (len(names) + len(others))]
+    lines = [
+        f"| planted ↓ named first → | {' | '.join([*names, *others])} |",
+        "| --- |" + " ---: |" * (len(names) + len(others)),
+    ]
     for name in names:
         found = [row["found"] for row in counted if row["expected"] == name]
         if found:
@@ -108,7 +124,10 @@ def confusion(rows: Iterable[JsonObject]) -> str:
 def advice_table(rows: Iterable[JsonObject]) -> str:
     """The perplexity of runs with a fault, and after what was advised: the median ratio of each, and how many got
     better."""
-    lines = ["| found | tried | runs | better | perplexity before → after, by text | median |", "| --- | --- | ---: | ---: | --- | ---: |"]
+    lines = [
+        "| found | tried | runs | better | perplexity before → after, by text | median |",
+        "| --- | --- | ---: | ---: | --- | ---: |",
+    ]
     kept = [row for row in rows if row.get("tried") and row.get("perplexity")]
     for name in dict.fromkeys(row["expected"] for row in kept):
         mine = [row for row in kept if row["expected"] == name]

@@ -116,22 +116,24 @@ class Plant:
         elif self.text == "tang":
             o |= {"max_size": 1000}
         few = words or self.text == "tang"
-        healthy = {"hidden": 64, "steps": 1200} if few else {"hidden": 256, "steps": 7000}
+        healthy: dict[str, Any] = {"hidden": 64, "steps": 1200} if few else {"hidden": 256, "steps": 7000}
         healthy |= {"dropout_output": 0.4, "dropout_input": 0.2 if few else 0.1}
-        small = healthy | {"hidden": 64, "steps": 700 if few else 1200}
-        return o | {
+        small: dict[str, Any] = healthy | {"hidden": 64, "steps": 700 if few else 1200}
+        faults: dict[str, dict[str, Any]] = {
             "healthy": healthy,
             "rate": small | {"rate": 0.08 if few else 0.4},
             "diverging": small | {"rate": 0.5, "schedule": "constant", "warmup": small["steps"], "clip": 0.0},
             "dead units": small | {"cell": f"{cells}:Dead"},
             "forget gate": small | {"cell": "lstm", "forget_bias": -30.0},
             "window": small | {"window": 2, "steps": 4000 if few else 8000},
-            "too small": healthy | {"hidden": 3 if few else 6, "steps": 1500 if few else 3000, "dropout_output": 0.0, "dropout_input": 0.0},
+            "too small": healthy | {"hidden": 3 if few else 6, "steps": 1500 if few else 3000,
+                                    "dropout_output": 0.0, "dropout_input": 0.0},
             "over-fitted": {"hidden": 128, "steps": 800, "dropout_output": 0.0, "dropout_input": 0.0,
                             "weight_decay": 0.0, "alpha": 0.0, "beta": 0.0},
             "under-trained": healthy | {"steps": 60},
             "vanishing": small | {"cell": "elman-sigmoid"},
-        }[self.fault]  # fmt: skip
+        }  # fmt: skip
+        return o | faults[self.fault]
 
     def train(self, data: Path, folder: Path, **changed: Any) -> Language:
         """Into a folder of its own; what diverges leaves a run too. With other options, where some are given."""

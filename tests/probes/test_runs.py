@@ -116,10 +116,19 @@ PLAIN = 6.5
 """The perplexity of a plain model: e^1.87."""
 
 
-def run_with(model: Language, valid: list[float], train: list[float], plain: bool, monkeypatch: pytest.MonkeyPatch) -> str:
+def run_with(
+    model: Language, valid: list[float], train: list[float], plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> str:
     """The condition of a model whose run had measured this."""
     lines = [
-        {"step": k + 1, "valid_loss": v, "valid_perplexity": math.exp(v), "train_loss": t, "grad_norm": 1.0, "clipped": 0.5}
+        {
+            "step": k + 1,
+            "valid_loss": v,
+            "valid_perplexity": math.exp(v),
+            "train_loss": t,
+            "grad_norm": 1.0,
+            "clipped": 0.5,
+        }
         for k, (v, t) in enumerate(zip(valid, train, strict=True))
     ]
     baselines = [{"name": "6-gram", "value": PLAIN, "metrics": {}}] if plain else None

@@ -45,8 +45,6 @@ def _beside(where: str, columns: Sequence[str], entries: Sequence[JsonObject]) -
 
 def fits(screen: Screen, shown: Table) -> bool:
     """Whether a table is as wide as the screen at most, its title aside."""
-    if not screen.out.is_terminal:
-        return True
     title, shown.title = shown.title, None
     unbounded = screen.out.options.update(width=sys.maxsize)
     width = screen.out.measure(shown, options=unbounded).maximum

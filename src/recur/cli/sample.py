@@ -152,7 +152,9 @@ def _converse(
     with suppress(ImportError):  # Windows has none
         import readline  # noqa: F401  with it, input() has a history and can be edited
 
-    screen.note(f"write how it {'ends' if model.backward else 'begins'}; an empty line ends, ↑ brings earlier ones back")
+    screen.note(
+        f"write how it {'ends' if model.backward else 'begins'}; an empty line ends, ↑ brings earlier ones back"
+    )
     while True:
         try:
             prompt = input("> ")

@@ -153,7 +153,9 @@ def _tried(screen: Screen, report: Report, language: Language) -> JsonObject:
     if predictor is None or not tries:
         raise OptionError("there is nothing to try: no advice was given for this run")
     folder = tried_folder(predictor.run)
-    screen.note(in_language(said("training {folder} with {option}", folder=str(folder), option=tries[0].option), language))
+    screen.note(
+        in_language(said("training {folder} with {option}", folder=str(folder), option=tries[0].option), language)
+    )
     given = [sys.executable, "-m", "recur", *arguments(predictor.run, tries[0].option, folder), "--json"]
     ended = subprocess.run(given, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if ended.returncode:
@@ -170,7 +172,14 @@ def _tried(screen: Screen, report: Report, language: Language) -> JsonObject:
         helped=said("it helped") if helped else said("it did not help"),
     )  # fmt: skip
     screen.paragraph(in_language(sentence, language))
-    return {"option": tries[0].option, "run": str(folder), "metric": curve, "before": before, "after": after, "helped": helped}
+    return {
+        "option": tries[0].option,
+        "run": str(folder),
+        "metric": curve,
+        "before": before,
+        "after": after,
+        "helped": helped,
+    }
 
 
 def _metrics(folder: Path) -> list[Any]:

@@ -1,8 +1,8 @@
 """Where a model that writes from a source looks: how sharply, and whether it looks at all of it.
 
-    sharpness    exp of the entropy of a symbol's weights: at how many places of the source it looks, as it were; over
-                 the length of the source it is 1 where it looks everywhere alike
-    coverage     the share of the source's places that got at least half a look in all, Σ_t α_ts ≥ 0.5
+sharpness    exp of the entropy of a symbol's weights: at how many places of the source it looks, as it were; over
+             the length of the source it is 1 where it looks everywhere alike
+coverage     the share of the source's places that got at least half a look in all, Σ_t α_ts ≥ 0.5
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def attention(predictor: Transducer) -> Measurement:
     numbers: dict[str, Any] = {"places": places, "coverage": covered, "right": right, "example": _clearest(looked)}
     blurred, left_out = float(np.mean(places)), 1 - float(np.mean(covered))
     detail = said(
-        "a symbol looks at {blurred:.0%} of the places of its source, and {covered:.0%} of them get half a look or more",
+        "a symbol looks at {blurred:.0%} of the places of its source, and {covered:.0%} of them get half a "
+        "look or more",
         blurred=blurred, covered=1 - left_out,
     )  # fmt: skip
     if blurred > BLURRED:

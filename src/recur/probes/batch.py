@@ -50,7 +50,8 @@ def why_none(predictor: Predictor[Any]) -> str:
     """What is and is not looked at in a network without a recurrence in time."""
     task = predictor.task
     return said(
-        "the network of this {task} run ({network}) has no recurrent layer that reads along time: gradient flow, gates, "
+        "the network of this {task} run ({network}) has no recurrent layer that reads along time: gradient "
+        "flow, gates, "
         "saturation, states and the spectrum of W are not measured; how its training went is",
         task=task.name, network=task.architecture,
     )  # fmt: skip

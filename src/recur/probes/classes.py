@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from recur.models.signals import NONE
 from recur.probes.finding import Finding, Level, Measurement
 from recur.tasks.classes import classes_of, confusion
 from recur.tasks.classify.model import log_probabilities
@@ -23,7 +24,7 @@ from recur.tasks.grid.task import probabilities as image_probabilities
 from recur.tasks.predictor import Predictor
 from recur.tasks.tag.predictor import TextTagger
 from recur.tasks.tag.signal_predictor import SignalTagPredictor, TranscriberPredictor
-from recur.tasks.tag.signal_task import NONE, label_steps
+from recur.tasks.tag.signal_task import label_steps
 from recur.tasks.tag.task import table_of, tag
 from recur.tasks.tree.predictor import TreeClassifier
 from recur.tasks.tree.task import TreeBatch

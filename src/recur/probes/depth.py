@@ -1,4 +1,4 @@
-"""Along a tree in place of along time: how the root's gradient reaches leaves far below it, and which nodes are right."""
+"""Along a tree in place of along time: how the root's gradient reaches leaves far below, and which nodes are right."""
 
 from __future__ import annotations
 

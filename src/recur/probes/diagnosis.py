@@ -1,5 +1,5 @@
-"""The verdict that a report opens with: how good the network is beside plain models, what is the matter with it, and the
-measured reason.
+"""The verdict that a report opens with: how good the network is beside plain models, what is the matter with it, and
+the measured reason.
 
 Causes are looked at before their effects, and the first that was measured is named:
 
@@ -21,11 +21,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from recur.probes.advice import larger, longer, more_dropout
 from recur.probes.finding import Finding, Level, Try
 from recur.probes.standing import best_metrics, clearly_behind, plain_models
+from recur.tasks.classes import classes_of
 from recur.tasks.contract import Baseline, Remark
 from recur.tasks.metrics import show, words
 from recur.tasks.predictor import Predictor
@@ -75,8 +76,11 @@ class Diagnosis:
         }
 
 
-def diagnose(predictor: Predictor[Any], findings: Sequence[Finding], entries: list[JsonObject]) -> Diagnosis:
-    """Of a trained model, what its probes found, and the lines of its metrics.jsonl."""
+def diagnose(
+    predictor: Predictor[Any], findings: Sequence[Finding], entries: list[JsonObject], learned: float | None = None
+) -> Diagnosis:
+    """Of a trained model, what its probes found, the lines of its metrics.jsonl, and the loss on what it learned
+    from."""
     task = predictor.task
     plain = plain_models(predictor)
     metrics = best_metrics(predictor, entries)
@@ -89,22 +93,33 @@ def diagnose(predictor: Predictor[Any], findings: Sequence[Finding], entries: li
         if finding is not None and finding.level is Level.FAULT:
             also = tuple(text for text in shown if "diverges" not in remarks or text != remarks["diverges"].text)
             return Diagnosis(condition, Level.FAULT, standing, finding.verdict, also, finding.tries)
-    condition, level, reason, tries = _of_training(predictor, by_probe, remarks, metrics, plain, entries)
-    return Diagnosis(condition, level, standing, reason, tuple(text for text in shown if text not in reason), tries)
+    evidence = Known(predictor, by_probe, remarks, metrics, plain, entries, learned)
+    condition, level, reason, tries = _of_training(evidence)
+    other = remarks["larger"].text if condition == "under-trained" and "larger" in remarks else ""
+    also = tuple(text for text in shown if text not in reason and text != other)
+    return Diagnosis(condition, level, standing, reason, also, tries)
 
 
 Found = tuple[str, Level, str, tuple[Try, ...]]
 
 
-def _of_training(
-    predictor: Predictor[Any],
-    findings: dict[str, Finding],
-    remarks: dict[str, Remark],
-    metrics: Metrics,
-    plain: Sequence[Baseline],
-    entries: list[JsonObject],
-) -> Found:
+class Known(NamedTuple):
+    """What there is to conclude from."""
+
+    predictor: Predictor[Any]
+    findings: dict[str, Finding]
+    """By probe."""
+    remarks: dict[str, Remark]
+    """By kind."""
+    metrics: Metrics
+    plain: Sequence[Baseline]
+    entries: list[JsonObject]
+    learned: float | None
+
+
+def _of_training(evidence: Known) -> Found:
     """What the run's figures say, where no probe has found a cause."""
+    predictor, findings, remarks, metrics, plain, entries, learned = evidence
     task = predictor.task
     known = task.curve in metrics and bool(plain)
     behind = known and clearly_behind(task.curve, metrics[task.curve], plain)
@@ -116,7 +131,7 @@ def _of_training(
     flow = findings.get("gradient flow")
     if (behind or not known) and flow is not None and flow.level > Level.UNKNOWN and flow.tries:
         return "gradients vanish", Level.FAULT, flow.verdict, flow.tries
-    if begun := _hardly_begun(predictor, metrics):
+    if (behind or not known) and (begun := _hardly_begun(predictor, metrics, learned)):
         return "under-trained", Level.FAULT, begun, (longer(longer_option(task)),)
     gain, fit = second_half(task, entries), findings.get("fit")
     no_gap = fit is not None and fit.value < fit.threshold
@@ -137,19 +152,27 @@ def _of_training(
     if "few" in remarks or not known:
         return "not known", Level.UNKNOWN, _why_unknown(remarks, plain, metrics, task.curve), ()
     if "longer" in remarks:
-        reason = said("no fault was found; {remark}, so that more time would help a little", remark=remarks["longer"].text)
+        reason = said(
+            "no fault was found; {remark}, so that more time would help a little", remark=remarks["longer"].text
+        )
         return "fine", Level.OK, reason, ()
     return "fine", Level.OK, said("no fault was found, and nothing suggests that it would do much better"), ()
 
 
-def _hardly_begun(predictor: Predictor[Any], metrics: Metrics) -> str:
-    """Of a language model whose loss is still near that of guessing: nothing of its size can be told from it."""
-    if not predictor.task.on_text or "valid_loss" not in metrics:
+def _hardly_begun(predictor: Predictor[Any], metrics: Metrics, learned: float | None) -> str:
+    """Of a network whose loss is still near that of guessing: nothing of its size can be told from it."""
+    labels = predictor.run.vocabs.get("labels")
+    if labels is not None:  # of the network alone: what is measured on may be a blend with plain models
+        loss, guess = learned, math.log(max(len(classes_of(labels)), 2))
+    elif predictor.task.on_text:
+        loss, guess = metrics.get("valid_loss"), math.log(len(predictor.run.vocab))
+    else:
         return ""
-    loss, guess = metrics["valid_loss"], math.log(len(predictor.run.vocab))
-    if loss < NEAR * guess:
+    if loss is None or not loss >= NEAR * guess:
         return ""
-    return said("it has hardly begun to learn: its loss is {loss:.2f}, that of guessing {guess:.2f}", loss=loss, guess=guess)
+    return said(
+        "it has hardly begun to learn: its loss is {loss:.2f}, that of guessing {guess:.2f}", loss=loss, guess=guess
+    )
 
 
 def _own(remark: Remark) -> tuple[Try, ...]:
@@ -173,5 +196,7 @@ def _standing(curve: str, metrics: Metrics, remarks: dict[str, Remark]) -> str:
         if kind in remarks:
             return remarks[kind].text
     if curve in metrics:
-        return said("{metric} {value}; no plain model was measured", metric=words(curve), value=show(curve, metrics[curve]))
+        return said(
+            "{metric} {value}; no plain model was measured", metric=words(curve), value=show(curve, metrics[curve])
+        )
     return said("nothing was measured on a validation part")

@@ -4,8 +4,9 @@ notebook.
     measured = gradient_flow(Subject.of(model, text))
     figure_of("gradient flow", measured.numbers)
 
-A panel draws on one pair of axes, has a title of its own, and one legend whose colours are its lines'. In a notebook the
-panels of a probe stand side by side in one figure; on the report's page each is a figure, so that a phone can stack them.
+A panel draws on one pair of axes, has a title of its own, and one legend whose colours are its lines'. In a notebook
+the panels of a probe stand side by side in one figure; on the report's page each is a figure, so that a phone can stack
+them.
 """
 
 from __future__ import annotations
@@ -133,7 +134,9 @@ def _gate(layer: str, gate: str, axis: Axes, numbers: JsonObject, say: Say) -> N
     low, high = part["range"]
     edges = np.linspace(low, high, len(part["histogram"]) + 1)
     shares = [100 * share for share in part["histogram"]]
-    axis.bar(edges[:-1], shares, width=np.diff(edges), align="edge", color=COLOURS[list(numbers[layer]).index(gate) % 8])
+    axis.bar(
+        edges[:-1], shares, width=np.diff(edges), align="edge", color=COLOURS[list(numbers[layer]).index(gate) % 8]
+    )
     axis.locator_params(axis="x", nbins=5)
     axis.set(xlabel=say("value of the gate"), ylabel=say("per cent of values"))
     axis.set_title(say("gate {gate}, {name}").format(gate=gate, name=say(layer)))
@@ -148,14 +151,18 @@ def _losses(axis: Axes, numbers: JsonObject, say: Say) -> None:
 
 def _curve(axis: Axes, numbers: JsonObject, say: Say) -> None:
     plot(axis, numbers["step"], numbers["curve"]["values"], "")
-    axis.set(xlabel=say("step of training"), title=say(numbers["curve"]["name"].removeprefix("valid_").replace("_", " ")))
+    axis.set(
+        xlabel=say("step of training"), title=say(numbers["curve"]["name"].removeprefix("valid_").replace("_", " "))
+    )
 
 
 def _norms(axis: Axes, numbers: JsonObject, say: Say) -> None:
     plot(axis, numbers["step"], numbers["grad_norm"], say("gradient norm"))
     if numbers.get("clip"):
         axis.axhline(numbers["clip"], color=DIM, lw=1.0, ls="--")
-        axis.annotate(f"θ = {numbers['clip']:g}", (numbers["step"][0], numbers["clip"]), color=DIM, fontsize=9, va="bottom")
+        axis.annotate(
+            f"θ = {numbers['clip']:g}", (numbers["step"][0], numbers["clip"]), color=DIM, fontsize=9, va="bottom"
+        )
     axis.set(xlabel=say("step of training"), ylabel="‖g‖", title=say("gradient norm before clipping, mean"))
 
 
@@ -168,7 +175,9 @@ def _clipped(axis: Axes, numbers: JsonObject, say: Say) -> None:
 def _nudged(axis: Axes, numbers: JsonObject, say: Say) -> None:
     axis.loglog(numbers["rates"], [max(v - numbers["learned"], 1e-6) for v in numbers["nudged"]], "o-", ms=5, lw=1.6)
     axis.axhline(numbers["limit"], color=DIM, lw=1.0, ls="--")
-    axis.annotate(say("too coarse above"), (min(numbers["rates"]), numbers["limit"]), color=DIM, fontsize=9, va="bottom")
+    axis.annotate(
+        say("too coarse above"), (min(numbers["rates"]), numbers["limit"]), color=DIM, fontsize=9, va="bottom"
+    )
     mark(axis, max(numbers["rates"]), say("this run"))
     axis.set(xlabel=say("learning rate"), ylabel=say("nats lost"), title=say("what a random step costs"))
 
@@ -205,7 +214,7 @@ def _copying(axis: Axes, numbers: JsonObject, say: Say) -> None:
     legend(axis)
 
 
-PANELS: dict[str, Callable[[JsonObject], list[Panel]]] = {
+PANELS: dict[str, Callable[[JsonObject], Sequence[Panel]]] = {
     "training": lambda n: [_losses, _norms, _clipped] if any(n["valid_loss"]) else [_curve],
     "rate": lambda n: [_nudged],
     "gradient flow": lambda n: [_flow, _flow_modes],
@@ -219,9 +228,12 @@ PANELS: dict[str, Callable[[JsonObject], list[Panel]]] = {
     "context": lambda n: [_context],
     "position": lambda n: [
         partial(
-            _curves, {"zero": "state of zeros", "carried": "carried state"},
-            "loss along a window", "place in the window", "nats a token",
-        )  # fmt: skip
+            _curves,
+            {"zero": "state of zeros", "carried": "carried state"},
+            "loss along a window",
+            "place in the window",
+            "nats a token",
+        )
     ],
     "copying": lambda n: [_copying],
     "stationarity": lambda n: [
@@ -231,7 +243,7 @@ PANELS: dict[str, Callable[[JsonObject], list[Panel]]] = {
 }
 
 
-def panels_of(probe: str, numbers: JsonObject) -> list[Panel]:
+def panels_of(probe: str, numbers: JsonObject) -> Sequence[Panel]:
     """Those of a probe that has numbers to draw."""
     if probe not in PANELS or not numbers or (probe == "training" and not numbers["step"]):
         return []

@@ -119,5 +119,7 @@ def jacobians(subject: Subject, *, lags: tuple[int, ...] = (1, 4, 16, 64), last:
         verdict = said("the past is erased: {detail}", detail=detail)
         finding = Finding("Jacobians", Level.WARNING, exponent, FORGETFUL, verdict)
     else:
-        finding = Finding("Jacobians", Level.OK, exponent, CHAOTIC, said("the past fades slowly: {detail}", detail=detail))
+        finding = Finding(
+            "Jacobians", Level.OK, exponent, CHAOTIC, said("the past fades slowly: {detail}", detail=detail)
+        )
     return Measurement(finding, numbers)

@@ -20,7 +20,7 @@ from recur.tasks.tree.predictor import TreeClassifier
 
 
 def of_task(predictor: Predictor[Any], subject: Subject | None, text: str = "") -> list[Measurement]:
-    """On the validation part, where what the run learned from is here; `text` is a sentence to follow the gates along."""
+    """On the validation part, where what the run learned from is here; `text` is a sentence to follow gates along."""
     found: list[Measurement] = []
     if subject is not None and isinstance(predictor.task, SignalTask):
         found.append(inputs(subject))

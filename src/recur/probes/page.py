@@ -41,19 +41,24 @@ STYLE = (
     + _DARK
     + """ } }
 * { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.6 system-ui, "Noto Sans CJK SC", sans-serif; }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.6 system-ui,
+  "Noto Sans CJK SC", sans-serif; }
 main { margin: 0 auto; max-width: 60rem; padding: 1.5rem 1rem 3rem; }
 h1 { font-size: 1.5rem; line-height: 1.3; margin: 0 0 .25rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.1rem; margin: 0; } h3 { font-size: 1rem; margin: 1rem 0 .2rem; }
 p { margin: .4rem 0; } .dim { color: var(--dim); }
-section { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: 1rem 1.1rem; margin: 1rem 0; }
+section { background: var(--card); border: 1px solid var(--line); border-radius: .5rem;
+  padding: 1rem 1.1rem; margin: 1rem 0; }
 .verdict { border-width: 2px; border-color: currentColor; } .verdict > * { color: var(--ink); }
 .verdict h2 { font-size: 1.35rem; color: inherit; }
 .head { display: flex; gap: .6rem; align-items: baseline; justify-content: space-between; flex-wrap: wrap; }
-.level { padding: .05rem .55rem; border: 1px solid; border-radius: 1rem; font-weight: 600; font-size: .9rem; white-space: nowrap; }
-.fault { color: var(--fault); } .warning { color: var(--warning); } .ok { color: var(--ok); } .unknown { color: var(--unknown); }
+.level { padding: .05rem .55rem; border: 1px solid; border-radius: 1rem; font-weight: 600; font-size: .9rem;
+  white-space: nowrap; }
+.fault { color: var(--fault); } .warning { color: var(--warning); } .ok { color: var(--ok); }
+.unknown { color: var(--unknown); }
 dl { margin: .4rem 0; } dt { font-weight: 600; } dd { margin: 0 0 .35rem; }
-code { font: .9rem/1.5 ui-monospace, monospace; overflow-wrap: anywhere; background: color-mix(in srgb, var(--line) 45%, transparent);
+code { font: .9rem/1.5 ui-monospace, monospace; overflow-wrap: anywhere;
+  background: color-mix(in srgb, var(--line) 45%, transparent);
   border-radius: .25rem; padding: .1rem .3rem; }
 .figures { display: flex; flex-wrap: wrap; gap: .8rem; margin-top: .8rem; }
 figure { margin: 0; flex: 0 1 23.4rem; min-width: 0; } svg { width: 100%; height: auto; display: block; }
@@ -61,7 +66,8 @@ svg text { font-family: system-ui, "Noto Sans CJK SC", sans-serif; }
 .text { font: 15px/1.8 ui-monospace, "Noto Sans Mono CJK SC", monospace; white-space: pre-wrap; overflow-wrap: anywhere;
   margin: .6rem 0 0; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .95rem; }
-td, th { padding: .2rem .9rem .2rem 0; text-align: left; } td.n { text-align: right; font-variant-numeric: tabular-nums; }
+td, th { padding: .2rem .9rem .2rem 0; text-align: left; }
+td.n { text-align: right; font-variant-numeric: tabular-nums; }
 """
 )
 
@@ -200,7 +206,9 @@ def _ranking(ranked: dict[str, list[UnitCorrelation]], language: Language) -> st
         for name, units in ranked.items()
         for best in units[:2]
     )
-    heads = "".join(f"<th>{html.escape(in_language(head, language))}</th>" for head in ("follows", "unit", "state", "layer"))
+    heads = "".join(
+        f"<th>{html.escape(in_language(head, language))}</th>" for head in ("follows", "unit", "state", "layer")
+    )
     return f'<div class="wide"><table><tr>{heads}<th>r</th></tr>{rows}</table></div>'
 
 

@@ -70,7 +70,8 @@ class Report:
         """The verdict that it opens with; None for a network that no run has trained."""
         if self.predictor is None:
             return None
-        return diagnose(self.predictor, self.findings, self.predictor.run.metrics())
+        learned = self.numbers("fit").get("learned")
+        return diagnose(self.predictor, self.findings, self.predictor.run.metrics(), learned)
 
     @property
     def findings(self) -> list[Finding]:

@@ -1,9 +1,9 @@
 """What a forecaster leaves unexplained on its validation part, and whether its bands cover what they say.
 
-    residuals    what came minus the median, one step ahead, over its deviation. A good forecast leaves noise: no bias, and
-                 no correlation of a residual with the one before it, ρ₁, or a season before it
-    bands        the share of values below each quantile, beside what the quantile says. Offsets of bands were fitted on
-                 the validation part, so that they are fitted anew here, on its first half, and measured on the second
+residuals    what came minus the median, one step ahead, over its deviation. A good forecast leaves noise: no bias, and
+             no correlation of a residual with the one before it, ρ₁, or a season before it
+bands        the share of values below each quantile, beside what the quantile says. Offsets of bands were fitted on
+             the validation part, so that they are fitted anew here, on its first half, and measured on the second
 """
 
 from __future__ import annotations
@@ -96,6 +96,12 @@ def _bands(came: np.ndarray, scaled: np.ndarray, quantiles: tuple[float, ...], m
     numbers = {"quantiles": list(quantiles), "below": below, "nominal": nominal, "covered": covered}
     detail = said("bands of {nominal:.0%} cover {covered:.0%}", nominal=nominal, covered=covered)
     if abs(nominal - covered) > OFF:
-        verdict = said("bands are {way}: {detail}", way=said("too narrow") if covered < nominal else said("too wide"), detail=detail)
+        verdict = said(
+            "bands are {way}: {detail}",
+            way=said("too narrow") if covered < nominal else said("too wide"),
+            detail=detail,
+        )
         return Measurement(Finding("bands", Level.WARNING, abs(nominal - covered), OFF, verdict), numbers)
-    return Measurement(Finding("bands", Level.OK, abs(nominal - covered), OFF, said("bands hold: {detail}", detail=detail)), numbers)
+    return Measurement(
+        Finding("bands", Level.OK, abs(nominal - covered), OFF, said("bands hold: {detail}", detail=detail)), numbers
+    )

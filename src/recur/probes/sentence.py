@@ -1,7 +1,7 @@
 """Forget gates along one sentence, token by token: where a network lets go of what it read.
 
-A sentence that turns, such as "slow at first, but …" or 「开头平淡，但是……」, is the one to look at: a network that knows that
-what follows counts more closes its gate at the turn.
+A sentence that turns, such as "slow at first, but …" or 「开头平淡，但是……」, is the one to look at: a network that
+knows that what follows counts more closes its gate at the turn.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ MOST = 120
 def turning_sentence(text: str) -> str:
     """The first that turns, or the first of all."""
     found = [match.group().strip() for match in SENTENCE.finditer(text)]
-    return next((one for one in found if TURNS.search(one)), found[0] if found else text.strip().partition("\n")[0][:80])
+    return next(
+        (one for one in found if TURNS.search(one)), found[0] if found else text.strip().partition("\n")[0][:80]
+    )
 
 
 def own_sentence(predictor: Predictor[Any]) -> str:
@@ -74,12 +76,15 @@ def sentence(predictor: Predictor[Any], subject: Subject, text: str = "") -> Mea
     least = min(range(len(values)), key=lambda k: values[k])
     verdict = said(
         "gate {gate} is {mean:.2f} on average along “{text}” and most shut at {token!r}, {value:.2f}",
-        gate=gate, mean=mean, text=text if len(text) < 60 else text[:57] + "…", token=tokens[least], value=values[least],
+        gate=gate, mean=mean, text=text if len(text) < 60 else text[:57] + "…",
+        token=tokens[least], value=values[least],
     )  # fmt: skip
     if turn is not None:
         at = _token_at(tokens, turn.group())
         if at is not None:
-            verdict = said("{first}; at the turn, {token!r}, it is {value:.2f}", first=verdict, token=tokens[at], value=values[at])
+            verdict = said(
+                "{first}; at the turn, {token!r}, it is {value:.2f}", first=verdict, token=tokens[at], value=values[at]
+            )
     return Measurement(Finding("sentence", Level.OK, values[least], mean, verdict), numbers)
 
 

@@ -87,7 +87,8 @@ def spectrum(subject: Subject) -> Measurement:
     radius = found[name].radius
     if not isinstance(cell, Elman):
         verdict = said(
-            "the largest |λ| is {radius:.3g}, of W of {name}; gates scale it at every step, and carry the memory past it",
+            "the largest |λ| is {radius:.3g}, of W of {name}; gates scale it at every step, and carry the memory "
+            "past it",
             radius=radius, name=name,
         )  # fmt: skip
         return Measurement(Finding("spectrum", Level.OK, radius, 1.0, verdict), numbers)
@@ -97,19 +98,22 @@ def spectrum(subject: Subject) -> Measurement:
     numbers["slope"] = {"activation": kind, "bound": bound, "largest": steepest, "mean": float(slopes.mean())}
     norm = max(part.norm for part in found.values())
     detail = said(
-        "the slope of {kind} is at most {bound:g} ({mean:.2g} on average here), σ₁(W) = {norm:.3g}, largest |λ| {radius:.3g}",
+        "the slope of {kind} is at most {bound:g} ({mean:.2g} on average here), σ₁(W) = {norm:.3g}, largest "
+        "|λ| {radius:.3g}",
         kind=kind, bound=bound, mean=float(slopes.mean()), norm=norm, radius=radius,
     )  # fmt: skip
     if bound * norm < 1:
         verdict = said(
-            "gradients must vanish, whatever is read: at most × {factor:.3g} a step, 1 % is left after {steps} steps; {detail}",
+            "gradients must vanish, whatever is read: at most × {factor:.3g} a step, 1 % is left after {steps} "
+            "steps; {detail}",
             factor=bound * norm, steps=_steps_left(bound * norm), detail=detail,
         )  # fmt: skip
         return Measurement(Finding("spectrum", Level.WARNING, bound * norm, 1.0, verdict), numbers)
     if bound * radius < 1:
         longest = str(POWERS[-1])
         verdict = said(
-            "W makes gradients vanish in the long run: ‖W^{t}‖ = {power:.1g}, × {factor:.3g} a step at most, so that 1 % "
+            "W makes gradients vanish in the long run: ‖W^{t}‖ = {power:.1g}, × {factor:.3g} a step at most, so "
+            "that 1 % "
             "is left after {steps} steps; {detail}",
             t=longest, power=max(part.powers[longest] for part in found.values()), factor=bound * radius,
             steps=_steps_left(bound * radius), detail=detail,

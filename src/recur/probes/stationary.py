@@ -49,7 +49,8 @@ def time_as_input(logits: Tensor, y: Tensor) -> Measurement:
     by_time = [float(error[block == k].mean()) for k in range(BLOCKS)]
     gain = losses["without"] - losses["with"]
     detail = said(
-        "knowing the place t in the text gains {gain:.3f} nats a token on blocks held out ({without:.3f} → {with_:.3f})",
+        "knowing the place t in the text gains {gain:.3f} nats a token on blocks held out ({without:.3f} → "
+        "{with_:.3f})",
         gain=gain, without=losses["without"], with_=losses["with"],
     )  # fmt: skip
     if gain > GAIN:

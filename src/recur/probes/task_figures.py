@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,7 +42,9 @@ def _calibration(axis: Axes, numbers: JsonObject, say: Say) -> None:
 def _length(axis: Axes, numbers: JsonObject, say: Say) -> None:
     rows = numbers["rows"]
     axis.bar([f"{r['from']}–{r['to']}" for r in rows], [100 * r["right"] for r in rows], color=COLOURS[0])
-    axis.set(xlabel=say("steps of the input"), ylabel=say("per cent right"), title=say("right by length"), ylim=(0, 100))
+    axis.set(
+        xlabel=say("steps of the input"), ylabel=say("per cent right"), title=say("right by length"), ylim=(0, 100)
+    )
 
 
 def _attention(axis: Axes, numbers: JsonObject, say: Say) -> None:
@@ -84,19 +86,28 @@ def _tree_right(axis: Axes, numbers: JsonObject, say: Say) -> None:
 def _residuals(axis: Axes, numbers: JsonObject, say: Say) -> None:
     axis.plot(numbers["residuals"], lw=1.0, color=COLOURS[0])
     axis.axhline(0, color=DIM, lw=1.0, ls="--")
-    axis.set(xlabel=say("forecast after forecast"), ylabel=say("what came − median"), title=say("residuals, one step ahead"))
+    axis.set(
+        xlabel=say("forecast after forecast"), ylabel=say("what came − median"), title=say("residuals, one step ahead")
+    )
 
 
 def _by_step(axis: Axes, numbers: JsonObject, say: Say) -> None:
     axis.plot(range(1, len(numbers["by_step"]) + 1), numbers["by_step"], "o-", ms=4, lw=1.6)
-    axis.set(xlabel=say("steps ahead"), ylabel=say("root mean squared error"), title=say("error by steps ahead"), ylim=(0, None))
+    axis.set(
+        xlabel=say("steps ahead"),
+        ylabel=say("root mean squared error"),
+        title=say("error by steps ahead"),
+        ylim=(0, None),
+    )
 
 
 def _bands(axis: Axes, numbers: JsonObject, say: Say) -> None:
     axis.plot([0, 100], [0, 100], color=DIM, lw=1.0, ls="--", label=say("as it says"))
     x, y = ([100 * value for value in numbers[name]] for name in ("quantiles", "below"))
     axis.plot(x, y, "o-", ms=5, lw=1.6, label=say("measured"))
-    axis.set(xlabel=say("quantile, per cent"), ylabel=say("values below it, per cent"), title=say("calibration of bands"))
+    axis.set(
+        xlabel=say("quantile, per cent"), ylabel=say("values below it, per cent"), title=say("calibration of bands")
+    )
     legend(axis)
 
 
@@ -119,7 +130,7 @@ def _sentence(axis: Axes, numbers: JsonObject, say: Say) -> None:
     axis.set_title(say("gate {gate} by token").format(gate=numbers["gate"]))
 
 
-TASK_PANELS: dict[str, Callable[[JsonObject], list[Panel]]] = {
+TASK_PANELS: dict[str, Callable[[JsonObject], Sequence[Panel]]] = {
     "classes": lambda n: [_confusion, *([_calibration] if "calibration" in n else [])],
     "length": lambda n: [_length],
     "attention": lambda n: [_attention, _coverage],

@@ -49,7 +49,14 @@ def mark(axis: Axes, at: float | None, label: str) -> None:
         return
     axis.axvline(at, color=INK, lw=1.0, ls=":")
     axis.annotate(
-        label, (at, 1), xycoords=("data", "axes fraction"), color=INK, fontsize=SIZE - 1, rotation=90, ha="right", va="top"
+        label,
+        (at, 1),
+        xycoords=("data", "axes fraction"),
+        color=INK,
+        fontsize=SIZE - 1,
+        rotation=90,
+        ha="right",
+        va="top",
     )
 
 

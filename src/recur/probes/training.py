@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from recur.probes.advice import more_dropout, longer, slower
+from recur.probes.advice import longer, more_dropout, slower
 from recur.probes.finding import Finding, Level, Measurement, Try
 from recur.probes.standing import best_metrics, clearly_behind, plain_models
 from recur.tasks.contract import Remark
@@ -30,7 +30,7 @@ def training(predictor: Predictor[Any], entries: list[JsonObject]) -> Measuremen
     """Whether the loss fell and stayed low, diverged, or overfitted; `entries` are the lines of metrics.jsonl."""
     task = predictor.task
     measured = [entry for entry in entries if isinstance(entry.get(task.curve), int | float)]
-    numbers = {key: [entry.get(key) for entry in measured] for key in CURVES}
+    numbers: JsonObject = {key: [entry.get(key) for entry in measured] for key in CURVES}
     numbers["curve"] = {"name": task.curve, "values": [entry[task.curve] for entry in measured]}
     numbers["clip"] = task.options.clip
     detail = _detail(task.curve, measured, numbers)

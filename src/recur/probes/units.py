@@ -165,7 +165,11 @@ def unit_features(subject: Subject, labels: Mapping[str, Sequence[float]] | None
     if abs(best.r) > CLEAR:
         verdict = said("unit {unit} of {state}, {layer}, follows {feature}: r = {r:.2f}", **about)
     else:
-        verdict = said("no unit clearly follows a feature; unit {unit} of {state}, {layer}, comes nearest, to {feature}: r = {r:.2f}", **about)
+        verdict = said(
+            "no unit clearly follows a feature; unit {unit} of {state}, {layer}, comes nearest, to {feature}: r "
+            "= {r:.2f}",
+            **about,
+        )
     return Measurement(Finding("units", Level.OK, abs(best.r), CLEAR, verdict), numbers)
 
 

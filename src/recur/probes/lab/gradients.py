@@ -60,8 +60,8 @@ def shares_figure(curves: dict[str, list[float]], label: str, title: str) -> Fig
 
 
 def exploding(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
-    """‖h_t‖ forward and ‖∂L_T/∂h_t‖ back, for an orthogonal W scaled to three spectral radii, and what tanh makes of the
-    largest."""
+    """‖h_t‖ forward and ‖∂L_T/∂h_t‖ back, for an orthogonal W scaled to three spectral radii, and what tanh makes of
+    the largest."""
     torch.manual_seed(seed)
     W = torch.linalg.qr(torch.randn(H, H, dtype=torch.float64)).Q
     h0 = torch.nn.functional.normalize(torch.randn(H, dtype=torch.float64), dim=0)
@@ -84,9 +84,12 @@ def exploding(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
     small, same, large, saturated = gradients.values()
     numbers["gradient"] = gradients
     paragraph = (
-        f"h_t = W h_{{t−1}} with every eigenvalue of W at 0.9, 1 or 1.1 in absolute value. After {T} steps the state's norm "
-        f"is {low:.2g}, {one:.2g} and {high:.3g}: 0.9^{T} = {0.9**T:.2g} and 1.1^{T} = {1.1**T:.3g}. On the way back the "
-        f"gradient meets Wᵀ at every step, and after {T} steps it is {small:.2g}, {same:.2g} and {large:.3g} of what it "
+        f"h_t = W h_{{t−1}} with every eigenvalue of W at 0.9, 1 or 1.1 in absolute value. After {T} steps "
+        f"the state's norm "
+        f"is {low:.2g}, {one:.2g} and {high:.3g}: 0.9^{T} = {0.9**T:.2g} and 1.1^{T} = {1.1**T:.3g}. On the "
+        f"way back the "
+        f"gradient meets Wᵀ at every step, and after {T} steps it is {small:.2g}, {same:.2g} and {large:.3g} "
+        f"of what it "
         f"was: what grows forward explodes backward. tanh bounds the state ({held:.2g}), and where units saturate its "
         f"slope is below 1: the same W then multiplies the gradient by {saturated:.2g} in place of {large:.3g}."
     )
@@ -171,8 +174,10 @@ def clipping(seed: int = 0, H: int = 16, T: int = 10, steps: int = 150, theta: f
     free, bound_ = numbers["no clipping"], numbers[bounded]
     numbers["clipped"] = share
     paragraph = (
-        f"Plain gradient descent on an Elman network whose W has radius 1.6, which is to name the first of {T} symbols; "
-        f"guessing has a loss of {math.log(2):.2f}. Without clipping the gradient's norm reaches {free['norm']:.3g}, one "
+        f"Plain gradient descent on an Elman network whose W has radius 1.6, which is to name the first of "
+        f"{T} symbols; "
+        f"guessing has a loss of {math.log(2):.2f}. Without clipping the gradient's norm reaches "
+        f"{free['norm']:.3g}, one "
         f"step over the cliff undoes what was learned, and the last ten losses are {free['last_loss']:.3g} on average. "
         f"With g ← min(1, θ/‖g‖) g and {bounded}, {share:.0%} of the steps are shortened, none turned, and the loss "
         f"falls to {bound_['last_loss']:.2g}."

@@ -42,7 +42,9 @@ def truncation(seed: int = 0, lag: int = 10, steps: int = 150, T: int = 40) -> E
     figure, (left, right) = canvas(2, width=9.0)
     left.barh(list(accuracy), list(accuracy.values()), color=COLOURS[0])
     left.axvline(0.5, color=INK, lw=1, ls="--")
-    left.annotate("chance", (0.5, 1), xycoords=("data", "axes fraction"), color=INK, fontsize=9, rotation=90, ha="right", va="top")
+    left.annotate(
+        "chance", (0.5, 1), xycoords=("data", "axes fraction"), color=INK, fontsize=9, rotation=90, ha="right", va="top"
+    )
     left.set(xlabel="share of right answers", xlim=(0, 1.05), title=f"recall over {lag} steps")
     _draw_errors(right, gradients)
     cut, slid, drawn = (gradients[mode] for mode in MEASURED[1:])
