@@ -39,7 +39,7 @@ def residuals_and_bands(predictor: SeriesForecaster) -> list[Measurement]:
     middle = quantiles.index(0.5)
     found = [_residuals(came, scaled[..., middle].astype(float), which, task.season)]
     if len(quantiles) > 1:
-        found.append(_bands(came, scaled.astype(float), quantiles, task.options.bands != "model"))
+        found.append(bands_of(came, scaled.astype(float), quantiles, task.options.bands != "model"))
     return found
 
 
@@ -57,7 +57,7 @@ def _residuals(came: np.ndarray, median: np.ndarray, which: np.ndarray, season: 
     deviation = float(whole.std()) or 1.0
     bias = float(whole.mean()) / deviation
     lags = [1, season] if season > 1 and min(map(len, series)) > 2 * season else [1]
-    correlations = {lag: float(np.mean([_correlation(part, lag) for part in series])) for lag in lags}
+    correlations = {lag: float(np.mean([correlation(part, lag) for part in series])) for lag in lags}
     lag = max(correlations, key=lambda k: abs(correlations[k]))
     value, limit = abs(correlations[lag]), max(REMEMBERS, 3 / np.sqrt(len(whole)))
     numbers: dict[str, Any] = {
@@ -78,13 +78,13 @@ def _residuals(came: np.ndarray, median: np.ndarray, which: np.ndarray, season: 
     return Measurement(Finding("residuals", Level.OK, value, limit, verdict), numbers)
 
 
-def _correlation(series: np.ndarray, lag: int) -> float:
+def correlation(series: np.ndarray, lag: int) -> float:
     a, b = series[lag:] - series.mean(), series[:-lag] - series.mean()
     scale = float(np.square(series - series.mean()).sum())
     return float((a * b).sum() / scale) if scale else 0.0
 
 
-def _bands(came: np.ndarray, scaled: np.ndarray, quantiles: tuple[float, ...], move: bool) -> Measurement:
+def bands_of(came: np.ndarray, scaled: np.ndarray, quantiles: tuple[float, ...], move: bool) -> Measurement:
     half = len(came) // 2
     if half < FEWEST:
         few = said("not known: {count} forecasts are too few to tell how often bands cover", count=len(came))
