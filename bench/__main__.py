@@ -3,9 +3,12 @@
 python -m bench                        the backends of scan beside PyTorch
 python -m bench affine                 cells that are affine in their states: all of time at once beside step by step
 python -m bench gpu                    one layer on a GPU beside cuDNN and FlashRNN, any cell
+python -m bench gpu-training           training steps on a GPU beside cuDNN by hand, and each part of one
 python -m bench truncation             ways to truncate: what they cost, and what is left of the gradient
 python -m bench calls                  small calls: what Python and autograd cost beyond the arithmetic
 python -m bench streaming              one token at a time beside torch.nn and ONNX Runtime
+python -m bench serve                  sessions on a server, beside the same ones stepped one by one in PyTorch
+python -m bench export                 exported models: C and ONNX Runtime a token at a time, a page's in node
 python -m bench training               the trainer's overhead, what the backend gains, and sampling
 python -m bench trees                  trees beside plain recursion, grids beside the double loop
 python -m bench writing                encoder and decoder: training, decoding, output recurrence
@@ -14,6 +17,7 @@ python -m bench diagnosis              planted faults: whether X-ray names the r
 python -m bench defaults               every task with nothing but its file, beside its recipe and something plain
 python -m bench carry                  100 labelled examples: from nothing, and from a language model of the same texts
 python -m bench bands                  bands of forecasts: how much they cover, fitted once and again with what comes
+python -m bench scaling                many GPUs on paper: bytes, overlap, where it stops paying; and two processes here
 python -m bench counting TRAIN TEST    n-grams beside dictionaries, encoding, a corpus larger than memory should be
 """
 
@@ -34,7 +38,11 @@ from bench import (
     counting,
     defaults,
     diagnosis,
+    export_page,
+    export_step,
     gpu,
+    gpu_training,
+    scaling,
     scan,
     streaming,
     training,
@@ -68,14 +76,34 @@ def main() -> None:
     on_gpu.add_argument("--match", action="append", default=[], help="only rows whose name contains this; repeat it")
     on_gpu.add_argument("--shape", action="append", default=[], type=gpu.shape_of, help="B,T,H, in place of the grid's")
     on_gpu.add_argument("--backend", choices=(*BACKENDS, "auto"), default="cuda", help="which is timed (cuda)")
+    on_gpu.add_argument(
+        "--autograd-threads", action="store_true", help="backward passes on autograd's own thread, as torch has it"
+    )
+    on_gpu.add_argument("--compile-only", action="store_true", help="fill the cache of kernels, and time nothing")
+    on_gpu.add_argument("--compiled", action="store_true", help="it was run with --compile-only before")
     on_gpu.add_argument("--rounds", type=int, default=31, help="how often each side runs at most (31)")
     on_gpu.add_argument(
         "--seconds", type=float, default=480, help="of all rows; fewer rounds where they are short (480)"
     )
     on_gpu.add_argument("--out", type=Path, default=RESULTS / "gpu.json", help="where the JSON goes")
+    stepping = suites.add_parser("gpu-training", help="training steps of language models on a GPU")
+    stepping.add_argument(
+        "--case", action="append", default=[], choices=gpu_training.CASES, help="only this; repeat it"
+    )
+    stepping.add_argument("--precision", action="append", default=[], help="of products; repeat it (bfloat16)")
+    stepping.add_argument("--out", type=Path, default=RESULTS / "gpu-training.json", help="where the JSON goes")
     small = suites.add_parser("calls", help="small calls: what Python and autograd cost beyond the arithmetic")
     small.add_argument("--rounds", type=int, default=101, help="how often each runs, 10 calls at a time (101)")
     small.add_argument("--out", type=Path, default=RESULTS / "calls.json", help="where the JSON goes")
+    many = suites.add_parser("scaling", help="many GPUs on paper, and two processes on this machine")
+    many.add_argument("--tflops", type=float, default=19.0, help="what a GPU reaches, 10¹² operations a second (19)")
+    many.add_argument("--lanes", type=int, default=64, help="lanes on each GPU (64)")
+    many.add_argument("--batch", type=int, default=1024, help="lanes in all, for where it stops paying (1024)")
+    many.add_argument("--measure", action="store_true", help="weak scaling by gloo, one thread a process, too")
+    many.add_argument("--rounds", type=int, default=3, help="of measuring (3)")
+    many.add_argument("--steps", type=int, default=150, help="in each (150)")
+    many.add_argument("--hidden", type=int, default=320, help="of the network that is measured (320)")
+    many.add_argument("--out", type=Path, default=RESULTS / "scaling.json", help="where the JSON goes")
     counted = suites.add_parser("counting", help="n-grams, encoding and streaming")
     counted.add_argument("train", type=Path)
     counted.add_argument("test", type=Path)
@@ -96,6 +124,13 @@ def main() -> None:
     streamed = suites.add_parser("streaming", help="one token at a time")
     streamed.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     streamed.add_argument("--out", type=Path, default=RESULTS / "streaming.json")
+    served = suites.add_parser("serve", help="sessions on a server")
+    served.add_argument("--seconds", type=float, default=2.0, help="for each way and number of sessions (2)")
+    served.add_argument("--sessions", type=int, nargs="+", default=[1, 10, 100, 1000, 10_000])
+    served.add_argument("--out", type=Path, default=RESULTS / "serve.json")
+    exported = suites.add_parser("export", help="exported models: C, ONNX Runtime, a page in node")
+    exported.add_argument("--tokens", type=int, default=2000, help="that each side reads (2000)")
+    exported.add_argument("--out", type=Path, default=RESULTS / "export.json")
     cut = suites.add_parser("truncation", help="what truncation costs, and what is left of the gradient")
     cut.add_argument("--cell", action="append", default=[], help="of which cells; repeat it (gru and lstm)")
     cut.add_argument("--rounds", type=int, default=7, help="how often each mode runs (7)")
@@ -136,7 +171,9 @@ def main() -> None:
     runs = {"counting": run_counting, "streaming": run_streaming, "training": run_training}
     runs |= {"bands": run_bands, "carry": run_carry, "trees": run_trees, "writing": run_writing, "xray": run_xray}
     runs |= {"defaults": run_defaults, "affine": run_affine, "truncation": run_truncation, "calls": run_calls}
-    runs |= {"gpu": run_gpu, "diagnosis": run_diagnosis}
+    runs |= {"scaling": run_scaling, "gpu": run_gpu, "gpu-training": run_gpu_training, "serve": run_serve}
+    runs |= {"export": run_export}
+    runs |= {"diagnosis": run_diagnosis}
     runs.get(options.suite, run_scan)(options)
     if options.out is not None:
         print(f"written to {options.out}")
@@ -144,6 +181,18 @@ def main() -> None:
 
 def run_scan(options: argparse.Namespace) -> None:
     _compare(scan.contests(), options)
+
+
+def run_gpu_training(options: argparse.Namespace) -> None:
+    import torch
+
+    rows = []
+    for name in options.case or gpu_training.CASES:
+        for precision in options.precision or ["bfloat16"]:
+            rows.append(gpu_training.measure(name, precision))
+            print("\n".join(gpu_training.report(rows[-1])), flush=True)
+            torch.cuda.empty_cache()
+    _write(options.out, {"machine": machine(), "gpu": torch.cuda.get_device_name(), "rows": rows})
 
 
 def run_trees(options: argparse.Namespace) -> None:
@@ -199,11 +248,24 @@ def run_counting(options: argparse.Namespace) -> None:
     rates = counting.encoding(options.rounds)
     for kind, rate in rates.items():
         print(f"encoding, {kind}: {rate:.0f} MB/s", flush=True)
-    streamed = counting.streaming(options.gigabytes)
-    print(f"{streamed['gigabytes']:.1f} GB, words: encoded in {streamed['encode_s']:.0f} s, ", end="")
-    print(f"{streamed['tokens'] / 1e6:.0f} M tokens read in {streamed['read_s']:.1f} s, ", end="")
-    print(f"peak memory {streamed['peak_mib']:.0f} MiB")
+    streamed = [run_shards(options.gigabytes, processes) for processes in (1, 2)]
     _write(options.out, {"machine": machine(), "kneser_ney": found, "encoding_mb_s": rates, "streaming": streamed})
+
+
+def run_shards(gigabytes: float, processes: int) -> dict[str, float]:
+    found = counting.streaming(gigabytes, processes)
+    many = f"{processes} process{'es' * (processes > 1)}"
+    stages = {"look": "looked through", "count": "counted", "encode": "encoded", "read": "read"}
+    times = [
+        f"{said} in {found[f'{name}_s']:.0f} s ({found[f'{name}_cpu_s']:.0f} of CPU)" for name, said in stages.items()
+    ]
+    print(f"{gigabytes:.1f} GB, {found['tokens'] / 1e6:.0f} M words, {many}: {', '.join(times)}, ", end="")
+    print(f"peak memory {found['peak_mib']:.0f} MiB", flush=True)
+    return found
+
+
+def run_scaling(options: argparse.Namespace) -> None:
+    _write(options.out, {"machine": machine(), **scaling.main(options)})
 
 
 def run_calls(options: argparse.Namespace) -> None:
@@ -228,6 +290,27 @@ def run_streaming(options: argparse.Namespace) -> None:
             times = ", ".join(f"{name} {us:.0f}" for name, us in found.items())
             print(f"LSTM, H {hidden}, batch 1, {threads} threads, µs a token: {times}", flush=True)
     _write(options.out, {"machine": machine(), "results": results})
+
+
+def run_serve(options: argparse.Namespace) -> None:
+    from bench.serve import lines, serving  # needs an extra
+
+    found = serving(options.seconds, tuple(options.sessions))
+    print("\n".join(lines(found)))
+    _write(options.out, {"machine": machine(), **found})
+
+
+def run_export(options: argparse.Namespace) -> None:
+    results = []
+    for hidden in (256, 512):
+        found = export_step.steps(hidden, options.tokens)
+        results.append({"hidden": hidden, "microseconds": found})
+        times = ", ".join(f"{name} {us:.1f}" for name, us in found.items())
+        print(f"LSTM, H {hidden}, one core, µs a token: {times}", flush=True)
+    page = export_page.measure()
+    rates = ", ".join(f"{kind} {rate:,.0f}" for kind, rate in page["characters_a_second"].items())
+    print(f"a page of the default model, characters a second: {rates}")
+    _write(options.out, {"machine": machine(), "steps": results, "page": page})
 
 
 def run_training(options: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import statistics
 import subprocess
@@ -80,30 +81,42 @@ def encoding(rounds: int) -> dict[str, float]:
     return rates
 
 
-def streaming(gigabytes: float) -> dict[str, float]:
-    """A synthetic corpus, fitted, encoded and read through in a process of its own; its peak memory."""
+def streaming(gigabytes: float, processes: int) -> dict[str, float]:
+    """A synthetic corpus looked through, counted and encoded by so many processes, and read; their peak memory."""
     import sys
 
     code = """
-import sys, threading, time
+import resource, sys, threading, time
 from pathlib import Path
-from typing import Any
-from recur.text import Corpus, Stream, Vocab, Words, encoded
-text, cache = sys.argv[1:]
+from recur.text import Corpus, Stream, encoded, fit_vocab, workers
+text, processes = sys.argv[1], int(sys.argv[2])
+workers.cores = lambda: processes
 peak = 0
+def own(pid):  # memory of a process's own; pages of mapped files are the system's to take back
+    try:
+        return int(Path(f"/proc/{pid}/status").read_text().partition("RssAnon:")[2].split()[0]) / 1024
+    except (OSError, IndexError):
+        return 0
 def watch():
     global peak
-    while True:  # memory of the process's own; pages of mapped files are the system's to take back
-        own = Path("/proc/self/status").read_text().partition("RssAnon:")[2].split()[0]
-        peak = max(peak, int(own) / 1024)
-        time.sleep(0.02)
+    while True:
+        below = [pid for file in Path("/proc/self/task").glob("*/children") for pid in file.read_text().split()]
+        peak = max(peak, sum(map(own, ["self", *below])))
+        time.sleep(0.05)
 threading.Thread(target=watch, daemon=True).start()
-begun = time.perf_counter()
+def now():
+    cpu = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return time.perf_counter(), sum(one.ru_utime + one.ru_stime for one in cpu)
+times = [now()]
 corpus = Corpus.of(text)
-ids = encoded(corpus, Vocab.fit(corpus, Words()), Path(cache))
-ready = time.perf_counter() - begun
+times.append(now())
+vocab = fit_vocab(corpus, "word")
+times.append(now())
+ids = encoded(corpus, vocab)
+times.append(now())
 tokens = sum(batch.x.size for batch in Stream(ids, 64, 4000).batches())
-print(tokens, ready, time.perf_counter() - begun - ready, peak)
+times.append(now())
+print(tokens, peak, *(b - a for k in (0, 1) for a, b in zip(*[[t[k] for t in ts] for ts in (times, times[1:])])))
 """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "synthetic.txt"
@@ -112,7 +125,13 @@ print(tokens, ready, time.perf_counter() - begun - ready, peak)
             while out.tell() < gigabytes * 1e9:
                 out.write(words)
         done = subprocess.run(
-            [sys.executable, "-c", code, str(path), folder], capture_output=True, text=True, check=True
+            [sys.executable, "-c", code, str(path), str(processes)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "RECUR_CACHE": folder},
         )
-    tokens, ready, read, peak = map(float, done.stdout.split())
-    return {"gigabytes": gigabytes, "tokens": tokens, "encode_s": ready, "read_s": read, "peak_mib": peak}
+    tokens, peak, *seconds = map(float, done.stdout.split())
+    names = [f"{stage}_{kind}" for kind in ("s", "cpu_s") for stage in ("look", "count", "encode", "read")]
+    found = {"gigabytes": gigabytes, "processes": processes, "tokens": tokens, "peak_mib": peak}
+    return found | dict(zip(names, seconds, strict=True))

@@ -1,7 +1,9 @@
 """One layer on a GPU beside cuDNN (torch.nn.RNN, GRU and LSTM) and, where it can be imported, FlashRNN.
 
 Sides take turns in one process, each between two CUDA events and after the GPU has come to rest; several calls in a
-row where one is short, as training makes them, so that what Python takes is hidden where it can be. What does not agree
+row where one is short, as training makes them, so that what Python takes is hidden where it can be. Backward passes run
+on the calling thread, of all sides (torch.autograd.set_multithreading_enabled), unless --autograd-threads is given: to
+wake autograd's own thread may take longer than a short call. What does not agree
 with the peer, outputs and all gradients, is not timed. Rows get equal shares of the seconds that are left, and as many
 rounds as fit.
 
@@ -26,9 +28,11 @@ from typing import Any
 
 import torch
 
+from bench.gpu_compile import Row, compile_all
 from bench.gpu_sides import PEERS, Data, Ours, Side, cudnn, flashrnn, own_cells
 from bench.gpu_timing import Contest, Shape, compare
 from bench.side_by_side import machine
+from recur.cells import make_cell
 
 GRID: list[Shape] = [
     (20, 35, 200), (20, 35, 650), (20, 35, 1500), (64, 256, 256), (64, 256, 512), (64, 256, 1024), (256, 256, 1024),
@@ -141,19 +145,36 @@ def the_machine(backend: str) -> dict[str, Any]:
     return found
 
 
+def rows_of(chosen: list[Contest]) -> list[Row]:
+    """Cells, dtypes and shapes."""
+    own = {name: cell for name, (cell, _) in own_cells().items()}
+    found = []
+    for contest in chosen:
+        name = contest.what.split(f" {str(contest.dtype).removeprefix('torch.')}")[0]
+        found.append((own[name] if name in own else make_cell(name), contest.dtype, contest.shape))
+    return found
+
+
 def measure(options: argparse.Namespace, write: Callable[[object], None], device: str = "cuda") -> int:
     """Prints rows as they come, and hands all of them to `write` each time; returns how many were refused."""
     if device == "cuda" and not torch.cuda.is_available():
         raise SystemExit("python -m bench gpu needs a GPU, and torch sees none")
     end = time.perf_counter() + options.seconds
+    Data.threads = options.autograd_threads
     chosen = [
         contest
         for contest in contests(options.shape, options.backend, device)
         if all(word in contest.what for word in options.match)
     ]
+    if device == "cuda" and not options.compiled:
+        begin = time.perf_counter()
+        made = compile_all(rows_of(chosen), options.seconds / (1 if options.compile_only else 3))
+        print(f"{made} kernels compiled or found in {time.perf_counter() - begin:.0f} s", flush=True)
+        if options.compile_only:
+            return 0
     rows: list[dict[str, Any]] = []
     print(header())
-    on = the_machine(options.backend)
+    on = the_machine(options.backend) | {"autograd_threads": Data.threads}
     for k, contest in enumerate(chosen):
         share = max(0.0, end - time.perf_counter()) / (len(chosen) - k)
         rows.append(compare(contest, options.rounds, share, device))

@@ -7,8 +7,10 @@ compared with is that of a copy, measured here.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import functools
+import itertools
 import statistics
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,12 +21,13 @@ from torch import Tensor
 from recur.cells import Cell, make_cell
 from recur.cells.sru import SRU
 from recur.cuda import along
+from recur.cuda.after import Asked
+from recur.cuda.backward_pass import Backward
 from recur.cuda.device import device
+from recur.cuda.forward_pass import Forward
 from recur.cuda.memory import Layout
-from recur.cuda.operands import Operands
 from recur.cuda.plan import Plan
 from recur.cuda.printer import writes
-from recur.cuda.results import Gradients, Results
 from recur.errors import BackendError
 from recur.native import compiled, operators
 from recur.scan import scan
@@ -72,21 +75,22 @@ def kernels(cell: Cell, B: int, T: int, H: int, dtype: torch.dtype) -> Iterator[
     )
     lay = Layout(of)
     a, numbers = lay.assembly, lay.N * lay.H * dtype.itemsize
-    ops = Operands(lay, [torch.empty(B, T, 1, device="cuda", dtype=dtype), *given, *extras])
-    made = lay.empty_results(ops.data, True)
-    n, m = len(lay.outputs), len(lay.finals)
-    results = Results(lay, made[:n], made[n : n + m], made[n + m :])
-    if results.share is None:
-        results.share = ops.data.new_empty(lay.N, a.gates * H)
-    results.share.normal_()
+    given = [torch.empty(B, T, 1, device="cuda", dtype=dtype).normal_(), *given, *extras]
     written = {"use": len(a.outputs), "train": a.states + a.saved + len(writes(a.train, "share"))}
     for name, train in (("use", False), ("train", True)):
-        todo = along.work(lay, False, train)
-        took = milliseconds(functools.partial(along.forward, ops, results, train))
+        todo = along.work(lay, False, train, True)
+        going = Forward(lay, train, 0, True, None)
+        bound = going.bind(given)
+        bound.made[-1 if not train or "share" not in lay.saved else len(lay.outputs) + a.states].normal_()
+        took = milliseconds(functools.partial(going.carry, bound.addresses))
         yield name, took, numbers * (todo.loads + written[name]), Plan.of(todo, device(0), along.forced_slices)
-    found = Gradients(lay, ops.data, [torch.randn_like(part) for part in made[:n]] + [None] * m, results.share, False)
-    todo = along.work(lay, True, False)
-    took = milliseconds(lambda: along.backward(ops, results, found, False))
+    n, made = len(lay.outputs), bound.made
+    kept = [*given, *map(lay.by_row, made[:n]), *made[n + a.states : n + a.states + len(lay.saved)]]
+    asked = Asked((True,) * n + (False,) * a.states, False, False, False, True)
+    back, arriving = Backward(lay, asked, 0, True, None), [lay.by_row(torch.randn_like(part)) for part in made[:n]]
+    returning = back.bind(kept, [*arriving, *[None] * a.states])
+    todo = along.work(lay, True, False, True)
+    took = milliseconds(lambda: back.carry(returning.addresses))
     yield "back", took, numbers * (todo.loads + a.gates), Plan.of(todo, device(0), along.forced_slices)
 
 
@@ -109,22 +113,27 @@ def scans(cell: Cell, B: int, T: int, H: int, dtype: torch.dtype) -> Iterator[tu
             yield "forward + backward" if backward else "forward", backend, took
 
 
-def main(match: str = "") -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("match", nargs="?", default="", help="only rows whose name contains this")
+    parser.add_argument("--slices", type=int, nargs="*", help="slices of time to try beside the plan's; kernels alone")
+    options = parser.parse_args()
     rate = copy_rate()
     print(f"{torch.cuda.get_device_name()}: a copy moves {rate / 1e6:,.0f} GB/s")
-    for B, T, H in SIZES:
-        for dtype in DTYPES:
-            for name, cell in cells().items():
-                what = f"{name} B {B} T {T} H {H} {str(dtype).removeprefix('torch.')}"
-                if match not in what:
-                    continue
-                print(what)
-                for kernel, took, size, plan in kernels(cell, B, T, H, dtype):
-                    share = size / took / rate
-                    print(f"  {kernel:6} {took:8.3f} ms {size / took / 1e6:7,.0f} GB/s {share:5.0%}  {tuple(plan)}")
-                if B * T * H <= 1 << 28:
-                    for pass_, backend, needed in scans(cell, B, T, H, dtype):
-                        print(f"  {pass_:18} {backend:8} {'—' if needed is None else f'{needed:8.3f} ms'}")
+    for (B, T, H), dtype, (name, cell) in itertools.product(SIZES, DTYPES, cells().items()):
+        what = f"{name} B {B} T {T} H {H} {str(dtype).removeprefix('torch.')}"
+        if options.match not in what:
+            continue
+        print(what)
+        for slices in (None, *(options.slices or ())):
+            along.forced_slices = slices
+            for kernel, took, size, plan in kernels(cell, B, T, H, dtype):
+                share = size / took / rate
+                print(f"  {kernel:6} {took:8.3f} ms {size / took / 1e6:7,.0f} GB/s {share:5.0%}  {tuple(plan)}")
+        along.forced_slices = None
+        if B * T * H <= 1 << 28 and options.slices is None:
+            for pass_, backend, needed in scans(cell, B, T, H, dtype):
+                print(f"  {pass_:18} {backend:8} {'—' if needed is None else f'{needed:8.3f} ms'}")
 
 
 if __name__ == "__main__":

@@ -45,6 +45,10 @@ def own_cells() -> dict[str, tuple[Cell, str]]:
 class Data:
     """One layer's weights, an input and the gradient of its outputs, in one dtype."""
 
+    threads = False
+    """Whether autograd runs backward passes of the GPU on a thread of its own. To wake it may take longer than all else
+    that a short call does, for every side alike."""
+
     def __init__(self, name: str, B: int, T: int, H: int, dtype: torch.dtype, device: str = "cuda") -> None:
         torch.manual_seed(0)
         self.name, self.layer = name, PEERS[name](H, H).to(device, dtype)
@@ -61,7 +65,8 @@ class Data:
         if not backward:
             return {"outputs": outputs}
         leaves = {"x": self.x, **weights}
-        grads = torch.autograd.grad(outputs, list(leaves.values()), arriving)
+        with torch.autograd.set_multithreading_enabled(self.threads):
+            grads = torch.autograd.grad(outputs, list(leaves.values()), arriving)
         return {"outputs": outputs.detach(), **{f"grad {n}": g for n, g in zip(leaves, grads, strict=True)}}
 
 

@@ -21,9 +21,9 @@ from recur.run import Run
 from recur.studio.app import make_app
 from recur.studio.folder import Folder
 from recur.studio.loaded import LoadedModel
-from recur.studio.server import make_server
 from recur.studio.views import next_tokens
 from recur.tasks import config_text, make_options, task_of
+from recur.web.server import make_server
 
 TOKEN = "open sesame"
 TEXT = "If the condition is true, the first suite is executed; otherwise the suite after else"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import re
 import socket
 import statistics
@@ -40,6 +41,9 @@ TEXT = "the network keeps a word and the word is kept\n" * 60
 class Target:
     """A server of a folder with a run named tiny."""
 
+    asks = (b"GET /api/runs", b"POST /api/runs/tiny/next")
+    """What an honest client asks in turn."""
+
     def __init__(
         self, port: int, token: str, process: subprocess.Popen[str] | None = None, log: Path | None = None
     ) -> None:
@@ -48,6 +52,9 @@ class Target:
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=HANG)
+
+    def hostile(self, dice: random.Random) -> Hostile:
+        return hostile(dice, self.token)
 
     def complaint(self) -> str | None:
         """What is wrong with the process itself."""
@@ -66,9 +73,14 @@ class Target:
         return None
 
 
-@contextlib.contextmanager
-def studio() -> Iterator[Target]:
+def studio() -> contextlib.AbstractContextManager[Target]:
     """`recur studio` over a run that was hardly trained."""
+    return server_of("studio", ".", Target)
+
+
+@contextlib.contextmanager
+def server_of(verb: str, named: str, kind: type[Target]) -> Iterator[Target]:
+    """What a verb serves of a folder with a run named tiny."""
     with tempfile.TemporaryDirectory() as name:
         folder, log = Path(name), Path(name) / "log"
         (folder / "book.txt").write_text(TEXT)
@@ -80,13 +92,13 @@ def studio() -> Iterator[Target]:
         (runs / "way-out").symlink_to("/etc")
         (runs / "not-a-run").mkdir()
         with log.open("w") as out:
-            command = [*recur, "studio", str(runs), "--port", "0", "--json"]
+            command = [*recur, verb, str(runs / named), "--port", "0", "--json"]
             server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=out, text=True)
         try:
             assert server.stdout is not None
-            address = json.loads(server.stdout.readline())["address"]
-            port, token = re.findall(r":(\d+)/(?:\?token=(.*))?", address)[0]
-            yield Target(int(port), token, server, log)
+            said = json.loads(server.stdout.readline())
+            port, token = re.findall(r":(\d+)(?:/\?token=(.*))?$", said["address"])[0]
+            yield kind(int(port), token or said.get("token", ""), server, log)
         finally:
             server.terminate()
             server.wait(20)
@@ -130,7 +142,7 @@ def batches(numbers: list[int]) -> Iterator[list[int]]:
 def neighbour(target: Target, k: int) -> tuple[float, str | None]:
     """How long an honest request takes, and what is wrong with its answer."""
     body = b'{"text": "the network"}'
-    ask = b"POST /api/runs/tiny/next" if k % 2 else b"GET /api/runs"
+    ask = target.asks[k % 2]
     head = b"%s HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\n" % (ask, target.token.encode())
     more = b"Content-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body)
     begun = time.monotonic()
@@ -150,7 +162,7 @@ def neighbour(target: Target, k: int) -> tuple[float, str | None]:
 
 
 def attempt(target: Target, seed: int, number: int) -> Attempt:
-    sent = hostile(dice(seed, number), target.token)
+    sent = target.hostile(dice(seed, number))
     try:
         return Attempt(number, sent.what, judge(sent, talk(target, sent)))
     except TimeoutError:

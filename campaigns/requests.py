@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import NamedTuple
 
 VIEWS = {
@@ -73,10 +74,17 @@ class Hostile(NamedTuple):
     """Whether it must be answered: nothing of its framing was touched."""
 
 
-def hostile(dice: random.Random, token: str) -> Hostile:
+Views = dict[str, tuple[str, ...]]
+"""The fields of requests, by what their addresses end in."""
+
+
+def hostile(
+    dice: random.Random, token: str, target_of: Callable[[random.Random], str] | None = None, views: Views = VIEWS
+) -> Hostile:
+    """A request to the studio, or to a server whose addresses and fields are these."""
     method = dice.choice(METHODS) if dice.random() < 0.3 else dice.choice(["GET", "POST", "POST"])
-    target = _target(dice)
-    body = _body(dice, target) if method == "POST" or dice.random() < 0.1 else b""
+    target = (target_of or _target)(dice)
+    body = _body(dice, target, views) if method == "POST" or dice.random() < 0.1 else b""
     headers = _headers(dice, token)
     framing, sent, whole = _framed(dice, body)
     version = (
@@ -131,8 +139,8 @@ def _headers(dice: random.Random, token: str) -> list[str]:
     return made
 
 
-def _body(dice: random.Random, target: str) -> bytes:
-    fields = next((VIEWS[view] for view in VIEWS if target.endswith(f"/{view}")), ("text",))
+def _body(dice: random.Random, target: str, views: Views) -> bytes:
+    fields = next((views[view] for view in views if target.endswith(f"/{view}")), ("text",))
     named = [(name, dice.choice(VALUES)) for name in fields if dice.random() < 0.5]
     if "text" in fields and dice.random() < 0.5:
         named.append(("text", '"the network keeps a word"'))

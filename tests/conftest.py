@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import tempfile
 
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch reads it: as many test processes as cores share them
+
 import pytest
 import torch
 from hypothesis import settings

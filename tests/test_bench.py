@@ -104,7 +104,16 @@ def test_few_examples_show_every_label_and_none_of_them_twice(tmp_path: Path, mo
 def on_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -> tuple[int, list[dict[str, Any]]]:
     """The benchmark of a GPU, on the CPU: the same way through, but for the clock."""
     monkeypatch.setattr(gpu, "DTYPES", (torch.float32,))
-    given = {"match": [], "shape": [(2, 3, 4)], "backend": "loop", "rounds": 3, "seconds": 0.1} | options
+    given = {
+        "match": [],
+        "shape": [(2, 3, 4)],
+        "backend": "loop",
+        "rounds": 3,
+        "seconds": 0.1,
+        "autograd_threads": False,
+        "compile_only": False,
+        "compiled": False,
+    } | options
     written: list[Any] = []
     refused = gpu.measure(argparse.Namespace(**given), written.append, "cpu")
     return refused, written[-1]["results"]

@@ -43,7 +43,7 @@ def test_nothing_is_lost_and_nothing_is_other(
 
 
 def test_every_campaign_says_what_it_tries() -> None:
-    assert {"crash", "damage", "fuzz", "http", "kill", "power", "sharing"} == set(names())
+    assert {"crash", "damage", "fuzz", "http", "kill", "power", "serve", "sharing"} == set(names())
     for name in names():
         assert (load(name).__doc__ or "").splitlines()[0].endswith(".")
     assert set(TASKS) == set(task_names())

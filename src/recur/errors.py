@@ -8,8 +8,10 @@
     ├── CellError      (ValueError)  a cell breaks its contract, or is not known
     ├── BackendError   (ValueError)  a backend asked for by name cannot run this call
     ├── TextError      (ValueError)  a text, a vocabulary or a file of counts cannot be used as it is
+    │   └── TooLargeError            … is too large for this memory
     ├── RunError       (ValueError)  a run folder is missing something, damaged or in the way
-    └── TrainingError  (ArithmeticError)  training cannot go on: its loss exploded or is not a number
+    ├── TrainingError  (ArithmeticError)  training cannot go on: its loss exploded or is not a number
+    └── RankError      of several processes that train together one has failed
 
 Each message says what was expected, what came, and what to try.
 """
@@ -53,12 +55,24 @@ class TextError(RecurError, ValueError):
     """A text, a vocabulary or a file of counts cannot be used as it is."""
 
 
+class TooLargeError(TextError):
+    """A text is larger than what is asked of it can be done with in this memory."""
+
+
 class RunError(RecurError, ValueError):
     """A run folder is missing something, damaged or in the way."""
 
 
 class TrainingError(RecurError, ArithmeticError):
     """Training cannot go on: its loss exploded or is not a number."""
+
+
+class RankError(RecurError):
+    """Of several processes that train together one has failed: this one, or another, which says so itself."""
+
+    def __init__(self, message: str, mine: bool = True) -> None:
+        super().__init__(message)
+        self.mine = mine
 
 
 LISTED = 50

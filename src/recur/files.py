@@ -76,6 +76,13 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
+def cache_folder() -> Path:
+    """For what can be made again: $RECUR_CACHE, or recur in the user's cache."""
+    if chosen := os.environ.get("RECUR_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recur"
+
+
 # Reading --------------------------------------------------------------------------------------------------------
 
 

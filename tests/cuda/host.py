@@ -6,25 +6,26 @@ import contextlib
 import ctypes
 import functools
 import hashlib
+import re
 import subprocess
-from collections.abc import Callable
 from ctypes import Structure
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+import torch
 
-from recur.cuda import along, run, stream
+from recur.cuda import along, around, backward_pass, blas, forward_pass, persistent, run, stream
 from recur.cuda.device import Device
 from recur.cuda.driver import Launch
 from recur.cuda.source import KERNELS, load, maps, programs
+from recur.cuda.way import ALONE
 from recur.native import operators
 
 SHIM = (Path(__file__).parent / "shim.h").read_text()
 FETCH = """
-typedef std::conditional_t<sizeof(num) == 8, bits64, bits32> slot;
-extern "C" { slot ring[1 << 20]; }
-FUNCTION void fetch_bytes(slot* to, const void* from) { std::memcpy(to, from, sizeof(slot)); }
+template <int bytes> FUNCTION void fetch_bytes(void* to, const void* from) { std::memcpy(to, from, bytes); }
 FUNCTION void end_group() {}
 template <int later> FUNCTION void arrived() {}
 FUNCTION void fetch_or_zero(byte* to, const void* from, bool there) {
@@ -55,20 +56,37 @@ KERNEL_NAMES = (
     ("along_backward", "Backward", "SLICES > 1"),
     ("along_forward", "Forward", "SLICES > 1"),
     ("stream_step", "Step", "true"),
+    ("carry_forward", "Directions<Forward>", "true"),
+    ("carry_backward", "Directions<Backward>", "true"),
+    ("lay_out", "LaidOut", "true"),
+    ("add_up", "Summed", "true"),
 )
 """What they are given, and whether their threads wait for each other."""
 SMALL = Device("a small one", 9, 0, 2, 232448)
 
 
+class Prepared(NamedTuple):
+    """A launch, which is a call."""
+
+    entry: Any
+    how: Launch
+
+    def __call__(self, stream: int, arguments: Structure) -> None:
+        self.packed(stream, bytes(arguments))
+
+    def resident(self) -> int:
+        return SMALL.multiprocessors
+
+    def packed(self, stream: int, arguments: bytes) -> None:
+        assert self.how.shared <= SMALL.shared
+        self.entry(arguments, self.how.grid, self.how.threads)
+
+
 class Function(NamedTuple):
     entry: Any
 
-    def prepare(self, how: Launch) -> Callable[..., None]:
-        def launch(stream: int, arguments: Structure) -> None:
-            assert how.shared <= SMALL.shared
-            self.entry(ctypes.byref(arguments), how.grid, how.threads)
-
-        return launch
+    def prepare(self, how: Launch) -> Prepared:
+        return Prepared(self.entry, how)
 
 
 class Module(NamedTuple):
@@ -93,6 +111,8 @@ def loaded(folder: Path, text: str, architecture: str, index: int) -> Module:
     mma = (KERNELS / "mma.cu").read_text()
     end = mma.index("FUNCTION uint4 tf32")
     text = text.replace((KERNELS / "fetch.cu").read_text(), FETCH).replace(mma[:end], MMA)
+    if "struct Exchange" in text:  # of one CTA, which has nothing to say to others
+        text = re.sub(r"asm volatile\(.*?\);", ";", text, flags=re.DOTALL)
     return Module(built(SHIM + text + ENTRY.format(name=name, struct=struct, meets=meets), folder))
 
 
@@ -106,12 +126,44 @@ def printed(cell: str, folder: Path) -> ctypes.CDLL:
 
 def on_cpu(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Have backend `native` run the kernels of this one."""
-    along.prepared.cache_clear()
-    patch.setattr(along, "loaded", functools.partial(loaded, folder))
-    patch.setattr(along, "device", lambda index: SMALL)
-    patch.setattr(along, "current_stream", lambda index: 0)
+    forget()
+    for module in (along, around, persistent):
+        patch.setattr(module, "loaded", functools.partial(loaded, folder))
+        patch.setattr(module, "device", lambda index: SMALL)
+    for passes in (forward_pass, backward_pass):
+        patch.setattr(passes, "current_stream", lambda index: 0)
+    patch.setattr(blas, "handle", lambda exact: None)
+    patch.setattr(blas.Product, "__call__", multiply)
+    patch.setattr(persistent, "compiled", lambda text, architecture: SimpleNamespace(usage={}))
+    patch.setattr(run, "device", lambda index: SMALL)
+    patch.setattr(run, "SELECT", lambda problem, found: [way for way in found if way.exchange == ALONE][:1])
     patch.setattr(run, "on_device", lambda device: contextlib.nullcontext())
     patch.setitem(operators.IMPLEMENTATIONS, "cpu", run)
+
+
+def forget() -> None:
+    """What was prepared for another device."""
+    passes = run._forward_pass, run._backward_pass, run._forward_passes, run._backward_passes, run._plan
+    for kept in (along.prepared, around.lay_out, around.add_up, persistent.kernel, *passes):
+        kept.cache_clear()
+
+
+def multiply(self: blas.Product, handle: None, a: int, b: int, c: int) -> None:
+    """What cuBLAS does, of memory that is named by its address alone."""
+    if self.empty:
+        return
+    rows, columns, inner = self.sizes
+    A = _matrix(a, self.dtype, (inner, rows) if self.a.transposed else (rows, inner), self.a.pitch)
+    B = _matrix(b, self.dtype, (columns, inner) if self.b.transposed else (inner, columns), self.b.pitch)
+    C = _matrix(c, self.into, (rows, columns), self.pitch)
+    found = (A.t() if self.a.transposed else A).to(self.into) @ (B.t() if self.b.transposed else B).to(self.into)
+    C.copy_(C + found if self.adds else found)
+
+
+def _matrix(address: int, dtype: torch.dtype, shape: tuple[int, int], pitch: int) -> torch.Tensor:
+    size = (shape[0] - 1) * pitch + shape[1]
+    memory = (ctypes.c_char * (size * dtype.itemsize)).from_address(address)
+    return torch.frombuffer(memory, dtype=dtype).as_strided(shape, (pitch, 1))
 
 
 def streams_on_cpu(patch: pytest.MonkeyPatch, folder: Path) -> None:

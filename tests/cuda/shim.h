@@ -1,5 +1,6 @@
 // What a kernel's text needs of CUDA, for a compiler of the CPU: CTAs one after the other, their threads as fibers of one
 // thread, which take turns where they wait for each other. All of a CTA pass the same barriers, so a turn is a barrier.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -16,7 +17,7 @@
 struct Index {
     unsigned x;
 };
-static Index threadIdx, blockIdx, blockDim;
+static Index threadIdx, blockIdx, blockDim, gridDim;
 static ucontext_t scheduler, fibers[1024];
 
 static void __syncthreads() {
@@ -46,9 +47,12 @@ struct alignas(16) float4 {
 alignas(128) static unsigned char memory[1 << 20];
 template <typename T> T __ldg(const T* at) { return *at; }
 static void __threadfence() {}
+static unsigned long __cvta_generic_to_shared(const void*) { return 0; }
 static unsigned atomicAdd(unsigned* at, unsigned more) { return (*at += more) - more; }
 static float __uint_as_float(unsigned x) { return __builtin_bit_cast(float, x); }
 static unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, x); }
+
+using std::min;
 
 static void (*entry)(void*);
 static void* of_entry;
@@ -62,7 +66,7 @@ template <typename Kernel> void launch(Kernel kernel, unsigned grid, unsigned th
     constexpr int STACK = 1 << 17;
     static std::unique_ptr<char[]> stacks(new char[1024l * STACK]);
     entry = [](void* k) { (*static_cast<Kernel*>(k))(); };
-    of_entry = &kernel, blockDim.x = threads;
+    of_entry = &kernel, blockDim.x = threads, gridDim.x = grid;
     for (blockIdx.x = 0; blockIdx.x < grid; ++blockIdx.x) {
         if (!meets) {
             for (threadIdx.x = 0; threadIdx.x < threads; ++threadIdx.x) kernel();

@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def kernels(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     host.on_cpu(monkeypatch, folder)
     yield monkeypatch
-    along.prepared.cache_clear()
+    host.forget()
 
 
 def case_of(name: str, *sizes: int) -> Case:
@@ -79,7 +79,9 @@ def ragged(B: int, T: int) -> dict[str, Any]:
 )
 def test_against_the_loop(kernels: pytest.MonkeyPatch, name: str, slices: int, which: str) -> None:
     kernels.setattr(along, "forced_slices", slices)
-    case, options = case_of(name, 3, 75, 4, 13), ragged(3, 75) if which == "ragged" else {}
+    vector = 1 + sum(map(ord, name)) % 2  # on a GPU, two for numbers of 16 bits
+    kernels.setattr(along, "vector_of", lambda lay, aligned: vector)
+    case, options = case_of(name, 3, 75, 4, 12 if vector == 2 else 13), ragged(3, 75) if which == "ragged" else {}
     expected, got = (everything(case, backend, **options) for backend in ("loop", "native"))
     for key, value in expected.items():
         close(got[key], value, f"{name}, {slices} slices: {key}", 1e-11)
@@ -142,7 +144,7 @@ def test_kernels_compile(monkeypatch: pytest.MonkeyPatch, name: str, architectur
     for backward in (False, True):
         along.prepared.__wrapped__(lay, backward, bool(turn % 3), bool(turn % 2), 0, None)
     assert len(found) == 2
-    assert all(usage.spilled <= 64 for kernel in found for usage in kernel.values()), found
+    assert all(usage.spilled <= 80 for kernel in found for usage in kernel.values()), found
 
 
 @needs_gcc

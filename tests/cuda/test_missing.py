@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from recur.cells import make_cell
+from recur.cuda import blas, missing, nvrtc
 from recur.cuda import device as devices
 from recur.cuda import driver as drivers
-from recur.cuda import missing, nvrtc
 from recur.cuda.device import A100, H200, Device
 from recur.errors import BackendError
 from recur.native.compiled import text_of
@@ -45,10 +45,11 @@ class Library:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """One that has all: an H200, a driver, and a compiler that knows it."""
     has = SimpleNamespace(
-        device=H200, driver=object(), compiler=SimpleNamespace(version="13.0", architectures=[80, 90])
+        device=H200, driver=object(), blas=object(), compiler=SimpleNamespace(version="13.0", architectures=[80, 90])
     )
     monkeypatch.setattr(missing, "device", lambda index: has.device)
     monkeypatch.setattr(missing, "driver", lambda: has.driver)
+    monkeypatch.setattr(blas, "library", lambda: has.blas)
     monkeypatch.setattr(nvrtc, "compiler", lambda: has.compiler)
     monkeypatch.setattr(nvrtc, "missing", lambda: "libnvrtc was not found: nowhere")
     missing.missing.cache_clear()
@@ -68,6 +69,7 @@ def test_nothing_is_missing(machine: SimpleNamespace) -> None:
             "NVIDIA T4 has compute capability 7.5, and kernels need 8.0",
         ),
         ({"driver": None}, "the CUDA driver (libcuda) was not found, or is older than CUDA 12"),
+        ({"blas": None}, f"cuBLAS, which torch's CUDA wheels carry, was not found: {' nor '.join(blas.names())}"),
         ({"compiler": None}, "libnvrtc was not found: nowhere"),
         ({"device": Device("NVIDIA B200", 10, 0, 148, 232448)}, "NVRTC 13.0 does not know sm_100a of NVIDIA B200"),
     ],

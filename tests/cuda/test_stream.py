@@ -63,7 +63,7 @@ def allowed(dtype: torch.dtype, exact: bool, H: int = 256) -> float:
     """What rounding leaves of a sum grows with the root of its terms."""
     if dtype in ROUNDING:
         return 16 * ROUNDING[dtype]
-    return TOLERANCE[dtype] * max(1.0, (H / 256) ** 0.5) if exact else TF32
+    return TOLERANCE[dtype] * max(1.0, (H / 128) ** 0.5) if exact else TF32
 
 
 def follows(

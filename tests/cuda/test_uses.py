@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 import recur.nn
-from recur.scan import scan
+from recur.layers import Recurrent, directions
+from recur.scan import scan, scan_both
 from tests.cuda.support import needs_gpu, on_gpu
 from tests.support import Case, close
 
@@ -61,6 +62,7 @@ def test_graphs(size: tuple[int, ...]) -> None:
             assert torch.equal(got, value)
 
 
+@pytest.mark.filterwarnings("ignore")  # of what PyTorch's own compiler imports
 @pytest.mark.parametrize("size", SIZES[:2], ids=str)
 def test_compile(size: tuple[int, ...]) -> None:
     B, T, D, H = size
@@ -68,7 +70,7 @@ def test_compile(size: tuple[int, ...]) -> None:
     x = torch.randn(B, T, D, device="cuda", requires_grad=True)
     compiled = torch.compile(lambda x: net(x)[0].tanh() * 2, fullgraph=True)
     found = []
-    for call in (compiled, lambda x: net(x)[0].tanh() * 2):
+    for call in (lambda x: net(x)[0].tanh() * 2, compiled):
         y = call(x)
         found.append([y, *torch.autograd.grad(y.square().sum(), [x, *net.parameters()])])
     for got, value in zip(*found, strict=True):
@@ -154,3 +156,31 @@ def test_auto_takes_it_and_says_how() -> None:
     assert clipped.trace.way == "one step a launch (clip needs the norm of a whole row at every step)"
     plain = scan(case.cell, case.weights, case.x)
     assert scan(case.cell, case.weights, case.x).trace.way == plain.trace.way
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["gru", "lstm", "peephole"])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_both_directions_in_one_launch(
+    size: tuple[int, ...], name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against each direction's own launch, with states and without, to rounding of what is summed otherwise."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    B, T, D, H = size
+    torch.manual_seed(0)
+    net = Recurrent(name, D, H, layers=2, direction="both", backend="cuda").to("cuda", dtype)
+    x = torch.randn(B, T, D, device="cuda").to(dtype).requires_grad_()
+    state = None
+    for _ in range(2):
+        found = []
+        for apart in (True, False, False):  # the first makes the form known
+            monkeypatch.setattr(directions, "scan_both", (lambda *_: None) if apart else scan_both)
+            y = net(x, state)
+            ends = [part for one in y.state for part in one]
+            loss = y.outputs.float().square().sum() + sum(part.float().sum() for part in ends)
+            found.append([y.outputs, *ends, *torch.autograd.grad(loss, [x, *net.parameters()])])
+        assert str(y.trace[0].way).startswith("both directions at once; ")
+        for one, two, again in zip(*found, strict=True):
+            close(two.float(), one.float(), tolerance=1e-4 if dtype == torch.float32 else 3e-2)
+            assert torch.equal(two, again)
+        state = tuple(tuple(part.detach() for part in one) for one in y.state)

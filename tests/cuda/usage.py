@@ -64,11 +64,16 @@ class Row(NamedTuple):
         return " ".join((self.cell, str(self.dtype).removeprefix("torch."), self.device.architecture, self.family))
 
 
+ALONE_IN_A_TEXT = ("step", "lay_out", "add_up")
+
+
 def rows() -> Iterator[Row]:
     for cell in NATIVE_CELLS:
         for dtype in NUMBERS:
             for device in devices():
                 yield Row(cell, dtype, device, "step")
+                if cell in ("gru", "mingru"):
+                    yield from (Row(cell, dtype, device, family) for family in ALONE_IN_A_TEXT[1:])
                 # Each takes seconds: all cells where most of them run, elsewhere those that all have.
                 if device == H200 or (cell in ("gru", "lstm", "mingru") and dtype != torch.float64):
                     for family in families(cell, dtype, device):
@@ -86,8 +91,8 @@ def families(cell: str, dtype: torch.dtype, device: Device) -> list[str]:
 def text(row: Row) -> str | None:
     """A row's kernels; None where that way does not fit its device."""
     cell = text_of(make_cell(row.cell), True)
-    if row.family == "step":
-        return source(cell, row.dtype, ("step",))
+    if row.family in ALONE_IN_A_TEXT:
+        return source(cell, row.dtype, (row.family,))
     kind, _, direction = row.family.partition(" ")
     a, backward = load(cell), direction == "backward"
     (S, H), steps = PLACES[kind], 1000
@@ -104,7 +109,7 @@ def along_text(lay: Layout, backward: bool, device: Device) -> str:
     """What would be loaded."""
     loaded = mock.Mock()
     with mock.patch.object(along, "loaded", loaded), mock.patch.object(along, "device", return_value=device):
-        along.prepared.__wrapped__(lay, backward, not backward, False, 0, None)
+        along.prepared.__wrapped__(lay, backward, not backward, True, 0, None)
     made: str = loaded.call_args.args[0]
     return made
 

@@ -228,3 +228,32 @@ def test_a_step_notices_what_an_optimizer_changed(fused: bool) -> None:
 
 def test_its_repr_names_the_cell() -> None:
     assert repr(layer("elman-relu", layers=2)) == "Recurrent(Elman(activation='relu'), 4, 5, layers=2)"
+
+
+@pytest.mark.parametrize("options", [{}, {"init": Init(state="learned")}, {"connections": Connections(skip=True)}])
+def test_a_last_layer_of_another_width(options: dict[str, Any]) -> None:
+    """The same as one of several layers below another of one."""
+    net = Recurrent("lstm", 5, 8, layers=3, top=6, **options).double()
+    x = torch.randn(2, 7, 5, dtype=torch.float64)
+    found = net(x)
+    assert [part.shape[1] for layer in found.state for part in layer] == [8, 8, 8, 8, 6, 6]
+    assert found.outputs.shape[-1] == net.output_size
+    state, each = None, []
+    for t in range(7):
+        out, state = net.step(x[:, t], state)
+        each.append(out)
+    close(torch.stack(each, 1), found.outputs)
+    again = net(x, net.starting_state(x[:, 0]))
+    close(again.outputs, found.outputs)
+    if not options:
+        below, above = Recurrent("lstm", 5, 8, layers=2).double(), Recurrent("lstm", 8, 6).double()
+        with torch.no_grad():
+            for name, p in net.named_parameters():
+                own = above if "_l2" in name else below
+                getattr(own, name.replace("_l2", "_l0")).copy_(p)
+        close(above(below(x).outputs).outputs, found.outputs)
+
+
+def test_widths_that_do_not_fit() -> None:
+    with pytest.raises(OptionError, match="residual connections add layers of one width"):
+        Recurrent("gru", 4, 8, layers=2, top=6, connections=Connections(residual=True))

@@ -96,7 +96,7 @@ class Serving:
     """A real server of an application, on a free port of this machine."""
 
     def __init__(self, app: Any) -> None:
-        from recur.studio.server import make_server
+        from recur.web.server import make_server
 
         self.server = make_server(app)
         self.thread = threading.Thread(target=self.server.run, daemon=True)

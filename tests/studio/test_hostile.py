@@ -18,9 +18,9 @@ from campaigns import http
 from campaigns.requests import Hostile
 from recur.run import Run
 from recur.run.tensors import to_bytes
-from recur.studio import server
-from recur.studio.answers import encode, without_folders
 from recur.studio.app import BODY
+from recur.web import server
+from recur.web.answers import encode, without_folders
 from tests.studio.conftest import TOKEN, Served
 from tests.studio.raw import HOST, JSON, NEXT, post, request, talk
 

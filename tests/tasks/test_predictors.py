@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterator
@@ -12,8 +13,10 @@ import numpy as np
 import pytest
 
 import recur
+from recur.cli.app import run as command
 from recur.errors import OptionError, TextError
 from recur.tasks import task_names
+from recur.tasks.metrics import show
 from recur.tasks.predictions import SHOWN, Prediction, Predictions
 
 FILES = {
@@ -214,3 +217,42 @@ def test_a_language_model_ends_the_line(models: dict[str, Any]) -> None:
 def test_what_a_writer_cannot_do_is_refused_in_a_line(task: str, models: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match="--lm is not for the task"):
         models[task].predict(["a"], samples=1, lm="x.arpa")
+
+
+@pytest.mark.parametrize("task", sorted(task_names()))
+def test_every_run_has_a_card(
+    task: str, models: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Figures, digests and options are the run's own, in Markdown and as JSON; what it does not know is left open."""
+    path = models[task].run.path
+    assert command(["card", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    measured = models[task].run.metrics()[-1]
+    assert found["task"] == task
+    assert found["metrics"][found["metric"]] == measured[found["metric"]]
+    assert found["network"]["weights"] == sum(p.numel() for p in models[task].model.parameters())
+    assert found["network"]["sha256"] == hashlib.sha256((path / "model.safetensors").read_bytes()).hexdigest()
+    assert found["options"]["steps"] == found["training"]["step"] == 2
+    assert found["training"]["machines"][0]["processes"] == 1
+    assert found["licence"] is None
+    if task in FILES:
+        (data,) = found["data"]["train"]
+        assert data["sha256"] == hashlib.sha256(FILES[task].encode()).hexdigest()
+    assert command(["card", str(path), "--out", str(tmp_path / "card.md")]) == 0
+    text = (tmp_path / "card.md").read_text()
+    assert f"this one | {show(found['metric'], found['metrics'][found['metric']])}" in text
+    assert f'recur.load("{path}")' in text
+    assert "*left to the author*" in text
+    assert all(remark.split("|")[0] in text for remark in found["verdict"])
+
+
+def test_a_card_says_what_it_was_measured_beside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a|b.tsv").write_text(FILES["classify"])
+    fields: dict[str, Any] = {"hidden": 4, "steps": 2, "threads": 1, "device": "cpu"}
+    run = recur.fit(str(tmp_path / "a|b.tsv"), task="classify", out=tmp_path / "run", **fields).run
+    assert command(["card", str(run.path)]) == 0
+    text = capsys.readouterr().out
+    assert all(f"| {one['name']} | {show('valid_error', one['value'])}" in text for one in run.baselines() or [])
+    assert r"a\|b.tsv" in text, "a file's name is no Markdown"
+    assert command(["card", str(tmp_path)]) == 2
+    assert "is not a run" in capsys.readouterr().err

@@ -19,11 +19,14 @@ from recur.tasks.language.data import load_data
 from recur.tasks.language.measure import free_running_gap, mean_loss
 from recur.tasks.language.options import LanguageOptions
 from recur.tasks.scores import perplexity
+from recur.train.averaging import MovingAverage, swap
 from recur.train.optimise import Schedule, averages, clip_gradients, make_optimizer, start_averaging
 
 
 def test_schedules_by_their_formulas() -> None:
     assert [Schedule("constant", 4)(step, 0, 0.0) for step in (0, 1, 3, 9)] == [0.25, 0.5, 1.0, 1.0]
+    flat = [Schedule("flat:0.5", 4)(step, 0, progress) for step, progress in ((0, 0.0), (9, 0.5), (9, 0.75), (9, 1.0))]
+    assert flat == pytest.approx([0.25, 1.0, 0.5, 1e-3])
     cosine = Schedule("cosine", 0)
     assert cosine(0, 0, 0.0) == 1.0
     assert cosine(0, 0, 0.5) == pytest.approx(0.5)
@@ -90,9 +93,6 @@ def test_every_token_is_measured_with_the_state_carried() -> None:
     assert mean_loss(model, ids, first=3, progress=done.append) == pytest.approx(expected, rel=1e-12)
     assert sum(done) == 1200
     assert model.training, "it is left as it was"
-    done.clear()
-    assert mean_loss(model, ids, first=3, lanes=7, progress=done.append) == pytest.approx(expected, rel=1e-2)
-    assert sum(done) == 1200
     assert perplexity(1e9) == math.inf
 
 
@@ -124,3 +124,23 @@ def test_files_given_for_validation_and_test_leave_the_rest_to_training(tmp_path
     part = load_data(LanguageOptions(texts=(a,), valid=(b,)))
     assert 180 < len(part.train) < 200
     assert "b" not in part.vocab.ids, "the vocabulary is the training text's"
+
+
+def test_the_average_of_weights_is_the_sum_of_its_definition() -> None:
+    p, beta, steps = torch.nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64)), 0.7, 12
+    average, path = MovingAverage([p], beta), [p.detach().clone()]
+    for t in range(steps):
+        with torch.no_grad():
+            p.copy_(torch.tensor([math.sin(t), t * t], dtype=torch.float64))
+        average.update(t)
+        path.append(p.detach().clone())
+    expected = path[0]
+    for t in range(steps):
+        kept = min(beta, (1 + t) / (10 + t))
+        expected = kept * expected + (1 - kept) * path[t + 1]
+    torch.testing.assert_close(average.values[0], expected, rtol=1e-12, atol=0)
+    weights = p.detach().clone()
+    swap(average.pairs())
+    torch.testing.assert_close(p.detach(), expected, rtol=1e-12, atol=0)
+    swap(average.pairs())
+    assert torch.equal(p.detach(), weights)

@@ -61,6 +61,7 @@ WILD: list[dict[str, Any]] = [
     {"layers": 2, "embedding": 6, "dropout_embedding": 0.1, "dropout_input": 0.2, "dropout_hidden": 0.2,
      "dropout_weight": 0.2, "dropout_output": 0.2, "alpha": 1.0, "beta": 1.0},
     {"optimizer": "asgd", "rate": 2.0, "schedule": "nonmono:1", "warmup": 0},
+    {"average": 0.9, "accumulate": 2},
     {"accumulate": 3, "optimizer": "adamw", "weight_decay": 0.1, "schedule": "step:0.5:1"},
     {"precision": "bfloat16", "layers": 2},
     {"bptt": "randomized:0.7,clip:1", "initial": "random:0.1", "backend": "loop"},

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from recur import __version__
-from recur.errors import RecurError
+from recur.errors import RankError, RecurError
+from recur.launch import Launch, launch
 
 app = App(
     name="recur",
@@ -30,6 +31,10 @@ app.command("recur.cli.sample:verb", name="sample", help="Write text with a trai
 app.command("recur.cli.predict:verb", name="predict", help="What a trained model makes of each line.")
 app.command("recur.cli.eval:verb", name="eval", help="Measure trained models, and n-grams, on a text or a table.")
 app.command("recur.cli.logprob:verb", name="logprob", help="How likely a language model or an n-gram finds a text.")
+app.command("recur.cli.card:verb", name="card", help="A model card of a run, from its own numbers.")
+app.command(
+    "recur.cli.export:verb", name="export", help="A trained model as C, ONNX, a page, torch.export or torch.nn weights."
+)
 app.command("recur.cli.xray:verb", name="xray", help="What a trained network does with a text, and what is wrong.")
 app.command(
     "recur.cli.cell:verb", name="cell", help="Check a cell of your own: gradients, backends, derivative, speed, flow."
@@ -40,6 +45,7 @@ app.command(
     name="studio",
     help="A local page over a folder of runs: curves, generated text, activations, gradients.",
 )
+app.command("recur.cli.serve:verb", name="serve", help="Serve models to many: completions, predictions, sessions.")
 app.command("recur.cli.ngram:verb", name="ngram", help="Count n-grams, smooth them, and measure perplexity.")
 app.command("recur.cli.stats:verb", name="stats", help="Frequencies, stop words, Zipf's law, coverage, novelty.")
 app.command("recur.cli.doctor:verb", name="doctor", help="What this machine has, and which backends work on it.")
@@ -68,10 +74,12 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(f"{', '.join(error.unused_tokens or ())}: nothing is to be named here; see recur {verb} --help")
     except CycloptsError as error:
         return _fail(f"{error} See recur --help.")
+    except RankError as error:
+        return _fail(str(error), speaks=error.mine)
     except RecurError as error:
         return _fail(str(error))
     except KeyboardInterrupt:
-        _say("stopped")
+        _say("stopped", speaks=_place().rank == 0)
         return 130
     except BrokenPipeError:  # the reader of our output left, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -89,10 +97,19 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _fail(message: str) -> int:
-    _say(" ".join(message.split()))
+def _fail(message: str, speaks: bool | None = None) -> int:
+    _say(" ".join(message.split()), _place().local == 0 if speaks is None else speaks)
     return 2
 
 
-def _say(message: str) -> None:
-    print(f"recur: {message}", file=sys.stderr)
+def _say(message: str, speaks: bool) -> None:
+    """Of several processes, what all of them would say, one says."""
+    if speaks:
+        print(f"recur: {message}", file=sys.stderr)
+
+
+def _place() -> Launch:
+    try:
+        return launch()
+    except RecurError:  # which is what is being said
+        return Launch()

@@ -26,6 +26,7 @@ PACKAGES = {
     "sentencepiece": "subwords: pip install 'recur[subword]'",
     "matplotlib": "figures: pip install 'recur[plot]'",
     "starlette": "the studio: pip install 'recur[studio]'",
+    "onnxscript": "recur export to ONNX: pip install 'recur[export]'",
 }
 
 

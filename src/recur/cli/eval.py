@@ -28,6 +28,7 @@ verb = App(
   recur eval runs/g2p-1 runs/g2p-2 test.tsv --ensemble
   recur eval runs/names test.tsv              beside the most frequent class, and n-grams by class
   recur eval runs/airline --figure airline.png
+  recur eval runs/book --cache 2000 --dynamic going on learning from what it reads, shown apart
   recur eval runs/book --weights int8         and refuse, where perplexity rises by more than 1 %"""
 )
 
@@ -42,6 +43,9 @@ def eval(
     coverage: float | None = None,
     lm: Path | None = None,
     lm_weight: float | None = None,
+    cache: int | None = None,
+    dynamic: Annotated[bool, Parameter(negative="")] = False,
+    precision: Literal["float32", "tf32", "bfloat16", "float16"] | None = None,
     ensemble: Annotated[bool, Parameter(negative="")] = False,
     figure: Path | None = None,
     weights: Literal["float32", "bfloat16", "int8"] = "float32",
@@ -70,6 +74,12 @@ def eval(
         CTC: an n-gram model of label sequences, an ARPA file (recur ngram --token word --save), to rank by too.
     lm_weight
         CTC: what its log-probabilities count beside the network's; 0.5, if not given.
+    cache
+        Language models: measure again with a cache of so many tokens of the text, settings by the validation text.
+    dynamic
+        Language models: measure again while learning on from the text, settings by the validation text.
+    precision
+        What products read; if not given, float32, and tf32 on a GPU.
     ensemble
         Measure the runs as one model, by the mean of their probabilities.
     figure
@@ -92,12 +102,13 @@ def eval(
     if arpas and not texts:
         raise OptionError("an ARPA file has no text of its own: name one to measure on")
     asked: JsonObject = {"beam": beam, "length_penalty": length_penalty, "coverage": coverage}
-    asked |= {"lm": lm, "lm_weight": lm_weight, "figure": figure}
+    asked |= {"lm": lm, "lm_weight": lm_weight, "figure": figure, "cache": cache, "dynamic": dynamic or None}
     options = {name: value for name, value in asked.items() if value is not None}
     groups = [runs] if ensemble and runs else [[run] for run in runs]
     predictors = [open_predictor(group, device, opening.trust) for group in groups]
     for predictor in predictors:
         predictor.changed_text = opening.changed_text
+        predictor.use_precision(precision)
     if len({predictor.task.on_text for predictor in predictors}) > 1:
         raise OptionError("some of these runs learned from texts and others from tables: measure them one by one")
     if predictors and not predictors[0].task.on_text:

@@ -10,6 +10,7 @@ from cyclopts import App
 from recur.cli.options import OpeningTexts, Output
 from recur.cli.screen import Screen
 from recur.cli.train import watch
+from recur.launch import hush, launch
 
 verb = App(
     help_epilogue="""Examples:
@@ -48,8 +49,19 @@ def resume(
     device
         Go on there: cpu, cuda, cuda:N or auto; where it was, if not given.
     """
+    hush(launch())
+    from recur.tasks import options_of_run
+    from recur.train import joined
     from recur.train import resume as resume_run
 
+    at, given = launch(), ("auto", "none")
+    if at.size > 1:
+        from recur.run import Run
+
+        before = options_of_run(Run.open(run), code=False)
+        given = device or before.device, before.compress
     more: dict[str, Any] = {"epochs": epochs, "steps": steps, "minutes": minutes, "device": device}
     more |= {"trust": opening.trust, "changed_text": opening.changed_text}
-    watch(Screen(output), lambda callback, stop: resume_run(run, **more, callback=callback, stop=stop))
+    screen = Screen(output, silent=at.rank > 0)
+    with joined(at, *given) as ranks:
+        watch(screen, lambda callback, stop: resume_run(run, **more, callback=callback, stop=stop, ranks=ranks))

@@ -25,8 +25,10 @@ PATIENCE = 1.0
 
 
 class Screen:
-    def __init__(self, common: Output) -> None:
-        self.json, self.quiet = common.json, common.quiet or common.json
+    def __init__(self, common: Output, silent: bool = False) -> None:
+        """A `silent` one shows nothing: of several processes, the first has the screen."""
+        self.silent = silent
+        self.json, self.quiet = common.json, common.quiet or common.json or silent
         self.out = Console(highlight=False, soft_wrap=True, emoji=False)
         self.err = Console(highlight=False, soft_wrap=True, emoji=False, stderr=True)
 

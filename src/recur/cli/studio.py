@@ -63,8 +63,8 @@ def studio(
         raise OptionError("--token must be at least one character that can be printed")
     try:
         from recur.studio.app import make_app
-        from recur.studio.guard import LOOPBACK
-        from recur.studio.server import make_server
+        from recur.web.guard import LOOPBACK
+        from recur.web.server import make_server
     except ImportError:
         raise RecurError("the studio needs starlette and uvicorn: pip install 'recur[studio]'") from None
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -12,6 +12,7 @@ from recur.cli.screen import Screen, table
 from recur.cli.task_flags import RUN, call, flag_app, split_arguments
 from recur.cli.train import interruptible
 from recur.errors import OptionError
+from recur.launch import launch
 
 if TYPE_CHECKING:
     from recur.sweeps import Sweep
@@ -30,6 +31,8 @@ verb = App(help_flags=[], version_flags=[])
 @verb.default
 def sweep(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
     """Search for good options."""
+    if launch().size > 1:
+        raise OptionError("a sweep runs its trials from one process: leave torchrun or srun away")
     if any(argument == "--resume" or argument.startswith("--resume=") for argument in arguments):
         _resuming()(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         return

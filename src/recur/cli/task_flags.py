@@ -136,6 +136,8 @@ def flag_app(
     def run(*texts: str, **typed: Any) -> None:
         kept = {name: typed.pop(name, p.default) for name, p in beside.items()}
         given = {name: value for name, value in typed.items() if value is not None}
+        if fields.get("tuned_on") and given:  # what is typed beside a recipe is not for its rule to change
+            given["untouched"] = (*given.get("untouched", ()), *given)
         if texts:
             given["texts"] = texts
         begin({**fields, **given}, **{name: value for name, value in kept.items() if name not in ("task", "config")})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,8 @@ from cyclopts import App, Parameter
 from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.cli.task_flags import call, flag_app, split_arguments
-from recur.errors import RecurError
+from recur.errors import OptionError, RecurError
+from recur.launch import hush, launch
 from recur.tasks import make_options
 from recur.tasks.options import TaskOptions
 from recur.typedefs import JsonObject
@@ -36,6 +38,9 @@ EXAMPLES = """Examples:
   recur train rows.csv --task table           one column from the others of its row
   recur train --task adding --length 200"""
 
+SAME = 1.0
+"""Seconds within which a second signal is the first once more: a terminal's, and torchrun's, which passes it on."""
+
 verb = App(help_flags=[], version_flags=[])
 """What it takes depends on the task, which its own arguments say: they are looked at first."""
 
@@ -54,7 +59,8 @@ def train(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
         opening: Opening,
         output: Output,
     ) -> None:
-        screen = Screen(output)
+        hush(launch())
+        screen = Screen(output, silent=launch().rank > 0)
         if why:
             screen.note(why)
         assert task is not None
@@ -68,13 +74,17 @@ def train(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
 
 
 def start(screen: Screen, options: TaskOptions, out: Path | None, tensorboard: bool, trust: bool = False) -> None:
+    from recur.train import joined
     from recur.train import train as train_run
 
-    watch(screen, lambda callback, stop: train_run(options, out, callback, stop, trust), tensorboard)
+    with joined(launch(), options.device, options.compress) as ranks:
+        watch(screen, lambda callback, stop: train_run(options, out, callback, stop, trust, ranks), tensorboard)
 
 
 def cross_validate(screen: Screen, options: TaskOptions, folds: int, out: Path | None, trust: bool) -> None:
     """Every fold on the screen as it is done, and then their mean."""
+    if launch().size > 1:
+        raise OptionError("--folds trains one fold behind the other in one process: leave torchrun or srun away")
     from recur.cli.results import show_folds
     from recur.train.folds import cross_validate as each_fold
 
@@ -101,7 +111,7 @@ def watch(screen: Screen, run: Callable[[Callback, threading.Event], Outcome], t
 
     with Display(screen) as display, interruptible(screen) as stop:
         callbacks: list[Callback] = [display]
-        if tensorboard:
+        if tensorboard and not screen.silent:
             callbacks.append(_tensorboard())
 
         def callback(event: Event) -> None:
@@ -109,8 +119,9 @@ def watch(screen: Screen, run: Callable[[Callback, threading.Event], Outcome], t
                 each(event)
 
         outcome = run(callback, stop)
-    display.finish(outcome)
-    screen.result(outcome.summary)
+    if not screen.silent:
+        display.finish(outcome)
+        screen.result(outcome.summary)
     if outcome.stopped:
         raise KeyboardInterrupt
 
@@ -119,11 +130,15 @@ def watch(screen: Screen, run: Callable[[Callback, threading.Event], Outcome], t
 def interruptible(screen: Screen) -> Iterator[threading.Event]:
     """Ctrl-C sets an event while this lasts, and so does SIGTERM, by which schedulers and containers stop a process; a
     second one interrupts as usual."""
-    stop = threading.Event()
+    stop, first = threading.Event(), 0.0
 
     def interrupt(*_: object) -> None:
+        nonlocal first
         if stop.is_set():
+            if launch().size > 1 and time.monotonic() - first < SAME:
+                return
             raise KeyboardInterrupt
+        first = time.monotonic()
         stop.set()
         screen.note("stopping after the step in progress; Ctrl-C once more leaves at once")
 

@@ -4,19 +4,14 @@ each with a slice of time, where there are too few units to keep the memory busy
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from torch import Tensor
-
-from recur.cuda.arguments import Arguments
 from recur.cuda.cache import loaded
 from recur.cuda.device import device
-from recur.cuda.driver import Launch, Prepared, current_stream
+from recur.cuda.driver import Launch, Prepared
 from recur.cuda.memory import Layout
-from recur.cuda.operands import Operands
 from recur.cuda.plan import Plan, Work
 from recur.cuda.printer import reads, stage
-from recur.cuda.results import Gradients, Results
 from recur.cuda.source import source
 
 forced_slices: int | None = None
@@ -32,7 +27,12 @@ def fits(lay: Layout) -> str | None:
     return None
 
 
-def work(lay: Layout, backward: bool, train: bool) -> Work:
+def vector_of(lay: Layout, aligned: bool) -> int:
+    """How many units a thread takes side by side: two of 16 bits, if they lie in whole 4 bytes."""
+    return 2 if aligned and lay.of.dtype.itemsize == 2 and lay.H % 2 == 0 else 1
+
+
+def work(lay: Layout, backward: bool, train: bool, aligned: bool) -> Work:
     """What a pass has to do."""
     a = lay.assembly
     if backward:
@@ -41,20 +41,21 @@ def work(lay: Layout, backward: bool, train: bool) -> Work:
     else:
         count = len(reads(a.train if train else a.use, "share"))
     states = len(stage(a.along_time["back" if backward else "use"])) if a.along_time else 0
-    return Work(lay.S * lay.H, lay.steps, max(1, count), lay.of.dtype.itemsize, states)
+    vector = vector_of(lay, aligned)
+    return Work(lay.S * lay.H // vector, lay.steps, max(1, count), lay.of.dtype.itemsize, states, vector)
 
 
 @functools.lru_cache(maxsize=256)
-def prepared(lay: Layout, backward: bool, train: bool, pairs: bool, index: int, slices: int | None) -> Prepared:
-    """The kernel of a pass. `train`: of one back, whether it is traced."""
-    todo = work(lay, backward, train)
+def prepared(lay: Layout, backward: bool, train: bool, aligned: bool, index: int, slices: int | None) -> Prepared:
+    """The kernel of a pass. `train`: of one back, whether it is traced. `aligned`: tensors begin at whole 4 bytes."""
+    todo = work(lay, backward, train, aligned)
     chosen = Plan.of(todo, device(index), slices)
     a = lay.assembly
     options = {
         **chosen._asdict(),
         "trace" if backward else "train": train,
         "ragged": not lay.uniform,
-        "pairs": pairs,
+        "vector": todo.vector,
         "weighted": backward and lay.of.weighted,
     }
     options |= {"outputs": ones(a.outputs), "kept": ones(range(a.states) if train else a.outputs)}
@@ -69,35 +70,3 @@ def prepared(lay: Layout, backward: bool, train: bool, pairs: bool, index: int, 
 def ones(indices: Iterable[int]) -> int:
     """A number with these bits."""
     return sum(1 << k for k in indices)
-
-
-def _pairs(lay: Layout, tensors: Sequence[Tensor | None]) -> bool:
-    """Whether each number of 16 bits stands in an aligned pair of its row."""
-    even = lay.of.dtype.itemsize == 2 and lay.H % 2 == 0
-    return even and all(part is None or part.data_ptr() % 4 == 0 for part in tensors)
-
-
-def forward(ops: Operands, results: Results, train: bool) -> None:
-    lay, index = ops.lay, ops.device.index
-    offset, length = lay.order(ops.device)
-    arguments = Arguments(lay.assembly, False, steps=lay.steps, S=lay.S, H=lay.H).put(
-        offset=offset, length=length, share=results.share,
-        tape=results.tape, state=results.states, final_state=results.finals, initial=ops.initial, extra=ops.extras,
-    )  # fmt: skip
-    run = prepared(lay, False, train, _pairs(lay, [results.share]), index, forced_slices)
-    run(current_stream(index), arguments.struct)
-
-
-def backward(ops: Operands, results: Results, found: Gradients, traced: bool) -> None:
-    lay, index = ops.lay, ops.device.index
-    offset, length = lay.order(ops.device)
-    carry = [ops.data.new_empty(lay.S, lay.H, dtype=lay.real) for _ in lay.widths]
-    arguments = Arguments(lay.assembly, True, steps=lay.steps, S=lay.S, H=lay.H).put(
-        offset=offset, length=length, share=results.share,
-        tape=results.tape, state=results.states, initial=ops.initial, extra=ops.extras, d_outputs=found.d_outputs,
-        d_final=found.d_final, xi=ops.xi, d_share=found.d_share, d_state=found.d_state, sums=found.sums, carry=carry,
-    )  # fmt: skip
-    read = [results.share, results.tape, *results.states, *ops.initial, *found.d_outputs]
-    run = prepared(lay, True, traced, _pairs(lay, read), index, forced_slices)
-    run(current_stream(index), arguments.struct)
-    found.carried = carry

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
+import operator
+import struct
+from collections.abc import Mapping, Sequence
 from ctypes import Structure, c_int, c_uint64
 
 from torch import Tensor
@@ -14,19 +16,21 @@ from recur.program.assembly import Assembly
 Fields = tuple[tuple[str], tuple[str, ...]]
 
 FORWARD: Fields = (
-    ("steps S H step rows",),
+    ("steps S H step rows reversed",),
     ("offset length share tape", "state* final_state* initial*", "bias input_bias", "extra+", "mask W exchange arrived",
      "carry*", "product"),
 )  # fmt: skip
 BACKWARD: Fields = (
-    ("steps S H step rows later",),
-    ("offset length share tape", "state* initial*", "extra+", "mask W", "d_outputs* d_final*", "xi d_share d_own",
-     "d_state*", "sums", "carry*", "exchange arrived product"),
+    ("steps S H step rows later reversed",),
+    ("offset length share tape", "state* initial*", "extra+", "mask W input_bias", "d_outputs* d_final*",
+     "xi d_share d_own", "d_state*", "sums", "carry*", "exchange arrived product"),
 )  # fmt: skip
 STREAM: Fields = (
     ("n slots D H x_pitch out_pitch",),
     ("index x U W bias_ih bias_hh", "extra+", "v parity tickets", "state*", "out"),
 )  # fmt: skip
+LAID_OUT: Fields = (("H inner width transposed words",), ("W", "laid zeros"))
+SUMMED: Fields = (("H S N splits",), ("d_share d_own sums partial tickets d_bias_ih d_bias_hh", "d_extra+"))
 """Whole numbers, then pointers: with * one for each state, with + for each weight of the cell's own, and one more."""
 
 
@@ -39,6 +43,7 @@ class Form:
         for name in " ".join(pointers).split():
             self.pointers[name.rstrip("*+")] = count
             count += states if name.endswith("*") else extras + 1 if name.endswith("+") else 1
+        self.count = count
         made = [*((name, c_int) for name in numbers), ("pointers", c_uint64 * count)]
         self.struct: type[Structure] = type("Arguments", (Structure,), {"_fields_": made})
 
@@ -72,3 +77,33 @@ class Arguments:
 
     def number(self, name: str, value: int) -> None:
         setattr(self.struct, name, value)
+
+
+NULL = -1
+"""Where an address stands that is none: the last of a call's addresses."""
+
+
+class Template:
+    """A struct of which all but the addresses is known: from those of a call to its bytes."""
+
+    def __init__(self, a: Assembly, fields: Fields, places: Mapping[str, int | Sequence[int]], **numbers: int) -> None:
+        """`places`: where among a call's addresses each pointer's stands; all others are null."""
+        made = form(fields, a.states, a.extras)
+        chosen = [NULL] * made.count
+        for name, at in places.items():
+            first = made.pointers[name]
+            for k, place in enumerate([at] if isinstance(at, int) else at):
+                chosen[first + k] = place
+        begin = made.struct.pointers.offset
+        self._numbers = bytes(made.struct(**numbers))[:begin]
+        self._pack = struct.Struct(f"{begin}s{made.count}Q").pack
+        self._chosen = operator.itemgetter(*chosen)
+        self.struct = made.struct
+
+    def __call__(self, addresses: Sequence[int]) -> bytes:
+        """`addresses`: the last of them is 0."""
+        return self._pack(self._numbers, *self._chosen(addresses))
+
+    def aligned(self, addresses: Sequence[int], to: int) -> bool:
+        """Whether all of them are multiples of so many bytes, a power of two."""
+        return not functools.reduce(operator.or_, self._chosen(addresses)) & (to - 1)

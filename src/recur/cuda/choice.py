@@ -6,7 +6,6 @@ before it where there is one.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 from recur.cuda.device import Device
@@ -53,7 +52,7 @@ def candidates(p: Problem, device: Device) -> list[Way]:
                 for warps_m in (1, 2, 4, 8):
                     for multicast, pieces in _fetches(exchange, device):
                         shape = Way(exchange, units, tiles, -(-ctas // multicast) * multicast, warps_m, 0, 0, 1)
-                        made = _fitted(p, device, dataclasses.replace(shape, multicast=multicast), pieces)
+                        made = _fitted(p, device, shape.but(multicast=multicast), pieces)
                         if made is not None:
                             found[made] = estimate(made, p)
     return sorted(found, key=lambda way: found[way])
@@ -87,16 +86,18 @@ def _fitted(p: Problem, device: Device, bare: Way, pieces: int) -> Way | None:
     in_registers = min(groups, room // (each * 8), 128 // (each * 8))
     in_shared = min(groups - in_registers, left // (each * 8192))
     wanted = math.ceil(p.S / bare.rows)
-    teams = min(wanted, resident) if bare.exchange == GRID else wanted
-    return dataclasses.replace(bare, in_registers=in_registers, in_shared=in_shared, teams=teams)
+    teams = min(wanted, resident // p.directions) if bare.exchange == GRID else wanted
+    if not teams:
+        return None
+    return bare.but(in_registers=in_registers, in_shared=in_shared, teams=teams)
 
 
 def _chunked(p: Problem, device: Device, way: Way, pieces: int) -> Way:
     """v in so many pieces; all in memory at once, if that leaves room for W."""
     groups, k = way.groups(p), way.warps_k
-    way = dataclasses.replace(way, chunk=max(k, -(-groups // pieces // k) * k))
+    way = way.but(chunk=max(k, -(-groups // pieces // k) * k))
     budget = device.shared // 2 - way.part_bytes(p)
-    return dataclasses.replace(way, ring=max(2, min(way.chunks(p), budget // way.chunk_bytes(p))))
+    return way.but(ring=max(2, min(way.chunks(p), budget // way.chunk_bytes(p))))
 
 
 def _resident(device: Device, way: Way) -> int:
@@ -111,7 +112,7 @@ def amounts(way: Way, p: Problem) -> dict[str, float]:
     v, each, groups = way.v_bytes(p), way.m_each(p), way.groups_each(p)
     products = groups * 2 * each * way.tiles * (3 if p.exact else 1)
     elements = -(-way.units * way.rows // THREADS)
-    at_once = way.ctas * min(math.ceil(p.S / way.rows), _at_once(way))
+    at_once = way.ctas * min(p.directions * math.ceil(p.S / way.rows), _at_once(way, p))
     cluster, grid = way.exchange == CLUSTER, way.exchange == GRID
     return {
         "cluster": cluster,
@@ -136,7 +137,7 @@ def amounts(way: Way, p: Problem) -> dict[str, float]:
 
 def turns(way: Way, p: Problem) -> int:
     """How often teams take theirs."""
-    return math.ceil(math.ceil(p.S / way.rows) / _at_once(way))
+    return math.ceil(p.directions * math.ceil(p.S / way.rows) / _at_once(way, p))
 
 
 def estimate(way: Way, p: Problem) -> float:
@@ -151,9 +152,9 @@ def estimate_steps(p: Problem) -> float:
     return max(STEP_LAUNCHES, 2500 + operations / rate / 1000)
 
 
-def _at_once(way: Way) -> int:
+def _at_once(way: Way, p: Problem) -> int:
     """Teams that are on the chip at once."""
-    return way.teams if way.exchange == GRID else max(1, 120 // way.ctas)
+    return p.directions * way.teams if way.exchange == GRID else max(1, 120 // way.ctas)
 
 
 def ordered(p: Problem, device: Device, measured: Way | None = None, by_steps: bool = False) -> list[Way | None]:
@@ -166,7 +167,8 @@ def ordered(p: Problem, device: Device, measured: Way | None = None, by_steps: b
     if by_steps:
         return [None]
     if measured is not None:
-        found.sort(key=lambda way: _likeness(way, p) != _likeness(measured, p))  # stable: the faster ones stay first
+        # Stable: the faster ones stay first.
+        found.sort(key=lambda way: (way != measured, _likeness(way, p) != _likeness(measured, p)))
         return [*found, None]
     faster = [way for way in found if estimate(way, p) <= estimate_steps(p)]
     return [*faster, None]
@@ -174,4 +176,4 @@ def ordered(p: Problem, device: Device, measured: Way | None = None, by_steps: b
 
 def _likeness(way: Way, p: Problem) -> tuple[int, ...]:
     """What ways have in common that differ in the width of their layer alone."""
-    return way.exchange, way.units, way.tiles, way.multicast, way.chunks(p)
+    return way.exchange, way.units, way.tiles, way.warps_m, way.multicast, way.chunks(p)

@@ -14,6 +14,8 @@ from recur.errors import BackendError
 
 SUCCESS, OUT_OF_MEMORY = 0, 2
 COOPERATIVE, CLUSTER_DIMENSION = 2, 4
+MOST_STREAMS = 64
+"""For which a kernel's launch is kept ready."""
 LOCAL_SIZE, REGISTERS, DYNAMIC_SHARED, NON_PORTABLE_CLUSTER = 3, 4, 8, 14
 
 
@@ -96,6 +98,7 @@ class Prepared:
             self._attributes[count].value[0] = 1
             count += 1
         self._config = _Config(how.grid, 1, 1, how.threads, 1, 1, how.shared, None, self._attributes, count)
+        self._on: dict[int, _Config] = {}
 
     def resident(self) -> int:
         """How many of its CTAs can be on the GPU at once, if nothing else is there; whole clusters."""
@@ -110,12 +113,26 @@ class Prepared:
 
     def __call__(self, stream: int, *arguments: Argument) -> None:
         """Launch it; `stream` as torch.cuda.Stream.cuda_stream has it."""
-        config = _Config.from_buffer_copy(self._config)  # threads launch on streams of their own
-        config.stream = stream
-        pointers = (c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
+        self._launch(stream, (c_void_p * len(arguments))(*map(ctypes.addressof, arguments)))
+
+    def packed(self, stream: int, arguments: bytes) -> None:
+        """The same, given the struct's bytes."""
+        self._launch(stream, _One(arguments))
+
+    def _launch(self, stream: int, pointers: ctypes.Array[c_void_p] | ctypes.Array[c_char_p]) -> None:
+        config = self._on.get(stream)
+        if config is None:
+            config = _Config.from_buffer_copy(self._config)  # threads launch on streams of their own
+            config.stream = stream
+            if len(self._on) == MOST_STREAMS:
+                self._on.clear()
+            self._on[stream] = config
         status = self._driver.launch(byref(config), self._handle, pointers, None)
         if status:
             self._driver.check(status, f"launching {self._name} with {self.how}")
+
+
+_One = c_char_p * 1
 
 
 class _Bound(threading.local):

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from recur.cuda import persistent, steps
+from recur.cuda import persistent
+from recur.cuda.after import Asked
+from recur.cuda.backward_pass import Backward
 from recur.cuda.cache import compiled
 from recur.cuda.device import device
+from recur.cuda.forward_pass import Forward
 from recur.cuda.memory import Layout, layout
-from recur.cuda.operands import Operands, precision
-from recur.cuda.results import Gradients, Results
-from recur.cuda.run import pieces_of
+from recur.cuda.operands import uses_tf32
+from recur.cuda.scratch import Chosen
 from recur.cuda.source import load
 from recur.cuda.way import Problem, Way
 from recur.native.memory import Signature
@@ -53,42 +56,58 @@ class Measured:
         shapes |= {"bias_ih": (a.gates * H,), "bias_hh": (a.products * H,)}
         weights = [random(*shapes[name]) * H**-0.5 for name in lay.names]
         given = [random(S, T, 1), *weights, *(random(H) for _ in range(a.extras))]
-        self.ops = Operands(lay, given)
-        made = lay.empty_results(given[0], True)
-        n = len(lay.outputs)
-        self.results = Results(lay, made[:n], made[n : n + a.states], made[n + a.states :])
-        self.results.share = random(lay.N, a.gates * H)
-        arriving = [random(S, T, H) for _ in lay.outputs]
-        self.found = Gradients(lay, given[0], [*arriving, *[None] * a.states], None, False)
+        self.given = given
+        self.arriving = [random(S, T, H) for _ in lay.outputs]
+        self.results = lay.empty_results(given[0], True)
+        for part in self.results:
+            part.copy_(random(*part.shape))
 
     def microseconds(self, p: Problem, way: Way | None, rounds: int = 5) -> float | None:
         """A step; None for a way that does not fit."""
         lay, index = self.lay, torch.cuda.current_device()
-        prepared = None
+        chosen = None
         if way is not None:
             prepared = persistent.kernel(lay.of.cell, lay.of.dtype, p, way, index, not p.backward)
             if prepared is None:
                 return None
+            chosen = p, way, prepared
+        run = self._backward(chosen) if p.backward else self._forward(chosen)
+        times: list[float] = []
+        run()
+        for _ in range(rounds):
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            run()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(1e3 * begin.elapsed_time(end) / lay.steps)
+        return statistics.median(times)
+
+    def _forward(self, chosen: Chosen | None) -> Callable[[], object]:
+        made = Forward(self.lay, True, torch.cuda.current_device(), uses_tf32(), chosen)
+        if chosen is None:
+            return lambda: made(self.given)
+        bound = made.begin(self.given)
 
         def run() -> None:
-            if way is None or prepared is None:
-                if p.backward:
-                    steps.backward(self.ops, self.results, self.found, False)
-                else:
-                    steps.forward(self.ops, self.results, True)
-            elif p.backward:
-                persistent.backward(self.ops, self.results, self.found, pieces_of(lay, self.found), p, way, prepared)
-            else:
-                persistent.forward(self.ops, self.results, True, p, way, prepared)
+            made.prepare(bound.addresses)
+            made.carry(bound.addresses)
 
-        times: list[float] = []
-        with precision(lay.of.dtype):
-            run()
-            for _ in range(rounds):
-                begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                begin.record()
-                run()
-                end.record()
-                torch.cuda.synchronize()
-                times.append(1e3 * begin.elapsed_time(end) / lay.steps)
-        return statistics.median(times)
+        return run
+
+    def _backward(self, chosen: Chosen | None) -> Callable[[], object]:
+        lay, n = self.lay, len(self.lay.outputs)
+        asked = Asked((True,) * n + (False,) * lay.assembly.states, False, False, False, False)
+        made = Backward(lay, asked, torch.cuda.current_device(), uses_tf32(), chosen)
+        outputs = [lay.by_row(part) for part in self.results[:n]]
+        kept = [*self.given, *outputs, *self.results[n + lay.assembly.states :]]
+        gradients = [*self.arriving, *[None] * lay.assembly.states]
+        if chosen is None:
+            return lambda: made(kept, gradients)
+        bound = made.bind(kept, gradients)
+
+        def run() -> None:
+            made.prepare(bound.addresses)
+            made.carry(bound.addresses)
+
+        return run

@@ -37,7 +37,7 @@ class Layout:
         self.P = of.last_rows if "weight_hr" in self.names else 0
         """The width of a first state that is projected; 0 where it is not."""
         self.widths = [self.P or self.H, *[self.H] * (a.states - 1)]
-        self.plans: dict[tuple[int, bool, bool, bool], Any] = {}
+        self.plans: dict[tuple[int, bool, bool, bool, int], Any] = {}
         """What was chosen for its passes; see run.plan."""
         self.real = torch.float64 if of.dtype == torch.float64 else torch.float32
         """In which sums and states are kept."""
@@ -92,6 +92,13 @@ class Layout:
         """(B, T, …) or (N, …) → (N, …) in packed order, copied only where it lies otherwise."""
         # reshape may leave rows apart: those of one of two directions, side by side with the other's.
         return (rows.transpose(0, 1).reshape(self.N, -1) if self.batch_major else rows).contiguous()
+
+    def packed(self, rows: Tensor) -> Tensor:
+        """As by_step, of any width, in whatever shape: its memory is what matters."""
+        if self.batch_major:
+            width = rows.shape[2]
+            return rows if rows.stride() == (width, self.S * width, 1) else self.by_step(rows)
+        return rows.contiguous()
 
     @functools.cached_property
     def not_persistent(self) -> str | None:

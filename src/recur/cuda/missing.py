@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from recur.cuda import nvrtc
+from recur.cuda import blas, nvrtc
 from recur.cuda.device import device
 from recur.cuda.driver import driver
 
@@ -20,6 +20,8 @@ def missing(index: int) -> str | None:
         return f"{found.name} has compute capability {found.major}.{found.minor}, and kernels need 8.0"
     if driver() is None:
         return "the CUDA driver (libcuda) was not found, or is older than CUDA 12"
+    if blas.library() is None:
+        return f"cuBLAS, which torch's CUDA wheels carry, was not found: {' nor '.join(blas.names())}"
     compiler = nvrtc.compiler()
     if compiler is None:
         return nvrtc.missing()

@@ -68,13 +68,6 @@ class Operands:
         blocks = d_W.view(self.lay.assembly.products, heads, self.lay.H // heads, heads, -1)[:, index, :, index]
         return blocks.transpose(0, 1).reshape(self.lay.assembly.products * self.lay.H, -1)
 
-    def share(self, out: Tensor | None, biased: bool) -> Tensor:
-        """U x of all steps, and b, unless the kernel adds it."""
-        out = self.data.new_empty(self.lay.N, self.U.shape[0]) if out is None else out
-        if self.bias_ih is None or not biased:
-            return torch.mm(self.data, self.U.t(), out=out)
-        return torch.addmm(self.bias_ih, self.data, self.U.t(), out=out)
-
     def before(self, first: Tensor) -> Tensor:
         """(N, width): what W multiplies at every step, of the first state after every step."""
         lay = self.lay
@@ -88,22 +81,6 @@ class Operands:
         if self.mask is not None:
             whole *= self.mask.repeat(lay.steps, 1) if lay.uniform else torch.cat([self.mask[:n] for n in lay.counts])
         return whole
-
-    def d_recurrent(self, first: Tensor, pieces: Sequence[Tensor]) -> Tensor:
-        """∂L/∂W, of the gradients of W h side by side, (N, …) each."""
-        lay = self.lay
-        if not lay.uniform or self.mask is not None or (self.initial and lay.steps == 1):
-            before = self.before(first)
-            found = [torch.mm(piece.t(), before) for piece in pieces]
-        elif lay.steps == 1:
-            return torch.zeros_like(self.W)
-        else:
-            S, before = lay.S, first[: lay.N - lay.S]
-            found = [torch.mm(piece[S:].t(), before) for piece in pieces]
-            if self.initial:
-                for part, piece in zip(found, pieces, strict=True):
-                    part.addmm_(piece[:S].t(), self.initial[0])
-        return found[0] if len(found) == 1 else torch.cat(found)
 
 
 def aligned(W: Tensor) -> Tensor:

@@ -8,8 +8,8 @@ from recur.cuda.device import Device
 
 BLOCKS = {4: 8, 12: 4, 32: 2}
 """Steps that a thread takes at once, by how many words of 4 bytes each may read: they are all in registers."""
-ENOUGH_THREADS = 1024
-"""On a multiprocessor, to keep the memory busy: where columns are fewer, time is sliced."""
+ENOUGH_THREADS = {1: 1024, 2: 512}
+"""On a multiprocessor, to keep the memory busy, by how many units each has: where columns are fewer, time is sliced."""
 LARGEST_CTA = 512
 WIDEST_CTA = 128
 """Without slices: small ones spread more evenly."""
@@ -29,23 +29,30 @@ class Work(NamedTuple):
     """A pass, as far as a plan depends on it."""
 
     columns: int
-    """Units of segments."""
+    """Units of segments, or as many of them side by side as a thread takes."""
     steps: int
     loads: int
-    """Numbers that a step reads; and their bytes."""
+    """Numbers of a unit that a step reads; and their bytes."""
     item: int
     stage: int
     """States that make a step an affine map; 0 where it is none."""
+    vector: int = 1
+    """Units of a column."""
 
     @property
     def slot(self) -> int:
-        """The bytes of a number on its way: at least 4."""
-        return max(4, self.item)
+        """The bytes that come at once: at least 4."""
+        return max(4, self.vector * self.item)
 
     @property
     def board(self) -> int:
-        """The bytes with which a thread tells others its map, at most: in two tiles."""
-        return 2 * self.stage * (self.stage + 1) * self.slot
+        """The bytes with which a thread tells others its maps, at most: in two tiles."""
+        return 2 * self.vector * self.stage * (self.stage + 1) * max(4, self.item)
+
+    @property
+    def words(self) -> int:
+        """Registers that a step reads into."""
+        return self.loads * self.vector * max(4, self.item) // 4
 
 
 class Plan(NamedTuple):
@@ -68,16 +75,17 @@ class Plan(NamedTuple):
     @staticmethod
     def of(todo: Work, on: Device, forced: int | None = None) -> Plan:
         """`forced`: so many slices, if a step is an affine map."""
-        block = next((block for most, block in BLOCKS.items() if todo.loads * todo.slot <= 4 * most), 1)
+        block = next((block for most, block in BLOCKS.items() if todo.words <= most), 1)
         a_stage = block * todo.loads * todo.slot  # bytes of a thread
         room = on.shared - SPARE_SHARED
-        enough = min(ENOUGH_THREADS, room // (2 * a_stage + todo.board))
-        wanted = -(-on.multiprocessors * enough // todo.columns) if forced is None else forced
+        fitting = room // (2 * a_stage + todo.board)
+        enough = min(ENOUGH_THREADS[todo.vector], fitting)
+        wanted = round(on.multiprocessors * enough / todo.columns) if forced is None else forced
         units, slices = WARP, 1
         if 0 < todo.stage <= MOST_STATES and wanted > 1:
-            while units * todo.item > SECTOR and todo.columns < units * on.multiprocessors:
+            while units * todo.vector * todo.item > SECTOR and 2 * todo.columns < units * on.multiprocessors:
                 units //= 2
-            most = min(LARGEST_CTA, enough) // units
+            most = min(LARGEST_CTA, fitting) // units
             slices = _power(max(1, min(wanted, most, -(-todo.steps // block))))
             units = max(units, WARP // slices)
         else:

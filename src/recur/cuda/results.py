@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
@@ -31,19 +31,14 @@ class Gradients:
     """What arrives at a backward pass, and memory for what it finds."""
 
     def __init__(
-        self, lay: Layout, like: Tensor, arriving: Sequence[Tensor | None], share: Tensor | None, traced: bool
-    ):
-        """`share`: memory for the gradient of U x + b, if there is some that may be overwritten."""
+        self, lay: Layout, arriving: Sequence[Tensor | None], d_share: Tensor, found: Mapping[str, Tensor]
+    ) -> None:
         a, outputs = lay.assembly, len(lay.assembly.outputs)
         came = [None if part is None else lay.by_step(part) for part in arriving[:outputs]]
         self.d_outputs = [came[a.outputs.index(j)] if j in a.outputs else None for j in range(a.states)]
         self.d_final = [None if part is None else part.contiguous() for part in arriving[outputs:]]
-        self.d_share = like.new_empty(lay.N, a.gates * lay.H) if share is None else share
-        self.d_own = like.new_empty(lay.N, a.own * lay.H) if a.own else None
-        self.sums = like.new_empty(lay.S, a.extras * lay.H, dtype=lay.real).zero_() if a.extras else None
-        self.d_projected = like.new_empty(lay.N, lay.P) if lay.P else None
-        self.d_state: list[Tensor | None] = [None] * a.states
-        if traced:
-            self.d_state = [like.new_empty(lay.N, lay.H) for _ in range(a.states)]
+        self.d_share, self.d_own, self.d_projected = d_share, found.get("own"), found.get("projected")
+        self.sums = found["sums"].zero_() if a.extras else None
+        self.d_state = [found.get(f"state{j}") for j in range(a.states)]
         self.carried: Sequence[Tensor] = ()
         """(S, …) each: what reaches the states before the first step."""

@@ -41,7 +41,7 @@ class Continuation:
 
     def __init__(self, model: LanguageModel, lead: list[int], length: int) -> None:
         self.model, self.longest = model, length
-        self.rows, self.K, self.device = 1, model.K, model.bias.device
+        self.rows, self.K, self.device = 1, model.K, model.device
         self.logits, self.state = read(model, lead)
 
     def lengths(self) -> None:

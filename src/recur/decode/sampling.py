@@ -45,20 +45,7 @@ class Choice:
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """(…, K) → (…, K): what is not to be chosen has probability 0."""
-        logits = logits.double() / self.temperature
-        if self.top_k:
-            k = min(self.top_k, logits.shape[-1])
-            least = logits.topk(k).values[..., -1:]
-            logits = logits.masked_fill(logits < least, -torch.inf)
-        p = logits.softmax(-1)
-        if self.min_p:
-            p = p.masked_fill(p < self.min_p * p.amax(-1, keepdim=True), 0)
-        if self.top_p < 1:
-            ordered, order = p.sort(descending=True, stable=True)
-            before = ordered.cumsum(-1) - ordered
-            kept = (before < self.top_p * ordered.sum(-1, keepdim=True)).gather(-1, order.argsort(-1))
-            p = p.masked_fill(~kept, 0)
-        return p / p.sum(-1, keepdim=True)
+        return chances(logits, self.temperature, self.top_k, self.top_p, self.min_p)
 
     def draw(self, logits: Tensor, generator: torch.Generator | None) -> Tensor:
         plain = self.temperature == 1 and not self.top_k and self.top_p == 1 and not self.min_p
@@ -71,10 +58,33 @@ class Choice:
             raise RunError("the model's output is not a number: its weights are too large, or damaged") from None
 
 
+def chances(
+    logits: Tensor, temperature: float | Tensor, top_k: int | Tensor, top_p: float | Tensor, min_p: float | Tensor
+) -> Tensor:
+    """What the next token is drawn from, (n, K) of logits (n, K); options that differ from row to row are (n, 1)."""
+    logits = logits.double() / temperature
+    top_k, top_p, min_p = (torch.as_tensor(each, device=logits.device) for each in (top_k, top_p, min_p))
+    K = logits.shape[-1]
+    if bool((top_k > 0).any()):
+        wanted = torch.where(top_k > 0, top_k.clamp(max=K), K)
+        ordered = logits.topk(int(wanted.max())).values
+        least = ordered.gather(-1, (wanted - 1).expand(*logits.shape[:-1], 1))
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    p = logits.softmax(-1)
+    if bool((min_p > 0).any()):
+        p = p.masked_fill(p < min_p * p.amax(-1, keepdim=True), 0)
+    if bool((top_p < 1).any()):
+        ordered, order = p.sort(descending=True, stable=True)
+        before = ordered.cumsum(-1) - ordered
+        kept = (before < top_p * ordered.sum(-1, keepdim=True)) | (top_p >= 1)
+        p = p.masked_fill(~kept.gather(-1, order.argsort(-1)), 0)
+    return p / p.sum(-1, keepdim=True)
+
+
 @torch.no_grad()
 def read(model: LanguageModel, ids: list[int], state: State | None = None, rows: int = 1) -> tuple[Tensor, State]:
     """Logits (rows, K) after a prompt, and the state it leaves; all rows read the same."""
-    x = torch.tensor([ids], device=model.bias.device).expand(rows, -1)
+    x = torch.tensor([ids], device=model.device).expand(rows, -1)
     predicted: Predicted = model(x, state)
     return predicted.logits[:, -1], predicted.state
 
@@ -108,7 +118,7 @@ def generate(
     length, samples = checked("length", length, Natural), checked("samples", samples, Count)
     model.eval()
     generator = make_generator(seed)
-    device = model.bias.device
+    device = model.device
     logits, state = read(model, lead, rows=samples)
     for left in range(length, 0, -1):
         logits[:, list(NEVER_WRITTEN)] = -torch.inf

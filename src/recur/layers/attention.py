@@ -41,7 +41,7 @@ class Attention(nn.Module):
         self, query: Tensor, memory: Tensor, mask: Tensor | None = None, keys: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """`mask` (B, S) is true where there is something to attend to; every row needs one such place."""
-        if query.dim() != 3 or memory.dim() != 3 or len(query) != len(memory):
+        if query.dim() != 3 or memory.dim() != 3 or query.shape[0] != memory.shape[0]:
             shapes = f"{tuple(query.shape)} and {tuple(memory.shape)}"
             raise ShapeError(f"Attention: query must be (B, T, Q) and memory (B, S, M), got {shapes}")
         keys = self.keys(memory) if keys is None else keys

@@ -76,7 +76,7 @@ class Conditioned(nn.Module):
         if self.bridge is None or not isinstance(net, Recurrent):
             return None
         parts = iter(torch.tanh(self.bridge(context)).split(self._widths * net.layers, dim=-1))
-        own = net.cell.start(context, len(context), net.state_widths)
+        own = net.cell.start(context, context.shape[0], net.state_widths)
         return tuple(
             net.cell.state(
                 [

@@ -116,7 +116,8 @@ def _pack(net: Recurrent, x: Tensor, products: str, stamp: list[object] | None) 
     connected = net.connections.skip or net.connections.residual or net.input_mlp or net.output_mlp
     joined = connected or net.projection or net.cell.outputs
     if stream.is_on_gpu(x) and net.backend in ("auto", "cuda") and not products:
-        return _pack_on_gpu(net, x, stamp) if not joined and stamp is not None else Packed(stamp, None, [])
+        alike = not joined and not net.top  # its kernels take layers of one width
+        return _pack_on_gpu(net, x, stamp) if alike and stamp is not None else Packed(stamp, None, [])
     if joined or net.backend not in ("auto", "native") or stamp is None:
         if products:
             plain = "it takes plain layers, one reading the first state of the one below"

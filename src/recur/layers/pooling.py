@@ -28,7 +28,8 @@ Carried = tuple[Tensor, ...]
 
 
 class Pooling(nn.Module):
-    """States (B, T, H) and lengths (B,) to (B, output_size): H, or several times that."""
+    """States (B, T, H) and lengths (B,) to (B, output_size): H, or several times that. Without lengths, rows are
+    whole."""
 
     def __init__(self, pool: str, width: int, *, direction: str = "forward", heads: int = 4) -> None:
         super().__init__()
@@ -45,26 +46,29 @@ class Pooling(nn.Module):
     def parts(self) -> tuple[str, ...]:
         return PARTS.get(self.pool, (self.pool,))
 
-    def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, states: Tensor, lengths: Tensor | None) -> Tensor:
         B, T, _ = states.shape
+        if lengths is None:  # and nothing is asked of numbers that a graph leaves open
+            return torch.cat([self._pool(part, states, None, None) for part in self.parts], -1)
         if lengths.shape != (B,) or not bool(((lengths > 0) & (lengths <= T)).all()):
             raise ShapeError(f"Pooling: lengths must be (B={B},), each in 1 … T={T}, got {lengths.tolist()[:8]}")
         lengths = lengths.to(states.device)
         padding = (torch.arange(T, device=states.device) >= lengths[:, None])[..., None]
         return torch.cat([self._pool(part, states, lengths, padding) for part in self.parts], -1)
 
-    def _pool(self, part: str, states: Tensor, lengths: Tensor, padding: Tensor) -> Tensor:
-        B, _, H = states.shape
+    def _pool(self, part: str, states: Tensor, lengths: Tensor | None, padding: Tensor | None) -> Tensor:
+        B, T, H = states.shape
         if part == "last":
-            first, last = states[:, 0], states[torch.arange(B, device=states.device), lengths - 1]
+            first = states[:, 0]
+            last = states[:, -1] if lengths is None else states[torch.arange(B, device=states.device), lengths - 1]
             if self.direction == "both":
                 return torch.cat([last[:, : H // 2], first[:, H // 2 :]], dim=-1)
             return last if self.direction == "forward" else first
         if part == "mean":
-            return states.masked_fill(padding, 0).sum(1) / lengths[:, None]
+            return _filled(states, padding, 0).sum(1) / (T if lengths is None else lengths[:, None])
         if part == "max":
-            return states.masked_fill(padding, -torch.inf).amax(1)
-        weights = self._scores(states).masked_fill(padding, -torch.inf).softmax(1)
+            return _filled(states, padding, -torch.inf).amax(1)
+        weights = _filled(self._scores(states), padding, -torch.inf).softmax(1)
         return (weights.mT @ states).flatten(1)
 
     def _scores(self, states: Tensor) -> Tensor:
@@ -105,6 +109,10 @@ class Pooling(nn.Module):
             old, new = (top - higher).exp(), (score - higher).exp()
             total, weight, top = total * old + h * new, weight * old + new, higher
         return (total / weight).flatten(1), (total, weight, top)
+
+
+def _filled(x: Tensor, padding: Tensor | None, value: float) -> Tensor:
+    return x if padding is None else x.masked_fill(padding, value)
 
 
 CARRIED = {"last": 0, "max": 1, "mean": 3, "attention": 3, "self-attention": 3}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, SupportsIndex
 
@@ -13,16 +12,16 @@ from torch.types import Device
 from recur.bptt import BPTT
 from recur.cells import CellLike, DeepTransition, State, Tensors, make_cell
 from recur.cells.cell import check_cell, check_projection
-from recur.errors import OptionError, ShapeError
+from recur.errors import OptionError
 from recur.layers.checks import whole
-from recur.layers.directions import MERGED, SUFFIXES
+from recur.layers.directions import MERGED, SUFFIXES, scan_at_once
 from recur.layers.dropout import drop, drop_steps
 from recur.layers.init import check_init, check_weights_fit, initialise
 from recur.layers.mlp import apply_mlp, make_mlp, padding_of, reset_mlp
+from recur.layers.network_checks import check_dropout, check_forward, check_given
 from recur.layers.options import Connections, Depth, Dropout, Init, check_direction
-from recur.layers.streaming import States, Stream, one_step
+from recur.layers.streaming import States, Stream, one_step, start_of
 from recur.scan import GivenState, Scanned, Trace, check_backend, register_result, scan
-from recur.scan.check import check_dense
 
 NetworkState = tuple[Tensors, ...]
 """The states of a network's cells, layer by layer, forward before backward."""
@@ -51,6 +50,7 @@ class Recurrent(nn.Module):
 
     cell           a Cell, its name, or file.py:Class
     layers         how many; each reads the outputs of the one below
+    top            units of the last layer, if not hidden_size too: such as the width of an embedding that is V
     direction      forward, backward (from each sequence's end) or both
     projection     to how many numbers weight_hr brings the output, and what W multiplies (Sak et al. 2014); 0 for none
     dropout        a number, between layers, or Dropout(…)
@@ -73,6 +73,7 @@ class Recurrent(nn.Module):
         direction: str = "forward",
         bias: bool = True,
         projection: int = 0,
+        top: int = 0,
         dropout: float | Dropout = 0.0,
         connections: Connections = Connections(),  # noqa: B008  # frozen
         depth: Depth = Depth(),  # noqa: B008  # frozen
@@ -95,27 +96,34 @@ class Recurrent(nn.Module):
         self.projection = whole("projection", projection, 0)
         if projection:
             check_projection(self.cell)
-        if self.hidden_size % self.cell.heads:
-            raise OptionError(f"hidden_size {hidden_size} cannot be divided into {self.cell.heads} heads")
+        self.top = whole("top", top, 0)
+        for units in (self.hidden_size, self.top):
+            if units % self.cell.heads:
+                raise OptionError(f"hidden_size {units} cannot be divided into {self.cell.heads} heads")
+        if self.top and connections.residual and self.layers > 1:
+            raise OptionError("residual connections add layers of one width: leave top away")
         if depth.transition:
             self.cell = DeepTransition(self.cell, depth.transition)
         check_init(self.cell, self.init, bias)
-        self._check_dropout()
+        check_dropout(self)
         H, bottom = self.hidden_size, self.hidden_size if depth.input else self.input_size
         check_weights_fit(self.cell.shapes(bottom, H, bias, self.projection), self.layers, device, dtype)
         self._names = self._weight_names()
         self.state_widths = self.cell.widths(H, self.projection)
         both = direction == "both" and connections.merge == "concat"
-        width = self.cell.output_width(H, self.projection) * (2 if both else 1)
-        self.output_size = width * self.layers if connections.skip else width
+        widths = [
+            self.cell.output_width(self.units(layer), self.projection) * (2 if both else 1)
+            for layer in range(self.layers)
+        ]
+        self.output_size = sum(widths) if connections.skip else widths[-1]
         self.input_mlp = make_mlp(self.input_size, H, depth.input, device, dtype)
         self.output_mlp = make_mlp(self.output_size, self.output_size, depth.output, device, dtype)
         for layer in range(self.layers):
-            below = bottom if not layer else width + (bottom if connections.skip else 0)
+            below = bottom if not layer else widths[layer - 1] + (bottom if connections.skip else 0)
             for suffix in self._directions(layer):
-                shapes = self.cell.shapes(below, H, bias, self.projection)
+                shapes = self.cell.shapes(below, self.units(layer), bias, self.projection)
                 if self.init.learned:
-                    shapes |= {f"{state}0": (width,) for state, width in self._learned_states()}
+                    shapes |= {f"{state}0": (width,) for state, width in self._learned_states(layer)}
                 for name, shape in shapes.items():
                     self.register_parameter(name + suffix, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         self.reset_parameters()
@@ -130,17 +138,9 @@ class Recurrent(nn.Module):
         super().__setstate__(state)
         vars(self).setdefault("projection", 0)
         vars(self).setdefault("products", "")
+        vars(self).setdefault("top", 0)
         vars(self).setdefault("state_widths", self.cell.widths(self.hidden_size, self.projection))
         self._names = self._weight_names()
-
-    def _check_dropout(self) -> None:
-        who, drops = type(self.cell).__name__, self.dropout
-        if drops.layers and self.layers == 1:
-            warnings.warn("dropout acts between layers, and there is one layer", stacklevel=3)
-        if (drops.state or drops.weights) and not self.cell.recurrent_gates:
-            raise OptionError(f"{who} has no product with W for dropout of its state or weights to act on")
-        if drops.state and self.cell.own_products:
-            raise OptionError(f"{who} multiplies its state inside the step too, where dropout of the state cannot act")
 
     def reset_parameters(self) -> None:
         """Draw all weights of the cells anew."""
@@ -152,15 +152,22 @@ class Recurrent(nn.Module):
         reset_mlp(self.input_mlp)
         reset_mlp(self.output_mlp)
 
-    # Names ----------------------------------------------------------------------------------------------
+    # Sizes and names ----------------------------------------------------------------------------------------------
+
+    def units(self, layer: int) -> int:
+        """How many a layer has."""
+        return self.top or self.hidden_size if layer == self.layers - 1 else self.hidden_size
+
+    def widths_of(self, layer: int) -> tuple[int, ...]:
+        """Of the states of a layer's cells."""
+        return self.cell.widths(self.units(layer), self.projection) if self.top else self.state_widths
 
     def _directions(self, layer: int) -> list[str]:
         return [f"_l{layer}{suffix}" for suffix in SUFFIXES[self.direction]]
 
     def suffixes(self) -> Iterator[str]:
         """What the names of weights end in, layer by layer, forward before backward."""
-        for layer in range(self.layers):
-            yield from self._directions(layer)
+        return (suffix for layer in range(self.layers) for suffix in self._directions(layer))
 
     def _weight_names(self) -> dict[str, list[tuple[str, str]]]:
         """The weights of each cell, by what their names end in: as scan calls them, and as they are called here."""
@@ -176,9 +183,9 @@ class Recurrent(nn.Module):
             weights[name] = getattr(self, here) if found is None else found
         return weights
 
-    def _learned_states(self) -> Iterator[tuple[str, int]]:
-        """Those of the states that may be learned, and their widths."""
-        for state, width in zip(self.cell.states, self.state_widths, strict=True):
+    def _learned_states(self, layer: int = 0) -> Iterator[tuple[str, int]]:
+        """Those of a layer's states that may be learned, and their widths."""
+        for state, width in zip(self.cell.states, self.widths_of(layer), strict=True):
             if state not in self.cell.initial:
                 yield state, width
 
@@ -203,27 +210,28 @@ class Recurrent(nn.Module):
 
         `state` is what an earlier call returned; `lengths`, `reset` and `trace` are as in scan.
         """
-        self._check(x, state)
+        check_given(self, x, state)
         states = dict(zip(self.suffixes(), state, strict=True)) if state is not None else {}
         deepened = self.input_mlp or self.output_mlp
         padding = padding_of(x, lengths) if lengths is not None and deepened else None
         below = bottom = apply_mlp(self.input_mlp, x, padding)
         drops = self.training and (self.dropout.weights or self.dropout.state)
+        plain = lengths is None and reset is None and not (drops or trace or self.products)
         scanned: list[Scanned] = []
         every = []
         for layer in range(self.layers):
             inputs = self._between(below, bottom) if layer else below
-            here = [
+            here = (plain and scan_at_once(self, layer, inputs, states)) or [
                 scan(
                     self.cell,
                     self._dropped(self.weights(suffix)) if drops else self.weights(suffix),
                     inputs,
                     states.get(suffix),
-                    initial=self._initial_state(suffix, inputs),
+                    initial=self._initial_state(layer, suffix, inputs),
                     lengths=lengths,
                     reset=reset,
                     reverse=suffix.endswith("_reverse"),
-                    mask=self._mask(inputs) if drops else None,
+                    mask=self._mask(layer, inputs) if drops else None,
                     bptt=self.bptt,
                     trace=trace,
                     backend=self.backend,
@@ -241,40 +249,30 @@ class Recurrent(nn.Module):
         outputs = apply_mlp(self.output_mlp, outputs, padding)
         return Recurred(outputs, tuple(one.state for one in scanned), tuple(one.trace for one in scanned))
 
+    def starting_state(self, x: Tensor) -> NetworkState:
+        """Where sequences that begin with x (B, D) start, for use: what a pass without a state takes."""
+        check_forward(self)
+        return tuple(start_of(self, layer, x) for layer in range(self.layers))
+
     def step(self, x: Tensor, state: States | None = None) -> tuple[Tensor, NetworkState]:
         """One step for use, not for training: (B, D) in, (B, output_size) and the state out."""
-        self._check_forward()
+        check_forward(self)
         return one_step(self, x, state)
 
     def stream(self, rows: int = 1, state: States | None = None, products: str | None = None) -> Stream:
         """The network as a stream of `rows` sequences, which keeps its state; `products`, if not its own: see scan."""
-        self._check_forward()
+        check_forward(self)
         return Stream(self, rows, state, products)
-
-    def _check(self, x: Tensor, state: Sequence[GivenState] | None) -> None:
-        who, n = type(self.cell).__name__, len(self._names)
-        if not isinstance(x, Tensor) or x.is_nested or x.dim() != 3 or x.shape[-1] != self.input_size:
-            got: object = tuple(check_dense(self.cell, "x", x).shape) if isinstance(x, Tensor) else type(x).__name__
-            hint = "; add a time axis with x[:, None]" if isinstance(x, Tensor) and x.dim() == 2 else ""
-            raise ShapeError(f"{who}: x must be (B, T, D={self.input_size}), got {got}{hint}")
-        if state is not None and (not isinstance(state, tuple | list) or len(state) != n):
-            got = len(state) if isinstance(state, tuple | list) else type(state).__name__
-            each = f"a tuple with one entry for each of {n} layers and directions"
-            raise ShapeError(f"{who}: state must be {each}, got {got}")
-
-    def _check_forward(self) -> None:
-        if self.direction != "forward":
-            raise OptionError(f"one step at a time needs direction='forward', this network has {self.direction!r}")
 
     def _between(self, below: Tensor, bottom: Tensor) -> Tensor:
         """What a layer above the first reads."""
         inputs = drop_steps(below, self.dropout.layers, training=self.training, variational=self.dropout.variational)
         return torch.cat([inputs, bottom], dim=-1) if self.connections.skip else inputs
 
-    def _initial_state(self, suffix: str, like: Tensor) -> State | None:
+    def _initial_state(self, layer: int, suffix: str, like: Tensor) -> State | None:
         if self.init.state == "zero" or not (self.init.learned or self.training):
             return None
-        start = self.cell.start(like, like.shape[0], self.state_widths)
+        start = self.cell.start(like, like.shape[0], self.widths_of(layer))
         if self.init.learned:
             return self.with_learned(start, suffix)
         named = zip(self.cell.states, start, strict=True)
@@ -286,14 +284,15 @@ class Recurrent(nn.Module):
                 weights[name] = drop(weights[name], self.dropout.weights)
         return weights
 
-    def _mask(self, like: Tensor) -> Tensor | None:
+    def _mask(self, layer: int, like: Tensor) -> Tensor | None:
         p = self.dropout.state
-        return drop(like.new_ones(like.shape[0], self.state_widths[0]), p) if p else None
+        return drop(like.new_ones(like.shape[0], self.widths_of(layer)[0]), p) if p else None
 
     def extra_repr(self) -> str:
         words = [f"{self.cell!r}", f"{self.input_size}", f"{self.hidden_size}"]
         words += [f"projection={self.projection}"] * (self.projection > 0)
         words += [f"layers={self.layers}"] * (self.layers > 1)
+        words += [f"top={self.top}"] * (self.top > 0)
         words += [f"direction={self.direction!r}"] * (self.direction != "forward")
         defaults = {"dropout": Dropout(), "connections": Connections(), "depth": Depth(), "init": Init()}
         words += [f"{name}={mine}" for name, usual in defaults.items() if (mine := getattr(self, name)) != usual]

@@ -33,6 +33,8 @@ States = Sequence[Sequence[Tensor]]
 @torch.no_grad()
 def one_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor, tuple[Tensors, ...]]:
     check_input(net, x)
+    if state is not None and torch.is_autocast_enabled(x.device.type):  # what a pass under it left is of its dtype
+        state = [[part.to(x.dtype) for part in layer] for layer in state]
     if state is not None:
         _check_state(net, x, state)
     packed = packed_for(net, x, check_products(net.products))
@@ -54,7 +56,7 @@ def _plain_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor
     for layer in range(net.layers):
         weights = net.weights(f"_l{layer}")
         own = w_of(weights[name] for name in cell.extras)
-        before = s_of(state[layer]) if state is not None else _start(net, f"_l{layer}", x)
+        before = s_of(state[layer]) if state is not None else start_of(net, layer, x)
         inputs = torch.cat([below, bottom], dim=-1) if net.connections.skip and layer else below
         share = x_of(linear(inputs, weights["weight_ih"], weights.get("bias_ih")).chunk(G, dim=-1))
         products: Sequence[Tensor] = ()
@@ -83,7 +85,7 @@ class Stream:
             self._like = next(net.parameters()).new_zeros(rows, net.input_size)
             for buffer in self._buffers:
                 for layer in range(net.layers):
-                    buffer.append([part.clone() for part in _start(net, f"_l{layer}", self._like)])
+                    buffer.append([part.clone() for part in start_of(net, layer, self._like)])
         self._expected = self._like.shape, self._like.dtype, self._like.device
         self._addresses = [addresses(*self._buffers), addresses(*reversed(self._buffers))]
         self._slots: Slots | None = None
@@ -143,21 +145,22 @@ class Stream:
 
 
 def _check_state(net: Recurrent, x: Tensor, state: States) -> None:
-    expected = [((len(x), width), x.dtype) for width in net.state_widths]
+    layers = [net.widths_of(layer) for layer in range(net.layers)]
+    expected = [[((len(x), width), x.dtype) for width in widths] for widths in layers]
     found = [[(tuple(part.shape), part.dtype) for part in parts] for parts in state]
-    if found != [expected] * net.layers:
+    if found != expected:
         raise ShapeError(
             f"{type(net.cell).__name__}: state must be ({', '.join(net.cell.states)}) for each of {net.layers} layers, "
-            f"{' and '.join(f'(B={len(x)}, H={width})' for width in net.state_widths)} of {x.dtype}; got {found}"
+            f"{' and '.join(f'(B={len(x)}, H={width})' for width in layers[-1])} of {x.dtype}; got {found}"
         )
 
 
 def _native_step(
     net: Recurrent, stack: NativeStack, x: Tensor, state: States | None
 ) -> tuple[Tensor, tuple[Tensors, ...]]:
-    after = [[x.new_empty(len(x), net.hidden_size) for _ in net.cell.states] for _ in range(net.layers)]
+    after = [[x.new_empty(len(x), net.units(layer)) for _ in net.cell.states] for layer in range(net.layers)]
     if state is None:
-        state = [_start(net, f"_l{layer}", x) for layer in range(net.layers)]
+        state = [start_of(net, layer, x) for layer in range(net.layers)]
     before = [[part.contiguous() for part in layer] for layer in state]
     stack.step(x.contiguous(), addresses(before, after))
     return after[-1][0], tuple(map(net.cell.state, after))
@@ -166,13 +169,13 @@ def _native_step(
 def _gpu_step(net: Recurrent, layers: Layers, x: Tensor, state: States | None) -> tuple[Tensor, tuple[Tensors, ...]]:
     slots, every = Slots(net.cell, layers, len(x)), torch.arange(len(x), device=x.device)
     if state is None and net.init.learned:
-        state = [_start(net, f"_l{layer}", x) for layer in range(net.layers)]
+        state = [start_of(net, layer, x) for layer in range(net.layers)]
     if state is not None:
         slots.set_state(every, state)
     outputs = slots.launch(x.detach(), every)
     return outputs, tuple(net.cell.state([part.to(x.dtype) for part in layer]) for layer in slots.state(every))
 
 
-def _start(net: Recurrent, suffix: str, x: Tensor) -> Tensors:
-    start = net.cell.start(x, len(x), net.state_widths)
-    return net.cell.state(net.with_learned(start, suffix) if net.init.learned else start)
+def start_of(net: Recurrent, layer: int, x: Tensor) -> Tensors:
+    start = net.cell.start(x, len(x), net.widths_of(layer))
+    return net.cell.state(net.with_learned(start, f"_l{layer}") if net.init.learned else start)

@@ -17,7 +17,7 @@ def recent_mean(values: Tensor, span: int) -> Tensor:
     if span == 1:
         return values
     T = values.shape[1]
-    total = torch.cat([values.new_zeros(len(values), 1, values.shape[2]), values.cumsum(1)], dim=1)
+    total = torch.cat([values.new_zeros(values.shape[0], 1, values.shape[2]), values.cumsum(1)], dim=1)
     steps = torch.arange(1, T + 1, device=values.device)
     first = (steps - span).clamp_min(0)
     return (total[:, 1:] - total[:, first]) / (steps - first)[:, None]
@@ -36,7 +36,7 @@ def linear(values: Tensor, ends: Tensor, rows: Tensor, weights: Tensor) -> Tenso
     lags = weights.shape[2] - 1
     padded = torch.cat([values[:, :1].expand(-1, lags - 1, -1), values], dim=1)
     windows = padded.unfold(1, lags, 1)[:, ends]  # (B, E, V, lags)
-    if len(weights) * 4 > len(rows):  # about as many series as rows: each brings its own matrix
+    if weights.shape[0] * 4 > rows.shape[0]:  # about as many series as rows: each brings its own matrix
         own = weights[rows]
         return torch.einsum("bevl,bvlk->bekv", windows, own[:, :, 1:]) + own[:, None, :, 0].transpose(2, 3)
     found = values.new_empty(len(values), len(ends), weights.shape[3], values.shape[2])

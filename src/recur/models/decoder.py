@@ -47,7 +47,7 @@ class Context(NamedTuple):
     memory: Tensor | None = None
     """(B, S, M), for attention, or aligned with what is written."""
     lengths: Tensor | None = None
-    """(B,): how much of the memory is there."""
+    """(B,): how much of the memory is there; all of it, if not given."""
     symbols: Tensor | None = None
     """(B, S): what can be copied from each place of it, as symbols of the target; <unk> where that has none."""
 
@@ -233,8 +233,9 @@ class Decoder(nn.Module):
             return None
         return context.vector.new_zeros(len(context.vector), 1, self.options.hidden)
 
-    def inputs(self, tokens: Tensor, left: Tensor | None, first: int = 0, fed: Tensor | None = None) -> Tensor:
-        """Of tokens (B, T) that are read from step `first` on, or (B,) that are read there; `fed` is g before them."""
+    def inputs(self, tokens: Tensor, left: Tensor | None, first: int | Tensor = 0, fed: Tensor | None = None) -> Tensor:
+        """Of tokens (B, T) that are read from step `first` on, of each row (B, 1) if they differ, or (B,) that are read
+        there; `fed` is g before them."""
         o = self.options
         x: Tensor = self.embedding(tokens if o.feedback else torch.full_like(tokens, BOS))
         if self.count is not None:
@@ -252,8 +253,9 @@ class Decoder(nn.Module):
         weights = None
         if self.attention is not None:
             assert context.memory is not None
-            assert context.lengths is not None
-            there = torch.arange(context.memory.shape[1], device=h.device) < context.lengths[:, None]
+            there = None
+            if context.lengths is not None:
+                there = torch.arange(context.memory.shape[1], device=h.device) < context.lengths[:, None]
             found, weights = self.attention(h, context.memory, there, keys)
             h = torch.tanh(self.combine(torch.cat([h, found], dim=-1)))
         return Step(drop_steps(h, self.options.dropout_output, training=self.training, variational=False), weights)

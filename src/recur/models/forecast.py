@@ -190,7 +190,7 @@ class Forecaster(nn.Module):
     def _of_windows(self, seen: Seen, ends: Tensor) -> Tensor:
         """Raw outputs (B, E, k, V, P)."""
         L, k, V, P = self.lags, self.horizon, self.sizes.variables, self.distribution.size
-        B, E = len(seen.values), len(ends)
+        B, E = seen.values.shape[0], len(ends)
         reached = ends[:, None] + torch.arange(1 - L, 1, device=ends.device)
         windows = seen.values[:, reached]  # (B, E, L, V)
         level = windows[:, :, L - self._span :].mean(2, keepdim=True)

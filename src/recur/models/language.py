@@ -4,6 +4,8 @@
     h_t  = the recurrent network; with --recurrence output, tanh(U x_t + b): x_t is the output before, and all it sees
     P(token t + 1) = softmax(V h_t + c)            V may be the embedding itself (tied: Press and Wolf 2017)
 
+What P costs to learn where tokens are many: recur/layers/cross_entropy.py for the whole softmax, softmax.py for others.
+
 Dropout has all the places of AWD-LSTM (Merity, Keskar and Socher 2018): whole tokens of the embedding, the input,
 between layers, the output (each one mask a sequence), and the weights of W. So has its activation regularisation:
 α times the mean square of the outputs after dropout, β times that of their change from step to step, before it.
@@ -11,29 +13,43 @@ between layers, the output (each one mask a sequence), and the weights of W. So 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, linear
+from torch.nn.functional import linear
 
 from recur.layers import drop_steps, initialise_linear
+from recur.layers.cross_entropy import linear_cross_entropy
 from recur.models.embedding import TokenEmbedding
 from recur.models.options import LanguageModelOptions
+from recur.models.softmax import adaptive_softmax, sampled_cross_entropy
 from recur.models.stack import State, each_part, output_fed, stack
 from recur.models.time import beside, positions, split_state
 from recur.scan import Trace
 
+LOGITS = 1 << 24
+"""Numbers at a time, where the loss of each token is asked for."""
 
-class Predicted(NamedTuple):
-    """What a pass over a batch gives."""
 
-    logits: Tensor
-    """(B, T, K)"""
-    state: State
-    trace: tuple[Trace, ...]
-    penalty: Tensor | float
-    """Activation regularisation, to be added to the loss while training."""
+class Predicted:
+    """What a pass over a batch gives. Logits are made when they are asked for: the loss can do without."""
+
+    def __init__(
+        self, model: LanguageModel, outputs: Tensor, state: State, trace: tuple[Trace, ...], penalty: Tensor | float
+    ) -> None:
+        self._model = model
+        self.outputs = outputs
+        """(B, T, H): what V multiplies."""
+        self.state, self.trace = state, trace
+        self.penalty = penalty
+        """Activation regularisation, to be added to the loss while training."""
+        self._logits: Tensor | None = None
+
+    @property
+    def logits(self) -> Tensor:
+        """(B, T, K)"""
+        if self._logits is None:
+            self._logits = self._model.logits_of(self.outputs)
+        return self._logits
 
 
 class LanguageModel(nn.Module):
@@ -57,8 +73,9 @@ class LanguageModel(nn.Module):
         # Tied to an embedding of another width, the output goes through a matrix of its own first.
         width = self.recurrent.output_size
         self.narrow = nn.Linear(width, o.embedding, bias=False) if o.tied and o.embedding != width else None
-        self.output = None if o.tied else nn.Parameter(torch.empty(K, width))
-        self.bias = nn.Parameter(torch.zeros(K))
+        self.adaptive = adaptive_softmax(width, K) if o.softmax == "adaptive" else None
+        self.output = None if o.tied or self.adaptive is not None else nn.Parameter(torch.empty(K, width))
+        self.bias = nn.Parameter(torch.zeros(K)) if self.adaptive is None else None
         if self.output is not None:
             bound = width**-0.5
             nn.init.uniform_(self.output, -bound, bound)
@@ -95,38 +112,86 @@ class LanguageModel(nn.Module):
             penalty = o.alpha * kept.square().mean()
             if o.beta and out.shape[1] > 1:
                 penalty = penalty + o.beta * (out[:, 1:] - out[:, :-1]).square().mean()
-        return Predicted(self._logits(kept), state, traces, penalty)
+        return Predicted(self, kept, state, traces, penalty)
 
     @torch.no_grad()
     def step(self, ids: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """One token of each row, (B,), for use: logits (B, K) of the next, and the state."""
+        out, state = self.output_step(ids, state)
+        return self.logits_of(out), state
+
+    @torch.no_grad()
+    def output_step(self, ids: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """The same step up to the outputs (B, H) of the layers, which `logits_of` reads."""
         x = self.embedding.vectors(ids)
         if self.clock is None:
-            out, state = self.recurrent.step(x, state)
-            return self._logits(out), state
+            return self.recurrent.step(x, state)
         own, t = split_state(state, ids)
         out, own = self.recurrent.step(beside(x, t, self.clock), own)
-        return self._logits(out), (*own, (t + 1,))
+        return out, (*own, (t + 1,))
+
+    @torch.no_grad()
+    def output_scan(self, ids: Tensor, lengths: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """Many tokens of each row, (B, T), for use: outputs (B, T, H), and the states behind the last of each row's."""
+        x = self.embedding.vectors(ids)
+        if self.clock is None:
+            out, state, _ = self.recurrent(x, state, lengths=lengths)
+            return out, state
+        own, t = split_state(state, ids)
+        out, own, _ = self.recurrent(beside(x, positions(t, ids.shape[1]), self.clock), own, lengths=lengths)
+        return out, (*own, (t + lengths.to(t),))
 
     def output_matrix(self) -> Tensor:
         """V (K, H): the matrix that outputs are multiplied with, whatever it is made of."""
-        weight = self.embedding.weight if self.output is None else self.output
-        assert weight is not None
+        weight = self._output()
         return weight if self.narrow is None else weight @ self.narrow.weight
 
-    def _logits(self, outputs: Tensor) -> Tensor:
-        top = outputs if self.narrow is None else self.narrow(outputs)
+    def _output(self) -> Tensor:
         weight = self.embedding.weight if self.output is None else self.output
         assert weight is not None
-        return linear(top, weight, self.bias)
+        return weight
+
+    def logits_of(self, outputs: Tensor) -> Tensor:
+        """Of all tokens; an adaptive softmax has their log-probabilities, which serve as well."""
+        if self.adaptive is not None:
+            logp: Tensor = self.adaptive.log_prob(outputs.flatten(0, -2))
+            return logp.view(*outputs.shape[:-1], -1)
+        return linear(self._narrowed(outputs), self._output(), self.bias)
+
+    def _narrowed(self, outputs: Tensor) -> Tensor:
+        return outputs if self.narrow is None else self.narrow(outputs)
 
     def loss(self, predicted: Predicted, targets: Tensor) -> Tensor:
-        """Mean negative log-likelihood of the targets (B, T)."""
-        return cross_entropy(predicted.logits.flatten(0, 1), targets.flatten())
+        """Mean negative log-likelihood of the targets (B, T); while training, what --softmax has in its place."""
+        outputs, targets = predicted.outputs.flatten(0, 1), targets.flatten().long()
+        if self.adaptive is not None:
+            with torch.autocast(outputs.device.type, enabled=False):
+                loss: Tensor = self.adaptive(outputs.to(self.adaptive.head.weight.dtype), targets).loss
+            return loss
+        h, V, c = self._narrowed(outputs), self._output(), self.bias
+        assert c is not None
+        if self.training and self.options.softmax == "sampled":
+            return sampled_cross_entropy(h, V, c, targets, self.options.softmax_samples)
+        return linear_cross_entropy(h, V, c, targets)
+
+    @torch.no_grad()
+    def losses(self, predicted: Predicted, targets: Tensor) -> Tensor:
+        """−log P of each target (B, T), without all logits in memory."""
+        found = []
+        rows = max(1, LOGITS // self.K)
+        for h, y in zip(predicted.outputs.flatten(0, 1).split(rows), targets.flatten().split(rows), strict=True):
+            logits = self.logits_of(h)
+            logp = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+            found.append(-logp.gather(1, y.long()[:, None])[:, 0])
+        return torch.cat(found).view(targets.shape)
 
     def detached(self, state: State) -> State:
         """The same state, cut off from how it came about."""
         return each_part(state, Tensor.detach)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
 
     @property
     def size(self) -> int:

@@ -61,7 +61,7 @@ class NetworkOptions(Options):
     time_scale: Positive | None = None
     """The length that is; if not given, that of the longest training sequence, or of the whole training text."""
 
-    backend: Literal["auto", "native", "parallel", "torch", "loop"] = "auto"
+    backend: Literal["auto", "native", "cuda", "parallel", "torch", "loop"] = "auto"
     """What runs the recurrence; auto is the first of them that can."""
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class RecurrenceOptions(NetworkOptions):
 
     of_hidden_states: ClassVar[tuple[str, ...]] = (
         *("cell", "layers", "init", "forget_bias", "depth_transition", "backend", "bptt", "residual", "initial"),
-        *("dropout_hidden", "dropout_weight"),
+        *("dropout_hidden", "dropout_weight", "hidden_top"),
     )
     """Options that mean something between hidden states only."""
 
@@ -168,6 +168,17 @@ class LanguageModelOptions(StackOptions, RecurrenceOptions):
     tied: bool = False
     """The embedding is the output layer too."""
 
+    hidden_top: WidthOrNone = 0
+    """Units of the last layer; 0 is as many as the others. With as many as an embedding that is tied, no matrix stands
+    between them."""
+
+    softmax: Literal["full", "adaptive", "sampled"] = "full"
+    """How the next token is learned: over all of them; adaptive, rare ones in clusters with narrower matrices (Grave et
+    al. 2017); or sampled, against some that are drawn (Bengio and Senécal 2008), and over all of them in use."""
+
+    softmax_samples: Count = 1024
+    """How many are drawn for a batch."""
+
     init_range: NonNegative = 0.0
     """Draw all weights from ± this instead."""
 
@@ -181,6 +192,14 @@ class LanguageModelOptions(StackOptions, RecurrenceOptions):
         super().__post_init__()
         if self.tied and not self.embedding:
             raise OptionError("tied weights need an embedding; set embedding to a width above 0, got 0")
+        if self.tied and self.softmax == "adaptive":
+            raise OptionError("an adaptive softmax has matrices of its own: take --no-tied, or --softmax sampled")
+
+    def unused(self) -> dict[str, str]:
+        found = super().unused()
+        if self.softmax != "sampled":
+            found["softmax_samples"] = "is for --softmax sampled, which is not given"
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,8 +53,9 @@ class Reader(nn.Module):
             variational=o.variational,
         )
 
-    def read(self, ids: Tensor, lengths: Tensor, more: Tensor | None = None) -> Tensor:
-        """States of tokens (B, T), which have `more` (B, T, width) beside their embeddings."""
+    def read(self, ids: Tensor, lengths: Tensor | None, more: Tensor | None = None) -> Tensor:
+        """States of tokens (B, T), which have `more` (B, T, width) beside their embeddings; all of them count, if no
+        lengths are given."""
         if self.training and self.options.dropout_words:
             ids = ids.masked_fill(torch.rand(ids.shape, device=ids.device) < self.options.dropout_words, UNK)
         x = self.embedding(ids) if more is None else torch.cat([self.embedding(ids), more], dim=-1)
@@ -88,7 +89,7 @@ class Classifier(Reader):
             self.output = nn.Linear(self.pooling.output_size, classes)
             initialise_linear(o.init, self.output.weight, self.output.bias)
 
-    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, lengths: Tensor | None) -> Tensor:
         pooled = self.pooling(self.read(ids, lengths), lengths)
         logits: Tensor = self.output(dropout(pooled, self.options.dropout_output, self.training))
         return logits

@@ -46,8 +46,8 @@ class Seq2Seq(nn.Module):
         self.decoder = Decoder(K_out, width, width, o, o.attention, input_feeding=o.input_feeding, copy=o.copy)
         self.register_buffer("copies", torch.tensor(copies) if o.copy else None, persistent=False)
 
-    def encode(self, source: Tensor, lengths: Tensor) -> Context:
-        """The context of sources (B, S), of which lengths (B,), on the CPU, count."""
+    def encode(self, source: Tensor, lengths: Tensor | None) -> Context:
+        """The context of sources (B, S), of which lengths (B,), on the CPU, count; all, if none are given."""
         x = self.embedding(source)
         if self.clock is not None:
             x = beside(x, whole(source), self.clock)
@@ -55,7 +55,7 @@ class Seq2Seq(nn.Module):
         last = state[-2:] if self.options.direction == "both" else state[-1:]
         vector = torch.cat([self.encoder.cell.output(part) for part in last], dim=-1)
         symbols = None if self.copies is None else self.copies[source]
-        return Context(vector, memory, lengths.to(source.device), symbols)
+        return Context(vector, memory, None if lengths is None else lengths.to(source.device), symbols)
 
     def forward(
         self, source: Tensor, source_lengths: Tensor, target: Tensor, lengths: Tensor, forced: Tensor | None = None

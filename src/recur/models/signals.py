@@ -44,7 +44,7 @@ class SignalClassifier(Numbers, Classifier):
 class SignalTagger(Numbers):
     """Logits (B, T, classes) of steps (B, T, D)."""
 
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         o = self.options
         states = drop_steps(self.read(x, lengths), o.dropout_output, training=self.training, variational=o.variational)
         logits: Tensor = self.output(states)

@@ -30,6 +30,7 @@ def stack(o: StackOptions, width: int, direction: str = "forward") -> Recurrent:
         width,
         o.hidden,
         layers=o.layers,
+        top=getattr(o, "hidden_top", 0),
         direction=direction,
         dropout=Dropout(
             layers=o.dropout_hidden if o.layers > 1 else 0.0, weights=o.dropout_weight, variational=o.variational

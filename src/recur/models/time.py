@@ -34,7 +34,7 @@ def positions(start: Tensor, T: int, reset: Tensor | None = None) -> Tensor:
 
 def whole(x: Tensor) -> Tensor:
     """(B, T): t of sequences (B, T, …) that are read from their beginning."""
-    return torch.arange(x.shape[1], device=x.device).expand(len(x), -1)
+    return torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
 
 
 def beside(x: Tensor, t: Tensor, scale: float) -> Tensor:

@@ -30,8 +30,8 @@ class Forms(NamedTuple):
 
     characters: Tensor
     """Ids (U, C), <pad> behind the ends."""
-    lengths: Tensor
-    """(U,)."""
+    lengths: Tensor | None
+    """(U,); None where all words are as long."""
     casing: Tensor
     """(U,)."""
     which: Tensor
@@ -95,11 +95,13 @@ class WordForms(nn.Module):
         return torch.cat(parts, 1)
 
     def _convolved(self, forms: Forms) -> Tensor:
-        there = torch.arange(forms.characters.shape[1]) < forms.lengths[:, None]
-        there = there.to(forms.characters.device)[..., None]
-        x = self.embedding(forms.characters) * there  # what stands behind a word is nothing
+        x, there = self.embedding(forms.characters), None
+        if forms.lengths is not None:
+            there = torch.arange(forms.characters.shape[1]) < forms.lengths[:, None]
+            there = there.to(forms.characters.device)[..., None]
+            x = x * there  # what stands behind a word is nothing
         found: Tensor = self.convolution(x.transpose(1, 2)).unflatten(1, (-1, PIECES)).amax(2)
-        return found.masked_fill(~there.transpose(1, 2), -torch.inf).amax(2)
+        return (found if there is None else found.masked_fill(~there.transpose(1, 2), -torch.inf)).amax(2)
 
 
 def at_tokens(vectors: Tensor, which: Tensor) -> Tensor:

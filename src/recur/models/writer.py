@@ -26,6 +26,20 @@ class Carried(NamedTuple):
     """(N, S): the weights of attention, summed over the steps."""
 
 
+def with_end(logits: Tensor, stop: Tensor | None, left: Tensor | None) -> Tensor:
+    """Log-probabilities (N, K) of symbols from their logits, where <eos> is the end: whatever else decides on that, the
+    logits (N,) of stopping or how many symbols are `left` (N,)."""
+    logp = logits.log_softmax(-1)
+    if left is not None:
+        over = left == 0
+        logp, end = logp.masked_fill(over[:, None], -torch.inf), torch.where(over, 0.0, -torch.inf).to(logp)
+    elif stop is not None:
+        logp, end = logp + logsigmoid(-stop)[:, None], logsigmoid(stop)
+    else:
+        return logp
+    return torch.where(torch.arange(logp.shape[1], device=logp.device) == EOS, end[:, None], logp)
+
+
 class DecoderWriter:
     """A decoder about to write for a batch of contexts: what searches and samplers drive (recur.decode.search)."""
 
@@ -68,18 +82,12 @@ class DecoderWriter:
         h, state = d.network.step(x, given.repeat_interleave(k, 0), carried.state)
         step = d.attend(h.view(self.rows, k, -1), self.context, self.keys)
         symbols, stop = d.outputs(step, self.context)
-        logp = symbols.view(len(tokens), -1).log_softmax(-1)
         left, weights = carried.left, None if step.weights is None else step.weights.reshape(len(tokens), -1)
+        logp = with_end(symbols.view(len(tokens), -1), None if stop is None else stop.reshape(-1), left)
         if left is not None:
             over = (left == 0)[:, None]
             weights = None if weights is None else weights.masked_fill(over, 0.0)  # nothing is written there
-            logp = logp.masked_fill(over, -torch.inf)
-            logp[:, EOS] = torch.where(over[:, 0], 0.0, -torch.inf)
             left = (left - 1).clamp(min=0)
-        elif stop is not None:
-            ending = stop.reshape(-1)
-            logp = logp + logsigmoid(-ending)[:, None]
-            logp[:, EOS] = logsigmoid(ending)
         fed = None if carried.fed is None else step.g.reshape(len(tokens), -1)
         if weights is not None and carried.attended is not None:
             weights = carried.attended + weights

@@ -37,8 +37,17 @@ def not_compiled(cell: Cell, x: Tensor, biased: bool) -> str | None:
         return "x has no features"
     if transformed():
         return "transforms of torch.func and forward-mode derivatives need each operation in PyTorch"
-    found = assembled(cell, biased)
+    found = _known(cell, biased) if torch.compiler.is_compiling() else assembled(cell, biased)
     return found if isinstance(found, str) else None
+
+
+def _known(cell: Cell, biased: bool) -> tuple[Step, str] | str:
+    """As `assembled`, of a cell that was assembled already, as torch.compile can trace it: before 2.12 it could not
+    hand a cell to a function that is a constant to it."""
+    if hasattr(cell, FOUND) and ("programs", biased) in getattr(cell, FOUND)[1]:
+        found: tuple[Step, str] | str = getattr(cell, FOUND)[1]["programs", biased]
+        return found
+    return assembled(cell, biased)
 
 
 def operands(cell: Cell, weights: Weights) -> tuple[str, list[Tensor], list[Tensor]]:

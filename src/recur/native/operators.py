@@ -135,7 +135,7 @@ class Differentiable(torch.autograd.Function):
             if call.eager
             else _below_autograd(*Arguments.of(of, given), True)
         )
-        outputs, visible = _counts(of)
+        outputs, visible = counts(of)
         ctx.call = call
         ctx.save_for_backward(*given, *results[:outputs], *results[visible:])
         ctx.set_materialize_grads(False)
@@ -159,7 +159,7 @@ class Differentiable(torch.autograd.Function):
             last = not torch._C._autograd._get_current_graph_task_keep_graph()
             found, recorded = implementation(kept[0]).backward(of, kept, gradients, *asked, private and last)
         else:
-            outputs, visible = _counts(of)
+            outputs, visible = counts(of)
             given, results = Arguments.of(of, kept), kept[of.given :]
             every = torch.ops.recur.scan_backward(
                 gradients[:visible], *given, results[:outputs], results[outputs:], *asked
@@ -171,7 +171,7 @@ class Differentiable(torch.autograd.Function):
         return None, *found
 
 
-def _counts(of: Signature) -> tuple[int, int]:
+def counts(of: Signature) -> tuple[int, int]:
     """How many of the results are outputs, and how many are outputs and final states."""
     a = load(of.cell).assembly
     return len(a.outputs), len(a.outputs) + a.states

@@ -15,9 +15,27 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from recur.errors import OptionError, TextError
+from recur.errors import OptionError, TextError, TooLargeError
+from recur.files import memory
 from recur.text.arrays import Ids, Mask
 from recur.text.specials import BOS, EOS
+
+
+def bytes_needed(tokens: int, order: int) -> int:
+    """To count so many tokens, at most: nine arrays of them while a level is sorted, and all levels, none longer than
+    the text."""
+    return tokens * (72 + 25 * order)
+
+
+def check_memory(tokens: int, order: int) -> None:
+    """Refuse what half of this memory does not hold, with the way out."""
+    needed, there = bytes_needed(tokens, order), memory()
+    if needed > there / 2:
+        raise TooLargeError(
+            f"counting {tokens:,} tokens up to order {order} takes up to {needed / 1e9:,.0f} GB, and this machine has "
+            f"{there / 1e9:,.0f}: KenLM counts on disk (lmplz -o {order} <TEXT >MODEL.arpa), whose file is read here: "
+            "recur eval RUN MODEL.arpa TEXT, recur ngram --load MODEL.arpa"
+        )
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recur.errors import OptionError, unknown
-from recur.ngram.counts import Counts, Sequences
+from recur.ngram.counts import Counts, Sequences, check_memory
 from recur.ngram.model import Level, NGram
 from recur.text.arrays import Floats, Ids
 from recur.text.corpus import Corpus
@@ -43,6 +43,8 @@ def fit(
 ) -> NGram:
     """Count a text and estimate a model. `epsilon` is one number for all orders, or ε₁, ε₂, …; `k` is for add-k. With
     `backward` the text is read from its end."""
+    if not isinstance(corpus, str):
+        check_memory(sum(vocab.counts), order)
     ids = vocab.encode(corpus) if isinstance(corpus, str) else vocab.encode_corpus(corpus)
     sequences = Sequences.of(ids, vocab.tokenizer.lines, backward)
     counts = Counts.of(sequences, order, len(vocab), vocab.predictable())

@@ -209,7 +209,7 @@ def _of_language(language: Language, text: Text | None, tokens: int) -> Subject:
     start = 0
     if language.options.time_input and isinstance(text, Corpus):
         start = place_of(text, len(language.vocab.encode_corpus(text)), language.options)
-    return Subject(network, network.recurrent, ids.to(network.bias.device), language, start=start)
+    return Subject(network, network.recurrent, ids.to(network.device), language, start=start)
 
 
 def _of_predictor(predictor: Predictor[Any], text: object, name: str) -> Subject:

@@ -5,16 +5,21 @@ from recur.run.device import pick_device
 from recur.run.folder import Run, Vocabs
 from recur.run.logs import read_json, read_jsonl
 from recur.run.manifest import Fingerprint
+from recur.run.precision import Precision, check_precision, computing_in, pick_precision
 from recur.run.trust import trust
 
 __all__ = [
     "Fingerprint",
+    "Precision",
     "Run",
     "Vocabs",
     "check_free",
+    "check_precision",
+    "computing_in",
     "data_folder",
     "is_run",
     "pick_device",
+    "pick_precision",
     "read_json",
     "read_jsonl",
     "trust",

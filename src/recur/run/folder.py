@@ -9,6 +9,7 @@
     metrics.jsonl        one JSON object a line: what was measured, and when
     samples.jsonl        what it made at each measurement
     baselines.json       what it has to beat
+    machines.json        what trained it: machines, versions
     resume/              what it takes to go on: the newest checkpoint and the one before it
     lock                 who is writing, while somebody is
 
@@ -45,6 +46,7 @@ Vocabs = dict[str, Vocab]
 """By the name of their file, without .json."""
 
 WEIGHTS, CONFIG, CELL, BASELINES = "model.safetensors", "config.toml", "cell.py", "baselines.json"
+MACHINES = "machines.json"
 
 
 class _Named(dict[str, Vocab]):
@@ -184,6 +186,20 @@ class Run(Recorded):
         self.replace(BASELINES, json.dumps({"metric": metric, "models": list(models)}).encode())
         self.commit()
 
+    def machines(self) -> list[JsonObject]:
+        """What trained it, one entry for each time that it was begun or gone on with."""
+        if MACHINES not in self.manifest.files:
+            return []
+        found = parse_object(self.read(MACHINES))
+        entries = None if found is None else found.get("machines")
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise RunError(f"{self.path / MACHINES} is damaged")
+        return entries
+
+    def add_machine(self, entry: JsonObject) -> None:
+        """It is the run's with the next commit."""
+        self.replace(MACHINES, json.dumps({"machines": [*self.machines()[-99:], entry]}).encode())
+
     # Weights ------------------------------------------------------------------------------------------------
 
     def save_weights(self, model: nn.Module, **about: object) -> None:
@@ -198,6 +214,12 @@ class Run(Recorded):
         size = sum(value.numel() * value.element_size() for value in model.state_dict().values())
         content = self.read(WEIGHTS, most=2 * size + (1 << 24))
         self.put_weights(model, from_bytes(content, self.path / WEIGHTS)[0], str(self.path / WEIGHTS))
+
+    def weights_about(self) -> JsonObject:
+        """What is written with the best weights: their step, and their figures."""
+        if WEIGHTS not in self.manifest.files:
+            return {}
+        return from_bytes(self.read(WEIGHTS, most=1 << 40), self.path / WEIGHTS)[1]
 
     def weights_digest(self) -> tuple[int, str]:
         """By which the best weights are known: how many bytes, and their SHA-256."""

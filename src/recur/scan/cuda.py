@@ -61,6 +61,16 @@ def run(call: Call) -> tuple[Tensor, State]:
     return operator.run(call, way=functools.partial(way, call.x.device.index, call.trace.wanted))
 
 
+def can_go_together(of: Signature, index: int, recorded: bool) -> bool:
+    """Whether one launch carries scans of this form from both ends."""
+    return on_gpu.can_go_together(of, index, recorded)
+
+
+def way_of_both(index: int, of: Signature, recorded: bool) -> str:
+    with on_gpu.on_device(torch.device("cuda", index)):
+        return "both directions at once; " + on_gpu.words(of, index, recorded, False, 2)
+
+
 def way(index: int, traced: bool, of: Signature, recorded: bool) -> str:
     """How the steps of such a scan are carried on a GPU, and back, if autograd recorded it."""
     with on_gpu.on_device(torch.device("cuda", index)):

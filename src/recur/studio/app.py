@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import mimetypes
 from pathlib import Path
-from typing import NoReturn
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -13,15 +11,16 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from recur.errors import OptionError, RecurError
-from recur.studio.answers import Answer, TooLargeError, UnknownError, answer_error
+from recur.errors import RecurError
 from recur.studio.folder import Folder
-from recur.studio.guard import LOOPBACK, Guard
+from recur.studio.guard import Guard
 from recur.studio.loaded import LoadedModel
 from recur.studio.stream import Stream
 from recur.studio.turns import Turns
 from recur.studio.views import VIEWS, generate
-from recur.typedefs import JsonObject
+from recur.web.answers import Answer, UnknownError, error_text, refusal, status_of, without_folders
+from recur.web.body import read_json
+from recur.web.guard import LOOPBACK
 
 PAGE = Path(__file__).parent / "page"
 FILES = {path.name: path for path in PAGE.iterdir() if path.is_file()}
@@ -76,14 +75,14 @@ class Studio:
         name, view = request.path_params["name"], request.path_params["view"]
         if view not in VIEWS:
             raise UnknownError(f"unknown view {view[:100]!r}")
-        body = await read_json(request)
+        body = await read_json(request, BODY)
         model = await self._model(request, name)
         if view == QUICK:
             return Answer(await self.turns.step(lambda: VIEWS[view](model, body)))
         return Answer(await self.turns.look(request, name, lambda: VIEWS[view](model, body)))
 
     async def generate(self, request: Request) -> Response:
-        body = await read_json(request)
+        body = await read_json(request, BODY)
         model = await self._model(request, request.path_params["name"])
         pieces = await self.turns.step(lambda: generate(model, body))
         return await Stream.begin(pieces, self.turns)
@@ -94,24 +93,10 @@ class Studio:
         return kept if kept is not None else await self.turns.load(request, name, lambda: self.folder.open(name))
 
 
-async def read_json(request: Request) -> JsonObject:
-    """The body of a request, if it is small enough and a JSON object."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise OptionError("Content-Type must be application/json")
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY:
-            raise TooLargeError(f"request body too large: at most {BODY:,} bytes")
-    try:
-        content = json.loads(body.decode() or "{}", parse_constant=_no_number)
-    except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
-        raise OptionError("the request body must be a JSON object in UTF-8")
-    return content
-
-
-def _no_number(name: str) -> NoReturn:
-    """Python reads NaN and Infinity, which are not JSON."""
-    raise ValueError(name)
+def answer_error(request: Request, error: Exception) -> Response:
+    """The handler of every error that a request may end in."""
+    if isinstance(error, HTTPException):
+        return refusal(error.status_code, error.detail, dict(error.headers or {}))
+    status = status_of(error)
+    headers = {"Retry-After": "1"} if status == 503 else None
+    return refusal(status, without_folders(error_text(error), request.app.state.studio.folder.path), headers)

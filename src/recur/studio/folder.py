@@ -11,13 +11,13 @@ from pathlib import Path
 
 from recur.errors import OptionError, RecurError, RunError
 from recur.run import Run, is_run, read_json, read_jsonl
-from recur.studio.answers import UnknownError, error_text, without_folders
-from recur.studio.fields import number
 from recur.studio.loaded import LoadedModel
 from recur.tasks import options_of_run, task_of
 from recur.tasks.language.options import LanguageOptions
 from recur.tasks.metrics import best_of
 from recur.typedefs import JsonObject
+from recur.web.answers import UnknownError, error_text, without_folders
+from recur.web.fields import number
 
 LOADED = 6
 """Models kept in memory."""

@@ -16,7 +16,7 @@ from anyio import CapacityLimiter, create_task_group, to_thread
 from starlette.requests import ClientDisconnect, Request
 
 from recur.errors import RecurError
-from recur.studio.answers import BusyError
+from recur.web.answers import BusyError
 
 SLOW = 3
 """Runs whose slow views are computed at once."""

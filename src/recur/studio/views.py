@@ -19,9 +19,10 @@ from recur.probes.gates import Activation, activations
 from recur.probes.layer import Layer, layer_name
 from recur.probes.terms import terms_of
 from recur.probes.units import correlations, features, similar_spans, tokens_read
-from recur.studio.fields import choice_of, field, number, text_of
+from recur.studio.fields import choice_of, text_of
 from recur.studio.loaded import LoadedModel, display_text, without_specials
 from recur.typedefs import JsonObject
+from recur.web.fields import field, number
 
 LENGTH = 2000
 """Tokens generated for one request, at most."""

@@ -76,6 +76,9 @@ class Beginning:
             what = f"a model of {first.options.token}s, and the task {name_of(options)} reads words"
             raise OptionError(f"--from {first.path}: {what}")
         there = {name: getattr(first.options, name) for name in SHAPE} if places.recurrent else {}
+        if there.get("hidden_top") and "hidden_top" not in names:
+            what = f"its last layer has another width, and the task {name_of(options)} has layers of one"
+            raise OptionError(f"--from {first.path}: {what}")
         there |= first.tokens(places) | {"embedding": sum(source.options.embedding for source in self.sources)}
         options = _agreeing(options, {name: there[name] for name in there if name in names}, f"--from {first.path}")
         if places.recurrent and "direction" in names:

@@ -57,6 +57,11 @@ def class_weights(vocab: Vocab) -> Tensor:
     return counts.sum() / (len(counts) * counts)
 
 
+def weight_of(classes: Tensor, weights: Tensor | None) -> Tensor | None:
+    """What the mean loss of a batch is over, where classes have weights; one below 0 is none."""
+    return None if weights is None else weights[classes[classes >= 0].to(weights.device)].sum()
+
+
 def class_of(label: str, classes: Mapping[str, int], where: str) -> int:
     """A label's number, or what is wrong with it."""
     if label in classes:

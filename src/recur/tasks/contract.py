@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor, nn
 
-from recur.run import Vocabs, pick_device
+from recur.run import Vocabs, check_precision, pick_device, pick_precision
 from recur.tasks.inputs import Inputs as Inputs
 from recur.tasks.inputs import source_name as source_name
 from recur.tasks.options import TaskOptions
@@ -20,6 +20,7 @@ from recur.tasks.places import Places
 from recur.tasks.predictor import Predictor as Predictor
 from recur.tasks.predictor import file_names as file_names
 from recur.tasks.size import check_size
+from recur.text.shares import Share
 from recur.typedefs import Metrics
 
 OptionsT = TypeVar("OptionsT", bound=TaskOptions)
@@ -60,6 +61,9 @@ class TrainingStep(NamedTuple):
     """What the next batch starts from: tensors in (nested) tuples, detached. None for batches that stand alone."""
     rate: float = 1.0
     """A factor on the learning rate, for a batch that is a smaller sample than others."""
+    weight: Tensor | None = None
+    """What the loss is a mean over, where that is not the number of predictions: the weights of their classes, say.
+    Parts of a batch on several processes count by it."""
 
 
 class Validation(NamedTuple):
@@ -101,6 +105,9 @@ class Batches(Protocol[BatchT_co]):
     def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[BatchT_co]:
         """One epoch without its first batches, the same each time."""
 
+    def shared(self, share: Share) -> Batches[BatchT_co | None]:
+        """The same batches, of which one of several processes has its rows; None where it has none."""
+
     def __len__(self) -> int:
         """How many there are in an epoch, or about so many."""
 
@@ -127,7 +134,15 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
     @classmethod
     def settle(cls, options: OptionsT) -> OptionsT:
         """The options with everything decided that was left open, for this machine and these files."""
-        return options.settled(str(pick_device(options.device)))
+        device = pick_device(options.device)
+        precision = options.precision or pick_precision(device, options.in_16_bits)
+        check_precision(precision, device)
+        return options.settled(str(device)).changed(precision=precision)
+
+    @classmethod
+    def settled_words(cls, before: OptionsT, after: OptionsT) -> str:
+        """What of the settled options a user would like to hear of."""
+        return ""
 
     @property
     def curve(self) -> str:
@@ -184,6 +199,11 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
         self, model: ModelT, batch: BatchT, state: tuple[Any, ...] | None, moment: Moment
     ) -> TrainingStep:
         """The loss of one batch; `state` is what the batch before left, None at the start of an epoch."""
+
+    def unrecordable(self) -> str:
+        """Why its training steps cannot be recorded and replayed as CUDA graphs; nothing where they can: batches are
+        named tuples of few shapes, and a step asks nothing of the device."""
+        return f"batches of the task {self.name} are of many shapes"
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:
         """A loss above this means that training has diverged."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from recur.errors import TextError
 from recur.tasks.forms import parse_fold
 from recur.tasks.options import FoldOptions, SplitOptions
 from recur.text import PAD
+from recur.text.shares import WHOLE, Share
 from recur.text.tokens import Ids
 
 Item = TypeVar("Item")
@@ -78,6 +79,10 @@ class Shuffled(Generic[Item, BatchT]):
     seed: int
     collate: Callable[[Sequence[Item]], BatchT]
     size: Callable[[Item], int] = lambda item: 0
+    share: Share = WHOLE
+
+    def shared(self, share: Share) -> Shuffled[Item, BatchT | None]:
+        return cast("Shuffled[Item, BatchT | None]", replace(self, share=share))
 
     def __len__(self) -> int:
         return -(-len(self.items) // self.batch)
@@ -86,7 +91,8 @@ class Shuffled(Generic[Item, BatchT]):
         draw = np.random.default_rng((self.seed, epoch))
         cuts = self.cut(self.in_pools(draw.permutation(len(self.items)), POOL * self.batch))
         for k in draw.permutation(len(cuts))[skip:]:
-            yield self.collate([self.items[i] for i in cuts[k]])
+            rows = cuts[k][self.share.each()]
+            yield self.collate([self.items[i] for i in rows]) if len(rows) else cast(BatchT, None)
 
     def in_pools(self, order: Numbers, pool: int) -> Numbers:
         """The examples of each pool of this many by their size."""

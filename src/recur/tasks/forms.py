@@ -10,17 +10,18 @@ from recur.errors import OptionError, shown
 def parse_schedule(spec: str) -> tuple[str, list[float]]:
     """The name of a schedule and its numbers."""
     name, *written = spec.split(":")
-    takes = {"constant": (0,), "cosine": (0,), "slanted": (0, 1), "step": (2,), "plateau": (1,), "nonmono": (1,)}
+    takes = {"constant": (0,), "cosine": (0,), "slanted": (0, 1), "flat": (1,), "step": (2,)}
+    takes |= {"plateau": (1,), "nonmono": (1,)}
     try:
         numbers = [float(number) for number in written]
     except ValueError:
         numbers = [math.nan]
     whole = name != "nonmono" or all(n == int(n) for n in numbers if math.isfinite(n))
-    below = name != "slanted" or all(n < 1 for n in numbers)
+    below = name not in ("slanted", "flat") or all(n < 1 for n in numbers)
     if len(numbers) not in takes.get(name, ()) or not all(0 < n < math.inf for n in numbers) or not whole or not below:
         raise OptionError(
-            f"schedule {shown(spec)} is not one of: constant, cosine, slanted[:cut], step:γ:after, plateau:γ, "
-            "nonmono:n (numbers > 0, cut < 1, n whole)"
+            f"schedule {shown(spec)} is not one of: constant, cosine, flat:cut, slanted[:cut], step:γ:after, "
+            "plateau:γ, nonmono:n (numbers > 0, cut < 1, n whole)"
         )
     return name, numbers
 

@@ -44,14 +44,14 @@ class TrainingOptions(Options):
     """Learning rate."""
 
     schedule: Annotated[str, Form(parse_schedule)] = "cosine"
-    """constant, step:γ:after (× γ an epoch after so many), cosine (to zero), slanted:cut (up over that share of the
-    budget, then down: Howard and Ruder 2018), plateau:γ (× γ when stuck), nonmono:n."""
+    """constant, step:γ:after (× γ an epoch after so many), cosine (to zero), flat:cut (the same behind that share of
+    the budget), slanted:cut (up over it, then down: Howard and Ruder 2018), plateau:γ (× γ when stuck), nonmono:n."""
 
     warmup: Natural = 50
     """Steps over which the rate rises from zero."""
 
-    momentum: NonNegative = 0.0
-    """For sgd."""
+    momentum: BelowOne | None = None
+    """How much of a step is the step before: sgd's, or β₁ of adam and adamw. If not given, 0, and 0.9 for these."""
 
     weight_decay: NonNegative | None = None
     """Pull weights towards zero; if not given, the task's own with adamw, else 0."""
@@ -62,12 +62,16 @@ class TrainingOptions(Options):
     clip_value: NonNegative = 0.0
     """Bound on each of its entries; 0 is none."""
 
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """What matrix products read while training; bfloat16 is faster where the processor has it. Weights and sums are
-    float32 in both (mixed precision, as torch.autocast has it)."""
+    precision: Literal["float32", "tf32", "bfloat16", "float16"] | None = None
+    """What matrix products read, while training and measuring: float32; tf32, a GPU's shorter float32; bfloat16 or
+    float16 under torch.autocast, the latter with its loss scaled. Weights and sums are float32 in all of them. If not
+    given, the fastest that the device has and the task's figures bear."""
 
     accumulate: Count = 1
     """Batches to add up before a step."""
+
+    average: BelowOne = 0.0
+    """Measure and keep the average of the weights over the last steps, about 1/(1 − this) of them; 0 is none."""
 
     on_nan: Literal["stop", "skip"] = "stop"
     """What to do with a batch whose loss is not a number."""
@@ -111,8 +115,14 @@ class MachineOptions(Options):
     device: Device = "auto"
     """cpu, cuda, cuda:N, or auto: a GPU where there is one."""
 
+    graph: Literal["auto", "on", "off"] = "auto"
+    """Record training steps as CUDA graphs and replay them, by one launch each: on a GPU, for batches of few shapes."""
+
     threads: Threads = 0
     """For the CPU; 0 takes what is fastest now, and the run keeps it. Another number of threads rounds otherwise."""
+
+    compress: Literal["none", "bfloat16"] = "none"
+    """Of several processes (torchrun): how gradients travel; bfloat16 is half the bytes, and rounds."""
 
     seed: Seed = 0
     """Where random numbers start; the same seed and threads give the same numbers."""
@@ -131,6 +141,8 @@ class TaskOptions(TrainingOptions, BudgetOptions, MachineOptions):
     """What `recur sweep` tries: options worth a search, and where good values of them lie."""
     adamw_decay: ClassVar[float] = 0.0
     """The weight decay of a run with adamw that says none."""
+    in_16_bits: ClassVar[bool] = False
+    """Whether its figures are as good with products of 16 bits, so that a run that says nothing has them."""
     by_token: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Other defaults, where tokens are of a kind; `epochs` among them stands for `default_epochs`."""
 

@@ -26,7 +26,7 @@ from torch import nn
 from recur.errors import OptionError, RecurError
 from recur.frames import NAMES, is_data, write_data
 from recur.layers import Recurrent
-from recur.run import Run, pick_device
+from recur.run import Precision, Run, check_precision, computing_in, pick_device
 from recur.tasks.inputs import Inputs, inputs_of, table_of
 from recur.tasks.metrics import best_of, show, words
 from recur.tasks.predictions import Prediction, Predictions, html_table
@@ -69,6 +69,8 @@ class Predictor(ABC, Generic[ModelT]):
     def __init__(self, task: Task[Any, Any, ModelT, Any], runs: Sequence[Run], device: str = "auto") -> None:
         self.task, self.runs, self.run = task, tuple(runs), runs[0]
         self.device = pick_device(device)
+        self.precision: Precision = "tf32" if self.device.type == "cuda" else "float32"
+        """What products read while it is measured."""
         self.changed_text = False
         """Whether a text of the run may have been changed since it learned from it."""
         if len(runs) > 1 and not self.ensembles:
@@ -103,13 +105,13 @@ class Predictor(ABC, Generic[ModelT]):
         found = {"task": self.task.name, "network": self.task.architecture, "weights": f"{self._weights():,}"}
         if len(self.models) > 1:
             found["networks"] = str(len(self.models))
-        return found | dict(self._sizes()) | self._validation() | {"run": self.name}
+        return found | dict(self.sizes()) | self._validation() | {"run": self.name}
 
     def __repr__(self) -> str:
         several = [f"{len(self.models)} networks"] if len(self.models) > 1 else []
         sizes = [
             f"{known} {kind}" if known[0].isdigit() and " " not in known else f"{kind} {known}"
-            for kind, known in self._sizes()
+            for kind, known in self.sizes()
         ]
         measured = [f"{name} {value}" for name, value in self._validation().items()]
         said = [self.task.architecture, *several, f"{self._weights():,} weights", *sizes, *measured, repr(self.name)]
@@ -118,7 +120,7 @@ class Predictor(ABC, Generic[ModelT]):
     def _weights(self) -> int:
         return sum(p.numel() for p in self.model.parameters())
 
-    def _sizes(self) -> list[tuple[str, str]]:
+    def sizes(self) -> list[tuple[str, str]]:
         """What is in its vocabularies, or how many there are."""
         found = []
         for name, vocab in self.run.vocabs.items():
@@ -208,12 +210,13 @@ class Predictor(ABC, Generic[ModelT]):
     def evaluate(self, texts: Any = None, **options: Any) -> JsonObject:
         """Its figures on files, on data in memory as `recur.fit` takes it, or on the run's own test part, which is
         refused where it was changed since."""
-        if is_data(texts):
-            return self._evaluate_data(texts, **options)
-        texts = None if texts is None else file_names(texts)
-        if not texts:
-            self.find_texts("test" if getattr(self.task.options, "test", ()) else "texts")
-        return self._evaluate(texts, **options)
+        with computing_in(self.precision, self.device):
+            if is_data(texts):
+                return self._evaluate_data(texts, **options)
+            texts = None if texts is None else file_names(texts)
+            if not texts:
+                self.find_texts("test" if getattr(self.task.options, "test", ()) else "texts")
+            return self._evaluate(texts, **options)
 
     def _evaluate_data(self, given: Any, **options: Any) -> JsonObject:
         kind = getattr(self.task.options, "reads", "")
@@ -241,6 +244,12 @@ class Predictor(ABC, Generic[ModelT]):
         except RecurError:
             return False
         return True
+
+    def use_precision(self, precision: Precision | None) -> None:
+        """Measure in another precision than float32, or tf32 on a GPU."""
+        if precision is not None:
+            check_precision(precision, self.device)
+            self.precision = precision
 
     def use_products(self, products: str) -> None:
         """Have its recurrent layers read weights as `bfloat16` or `int8` from now on; as they are, if nothing."""

@@ -22,6 +22,7 @@ from recur.text import BOS, EOS, Vocab
 SHAPE = (
     "cell",
     "hidden",
+    "hidden_top",
     "residual",
     "depth_input",
     "depth_transition",
@@ -93,6 +94,8 @@ class Source(NamedTuple):
     def put_output(self, places: Places, parameters: dict[str, nn.Parameter], rows: list[int]) -> str:
         """The softmax over the vocabulary, by token: V and its bias."""
         assert places.output is not None
+        if self.model.bias is None or places.output[1] not in parameters:  # an adaptive softmax has clusters instead
+            return ""
         V: Tensor = self.model.output_matrix()
         c: Tensor = self.model.bias
         if places.lines:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from recur.errors import OptionError
 from recur.run import Vocabs
 from recur.tasks.contract import Predictor, Task, as_file_name
 from recur.tasks.options import TaskOptions
+from recur.text.shares import WHOLE, Share
 from recur.typedefs import JsonObject, Metrics
 
 EPOCH = 100
@@ -26,7 +27,7 @@ VALID, TEST = 1 << 40, 1 << 41
 MEASURED = 500
 """Sequences measured on."""
 
-BatchT = TypeVar("BatchT")
+BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,22 @@ class Generated(Generic[BatchT]):
     batch: int
     seed: int
     vocabs: Vocabs = field(default_factory=dict)
+    share: Share = WHOLE
+
+    def shared(self, share: Share) -> Generated[Any]:
+        return replace(self, share=share)
 
     def __len__(self) -> int:
         return EPOCH
 
     def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[BatchT]:
         for k in range(skip, EPOCH):
-            yield self.draw(np.random.default_rng((self.seed, epoch, k)), self.batch)
+            batch = self.draw(np.random.default_rng((self.seed, epoch, k)), self.batch)
+            if self.share == WHOLE:
+                yield batch
+            else:  # drawn whole by all of them, so that together they have what one would have
+                parts = [part[self.share.each()] for part in batch]
+                yield type(batch)(*parts) if len(parts[0]) else cast(BatchT, None)
 
     def held(self, which: int) -> BatchT:
         """What is measured on: the same for every seed of training."""

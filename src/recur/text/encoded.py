@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from recur.errors import TextError
-from recur.files import read_bounded, replacing, write_atomically
+from recur.files import cache_folder, read_bounded, replacing, write_atomically
 from recur.text.arrays import Ids
 from recur.text.corpus import Corpus
+from recur.text.mapped import Shards
+from recur.text.shards import look, once
 from recur.text.vocab import Vocab
+from recur.text.workers import each
 
 CHUNK = 1 << 20
 """Ids looked at together."""
@@ -31,31 +34,36 @@ LEFT = 3600.0
 """Seconds after which a part that nobody writes to is one that a killed process left."""
 
 
-def cache_folder() -> Path:
-    """$RECUR_CACHE, or recur in the user's cache."""
-    if chosen := os.environ.get("RECUR_CACHE"):
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recur"
-
-
 def encoded(corpus: Corpus, vocab: Vocab, folder: Path | None = None) -> Ids:
     """The ids of a corpus as a read-only memory map."""
     folder = folder or cache_folder()
+    if len(corpus.known) > 1:
+        written = each(_encode_shard, [(part, vocab, folder) for part in corpus.shards()])
+        return Shards(_mapped(path, np.dtype(dtype)) for path, dtype in written)  # type: ignore[return-value]
+    return _mapped(*_kept(corpus, vocab, folder))
+
+
+def _encode_shard(job: tuple[Corpus, Vocab, Path]) -> tuple[Path, str]:
+    path, dtype = _kept(*job)
+    return path, dtype.str
+
+
+def _kept(corpus: Corpus, vocab: Vocab, folder: Path) -> tuple[Path, np.dtype[Any]]:
+    """The file of a text's ids, which is made if it is not there, by one process at a time."""
     key = hashlib.sha256(f"2 {corpus.digest} {vocab.digest}".encode()).hexdigest()[:32]
     data, about = folder / f"{key}.ids", folder / f"{key}.json"
     dtype = np.dtype("<u2" if len(vocab) <= 1 << 16 else "<i4")
-    found = _found(data, about, key, dtype, len(vocab))
-    if found is None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            _sweep(folder)
-            written = _write(corpus, vocab, data, dtype)
-            write_atomically(about, json.dumps({"key": key, "sha256": written, "text": corpus.name}).encode())
-            found = _mapped(data, dtype)
-        except OSError as error:
-            why = f"{error.strerror or error}: {error.filename or folder}"
-            raise TextError(f"{corpus.name} cannot be encoded: {why}; RECUR_CACHE names another folder") from None
-    return found
+    with once(data):
+        if _found(data, about, key, dtype, len(vocab)) is None:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                _sweep(folder)
+                written = _write(corpus, vocab, data, dtype)
+                write_atomically(about, json.dumps({"key": key, "sha256": written, "text": corpus.name}).encode())
+            except OSError as error:
+                why = f"{error.strerror or error}: {error.filename or folder}"
+                raise TextError(f"{corpus.name} cannot be encoded: {why}; RECUR_CACHE names another folder") from None
+    return data, dtype
 
 
 def _found(data: Path, about: Path, key: str, dtype: np.dtype[np.generic], K: int) -> Ids | None:
@@ -91,12 +99,15 @@ def _write(corpus: Corpus, vocab: Vocab, data: Path, dtype: np.dtype[np.generic]
             text.update(piece.encode())
             yield piece
 
+    # Of a shard all is read, though a part is taken: its digest is that of what it was when it was looked at.
+    if corpus.known and look(corpus.sources[0]).digest != corpus.known[0].digest:
+        raise TextError(f"{corpus.sources[0].name} changed while it was being read")
     with replacing(data) as out:
         for ids in vocab.encode_pieces(hashed()):
             content = ids.astype(dtype).tobytes()
             out.write(content)
             written.update(content)
-        if text.hexdigest() != corpus.digest:
+        if not corpus.known and text.hexdigest() != corpus.digest:
             raise TextError(f"{corpus.name} changed while it was being read")
     return written.hexdigest()
 

@@ -32,6 +32,9 @@ class Source:
 
     name: str
     open: Callable[[], BinaryIO]
+    begin: int = 0
+    """Of a file of which this is a part, the first byte; and the one behind the last."""
+    end: int | None = None
 
     def read(self, stream: BinaryIO, size: int) -> bytes:
         """So many bytes of what was opened, or fewer at its end; damage is named with the source."""
@@ -40,16 +43,34 @@ class Source:
         except (OSError, EOFError, zlib.error) as error:
             raise TextError(f"{self.name} cannot be read: {error}") from None
 
-    def __reduce__(self) -> tuple[Callable[[str], Source], tuple[str]]:
+    def __reduce__(self) -> tuple[Callable[[str, int, int | None], Source], tuple[str, int, int | None]]:
         """For another process, which opens it by its name."""
         if self.name not in BUILT_IN and not Path(self.name).is_file():
             raise TextError(f"{self.name} is read by this process alone; for workers, write it to a file first")
-        return _named, (self.name,)
+        return part_of, (self.name, self.begin, self.end)
 
 
-def _named(name: str) -> Source:
+def part_of(name: str, begin: int = 0, end: int | None = None) -> Source:
+    """A source by its name; of a file, a range of its bytes."""
     ((source,), _) = find_sources([name])
-    return source
+    if end is None:
+        return source
+    return Source(name, lambda: cast(BinaryIO, _Range(source.open(), begin, end)), begin, end)
+
+
+class _Range(io.BufferedIOBase):
+    def __init__(self, stream: BinaryIO, begin: int, end: int) -> None:
+        self.stream, self.left = stream, end - begin
+        stream.seek(begin)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = self.stream.read(self.left if size is None or size < 0 else min(size, self.left))
+        self.left -= len(found)
+        return found
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
 
 
 def find_sources(names: Sequence[str]) -> tuple[list[Source], int]:

@@ -10,15 +10,29 @@ An epoch is drawn from (seed, epoch) alone: to go on in the middle of one, skip 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from recur.errors import OptionError, TextError, unknown
 from recur.text.arrays import Ids, Mask
+from recur.text.shares import WHOLE, Share
 
 PARTITIONS = ("sequential", "random")
+
+FEW_LENGTHS = 40
+"""Windows of so many steps or more vary by fives, where they vary."""
+
+
+class Place(NamedTuple):
+    """Where a batch stands in the text: rows of as many steps, each from a start of its own."""
+
+    starts: Ids
+    """(B,)"""
+    steps: int
+    fresh: bool
+    """The rows do not continue those of the batch before."""
 
 
 class Batch(NamedTuple):
@@ -45,6 +59,8 @@ class Stream:
     seed: int = 0
     jitter: bool = False
     """Let the length of sequential windows vary: mostly near `window`, now and then near half of it."""
+    share: Share = WHOLE
+    """Which of the lanes are cut here."""
 
     def __post_init__(self) -> None:
         if self.batch < 1 or self.window < 1:
@@ -60,9 +76,19 @@ class Stream:
 
     def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
         """One epoch, without its first `skip` batches."""
+        return map(self._cut, self.places(epoch, skip))
+
+    def places(self, epoch: int = 0, skip: int = 0) -> Iterator[Place]:
+        """Where those batches stand."""
         if self.partition == "sequential":
             return self._sequential(epoch, skip)
         return self._random(epoch, skip)
+
+    def shared(self, share: Share) -> Self:
+        """The same batches, of which one process has some lanes."""
+        if self.batch < share.of:
+            raise OptionError(f"a batch of {self.batch} lanes is too small for {share.of} processes: raise --batch")
+        return replace(self, share=share)
 
     def __len__(self) -> int:
         """Batches in an epoch; about so many, where windows are drawn at random."""
@@ -74,14 +100,14 @@ class Stream:
         """Predictions in a lane: all lanes are equally long, and at most B − 1 ids are left over."""
         return (len(self.ids) - 1) // self.batch
 
-    def _sequential(self, epoch: int, skip: int) -> Iterator[Batch]:
+    def _sequential(self, epoch: int, skip: int) -> Iterator[Place]:
         lane = self._lane()
         starts = np.arange(self.batch) * lane
         begin = 0
         for k, length in enumerate(self._lengths(epoch)):
             end = min(begin + length, lane)
             if k >= skip:
-                yield self._cut(starts + begin, end - begin, fresh=k == 0)
+                yield Place(starts + begin, end - begin, fresh=k == 0)
             begin = end
             if begin == lane:
                 return
@@ -92,19 +118,23 @@ class Stream:
         while True:
             if self.jitter:
                 around = self.window if draw.random() < 0.95 else self.window / 2
-                yield max(min(5, self.window), round(draw.normal(around, 5)))
+                length = draw.normal(around, 5)
+                if self.window >= FEW_LENGTHS:
+                    length = 5 * round(length / 5)  # few lengths: on a GPU each is recorded once
+                yield max(min(5, self.window), round(length))
             else:
                 yield self.window
 
-    def _random(self, epoch: int, skip: int) -> Iterator[Batch]:
+    def _random(self, epoch: int, skip: int) -> Iterator[Place]:
         draw = np.random.default_rng((self.seed, epoch))
         slack = len(self.ids) - 1 - self.batch * self.window
         offset = int(draw.integers(min(self.window, slack + 1)))
         windows = (len(self.ids) - 1 - offset) // self.window
         starts = offset + draw.permutation(windows) * self.window
         for k in range(skip, windows // self.batch):
-            yield self._cut(starts[k * self.batch : (k + 1) * self.batch], self.window, fresh=True)
+            yield Place(starts[k * self.batch : (k + 1) * self.batch], self.window, fresh=True)
 
-    def _cut(self, starts: Ids, steps: int, fresh: bool) -> Batch:
+    def _cut(self, place: Place) -> Batch:
+        starts, steps, fresh = place.starts[self.share.lanes(self.batch)], place.steps, place.fresh
         rows = np.stack([self.ids[start : start + steps + 1] for start in starts]).astype(np.int64)
-        return Batch(rows[:, :-1], rows[:, 1:], np.full(self.batch, fresh), starts.astype(np.int64))
+        return Batch(rows[:, :-1], rows[:, 1:], np.full(len(starts), fresh), starts.astype(np.int64))

@@ -19,10 +19,12 @@ from pathlib import Path
 import numpy as np
 
 from recur.errors import OptionError, TextError, shown
-from recur.files import read_bounded, write_atomically
+from recur.files import cache_folder, read_bounded, write_atomically
 from recur.text.arrays import Ids, Mask
 from recur.text.corpus import Corpus
+from recur.text.counting import count_corpus, some_of
 from recur.text.cutting import whole_words
+from recur.text.shards import once
 from recur.text.specials import BOS, EOS, PAD, SPECIALS, UNK
 from recur.text.subwords import Subwords
 from recur.text.tokens import Characters, Tokenizer, Words, make_tokenizer
@@ -61,7 +63,7 @@ class Vocab:
             raise OptionError(f"min_freq must be a whole number ≥ 1, got {min_freq}")
         if max_size is not None and max_size <= len(SPECIALS):
             raise OptionError(f"max_size must be above {len(SPECIALS)}, the special tokens, got {max_size}")
-        counts = tokenizer.count(corpus.pieces())
+        counts = count_corpus(corpus, tokenizer)
         if not counts:
             raise TextError(f"{corpus.name} holds no {tokenizer.kind}: there is nothing to count")
         if isinstance(tokenizer, Subwords):
@@ -230,7 +232,17 @@ def fit_vocab(
     pieces: int = 2000,
 ) -> Vocab:
     """A vocabulary of characters, words or subwords, from options as the command line and a configuration have them."""
-    return Vocab.fit(corpus, _tokenizer(corpus.pieces(), token, punctuation, lower, pieces), min_freq, max_size)
+    if len(corpus.known) < 2:
+        return Vocab.fit(corpus, _tokenizer(corpus.pieces(), token, punctuation, lower, pieces), min_freq, max_size)
+    asked = f"1 {corpus.digest} {token} {punctuation} {lower} {min_freq} {max_size} {pieces}"
+    path = cache_folder() / f"{hashlib.sha256(asked.encode()).hexdigest()[:32]}.vocab.json"
+    with once(path):
+        with suppress(TextError):  # it is not there, or damaged
+            return Vocab.load(path)
+        made = Vocab.fit(corpus, _tokenizer(some_of(corpus), token, punctuation, lower, pieces), min_freq, max_size)
+        with suppress(OSError):  # it is counted again then
+            made.save(path)
+    return made
 
 
 def fit_lines(

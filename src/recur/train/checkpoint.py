@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from recur.errors import RunError
+from recur.text.shares import Share
 from recur.typedefs import JsonObject
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ NUMBERS: dict[str, type] = {
     "measured_at": int,
 }
 """What is saved as it is, and of which type."""
+
+RANDOM = ("cpu", "cuda")
 
 LIKE_WEIGHTS = ("exp_avg", "exp_avg_sq", "momentum_buffer", "ax")
 KEPT = {
@@ -39,24 +42,47 @@ Tensors = dict[str, Tensor]
 
 
 def save_checkpoint(trainer: Trainer) -> None:
+    parts = trainer.ranks.gather(_of_rank(trainer))
+    grads = [None if p.grad is None else trainer.ranks.average(p.grad) for p in trainer.parameters]
+    if not trainer.ranks.writes:
+        return
     names = [name for name, _ in trainer.model.named_parameters()]
     tensors = {f"model/{name}": value for name, value in trainer.model.state_dict().items()}
-    for name, p in zip(names, trainer.parameters, strict=True):
+    for name, p, grad in zip(names, trainer.parameters, grads, strict=True):
         kept = trainer.optimizer.state.get(p, {})
         tensors |= {f"optimizer/{name}/{key}": value for key, value in kept.items() if isinstance(value, Tensor)}
-        if p.grad is not None:  # between the steps of an accumulation
-            tensors[f"grad/{name}"] = p.grad
-    tensors["random/cpu"] = torch.get_rng_state()
-    if trainer.device.type == "cuda":
-        tensors["random/cuda"] = torch.cuda.get_rng_state()
+        if grad is not None:  # between the steps of an accumulation
+            tensors[f"grad/{name}"] = grad
+    if trainer.average is not None:
+        tensors |= {f"average/{name}": value for name, value in zip(names, trainer.average.values, strict=True)}
     tensors |= {f"records/{name}": value for name, value in trainer.records.to_tensors().items()}
     state: JsonObject = {name: getattr(trainer, name) for name in NUMBERS}
     state["best_metrics"] = trainer.best_metrics
     state["schedule"] = trainer.schedule.state()
+    state["scaler"] = trainer.stepper.scaler.state_dict()
     state["averaging_from"] = [group.get("t0") for group in trainer.optimizer.param_groups]
     state["budget"] = _budget(trainer)
-    state["hidden"] = _names(trainer.state, "hidden", tensors)
+    state["hidden"] = _names(trainer.state, "hidden", {})
+    state["ranks"] = len(parts)
+    for name in parts[0]:
+        if name.startswith("hidden"):  # the lanes of all ranks, one behind the other, as one process has them
+            tensors[name] = torch.cat([part[name].cpu() for part in parts])
+    for rank, part in enumerate(parts):
+        tensors |= {f"random/{kind}{_of(rank)}": part[f"random/{kind}"] for kind in RANDOM if f"random/{kind}" in part}
     trainer.run.save_checkpoint(trainer.step, {k: v.detach().cpu() for k, v in tensors.items()}, state)
+
+
+def _of_rank(trainer: Trainer) -> Tensors:
+    """What each rank has of its own."""
+    tensors: Tensors = {"random/cpu": torch.get_rng_state()}
+    if trainer.device.type == "cuda":
+        tensors["random/cuda"] = torch.cuda.get_rng_state()
+    _names(trainer.state, "hidden", tensors)
+    return tensors
+
+
+def _of(rank: int) -> str:
+    return f"/{rank}" if rank else ""
 
 
 def restore_checkpoint(trainer: Trainer) -> list[str]:
@@ -65,7 +91,7 @@ def restore_checkpoint(trainer: Trainer) -> list[str]:
     entry, tensors, state, complaints = trainer.run.load_checkpoint(most=16 * weights + (1 << 28))
     where = f"{trainer.run.path / entry.file}"
     try:
-        _restore(trainer, tensors, state, where)
+        complaints += _restore(trainer, tensors, state, where)
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
         if isinstance(error, RunError):
             raise
@@ -73,7 +99,8 @@ def restore_checkpoint(trainer: Trainer) -> list[str]:
     return [*complaints, *trainer.run.rewind(entry)]
 
 
-def _restore(trainer: Trainer, tensors: Tensors, state: JsonObject, where: str) -> None:
+def _restore(trainer: Trainer, tensors: Tensors, state: JsonObject, where: str) -> list[str]:
+    """What there is to say of it."""
     parts = _by_part(tensors)
     parameters = dict(trainer.model.named_parameters())
     order = [p for group in trainer.optimizer.param_groups for p in group["params"]]
@@ -87,13 +114,17 @@ def _restore(trainer: Trainer, tensors: Tensors, state: JsonObject, where: str) 
         kept.setdefault(numbered[parameters[owner]], {})[key] = value
     if any(set(keys) != KEPT[trainer.options.optimizer] for keys in kept.values()):
         raise RunError(f"{where} does not fit this run: it is of another optimiser than {trainer.options.optimizer}")
-    grads = parts.get("grad", {})
-    for name, value in grads.items():
-        if value.shape != parameters[name].shape or value.dtype != parameters[name].dtype:
-            raise RunError(f"{where} does not fit this run: the gradient of {name} is {tuple(value.shape)}")
+    grads, averages = parts.get("grad", {}), parts.get("average", {})
+    for what, values in (("gradient", grads), ("average", averages)):
+        for name, value in values.items():
+            if value.shape != parameters[name].shape or value.dtype != parameters[name].dtype:
+                raise RunError(f"{where} does not fit this run: the {what} of {name} is {tuple(value.shape)}")
+    if trainer.average is not None and set(averages) != set(parameters):
+        raise RunError(f"{where} does not fit this run: it has no average of the weights")
     numbers = {name: _number(name, state[name], kind) for name, kind in NUMBERS.items()}
     metrics = {str(name): float(value) for name, value in state["best_metrics"].items()}
-    hidden = _tensors(state["hidden"], tensors)
+    hidden = _lanes(_tensors(state["hidden"], tensors), Share(trainer.ranks.rank, trainer.ranks.size))
+    before = _number("ranks", state["ranks"], int)
 
     trainer.run.put_weights(trainer.model, parts["model"], where)
     optimizer = trainer.optimizer.state_dict()
@@ -102,6 +133,7 @@ def _restore(trainer: Trainer, tensors: Tensors, state: JsonObject, where: str) 
             group["t0"] = float(t0)
     trainer.optimizer.load_state_dict({**optimizer, "state": kept})
     trainer.schedule.load(state["schedule"])
+    trainer.stepper.scaler.load_state_dict(_scaler(state.get("scaler", {}), trainer.stepper.scaler.state_dict()))
     for name, number in numbers.items():
         setattr(trainer, name, number)
     trainer.best_metrics = metrics
@@ -111,14 +143,38 @@ def _restore(trainer: Trainer, tensors: Tensors, state: JsonObject, where: str) 
     trainer.records.from_tensors(parts["records"], trainer.device)
     for name, p in parameters.items():
         p.grad = grads[name].to(trainer.device) if name in grads else None
-    torch.set_rng_state(_random(parts["random"]["cpu"]))
-    if "cuda" in parts["random"] and trainer.device.type == "cuda":
-        torch.cuda.set_rng_state(parts["random"]["cuda"])
+    if trainer.average is not None:
+        trainer.average.values = [averages[name].to(trainer.device) for name in parameters]
+    own = _of(trainer.ranks.rank)
+    if f"cpu{own}" in parts["random"]:
+        torch.set_rng_state(_random(parts["random"][f"cpu{own}"]))
+        if f"cuda{own}" in parts["random"] and trainer.device.type == "cuda":
+            torch.cuda.set_rng_state(parts["random"][f"cuda{own}"])
+    else:  # a rank that was not there before
+        trainer.ranks.seed(trainer.options.seed + trainer.step)
+    if before == trainer.ranks.size:
+        return []
+    return [
+        f"it was trained by {_processes(before)} until now, and goes on with {_processes(trainer.ranks.size)}: batches "
+        "are dealt again, lanes with their state, nothing of the data lost or read twice; dropout draws other numbers"
+    ]
+
+
+def _processes(count: int) -> str:
+    return "one process" if count == 1 else f"{count} processes"
 
 
 def _budget(trainer: Trainer) -> list[float | None]:
     o = trainer.options
     return [o.epochs, o.steps, o.minutes]
+
+
+def _scaler(kept: JsonObject, own: JsonObject) -> JsonObject:
+    """Where the scale of float16's loss was; its own, in a checkpoint of another precision."""
+    found: dict[str, Any] = {name: kept.get(name, value) for name, value in own.items()}
+    if any(type(value) not in (int, float) or not 0 <= value < 1e30 for value in found.values()):
+        raise ValueError("the scale of its loss is none")
+    return found
 
 
 def _random(state: Tensor) -> Tensor:
@@ -164,6 +220,13 @@ def _tensors(names: Any, tensors: Tensors) -> Any:
     if names is None:
         return None
     return tensors[names] if isinstance(names, str) else tuple(_tensors(part, tensors) for part in names)
+
+
+def _lanes(state: Any, share: Share) -> Any:
+    """Those of a rank."""
+    if state is None:
+        return None
+    return state[share.lanes(len(state))] if isinstance(state, Tensor) else tuple(_lanes(part, share) for part in state)
 
 
 def _moved(state: Any, device: torch.device) -> Any:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from recur.run import computing_in
 from recur.tasks.contract import Validation
 from recur.train.events import Event
+from recur.typedefs import Metrics
 
 if TYPE_CHECKING:
     from recur.train.trainer import Trainer
@@ -50,14 +52,30 @@ def validate(trainer: Trainer, begun: float) -> Validation:
     return task.validate(trainer.model, task.thinned(data, trainer.thin))
 
 
+def validated(trainer: Trainer, begun: float) -> tuple[float, Metrics, str, str, int]:
+    """A validation, a sample to watch, and how much was measured on."""
+    trainer.model.eval()
+    with torch.no_grad():
+        with computing_in(trainer.stepper.precision, trainer.device):
+            found = validate(trainer, begun)
+        sample = trainer.task.sample(trainer.model, trainer.data)
+    trainer.model.train()
+    return *found, sample, trainer.thin
+
+
 def measure_best(trainer: Trainer) -> None:
     """The best weights, on all of the validation part."""
     begun = time.monotonic()
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):  # fresh weights are drawn, and then replaced
-        best = trainer.task.new_model(trainer.run.vocabs).to(trainer.device).eval()
-        trainer.run.load_weights(best)
-        trainer.best_metrics = trainer.task.validate(best, trainer.data).metrics
-        trainer.run.save_weights(best, step=trainer.step, **trainer.best_metrics)
-    trainer.last_measuring = time.monotonic() - begun
+
+    def measured() -> tuple[Metrics, float]:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):  # fresh weights are drawn, and then replaced
+            best = trainer.task.new_model(trainer.run.vocabs).to(trainer.device).eval()
+            trainer.run.load_weights(best)
+            with computing_in(trainer.stepper.precision, trainer.device):
+                found = trainer.task.validate(best, trainer.data).metrics
+            trainer.run.save_weights(best, step=trainer.step, **found)
+        return found, time.monotonic() - begun
+
+    trainer.best_metrics, trainer.last_measuring = trainer.ranks.first(measured)
     trainer.measuring += trainer.last_measuring
     trainer.checkpoint()

@@ -57,20 +57,30 @@ def open_groups(optimizer: torch.optim.Optimizer, progress: float) -> None:
 
 
 def set_rates(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """The rate of the uppermost layer, from which the others follow."""
+    """The rate of the uppermost layer, from which the others follow. On a GPU it lies there, where graphs read it."""
     for group in optimizer.param_groups:
-        group["lr"] = rate * group.get("factor", 1.0)
+        own = rate * group.get("factor", 1.0)
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(own)
+        else:
+            group["lr"] = own
 
 
 def make_optimizer(options: TaskOptions, model: nn.Module, places: Places | None = None) -> torch.optim.Optimizer:
+    device = next(model.parameters()).device
+    on_gpu = device.type == "cuda"
     parameters = layer_groups(options, model, places)
     common: dict[str, Any] = {"lr": options.rate, "weight_decay": options.weight_decay or 0.0}
-    if options.optimizer == "adam":
-        return torch.optim.Adam(parameters, betas=(0.9, 0.99), fused=True, **common)
-    if options.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, betas=(0.9, 0.99), fused=True, **common)
+    if on_gpu and options.optimizer != "asgd":
+        common["lr"] = torch.tensor(options.rate, device=device)
+    if options.optimizer in ("adam", "adamw"):
+        kind = torch.optim.Adam if options.optimizer == "adam" else torch.optim.AdamW
+        momentum = 0.9 if options.momentum is None else options.momentum
+        made = kind(parameters, betas=(momentum, 0.99), fused=True, capturable=on_gpu, **common)
+        made._warned_capturable_if_run_uncaptured = True  # a step may be either
+        return made
     if options.optimizer == "sgd":
-        return torch.optim.SGD(parameters, momentum=options.momentum, **common)
+        return torch.optim.SGD(parameters, momentum=options.momentum or 0.0, fused=on_gpu, **common)
     # Plain SGD until `start_averaging`: with t0 out of reach the average is the weights themselves.
     return torch.optim.ASGD(parameters, lambd=0.0, t0=1e15, **common)
 
@@ -84,15 +94,6 @@ def start_averaging(optimizer: torch.optim.Optimizer) -> None:
 
 def averages(optimizer: torch.optim.Optimizer) -> dict[Tensor, Tensor]:
     return {p: s["ax"] for p, s in optimizer.state.items() if "ax" in s}
-
-
-@torch.no_grad()
-def swap_averages(optimizer: torch.optim.Optimizer) -> None:
-    """Exchange the weights with their averages."""
-    for p, average in averages(optimizer).items():
-        kept = p.clone()
-        p.copy_(average)
-        average.copy_(kept)
 
 
 class Schedule:
@@ -109,6 +110,9 @@ class Schedule:
         rise = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
         if self.name == "cosine":
             return rise * max(0.5 * (1 + math.cos(math.pi * min(progress, 1.0))), 1e-3)
+        if self.name == "flat":
+            (cut,) = self.numbers
+            return rise * max(0.5 * (1 + math.cos(math.pi * max(0.0, min(progress, 1.0) - cut) / (1 - cut))), 1e-3)
         if self.name == "slanted":
             return _slanted(min(progress, 1.0), *self.numbers)
         if self.name == "step":

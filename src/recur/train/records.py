@@ -6,6 +6,7 @@ since the one before.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -72,6 +73,6 @@ def summed_up(seen: list[StepRecord], clip: float) -> JsonObject:
     weights = torch.tensor([float(record.predictions) for record in seen], device=losses.device)
     return {
         "train_loss": float((losses * weights).sum() / weights.sum()),
-        "grad_norm": float(norms.mean()),
+        "grad_norm": float(norms[norms.isfinite()].mean()) if bool(norms.isfinite().any()) else math.inf,
         "clipped": float((norms > clip).float().mean()) if clip else 0.0,
     }

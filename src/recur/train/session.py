@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from recur.errors import OptionError, RunError
-from recur.run import Run, check_free, is_run, pick_device
+from recur.errors import OptionError, RunError, TooLargeError
+from recur.run import Run, Vocabs, check_free, check_precision, is_run, pick_device, pick_precision
 from recur.tasks import (
     config_text,
     name_of,
@@ -27,9 +27,13 @@ from recur.tasks.carry import Beginning
 from recur.tasks.contract import Baseline, Moment, Task
 from recur.tasks.metrics import better
 from recur.tasks.options import TaskOptions
+from recur.tasks.registry import PATHS
 from recur.tasks.verdict import verdict
+from recur.train.bystander import Bystander
 from recur.train.events import Callback, Event
+from recur.train.machine import machine_of
 from recur.train.optimise import Schedule
+from recur.train.ranks import ALONE, Ranks
 from recur.train.threads import pick_threads
 from recur.train.trainer import Trainer
 from recur.typedefs import JsonObject
@@ -52,39 +56,59 @@ def train(
     callback: Callback | None = None,
     stop: threading.Event | None = None,
     trust: bool = False,
+    ranks: Ranks = ALONE,
 ) -> Outcome:
     """Train from the start, into a new folder (runs/NAME-TIME, if not given).
 
     To `trust` the run that it begins with is to execute a cell that it carries. Set `stop` from elsewhere to save
     and end after the step in progress. The process is left as it was: thread count and random state are the
-    caller's again.
+    caller's again. Of several `ranks` each calls this; the first one writes and is called back. Started again, they
+    go on with the run that they had begun in `out`.
     """
-    callback = callback or _ignore
-    if out is not None:
+    callback = _of_first(callback, ranks)
+    if out is not None and ranks.at.restarts and ranks.first(lambda: is_run(Path(out))):
+        callback(Event("note", {"text": f"started again: {out} goes on from its newest checkpoint"}))
+        return resume(out, callback=callback, stop=stop, trust=trust, ranks=ranks)
+    if out is not None and ranks.writes:
         check_free(Path(out))
+    _check_shared(options, ranks)
     if not getattr(options, "texts", True):
         raise OptionError(f"the task {name_of(options)} learns from a file; name one: recur train FILE")
     with _process_restored():
         began = Beginning.of(options, trust)
-        options = task_class(name_of(options)).settle(began.followed(options))
+        asked = began.followed(options)
+        options = task_class(name_of(options)).settle(asked)
         task: Task[Any, Any, Any, Any] = task_of(options)
         Schedule(options.schedule, options.warmup)  # what is wrong with an option is said before anything is written
         data = began.read(task)
         callback(Event("data", {"text": task.describe(data)}))
+        if words := task.settled_words(asked, options):
+            callback(Event("note", {"text": words}))
+        if asked.precision is None and options.precision != "float32":
+            text = (
+                f"products of {options.precision}, the fastest here that costs no quality; exact: --precision float32"
+            )
+            callback(Event("note", {"text": text}))
         if both := _learned_and_measured(options):
             text = f"{', '.join(both)}: learned from and measured on, so that these figures are of what it knows"
             callback(Event("note", {"text": text}))
         task.check_size(data.vocabs)
-        options = _with_threads(task, data, options, callback)
+        options = _with_threads(task, data, options, callback, ranks)
         task = task_of(options)
-        folder = Path(out) if out is not None else Path("runs") / f"{task.run_name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        named = Path(out) if out is not None else Path("runs") / f"{task.run_name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        folder = Path(ranks.first(lambda: str(named)))
         options, cell = with_carried_cell(options, folder)
         task = task_of(options)
-        texts = texts_of(options, folder) | began.fingerprints(folder)
-        with _writing(
-            folder, lambda: Run.create(folder, task.name, config_text(options, folder), data.vocabs, cell, texts)
-        ) as run:
-            trainer = Trainer(run, task, data, callback, stop)
+        _check_same(ranks, options, data.vocabs, task.describe(data))
+
+        def begin() -> Run:
+            if not ranks.writes:
+                return Bystander.of(folder, task.name, data.vocabs)
+            texts = texts_of(options, folder) | began.fingerprints(folder)
+            return Run.create(folder, task.name, config_text(options, folder), data.vocabs, cell, texts)
+
+        with _writing(folder, begin) as run:
+            trainer = Trainer(run, task, data, callback, stop, ranks)
             for note in began.fill(trainer.model, task, data.vocabs):
                 callback(Event("note", {"text": note}))
             trainer.checkpoint()  # from here on it is a run, which can be left at any moment and gone on with
@@ -102,23 +126,33 @@ def resume(
     changed_text: bool = False,
     callback: Callback | None = None,
     stop: threading.Event | None = None,
+    ranks: Ranks = ALONE,
 ) -> Outcome:
     """Go on with a run exactly where it stopped: with what was left of its budget, or so much more; on its device, or
     on another. To `trust` a run is to execute a cell that it carries, though one has not trained with it. A text that
-    was changed since is refused; with `changed_text` training goes on with it."""
-    callback = callback or _ignore
+    was changed since is refused; with `changed_text` training goes on with it. Of several `ranks` each calls this, and
+    all of them see the folder; there may be as many as before, or not."""
+    callback = _of_first(callback, ranks)
     for name, value in (("epochs", epochs), ("steps", steps), ("minutes", minutes)):
         if value is not None and not 0 < value < float("inf"):
             raise OptionError(f"{name} must be above 0, got {value}")
-    with _process_restored(), _writing(Path(path), lambda: Run.open(path, writing=True, trust=trust)) as run:
+    if ranks.at.restarts and (epochs or steps or minutes):
+        callback(Event("note", {"text": "started again: with what is left of the budget, which was raised before"}))
+        epochs = steps = minutes = None
+
+    def opened() -> Run:
+        return Run.open(path, writing=True, trust=trust) if ranks.writes else Bystander.open(path, trust=trust)
+
+    with _process_restored(), _writing(Path(path), lambda: _after_first(ranks, opened)) as run:
         options = options_of_run(run)
         if device is not None:
-            options = options.changed(device=str(pick_device(device)))
+            options = _on_device(options, pick_device(device))
         here = with_own_texts(run, options, ("texts", "valid"), changed_text)
         data = task_of(here).read(run.vocabs)
-        trainer = Trainer(run, task_of(here), data, callback, stop)
+        trainer = Trainer(run, task_of(here), data, callback, stop, ranks)
         for complaint in trainer.restore():
             callback(Event("note", {"text": complaint}))
+        _check_same(ranks, options, run.vocabs, f"{task_of(here).describe(data)}, step {trainer.step}")
         more = bool(epochs or steps or minutes)
         if more:
             budget = trainer.extend(epochs, steps, minutes)
@@ -130,14 +164,28 @@ def resume(
         return _run(trainer, callback)
 
 
+def _on_device(options: TaskOptions, device: torch.device) -> TaskOptions:
+    """Options for another device; one that has not their precision takes its own."""
+    precision = options.precision
+    try:
+        check_precision(precision or "float32", device)
+    except OptionError:
+        precision = pick_precision(device, options.in_16_bits)
+    return options.changed(device=str(device), precision=precision)
+
+
 def _run(trainer: Trainer, callback: Callback) -> Outcome:
     task, run = trainer.task, trainer.run
+    run.add_machine(machine_of(trainer))
+    run.commit()
     plain = _baselines(trainer)
     for baseline in plain:
         callback(Event("baseline", {"metric": task.curve, **baseline._asdict()}))
     callback(Event("started", {"run": str(run.path), "curve": task.curve, "unit": task.unit}))
     trainer.train()
     summary, found = trainer.summary(), trainer.best_metrics.get(task.curve)
+    if not trainer.ranks.writes:
+        return Outcome(run, task, summary, trainer.stopped)
     summary["baselines"] = [
         {**baseline._asdict(), "passed": found is not None and better(task.curve, found, baseline.value)}
         for baseline in plain
@@ -150,13 +198,21 @@ def _run(trainer: Trainer, callback: Callback) -> Outcome:
 def _baselines(trainer: Trainer) -> list[Baseline]:
     """What the run has to beat: measured before its first step, or, if it was left before that was done, now."""
     run, task = trainer.run, trainer.task
-    known = run.baselines()
-    if known is not None:
-        return [Baseline(str(one["name"]), float(one["value"]), one["metrics"]) for one in known]
-    found = list(task.baselines(trainer.data)) if task.options.baseline else []
-    if found:
-        run.write_baselines(task.curve, [baseline._asdict() for baseline in found])
-    return found
+
+    def measured() -> list[JsonObject]:
+        known = run.baselines()
+        if known is not None:
+            return known
+        try:
+            found = [baseline._asdict() for baseline in task.baselines(trainer.data)] if task.options.baseline else []
+        except TooLargeError as error:
+            trainer.callback(Event("note", {"text": f"nothing to beat: {error}"}))
+            return []
+        if found:
+            run.write_baselines(task.curve, found)
+        return found
+
+    return [Baseline(str(one["name"]), float(one["value"]), one["metrics"]) for one in trainer.ranks.first(measured)]
 
 
 def _learned_and_measured(options: TaskOptions) -> list[str]:
@@ -182,11 +238,16 @@ def _writing(path: Path, opened: Callable[[], Run]) -> Iterator[Run]:
             run.release()
 
 
-def _with_threads(task: Task[Any, Any, Any, Any], data: Any, options: TaskOptions, callback: Callback) -> TaskOptions:
-    """Options with a number of threads: the fastest now, which the run keeps, since another one rounds otherwise."""
+def _with_threads(
+    task: Task[Any, Any, Any, Any], data: Any, options: TaskOptions, callback: Callback, ranks: Ranks
+) -> TaskOptions:
+    """Options with a number of threads: the fastest now, which the run keeps, since another one rounds otherwise. Of
+    several processes, as many as whoever started them has given each."""
     model = task.new_model(data.vocabs)
     if options.threads or options.device != "cpu":
         return options
+    if ranks.size > 1:
+        return options.changed(threads=ranks.first(torch.get_num_threads))
     batch = next(iter(task.batches(data).batches(0)))
     threads = pick_threads(lambda: task.training_step(model, batch, None, Moment(0, 0, 0.0)).loss.backward())
     text = f"{threads} thread{'s' * (threads > 1)}, the fastest now; the same numbers again: --threads {threads}"
@@ -209,3 +270,31 @@ def _process_restored() -> Iterator[None]:
 
 def _ignore(event: Event) -> None:
     """For who does not want to know."""
+
+
+# Several processes ----------------------------------------------------------------------------------------------
+
+
+def _of_first(callback: Callback | None, ranks: Ranks) -> Callback:
+    return callback if callback is not None and ranks.writes else _ignore
+
+
+def _after_first(ranks: Ranks, opened: Callable[[], Run]) -> Run:
+    """The first opens a run, and may mend it, before the others look."""
+    run = opened() if ranks.writes else None
+    ranks.first(lambda: None)
+    return run or opened()
+
+
+def _check_shared(options: TaskOptions, ranks: Ranks) -> None:
+    """What one process can do and several cannot."""
+    names = [name for part in PATHS for name in getattr(options, part, ())]
+    piped = [name for name in names if name in ("-", "/dev/stdin") or Path(name).is_fifo()]
+    if ranks.size > 1 and piped:
+        raise OptionError(f"{piped[0]} can be read once, and {ranks.size} processes train: write it to a file first")
+
+
+def _check_same(ranks: Ranks, options: TaskOptions, vocabs: Vocabs, data: str) -> None:
+    if ranks.size > 1:
+        ranks.check_same("options", options.to_toml())
+        ranks.check_same("data", f"{data} {[vocab.digest for vocab in vocabs.values()]}")

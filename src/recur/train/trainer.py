@@ -10,28 +10,30 @@ from __future__ import annotations
 import math
 import threading
 import time
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from recur.errors import TrainingError
-from recur.run import Run, pick_device
+from recur.errors import OptionError, TrainingError
+from recur.run import Run, check_precision
 from recur.tasks.contract import Moment, Task
 from recur.tasks.scores import perplexity
 from recur.train import optimise
+from recur.train.averaging import MovingAverage, swap
 from recur.train.checkpoint import restore_checkpoint, save_checkpoint
 from recur.train.events import Callback, Event
-from recur.train.measuring import MEASUREMENTS, following, measure_best, validate
+from recur.train.graphs import Graphs, refusal
+from recur.train.measuring import MEASUREMENTS, following, measure_best, validated
+from recur.train.ranks import ALONE, Ranks
 from recur.train.records import Records, StepRecord, summed_up
+from recur.train.step import Stepper
+from recur.train.summary import summary_of
+from recur.train.usable import usable
 from recur.typedefs import JsonObject, Metrics
 
 REPORT = 0.5
 """Seconds between reports of progress."""
-
-SKIP_AT_MOST = 20
-"""Bad batches in a row that `on_nan=skip` passes over."""
 
 
 class Trainer:
@@ -44,21 +46,33 @@ class Trainer:
         data: Any,
         callback: Callback,
         stop: threading.Event | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.run, self.task, self.options, self.data, self.callback = run, task, task.options, data, callback
         self.stop = stop or threading.Event()
         """Set from outside to stop after the step in progress."""
+        self.ranks = ranks
+        ranks.begin()
         o = self.options
-        self.device = pick_device(o.device)
+        self.device = ranks.device(o.device)
         if o.threads:
             torch.set_num_threads(o.threads)
-        self.stream = task.batches(data)
+        self.stream = ranks.shared(task.batches(data))
         torch.manual_seed(o.seed)
         self.model = task.new_model(run.vocabs).to(self.device)
         task.start(self.model, data)
+        ranks.seed(o.seed)
         self.parameters = list(self.model.parameters())
         self.optimizer = optimise.make_optimizer(o, self.model, task.places)
+        self.average = MovingAverage(self.parameters, o.average) if o.average else None
         self.schedule = optimise.Schedule(o.schedule, o.warmup)
+        self.stepper = Stepper(task, self.model, self.optimizer, self.device, ranks, self.stop)
+        check_precision(self.stepper.precision, self.device)
+        why_not = refusal(self.stepper, o)
+        if why_not and o.graph == "on":
+            raise OptionError(f"--graph on: {why_not}")
+        self.graphs = None if why_not or o.graph == "off" else Graphs(self.stepper, self._set_rate)
+        """Steps on a GPU, recorded, where they can be."""
         self.step = self.epoch = self.index = self.predictions = self.skipped = 0
         self.seconds = self.measuring = self.last_measuring = 0.0
         self.bad_in_a_row = 0
@@ -93,7 +107,7 @@ class Trainer:
 
     @property
     def stopped(self) -> bool:
-        return self.stop.is_set() and self.progress < 1
+        return self.ranks.stopping(self.stop) and self.progress < 1
 
     def _measure_every(self) -> float:
         """In epochs, if the options say so; else in shares of the budget."""
@@ -122,29 +136,32 @@ class Trainer:
 
     def _over(self) -> bool:
         patience = self.options.patience
-        return self.stop.is_set() or self.progress >= 1 or bool(patience and self.since_best >= patience)
+        return self.ranks.stopping(self.stop) or self.progress >= 1 or bool(patience and self.since_best >= patience)
 
     # The loop ---------------------------------------------------------------------------------------------
 
     def train(self) -> None:
         self.model.train()
-        last_checkpoint = last_report = time.monotonic()
+        last_report, last_checkpoint = time.monotonic(), self.seconds + self.measuring
         try:
             while not self._over():
                 before = time.monotonic()
                 for batch in self.stream.batches(self.epoch, skip=self.index):
                     self._train_on(batch)
                     now = time.monotonic()
-                    self.seconds += now - before
+                    self.seconds += self.ranks.spent(now - before)
                     if now - last_report > REPORT:
                         self._report()
                         last_report = time.monotonic()
+                    if self.ranks.size > 1 and self.index % self.options.accumulate:
+                        before = time.monotonic()  # gradients that are being added up are those of one rank
+                        continue
                     if self._measure_due():
                         self._measure()
-                        last_checkpoint = time.monotonic()
-                    elif now - last_checkpoint > self.options.checkpoint:
+                        last_checkpoint = self.seconds + self.measuring
+                    elif self.seconds + self.measuring - last_checkpoint > self.options.checkpoint:
                         self.checkpoint()
-                        last_checkpoint = time.monotonic()
+                        last_checkpoint = self.seconds + self.measuring
                     if self._over():
                         break
                     before = time.monotonic()
@@ -165,54 +182,38 @@ class Trainer:
         """One batch: forward, backward and, every `accumulate` batches, a step."""
         o = self.options
         optimise.open_groups(self.optimizer, self.progress)
-        with self._precision():
-            done = self.task.training_step(self.model, batch, self.state, Moment(self.step, self.epoch, self.progress))
-        self.backend = done.backend
-        ((done.loss + done.penalty) / o.accumulate).backward()
-        self.state = done.state
+        moment, last = Moment(self.step, self.epoch, self.progress), (self.index + 1) % o.accumulate == 0
+        rate = o.rate * self.schedule(self.step, self.epoch, self.progress)
+        taken = self.graphs.take(batch, self.state, moment, rate) if self.graphs is not None else None
+        step = self.stepper.gradients(batch, self.state, moment, last) if taken is None else taken[0]
+        self.backend = step.backend or self.backend
+        self.state = step.state
         self.index += 1
-        self.predictions += done.predictions
+        self.predictions += step.predictions
         if self.index % o.accumulate:
             return
-        loss, norm = done.loss.detach(), optimise.clip_gradients(self.parameters, o.clip, o.clip_value)
-        self.records.add(StepRecord(loss, norm, done.predictions))
-        usable = True
-        if self.device.type == "cpu" or o.on_nan == "skip":
-            usable = self._usable(loss, norm)  # on a GPU this waits for it: there, when progress is reported
-        optimise.set_rates(self.optimizer, o.rate * self.schedule(self.step, self.epoch, self.progress) * done.rate)
-        if usable:
-            self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        if taken is None:
+            used = self._update(step.loss, rate * step.rate, step.predictions)
+        else:
+            self.records.add(StepRecord(*taken[1], step.predictions))
+            used = True
+        if used and self.average is not None:
+            self.average.update(self.step)
         self.step += 1
 
-    def _precision(self) -> AbstractContextManager[object]:
-        if self.options.precision == "float32":
-            return nullcontext()
-        return torch.autocast(self.device.type, getattr(torch, self.options.precision))
+    def _update(self, loss: Tensor, rate: float, predictions: int) -> bool:
+        """A step of the optimiser by what was added up, if that is usable."""
+        done = self.stepper.clipped(loss)
+        self.records.add(StepRecord(*done, predictions))
+        used = True
+        if self.device.type == "cpu" or self.options.on_nan == "skip":
+            used = usable(self, *done)  # on a GPU this waits for it: there, when progress is reported
+        self._set_rate(rate)
+        self.stepper.update(skip=not used)
+        return used
 
-    def _usable(self, loss: Tensor, norm: Tensor) -> bool:
-        """Whether a step may be taken; a batch that must not be is passed over, or ends training."""
-        threshold = self.task.divergence_threshold(self.run.vocabs)
-        if bool(torch.isfinite(norm)) and float(loss) < threshold:
-            self.bad_in_a_row = 0
-            return True
-        self.bad_in_a_row += 1
-        if self.options.on_nan == "skip" and self.bad_in_a_row <= SKIP_AT_MOST:
-            self.skipped += 1
-            self.records.drop()
-            self.state = None
-            return False
-        diverged = not float(loss) < threshold
-        what = f"the loss is {float(loss):.3g}" if diverged else f"the gradient's norm is {float(norm):.3g}"
-        clip, rate = self.options.clip / 4 or 1, self.options.rate / 4
-        advice = f"clip the gradient (--clip {clip:g}) or lower the rate (--rate {rate:g})"
-        if self.options.on_nan == "stop":
-            advice += "; --on-nan skip passes over bad batches"
-        self.run.log({"step": self.step, "diverged": what})
-        raise TrainingError(
-            f"training diverged at step {self.step}: {what}. The best weights so far are kept in {self.run.path}; "
-            f"try to {advice}"
-        )
+    def _set_rate(self, rate: float) -> None:
+        optimise.set_rates(self.optimizer, rate)
 
     # Reports and measurements -----------------------------------------------------------------------------
 
@@ -226,33 +227,27 @@ class Trainer:
         entry["predictions_per_second"] = self.predictions / self.seconds if self.seconds else 0.0
         if seen:
             if self.device.type != "cpu":
-                self._usable(seen[-1].loss, seen[-1].norm)
+                usable(self, seen[-1].loss, seen[-1].norm)
             entry |= summed_up(seen, self.options.clip)
             if self.task.likelihood:
                 entry["train_perplexity"] = perplexity(entry["train_loss"])
-            entry["rate"] = self.optimizer.param_groups[-1]["lr"]
+            entry["rate"] = float(self.optimizer.param_groups[-1]["lr"])
         return entry
 
     def _measure(self) -> None:
         begun = time.monotonic()
         self._report()
         entry = self._entry(self.records.take_measure())
-        averaged = self.options.optimizer == "asgd" and self.schedule.triggered
-        if averaged:
-            optimise.swap_averages(self.optimizer)
-        self.model.eval()
-        with torch.no_grad():
-            score, metrics, summary = validate(self, begun)
-            sample = self.task.sample(self.model, self.data)
-        self.model.train()
+        averages = self._averages()
+        swap(averages)
+        score, metrics, summary, sample, self.thin = self.ranks.first(lambda: validated(self, begun))
         kept = score < self.best or self.options.keep == "last"
         self.since_best = 0 if score < self.best else self.since_best + 1
         self.best = min(self.best, score)
         if kept:
             self.best_metrics = metrics
             self.run.save_weights(self.model, step=self.step, **metrics)
-        if averaged:
-            optimise.swap_averages(self.optimizer)
+        swap(averages)
         if self.schedule.measured(score) and self.options.optimizer == "asgd":
             optimise.start_averaging(self.optimizer)
         elif self.schedule.triggered and self.options.optimizer != "asgd" and self.schedule.factor == 1.0:
@@ -265,30 +260,19 @@ class Trainer:
             self.run.log({"step": self.step, "text": sample}, "samples.jsonl")
         self.measured_at = self.step
         self.callback(Event("measured", {**entry, **metrics, "summary": summary, "sample": sample}))
-        self.last_measuring = time.monotonic() - begun
+        self.last_measuring = self.ranks.first(lambda: time.monotonic() - begun)
         self.measuring += self.last_measuring
         self.checkpoint()
 
+    def _averages(self) -> dict[Tensor, Tensor]:
+        """What is measured and kept in place of the weights, where that is not they themselves."""
+        if self.average is not None:
+            return self.average.pairs()
+        return optimise.averages(self.optimizer) if self.schedule.triggered else {}
+
     def summary(self) -> JsonObject:
         """What it came to."""
-        return {
-            "run": str(self.run.path),
-            "task": self.task.name,
-            **self.best_metrics,
-            "steps": self.step,
-            "epochs": self.epochs,
-            "seconds": self.seconds,
-            "measuring_seconds": self.measuring,
-            "last_measuring_seconds": self.last_measuring,
-            "predictions_per_second": self.predictions / self.seconds if self.seconds else 0.0,
-            "unit": self.task.unit,
-            "parameters": sum(p.numel() for p in self.parameters),
-            "architecture": self.task.architecture,
-            "backend": self.backend,
-            "device": str(self.device),
-            "threads": torch.get_num_threads(),
-            "skipped": self.skipped,
-        }
+        return summary_of(self)
 
     def checkpoint(self) -> None:
         save_checkpoint(self)

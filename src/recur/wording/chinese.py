@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from recur.wording.chinese_explanations import EXPLANATIONS
 from recur.wording.chinese_labels import LABELS
-from recur.wording.chinese_sentences import EXPLANATIONS, SENTENCES
+from recur.wording.chinese_sentences import SENTENCES
 
 TEMPLATES = {**SENTENCES, **EXPLANATIONS, **LABELS}
 """By the English template."""

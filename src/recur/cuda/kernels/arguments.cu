@@ -6,6 +6,7 @@ struct Forward {
     int steps, S, H;
     int step;             // of kernels that take one step: which, and of how many rows
     int rows;
+    int reversed;         // of kernels that take all steps of two directions: whether from the end
     const int* offset;    // (steps,): the first row of each step
     const int* length;    // (S,): the steps of each segment
     num* share;           // (N, GATES · H): U x + b, then what a step saves in its place
@@ -28,6 +29,7 @@ struct Backward {
     int steps, S, H;
     int step, rows;
     int later;            // rows of the step after this one
+    int reversed;
     const int* offset;
     const int* length;
     const num* share;
@@ -37,6 +39,7 @@ struct Backward {
     const num* extra[EXTRAS + 1];
     const num* mask;
     const num* W;         // (H, PRODUCTS · columns): transposed, padded with zeros
+    const num* input_bias;             // (GATES · H,), or null where `share` has it
     const num* d_outputs[STATES];      // (N, H) each, or null
     const num* d_final[STATES];        // (S, H) each, or null
     const real* xi;       // (N,), or null

@@ -9,11 +9,11 @@ struct Element {
 
     FUNCTION void fetch(const Backward& a, int k, int u) {
         const int H = a.H;
-        const long at = row_of(a.offset, a.S, k, s), own = long(s) * H + u;
-        const long earlier = k ? row_of(a.offset, a.S, k - 1, s) : 0;
+        const long at = row_at(a, k, s), own = long(s) * H + u;
+        const long earlier = k ? row_at(a, k - 1, s) : 0;
         const bool more = k > AHEAD;
-        const long next = more ? row_of(a.offset, a.S, k - AHEAD, s) : at;
-        xi = a.xi && k + 1 < length ? a.xi[row_of(a.offset, a.S, k + 1, s)] : real(1);
+        const long next = more ? row_at(a, k - AHEAD, s) : at;
+        xi = a.xi && k + 1 < length ? a.xi[row_at(a, k + 1, s)] : real(1);
 #pragma unroll
         for (int g = 0; g < GATES; ++g)
             if (BACK_READS_SHARE >> g & 1) {
@@ -37,10 +37,16 @@ struct Element {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_backward(const Backward a) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_backward(const Directions<Backward> both) {
     extern __shared__ __align__(128) byte memory[];
     Shared& shared = *reinterpret_cast<Shared*>(memory);
-    const int H = a.H, cta = blockIdx.x % CTAS, u = cta * UNITS + threadIdx.x % UNITS, mine = min(u, H - 1);
+    const int blocks = gridDim.x / DIRECTIONS, block = blockIdx.x % blocks;
+#if DIRECTIONS > 1
+    const Backward a = both.of[blockIdx.x / blocks ? 1 : 0];
+#else
+    const Backward& a = both.of[0];
+#endif
+    const int H = a.H, cta = block % CTAS, u = cta * UNITS + threadIdx.x % UNITS, mine = min(u, H - 1);
     Product W;
     W.load(shared, a.W, H, cta);
     Exchange exchange(shared, cta);
@@ -49,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_backward(const Ba
 #pragma unroll
     for (int e = 0; e < EXTRAS; ++e) extra[e] = read(a.extra[e][mine]);
 
-    for (int team = blockIdx.x / CTAS; team * ROWS < a.S; team += gridDim.x / CTAS) {
+    for (int team = block / CTAS; team * ROWS < a.S; team += blocks / CTAS) {
         const int first = team * ROWS, steps = a.length ? a.length[first] : a.steps;
         exchange.join(a.exchange, a.arrived, team);
         Element element[ELEMENTS];
@@ -110,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_backward(const Ba
                     }
 #pragma unroll
                     for (int q = 0; q < EXTRAS; ++q) sum[q] = here.sum[q];
-                    const long at = row_of(a.offset, a.S, k, here.s);
+                    const long at = row_at(a, k, here.s);
 #if TRACE
                     trace_step(share, saved, before, after, extra, d_after, d_share, d_product, d_before, d_state, sum);
 #pragma unroll

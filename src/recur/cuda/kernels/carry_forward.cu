@@ -13,9 +13,9 @@ struct Element {
     bool alive;     // whether the segment takes the step at hand
 
     FUNCTION void fetch(const Forward& a, int k, int u) {
-        const num* gates = a.share + row_of(a.offset, a.S, k, s) * GATES * a.H + u;
+        const num* gates = a.share + row_at(a, k, s) * GATES * a.H + u;
         const bool more = k + AHEAD < length;
-        const num* later = a.share + row_of(a.offset, a.S, more ? k + AHEAD : k, s) * GATES * a.H + u;
+        const num* later = a.share + row_at(a, more ? k + AHEAD : k, s) * GATES * a.H + u;
 #pragma unroll
         for (int g = 0; g < GATES; ++g)
             if (READS_SHARE >> g & 1) {
@@ -25,10 +25,16 @@ struct Element {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_forward(const Forward a) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_forward(const Directions<Forward> both) {
     extern __shared__ __align__(128) byte memory[];
     Shared& shared = *reinterpret_cast<Shared*>(memory);
-    const int H = a.H, cta = blockIdx.x % CTAS, u = cta * UNITS + threadIdx.x % UNITS, mine = min(u, H - 1);
+    const int blocks = gridDim.x / DIRECTIONS, block = blockIdx.x % blocks;
+#if DIRECTIONS > 1
+    const Forward a = both.of[blockIdx.x / blocks ? 1 : 0];
+#else
+    const Forward& a = both.of[0];
+#endif
+    const int H = a.H, cta = block % CTAS, u = cta * UNITS + threadIdx.x % UNITS, mine = min(u, H - 1);
     Product W;
     W.load(shared, a.W, H, cta);
     Exchange exchange(shared, cta);
@@ -41,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_forward(const For
 #pragma unroll
     for (int e = 0; e < EXTRAS; ++e) extra[e] = read(a.extra[e][mine]);
 
-    for (int team = blockIdx.x / CTAS; team * ROWS < a.S; team += gridDim.x / CTAS) {
+    for (int team = block / CTAS; team * ROWS < a.S; team += blocks / CTAS) {
         const int first = team * ROWS, steps = a.length ? a.length[first] : a.steps;
         exchange.join(a.exchange, a.arrived, team);
         Element element[ELEMENTS];
@@ -89,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_forward(const For
 #pragma unroll
                     for (int r = 0; r < PRODUCTS; ++r)
                         product[r] = bias[r] + (multiplies ? sum_of(shared, index / UNITS, r * UNITS + index % UNITS) : real(0));
-                    const long at = row_of(a.offset, a.S, k, here.s), own = long(here.s) * H + u;
+                    const long at = row_at(a, k, here.s), own = long(here.s) * H + u;
 #if TRAIN
                     train_step(share, product, here.state, extra, after, saved);
                     num* gates = a.share + at * GATES * H + u;

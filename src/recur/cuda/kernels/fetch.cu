@@ -1,15 +1,8 @@
 // Numbers on their way from the GPU's memory into shared memory, many steps before they are needed: nothing waits for
-// them but `arrived`. A thread reads what it fetched itself, so there is no barrier. Of numbers of 16 bits, the aligned
-// pair that a number stands in comes along where rows are whole pairs (PAIRS): fewer bytes cannot be copied so.
-#if NUM == FLOAT64
-typedef bits64 slot;
-#else
-typedef bits32 slot;
-#endif
-
-FUNCTION void fetch_bytes(slot* to, const void* from) {
+// them but `arrived`. A thread reads what it fetched itself, so there is no barrier. 4, 8 or 16 bytes come at once.
+template <int bytes> FUNCTION void fetch_bytes(void* to, const void* from) {
     const unsigned at = unsigned(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(sizeof(slot)) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(bytes) : "memory");
 }
 
 // What was fetched since the last call is a group.

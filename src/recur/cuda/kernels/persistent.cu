@@ -46,6 +46,16 @@ constexpr bool PREFETCH = ELEMENTS <= 2;  // what a step reads, while v is on it
 constexpr int KEPT = IN_REGISTERS < GROUPS_EACH ? IN_REGISTERS : GROUPS_EACH;
 constexpr int KEPT_SHARED = IN_SHARED < GROUPS_EACH - KEPT ? IN_SHARED : GROUPS_EACH - KEPT;
 
+// What a kernel is given: of one direction, or of two, whose teams know nothing of each other.
+template <typename Pass> struct Directions {
+    Pass of[DIRECTIONS];
+};
+
+// The row of the step that is taken as number k.
+template <typename Pass> FUNCTION long row_at(const Pass& a, int k, int s) {
+    return row_of(a.offset, a.S, DIRECTIONS > 1 && a.reversed ? a.steps - 1 - k : k, s);
+}
+
 struct Shared {
     byte v[RING][CHUNK_BYTES];
     uint4 weights[KEPT_SHARED * M_EACH * 2 * THREADS + 1];

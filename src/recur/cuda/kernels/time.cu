@@ -1,6 +1,6 @@
 // One thread for each unit of a segment, or several, each with a slice of time: what the two passes have in common.
 //
-// A CTA has UNITS columns (a column is a unit of a segment) and SLICES threads for each. Time goes by in tiles of
+// A CTA has UNITS columns (a column is VECTOR units of a segment, side by side) and SLICES threads for each. Time goes by in tiles of
 // SLICES · BLOCK steps; thread `slice` of a column takes BLOCK consecutive ones of each. What it reads is fetched
 // STAGES − 1 tiles ahead. With one slice a thread just goes from step to step. With several, a step has to be affine in
 // the states that it carries: each thread finds the map of its steps, the maps of a tile are put together in the order
@@ -12,15 +12,15 @@
 
 struct Column {
     bool live;
-    int s, u, length, longest;  // the steps of its segment, and of the longest in this CTA
+    int s, u, length, longest;  // its first unit; the steps of its segment, and of the longest in this CTA
     int slice;
-    long own;  // its place among (S, H)
+    long own;  // the place of its first unit among (S, H)
 };
 
 FUNCTION Column column_of(const int* lengths, int S, int H, int steps) {
     Column c;
-    const long first = long(blockIdx.x) * UNITS;
-    c.own = first + threadIdx.x % UNITS;
+    const long first = long(blockIdx.x) * UNITS * VECTOR;
+    c.own = first + threadIdx.x % UNITS * VECTOR;
     c.live = c.own < long(S) * H;
     c.s = c.live ? int(c.own / H) : 0;
     c.u = c.live ? int(c.own % H) : 0;
@@ -38,33 +38,61 @@ FUNCTION constexpr int ones(unsigned bits) { return bits ? int(bits & 1) + ones(
 // Which of the places named by `bits` place k is.
 FUNCTION constexpr int rank_in(unsigned bits, int k) { return ones(bits & ((1u << k) - 1)); }
 
+// What is fetched at once.
+constexpr int SLOT = VECTOR * sizeof(num) < 4 ? 4 : VECTOR * sizeof(num);
+struct __align__(SLOT) slot {
+    byte bytes[SLOT];
+};
+
 // The slot of value `load` of step l of a stage, of this thread.
 template <int loads> FUNCTION slot* slot_of(slot* ring, int stage, int l, int load) {
     return ring + ((stage * BLOCK + l) * loads + load) * THREADS + threadIdx.x;
 }
 
 FUNCTION void fetch(slot* to, const num* from) {
-#if NUM == FLOAT64 || NUM == FLOAT32
-    fetch_bytes(to, from);
-#elif PAIRS
-    fetch_bytes(to, (const void*)(bits64(from) & ~bits64(3)));
-#else
-    *to = from->bits;
-#endif
+    if (VECTOR * sizeof(num) < 4)  // so few cannot be copied
+        *(num*)to = *from;
+    else
+        fetch_bytes<SLOT>(to, from);
 }
 
-FUNCTION void fetch_real(slot* to, const real* from) { fetch_bytes(to, from); }
+FUNCTION void fetch_real(slot* to, const real* from) { fetch_bytes<sizeof(real)>(to, from); }
+
+FUNCTION void fetch_zero(slot* to) {
+#pragma unroll
+    for (int i = 0; i < SLOT / 4; ++i) ((bits32*)to)[i] = 0;
+}
 
 FUNCTION real real_in(const slot* from) { return *(const real*)from; }
 
-// Number of unit u.
-FUNCTION real number_in(const slot* from, int u) {
-#if NUM == FLOAT64 || NUM == FLOAT32
-    return real_in(from);
+#define IN_PAIRS (VECTOR == 2 && (NUM == BFLOAT16 || NUM == FLOAT16))
+
+// Of numbers side by side, each.
+FUNCTION void numbers_in(const slot* from, real (&x)[VECTOR]) {
+#if IN_PAIRS
+    const bits32 both = *(const bits32*)from;
+    num low, high;
+    low.bits = bits16(both), high.bits = bits16(both >> 16);
+    x[0] = read(low), x[1] = read(high);
 #else
-    num x;
-    x.bits = bits16(PAIRS && u & 1 ? *from >> 16 : *from);
-    return read(x);
+#pragma unroll
+    for (int v = 0; v < VECTOR; ++v) x[v] = read(((const num*)from)[v]);
+#endif
+}
+
+// Numbers side by side to memory: value(v) each.
+template <typename Value> FUNCTION void put(num* to, const Value& value) {
+#if IN_PAIRS
+    bits32 both;
+#if NUM == BFLOAT16
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(value(1)), "f"(value(0)));
+#else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(value(1)), "f"(value(0)));
+#endif
+    *(bits32*)to = both;
+#else
+#pragma unroll
+    for (int v = 0; v < VECTOR; ++v) to[v] = rounded(value(v));
 #endif
 }
 

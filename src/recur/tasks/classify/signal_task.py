@@ -11,7 +11,7 @@ from torch import Tensor
 from recur.models.signals import NONE, SignalClassifier
 from recur.run import Vocabs
 from recur.signals import Signal, label_of
-from recur.tasks.classes import class_scores, class_weights, classes_of, confusion, validation
+from recur.tasks.classes import class_scores, class_weights, classes_of, confusion, validation, weight_of
 from recur.tasks.classify.options import ClassifyOptions
 from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation
 from recur.tasks.signal_plain import plain_classes
@@ -49,7 +49,8 @@ class SignalClassify(SignalTask[ClassifyOptions, SignalClassifier]):
     ) -> TrainingStep:
         logits = model(batch.x.to(model.device), batch.lengths)
         loss = model.loss(logits, batch.labels[:, 0].to(model.device))
-        return TrainingStep(loss, len(batch.lengths), model.backend)
+        weight = weight_of(batch.labels[:, 0], model.class_weights)
+        return TrainingStep(loss, len(batch.lengths), model.backend, weight=weight)
 
     def validate(self, model: SignalClassifier, data: SignalData) -> Validation:
         p = probabilities([model], data.valid)

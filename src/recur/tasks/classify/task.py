@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from recur.run import Vocabs
-from recur.tasks.classes import class_weights, classes_of, label_vocab, probability_scores, say_unseen, validation
+from recur.tasks.classes import (
+    class_weights,
+    classes_of,
+    label_vocab,
+    probability_scores,
+    say_unseen,
+    validation,
+    weight_of,
+)
 from recur.tasks.classify.data import Example, Linear, TextBatch, TextData, encode, ngram_vocab
 from recur.tasks.classify.model import TextModel
 from recur.tasks.classify.options import ClassifyOptions
@@ -85,7 +93,9 @@ class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
         self, model: TextModel, batch: TextBatch, state: tuple[Any, ...] | None, moment: Moment
     ) -> TrainingStep:
         logits = model(batch.ids.to(model.device), batch.lengths)
-        return TrainingStep(model.loss(logits, batch.classes.to(model.device)), len(batch.classes), model.backend)
+        loss = model.loss(logits, batch.classes.to(model.device))
+        weight = weight_of(batch.classes, model.class_weights)
+        return TrainingStep(loss, len(batch.classes), model.backend, weight=weight)
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:
         return 10 * math.log(max(len(vocabs["labels"]), 3))

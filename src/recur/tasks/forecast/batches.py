@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from recur.tasks.forecast.rows import Rows
+from recur.text.shares import WHOLE, Share
 
 EPOCH = 50
 """Batches that an epoch has at least: it passes over a short series several times."""
@@ -40,6 +41,10 @@ class WindowBatches:
     seed: int
     stride: int = 1
     balance: float = 0.0
+    share: Share = WHOLE
+
+    def shared(self, share: Share) -> Self:
+        return replace(self, share=share)
 
     @property
     def quotas(self) -> np.ndarray:
@@ -67,4 +72,5 @@ class WindowBatches:
         rows, steps = np.concatenate(which)[order], np.concatenate(ends)[order]
         for k in range(skip, len(self)):
             part = slice(k * self.batch, (k + 1) * self.batch)
-            yield Windows(self.rows, torch.from_numpy(rows[part]), torch.from_numpy(steps[part]), self.back)
+            of, to = (torch.from_numpy(found[part][self.share.each()]) for found in (rows, steps))
+            yield Windows(self.rows, of, to, self.back) if len(of) else cast(Windows, None)

@@ -226,7 +226,8 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
         targets = rows.coming(which, ends, back - skip, k)
         parameters = model(rows.seen(which, ends, back, k), torch.arange(skip, back, device=model.device))
         unit = rows.unit[which][:, None, None].expand(targets.shape)
-        return TrainingStep(model.loss(parameters, targets, unit), len(which), model.backend)
+        loss, weight = model.loss(parameters, targets, unit), (~targets.isnan()).sum()
+        return TrainingStep(loss, len(which), model.backend, weight=weight)
 
     # Measuring ------------------------------------------------------------------------------------------------
 
@@ -254,11 +255,10 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
             yield Remark(said("the network adds nothing to {name} of each series: forecasts are its", name=name))
         nominal, covered = metrics.get("nominal_coverage"), metrics.get("coverage")
         if nominal is not None and covered is not None and abs(nominal - covered) > OFF:
-            off = said(
+            sentence = said(
                 "bands cover {covered:.0%} of values where they say {nominal:.0%}: the series has changed since",
-                covered=covered, nominal=nominal,
-            )  # fmt: skip
-            yield Remark(off)
+                covered=covered, nominal=nominal)  # fmt: skip
+            yield Remark(sentence)
 
     def validate(self, model: Forecaster, data: SeriesData) -> Validation:
         """Also chooses how much of the network to take and how wide its bands are: both are kept with its weights."""

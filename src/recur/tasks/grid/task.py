@@ -12,7 +12,7 @@ from torch import Tensor
 from recur.models import GridClassifier
 from recur.models.calibration import calibrated
 from recur.run import Vocabs
-from recur.tasks.classes import class_weights, classes_of, label_vocab, plain_baselines, validation
+from recur.tasks.classes import class_weights, classes_of, label_vocab, plain_baselines, validation, weight_of
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
 from recur.tasks.examples import Shuffled, in_order
 from recur.tasks.grid.data import (
@@ -93,7 +93,8 @@ class GridTask(Task[GridOptions, ImageData, GridClassifier, ImageBatch]):
         if self.options.shift:
             images = shifted(images, self.options.shift * model.patch)
         loss = model.loss(model(images), batch.classes.to(device))
-        return TrainingStep(loss, len(batch.classes), "diagonals")
+        weight = weight_of(batch.classes, model.class_weights)
+        return TrainingStep(loss, len(batch.classes), "diagonals", weight=weight)
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:
         return 10 * math.log(max(len(classes_of(vocabs["labels"])), 3))

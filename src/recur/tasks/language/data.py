@@ -15,6 +15,10 @@ IN_MEMORY = 50_000_000
 """Texts of more characters are encoded to disk and mapped."""
 
 
+HELD = 10_000_000
+"""Characters that are held out at most, to measure on and to test on: of a text of 200 million, a twentieth each."""
+
+
 @dataclass(frozen=True)
 class LanguageData:
     vocab: Vocab
@@ -34,7 +38,8 @@ def corpora(options: LanguageOptions) -> tuple[Corpus, Corpus, Corpus]:
     whole = Corpus.of(*options.texts)
     if options.valid and options.test:
         return whole, Corpus.of(*options.valid), Corpus.of(*options.test)
-    train, valid, test = whole.split(*((0.95, 0.05) if options.valid or options.test else (0.9, 0.05)))
+    held = min(0.05, HELD / max(whole.characters, 1))
+    train, valid, test = whole.split(*((1 - held, held) if options.valid or options.test else (1 - 2 * held, held)))
     if options.valid:
         return train, Corpus.of(*options.valid), valid
     if options.test:
@@ -56,7 +61,7 @@ def load_data(options: LanguageOptions, vocab: Vocab | None = None) -> LanguageD
     train, valid, _ = corpora(options)
     if vocab is None:
         vocab = fit_vocab(train, options.token, **options.vocab_options())
-    ids = [in_reading_order(ids_of(part, vocab), options) for part in (train, valid)]
+    ids = [in_reading_order(found, options) for found in (ids_of(train, vocab), np.asarray(ids_of(valid, vocab)))]
     data = LanguageData(vocab, ids[0], ids[1], train, valid)
     if len(data.train) < 2:
         raise TextError(f"{train.name} has {len(data.train)} tokens: too few to learn from")
@@ -66,7 +71,7 @@ def load_data(options: LanguageOptions, vocab: Vocab | None = None) -> LanguageD
 
 
 def ids_of(corpus: Corpus, vocab: Vocab) -> Ids:
-    if corpus.characters > IN_MEMORY:
+    if corpus.characters > IN_MEMORY or len(corpus.known) > 1:
         return encoded(corpus, vocab)
     return vocab.encode_corpus(corpus).astype(np.int32)
 

@@ -10,9 +10,13 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from recur.models import LanguageModel
+from recur.tasks.language.lanes import total_loss
 from recur.text.arrays import Floats, Ids
 
 WINDOW = 512
+
+LANES = {"cpu": 16, "cuda": 64}
+"""Side by side, so that products are of several rows."""
 
 
 @torch.no_grad()
@@ -20,36 +24,17 @@ def mean_loss(
     model: LanguageModel,
     ids: Ids,
     first: int,
-    lanes: int = 1,
     progress: Callable[[int], object] | None = None,
     at: int = 0,
 ) -> float:
-    """Mean negative log-probability of all ids. With more than one lane the text is cut into as many pieces, each
-    entered without its past: faster, and a little pessimistic. `at` is where in a longer text they begin, for models
-    that read the time."""
+    """Mean negative log-probability of all ids, the state carried through all of them: in lanes, which end where the
+    next begin (lanes.py). `at` is where in a longer text they begin, for models that read the time."""
     was_training = model.training
     model.eval()
-    device = model.bias.device
-    total = 0.0
-    lanes = max(1, min(lanes, len(ids)))
-    steps, rest = divmod(len(ids), lanes)
-    before = np.concatenate([[first], ids[:-1]]).astype(np.int64)
-    after = np.asarray(ids, np.int64).copy()
-    pieces = [(0, steps, lanes)] + ([(steps * lanes, rest, 1)] if rest else [])
-    for begin, length, rows in pieces:
-        x = torch.from_numpy(before[begin : begin + rows * length].reshape(rows, length))
-        y = torch.from_numpy(after[begin : begin + rows * length].reshape(rows, length))
-        state = None
-        starts = at + begin + length * torch.arange(rows, device=device)
-        losses = []
-        for done in range(0, length, WINDOW):
-            predicted = model(x[:, done : done + WINDOW].to(device), state, start=starts + done)
-            state = predicted.state
-            target = y[:, done : done + WINDOW].to(device)
-            losses.append(model.loss(predicted, target).double() * target.numel())
-            if progress is not None:
-                progress(target.numel())
-        total += float(torch.stack(losses).sum())
+    device = model.device
+    y = torch.from_numpy(np.asarray(ids, np.int64).copy()).to(device)
+    x = torch.cat([y.new_tensor([first]), y[:-1]])
+    total = total_loss(model, x, y, LANES.get(device.type, 1), progress, at)
     model.train(was_training)
     return total / len(ids)
 
@@ -59,7 +44,7 @@ def log_probabilities(model: LanguageModel, ids: Ids, first: int) -> Floats:
     """log P of each of the ids given those before it, (N,), the state carried through all of them."""
     was_training = model.training
     model.eval()
-    targets = torch.from_numpy(np.asarray(ids, np.int64).copy()).to(model.bias.device)
+    targets = torch.from_numpy(np.asarray(ids, np.int64).copy()).to(model.device)
     inputs = torch.cat([targets.new_tensor([first]), targets[:-1]])
     state, found = None, []
     for at in range(0, len(ids), WINDOW):
@@ -85,8 +70,8 @@ def free_running_gap(
     model.eval()
     starts = np.linspace(0, len(ids) - lead - steps - 1, rows).astype(np.int64)
     table = np.stack([np.asarray(ids[k : k + lead + steps + 1], np.int64) for k in starts])
-    place = torch.from_numpy(at + starts).to(model.bias.device)
-    text = torch.from_numpy(table).to(model.bias.device)
+    place = torch.from_numpy(at + starts).to(model.device)
+    text = torch.from_numpy(table).to(model.device)
     forced = model(text[:, :-1], start=place).logits[:, lead:]
     predicted = model(text[:, : lead + 1], start=place)
     logits, state, own = predicted.logits[:, -1], predicted.state, [predicted.logits[:, -1]]

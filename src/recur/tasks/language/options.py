@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, Self
 
-from recur.errors import OptionError
+from recur.errors import OptionError, unknown
 from recur.models.options import Direction, LanguageModelOptions
-from recur.options import Between, Count, NonNegative, OneOf, Positive, Share, Width, WidthOrNone
+from recur.options import Between, Count, Natural, NonNegative, OneOf, Positive, Share, Width, WidthOrNone
 from recur.tasks.options import CarryOptions, SplitOptions, TaskOptions, Token, VocabOptions
 
 WIDE = {"hidden": 256, "embedding": 256, "tied": True, "rate": 0.008}
@@ -39,6 +39,13 @@ class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOpti
     strict: bool = False
     """Refuse a text that is shorter than a window, where otherwise the window is shortened."""
 
+    tuned_on: Natural = 0
+    """These settings were found on a text of so many tokens: one of another size has dropouts, width and epochs that
+    follow from them by rule; 0 takes them as they are."""
+
+    untouched: tuple[str, ...] = ()
+    """Options that this rule leaves as they are; what is typed beside a recipe is among them."""
+
     # Defaults of its own ---------------------------------------------------------------------------------
 
     texts: tuple[str, ...] = ("pydoc",)
@@ -54,6 +61,7 @@ class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOpti
     cpu_batch = 16
     default_minutes = 1.0
     adamw_decay = 0.1
+    in_16_bits = True
     # Many types: a narrower network, and one matrix for both ends.
     by_token = MappingProxyType(dict.fromkeys(("word", "subword"), WIDE))
 
@@ -73,10 +81,15 @@ class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOpti
         """One-hot words, which somebody asked for, cannot be tied."""
         return super().for_token(token) if self.embedding else self
 
+    def unused(self) -> dict[str, str]:
+        return super().unused() | ({} if self.tuned_on else {"untouched": "is for --tuned-on, which is not given"})
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.jitter and self.partition == "random":
             raise OptionError("jitter is for the sequential partition; random windows start at a random offset anyway")
+        if strange := [name for name in self.untouched if name not in self.names()]:
+            raise OptionError(unknown("untouched option", strange[0], self.names()))
         if self.direction == "both":
             raise OptionError(
                 "a language model that read both ways would see what it has to predict; "

@@ -7,18 +7,23 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from recur.decode import Choice, beam, encode_prompt, generate, read
 from recur.errors import OptionError, TextError
 from recur.models import LanguageModel, State
 from recur.options import Natural, checked
 from recur.tasks.contract import Predictor, Task
 from recur.tasks.inputs import Inputs, inputs_of
+from recur.tasks.language import adapting
 from recur.tasks.language.baseline import best_ngram, ngram_row
 from recur.tasks.language.data import LanguageData, corpora, first_input, in_reading_order, place_of, test_text
 from recur.tasks.language.measure import log_probabilities, mean_loss
 from recur.tasks.language.options import LanguageOptions
 from recur.tasks.scores import perplexity
-from recur.text import Batch, Corpus, Vocab
+from recur.text import Corpus, Vocab
 from recur.text.arrays import Floats, Ids
 from recur.text.corpus import normalised
 from recur.text.marks import without_leading_marks
@@ -28,7 +33,7 @@ from recur.typedefs import JsonObject
 class Language(Predictor[LanguageModel]):
     """A trained language model: its run, vocabulary and weights."""
 
-    task: Task[LanguageOptions, LanguageData, LanguageModel, Batch]
+    task: Task[LanguageOptions, LanguageData, LanguageModel, Any]
 
     @property
     def options(self) -> LanguageOptions:
@@ -132,17 +137,54 @@ class Language(Predictor[LanguageModel]):
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Perplexity and its kin on texts, and beside them the best n-gram of what it learned from.
 
-        `ngrams=False` leaves the n-gram away; `progress` is called with the number of characters done.
+        `ngrams=False` leaves the n-gram away; `progress` is called with the number of characters done. `cache` (of so
+        many tokens) and `dynamic` add rows of the model as it goes on learning, by settings of the validation text.
         """
         progress, ngrams = options.pop("progress", None), options.pop("ngrams", True)
+        cache, dynamic = checked("cache", options.pop("cache", 0), Natural), options.pop("dynamic", False)
         self.refuse(options)
         text = Corpus.of(*texts) if texts else test_text(self.options)
         row = self.measure(text, progress)
+        if cache or dynamic:
+            row["beside"] = [self._row(*found, text) for found in self._adapted(text, cache, dynamic)]
         if ngrams and self.has_training_texts():
             train, valid, _ = corpora(self.options)
             ngram, _ = best_ngram(self.vocab, train, valid, self.backward)
-            row["beside"] = [ngram_row(f"{ngram.order}-gram of the same text", ngram, text)]
+            beside = ngram_row(f"{ngram.order}-gram of the same text", ngram, text)
+            row["beside"] = [*row.get("beside", ()), beside]
         return row
+
+    def _adapted(self, text: Corpus, cache: int, dynamic: bool) -> Iterator[tuple[str, float, int, float]]:
+        """Names, losses, tokens and seconds of the model with a cache, learning as it reads, and with both."""
+        if self.options.time_input or self.options.softmax == "adaptive":
+            raise OptionError("--cache and --dynamic are for models of a full softmax that do not read the time")
+        if not self.has_training_texts():
+            raise OptionError("--cache and --dynamic take settings of the training and validation texts: they are gone")
+        train, valid, _ = corpora(self.options)
+        (x, y), (vx, vy) = self._ids(text), self._ids(valid)
+        read, tried = adapting.read_static(self.model, x, y), adapting.read_static(self.model, vx, vy)
+        if cache:
+            begun, chosen = time.perf_counter(), adapting.choose_cache(tried, vy, cache)
+            loss = -float(adapting.with_cache(read, y, chosen).mean())
+            yield f"… with {chosen}", loss, len(y), time.perf_counter() - begun
+        if dynamic:
+            sizes = adapting.gradient_sizes(self.model, self._ids(train)[1])
+            few = adapting.TRIED
+            how = adapting.choose_dynamic(self.model, vx[:few], vy[:few], sizes)
+            begun = time.perf_counter()
+            read = adapting.read_dynamic(self.model, x, y, how, sizes)
+            yield f"… with {how}", -float(read.logp.mean()), len(y), time.perf_counter() - begun
+            if cache:
+                tried = adapting.read_dynamic(self.model, vx, vy, how, sizes)
+                chosen = adapting.choose_cache(tried, vy, cache)
+                loss = -float(adapting.with_cache(read, y, chosen).mean())
+                yield f"… with both, {chosen}", loss, len(y), time.perf_counter() - begun
+
+    def _ids(self, text: Corpus) -> tuple[Tensor, Tensor]:
+        """What is read of a text and what follows it, (N,) each, on the model's device."""
+        ids = in_reading_order(self.vocab.encode_corpus(text), self.options)
+        y = torch.from_numpy(np.asarray(ids, np.int64).copy()).to(self.model.device)
+        return torch.cat([y.new_tensor([first_input(self.vocab)]), y[:-1]]), y
 
     def measure(self, text: Corpus, progress: Callable[[int], object] | None = None) -> JsonObject:
         """Perplexity and its kin, the state carried through all of a text."""
@@ -158,16 +200,18 @@ class Language(Predictor[LanguageModel]):
             progress=None if progress is None else lambda n: progress(round(n * share)),
             at=place_of(text, len(ids), self.options),
         )
-        seconds = time.perf_counter() - begun
+        return self._row(str(self.run.path), loss, len(ids), time.perf_counter() - begun, text)
+
+    def _row(self, name: str, loss: float, tokens: int, seconds: float, text: Corpus) -> JsonObject:
         bits = loss / math.log(2)
         return {
-            "model": str(self.run.path),
+            "model": name,
             "perplexity": perplexity(loss),
             "bits_per_token": bits,
-            "bits_per_character": bits * len(ids) / text.characters,
-            "tokens": len(ids),
+            "bits_per_character": bits * tokens / text.characters,
+            "tokens": tokens,
             "oov": sum(sum(self.vocab.unknown_tokens(piece).values()) for piece in text.pieces()),
-            "tokens_per_second": len(ids) / seconds,
+            "tokens_per_second": tokens / seconds,
         }
 
     def perplexity(self, text: str | Corpus) -> float:

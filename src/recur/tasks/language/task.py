@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from recur.decode import Choice, generate
 from recur.models import LanguageModel
-from recur.run import Vocabs
-from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
+from recur.run import Vocabs, pick_device
+from recur.tasks.contract import Baseline, Batches, Moment, Task, TrainingStep, Validation
+from recur.tasks.language import rule
 from recur.tasks.language.baseline import best_ngram
 from recur.tasks.language.data import (
     LanguageData,
@@ -23,11 +23,12 @@ from recur.tasks.language.data import (
     place_of,
 )
 from recur.tasks.language.measure import free_running_gap, mean_loss
+from recur.tasks.language.on_device import Window, Windows, cut, has_room
 from recur.tasks.language.options import LanguageOptions
 from recur.tasks.places import Places
 from recur.tasks.scores import perplexity
 from recur.tasks.tokens import with_time_scale
-from recur.text import Batch, Corpus, Stream
+from recur.text import Batch, Corpus
 
 SMALL = 250_000
 """Texts of fewer tokens are learned by heart within the budget, and want more dropout."""
@@ -38,11 +39,8 @@ WORD = 6
 ALPHABET = 1000
 """Texts with more characters, such as Chinese ones, have the defaults of words."""
 
-MANY = 50_000
-"""Validation texts of more tokens are measured in ten lanes while training."""
 
-
-class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch]):
+class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Window]):
     """One long text, cut into windows."""
 
     name = "language"
@@ -55,9 +53,16 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch]):
         text = Corpus.of(*options.texts)
         wide = options.token != "char" or has_many_characters(text)
         options = options.for_token("word") if wide else options
+        if options.tuned_on:
+            data = load_data(options)
+            return super().settle(rule.for_text(options, len(data.train), len(data.vocab)))
         if text.characters < SMALL * (1 if options.token == "char" else WORD):  # read many times in a minute
             options = options.with_defaults(dropout_input=0.4 if wide else 0.1, dropout_output=0.5 if wide else 0.3)
         return super().settle(with_time_scale(options, lambda: [len(load_data(options).train)]))
+
+    @classmethod
+    def settled_words(cls, before: LanguageOptions, after: LanguageOptions) -> str:
+        return rule.words(before, after) if before.tuned_on else ""
 
     def read(self, vocabs: Vocabs | None = None) -> LanguageData:
         return load_data(self.options, vocabs["vocab"] if vocabs else None)
@@ -76,16 +81,21 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch]):
     def new_model(self, vocabs: Vocabs) -> LanguageModel:
         return LanguageModel(len(vocabs["vocab"]), self.options)
 
-    def batches(self, data: LanguageData) -> Stream:
-        return make_stream(self.options, self.batch, data)
+    def batches(self, data: LanguageData) -> Batches[Batch | Window]:
+        stream, device = make_stream(self.options, self.batch, data), pick_device(self.options.device)
+        return Windows(stream, device) if device.type == "cuda" and has_room(stream, device) else stream
+
+    def unrecordable(self) -> str:
+        o = self.options
+        if o.bptt != "full":
+            return f"--bptt {o.bptt} draws on the CPU what crosses time"
+        return "an adaptive softmax asks which tokens came" if o.softmax == "adaptive" else ""
 
     def training_step(
-        self, model: LanguageModel, batch: Batch, state: tuple[Any, ...] | None, moment: Moment
+        self, model: LanguageModel, batch: Batch | Window, state: tuple[Any, ...] | None, moment: Moment
     ) -> TrainingStep:
-        device = model.bias.device
-        x, y = (torch.from_numpy(part).to(device, non_blocking=True) for part in (batch.x, batch.y))
-        at = torch.from_numpy(batch.at).to(device) if self.options.time_input else None
-        predicted = model(x, None if batch.fresh.all() else state, start=at)
+        x, y, at, fresh = cut(batch, model.device)
+        predicted = model(x, None if fresh else state, start=at if self.options.time_input else None)
         return TrainingStep(
             loss=model.loss(predicted, y),
             predictions=y.numel(),
@@ -99,9 +109,8 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch]):
         return 10 * math.log(max(len(vocabs["vocab"]), 3))
 
     def validate(self, model: LanguageModel, data: LanguageData) -> Validation:
-        lanes = 10 if len(data.valid) > MANY else 1
         at = place_of(data.valid_text, len(data.valid), self.options)
-        loss = mean_loss(model, data.valid, first_input(data.vocab), lanes, at=at)
+        loss = mean_loss(model, data.valid, first_input(data.vocab), at=at)
         metrics = {"valid_loss": loss, "valid_perplexity": perplexity(loss)}
         if not math.isnan(gap := free_running_gap(model, data.valid, at=at)):
             metrics["valid_gap"] = gap

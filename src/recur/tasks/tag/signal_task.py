@@ -16,7 +16,7 @@ from recur.errors import OptionError, TextError
 from recur.models.signals import NONE, SignalTagger, Transcriber
 from recur.run import Vocabs
 from recur.signals import labels_of, read_signals
-from recur.tasks.classes import TIE, class_scores, class_weights, classes_of, confusion
+from recur.tasks.classes import TIE, class_scores, class_weights, classes_of, confusion, weight_of
 from recur.tasks.contract import Baseline, Moment, Remark, TrainingStep, Validation
 from recur.tasks.metrics import show
 from recur.tasks.scores import edits_per_symbol, error_rates
@@ -81,7 +81,8 @@ class SignalTag(SignalTask[TagOptions, SignalTagger]):
         self, model: SignalTagger, batch: SignalBatch, state: tuple[Any, ...] | None, moment: Moment
     ) -> TrainingStep:
         logits = model(batch.x.to(model.device), batch.lengths)
-        return TrainingStep(model.loss(logits, batch.labels.to(model.device)), int(batch.counts.sum()), model.backend)
+        loss, weight = model.loss(logits, batch.labels.to(model.device)), weight_of(batch.labels, model.class_weights)
+        return TrainingStep(loss, int(batch.counts.sum()), model.backend, weight=weight)
 
     def validate(self, model: SignalTagger, data: SignalData) -> Validation:
         found = label_steps(model, data.valid)

@@ -13,7 +13,7 @@ from recur.errors import OptionError
 from recur.models import OutputTagger, WordTagger
 from recur.models.taggers import Taggers
 from recur.run import Vocabs
-from recur.tasks.classes import TIE, class_scores, class_weights, classes_of, confusion
+from recur.tasks.classes import TIE, class_scores, class_weights, classes_of, confusion, weight_of
 from recur.tasks.contract import Baseline, Moment, Remark, Task, TrainingStep, Validation
 from recur.tasks.examples import Shuffled, in_order, split
 from recur.tasks.metrics import show, words
@@ -108,7 +108,8 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
         tags = batch.tags.to(device)
         scores = model(batch.words.to(device), tags)
         loss = model.loss(scores, batch.words.counts, tags)
-        return TrainingStep(loss, int(batch.words.counts.sum()), model.backend)
+        weight = weight_of(tags, model.class_weights)
+        return TrainingStep(loss, int(batch.words.counts.sum()), model.backend, weight=weight)
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:
         return 10 * math.log(max(len(vocabs["labels"]), 3))

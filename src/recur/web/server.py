@@ -16,8 +16,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from recur.studio.answers import error_line
-from recur.studio.guard import HEAD
+from recur.web.answers import error_line
+from recur.web.guard import HEAD
 
 REQUEST = 10.0
 """Seconds from the first byte of a request, or from the connection, to its last."""
@@ -37,11 +37,17 @@ INCOMPLETE = (h11.IDLE, h11.SEND_BODY)
 
 def make_server(app: ASGIApp, host: str = "127.0.0.1", port: int = 0) -> uvicorn.Server:
     """A server of an application, with the limits above."""
-    config = uvicorn.Config(
+    return uvicorn.Server(make_config(app, host, port))
+
+
+def make_config(
+    app: ASGIApp, host: str = "127.0.0.1", port: int = 0, connection: type[Connection] | None = None
+) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         host,
         port,
-        http=Connection,
+        http=connection or Connection,
         ws="none",
         loop="asyncio",
         lifespan="off",
@@ -53,7 +59,6 @@ def make_server(app: ASGIApp, host: str = "127.0.0.1", port: int = 0) -> uvicorn
         timeout_keep_alive=IDLE,
         h11_max_incomplete_event_size=HEAD,
     )
-    return uvicorn.Server(config)
 
 
 def _open_files() -> int:
@@ -69,11 +74,17 @@ def _open_files() -> int:
 class Connection(H11Protocol):
     """One client."""
 
+    @staticmethod
+    def error_body(status: int, line: str) -> bytes:
+        """What a refusal that no application has seen says."""
+        return error_line(line)
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.waiting_since = self.loop.time()
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
+        self._upgraded = False
         self._expect_request(REQUEST)
         if len(self.connections) > min(CONNECTIONS, _open_files() // 2):
             self._make_room()
@@ -94,9 +105,13 @@ class Connection(H11Protocol):
 
     # Requests ---------------------------------------------------------------------------------------------
 
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._upgraded = True  # what comes from now on is another protocol's, and is not waited for here
+        super().handle_websocket_upgrade(event)
+
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.conn.their_state not in INCOMPLETE:
+        if self._upgraded or self.conn.their_state not in INCOMPLETE:
             self._drop_deadline()
         elif self._deadline is None:
             self._expect_request(REQUEST)
@@ -132,7 +147,7 @@ class Connection(H11Protocol):
             self.cycle.disconnected = True  # whoever reads the body, or writes the answer, has nobody to talk to
             self.cycle.message_event.set()
         if self.conn.our_state in NO_RESPONSE_YET:
-            body = error_line(line)
+            body = self.error_body(status, line)
             headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
             if status == 503:
                 headers["retry-after"] = "1"

@@ -7,8 +7,6 @@ import math
 import re
 from pathlib import Path
 
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from recur.errors import OptionError, RecurError, TextError
@@ -43,7 +41,10 @@ class Answer(JSONResponse):
 
 
 def encode(content: object) -> bytes:
-    text = json.dumps(_finite(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    try:
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:  # a number that is none, which is rare enough to look for it only then
+        text = json.dumps(_finite(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode("utf-8", "backslashreplace")  # half a surrogate pair is \udc80, which is JSON's own spelling
 
 
@@ -79,10 +80,6 @@ def error_text(error: Exception) -> str:
     return str(error)
 
 
-def answer_error(request: Request, error: Exception) -> Response:
-    """The handler of every error that a request may end in."""
-    if isinstance(error, HTTPException):
-        return refusal(error.status_code, error.detail, dict(error.headers or {}))
-    status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 409)
-    headers = {"Retry-After": "1"} if status == 503 else None
-    return refusal(status, without_folders(error_text(error), request.app.state.studio.folder.path), headers)
+def status_of(error: Exception) -> int:
+    """Of the answer to a request that ended in an error."""
+    return next((code for kind, code in STATUS.items() if isinstance(error, kind)), 409)

@@ -1,0 +1,53 @@
+"""recur card: what a run says of itself, as a model card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cyclopts import App
+
+from recur.cli.options import Opening, Output
+from recur.cli.screen import Screen
+
+verb = App(
+    help_epilogue="""Examples:
+  recur card runs/book                        Markdown, on the screen
+  recur card runs/book --out runs/book/README.md
+  recur card runs/book --json"""
+)
+
+
+@verb.default
+def card(
+    run: Path,
+    /,
+    *,
+    out: Path | None = None,
+    opening: Opening = Opening(),  # noqa: B008  frozen
+    output: Output = Output(),  # noqa: B008  frozen
+) -> None:
+    """A model card of a run, from its own numbers: task, data by digest, network, training, figures beside plain
+    models, how to load it. What only its author knows, the licence among it, is left open.
+
+    Parameters
+    ----------
+    run
+        The run's folder.
+    out
+        Write it to this file.
+    """
+    from recur.files import write_atomically
+    from recur.tasks import open_predictor
+    from recur.tasks.card import card as made_of
+    from recur.tasks.card import markdown
+
+    screen = Screen(output)
+    predictor = open_predictor([run], "cpu", opening.trust)
+    found = made_of(predictor)
+    text = markdown(found, predictor.task)
+    if out is not None:
+        write_atomically(out, text.encode())
+        screen.note(f"written to {out}")
+    else:
+        screen.write(text.rstrip("\n"))
+    screen.result(found)

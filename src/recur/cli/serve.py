@@ -1,0 +1,162 @@
+"""recur serve: trained models for many, over HTTP."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import secrets
+import shlex
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from recur.cli.options import Opening, Output
+from recur.cli.screen import Screen
+from recur.errors import OptionError, RecurError
+
+if TYPE_CHECKING:
+    from recur.serve.models import Models
+
+verb = App(
+    help_epilogue="""Examples:
+  recur serve runs/book                           a language model, as OpenAI's clients ask for it
+  recur serve runs/book runs/names --port 9000    several: requests name one
+  recur serve runs/book --sessions 100000 --idle 10 --spill sessions
+  recur serve runs/book --watch                   newer weights take over while it trains
+  recur serve runs/book --host 0.0.0.0 --token SECRET"""
+)
+
+
+@verb.default
+def serve(
+    runs: Annotated[list[Path], Parameter(name="RUN", negative="")],
+    /,
+    *,
+    port: int = 8080,
+    host: str = "127.0.0.1",
+    token: Annotated[tuple[str, ...], Parameter(env_var="RECUR_TOKEN", negative="")] = (),
+    no_token: Annotated[bool, Parameter(negative="")] = False,
+    sessions: int = 10_000,
+    idle: float = 30.0,
+    spill: Path | None = None,
+    keep: float = 24.0,
+    rate: float = 0.0,
+    max_tokens: int = 4096,
+    grace: float = 30.0,
+    watch: Annotated[bool, Parameter(negative="")] = False,
+    device: str = "auto",
+    products: str = "",
+    threads: int = 0,
+    opening: Opening = Opening(),  # noqa: B008  frozen
+    output: Output = Output(),  # noqa: B008  frozen
+) -> None:
+    """Serve runs over HTTP: completions as OpenAI's API has them, predictions, and sessions that are stepped together.
+
+    SIGTERM and Ctrl-C let what runs come to its end; SIGHUP loads newer weights.
+
+    Parameters
+    ----------
+    runs
+        What to serve: each by the name of its folder.
+    port
+        The port to listen on; 0 for any that is free.
+    host
+        The address to listen on; any but a loopback address needs --token.
+    token
+        Words of which a request must carry one, in place of a random one; also RECUR_TOKEN. Sessions are theirs who
+        began them.
+    no_token
+        Answer anyone on this machine.
+    sessions
+        How many sessions are kept in memory.
+    idle
+        Minutes after which a session that nobody uses leaves it.
+    spill
+        A folder that such sessions go to, and come back from; without one they are over.
+    keep
+        Hours after which they are over there too, and states in clients' hands with them.
+    rate
+        Requests a second of one token, at most; 0 for no limit.
+    max_tokens
+        Tokens written behind one prompt, at most.
+    grace
+        Seconds that running requests have when the server is to stop.
+    watch
+        Load newer weights whenever a run has them.
+    device
+        Where models run: auto, cpu, cuda.
+    products
+        Read weights of recurrent layers as bfloat16 or int8.
+    threads
+        For the models; all cores but one, if 0.
+    """
+    screen = Screen(output)
+    _check(port, host, token, no_token, sessions)
+    try:
+        from recur.serve.app import make_app
+        from recur.serve.hub import Hub
+        from recur.serve.limits import Limits
+        from recur.serve.models import Models
+        from recur.serve.server import make_server
+        from recur.web.guard import LOOPBACK
+    except ImportError:
+        raise RecurError("serving needs starlette, uvicorn and websockets: pip install 'recur[serve]'") from None
+    for name, value in (("idle", idle), ("keep", keep), ("grace", grace)):
+        if not 0 < value < 1e6:
+            raise OptionError(f"--{name} must be a number above 0, got {value:g}")
+    if rate < 0 or max_tokens < 1 or threads < 0:
+        raise OptionError("--rate and --threads must not be negative, and --max-tokens at least 1")
+    limits = Limits(rate=rate, max_tokens=max_tokens, sessions=sessions, idle=60 * idle, keep=3600 * keep, grace=grace)
+    logging.basicConfig(format="recur: %(message)s", level=logging.ERROR)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listening:  # a port in use is an error of one line
+        models = Models(runs, limits, device, opening.trust, products)
+        hub = Hub(models, limits, spill, threads)
+        hosts = (*LOOPBACK, host) if not token else None  # who is given a token may come under any name
+        tokens = () if no_token else token or (secrets.token_urlsafe(24),)
+        server = make_server(make_app(hub, tokens, hosts), hub, watch=watch)
+        name = f"[{host}]" if family == socket.AF_INET6 else host
+        address = f"http://{name}:{listening.getsockname()[1]}"
+        _announce(screen, models, address, tokens, generated=not token)
+        server.run(sockets=[listening])
+
+
+def _check(port: int, host: str, token: tuple[str, ...], no_token: bool, sessions: int) -> None:
+    if not 0 <= port < 65536:
+        raise OptionError(f"--port must lie in 0 … 65535, got {port}")
+    if no_token and token:
+        raise OptionError("--no-token and --token exclude each other")
+    if not _is_loopback(host) and not token:
+        raise OptionError(f"--host {host} can be reached from other machines; it needs --token")
+    if not all(each and each.isprintable() for each in token):
+        raise OptionError("--token must be at least one character that can be printed")
+    if not 1 <= sessions <= 10**8:
+        raise OptionError(f"--sessions must lie in 1 … 100,000,000, got {sessions:,}")
+
+
+def _announce(screen: Screen, models: Models, address: str, tokens: tuple[str, ...], generated: bool) -> None:
+    """Where it is, what it has, and a line to try."""
+    for served in models:
+        what = "completions, sessions" if served.writes else "sessions" if not served.no_sessions else "predictions"
+        note = f" (no sessions: {served.no_sessions})" if served.no_sessions else ""
+        screen.show(f"{served.name}: {served.task}, {what}{note}")
+    first = next(iter(models))
+    path, body = ("/v1/completions", '{"max_tokens": 60}') if first.writes else ("/v1/predict", '{"input": "…"}')
+    header = f" -H {shlex.quote(f'Authorization: Bearer {tokens[0]}')}" if tokens else ""
+    screen.show(f"served until Ctrl-C at {address}/v1" + (f", token {tokens[0]}" if tokens and generated else ""))
+    screen.show(f"try: curl {address}{path}{header} -H 'Content-Type: application/json' -d '{body}'")
+    screen.result({
+        "address": address, "models": [served.described() for served in models],
+        **({"token": tokens[0]} if tokens and generated else {}),
+    })  # fmt: skip
+    sys.stdout.flush()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

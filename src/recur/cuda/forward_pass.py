@@ -1,0 +1,148 @@
+"""The forward pass of scans of one form: all that does not depend on where tensors lie is found out once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from recur.cuda import along, blas, steps
+from recur.cuda.arguments import FORWARD, Template
+from recur.cuda.blas import Side
+from recur.cuda.driver import current_stream
+from recur.cuda.memory import Layout
+from recur.cuda.operands import Operands, precision
+from recur.cuda.results import Results
+from recur.cuda.scratch import Chosen, Places, Scratch, product
+
+
+class Bound(NamedTuple):
+    """A call's tensors, ready for its launches."""
+
+    made: list[Tensor]
+    """Outputs, final states and what is saved."""
+    addresses: list[int]
+    alive: object
+    """What has to outlive the launches."""
+
+
+class Forward:
+    """`chosen`: the way that carries all steps in one launch; without one a cell without a product goes along time, and
+    others take one step a launch."""
+
+    def __init__(
+        self, lay: Layout, train: bool, index: int, tf32: bool, chosen: Chosen | None, reverse: bool = False
+    ) -> None:
+        """`reverse`: from the end, of a scan that is launched together with one from the start."""
+        of, a = lay.of, lay.assembly
+        self.lay, self._train, self._index, self._chosen = lay, train, index, chosen
+        self._by_steps = chosen is None and along.fits(lay) is not None
+        self._exact = not tf32
+        saved = lay.saved if train else {}
+        self._shapes = [*lay.outputs, *lay.finals, *saved.values()]
+        self._returned = len(self._shapes)
+        places = Places()
+        places.add("data", *lay.names, *(f"extra{k}" for k in range(of.extras)))
+        places.add(*(f"initial{k}" for k in range(of.states)))
+        places.add(*(["mask"] if of.masked else []), *(["xi"] if of.weighted else []))
+        places.add(*(f"output{k}" for k in range(len(lay.outputs))), *(f"final{k}" for k in range(len(lay.finals))))
+        places.add(*(f"saved {name}" for name in saved))
+        if "share" not in saved:
+            self._shapes.append((lay.N, a.gates * lay.H))
+            places.add("saved share")
+        places.add("offset", "length", *Scratch.NAMES, "null")
+        self._share, self._W = places["saved share"], places.get("weight_hh")
+        self._scratch = Scratch(lay, index, chosen)
+        states = [
+            places.get(f"saved {source}") if isinstance(source, str) else places[f"output{source}"]
+            for source in lay.sources
+        ]
+        where: dict[str, int | Sequence[int]] = {
+            "share": self._share, "tape": places.get("saved tape"), "state": states,
+            "final_state": places.some("final", a.states), "initial": places.some("initial", a.states),
+            "extra": places.some("extra", of.extras), "input_bias": places.get("bias_ih"),
+        }  # fmt: skip
+        if not lay.uniform:
+            where |= {"offset": places["offset"], "length": places["length"]}
+        if chosen is not None:
+            where |= {"bias": places.get("bias_hh"), "mask": places.get("mask")}
+            where |= {"W": places["laid"], "exchange": places["exchange"], "arrived": places["arrived"]}
+        self._template = Template(a, FORWARD, where, steps=lay.steps, S=lay.S, H=lay.H, reversed=int(reverse))
+        G = a.gates * lay.H
+        self._input = product(lay, (lay.N, G, lay.D), Side(lay.D), Side(lay.D, True), G, tf32)
+
+    def bind(self, given: Sequence[Tensor]) -> Bound:
+        lay = self.lay
+        ready = [lay.packed(given[0]), *[part.contiguous() for part in given[1:]]]
+        empty = given[0].new_empty
+        made = [empty(shape) for shape in self._shapes]
+        addresses = [part.data_ptr() for part in (*ready, *made)]
+        order: tuple[Tensor | None, Tensor | None] = None, None
+        if lay.uniform:
+            addresses += (0, 0)
+        else:
+            order = lay.order(given[0].device)
+            addresses += [0 if part is None else part.data_ptr() for part in order]
+        memory = None
+        if self._chosen is not None:
+            memory, parts = self._scratch.take(given[0], addresses[self._W])
+            addresses += parts
+        else:
+            addresses += (0, 0, 0, 0, 0, 0)
+        addresses.append(0)
+        return Bound(made, addresses, (ready, order, memory))
+
+    def __call__(self, given: Sequence[Tensor]) -> list[Tensor]:
+        bound = self.begin(given)
+        if self._by_steps:
+            self._step_by_step(given, bound.made)
+        else:
+            self.carry(bound.addresses)
+        return self.end(bound)
+
+    def begin(self, given: Sequence[Tensor]) -> Bound:
+        """All that comes before the steps."""
+        bound = self.bind(given)
+        addresses = bound.addresses
+        self._input(blas.handle(self._exact), addresses[0], addresses[1], addresses[self._share])
+        self.prepare(addresses)
+        return bound
+
+    def prepare(self, addresses: list[int]) -> None:
+        """W as the kernel reads it, and zeros."""
+        if self._chosen is not None:
+            parts = addresses[-1 - len(Scratch.NAMES) : -1]
+            self._scratch.prepare(current_stream(self._index), addresses[self._W], parts)
+
+    def carry(self, addresses: list[int]) -> None:
+        """All steps, in one launch."""
+        if self._chosen is not None:
+            run = self._chosen[2]
+        else:
+            aligned = self._template.aligned(addresses, 4)
+            run = along.prepared(self.lay, False, self._train, aligned, self._index, along.forced_slices)
+        run.packed(current_stream(self._index), self._template(addresses))
+
+    def end(self, bound: Bound) -> list[Tensor]:
+        return self.lay.shown(bound.made[: self._returned])
+
+    def together(self, given: Sequence[Tensor], other: Forward, others: Sequence[Tensor]) -> list[Tensor]:
+        """This scan and one in the other direction: their steps in one launch."""
+        assert self._chosen is not None
+        here, there = self.begin(given), other.begin(others)
+        arguments = self._template(here.addresses) + other._template(there.addresses)
+        self._chosen[2].packed(current_stream(self._index), arguments)
+        return [*self.end(here), *other.end(there)]
+
+    def _step_by_step(self, given: Sequence[Tensor], made: list[Tensor]) -> None:
+        lay, n, m = self.lay, len(self.lay.outputs), len(self.lay.finals)
+        ops = Operands(lay, given)
+        saved = made[n + m : self._returned]
+        results = Results(lay, made[:n], made[n : n + m], saved)
+        results.share = made[self._returned] if len(made) > self._returned else results.share
+        assert results.share is not None
+        if ops.bias_ih is not None:
+            results.share += ops.bias_ih
+        with precision(lay.of.dtype):
+            steps.forward(ops, results, self._train)

@@ -1,0 +1,241 @@
+"""Scans that other programs have an operator of their own for, found in a graph.
+
+A cell is known by what its program computes, not by its name: a user's LSTM with its gates in another order is one.
+`recur::layer` stands for such a scan, or for two of them in both directions, until a target says what it makes of it.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import logging
+import operator
+import warnings
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, fx
+from torch.export import ExportedProgram
+
+from recur.cells import GRU, LSTM, Cell, Elman
+from recur.cells.peephole import PeepholeLSTM
+from recur.export.interpret import interpret
+from recur.native.compiled import text_of
+from recur.native.operators import LIBRARY
+from recur.program.assembly import Assembly
+from recur.program.expressions import Expressions
+
+KINDS: dict[str, Cell] = {
+    "lstm": LSTM(),
+    "gru": GRU(),
+    "rnn_tanh": Elman("tanh"),
+    "rnn_relu": Elman("relu"),
+    "rnn_sigmoid": Elman("sigmoid"),
+    "peephole": PeepholeLSTM(),
+}
+
+LIBRARY.define(
+    "layer(Tensor data, Tensor[] weights, Tensor[] extras, Tensor[] state, str kind, str direction) -> Tensor[]"
+)
+"""weights  U, W, and their biases if there are any, by the order of gates in KINDS; of the backward direction behind
+state      h and c, (B, H) each; nothing: zero. Of the backward direction behind
+direction  forward, reverse or bidirectional
+Returns outputs (B, T, H), side by side where there are two, and the states in the order in which they are given."""
+
+
+@functools.partial(torch.library.register_fake, "recur::layer", lib=LIBRARY)
+def _shapes(
+    data: Tensor, weights: list[Tensor], extras: list[Tensor], state: list[Tensor], kind: str, direction: str
+) -> list[Tensor]:
+    ways = 2 if direction == "bidirectional" else 1
+    B, T, _ = data.shape
+    H = weights[1].shape[1]
+    return [data.new_empty(B, T, ways * H), *(data.new_empty(B, H) for _ in range(ways * len(KINDS[kind].states)))]
+
+
+class Known(NamedTuple):
+    """What a cell is, and where its gates stand: of the gates of KINDS, which gate of the cell each is."""
+
+    kind: str
+    gates: tuple[int, ...]
+    products: tuple[int, ...]
+
+
+@functools.lru_cache(maxsize=256)
+def recognised(text: str) -> Known | None:
+    """What a cell's programs are, if it is one of KINDS."""
+    a = Assembly.loads(text)
+    for kind, cell in KINDS.items():
+        b = Assembly.loads(text_of(cell, biased=True))
+        like = ("gates", "products", "states", "extras", "heads", "outputs")
+        if any(getattr(a, name) != getattr(b, name) for name in like):
+            continue
+        terms = Expressions()
+        wanted = _states(b, terms, range(b.gates), range(b.products))
+        orders = list(itertools.permutations(range(a.gates)))
+        for gates, products in sorted(itertools.product(orders, orders), key=lambda pair: pair[0] != pair[1]):
+            if _states(a, terms, _inverse(gates), _inverse(products)) == wanted:
+                return Known(kind, gates, products)
+    return None
+
+
+def _inverse(order: tuple[int, ...]) -> list[int]:
+    return [order.index(k) for k in range(len(order))]
+
+
+def _states(a: Assembly, terms: Expressions, gates: Any, products: Any) -> list[int]:
+    """The next states as expressions, with the cell's gates called what they are called in KINDS."""
+    given = {
+        "share": [terms.leaf("x", k) for k in gates],
+        "product": [terms.leaf("h", k) for k in products],
+        "before": [terms.leaf("s", k) for k in range(a.states)],
+        "extra": [terms.leaf("w", k) for k in range(a.extras)],
+    }
+    return interpret(a.use, given, terms.number, terms)
+
+
+# The pass over a graph ------------------------------------------------------------------------------------------------
+
+SCAN = torch.ops.recur.scan.default
+LAYER = torch.ops.recur.layer.default
+FLIP, CAT, SLICE = torch.ops.aten.flip.default, torch.ops.aten.cat.default, torch.ops.aten.slice.Tensor
+
+
+class _Scan(NamedTuple):
+    """A scan of a known cell."""
+
+    node: fx.Node
+    known: Known
+    data: fx.Node
+    outputs: fx.Node | None
+    """Where their inputs stand; nothing, where nothing reads them."""
+    reverse: bool
+
+    @property
+    def states(self) -> list[tuple[int, fx.Node]]:
+        """What reads the last states, and which of them."""
+        return [(int(user.args[1]) - 1, user) for user in self.node.users if user.args[1] != 0]  # type: ignore[arg-type]
+
+
+def with_layers(program: ExportedProgram, kinds: Collection[str]) -> ExportedProgram:
+    """A copy of a program in which scans of these kinds are `recur::layer`, two directions of one input one of them."""
+    program = copied(program)
+    graph = program.graph
+    while scans := _known_scans(graph, kinds):
+        one = scans[0]
+        other = next((scan for scan in scans if _are_two_directions(one, scan)), None)
+        _replace(graph, sorted([one, *([] if other is None else [other])], key=lambda scan: scan.reverse))
+        graph.eliminate_dead_code()
+    program.graph_module.recompile()
+    return program
+
+
+def copied(program: ExportedProgram) -> ExportedProgram:
+    with quiet("torch.export"):
+        return copy.deepcopy(program)
+
+
+@contextmanager
+def quiet(*names: str) -> Iterator[None]:
+    """Without what PyTorch says to itself: that it is changing, and which packages are not here."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [log.level for log in loggers]
+    try:
+        for log in loggers:
+            log.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for log, level in zip(loggers, levels, strict=True):
+            log.setLevel(level)
+
+
+def _known_scans(graph: fx.Graph, kinds: Collection[str]) -> list[_Scan]:
+    found = [_known_scan(node) for node in graph.nodes if node.target is SCAN]
+    return [scan for scan in found if scan is not None and scan.known.kind in kinds]
+
+
+def _known_scan(node: fx.Node) -> _Scan | None:
+    data, weights, _, _, mask, _, _, batch_major = _arguments(node)[:8]
+    cell = _arguments(node)[9]
+    known = recognised(cell)
+    if known is None or mask is not None or not batch_major:
+        return None
+    if "weight_hr" in Assembly.loads(cell).weight_names(len(weights)):
+        return None
+    outputs = next((user for user in node.users if user.args[1] == 0), None)
+    readers = [] if outputs is None else list(outputs.users)
+    if _turns_time(data) and all(map(_turns_time, readers)) and len(readers) <= 1:
+        return _Scan(node, known, data.args[0], readers[0] if readers else None, reverse=True)
+    return _Scan(node, known, data, outputs, reverse=False)
+
+
+def _arguments(node: fx.Node) -> Any:
+    """They are nodes, lists of nodes, and numbers: what the operator's schema says."""
+    return node.args
+
+
+def _turns_time(node: fx.Node) -> bool:
+    return node.target is FLIP and list(_arguments(node)[1]) == [1]
+
+
+def _are_two_directions(one: _Scan, other: _Scan) -> bool:
+    """Of one layer: nothing that the first makes is read before the second is there."""
+    ways = one.reverse != other.reverse and one.data is other.data and one.known == other.known
+    given = [bool(_arguments(scan.node)[3]) for scan in (one, other)]
+    early = [
+        user for reader in one.node.users for user in reader.users if user is not one.outputs and user < other.node
+    ]
+    return ways and given[0] == given[1] and not early
+
+
+def _replace(graph: fx.Graph, scans: list[_Scan]) -> None:
+    """One layer for a scan, or for the two of both directions."""
+    last = max(scan.node for scan in scans)
+    H = _arguments(last)[1][1].meta["val"].shape[1]
+    kind = scans[0].known.kind
+    with graph.inserting_after(last):
+        here = graph.call_function(LAYER)  # its place: what it reads is written before it
+    with graph.inserting_before(here):
+        weights = [weight for scan in scans for weight in _ordered_weights(graph, scan, H)]
+    extras, state = ([part for scan in scans for part in _arguments(scan.node)[k]] for k in (2, 3))
+    direction = "bidirectional" if len(scans) == 2 else "reverse" if scans[0].reverse else "forward"
+    here.args = (scans[0].data, weights, extras, state, kind, direction)
+    with graph.inserting_after(here):
+        outputs = graph.call_function(operator.getitem, (here, 0))
+    _replace_outputs(graph, outputs, [scan.outputs for scan in scans], H)
+    each = len(KINDS[kind].states)
+    for way, scan in enumerate(scans):
+        for k, user in scan.states:
+            with graph.inserting_after(here):
+                user.replace_all_uses_with(graph.call_function(operator.getitem, (here, 1 + way * each + k)))
+
+
+def _replace_outputs(graph: fx.Graph, outputs: fx.Node, old: list[fx.Node | None], H: int) -> None:
+    if len(old) == 1:
+        if old[0] is not None:
+            old[0].replace_all_uses_with(outputs)
+        return
+    for user in list(old[0].users if old[0] is not None else ()):
+        if user.target is CAT and list(_arguments(user)[0]) == old and _arguments(user)[1:] in ((-1,), (2,)):
+            user.replace_all_uses_with(outputs)  # side by side, as they are
+    for way, part in enumerate(old):
+        if part is not None:
+            with graph.inserting_after(outputs):
+                part.replace_all_uses_with(graph.call_function(SLICE, (outputs, 2, way * H, (way + 1) * H)))
+
+
+def _ordered_weights(graph: fx.Graph, scan: _Scan, H: int) -> list[fx.Node]:
+    """U, W and biases with their gates in the order of KINDS."""
+    known, found = scan.known, []
+    for k, weight in enumerate(_arguments(scan.node)[1]):
+        order = known.products if k % 2 else known.gates
+        if order != tuple(range(len(order))):
+            gates = [graph.call_function(SLICE, (weight, 0, g * H, (g + 1) * H)) for g in order]
+            weight = graph.call_function(CAT, (gates, 0))
+        found.append(weight)
+    return found

@@ -1,0 +1,66 @@
+"""Tokens for many rows at once, each drawn in its own way and from random numbers of its own.
+
+A row's number depends on its seed and on how many it has drawn, not on which other rows are in the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from recur.decode.sampling import chances
+from recur.serve.rows import Row
+
+
+def draw_tokens(rows: Sequence[Row], logits: Tensor) -> list[int]:
+    """One of each row's logits (n, K)."""
+    drawing = [k for k, row in enumerate(rows) if row.random is not None]
+    if not drawing:
+        found: list[int] = logits.argmax(-1).tolist()
+        return found
+    some = logits if len(drawing) == len(rows) else logits[drawing]
+    ways = [rows[k].draw for k in drawing]
+
+    def column(values: list[float]) -> Tensor:
+        return torch.tensor(values, device=some.device)[:, None]
+
+    p = chances(
+        some,
+        column([way.temperature for way in ways]),
+        column([way.top_k for way in ways]),
+        column([way.top_p for way in ways]).double(),
+        column([way.min_p for way in ways]).double(),
+    )
+    below = p.cumsum(-1)
+    u = torch.tensor([_number(rows[k]) for k in drawing], dtype=torch.float64, device=some.device)[:, None]
+    # The first token whose share of the line reaches beyond u; u < 1 of the whole, whatever the sum was rounded to.
+    tokens = (below <= u * below[:, -1:]).sum(-1).clamp(max=p.shape[1] - 1).tolist()
+    if len(drawing) == len(rows):
+        return [int(k) for k in tokens]
+    chosen: list[int] = logits.argmax(-1).tolist()
+    for k, token in zip(drawing, tokens, strict=True):
+        chosen[k] = int(token)
+    return chosen
+
+
+def _number(row: Row) -> float:
+    assert row.random is not None
+    return row.random.random()
+
+
+def likeliest(
+    logp: Tensor, ids: Sequence[int], top: int, texts: Sequence[str]
+) -> list[tuple[float, dict[str, float] | None]]:
+    """log P of these tokens, one a row of logp (n, K), and the `top` likeliest in their places with theirs; the token
+    itself is among them."""
+    own = logp.gather(1, torch.tensor(ids, device=logp.device)[:, None])[:, 0].tolist()
+    if not top:
+        return [(each, None) for each in own]
+    best = logp.topk(min(top, logp.shape[1]))
+    found: list[tuple[float, dict[str, float] | None]] = []
+    for k, mine, values, indices in zip(ids, own, best.values.tolist(), best.indices.tolist(), strict=True):
+        named = {texts[i]: value for i, value in zip(indices, values, strict=True)}
+        found.append((mine, named | {texts[k]: mine}))
+    return found

@@ -1,0 +1,198 @@
+"""The runs that are served, by name; and newer weights of them, which take over between two requests.
+
+Whoever has begun with the older weights ends with them: a request, and a session for as long as it lives. Of each run
+the two latest versions are kept, the sessions of older ones are over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recur.decode.sampling import NEVER_WRITTEN
+from recur.errors import OptionError, RunError
+from recur.run import Run
+from recur.serve.bank import Bank, make_bank
+from recur.serve.limits import Limits
+from recur.serve.network import LanguageNetwork, Network, network_of
+from recur.tasks import predictor_of
+from recur.tasks.classes import classes_of
+from recur.tasks.contract import Predictor
+from recur.tasks.language.data import first_input
+from recur.tasks.language.predictor import Language
+from recur.tasks.tag.signal_predictor import TranscriberPredictor
+from recur.text import Vocab
+from recur.typedefs import JsonObject
+from recur.web.answers import UnknownError
+
+VERSIONS = 2
+"""Of a run that are kept in memory."""
+
+
+class Served:
+    """One version of a run's model, ready for requests."""
+
+    def __init__(self, run: Run, device: str, limits: Limits, products: str = "") -> None:
+        self.name, self.path, self.digest = run.path.resolve().name, run.path, digest_of(run)
+        self.created = int(time.time())
+        self.predictor: Predictor[Any] = predictor_of([run], device)
+        if products:
+            self.predictor.use_products(products)
+        self.no_sessions = ""
+        """Why it has none, if it has none."""
+        self._network: Network | None = None
+        try:
+            with torch.no_grad():
+                self._network = network_of(self.predictor)
+        except OptionError as error:
+            self.no_sessions = str(error)
+        self._bank = None if self._network is None else make_bank(self._network, limits.sessions + limits.rows)
+        self.over = False
+        """Whether it was replaced long ago, and its sessions with it."""
+
+    @property
+    def task(self) -> str:
+        return self.predictor.task.name
+
+    @property
+    def network(self) -> Network:
+        if self._network is None:
+            raise OptionError(self.no_sessions)
+        return self._network
+
+    @property
+    def bank(self) -> Bank:
+        if self._bank is None:
+            raise OptionError(self.no_sessions)
+        return self._bank
+
+    @property
+    def writes(self) -> bool:
+        """Whether it is a language model that continues texts."""
+        return isinstance(self._network, LanguageNetwork)
+
+    @property
+    def language(self) -> Language:
+        if not isinstance(self.predictor, Language) or not self.writes:
+            why = (
+                self.no_sessions if isinstance(self.predictor, Language) else f"{self.name} is of the task {self.task}"
+            )
+            raise OptionError(f"{why}; it writes no completions: ask /v1/predict")
+        return self.predictor
+
+    @property
+    def vocab(self) -> Vocab:
+        return self.predictor.run.vocab
+
+    @cached_property
+    def lead(self) -> int:
+        """What a language model reads before every text."""
+        return first_input(self.vocab)
+
+    @cached_property
+    def token_texts(self) -> Sequence[str]:
+        """Tokens as they stand in a text."""
+        return ["\n" if token == "<eos>" and self.vocab.tokenizer.lines else token for token in self.vocab.tokens]
+
+    @cached_property
+    def labels(self) -> Sequence[str]:
+        """What a step's label is the number of."""
+        if self.writes:
+            return self.token_texts
+        found = classes_of(self.predictor.run.vocabs["labels"])
+        return (*found, "") if isinstance(self.predictor, TranscriberPredictor) else found  # its blank
+
+    def writable(self, scores: Tensor) -> Tensor:
+        """Scores of what may be said: of tokens, those that stand for themselves."""
+        if not self.writes:
+            return scores
+        scores = scores.clone()
+        scores[:, list(NEVER_WRITTEN)] = -torch.inf
+        return scores
+
+    def described(self) -> JsonObject:
+        """As OpenAI's API lists models, and what can be asked of this one."""
+        about: JsonObject = {"id": self.name, "object": "model", "created": self.created, "owned_by": "recur"}
+        about |= {"task": self.task, "digest": self.digest, "completions": self.writes}
+        about |= {"sessions": self._network is not None}
+        if self._network is not None:
+            kind = {"numbers": self._network.width} if self._network.numbers else {"tokens": self._network.width}
+            about |= {"input": kind, "state_bytes": self.bank.bytes_each}
+        return about
+
+
+def digest_of(run: Run) -> str:
+    """By which a state knows its model: weights, vocabularies and configuration."""
+    files = {name: digests[-1] for name, digests in run.manifest.files.items() if not name.endswith(".jsonl")}
+    files.pop("baselines.json", None)
+    return hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:32]
+
+
+class Models:
+    """What is served now, and what was a moment ago."""
+
+    def __init__(
+        self, paths: Sequence[Path], limits: Limits, device: str = "auto", trust: bool = False, products: str = ""
+    ) -> None:
+        self.limits, self.device, self.trust, self.products = limits, device, trust, products
+        self.paths = {Path(path).resolve().name: Path(path) for path in paths}
+        if len(self.paths) < len(paths):
+            raise OptionError(f"two runs have one name, which requests tell them by: {', '.join(map(str, paths))}")
+        self.versions: dict[str, list[Served]] = {}
+        """The newest first."""
+        self.reloads = 0
+        for name in self.paths:
+            self.versions[name] = [self._load(name)]
+
+    def _load(self, name: str) -> Served:
+        return Served(Run.open(self.paths[name], trust=self.trust), self.device, self.limits, self.products)
+
+    def __iter__(self) -> Iterator[Served]:
+        return (versions[0] for versions in self.versions.values())
+
+    @property
+    def all(self) -> list[Served]:
+        return [served for versions in self.versions.values() for served in versions]
+
+    def get(self, name: str | None) -> Served:
+        """The newest of a name; the first run, if none is said."""
+        if name is None:
+            return next(iter(self))
+        if name not in self.versions:
+            raise UnknownError(f"the model {name[:100]!r} does not exist; there are {', '.join(self.versions)}")
+        return self.versions[name][0]
+
+    def of(self, name: str, digest: str) -> Served:
+        """The version that a state is of."""
+        for served in self.versions.get(name, []):
+            if served.digest == digest:
+                return served
+        raise UnknownError(f"the session is of other weights than {name[:100]!r} has now; begin a new one")
+
+    # Newer weights ------------------------------------------------------------------------------------------------
+
+    def newer(self, name: str) -> Served | None:
+        """A run's model, if its files are others than those it was loaded from; this takes long."""
+        digest = digest_of(Run.open(self.paths[name], trust=self.trust))
+        if digest == self.versions[name][0].digest:
+            return None
+        served = self._load(name)
+        if digest_of(Run.open(self.paths[name], trust=self.trust)) != served.digest:
+            raise RunError(f"{name} is being written; the next time will do")
+        return served
+
+    def replace(self, served: Served) -> None:
+        """From now on this is the model of its name."""
+        versions = self.versions[served.name]
+        versions.insert(0, served)
+        self.reloads += 1
+        for old in versions[VERSIONS:]:
+            old.over = True
+        del versions[VERSIONS:]

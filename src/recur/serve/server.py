@@ -1,0 +1,75 @@
+"""The server under the models: as the studio's, with WebSockets, OpenAI's errors, and time to come to an end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from contextlib import suppress
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from recur.serve.errors import error_body
+from recur.serve.hub import Hub
+from recur.web import server
+from recur.web.server import make_config
+
+OPEN_SOCKETS = 20.0
+"""Seconds between two signs of life of a WebSocket, and for an answer to one."""
+
+SWITCH = 2e-4
+"""Seconds after which a thread that computes lets the other one have its turn."""
+
+
+class Connection(server.Connection):
+    """One client, whose running request may come to its end."""
+
+    @staticmethod
+    def error_body(status: int, line: str) -> bytes:
+        return error_body(status, line)
+
+
+class Server(uvicorn.Server):
+    """Begins and ends with its hub. SIGTERM and Ctrl-C: nothing new is taken, what runs ends, then it stops. SIGHUP:
+    newer weights are loaded."""
+
+    def __init__(self, config: uvicorn.Config, hub: Hub, watch: bool = False) -> None:
+        super().__init__(config)
+        self.hub, self.watch = hub, watch
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        # The engine's thread gives Python's lock away at every operation of PyTorch, and would wait 5 ms for it
+        # while the server's thread reads a long message.
+        sys.setswitchinterval(SWITCH)
+        await self.hub.start()
+        with suppress(NotImplementedError, RuntimeError, ValueError, AttributeError):  # Windows; another thread
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
+        if self.watch:
+            self.hub.spawn(self.hub.watch())
+        await super().startup(sockets)
+
+    def _reload(self) -> None:
+        async def reload() -> None:
+            await self.hub.reload()
+
+        self.hub.spawn(reload())
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for listening in self.servers:
+            listening.close()
+        await self.hub.drain()
+        await super().shutdown(sockets)
+        await self.hub.stop()
+
+
+def make_server(app: ASGIApp, hub: Hub, host: str = "127.0.0.1", port: int = 0, watch: bool = False) -> Server:
+    config = make_config(app, host, port, Connection)
+    config.ws = WebSocketsSansIOProtocol
+    config.ws_max_size = hub.limits.body
+    config.ws_ping_interval = config.ws_ping_timeout = OPEN_SOCKETS
+    config.ws_per_message_deflate = False  # a few bytes become many times as many on the way in
+    config.timeout_graceful_shutdown = 5
+    return Server(config, hub, watch)

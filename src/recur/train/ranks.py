@@ -1,0 +1,233 @@
+"""Processes that train one model together: which rows are whose, what they agree on, and who writes.
+
+Every rank has the whole model and its rows of each batch. Gradients are averaged while the rest of the backward pass
+runs (together.py), so that weights stay the same on all of them. What is decided by a clock, a validation or a signal
+is decided once: rank 0 measures, writes and tells; a stop that any rank hears of, all of them follow after the same
+step. A single process is the same with nobody to ask.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from recur.errors import OptionError, RankError
+from recur.launch import Launch
+from recur.run import pick_device
+from recur.run.tensors import from_bytes, to_bytes
+from recur.tasks.contract import Batches, Moment, Task, TrainingStep
+from recur.text.shares import Share
+from recur.train.together import Together
+
+T = TypeVar("T")
+
+FAILED = "failed"
+"""Where the rank that fails first says so."""
+
+LOOK = timedelta(seconds=2)
+"""Between two looks at whether another rank has failed, while the first one works by itself for as long as it takes."""
+
+
+class Agreed(NamedTuple):
+    """Of a step of all ranks."""
+
+    scale: float
+    """On this rank's loss, so that the average over ranks is the mean over what all of them predicted."""
+    loss: Tensor
+    """That mean."""
+    predictions: int
+
+
+class Ranks:
+    """A process by itself."""
+
+    def __init__(self, at: Launch | None = None) -> None:
+        self.at = at or Launch()
+        self.rank, self.size = self.at.rank, self.at.size
+
+    @property
+    def writes(self) -> bool:
+        return self.rank == 0
+
+    def begin(self) -> None:
+        """Before a training: nothing is agreed on yet."""
+
+    def device(self, name: str) -> torch.device:
+        return pick_device(name)
+
+    def shared(self, batches: Batches[Any]) -> Batches[Any]:
+        """This rank's rows of every batch."""
+        return batches
+
+    def seed(self, seed: int) -> None:
+        """After all ranks have drawn the same weights: each draws dropout of its own."""
+
+    def training_step(
+        self, task: Task[Any, Any, Any, Any], model: nn.Module, batch: Any, state: Any, moment: Moment, last: bool
+    ) -> TrainingStep:
+        """A task's step; the last before the optimiser's averages gradients on its way back."""
+        return task.training_step(model, batch, state, moment)
+
+    def agree(self, done: TrainingStep, stop: threading.Event) -> Agreed:
+        """Between the way there and the way back."""
+        return Agreed(1.0, done.loss.detach(), done.predictions)
+
+    def spent(self, seconds: float) -> float:
+        """What a step took, by the first rank's clock."""
+        return seconds
+
+    def stopping(self, stop: threading.Event) -> bool:
+        """Whether any was stopped when they agreed last."""
+        return stop.is_set()
+
+    def first(self, work: Callable[[], T]) -> T:
+        """What the first rank finds (of what JSON has), however long it takes; the others wait for it."""
+        return work()
+
+    def gather(self, tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+        """Those of every rank, in their order, on the first; elsewhere nothing of use."""
+        return [tensors]
+
+    def average(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+    def check_same(self, what: str, content: str) -> None:
+        """Refuse to go on where ranks read different things."""
+
+
+class SeveralRanks(Ranks):
+    """One of several."""
+
+    def __init__(self, at: Launch, store: dist.Store, compress: str) -> None:  # type: ignore[name-defined]
+        super().__init__(at)
+        self.store, self.together = store, Together(compress)
+        self._told = self._met = 0
+        self.begin()
+
+    def begin(self) -> None:
+        self._pending = self._spent = 0.0
+        self._stop = False
+
+    def device(self, name: str) -> torch.device:
+        """Every rank of a machine has a GPU of its own."""
+        return local_device(name, self.at)
+
+    def shared(self, batches: Batches[Any]) -> Batches[Any]:
+        return batches.shared(Share(self.rank, self.size))
+
+    def seed(self, seed: int) -> None:
+        if self.rank:
+            words = hashlib.sha256(f"{seed} {self.rank}".encode()).digest()
+            torch.manual_seed(int.from_bytes(words[:8], "little") >> 1)
+
+    def training_step(
+        self, task: Task[Any, Any, Any, Any], model: nn.Module, batch: Any, state: Any, moment: Moment, last: bool
+    ) -> TrainingStep:
+        return self.together(task, model, batch, state, moment, last)
+
+    def agree(self, done: TrainingStep, stop: threading.Event) -> Agreed:
+        weight = float(done.predictions if done.weight is None else done.weight)
+        loss, clock = done.loss.detach(), self._pending if self.rank == 0 else 0.0
+        on_cpu = loss.device.type == "cpu"
+        known = float(loss) * weight if on_cpu and weight else 0.0
+        message = torch.tensor([weight, known, done.predictions, float(stop.is_set()), clock], dtype=torch.float64)
+        dist.all_reduce(message)
+        total, known, predictions, stopped, clock = message.tolist()
+        self._stop, self._spent, self._pending = stopped > 0, self._spent + clock, 0.0
+        total = total or 1.0
+        if on_cpu:
+            mean = torch.tensor(known / total, dtype=loss.dtype)
+        else:  # without waiting for the GPU
+            mean = loss * (weight / total) if weight else torch.zeros_like(loss)
+            dist.all_reduce(mean)
+        return Agreed(self.size * weight / total, mean, round(predictions))
+
+    def spent(self, seconds: float) -> float:
+        """One step late: what the first rank said when they agreed last."""
+        self._pending += seconds
+        told, self._spent = self._spent, 0.0
+        return told
+
+    def stopping(self, stop: threading.Event) -> bool:
+        return self._stop
+
+    def first(self, work: Callable[[], T]) -> T:
+        self._told += 1
+        key = f"told/{self._told}"
+        if self.rank == 0:
+            found = work()
+            self.store.set(key, json.dumps(found))
+            return found
+        told: T = json.loads(self._waited(key))
+        return told
+
+    def gather(self, tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+        content = to_bytes({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, {})
+        if self.rank:
+            mine = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+            dist.send(torch.tensor([len(content)]), 0)
+            dist.send(mine, 0)
+            return []
+        found = [tensors]
+        for rank in range(1, self.size):
+            size = torch.zeros(1, dtype=torch.int64)
+            dist.recv(size, rank)
+            part = torch.empty(int(size), dtype=torch.uint8)
+            dist.recv(part, rank)
+            found.append(from_bytes(part.numpy().tobytes(), Path(f"rank {rank}"))[0])
+        return found
+
+    def average(self, tensor: Tensor) -> Tensor:
+        mean = tensor / self.size
+        dist.all_reduce(mean)
+        return mean
+
+    def check_same(self, what: str, content: str) -> None:
+        self._met += 1
+        digest = hashlib.sha256(content.encode()).hexdigest()
+        self.store.set(f"met/{self._met}/{self.rank}", digest)
+
+        def different() -> list[int]:
+            found = {rank: self._waited(f"met/{self._met}/{rank}").decode() for rank in range(1, self.size)}
+            return [rank for rank, other in found.items() if other != digest]
+
+        if others := self.first(different):
+            line = f"rank {others[0]} has {what} other than rank 0's: all of them need the same files and flags"
+            raise OptionError(line) if self.writes else RankError(line, mine=False)
+
+    def _waited(self, key: str) -> bytes:
+        while True:
+            try:
+                self.store.wait([key], LOOK)
+            except dist.DistStoreError:  # it is not there yet
+                if self.store.check([FAILED]):
+                    raise RankError(self.store.get(FAILED).decode(), mine=False) from None
+                continue
+            content: bytes = self.store.get(key)
+            return content
+
+
+def local_device(name: str, at: Launch) -> torch.device:
+    device = pick_device(name)
+    if device.type != "cuda":
+        return device
+    if ":" in name:
+        raise OptionError(
+            f"--device {name} is one GPU, and there are {at.size} processes: --device cuda gives each its own"
+        )
+    if at.locals > torch.cuda.device_count():
+        many = f"{at.locals} processes on this machine and {torch.cuda.device_count()} GPU(s)"
+        raise OptionError(f"{many}: start one for each (torchrun --nproc-per-node), or take --device cpu")
+    return torch.device("cuda", at.local)
+
+
+ALONE = Ranks()

@@ -1,0 +1,78 @@
+"""Each way to carry h many times with random waits in every CTA, bit for bit the same each time; and a few small scans
+for compute-sanitizer.
+
+    python -m tests.cuda.stress --repetitions 1000 --seconds 90
+    compute-sanitizer --tool memcheck python -m tests.cuda.stress --small
+    compute-sanitizer --tool racecheck python -m tests.cuda.stress --small
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+import torch
+
+from recur.cuda import run
+from recur.cuda.way import NAMES, Problem, Way
+from tests.cuda.support import on_gpu
+
+WIDTHS = 24, 96, 300
+
+
+def by(exchange: int) -> None:
+    def select(problem: Problem, found: list[Way]) -> list[Way]:
+        return [way for way in found if way.exchange == exchange][:1]
+
+    run.SELECT = select
+
+
+def small() -> None:
+    for exchange, H in enumerate(WIDTHS):
+        by(exchange)
+        for name, dtype in (("lstm", torch.float32), ("gru", torch.bfloat16)):
+            case = on_gpu(name, 9, 4, 5, H, dtype=dtype)
+            case.everything(lambda case=case: case.scan(backend="cuda"))
+    run.SELECT = None
+    for dtype in (torch.float32, torch.bfloat16):
+        for name in ("mingru", "lru"):
+            case = on_gpu(name, 3, 40, 5, 64, dtype=dtype)
+            case.everything(lambda case=case: case.scan(backend="cuda"))
+    torch.cuda.synchronize()
+    print("small scans done")
+
+
+def repeated(repetitions: int, seconds: float) -> int:
+    """The waits of a kernel are drawn from a number that it is compiled with: 16 of them, each many times."""
+    wrong = 0
+    for exchange, H in enumerate(WIDTHS):
+        by(exchange)
+        case = on_gpu("lstm", 40, 60, 8, H, dtype=torch.bfloat16)
+        run.DELAYS = 0
+        true = case.everything(lambda case=case: case.scan(backend="cuda"))
+        end, done = time.perf_counter() + seconds / 3, 0
+        while done < repetitions and time.perf_counter() < end:
+            run.DELAYS = 1 + done % 16
+            found = case.everything(lambda case=case: case.scan(backend="cuda"))
+            wrong += any(not torch.equal(found[key], value) for key, value in true.items())
+            done += 1
+        print(f"{NAMES[exchange]}: {done} repetitions with waits, {wrong} different", flush=True)
+    run.SELECT, run.DELAYS = None, 0
+    return wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=90.0)
+    parser.add_argument("--small", action="store_true")
+    options = parser.parse_args()
+    if options.small:
+        small()
+        return 0
+    return int(repeated(options.repetitions, options.seconds) > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Training on a GPU: recorded steps are those that are not, dropout and all; and a run goes on exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from recur.layers.cross_entropy import linear_cross_entropy
+from recur.models import LanguageModel
+from recur.run import computing_in
+from recur.tasks import make_options
+from recur.tasks.language import adapting
+from recur.train import Trainer
+from tests.cuda.support import needs_gpu
+from tests.training import begin, reopen, stop_after
+
+pytestmark = [*needs_gpu, pytest.mark.filterwarnings("ignore")]  # PyTorch's own, of streams that graphs are captured on
+
+TEXT = "the network reads a word and the word is kept\na state is a word that the network keeps\n" * 60
+SMALL: dict[str, Any] = {"hidden": 24, "batch": 8, "window": 10, "measure": 1, "baseline": False, "device": "cuda"}
+DROPS = {"embedding": 16, "dropout_embedding": 0.1, "dropout_input": 0.2, "dropout_weight": 0.3, "dropout_output": 0.2}
+WAYS: list[dict[str, Any]] = [
+    {"precision": "float32", "optimizer": "sgd", "rate": 1.0},
+    {"precision": "tf32", "layers": 2, "dropout_hidden": 0.2},
+    {"precision": "bfloat16", "cell": "lstm", "layers": 3, "hidden_top": 16, "tied": True, "variational": True},
+    {"precision": "float16", "cell": "lstm", "jitter": True, "alpha": 1.0, "beta": 1.0},
+    {"precision": "bfloat16", "partition": "random", "softmax": "sampled", "softmax_samples": 8},
+]
+
+
+def trained(path: Path, **fields: Any) -> Trainer:
+    (path.parent / "book.txt").write_text(TEXT)
+    made = begin(path, texts=str(path.parent / "book.txt"), **{**SMALL, **DROPS, "steps": 60, **fields})
+    made.train()
+    return made
+
+
+def same(a: Trainer, b: Trainer) -> None:
+    for (name, x), y in zip(a.model.state_dict().items(), b.model.state_dict().values(), strict=True):
+        assert torch.equal(x, y), name
+
+
+@pytest.mark.parametrize("fields", WAYS, ids=lambda fields: str(fields["precision"]))
+def test_recorded_steps_are_the_same_steps(fields: dict[str, Any], tmp_path: Path) -> None:
+    recorded, plain = (trained(tmp_path / graph, graph=graph, **fields) for graph in ("on", "off"))
+    assert recorded.graphs is not None
+    assert recorded.graphs._recorded
+    assert plain.graphs is None
+    same(recorded, plain)
+
+
+def test_a_recorded_run_goes_on_exactly(tmp_path: Path) -> None:
+    straight = trained(tmp_path / "a", graph="on", **WAYS[3])
+    stopped = begin(
+        tmp_path / "b", texts=str(tmp_path / "book.txt"), **{**SMALL, **DROPS, "steps": 60, "graph": "on", **WAYS[3]}
+    )
+    stop_after(stopped, 23)
+    resumed = reopen(tmp_path / "b")
+    resumed.train()
+    same(straight, resumed)
+
+
+def test_dynamic_evaluation_is_what_it_is_on_the_cpu() -> None:
+    fields: dict[str, Any] = {"cell": "lstm", "hidden": 24, "embedding": 16, "tied": True, "layers": 2}
+    model = LanguageModel(50, make_options("language", fields)).eval()  # type: ignore[arg-type]
+    text = torch.randint(0, 50, (403,))
+    found = []
+    for device in ("cpu", "cuda"):
+        model.to(device)
+        ids = text.to(device)
+        with computing_in("float32", torch.device(device)):
+            sizes = adapting.gradient_sizes(model, ids)
+            read = adapting.read_dynamic(model, ids[:-1], ids[1:], adapting.Dynamic(0.002, 0.02), sizes)
+        found.append(read.logp.cpu())
+    assert (found[0] - found[1]).abs().max() < 1e-3
+    assert found[0].std() > 0.01
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_loss_in_chunks(dtype: torch.dtype) -> None:
+    """Against PyTorch's own in float64; and the same bits again."""
+    N, H, K = 300, 40, 5000
+    h, V, c = (torch.randn(*size, device="cuda", requires_grad=True) for size in ((N, H), (K, H), (K,)))
+    y = torch.randint(0, K, (N,), device="cuda")
+    found = []
+    for _ in range(2):
+        with torch.autocast("cuda", dtype, enabled=dtype != torch.float32):
+            loss = linear_cross_entropy(h, V, c, y, 0.1, chunk=1 << 20)
+        found.append([loss.detach(), *torch.autograd.grad(loss, [h, V, c])])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    wide = [p.detach().double().requires_grad_() for p in (h, V, c)]
+    logits = wide[0] @ wide[1].t() + wide[2]
+    exact = torch.nn.functional.cross_entropy(logits, y, label_smoothing=0.1)
+    expected = [exact.detach(), *torch.autograd.grad(exact, wide)]
+    for got, value in zip(found[0], expected, strict=True):
+        assert (got.double() - value).norm() <= (2e-2 if dtype == torch.bfloat16 else 2e-5) * value.norm()

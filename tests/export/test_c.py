@@ -1,0 +1,185 @@
+"""Models as C headers: compiled by gcc, and asked what `recur predict` is asked."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from recur.errors import OptionError
+from recur.export import export
+from recur.export.c import header
+from recur.export.portable import portable
+from tests.export import runs
+from tests.export.c_library import STRICT, library, needs_gcc, run_self_test
+
+pytestmark = needs_gcc
+
+
+@pytest.fixture(scope="module")
+def language(tmp_path_factory: pytest.TempPathFactory) -> runs.Predictor:  # type: ignore[type-arg]
+    return runs.language(tmp_path_factory.mktemp("language"), layers=2, cell="lstm")
+
+
+def text_of(function: ctypes._NamedFuncPointer, *given: object) -> tuple[int, str]:
+    made = ctypes.create_string_buffer(500)
+    return function(*given, made), made.value.decode(errors="replace")
+
+
+def test_two_models_live_in_one_program(language: runs.Predictor, tmp_path: Path) -> None:  # type: ignore[type-arg]
+    """A language model and a classifier of texts, with its n-grams."""
+    classify = runs.classify(tmp_path, token="word", lower=True, punctuation=True)
+    headers = {"lm": header(portable(language), "lm", 60)[1], "cl": header(portable(classify), "cl", 200)[1]}
+    calls = """
+    static lm_work work; static lm_state state; static cl_work other;
+    int32_t go_on(const char *prompt, char *text); int32_t tell(const char *text, float *p);
+    int32_t go_on(const char *prompt, char *text) {
+        return lm_predict(&state, &work, prompt, text, 500, 20, 0.0f, 1);
+    }
+    int32_t tell(const char *text, float *p) { return cl_predict(&other, text, p); }
+    int32_t draw(float *logits, int32_t top_k, float top_p, uint64_t *seed);
+    int32_t draw(float *logits, int32_t top_k, float top_p, uint64_t *seed) {
+        return lm_choose(logits, 0.5f, top_k, top_p, seed);
+    }
+    """
+    compiled = library(tmp_path, headers, calls)
+    for prompt in ("the cat", "", "a\nb"):
+        expected = language.generate(prompt, 20, top_k=1)[0]
+        assert text_of(compiled.go_on, prompt.encode()) == (len(expected), expected)
+    assert text_of(compiled.go_on, "Ω".encode())[0] == -1  # never seen
+    for text in ("good thing number 3 is fine", "Bad, thing's POOR! Ärger ΣΑΣ", "so so"):
+        p = (ctypes.c_float * 2)()
+        found, expected = compiled.tell(text.encode(), p), classify.predict(text)
+        assert classify.classes[found] == expected["output"]
+        assert list(p) == pytest.approx(list(expected["probabilities"].values()), abs=1e-6)
+    assert compiled.tell(b" ", (ctypes.c_float * 2)()) == -1
+    _check_draws(compiled, len(language.vocab))
+
+
+def _check_draws(compiled: ctypes.CDLL, K: int) -> None:
+    """Tokens come as often as they should."""
+    logits = torch.linspace(-2.0, 0.0, K).roll(3)
+    p, seed, n = (logits / 0.5).softmax(0), ctypes.c_uint64(7), 4000
+
+    def drawn(top_k: int, top_p: float, count: int = n) -> torch.Tensor:
+        found = torch.zeros(K)
+        for _ in range(count):
+            given = (ctypes.c_float * K)(*logits.tolist())
+            found[compiled.draw(given, top_k, ctypes.c_float(top_p), ctypes.byref(seed))] += 1
+        return found
+
+    assert float((drawn(0, 1.0) / n - p).abs().max()) < 4 * float((p * (1 - p) / n).sqrt().max())
+    best = p.argsort(descending=True)
+    assert set(drawn(2, 1.0, 200).nonzero()[:, 0].tolist()) == set(best[:2].tolist())
+    enough = int((p[best].cumsum(0) < 0.3).sum()) + 1  # the fewest that have 0.3 together
+    assert set(drawn(0, 0.3, 500).nonzero()[:, 0].tolist()) == set(best[:enough].tolist())
+
+
+def test_subwords_are_cut_as_sentencepiece_cuts_them(tmp_path: Path) -> None:
+    model = runs.language(tmp_path, token="subword", pieces=300)
+    calls = "int32_t cut(const char *t, int32_t n, int32_t *ids);\nint32_t cut(const char *t, int32_t n, int32_t *ids) "
+    calls += "{ return m_encode_vocab(t, n, ids, 200); }\n"
+    compiled = library(tmp_path, {"m": header(portable(model), "m", 20)[1]}, calls)
+    for text in ("the cat sat  on the mat\nand", "", "\n\n", "Zürich 漢字 the", "doggedly red barns"):
+        ids, data = (ctypes.c_int32 * 200)(), text.encode()
+        count = compiled.cut(data, len(data), ids)
+        assert ids[:count] == model.run.vocab.encode(text).tolist()
+
+
+def test_tags_are_those_of_predict(tmp_path: Path) -> None:
+    """With a CRF, characters and casing."""
+    model = runs.tag(tmp_path, rate=0.05)
+    calls = "static m_work work; int32_t tag(const char *t, int32_t *tags);\nint32_t tag(const char *t, int32_t *tags) "
+    calls += "{ return m_predict(&work, t, tags, 50); }\n"
+    compiled = library(tmp_path, {"m": header(portable(model), "m", 60)[1]}, calls)
+    long = "aWordOfMoreThanThirtyTwoCharactersWhoseMiddleIsLeftOut"
+    for line in ("Anna lives in Rome now", f"  1,000.5 x2  ÄÖ Paris ß , 42 {long} iPhone"):
+        tags = (ctypes.c_int32 * 50)()
+        count = compiled.tag(line.encode(), tags)
+        assert [model.tags[k] for k in tags[:count]] == model.predict(line)["tags"]
+    assert compiled.tag(b" ", (ctypes.c_int32 * 50)()) == -1
+
+
+@pytest.mark.parametrize("options", [{"copy": True, "input_feeding": True}, {"attention": "none", "stop": "length"}])
+def test_what_is_written_is_that_of_predict(options: dict[str, object], tmp_path: Path) -> None:
+    """… and the header is clean where an address or a number is wrong."""
+    model = runs.seq2seq(tmp_path, rate=0.05, **options)
+    text = header(portable(model), "m", 30)[1]
+    calls = "static m_work work; int32_t put(const char *s, char *t);\nint32_t put(const char *s, char *t) "
+    calls += "{ return m_predict(&work, s, t, 500, 0.0f, 1); }\n"
+    compiled = library(tmp_path, {"m": text}, calls)
+    for source in ("abc", "a", "bca"):
+        assert text_of(compiled.put, source.encode())[1] == model.predict(source)["output"]
+    run_self_test(tmp_path / "m.h", "gcc", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-x", "c")
+
+
+def test_labels_of_numbers(tmp_path: Path) -> None:
+    model = runs.numbers(tmp_path, "tag", loss="ctc", rate=0.05)
+    calls = "static m_work work; int32_t say(const float *x, int32_t n, int32_t *labels);\n"
+    calls += "int32_t say(const float *x, int32_t n, int32_t *labels) { return m_predict(&work, x, n, labels); }\n"
+    compiled = library(tmp_path, {"m": header(portable(model), "m", 30)[1]}, calls)
+    for x in runs.signals(4):
+        labels = (ctypes.c_int32 * 30)()
+        count = compiled.say(x.ctypes.data_as(ctypes.c_void_p), len(x), labels)
+        assert [model.labels[k] for k in labels[:count]] == model.predict(x)["labels"]
+
+
+def test_a_forecast(tmp_path: Path) -> None:
+    model = runs.forecast(tmp_path, lags=12, segment=3, base="none", transform="log")
+    model.model.share.fill_(1.0)
+    calls = "static m_work work; int32_t ahead(const double *x, int32_t n, double *q);\n"
+    calls += "int32_t ahead(const double *x, int32_t n, double *q) { return m_predict(&work, x, n, 0, q); }\n"
+    compiled = library(tmp_path, {"m": header(portable(model), "m", 200)[1]}, calls)
+    table = tmp_path / "table.csv"
+    values, q = np.array([float(row) for row in table.read_text().split()[1:]]), (ctypes.c_double * 12)()
+    pointer = values.ctypes.data_as(ctypes.c_void_p)
+    assert compiled.ahead(pointer, len(values), q) == 0
+    expected = [value for row in model.predict(table) for value in row["quantiles"].values()]
+    assert list(q) == pytest.approx(expected, rel=1e-5)
+    assert compiled.ahead(pointer, 3, q) == -1  # too few
+    values[5] = 0.0
+    assert compiled.ahead(pointer, len(values), q) == -1  # which has no logarithm
+
+
+def test_a_file_is_tested_before_it_is_kept(language: runs.Predictor, tmp_path: Path) -> None:  # type: ignore[type-arg]
+    path = tmp_path / "model.h"
+    whole = export(language, "c", path)
+    assert path.stat().st_size == whole.size
+    assert whole.difference is not None
+    assert whole.difference < 2e-6
+    assert "largest difference" in run_self_test(path, "gcc", *STRICT, "-x", "c")
+    narrow = export(language, "c", path, quantize=True, name="net")
+    assert narrow.size < whole.size
+    assert narrow.difference is not None
+    assert narrow.difference < 5e-4
+    assert "net_step(" in path.read_text()
+
+
+def test_what_is_wrong_is_said_in_a_line(language: runs.Predictor, tmp_path: Path) -> None:  # type: ignore[type-arg]
+    for options, said in (({"name": "2b"}, "--name"), ({"name": "int"}, "--name"), ({"longest": 0}, "--longest")):
+        with pytest.raises(OptionError, match=said):
+            export(language, "c", tmp_path / "x.h", **options)
+    with pytest.raises(OptionError, match="unknown target 'cobol'"):
+        export(language, "cobol", tmp_path / "x.h")
+    assert not (tmp_path / "x.h").exists()
+
+
+def test_the_self_test_can_fail(language: runs.Predictor, tmp_path: Path) -> None:  # type: ignore[type-arg]
+    found = portable(language)
+    text = header(found, "m", 20)[1]
+    turned = text.replace("total[r] += w[d * some + r] * p;", "total[r] -= w[d * some + r] * p;")
+    assert turned != text
+    (tmp_path / "m.h").write_text(turned)
+    with pytest.raises(subprocess.CalledProcessError):
+        run_self_test(tmp_path / "m.h", "gcc", "-std=c99", "-x", "c")
+
+
+def test_weights_are_not_changed(language: runs.Predictor) -> None:  # type: ignore[type-arg]
+    before = {name: value.clone() for name, value in language.model.state_dict().items()}
+    header(portable(language), "m", 20, quantize=True)
+    for name, value in language.model.state_dict().items():
+        assert torch.equal(value, before[name])

@@ -1,0 +1,61 @@
+"""The portable form: graphs that give what the model gives, at sizes that they were not followed with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from recur.errors import OptionError
+from recur.export.graphs import ready
+from recur.export.portable import portable
+from recur.layers import Recurrent
+from recur.tasks import open_predictor
+from tests.export import runs
+from tests.support import close
+
+
+@pytest.fixture(scope="module")
+def language(tmp_path_factory: pytest.TempPathFactory) -> object:
+    return runs.language(tmp_path_factory.mktemp("language"), layers=2, cell="lstm", time_input=True, initial="learned")
+
+
+def test_a_sequence_is_its_steps_and_the_model(language: runs.Predictor) -> None:  # type: ignore[type-arg]
+    found = portable(language)
+    step, sequence = found.graphs["step"], found.graphs["sequence"]
+    assert step.carried == ("h_0", "c_0", "h_1", "c_1", "t")
+    tokens = torch.randint(4, len(found.vocabs["vocab"]), (3, 11))
+    begin = [found.start[name].expand(3, *found.start[name].shape) for name in step.carried]
+    logits, *after = sequence(tokens, *begin)
+    with torch.no_grad():
+        expected = language.model(tokens)
+    close(logits, expected.logits)
+    state = begin
+    for t in range(11):
+        one, *state = step(tokens[:, t], *state)
+        close(one, logits[:, t])
+    for ours, theirs in zip(state, after, strict=True):
+        assert torch.allclose(ours.double(), theirs.double(), atol=1e-6)
+
+
+def test_a_forecast_is_that_of_predict(tmp_path: Path) -> None:
+    model = runs.forecast(tmp_path, lags=0, base="linear", bands="rolling")
+    model.model.share.fill_(1.0)  # all of what the network adds
+    graph = portable(model).graphs["forecast"]
+    table = tmp_path / "table.csv"
+    values = torch.tensor([float(row) for row in table.read_text().split()[1:]], dtype=torch.float64)
+    (quantiles,) = graph(values.view(1, -1, 1), torch.zeros(1, dtype=torch.int64))
+    expected = torch.tensor([list(row["quantiles"].values()) for row in model.predict(table)], dtype=torch.float64)
+    close(quantiles[0, :, 0], expected, tolerance=1e-6)
+
+
+def test_what_has_no_graph_is_refused_in_a_line(tmp_path: Path, language: runs.Predictor) -> None:  # type: ignore[type-arg]
+    with pytest.raises(OptionError, match=r"lnlstm.*no program.*pointwise"):
+        ready(Recurrent("lnlstm", 2, 3))
+    with pytest.raises(OptionError, match="strategy iterated"):
+        portable(runs.forecast(tmp_path, strategy="iterated"))
+    run = runs.classify(tmp_path, baseline=False)
+    both = open_predictor([run.run.path, run.run.path], "cpu")
+    with pytest.raises(OptionError, match="export them one by one"):
+        portable(both)
