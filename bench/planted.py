@@ -139,7 +139,7 @@ class Plant:
         """Into a folder of its own; what diverges leaves a run too. With other options, where some are given."""
         out = folder / (self.name + "-tried" * bool(changed))
         if (out / "manifest.json").exists():
-            return recur.load(out, task="language")
+            return recur.load(out, task="language", device="cpu")
         folder.mkdir(parents=True, exist_ok=True)
         cells, text = folder / "cells.py", folder / f"{self.name}.txt"
         cells.write_text(CELLS)
@@ -148,7 +148,7 @@ class Plant:
         try:
             return recur.fit(str(text), task="language", out=out, **{**self.options(cells), **changed})
         except TrainingError:
-            return recur.load(out, task="language")
+            return recur.load(out, task="language", device="cpu")
 
 
 def beginning(data: Path, name: str, size: int) -> str:

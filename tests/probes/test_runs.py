@@ -66,7 +66,7 @@ def test_a_rate_that_is_too_high_is_named_first(tmp_path: Path) -> None:
 
 
 def test_a_window_of_two_is_named_first(tmp_path: Path) -> None:
-    condition, found = named_first(fit(tmp_path / "narrow", window=2, cell="gru", steps=1500))
+    condition, found = named_first(fit(tmp_path / "narrow", window=2, cell="gru", hidden=64, steps=2000))
     assert condition == "window too short"
     assert "context from beyond its 2 steps lowers the loss" in found.verdict
     assert found.tries[0].option == "--window 32"

@@ -121,7 +121,7 @@ def memory_paths(subject: Subject, rows: int, steps: int) -> dict[str, Paths]:
         cell = subject.net.cell
         read = [state[k] for state in results[-1].state for k in cell.output_states]
         found = torch.autograd.grad(value, read)
-    starts = torch.stack(found).unflatten(0, (-1, len(cell.output_states))).transpose(1, 2).flatten(2)
+    starts = torch.stack(found).cpu().unflatten(0, (-1, len(cell.output_states))).transpose(1, 2).flatten(2)
     return {
         layer.name: paths_of(layer, start)
         for layer, start in zip(layers_of(subject.net, results[-1]), starts, strict=True)

@@ -255,10 +255,9 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
             yield Remark(said("the network adds nothing to {name} of each series: forecasts are its", name=name))
         nominal, covered = metrics.get("nominal_coverage"), metrics.get("coverage")
         if nominal is not None and covered is not None and abs(nominal - covered) > OFF:
-            sentence = said(
+            yield Remark(said(
                 "bands cover {covered:.0%} of values where they say {nominal:.0%}: the series has changed since",
-                covered=covered, nominal=nominal)  # fmt: skip
-            yield Remark(sentence)
+                covered=covered, nominal=nominal))  # fmt: skip
 
     def validate(self, model: Forecaster, data: SeriesData) -> Validation:
         """Also chooses how much of the network to take and how wide its bands are: both are kept with its weights."""
