@@ -14,6 +14,7 @@ python -m bench training               the trainer's overhead, what the backend 
 python -m bench trees                  trees beside plain recursion, grids beside the double loop
 python -m bench writing                encoder and decoder: training, decoding, output recurrence
 python -m bench xray                   gradient flow, a report, the studio's first view and a keystroke
+python -m bench diagnosis              planted faults: whether X-ray names the right one first, and its advice helps
 python -m bench defaults               every task with nothing but its file, beside its recipe and something plain
 python -m bench carry                  100 labelled examples: from nothing, and from a language model of the same texts
 python -m bench bands                  bands of forecasts: how much they cover, fitted once and again with what comes
@@ -37,6 +38,7 @@ from bench import (
     carry,
     counting,
     defaults,
+    diagnosis,
     export_page,
     export_step,
     gpu,
@@ -146,6 +148,14 @@ def main() -> None:
     cut.add_argument("--out", type=Path, default=RESULTS / "truncation.json")
     looked = suites.add_parser("xray", help="how long it takes to look into a model")
     looked.add_argument("--out", type=Path, default=RESULTS / "xray.json")
+    planted = suites.add_parser("diagnosis", help="planted faults: whether X-ray names the right one first")
+    planted.add_argument("--data", type=Path, default=defaults.DATA, help="the folder of data sets (../shared/data)")
+    planted.add_argument("--set", choices=("setting", "held-out"), default="held-out", help="which texts and seeds")
+    planted.add_argument("--seed", type=int, action="append", default=[], help="another seed; repeat it")
+    planted.add_argument("--advice", action="store_true", help="train what is advised too, and compare")
+    planted.add_argument("--jobs", type=int, default=1, help="processes, of one thread each (1)")
+    planted.add_argument("--folder", type=Path, help="keep the runs there, and take those that are there already")
+    planted.add_argument("--out", type=Path, default=RESULTS / "diagnosis.json")
     plain = suites.add_parser("defaults", help="every task with nothing but its file")
     plain.add_argument("--minutes", type=float, help="for every training, in place of the task's own; a quick look")
     plain.add_argument("--task", action="append", default=[], choices=task_names(), help="only this; repeat it")
@@ -172,7 +182,7 @@ def main() -> None:
     runs |= {"bands": run_bands, "carry": run_carry, "trees": run_trees, "writing": run_writing, "xray": run_xray}
     runs |= {"defaults": run_defaults, "affine": run_affine, "truncation": run_truncation, "calls": run_calls}
     runs |= {"scaling": run_scaling, "gpu": run_gpu, "gpu-training": run_gpu_training, "serve": run_serve}
-    runs |= {"export": run_export, "memory": run_memory}
+    runs |= {"export": run_export, "memory": run_memory, "diagnosis": run_diagnosis}
     runs.get(options.suite, run_scan)(options)
     if options.out is not None:
         print(f"written to {options.out}")
@@ -356,6 +366,20 @@ def run_xray(options: argparse.Namespace) -> None:
     for name, value in found.items():
         print(f"{name}: {json.dumps(value)}")
     _write(options.out, {"machine": machine(), **found})
+
+
+def run_diagnosis(options: argparse.Namespace) -> None:
+    rows = []
+    found = diagnosis.measure(options.data, options.set, options.jobs, options.seed, options.advice, options.folder)
+    for row_found in found:
+        rows.append(row_found)
+        right = "  " if row_found["found"] == row_found["expected"] else "✗ "
+        about = " ".join(str(row_found[name]) for name in ("fault", "text", "token", "seed"))
+        print(f"{right}{about}: {row_found['found']}", flush=True)
+        _write(options.out, {"machine": machine(), "set": options.set, "rows": rows})  # after every row
+    print(diagnosis.confusion(rows))
+    if options.advice:
+        print(diagnosis.advice_table(rows))
 
 
 def run_defaults(options: argparse.Namespace) -> None:
