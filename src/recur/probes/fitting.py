@@ -84,7 +84,7 @@ def step_size(options: TaskOptions, model: nn.Module, entries: list[JsonObject])
     norm = sum(norms) / len(norms) if norms else 1.0
     norm = min(norm, options.clip) if options.clip else norm
     weights = sum(p.numel() for p in model.parameters())
-    return options.rate * norm / math.sqrt(weights) / (1 - min(options.momentum, 0.99))
+    return options.rate * norm / math.sqrt(weights) / (1 - min(options.momentum or 0.0, 0.99))
 
 
 def _some_batches(predictor: Predictor[Any]) -> list[Any]:
