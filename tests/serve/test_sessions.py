@@ -171,6 +171,55 @@ def test_a_thousand_sessions(runs: Path) -> None:
         made.stop()
 
 
+def test_columns_are_steps(served: Serving) -> None:
+    """One message for sessions of several models says what a step of each alone says; what is wrong, in its place."""
+    chars = [each["id"] for each in served.post("/v1/sessions", 201, model="chars", n=6)["data"]]
+    wave = served.post("/v1/sessions", 201, model="waves")["id"]
+    names = [*chars[:3], wave, chars[0], "nobody", 7, chars[3], chars[4]]
+    inputs = [5, 6, "t", [0.5, -1], 5, 5, 5, 10**6, [5, 6]]
+    found = served.post("/v1/step", sessions=names, inputs=inputs)
+    assert [k for k, output in enumerate(found["outputs"]) if output is None] == [4, 5, 6, 7, 8]
+    assert {k: error["message"][:25] for k, error in found["errors"].items()} == {
+        "4": f"session {chars[0]}"[:25],
+        "5": "there is no session 'nobo",
+        "6": "a session's id is a text",
+        "7": "tokens of chars lie in 0 ",
+        "8": "one input of each session",
+    }
+    for k, x in enumerate(inputs[:4]):
+        twin = served.post("/v1/sessions", 201, model="waves" if k == 3 else "chars")["id"]
+        (alone,) = served.post(f"/v1/sessions/{twin}/step", input=x)["outputs"]
+        assert found["outputs"][k] == alone["output"]
+        assert found["probabilities"][k] == pytest.approx(alone["probability"], abs=ROUNDING)
+        assert served.get(f"/v1/sessions/{names[k]}")["steps"] == 1
+    drawn = [served.post("/v1/step", sessions=chars[3:], inputs=[4] * 3, temperature=1, seed=s) for s in (1, 2, 3)]
+    assert len({tuple(each["labels"]) for each in drawn}) > 1
+    for wrong in ({"sessions": chars}, {"sessions": chars, "inputs": [5]}, {"sessions": "a", "inputs": [5]}):
+        served.post("/v1/step", 400, **wrong)
+    with connect(served.address.replace("http", "ws") + "/v1/step", additional_headers=served.headers) as line:
+        line.send(json.dumps({"id": 1, "sessions": chars, "inputs": [5] * 6}))
+        assert len(json.loads(line.recv())["labels"]) == 6
+
+
+def test_a_column_that_fails_frees_its_sessions(runs: Path) -> None:
+    made = Serving(runs / "chars")
+    try:
+        names = [each["id"] for each in made.post("/v1/sessions", 201, n=2)["data"]]
+        made.post("/v1/step", sessions=names, inputs=[5, 5])
+        bank = made.hub.models.get("chars").bank
+        step, bank.step = bank.step, lambda *given: 1 / 0
+        found = made.post("/v1/step", sessions=names, inputs=[5, 5])
+        assert "failed" in found["errors"]["0"]["message"]
+        bank.step = lambda *given: torch.full_like(step(*given), torch.nan)
+        found = made.post("/v1/step", sessions=names, inputs=[5, 5])
+        assert found["outputs"] == [None, None]
+        assert "not a number" in found["errors"]["1"]["message"]
+        bank.step = step
+        assert "errors" not in made.post("/v1/step", sessions=names, inputs=[5, 5])
+    finally:
+        made.stop()
+
+
 # Idle ones --------------------------------------------------------------------------------------------------------
 
 
