@@ -35,6 +35,16 @@ def until(what: Any, seconds: float = 10) -> None:
         time.sleep(0.01)
 
 
+@pytest.fixture(scope="module")
+def newer(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`chars`, trained a little longer."""
+    folder = tmp_path_factory.mktemp("newer")
+    shutil.copytree(runs / "chars", folder / "chars")
+    shutil.copy(runs / "book.txt", folder)
+    assert run(["resume", str(folder / "chars"), "--steps", "40", "-q"]) == 0
+    return folder / "chars"
+
+
 # A process ----------------------------------------------------------------------------------------------------------
 
 
@@ -52,12 +62,28 @@ def process(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, 
         server.communicate(timeout=20)
 
 
-def test_sigterm_ends_streams_and_loses_none(runs: Path, tmp_path: Path) -> None:
-    """Streams go on to their end, a WebSocket is told, nothing new is taken, and sessions are on disk."""
-    spill = tmp_path / "sessions"
-    with process(str(runs / "chars"), "--spill", str(spill), "--grace", "20") as (server, found):
+def test_signals_and_newer_weights(runs: Path, newer: Path, tmp_path: Path) -> None:
+    """SIGHUP loads newer weights, --watch without being told. SIGTERM: streams go on to their end, a WebSocket is
+    told, nothing new is taken, and sessions are on disk."""
+    spill, copy = tmp_path / "sessions", tmp_path / "chars"
+    shutil.copytree(runs / "chars", copy)
+    with process(str(copy), "--spill", str(spill), "--grace", "20", "--watch") as (server, found):
         headers = {"Authorization": f"Bearer {found['token']}"}
         client = httpx.Client(base_url=found["address"], headers=headers, timeout=30)
+
+        def loaded(times: int) -> bool:
+            return f"recur_reloads_total {times}\n" in client.get("/metrics").text
+
+        assert loaded(0)
+        manifest = (copy / "manifest.json").stat()
+        shutil.copytree(newer, copy, dirs_exist_ok=True)
+        os.utime(copy / "manifest.json", ns=(manifest.st_atime_ns, manifest.st_mtime_ns))  # --watch sees no change
+        server.send_signal(signal.SIGHUP)
+        until(lambda: loaded(1))
+        (copy / "manifest.json").write_text("{")  # half written: it stays as it was, and is tried again
+        shutil.copytree(runs / "chars", copy, dirs_exist_ok=True)
+        os.utime(copy / "manifest.json")
+        until(lambda: loaded(2))
         session = client.post("/v1/sessions", json={"input": "the"}).json()["id"]
         address = found["address"].replace("http", "ws") + "/v1/step"
         texts: list[str] = []
@@ -86,7 +112,7 @@ def test_sigterm_ends_streams_and_loses_none(runs: Path, tmp_path: Path) -> None
             thread.join(30)
         assert [text.count('"finish_reason":null') for text in texts] == [2000] * 3
         assert all(text.endswith("data: [DONE]\n\n") for text in texts)
-        server.wait(20)
+        assert server.wait(20) == 0
         with pytest.raises(httpx.TransportError):
             client.get("/health")
         client.close()
@@ -137,12 +163,11 @@ def test_a_mistake_is_one_line(runs: Path, arguments: list[str], line: str, caps
 # Newer weights ------------------------------------------------------------------------------------------------------
 
 
-def test_newer_weights_take_over_without_a_dropped_request(runs: Path, tmp_path: Path) -> None:
+def test_newer_weights_take_over_without_a_dropped_request(runs: Path, newer: Path, tmp_path: Path) -> None:
     """While clients ask all the time: every answer is of the old weights or of the new ones, and sessions end with
     those they began with."""
     copy = tmp_path / "chars"
     shutil.copytree(runs / "chars", copy)
-    shutil.copy(runs / "book.txt", tmp_path)
     ask = {"prompt": "the net", "max_tokens": 24, "temperature": 0}
     made = Serving(copy)
     try:
@@ -160,7 +185,12 @@ def test_newer_weights_take_over_without_a_dropped_request(runs: Path, tmp_path:
         threads = [threading.Thread(target=client) for _ in range(2)]
         for thread in threads:
             thread.start()
-        assert run(["resume", str(copy), "--steps", "60", "-q"]) == 0
+        for wrong in (b"{", None):  # half written, or gone: it stays as it was
+            manifest = (copy / "manifest.json").read_bytes()
+            (copy / "manifest.json").unlink() if wrong is None else (copy / "manifest.json").write_bytes(wrong)
+            assert asyncio.run_coroutine_threadsafe(made.hub.reload(), made.hub.loop).result(20) == []
+            (copy / "manifest.json").write_bytes(manifest)
+        shutil.copytree(newer, copy, dirs_exist_ok=True)
         new = recur.load(copy, device="cpu").generate("the net", 24, top_k=1)[0]
         assert new != old
         assert asyncio.run_coroutine_threadsafe(made.hub.reload(), made.hub.loop).result(20) == ["chars"]
