@@ -20,7 +20,7 @@ ROUNDING = 2e-5
 """Of probabilities and outputs: the same products of float32, added up in another order."""
 
 
-@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
+@pytest.mark.parametrize("cell", ["lstm", "gru", "elman"])
 @pytest.mark.parametrize("layers", [1, 2])
 def test_the_bank_on_the_gpu_is_the_bank_on_the_cpu(cell: str, layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of any slots, new sessions among old ones, texts read in one piece, states that come and go."""

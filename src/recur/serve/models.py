@@ -111,11 +111,14 @@ class Served:
 
     def writable(self, scores: Tensor) -> Tensor:
         """Scores of what may be said: of tokens, those that stand for themselves."""
-        if not self.writes:
-            return scores
-        scores = scores.clone()
-        scores[:, list(NEVER_WRITTEN)] = -torch.inf
-        return scores
+        return scores + self._never if self.writes else scores
+
+    @cached_property
+    def _never(self) -> Tensor:
+        """−∞ for each token that is never written, else 0."""
+        found = torch.zeros(self.network.width, device=self.network.device)
+        found[list(NEVER_WRITTEN)] = -torch.inf
+        return found
 
     def described(self) -> JsonObject:
         """As OpenAI's API lists models, and what can be asked of this one."""
