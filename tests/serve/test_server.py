@@ -163,12 +163,15 @@ def test_a_mistake_is_one_line(runs: Path, arguments: list[str], line: str, caps
 # Newer weights ------------------------------------------------------------------------------------------------------
 
 
-def test_newer_weights_take_over_without_a_dropped_request(runs: Path, newer: Path, tmp_path: Path) -> None:
+def test_newer_weights_take_over_without_a_dropped_request(
+    runs: Path, newer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While clients ask all the time: every answer is of the old weights or of the new ones, and sessions end with
     those they began with."""
     copy = tmp_path / "chars"
     shutil.copytree(runs / "chars", copy)
     ask = {"prompt": "the net", "max_tokens": 24, "temperature": 0}
+    monkeypatch.setattr("recur.serve.hub.SWEEP", 0.05)
     made = Serving(copy)
     try:
         old = made.post("/v1/completions", **ask)["choices"][0]["text"]
@@ -185,16 +188,15 @@ def test_newer_weights_take_over_without_a_dropped_request(runs: Path, newer: Pa
         threads = [threading.Thread(target=client) for _ in range(2)]
         for thread in threads:
             thread.start()
-        for wrong in (b"{", None):  # half written, or gone: it stays as it was
-            manifest = (copy / "manifest.json").read_bytes()
-            (copy / "manifest.json").unlink() if wrong is None else (copy / "manifest.json").write_bytes(wrong)
-            assert asyncio.run_coroutine_threadsafe(made.hub.reload(), made.hub.loop).result(20) == []
-            (copy / "manifest.json").write_bytes(manifest)
+        (copy / "manifest.json").write_text("{")  # half written: it stays as it was
+        watching = asyncio.run_coroutine_threadsafe(made.hub.watch(), made.hub.loop)
+        assert asyncio.run_coroutine_threadsafe(made.hub.reload(), made.hub.loop).result(20) == []
         shutil.copytree(newer, copy, dirs_exist_ok=True)
         new = recur.load(copy, device="cpu").generate("the net", 24, top_k=1)[0]
         assert new != old
-        assert asyncio.run_coroutine_threadsafe(made.hub.reload(), made.hub.loop).result(20) == ["chars"]
         until(lambda: answers[-1][1] == new)
+        watching.cancel()
+        assert asyncio.run_coroutine_threadsafe(made.hub.reload(), made.hub.loop).result(20) == []  # it is the newest
         ended.set()
         for thread in threads:
             thread.join()
@@ -264,6 +266,18 @@ def test_limits(runs: Path) -> None:
         statuses = [made.http.post("/tokenize", json={}).status_code for _ in range(12)]
         assert statuses.count(429) >= 2
         assert made.http.post("/tokenize", json={}).headers["retry-after"] == "1"
+    finally:
+        made.stop()
+
+
+def test_a_request_has_its_time(runs: Path) -> None:
+    made = Serving(runs / "chars", seconds=0.05, max_tokens=10**6)
+    try:
+        assert "took more than" in made.post("/v1/completions", 503, max_tokens=10**6)["error"]["message"]
+        until(lambda: made.hub.engine.active == 0)  # and nobody works on it any more
+        made.hub.draining = True
+        assert "about to stop" in made.post("/v1/completions", 503)["error"]["message"]
+        assert made.get("/health", 503) == {"status": "stopping"}
     finally:
         made.stop()
 

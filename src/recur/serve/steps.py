@@ -185,7 +185,7 @@ async def step_many(hub: Hub, body: JsonObject, owner: str) -> JsonObject:
         return await step_columns(hub, body, owner)
     items = body.get("steps")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise OptionError("steps must be a list of objects")
+        raise OptionError("give steps, a list of objects; or sessions and inputs, two lists of one length")
     if len(items) > hub.limits.steps:
         raise OptionError(f"{len(items):,} steps are too many for one message: at most {hub.limits.steps:,}")
     message, found = Message(hub, owner), list[JsonObject | None]()
