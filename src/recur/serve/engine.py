@@ -247,18 +247,17 @@ class Engine:
                 news.end(row, End("failed", error=RunError(FAILED)))
             kept = finite.nonzero()[:, 0].tolist()
             rows, scores = [rows[k] for k in kept], scores[kept]
-        saying = [k for k, row in enumerate(rows) if isinstance(row, StepRow) and (row.every or not row.left)]
+        saying = {k: row for k, row in enumerate(rows) if isinstance(row, StepRow) and (row.every or not row.left)}
         if saying:
-            steps = [row for row in rows if isinstance(row, StepRow) and (row.every or not row.left)]
-            for row, reading in zip(steps, readings(steps, _these(scores, saying)), strict=True):
+            steps = list(saying.values())
+            for row, reading in zip(steps, readings(steps, _these(scores, list(saying))), strict=True):
                 row.readings.append(reading)
-        writing = [k for k, row in enumerate(rows) if isinstance(row, TextRow) and row.writes and not row.left]
-        for row in rows:
-            if not row.left and not (isinstance(row, TextRow) and row.writes):
+        writing = {k: row for k, row in enumerate(rows) if isinstance(row, TextRow) and row.writes and not row.left}
+        for k, row in enumerate(rows):
+            if not row.left and k not in writing:
                 news.end(row, self._ending(row))
         if writing:
-            self._write([row for row in rows if isinstance(row, TextRow) and row.writes and not row.left],
-                        _these(scores, writing), news)  # fmt: skip
+            self._write(list(writing.values()), _these(scores, list(writing)), news)
 
     def _write(self, rows: list[TextRow], scores: Tensor, news: News) -> None:
         """One token each, drawn from the scores."""
