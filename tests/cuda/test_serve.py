@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from recur.models import LanguageModel
-from recur.serve.bank import Bank, OnGPU, make_bank
+from recur.serve.bank import Bank
 from recur.serve.network import LanguageNetwork
+from recur.serve.on_gpu import OnGPU, make_bank
 from recur.tasks import make_options
 from tests.cuda.support import needs_gpu
 

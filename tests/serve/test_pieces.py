@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import torch
 from recur.errors import OptionError, RunError
 from recur.serve.predict import options_of, plain, table_lines
 from recur.serve.travel import About, Seal, Store, packed, unpacked
+from recur.web.address import address_of, check_address, listen
+from recur.web.answers import encode, error_text
 
 ABOUT = About("model", "digest", "owner", 3, 5, 100.0)
 PARTS = [torch.arange(4.0), torch.tensor([7])]
@@ -78,3 +81,26 @@ def test_wrong_options(asked: Any, line: str) -> None:
 
 def test_numbers_become_plain() -> None:
     assert plain({"a": np.float32(0.5), 2: (np.arange(2), "b")}) == {"a": 0.5, "2": [[0, 1], "b"]}
+
+
+def test_where_it_listens() -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        assert address_of(taken, "127.0.0.1") == f"http://127.0.0.1:{port}"
+        with pytest.raises(OptionError, match=f"port {port} is in use"):
+            listen("127.0.0.1", port)
+    with pytest.raises(OSError, match="not known|Name|resolv|assign"):
+        listen("nowhere.invalid", 0)
+    for host in ("127.0.0.9", "::1", "localhost"):
+        check_address(host, 0, has_token=False)
+    check_address("0.0.0.0", 0, has_token=True)
+    with pytest.raises(OptionError, match="needs --token"):
+        check_address("example.com", 0, has_token=False)
+
+
+def test_answers_are_json_of_finite_numbers() -> None:
+    content = {"a": [float("nan"), 1.5, (float("inf"), "é")], 2: {"b": None}}
+    assert json.loads(encode(content)) == {"a": [None, 1.5, [None, "é"]], "2": {"b": None}}
+    missing = FileNotFoundError(2, "No such file", "/folder/weights")
+    assert error_text(missing) == "a file cannot be read: No such file: /folder/weights"
+    assert error_text(ValueError("plain")) == "plain"

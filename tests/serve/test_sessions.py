@@ -78,6 +78,17 @@ def test_a_session_is_the_same_whoever_steps_beside_it(runs: Path, name: str) ->
     torch.testing.assert_close(seen[0], seen[2], rtol=0, atol=ROUNDING)
 
 
+def test_new_sessions_step_beside_old_ones(runs: Path) -> None:
+    network = network_of(recur.load(runs / "chars", device="cpu"))
+    with torch.no_grad():
+        together, alone = Bank(network, 8), Bank(network, 8)
+        together.step([2, 5], [4, 6])
+        found = together.step([1, 5, 0, 2], [7, 8, 9, 10])
+        for k, read in enumerate(([7], [6, 8], [9], [4, 10])):
+            said = [alone.step([k], [token]) for token in read]
+            torch.testing.assert_close(found[k], said[-1][0], rtol=0, atol=10 * ROUNDING)
+
+
 def test_a_text_goes_on_from_a_session_and_costs_its_own_tokens(served: Serving) -> None:
     prompt, more = "the network reads", " a word"
     whole = served.post("/v1/completions", model="chars", prompt=prompt + more, temperature=0, max_tokens=20)
@@ -194,6 +205,10 @@ def test_columns_are_steps(served: Serving) -> None:
         assert served.get(f"/v1/sessions/{names[k]}")["steps"] == 1
     drawn = [served.post("/v1/step", sessions=chars[3:], inputs=[4] * 3, temperature=1, seed=s) for s in (1, 2, 3)]
     assert len({tuple(each["labels"]) for each in drawn}) > 1
+    mixed = [{"session": chars[0], "input": 5}, {"session": chars[1], "input": 5, "temperature": 0.01}]
+    likeliest, nearly = served.post("/v1/step", steps=mixed)["data"]  # drawn side by side, each in its way
+    assert likeliest["outputs"][0]["probability"] > 0
+    assert nearly["outputs"][0]["probability"] > 0
     for wrong in ({"sessions": chars}, {"sessions": chars, "inputs": [5]}, {"sessions": "a", "inputs": [5]}):
         served.post("/v1/step", 400, **wrong)
     with connect(served.address.replace("http", "ws") + "/v1/step", additional_headers=served.headers) as line:

@@ -19,9 +19,10 @@ from torch import Tensor
 from recur.decode.sampling import NEVER_WRITTEN
 from recur.errors import OptionError, RunError
 from recur.run import Run
-from recur.serve.bank import Bank, make_bank
+from recur.serve.bank import Bank
 from recur.serve.limits import Limits
 from recur.serve.network import LanguageNetwork, Network, network_of
+from recur.serve.on_gpu import make_bank
 from recur.tasks import predictor_of
 from recur.tasks.classes import classes_of
 from recur.tasks.contract import Predictor
