@@ -1,7 +1,7 @@
 """The states of sessions, each in its slot of one table, and steps of many of them at once.
 
 A step gathers the rows of its slots, runs the network once, and puts them back; on a GPU there may be a better way
-(recur.serve.on_gpu). Memory that no session has used costs nothing: the system gives a page when it is written to first.
+(recur.serve.on_gpu). Memory that no session has used costs nothing: the system gives a page when it is first written.
 """
 
 from __future__ import annotations
