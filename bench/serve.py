@@ -1,14 +1,16 @@
 """Sessions of an LSTM of 256 units on a server: time a token and tokens a second, from 1 session to 10,000, beside the
 same server whose sessions are stepped one by one in PyTorch.
 
-The load comes over four WebSockets, each with its share of the sessions: a token of each goes in, the next comes out,
-and so on. So it is the steps that are measured, and what HTTP costs beside them is little. Servers take turns.
+The load comes over one WebSocket, or four, each with its share of the sessions: one message has a token of each, its
+answer the next, and so on; all servers are asked in the same way, in turns. The clock also counts what else the machine
+does; the CPU time of the server's process does not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import statistics
 import string
@@ -26,11 +28,12 @@ import numpy as np
 import torch
 from websockets.asyncio.client import connect
 
-from bench.serve_peer import WAYS, hub_of
-from recur.serve.engine import Engine
-from recur.serve.rows import End, Event, Row, StepRow
+from bench.serve_peer import LIMITS, WAYS, hub_of
+from recur.serve.engine import Engine, Events
+from recur.serve.rows import Column, Said
 
-LINES = 4
+CLIENTS = (1, 4)
+ROUNDS = 3
 SIZES = (1, 10, 100, 1000, 10_000)
 HISTORY = 100_000
 HELD = 100_000
@@ -42,27 +45,36 @@ def serving(seconds: float = 2.0, sizes: tuple[int, ...] = SIZES) -> dict[str, A
     """All figures; each of a size and a way from so many seconds."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         run = _train(Path(folder))
+        before = os.getloadavg()[0]
         engines = in_process(run, sizes, seconds)
         servers = {way: stack.enter_context(_server(run, way)) for way in WAYS}
         _refuse_unequal({way: found[0] for way, found in servers.items()})
         rows = []
         for count in sizes:
-            for way, (address, _) in servers.items():
-                rows.append({"way": way, "sessions": count, **asyncio.run(_load(address, count, seconds))})
+            for clients in CLIENTS:
+                if clients <= count <= LIMITS.steps * clients:
+                    rows += _compared(servers, count, clients, seconds)
         address, pid = servers["recur"]
-        found = {"over_websockets": rows, "in_process": engines, "first_token": _history(address)}
+        load = {"before": before, "after": os.getloadavg()[0]}
+        found = {"load": load, "over_websockets": rows, "in_process": engines, "first_token": _history(address)}
         return found | {"memory": _memory(address, pid)}
 
 
 def lines(found: dict[str, Any]) -> Iterator[str]:
     """The figures in words."""
     for place in ("in_process", "over_websockets"):
-        rows = {(row["way"], row["sessions"]): row for row in found[place]}
-        for (way, count), row in rows.items():
-            times = rows["recur", count]["tokens_per_second"] / row["tokens_per_second"]
-            waits = f", p50 {row['p50_ms']:.2f} ms, p99 {row['p99_ms']:.2f} ms" if "p50_ms" in row else ""
+        rows = {(row["way"], row["sessions"], row.get("clients", 0)): row for row in found[place]}
+        for (way, count, clients), row in rows.items():
+            ours = rows["recur", count, clients]
+            times = ours["tokens_per_second"] / row["tokens_per_second"]
+            waits = ""
+            if "p50_ms" in row:
+                used = row["server_cpu_us"]
+                waits = f", p50 {row['p50_ms']:.2f} ms, p99 {row['p99_ms']:.2f} ms; {used:.1f} µs of CPU a token"
+                waits += f" ({used / ours['server_cpu_us']:.1f} times recur's)"
             rate = f"{row['tokens_per_second']:>9,.0f} tokens/s{waits}"
-            yield f"{place.replace('_', ' '):16} {count:>6,} {way:18} {rate}; recur {times:.1f} times"
+            where = f"{clients} WebSockets" if clients else "in process"
+            yield f"{where:13} {count:>6,} {way:18} {rate}; recur {times:.1f} times"
     first, memory = found["first_token"], found["memory"]
     behind, empty = first["behind_history_ms"], first["behind_nothing_ms"]
     yield f"first token behind {HISTORY:,} tokens {behind:.2f} ms, behind none {empty:.2f} ms"
@@ -118,7 +130,20 @@ def _refuse_unequal(addresses: dict[str, str]) -> None:
         raise AssertionError("the ways do not agree, and are not timed")
 
 
-async def _load(address: str, count: int, seconds: float) -> dict[str, float]:
+def _compared(servers: dict[str, tuple[str, int]], count: int, clients: int, seconds: float) -> list[dict[str, Any]]:
+    """The middle of a few rounds, in which the servers take turns."""
+    found: dict[str, list[dict[str, float]]] = {way: [] for way in servers}
+    for _ in range(ROUNDS if count <= 1000 else 1):
+        for way, (address, pid) in servers.items():
+            found[way].append(asyncio.run(_load(address, pid, count, clients, seconds / ROUNDS)))
+    return [
+        {"way": way, "sessions": count, "clients": clients}
+        | {name: statistics.median(each[name] for each in seen) for name in seen[0]}
+        for way, seen in found.items()
+    ]
+
+
+async def _load(address: str, pid: int, count: int, clients: int, seconds: float) -> dict[str, float]:
     with httpx.Client(base_url=address, timeout=120) as client:
         names = _begin(client, count)
         times: list[tuple[float, int]] = []
@@ -129,17 +154,15 @@ async def _load(address: str, count: int, seconds: float) -> dict[str, float]:
             async with connect(address.replace("http", "ws") + "/v1/step", max_size=None, ping_interval=None) as socket:
                 done = 0
                 while time.perf_counter() < end or not done:
-                    steps = [{"session": name, "input": token} for name, token in zip(own, tokens, strict=True)]
                     begun = time.perf_counter()
-                    await socket.send(json.dumps({"steps": steps}))
-                    found = json.loads(await socket.recv())["data"]
+                    await socket.send(json.dumps({"sessions": own, "inputs": tokens}))
+                    tokens = json.loads(await socket.recv())["labels"]
                     times.append((time.perf_counter() - begun, len(own)))
-                    tokens = [each["outputs"][0]["token"] for each in found]
                     done += 1
 
-        begun = time.perf_counter()
-        await asyncio.gather(*(line(names[k::LINES]) for k in range(LINES) if names[k::LINES]))
-        took = time.perf_counter() - begun
+        begun, used = time.perf_counter(), _cpu_seconds(pid)
+        await asyncio.gather(*(line(names[k::clients]) for k in range(clients)))
+        took, used = time.perf_counter() - begun, _cpu_seconds(pid) - used
         for name in names[:: max(1, len(names) // 1000)]:
             client.delete(f"/v1/sessions/{name}")
     waits = np.repeat([each for each, _ in times], [n for _, n in times])
@@ -147,6 +170,7 @@ async def _load(address: str, count: int, seconds: float) -> dict[str, float]:
         "p50_ms": float(np.percentile(waits, 50)) * 1e3,
         "p99_ms": float(np.percentile(waits, 99)) * 1e3,
         "tokens_per_second": len(waits) / took,
+        "server_cpu_us": used / len(waits) * 1e6,
     }
 
 
@@ -174,14 +198,15 @@ def in_process(run: Path, sizes: tuple[int, ...], seconds: float) -> list[dict[s
 
 
 def _turn(hub: Any, slots: list[Any], tokens: list[int]) -> list[int]:
-    news: list[tuple[Row, Event]] = []
+    news: Events = []
     engine = Engine(news.extend)
     served = hub.models.get(None)
-    engine.submit([StepRow(served, slot, (token,), None) for slot, token in zip(slots, tokens, strict=True)])
+    engine.submit(Column(served, slots, tokens, lambda event: None))
     with torch.no_grad():
-        while len(news) < len(slots):
-            engine.turn()
-    return [event.readings[0].label for _, event in news if isinstance(event, End)]
+        engine.turn()
+    ((_, said),) = news
+    assert isinstance(said, Said)
+    return said.labels
 
 
 def _history(address: str, tries: int = 40) -> dict[str, float]:
@@ -211,6 +236,12 @@ def _memory(address: str, pid: int) -> dict[str, float]:
         names = _begin(client, HELD)
         seconds = time.perf_counter() - begun
     return {"sessions": len(names), "megabytes": _resident(pid) - before, "seconds": seconds}
+
+
+def _cpu_seconds(pid: int) -> float:
+    """What a process has used of all cores; unlike the clock's, this does not count what others do on them."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _resident(pid: int) -> float:

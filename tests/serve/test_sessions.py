@@ -78,6 +78,17 @@ def test_a_session_is_the_same_whoever_steps_beside_it(runs: Path, name: str) ->
     torch.testing.assert_close(seen[0], seen[2], rtol=0, atol=ROUNDING)
 
 
+def test_new_sessions_step_beside_old_ones(runs: Path) -> None:
+    network = network_of(recur.load(runs / "chars", device="cpu"))
+    with torch.no_grad():
+        together, alone = Bank(network, 8), Bank(network, 8)
+        together.step([2, 5], [4, 6])
+        found = together.step([1, 5, 0, 2], [7, 8, 9, 10])
+        for k, read in enumerate(([7], [6, 8], [9], [4, 10])):
+            said = [alone.step([k], [token]) for token in read]
+            torch.testing.assert_close(found[k], said[-1][0], rtol=0, atol=10 * ROUNDING)
+
+
 def test_a_text_goes_on_from_a_session_and_costs_its_own_tokens(served: Serving) -> None:
     prompt, more = "the network reads", " a word"
     whole = served.post("/v1/completions", model="chars", prompt=prompt + more, temperature=0, max_tokens=20)
@@ -167,6 +178,59 @@ def test_a_thousand_sessions(runs: Path) -> None:
             expected = offline(runs, "chars", ids[:, k].tolist())[-1]
             assert found[k]["outputs"][0]["probability"] == pytest.approx(expected[4:].max(), abs=1e-5)
         assert len(made.hub.sessions) == 1000
+    finally:
+        made.stop()
+
+
+def test_columns_are_steps(served: Serving) -> None:
+    """One message for sessions of several models says what a step of each alone says; what is wrong, in its place."""
+    chars = [each["id"] for each in served.post("/v1/sessions", 201, model="chars", n=6)["data"]]
+    wave = served.post("/v1/sessions", 201, model="waves")["id"]
+    names = [*chars[:3], wave, chars[0], "nobody", 7, chars[3], chars[4]]
+    inputs = [5, 6, "t", [0.5, -1], 5, 5, 5, 10**6, [5, 6]]
+    found = served.post("/v1/step", sessions=names, inputs=inputs)
+    assert [k for k, output in enumerate(found["outputs"]) if output is None] == [4, 5, 6, 7, 8]
+    assert {k: error["message"][:25] for k, error in found["errors"].items()} == {
+        "4": f"session {chars[0]}"[:25],
+        "5": "there is no session 'nobo",
+        "6": "a session's id is a text",
+        "7": "tokens of chars lie in 0 ",
+        "8": "one input of each session",
+    }
+    for k, x in enumerate(inputs[:4]):
+        twin = served.post("/v1/sessions", 201, model="waves" if k == 3 else "chars")["id"]
+        (alone,) = served.post(f"/v1/sessions/{twin}/step", input=x)["outputs"]
+        assert found["outputs"][k] == alone["output"]
+        assert found["probabilities"][k] == pytest.approx(alone["probability"], abs=ROUNDING)
+        assert served.get(f"/v1/sessions/{names[k]}")["steps"] == 1
+    drawn = [served.post("/v1/step", sessions=chars[3:], inputs=[4] * 3, temperature=1, seed=s) for s in (1, 2, 3)]
+    assert len({tuple(each["labels"]) for each in drawn}) > 1
+    mixed = [{"session": chars[0], "input": 5}, {"session": chars[1], "input": 5, "temperature": 0.01}]
+    likeliest, nearly = served.post("/v1/step", steps=mixed)["data"]  # drawn side by side, each in its way
+    assert likeliest["outputs"][0]["probability"] > 0
+    assert nearly["outputs"][0]["probability"] > 0
+    for wrong in ({"sessions": chars}, {"sessions": chars, "inputs": [5]}, {"sessions": "a", "inputs": [5]}):
+        served.post("/v1/step", 400, **wrong)
+    with connect(served.address.replace("http", "ws") + "/v1/step", additional_headers=served.headers) as line:
+        line.send(json.dumps({"id": 1, "sessions": chars, "inputs": [5] * 6}))
+        assert len(json.loads(line.recv())["labels"]) == 6
+
+
+def test_a_column_that_fails_frees_its_sessions(runs: Path) -> None:
+    made = Serving(runs / "chars")
+    try:
+        names = [each["id"] for each in made.post("/v1/sessions", 201, n=2)["data"]]
+        made.post("/v1/step", sessions=names, inputs=[5, 5])
+        bank = made.hub.models.get("chars").bank
+        step, bank.step = bank.step, lambda *given: 1 / 0
+        found = made.post("/v1/step", sessions=names, inputs=[5, 5])
+        assert "failed" in found["errors"]["0"]["message"]
+        bank.step = lambda *given: torch.full_like(step(*given), torch.nan)
+        found = made.post("/v1/step", sessions=names, inputs=[5, 5])
+        assert found["outputs"] == [None, None]
+        assert "not a number" in found["errors"]["1"]["message"]
+        bank.step = step
+        assert "errors" not in made.post("/v1/step", sessions=names, inputs=[5, 5])
     finally:
         made.stop()
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import secrets
 import shlex
-import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +14,7 @@ from cyclopts import App, Parameter
 from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.errors import OptionError, RecurError
+from recur.web.address import address_of, check_address, listen
 
 if TYPE_CHECKING:
     from recur.serve.models import Models
@@ -111,26 +110,20 @@ def serve(
         raise OptionError("--rate and --threads must not be negative, and --max-tokens at least 1")
     limits = Limits(rate=rate, max_tokens=max_tokens, sessions=sessions, idle=60 * idle, keep=3600 * keep, grace=grace)
     logging.basicConfig(format="recur: %(message)s", level=logging.ERROR)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family) as listening:  # a port in use is an error of one line
+    with listen(host, port) as listening:  # before models are loaded
         models = Models(runs, limits, device, opening.trust, products)
         hub = Hub(models, limits, spill, threads)
         hosts = (*LOOPBACK, host) if not token else None  # who is given a token may come under any name
         tokens = () if no_token else token or (secrets.token_urlsafe(24),)
         server = make_server(make_app(hub, tokens, hosts), hub, watch=watch)
-        name = f"[{host}]" if family == socket.AF_INET6 else host
-        address = f"http://{name}:{listening.getsockname()[1]}"
-        _announce(screen, models, address, tokens, generated=not token)
+        _announce(screen, models, address_of(listening, host), tokens, generated=not token)
         server.run(sockets=[listening])
 
 
 def _check(port: int, host: str, token: tuple[str, ...], no_token: bool, sessions: int) -> None:
-    if not 0 <= port < 65536:
-        raise OptionError(f"--port must lie in 0 … 65535, got {port}")
+    check_address(host, port, bool(token))
     if no_token and token:
         raise OptionError("--no-token and --token exclude each other")
-    if not _is_loopback(host) and not token:
-        raise OptionError(f"--host {host} can be reached from other machines; it needs --token")
     if not all(each and each.isprintable() for each in token):
         raise OptionError("--token must be at least one character that can be printed")
     if not 1 <= sessions <= 10**8:
@@ -153,10 +146,3 @@ def _announce(screen: Screen, models: Models, address: str, tokens: tuple[str, .
         **({"token": tokens[0]} if tokens and generated else {}),
     })  # fmt: skip
     sys.stdout.flush()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

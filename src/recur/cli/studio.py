@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
-import socket
 import sys
 import webbrowser
 from pathlib import Path
@@ -16,6 +14,7 @@ from cyclopts import App, Parameter
 from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.errors import OptionError, RecurError
+from recur.web.address import address_of, check_address, listen
 
 verb = App(
     help_epilogue="""Examples:
@@ -55,10 +54,7 @@ def studio(
     screen = Screen(output)
     if not folder.is_dir():
         raise OptionError(f"{folder} is not a folder; train something first: recur train --out {folder}/first")
-    if not 0 <= port < 65536:
-        raise OptionError(f"--port must lie in 0 … 65535, got {port}")
-    if not _is_loopback(host) and token is None:
-        raise OptionError(f"--host {host} can be reached from other machines; it needs --token")
+    check_address(host, port, token is not None)
     if token is not None and not (token and token.isprintable()):
         raise OptionError("--token must be at least one character that can be printed")
     try:
@@ -67,23 +63,14 @@ def studio(
         from recur.web.server import make_server
     except ImportError:
         raise RecurError("the studio needs starlette and uvicorn: pip install 'recur[studio]'") from None
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family) as listening:  # a port in use is an error of one line
+    with listen(host, port) as listening:
         hosts = (*LOOPBACK, host) if token is None else None  # who is given a token may come under any name
         token = token or secrets.token_urlsafe(24)
         server = make_server(make_app(folder, token, hosts, opening.trust))
-        name = f"[{host}]" if family == socket.AF_INET6 else host
-        address = f"http://{name}:{listening.getsockname()[1]}/?token={quote(token)}"
+        address = f"{address_of(listening, host)}/?token={quote(token)}"
         screen.show(f"{folder} is served until Ctrl-C at {address}")
         screen.result({"address": address, "folder": str(folder)})
         sys.stdout.flush()
         if open_browser:
             webbrowser.open(address)
         server.run(sockets=[listening])
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -57,7 +57,7 @@ class Layout:
         return f"{self.prefix}_{buffer.name}"
 
     def product(self, weight: Buffer, bias: str, x: str, y: str) -> str:
-        """y = bias + W x."""
+        """y = bias + weight · x."""
         rows, columns = (number_of(size) for size in weight.shape)
         name, narrow = self.name(weight), self.matrices[weight]
         if weight.kind == "double":

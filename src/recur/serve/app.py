@@ -155,8 +155,8 @@ class Handlers:
         return Answer(await steps.step_one(self.hub, body, request.scope["owner"], request.path_params["session"]))
 
     async def step_many(self, request: Request) -> Response:
-        data = await steps.step_many(self.hub, await self._body(request), request.scope["owner"])
-        return Answer({"object": "list", "data": data})
+        found = await steps.step_many(self.hub, await self._body(request), request.scope["owner"])
+        return Answer({"object": "list", **found})
 
     async def socket(self, socket: WebSocket) -> None:
         await steps.talk(self.hub, socket, socket.scope["owner"], socket.path_params.get("session"))

@@ -77,6 +77,10 @@ def draw_of(body: JsonObject, temperature: float) -> Draw:
     )
 
 
+def seed_of(body: JsonObject) -> int | None:
+    return field(body, "seed", 0, -(2**63), 2**63) if "seed" in body else None
+
+
 def asked(body: JsonObject, served: Served, limits: Limits) -> Asked:
     """What a body asks of a language model; OpenAI's defaults."""
     for name, nothing in NOT_OURS.items():
@@ -106,7 +110,7 @@ def asked(body: JsonObject, served: Served, limits: Limits) -> Asked:
         stops_of(body.get("stop", []), limits),
         logprobs,
         flag(body, "echo"),
-        field(body, "seed", 0, -(2**63), 2**63) if "seed" in body else None,
+        seed_of(body),
         flag(body, "stream"),
         flag(given(options), "include_usage"),
         session,

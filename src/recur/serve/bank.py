@@ -1,8 +1,7 @@
 """The states of sessions, each in its slot of one table, and steps of many of them at once.
 
-On the CPU a step gathers the rows of its slots, runs the network once, and puts them back. On a GPU, where layers are
-plain, states never leave their slots (recur.cuda.stream.Slots). Memory that no session has used costs nothing: the
-system gives a page when it is written to first.
+A step gathers the rows of its slots, runs the network once, and puts them back; on a GPU there may be a better way
+(recur.serve.on_gpu). Memory that no session has used costs nothing: the system gives a page when it is first written.
 """
 
 from __future__ import annotations
@@ -14,19 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recur.cuda.stream import Slots
 from recur.errors import OptionError
-from recur.layers.packed import packed_for
 from recur.serve.network import LanguageNetwork, Network, Parts
 
 LEAST = 4
 """Rows of a step at least: fewer go through products of other kernels, whose sums end in other bits. So what a session
 gets does not depend on how many others there are."""
-
-
-def make_bank(network: Network, slots: int) -> Bank:
-    """On the device of the network, in the way that fits it."""
-    return OnGPU(network, slots) if OnGPU.can(network) else Bank(network, slots)
 
 
 class Bank:
@@ -148,46 +140,6 @@ class Bank:
         with torch.no_grad():
             for pool, part in zip(self._pools, parts, strict=True):
                 pool.index_copy_(0, index, part)
-
-
-class OnGPU(Bank):
-    """Plain layers on a GPU, stepped where their states are."""
-
-    @staticmethod
-    def can(network: Network) -> bool:
-        layers = network.plain_layers()
-        if layers is None or network.device.type != "cuda":
-            return False
-        like = next(layers[0].parameters()).new_zeros(1, layers[0].input_size)
-        return packed_for(layers[0], like, "").on_gpu is not None
-
-    def _make(self) -> None:
-        layers = self.network.plain_layers()
-        assert layers is not None
-        net, self._vectors, self._scores = layers
-        like = next(net.parameters()).new_zeros(1, net.input_size)
-        on_gpu = packed_for(net, like, "").on_gpu
-        assert on_gpu is not None
-        self._on_gpu = Slots(net.cell, on_gpu, self.slots)
-        self._start = [[part[0] for part in layer] for layer in net.stream().state]
-
-    @torch.no_grad()
-    def _step(self, where: Any, x: Tensor, begins: bool = False) -> Tensor:
-        index = torch.from_numpy(where).to(self.network.device)
-        if begins:
-            self._on_gpu.set_state(index, self._start)
-        scores: Tensor = self._scores(self._on_gpu.launch(self._vectors(x), index))
-        return scores
-
-    def _gather(self, index: Tensor) -> Parts:
-        forms = self.network.forms
-        found = [part for layer in self._on_gpu.state(index) for part in layer]
-        return [part.to(dtype) for part, (_, dtype) in zip(found, forms, strict=True)]
-
-    def _scatter(self, index: Tensor, parts: Parts) -> None:
-        each = len(self._on_gpu.stack.cell.states)
-        layers = [parts[k : k + each] for k in range(0, len(parts), each)]
-        self._on_gpu.set_state(index, layers)
 
 
 def _lazy(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

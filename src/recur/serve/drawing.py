@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from recur.decode.sampling import chances
-from recur.serve.rows import Row
+from recur.serve.rows import Column, Row
 
 
-def draw_tokens(rows: Sequence[Row], logits: Tensor) -> list[int]:
+def draw_tokens(rows: Sequence[Row | Column], logits: Tensor) -> list[int]:
     """One of each row's logits (n, K)."""
     drawing = [k for k, row in enumerate(rows) if row.random is not None]
     if not drawing:
@@ -45,7 +45,7 @@ def draw_tokens(rows: Sequence[Row], logits: Tensor) -> list[int]:
     return chosen
 
 
-def _number(row: Row) -> float:
+def _number(row: Row | Column) -> float:
     assert row.random is not None
     return row.random.random()
 

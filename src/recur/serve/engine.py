@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,8 +20,11 @@ from torch import Tensor
 from recur.errors import RecurError, RunError
 from recur.serve.drawing import draw_tokens, likeliest
 from recur.serve.network import LanguageNetwork
-from recur.serve.rows import End, Event, Judged, Piece, Reading, Row, StepRow, TextRow
+from recur.serve.rows import Column, End, Event, Judged, Piece, Reading, Row, Said, StepRow, TextRow
 from recur.serve.text import Token
+
+if TYPE_CHECKING:
+    from recur.serve.models import Served
 
 AT_ONCE = 512
 """Inputs that are read in one turn, by all rows that read more than one."""
@@ -30,7 +33,8 @@ SHORTEST = 16
 FAILED = "the model's output is not a number: its weights are too large, or damaged"
 
 log = logging.getLogger("recur.serve")
-Deliver = Callable[[list[tuple[Row, Event]]], None]
+Events = list[tuple[Row | Column, Event]]
+Deliver = Callable[[Events], None]
 Made = TypeVar("Made")
 
 
@@ -60,7 +64,7 @@ class Engine:
     def __init__(self, deliver: Deliver, threads: int = 1) -> None:
         self.deliver, self.threads = deliver, threads
         self.counts = Counts()
-        self._inbox: deque[Sequence[Row] | Callable[[], None]] = deque()
+        self._inbox: deque[Sequence[Row] | Column | Callable[[], None]] = deque()
         self._awake = threading.Condition()
         self._woken = self._stopping = False
         self._rows: list[Row] = []
@@ -80,7 +84,7 @@ class Engine:
 
     # From any thread ----------------------------------------------------------------------------------------------
 
-    def submit(self, rows: Sequence[Row]) -> None:
+    def submit(self, rows: Sequence[Row] | Column) -> None:
         self._inbox.append(rows)
         self.wake()
 
@@ -117,10 +121,12 @@ class Engine:
 
     def turn(self) -> bool:
         """Take in what has come, and advance every row that can; whether there was one."""
-        news = News()
+        news, columns = News(), list[Column]()
         while self._inbox:
             work = self._inbox.popleft()
-            if callable(work):
+            if isinstance(work, Column):
+                columns.append(work)
+            elif callable(work):
                 work()
             else:
                 for row in work:
@@ -130,11 +136,13 @@ class Engine:
                 row.reason = "cancelled"
                 news.end(row, self._ending(row))
         able = [row for row in self._rows if not (row.paused or row.cancelled)]
-        models: dict[int, list[Row]] = {}
+        models: dict[Served, tuple[list[Row], list[Column]]] = {}
         for row in able:
-            models.setdefault(id(row.served), []).append(row)
-        for rows in models.values():
-            self._advance(rows, news)
+            models.setdefault(row.served, ([], []))[0].append(row)
+        for column in columns:
+            models.setdefault(column.served, ([], []))[1].append(column)
+        for served, waiting in models.items():
+            self._advance(served, *waiting, news)
         if news.ended:
             self._rows = [row for row in self._rows if row not in news.ended]
         if news.events:
@@ -150,18 +158,26 @@ class Engine:
         else:
             news.end(row, self._ending(row))
 
-    def _advance(self, rows: list[Row], news: News) -> None:
+    def _advance(self, served: Served, rows: list[Row], columns: list[Column], news: News) -> None:
         """One batch of a model's rows."""
         begun = time.perf_counter()
-        served = rows[0].served
         try:
             scans = isinstance(served.network, LanguageNetwork)
             reading = [row for row in rows if row.left > 1] if scans else []
             stepping = [row for row in rows if row.left == 1] if scans else [row for row in rows if row.left]
             waiting = [row for row in rows if not row.left]
-            count = len(stepping)
+            slots = [row.slot for row in stepping]
+            inputs = [row.inputs[row.at] for row in stepping]
+            for column in columns:
+                slots += column.slots
+                inputs += column.inputs
+            count = size = len(slots)
+            if slots:
+                scores = served.bank.step(slots, inputs)
+            if columns:
+                self._answer(columns, scores[len(stepping) :], news)
+                scores = scores[: len(stepping)]
             if stepping:
-                scores = served.bank.step([row.slot for row in stepping], [row.inputs[row.at] for row in stepping])
                 for k, row in enumerate(stepping):
                     if row.every and isinstance(row, TextRow):
                         self._judge(row, scores[k : k + 1], row.inputs[row.at : row.at + 1], news)
@@ -171,16 +187,26 @@ class Engine:
                 self._settle(waiting, served.bank.last_scores([row.slot for row in waiting]), news)
             if reading:
                 count += self._scan(reading, news)
+                size += len(reading)
         except Exception as error:  # whatever it is, the other models' sessions go on
             if not isinstance(error, RecurError):
                 log.exception("a batch of %s failed", served.name)
                 error = RunError("the model failed; the server's log says why")
-            for row in rows:
-                if row not in news.ended:
-                    news.end(row, End("failed", error=error))
+            failed: list[Row | Column] = [*rows, *columns]
+            for each in failed:
+                if each not in news.ended:
+                    news.end(each, End("failed", error=error))
             return
         self.counts.read[served.name] = self.counts.read.get(served.name, 0) + count
-        self.counts.batch(len(rows), time.perf_counter() - begun)
+        self.counts.batch(size + len(waiting), time.perf_counter() - begun)
+
+    def _answer(self, columns: list[Column], scores: Tensor, news: News) -> None:
+        labels, shares = drawn([column for column in columns for _ in column.slots], scores)
+        at = 0
+        for column in columns:
+            end = at + len(column.slots)
+            news.end(column, Said(labels[at:end], shares[at:end]))
+            at = end
 
     def _scan(self, rows: list[Row], news: News) -> int:
         """Read a piece of what these rows have to read; how many inputs that were."""
@@ -221,18 +247,17 @@ class Engine:
                 news.end(row, End("failed", error=RunError(FAILED)))
             kept = finite.nonzero()[:, 0].tolist()
             rows, scores = [rows[k] for k in kept], scores[kept]
-        saying = [k for k, row in enumerate(rows) if isinstance(row, StepRow) and (row.every or not row.left)]
+        saying = {k: row for k, row in enumerate(rows) if isinstance(row, StepRow) and (row.every or not row.left)}
         if saying:
-            steps = [row for row in rows if isinstance(row, StepRow) and (row.every or not row.left)]
-            for row, reading in zip(steps, readings(steps, _these(scores, saying)), strict=True):
+            steps = list(saying.values())
+            for row, reading in zip(steps, readings(steps, _these(scores, list(saying))), strict=True):
                 row.readings.append(reading)
-        writing = [k for k, row in enumerate(rows) if isinstance(row, TextRow) and row.writes and not row.left]
-        for row in rows:
-            if not row.left and not (isinstance(row, TextRow) and row.writes):
+        writing = {k: row for k, row in enumerate(rows) if isinstance(row, TextRow) and row.writes and not row.left}
+        for k, row in enumerate(rows):
+            if not row.left and k not in writing:
                 news.end(row, self._ending(row))
         if writing:
-            self._write([row for row in rows if isinstance(row, TextRow) and row.writes and not row.left],
-                        _these(scores, writing), news)  # fmt: skip
+            self._write(list(writing.values()), _these(scores, list(writing)), news)
 
     def _write(self, rows: list[TextRow], scores: Tensor, news: News) -> None:
         """One token each, drawn from the scores."""
@@ -269,26 +294,31 @@ class News:
     """What one turn has to report."""
 
     def __init__(self) -> None:
-        self.events: list[tuple[Row, Event]] = []
-        self.ended: set[Row] = set()
+        self.events: Events = []
+        self.ended: set[Row | Column] = set()
 
     def say(self, row: Row, event: Event) -> None:
         self.events.append((row, event))
 
-    def end(self, row: Row, end: End) -> None:
+    def end(self, row: Row | Column, end: End | Said) -> None:
         self.events.append((row, end))
         self.ended.add(row)
+
+
+def drawn(rows: Sequence[Row | Column], scores: Tensor) -> tuple[list[int], list[float]]:
+    """What each row draws from its scores (n, K), and how likely that was."""
+    labels = draw_tokens(rows, rows[0].served.writable(scores))
+    p = scores.softmax(-1)
+    return labels, p.gather(1, torch.tensor(labels, device=p.device)[:, None])[:, 0].tolist()
 
 
 def readings(rows: Sequence[StepRow], scores: Tensor) -> list[Reading]:
     """What is said of scores (n, K), one a row."""
     if not rows:
         return []
-    labels = draw_tokens(rows, rows[0].served.writable(scores))
-    p = scores.softmax(-1)
-    own = p.gather(1, torch.tensor(labels, device=p.device)[:, None])[:, 0].tolist()
+    labels, own = drawn(rows, scores)
     wanted = [k for k, row in enumerate(rows) if row.all_probabilities]
-    full = dict(zip(wanted, p[wanted].tolist(), strict=True)) if wanted else {}
+    full = dict(zip(wanted, scores[wanted].softmax(-1).tolist(), strict=True)) if wanted else {}
     return [Reading(label, share, full.get(k)) for k, (label, share) in enumerate(zip(labels, own, strict=True))]
 
 

@@ -49,6 +49,8 @@ class Hub:
         """Whether it is about to stop: what runs may end, nothing new begins."""
         self.begun = time.time()
         self._times: dict[str, deque[float]] = {}
+        self._told: dict[str, str] = {}
+        """Why a run could not be loaded anew, the last time."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     # Begun and ended ----------------------------------------------------------------------------------------------
@@ -96,27 +98,34 @@ class Hub:
 
     async def reload(self) -> list[str]:
         """Load what has changed, and have it answer from then on; the names of what was replaced."""
-        replaced = []
-        for name in self.models.paths:
-            try:
-                newer = await to_thread.run_sync(self.models.newer, name)
-            except (RecurError, OSError) as error:
+        before = {name: versions[0] for name, versions in self.models.versions.items()}
+        for name in before:
+            await self._renew(name)
+        return [name for name, old in before.items() if self.models.get(name) is not old]
+
+    async def _renew(self, name: str) -> bool:
+        """Whether a run's model is that of its files now."""
+        try:
+            newer = await to_thread.run_sync(self.models.newer, name)
+        except (RecurError, OSError) as error:
+            if self._told.get(name) != str(error):  # --watch tries again soon
                 log.error("%s stays as it was: %s", name, error)
-                continue
-            if newer is not None:
-                self.models.replace(newer)
-                replaced.append(name)
-        return replaced
+            self._told[name] = str(error)
+            return False
+        self._told.pop(name, None)
+        if newer is not None:
+            self.models.replace(newer)
+        return True
 
     async def watch(self) -> None:
-        """Reload whenever the manifest of a run changes."""
+        """Reload whenever the manifest of a run changes, and again as long as that fails: it may be half written."""
         seen = self._manifests()
         while True:
             await asyncio.sleep(SWEEP)
             now = await to_thread.run_sync(self._manifests)
-            if now != seen:
-                await self.reload()
-            seen = now
+            for name in now:
+                if now[name] != seen.get(name) and await self._renew(name):
+                    seen[name] = now[name]
 
     def _manifests(self) -> dict[str, int]:
         found = {}

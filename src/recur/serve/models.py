@@ -19,9 +19,10 @@ from torch import Tensor
 from recur.decode.sampling import NEVER_WRITTEN
 from recur.errors import OptionError, RunError
 from recur.run import Run
-from recur.serve.bank import Bank, make_bank
+from recur.serve.bank import Bank
 from recur.serve.limits import Limits
 from recur.serve.network import LanguageNetwork, Network, network_of
+from recur.serve.on_gpu import make_bank
 from recur.tasks import predictor_of
 from recur.tasks.classes import classes_of
 from recur.tasks.contract import Predictor
@@ -111,11 +112,14 @@ class Served:
 
     def writable(self, scores: Tensor) -> Tensor:
         """Scores of what may be said: of tokens, those that stand for themselves."""
-        if not self.writes:
-            return scores
-        scores = scores.clone()
-        scores[:, list(NEVER_WRITTEN)] = -torch.inf
-        return scores
+        return scores + self._never if self.writes else scores
+
+    @cached_property
+    def _never(self) -> Tensor:
+        """−∞ for each token that is never written, else 0."""
+        found = torch.zeros(self.network.width, device=self.network.device)
+        found[list(NEVER_WRITTEN)] = -torch.inf
+        return found
 
     def described(self) -> JsonObject:
         """As OpenAI's API lists models, and what can be asked of this one."""

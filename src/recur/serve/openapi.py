@@ -148,6 +148,10 @@ def schemas(limits: Limits) -> JsonObject:
         "description": "as StepRequest, with the session's id in `session`, or a `state`; what is wrong with one is "
         "said in its place",
     }
+    columns = {
+        "sessions": a_list({"type": "string"}, maxItems=limits.steps, description="ids"),
+        "inputs": a_list(read, maxItems=limits.steps, description="one for each session"),
+    } | drawing(0)
     known = {"id": {"type": "string"}, "object": {"type": "string"}, "model": {"type": "string"}}
     completion = {
         "prompt": prompt,
@@ -198,7 +202,12 @@ def schemas(limits: Limits) -> JsonObject:
         ),
         "Session": an_object(known | {"steps": {"type": "integer"}}, ("id", "object", "model", "steps")),
         "StepRequest": an_object(step, ("input",)),
-        "StepsRequest": an_object({"steps": a_list(each, maxItems=limits.steps)}, ("steps",)),
+        "StepsRequest": {
+            "anyOf": [
+                an_object({"steps": a_list(each, maxItems=limits.steps)}, ("steps",)),
+                an_object(columns, ("sessions", "inputs")),
+            ]
+        },
         "Stepped": an_object({"session": word, "outputs": a_list({"type": "object"})}, ("outputs",)),
         "TokenizeRequest": an_object({"prompt": nullable("string"), "model": word}),
         "DetokenizeRequest": an_object({"tokens": {"type": ["array", "null"], "items": token}, "model": word}),

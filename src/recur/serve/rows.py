@@ -70,8 +70,37 @@ class End(NamedTuple):
     error: Exception | None = None
 
 
-Event = Piece | Judged | End
+class Said(NamedTuple):
+    """What a network said behind the inputs of a column; a probability that is no number stands for what failed."""
+
+    labels: list[int]
+    probabilities: list[float]
+
+
+Event = Piece | Judged | Said | End
 Sink = Callable[[Event], None]
+
+
+def _random(draw: Draw, seed: str | int | None) -> random.Random | None:
+    return None if draw.temperature == 0 else random.Random(seed)
+
+
+class Column:
+    """One input each of many sessions of one model, which are stepped in the next batch and answered as one."""
+
+    __slots__ = ("draw", "inputs", "random", "served", "sink", "slots")
+
+    def __init__(
+        self,
+        served: Served,
+        slots: Sequence[int],
+        inputs: Sequence[Any],
+        sink: Sink,
+        draw: Draw = LIKELIEST,
+        seed: str | int | None = None,
+    ) -> None:
+        self.served, self.slots, self.inputs, self.sink = served, slots, inputs, sink
+        self.draw, self.random = draw, _random(draw, seed)
 
 
 class Row:
@@ -87,11 +116,11 @@ class Row:
         inputs: Sequence[Any],
         sink: Sink,
         draw: Draw = LIKELIEST,
-        seed: str | None = None,
+        seed: str | int | None = None,
         every: bool = False,
     ) -> None:
         self.served, self.slot, self.inputs, self.at, self.sink = served, slot, inputs, 0, sink
-        self.draw, self.random = draw, None if draw.temperature == 0 else random.Random(seed)
+        self.draw, self.random = draw, _random(draw, seed)
         self.every, self.reason = every, "read"
         self.fresh = self.keep = self.paused = self.cancelled = False
         """Whether its slot begins anew, and not with what is in it; whether its state is handed out at the end; whether

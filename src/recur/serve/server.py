@@ -6,7 +6,8 @@ import asyncio
 import signal
 import socket
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -56,6 +57,13 @@ class Server(uvicorn.Server):
             await self.hub.reload()
 
         self.hub.spawn(reload())
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        with super().capture_signals():
+            yield
+            # uvicorn would now send itself the SIGTERM that it has obeyed, and so end as if it had not.
+            self._captured_signals = [each for each in self._captured_signals if each != signal.SIGTERM]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for listening in self.servers:

@@ -107,7 +107,7 @@ class Sessions:
         if session is None or session.owner != owner:
             raise UnknownError(f"there is no session {name[:100]!r}: it has ended, or never was")
         if session.served.over:
-            self._drop(session)
+            self.drop(session)
             raise UnknownError(f"session {name} has ended: {session.served.name} has other weights now; begin anew")
         if session.busy:
             raise ConflictError(f"session {name} is in use: it takes one request after the other")
@@ -121,10 +121,7 @@ class Sessions:
             self._kept.move_to_end(session.id)
 
     def drop(self, session: Session) -> None:
-        """End a session that is in use."""
-        self._drop(session)
-
-    def _drop(self, session: Session) -> None:
+        """End a session."""
         if self._kept.pop(session.id, None) is not None:
             session.served.bank.give(session.slot)
 
@@ -253,15 +250,14 @@ class Sessions:
 
     async def remove(self, name: str, owner: str) -> None:
         """End a session, wherever it is."""
-        session = await self.hold(name, owner)
-        self._drop(session)
+        self.drop(await self.hold(name, owner))
 
     async def sweep(self) -> None:
         """Have those leave that nobody has used for long."""
         late = time.time() - self.limits.idle
         for served in {session.served for session in self._kept.values() if session.served.over}:
             for session in [each for each in self._kept.values() if each.served is served and not each.busy]:
-                self._drop(session)
+                self.drop(session)
         idle = []
         for session in self._kept.values():
             if session.used > late:
@@ -277,7 +273,7 @@ class Sessions:
                 except RecurError:
                     return
             for session in some:
-                self._drop(session)
+                self.drop(session)
             self.expired += len(some)
         if self.store is not None and time.monotonic() - self._swept > STORED:
             self._swept = time.monotonic()

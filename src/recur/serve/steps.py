@@ -10,13 +10,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from starlette.requests import Request
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from recur.errors import OptionError, RecurError
-from recur.serve.asked import check_ids, draw_of, flag, given, text_ids, word
+from recur.serve.asked import draw_of, flag, given, seed_of, word
+from recur.serve.columns import step_columns
 from recur.serve.errors import error_object, status_of
+from recur.serve.inputs import inputs_of
 from recur.serve.models import Served
 from recur.serve.rows import End, Reading, StepRow
 from recur.serve.sessions import Session
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 RESTART = 1012
 """How a WebSocket is closed by a server that goes away."""
+PLAIN = {"session", "state", "input", "every"}
+"""Of a step that asks for nothing else, nothing else is checked."""
 STATE = 1 << 24
 """Characters of a state in a client's hands."""
 
@@ -82,52 +85,6 @@ async def begin_sessions(hub: Hub, request: Request, body: JsonObject, owner: st
     return [hub.sessions.described(session) for session in begun]
 
 
-def inputs_of(asked: object, served: Served, hub: Hub) -> Any:
-    """Tokens, a text, or steps of numbers: a list of inputs."""
-    network = served.network
-    if network.numbers:
-        return _numbers(asked, network.width, hub.limits.steps)
-    if isinstance(asked, str):
-        inputs = text_ids(asked, served)
-    else:
-        inputs = [asked] if type(asked) is int else asked  # type: ignore[assignment]
-        if not isinstance(inputs, list) or not all(type(k) is int for k in inputs):
-            raise OptionError("input must be a text, a token or a list of tokens")
-        check_ids(inputs, served)
-    if len(inputs) > hub.limits.prompt_tokens:
-        raise OptionError(f"{len(inputs):,} tokens are too many: at most {hub.limits.prompt_tokens:,}")
-    return inputs
-
-
-def _numbers(asked: object, width: int, most: int) -> list[np.ndarray[Any, Any]]:
-    wanted = f"input must be {width} numbers, or a list of such steps" if width > 1 else "input must be numbers"
-    try:
-        values = np.asarray(asked, dtype=np.float64)
-    except (ValueError, TypeError, OverflowError):
-        raise OptionError(wanted) from None
-    if not _all_numbers(asked):
-        raise OptionError(wanted)
-    if values.ndim < 2 and width == 1:
-        values = values.reshape(-1, 1)
-    elif values.ndim == 1:
-        values = values[None]
-    if values.ndim != 2 or (len(values) and values.shape[1] != width):
-        raise OptionError(wanted)
-    if len(values) > most:
-        raise OptionError(f"{len(values):,} steps are too many for one message: at most {most:,}")
-    with np.errstate(over="ignore"):
-        found = values.astype(np.float32)
-    if not np.isfinite(found).all():
-        raise OptionError("input must be numbers that float32 can hold")
-    return list(found)
-
-
-def _all_numbers(asked: object) -> bool:
-    if isinstance(asked, list):
-        return all(_all_numbers(each) for each in asked)
-    return isinstance(asked, int | float) and not isinstance(asked, bool)
-
-
 class Message:
     """Steps of one message, and what became of each."""
 
@@ -161,12 +118,11 @@ class Message:
         if "input" not in item:
             raise OptionError("input is missing: a token, a text, or numbers")
         step.inputs = inputs_of(item["input"], step.served, self.hub)
-        options: JsonObject = {
-            "draw": draw_of(item, 0.0),
-            "seed": str(fields.field(item, "seed", 0, -(2**63), 2**63)) if "seed" in item else None,
-            "every": "every" not in item or flag(item, "every"),
-            "all_probabilities": flag(item, "probabilities"),
-        }  # all of it checked before a slot is taken
+        options: JsonObject = {"every": "every" not in item or flag(item, "every")}
+        if not item.keys() <= PLAIN:
+            options |= {"draw": draw_of(item, 0.0), "seed": seed_of(item)}
+            options["all_probabilities"] = flag(item, "probabilities")
+        # all of it checked before a slot is taken
         slot = step.session.slot if step.session is not None else self.work.take_slot(step.served)
         row = StepRow(step.served, slot, step.inputs, self.work.sink(), **options)
         if step.session is None:
@@ -223,11 +179,13 @@ async def step_one(hub: Hub, body: JsonObject, owner: str, name: str) -> JsonObj
     return found
 
 
-async def step_many(hub: Hub, body: JsonObject, owner: str) -> list[JsonObject]:
-    """Many sessions at once; what is wrong with one is said in its place."""
+async def step_many(hub: Hub, body: JsonObject, owner: str) -> JsonObject:
+    """Many sessions at once, as a list of steps or in columns; what is wrong with one is said in its place."""
+    if "sessions" in body:
+        return await step_columns(hub, body, owner)
     items = body.get("steps")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise OptionError("steps must be a list of objects")
+        raise OptionError("give steps, a list of objects; or sessions and inputs, two lists of one length")
     if len(items) > hub.limits.steps:
         raise OptionError(f"{len(items):,} steps are too many for one message: at most {hub.limits.steps:,}")
     message, found = Message(hub, owner), list[JsonObject | None]()
@@ -242,7 +200,7 @@ async def step_many(hub: Hub, body: JsonObject, owner: str) -> list[JsonObject]:
         message.give_up()
         raise
     made = iter(await message.run())
-    return [next(made) if one is None else one for one in found]
+    return {"data": [next(made) if one is None else one for one in found]}
 
 
 # WebSockets -----------------------------------------------------------------------------------------------------
@@ -283,7 +241,7 @@ async def _reply(hub: Hub, socket: WebSocket, content: str | bytes, owner: str, 
             if name is not None:
                 found = await step_one(hub, body, owner, name)
             else:
-                found = {"data": await step_many(hub, body, owner)}
+                found = await step_many(hub, body, owner)
         finally:
             hub.in_flight -= 1
     except RecurError as error:

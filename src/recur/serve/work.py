@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from recur.serve.engine import Engine
+from recur.serve.engine import Engine, Events
 from recur.serve.models import Served
 from recur.serve.rows import End, Event, Row
 from recur.web.answers import BusyError
@@ -119,14 +119,14 @@ class Work:
             self._come.clear()
 
 
-def deliver_to(loop: asyncio.AbstractEventLoop) -> Callable[[list[tuple[Row, Event]]], None]:
+def deliver_to(loop: asyncio.AbstractEventLoop) -> Callable[[Events], None]:
     """What hands a batch's news from the engine's thread to the sinks of its rows, in the thread of the loop."""
 
-    def hand_out(news: list[tuple[Row, Event]]) -> None:
+    def hand_out(news: Events) -> None:
         for row, event in news:
             row.sink(event)
 
-    def deliver(news: list[tuple[Row, Event]]) -> None:
+    def deliver(news: Events) -> None:
         if not loop.is_closed():
             loop.call_soon_threadsafe(hand_out, news)
 
