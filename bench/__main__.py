@@ -4,6 +4,7 @@ python -m bench                        the backends of scan beside PyTorch
 python -m bench affine                 cells that are affine in their states: all of time at once beside step by step
 python -m bench gpu                    one layer on a GPU beside cuDNN and FlashRNN, any cell
 python -m bench gpu-training           training steps on a GPU beside cuDNN by hand, and each part of one
+python -m bench memory                 cells × tasks of long memory: steps and seconds until solved
 python -m bench truncation             ways to truncate: what they cost, and what is left of the gradient
 python -m bench calls                  small calls: what Python and autograd cost beyond the arithmetic
 python -m bench streaming              one token at a time beside torch.nn and ONNX Runtime
@@ -13,6 +14,7 @@ python -m bench training               the trainer's overhead, what the backend 
 python -m bench trees                  trees beside plain recursion, grids beside the double loop
 python -m bench writing                encoder and decoder: training, decoding, output recurrence
 python -m bench xray                   gradient flow, a report, the studio's first view and a keystroke
+python -m bench diagnosis              planted faults: whether X-ray names the right one first, and its advice helps
 python -m bench defaults               every task with nothing but its file, beside its recipe and something plain
 python -m bench carry                  100 labelled examples: from nothing, and from a language model of the same texts
 python -m bench bands                  bands of forecasts: how much they cover, fitted once and again with what comes
@@ -36,10 +38,12 @@ from bench import (
     carry,
     counting,
     defaults,
+    diagnosis,
     export_page,
     export_step,
     gpu,
     gpu_training,
+    memory,
     scaling,
     scan,
     streaming,
@@ -90,6 +94,14 @@ def main() -> None:
     )
     stepping.add_argument("--precision", action="append", default=[], help="of products; repeat it (bfloat16)")
     stepping.add_argument("--out", type=Path, default=RESULTS / "gpu-training.json", help="where the JSON goes")
+    remembering = suites.add_parser("memory", help="cells × tasks of long memory: steps and seconds until solved")
+    remembering.add_argument("--cell", action="append", default=[], help="only this; repeat it")
+    remembering.add_argument("--task", action="append", default=[], help="only those whose name contains this")
+    remembering.add_argument("--minutes", type=float, default=5.0, help="of each run at most (5)")
+    remembering.add_argument("--device", default="auto")
+    remembering.add_argument("--points", type=Path, help="of examples/pixels.py")
+    remembering.add_argument("--permuted", type=Path, help="the same with --permuted")
+    remembering.add_argument("--out", type=Path, default=RESULTS / "memory.json", help="where the JSON goes")
     small = suites.add_parser("calls", help="small calls: what Python and autograd cost beyond the arithmetic")
     small.add_argument("--rounds", type=int, default=101, help="how often each runs, 10 calls at a time (101)")
     small.add_argument("--out", type=Path, default=RESULTS / "calls.json", help="where the JSON goes")
@@ -136,6 +148,14 @@ def main() -> None:
     cut.add_argument("--out", type=Path, default=RESULTS / "truncation.json")
     looked = suites.add_parser("xray", help="how long it takes to look into a model")
     looked.add_argument("--out", type=Path, default=RESULTS / "xray.json")
+    planted = suites.add_parser("diagnosis", help="planted faults: whether X-ray names the right one first")
+    planted.add_argument("--data", type=Path, default=defaults.DATA, help="the folder of data sets (../shared/data)")
+    planted.add_argument("--set", choices=("setting", "held-out"), default="held-out", help="which texts and seeds")
+    planted.add_argument("--seed", type=int, action="append", default=[], help="another seed; repeat it")
+    planted.add_argument("--advice", action="store_true", help="train what is advised too, and compare")
+    planted.add_argument("--jobs", type=int, default=1, help="processes, of one thread each (1)")
+    planted.add_argument("--folder", type=Path, help="keep the runs there, and take those that are there already")
+    planted.add_argument("--out", type=Path, default=RESULTS / "diagnosis.json")
     plain = suites.add_parser("defaults", help="every task with nothing but its file")
     plain.add_argument("--minutes", type=float, help="for every training, in place of the task's own; a quick look")
     plain.add_argument("--task", action="append", default=[], choices=task_names(), help="only this; repeat it")
@@ -162,7 +182,7 @@ def main() -> None:
     runs |= {"bands": run_bands, "carry": run_carry, "trees": run_trees, "writing": run_writing, "xray": run_xray}
     runs |= {"defaults": run_defaults, "affine": run_affine, "truncation": run_truncation, "calls": run_calls}
     runs |= {"scaling": run_scaling, "gpu": run_gpu, "gpu-training": run_gpu_training, "serve": run_serve}
-    runs |= {"export": run_export}
+    runs |= {"export": run_export, "memory": run_memory, "diagnosis": run_diagnosis}
     runs.get(options.suite, run_scan)(options)
     if options.out is not None:
         print(f"written to {options.out}")
@@ -170,6 +190,19 @@ def main() -> None:
 
 def run_scan(options: argparse.Namespace) -> None:
     _compare(scan.contests(), options)
+
+
+def run_memory(options: argparse.Namespace) -> None:
+    rows = []
+    found = memory.tasks(options.points, options.permuted)
+    for name, task in found.items():
+        if options.task and not any(part in name for part in options.task):
+            continue
+        for cell in options.cell or memory.CELLS:
+            rows.append(memory.measure(cell, name, task, options.minutes, options.device))
+            print(rows[-1], flush=True)
+    print("\n".join(memory.report(rows)))
+    _write(options.out, {"machine": machine(), "rows": rows})
 
 
 def run_gpu_training(options: argparse.Namespace) -> None:
@@ -333,6 +366,20 @@ def run_xray(options: argparse.Namespace) -> None:
     for name, value in found.items():
         print(f"{name}: {json.dumps(value)}")
     _write(options.out, {"machine": machine(), **found})
+
+
+def run_diagnosis(options: argparse.Namespace) -> None:
+    rows = []
+    found = diagnosis.measure(options.data, options.set, options.jobs, options.seed, options.advice, options.folder)
+    for row_found in found:
+        rows.append(row_found)
+        right = "  " if row_found["found"] == row_found["expected"] else "✗ "
+        about = " ".join(str(row_found[name]) for name in ("fault", "text", "token", "seed"))
+        print(f"{right}{about}: {row_found['found']}", flush=True)
+        _write(options.out, {"machine": machine(), "set": options.set, "rows": rows})  # after every row
+    print(diagnosis.confusion(rows))
+    if options.advice:
+        print(diagnosis.advice_table(rows))
 
 
 def run_defaults(options: argparse.Namespace) -> None:

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import _VF, Tensor, nn
-from torch.nn.functional import cross_entropy, dropout, embedding, linear
 
+from bench.gpu_by_hand import by_hand
 from bench.gpu_floor import PRODUCTS, Problem, floor
 from recur.layers.cross_entropy import linear_cross_entropy
 from recur.layers.dropout import drop
@@ -109,7 +108,13 @@ class Case:
     def recorded(self) -> Side:
         _, stepper = self.new()
         graphs = Graphs(stepper, lambda rate: optimise.set_rates(stepper.optimizer, rate))
-        return self._side(lambda batch, state: graphs.take(batch, state, Moment(0, 0, 0.0), 0.01)[0].state)
+
+        def step(batch: Any, state: Any) -> Any:
+            taken = graphs.take(batch, state, Moment(0, 0, 0.0), 0.01)
+            assert taken is not None
+            return taken[0].state
+
+        return self._side(step)
 
     def eager(self) -> Side:
         _, stepper = self.new()
@@ -124,53 +129,7 @@ class Case:
         return self._side(step)
 
     def by_hand(self) -> Side:
-        o, K, E, p = self.options, self.K, self.options.embedding, self.options.variational
-        widths = [o.hidden] * (o.layers - 1) + [o.hidden_top or o.hidden]
-        kind = {"lstm": nn.LSTM, "gru": nn.GRU}[o.cell]
-        layers = nn.ModuleList(kind(D, H) for D, H in zip([E, *widths], widths, strict=False)).to(self.device)
-        tokens = nn.Embedding(K, E).to(self.device)
-        out = tokens.weight if o.tied else nn.Parameter(torch.randn(K, widths[-1], device=self.device) * 0.05)
-        bias = nn.Parameter(torch.zeros(K, device=self.device))
-        parameters = [*layers.parameters(), *tokens.parameters(), *([] if o.tied else [out]), bias]
-        if o.optimizer == "sgd":
-            optimizer: Any = torch.optim.SGD(parameters, lr=0.01, fused=True)
-        else:
-            optimizer = torch.optim.AdamW(parameters, lr=0.01, fused=True)
-        kernel = {"lstm": _VF.lstm, "gru": _VF.gru}[o.cell]
-
-        def locked(x: Tensor, share: float) -> Tensor:
-            if not share:
-                return x
-            return x * dropout(x.new_ones(1, x.shape[1], x.shape[2]), share) if p else dropout(x, share)
-
-        def step(batch: Any, state: Any) -> Any:
-            x, y = (part.t() for part in batch.cut())
-            with computing_in(o.precision or "float32", self.device):
-                weight = tokens.weight
-                if o.dropout_embedding:
-                    weight = weight * dropout(weight.new_ones(K, 1), o.dropout_embedding)
-                h, after = locked(embedding(x, weight), o.dropout_input), []
-                for k, layer in enumerate(layers):
-                    start = h.new_zeros(1, self.B, widths[k])
-                    begun = state[k] if state is not None else (start, start) if o.cell == "lstm" else start
-                    if o.dropout_weight:
-                        flat = [layer.weight_ih_l0, dropout(layer.weight_hh_l0, o.dropout_weight)]
-                        flat += [layer.bias_ih_l0, layer.bias_hh_l0]
-                        raw, *end = kernel(h, begun, flat, True, 1, 0.0, True, False, False)
-                        end = tuple(end) if o.cell == "lstm" else end[0]
-                    else:
-                        raw, end = layer(h, begun)
-                    after.append(tuple(part.detach() for part in end) if o.cell == "lstm" else end.detach())
-                    h = locked(raw, o.dropout_hidden if k + 1 < len(layers) else o.dropout_output)
-                loss = cross_entropy(linear(h, out, bias).flatten(0, 1), y.flatten())
-                loss = loss + o.alpha * h.square().mean() + o.beta * (raw[1:] - raw[:-1]).square().mean()
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            nn.utils.clip_grad_norm_(parameters, o.clip)
-            optimizer.step()
-            return after
-
-        return self._side(step)
+        return self._side(by_hand(self.options, self.K, self.device))
 
     def _side(self, step: Callable[[Any, Any], Any]) -> Side:
         kept: dict[str, Any] = {"batches": iter(()), "state": None}
@@ -196,8 +155,10 @@ class Case:
         wide = torch.zeros(self.B, self.T, E, device=self.device).normal_().requires_grad_()
         h = torch.randn(N, o.embedding if o.tied else top, device=self.device, requires_grad=True)
         y = x.flatten()
-        net, W = model.recurrent, [w for name, w in model.recurrent.named_parameters() if "weight_hh" in name]
-        out = model.embedding.weight if model.output is None else model.output
+        net: Any = model.recurrent
+        W = [w for name, w in model.recurrent.named_parameters() if "weight_hh" in name]
+        out = model.output_matrix()
+        bias: Any = model.bias
         numbers = sum(p.numel() for p in model.parameters())
         for p in model.parameters():
             p.grad = torch.zeros_like(p)
@@ -221,8 +182,8 @@ class Case:
 
         def loss() -> None:
             with computing_in(o.precision or "float32", self.device):
-                found = linear_cross_entropy(h, out, model.bias, y)
-            torch.autograd.grad(found, [h, out, model.bias])
+                found = linear_cross_entropy(h, out, bias, y)
+            torch.autograd.grad(found, [h, out, bias])
 
         def update() -> None:
             optimise.clip_gradients(stepper.parameters, o.clip, 0.0)
@@ -232,8 +193,8 @@ class Case:
         dtype = torch.bfloat16 if item == 2 else torch.float32
         gates, floors, D = len(net.cell.gates), 0.0, E
         for layer in range(net.layers):
-            p = Problem(gates, self.B, self.T, D, net.units(layer), dtype)
-            floors += self.T * (floor(p, False)[0] + floor(p, True)[0])
+            problem = Problem(gates, self.B, self.T, D, net.units(layer), dtype)
+            floors += self.T * (floor(problem, False)[0] + floor(problem, True)[0])
             D = net.units(layer)
         state_bytes = 3 if o.optimizer == "sgd" else 7
         return {

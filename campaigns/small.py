@@ -22,6 +22,7 @@ import torch
 
 from recur.cli.app import run as command
 from recur.run import Run, is_run
+from recur.run.folder import MACHINES
 from recur.tasks import task_names
 from recur.typedefs import JsonObject
 
@@ -136,10 +137,10 @@ def finish(task: str, out: str) -> str | None:
 
 
 def result(out: str) -> JsonObject:
-    """All that a finished run holds, but for the clock."""
+    """All that a finished run holds, but for the clock, and how often it was gone on with."""
     run = Run.open(out)
     _, tensors, state, _ = run.load_checkpoint()
-    contents = {name: Path(out, name).read_bytes() for name in sorted(run.manifest.files)}
+    contents = {name: Path(out, name).read_bytes() for name in sorted(run.manifest.files) if name != MACHINES}
     contents["samples.jsonl"] = Path(out, "samples.jsonl").read_bytes()
     return {
         **contents,

@@ -16,7 +16,15 @@ from recur.errors import OptionError, RecurError, RunError, TextError
 from recur.train import Event, resume
 from tests.cli.test_cli import json_of
 
-FIELDS: dict[str, Any] = {"hidden": 8, "batch": 4, "window": 10, "steps": 12, "threads": 1, "seed": 3}
+FIELDS: dict[str, Any] = {
+    "precision": "float32",
+    "hidden": 8,
+    "batch": 4,
+    "window": 10,
+    "steps": 12,
+    "threads": 1,
+    "seed": 3,
+}
 
 
 @pytest.fixture
@@ -66,8 +74,11 @@ def test_fit_leaves_the_process_as_it_was(book: str, tmp_path: Path, monkeypatch
 
 def test_what_the_machine_decides_is_kept_and_said(book: str) -> None:
     events: list[Event] = []
-    model = recur.fit(book, callback=events.append, **{**FIELDS, "threads": 0})
+    model = recur.fit(book, callback=events.append, **{**FIELDS, "threads": 0, "precision": None})
     options = model.task.options
+    said = [event.content["text"] for event in events if event.kind == "note"]
+    assert options.precision is not None
+    assert any(options.precision in text for text in said) == (options.precision != "float32")
     assert options.threads >= 1
     assert options.batch == 4
     assert options.device in ("cpu", "cuda")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench import bands, carry, gpu, gpu_floor, gpu_sides, truncation
+from bench import bands, carry, gpu, gpu_floor, gpu_sides, gpu_training, truncation
 from bench.datasets import DataSet, data_sets
 from bench.defaults import Row, Trained, as_json, line, recipe_fields, rows
 from recur.tasks import make_options, name_of, options_class, read_config, task_names
@@ -189,3 +189,25 @@ def test_bands_that_roll_follow_what_comes_and_others_do_not() -> None:
     still, moved = bands.measured(bands.One("noise", y[:3600], 1, 2))
     assert still.coverage == pytest.approx(0.8, abs=0.09)  # three deviations of a share of 360, and of as many before
     assert moved.coverage == pytest.approx(0.8, abs=0.09)
+
+
+def test_training_steps_on_a_gpu_and_by_hand_are_of_one_size() -> None:
+    """What is timed there, taken on the CPU: as many numbers are learned, and each part of a step can be taken."""
+    small = {"hidden": 16, "hidden_top": 8, "embedding": 8, "window": 5}
+    case = gpu_training.Case(30, 4, {**gpu_training.AWD, **small}, "float32", "cpu")
+    for side in (case.eager(), case.by_hand()):
+        assert side.tokens == 20
+        for _ in range(2):
+            side.step()
+    parts = case.parts()
+    assert all(least >= 0 for _, least in parts.values())
+    for call, _ in parts.values():
+        call()
+    row = {"case": "awd", "precision": "float32", "B": 4, "T": 5, "step_us": 10.0}
+    row |= {
+        "tokens_per_second": {"recur": 2e3, "by hand": 1e3},
+        "parts": {"loss": {"us": 5, "share": 0.5, "floor_us": 1}},
+    }
+    first, second = gpu_training.report(row)
+    assert first.endswith("2.00 × by hand")
+    assert "50.0%" in second

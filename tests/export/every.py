@@ -53,6 +53,8 @@ def main() -> None:
     parser.add_argument("--to", default=",".join(TARGETS))
     asked = parser.parse_args()
     targets, cells = asked.to.split(","), [name for name in asked.cells.split(",") if name]
+    for name in cells:
+        recur.make_cell(name)  # refused now, not an hour later
     print(f"{'':<36}" + "".join(f"{to:>14}" for to in targets))
     failed = 0
     for made in (models(cells), tasks()):

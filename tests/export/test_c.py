@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from recur.errors import OptionError
-from recur.export import export
-from recur.export.c import header
+from recur.errors import OptionError, RecurError
+from recur.export import Options, c, export
+from recur.export.c import header, write
+from recur.export.graphs import Portable
 from recur.export.portable import portable
 from tests.export import runs
 from tests.export.c_library import STRICT, library, needs_gcc, run_self_test
@@ -25,15 +26,25 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> runs.Predictor:  # typ
     return runs.language(tmp_path_factory.mktemp("language"), layers=2, cell="lstm")
 
 
+@pytest.fixture(scope="module")
+def form(language: runs.Predictor) -> Portable:  # type: ignore[type-arg]
+    """Followed once, for all headers."""
+    return portable(language)
+
+
 def text_of(function: ctypes._NamedFuncPointer, *given: object) -> tuple[int, str]:
     made = ctypes.create_string_buffer(500)
     return function(*given, made), made.value.decode(errors="replace")
 
 
-def test_two_models_live_in_one_program(language: runs.Predictor, tmp_path: Path) -> None:  # type: ignore[type-arg]
+def test_two_models_live_in_one_program(
+    language: runs.Predictor,  # type: ignore[type-arg]
+    form: Portable,
+    tmp_path: Path,
+) -> None:
     """A language model and a classifier of texts, with its n-grams."""
     classify = runs.classify(tmp_path, token="word", lower=True, punctuation=True)
-    headers = {"lm": header(portable(language), "lm", 60)[1], "cl": header(portable(classify), "cl", 200)[1]}
+    headers = {"lm": header(form, "lm", 60)[1], "cl": header(portable(classify), "cl", 200)[1]}
     calls = """
     static lm_work work; static lm_state state; static cl_work other;
     int32_t go_on(const char *prompt, char *text); int32_t tell(const char *text, float *p);
@@ -145,32 +156,40 @@ def test_a_forecast(tmp_path: Path) -> None:
     assert compiled.ahead(pointer, len(values), q) == -1  # which has no logarithm
 
 
-def test_a_file_is_tested_before_it_is_kept(language: runs.Predictor, tmp_path: Path) -> None:  # type: ignore[type-arg]
+def test_a_file_is_tested_before_it_is_kept(form: Portable, tmp_path: Path) -> None:
     path = tmp_path / "model.h"
-    whole = export(language, "c", path)
+    whole = write(form, path, Options())
     assert path.stat().st_size == whole.size
     assert whole.difference is not None
     assert whole.difference < 2e-6
     assert "largest difference" in run_self_test(path, "gcc", *STRICT, "-x", "c")
-    narrow = export(language, "c", path, quantize=True, name="net")
+    narrow = write(form, path, Options(quantize=True, name="net"))
     assert narrow.size < whole.size
     assert narrow.difference is not None
     assert narrow.difference < 5e-4
     assert "net_step(" in path.read_text()
 
 
-def test_what_is_wrong_is_said_in_a_line(language: runs.Predictor, tmp_path: Path) -> None:  # type: ignore[type-arg]
-    for options, said in (({"name": "2b"}, "--name"), ({"name": "int"}, "--name"), ({"longest": 0}, "--longest")):
-        with pytest.raises(OptionError, match=said):
-            export(language, "c", tmp_path / "x.h", **options)
+def test_what_is_wrong_is_said_in_a_line(
+    language: runs.Predictor,  # type: ignore[type-arg]
+    form: Portable,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [Options(name="2b"), Options(name="int")]
+    for options in (*names, Options(longest=0), Options(longest=1 << 31)):
+        with pytest.raises(OptionError, match="--name" if options in names else "--longest"):
+            write(form, tmp_path / "x.h", options)
+    monkeypatch.setattr(c, "header", lambda *given: (None, "int main(void) { return oops; }\n"))
+    with pytest.raises(RecurError, match="does not compile the header.*error.*oops.*no file is kept"):
+        write(form, tmp_path / "x.h", Options())
     with pytest.raises(OptionError, match="unknown target 'cobol'"):
         export(language, "cobol", tmp_path / "x.h")
     assert not (tmp_path / "x.h").exists()
 
 
-def test_the_self_test_can_fail(language: runs.Predictor, tmp_path: Path) -> None:  # type: ignore[type-arg]
-    found = portable(language)
-    text = header(found, "m", 20)[1]
+def test_the_self_test_can_fail(form: Portable, tmp_path: Path) -> None:
+    text = header(form, "m", 20)[1]
     turned = text.replace("total[r] += w[d * some + r] * p;", "total[r] -= w[d * some + r] * p;")
     assert turned != text
     (tmp_path / "m.h").write_text(turned)
@@ -178,8 +197,8 @@ def test_the_self_test_can_fail(language: runs.Predictor, tmp_path: Path) -> Non
         run_self_test(tmp_path / "m.h", "gcc", "-std=c99", "-x", "c")
 
 
-def test_weights_are_not_changed(language: runs.Predictor) -> None:  # type: ignore[type-arg]
+def test_weights_are_not_changed(language: runs.Predictor, form: Portable) -> None:  # type: ignore[type-arg]
     before = {name: value.clone() for name, value in language.model.state_dict().items()}
-    header(portable(language), "m", 20, quantize=True)
+    header(form, "m", 20, quantize=True)
     for name, value in language.model.state_dict().items():
         assert torch.equal(value, before[name])

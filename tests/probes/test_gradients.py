@@ -14,7 +14,7 @@ from recur.cells import Cell
 from recur.errors import OptionError
 from recur.layers import Init, Recurrent
 from recur.probes import Level, Subject, xray
-from recur.probes.flow import Flow, _flow_finding, fit_decay, flow, gradient_flow, window
+from recur.probes.flow import Flow, _flow_finding, fit_decay, flow, gradient_flow
 from recur.probes.gates import activations
 from recur.probes.jacobian import basis, jacobians, lyapunov, singular_values
 from recur.probes.linear import Linearised
@@ -183,7 +183,7 @@ def test_linear_units_with_a_radius_above_one_explode() -> None:
     assert "explode" in found.verdict
     assert found.value == pytest.approx(1.5, rel=0.01)
     assert jacobians(subject).finding.value == pytest.approx(math.log(1.5), abs=1e-3)
-    assert "chaotic" in jacobians(subject).finding.verdict
+    assert "chaos" in jacobians(subject).finding.verdict
 
 
 def test_an_orthogonal_matrix_preserves_the_gradient() -> None:
@@ -199,8 +199,8 @@ def test_an_orthogonal_matrix_preserves_the_gradient() -> None:
 
 def test_a_state_without_a_gradient_does_not_hide_the_others() -> None:
     flows = {"c": Flow([0.0] * 40, 0.0, 0), "h": Flow([1.0] * 40, 1.0, None)}
-    assert "preserved: × 1 a step in h" in _flow_finding(flows, 40).verdict
-    assert "vanish" in _flow_finding({"c": flows["c"]}, 40).verdict
+    assert "preserved: × 1 a step in h" in _flow_finding(flows, 40, gated=True).verdict
+    assert "vanish" in _flow_finding({"c": flows["c"]}, 40, gated=False).verdict
 
 
 def test_truncation_ends_the_flow_and_a_random_one_does_not() -> None:
@@ -211,18 +211,24 @@ def test_truncation_ends_the_flow_and_a_random_one_does_not() -> None:
     assert np.array(found["randomized:0.9"]["layer 1, h"]["norms"])[10:].any()
 
 
-def test_a_window_that_truncates_too_much_is_named() -> None:
-    net = linear_network(rotated([0.95, 0.9]))
-    assert window(Subject.of(net, sequence())).finding.level is Level.OK
-    net.bptt = type(net.bptt).parse("truncated:2")
-    found = window(Subject.of(net, sequence())).finding
-    assert found.level is Level.FAULT
-    assert "window of 2" in found.verdict
-    assert net.bptt.window == 2, "a probe leaves the network as it was"
-    net.bptt = type(net.bptt).parse("truncated:10")
-    found = window(Subject.of(net, sequence())).finding
+def test_a_factor_of_two_thirds_vanishes_and_says_when() -> None:
+    """× 0.64 a step leaves 1 % after log 0.01 / log 0.64 = 10.3 steps."""
+    found = gradient_flow(Subject.of(linear_network(rotated([0.64, 0.64])), sequence())).finding
     assert found.level is Level.WARNING
-    assert "--window 20" in found.advice
+    assert "gradients vanish" in found.verdict
+    assert "1 % is left after 11 steps" in found.verdict
+    assert gradient_flow(Subject.of(linear_network(rotated([0.5, 0.5])), sequence())).finding.level is Level.FAULT
+
+
+def test_a_matrix_whose_powers_die_lets_gradients_vanish_in_the_long_run() -> None:
+    """σ₁ is above 1 and all |λ| = 0.8: one step can grow, sixty-four cannot."""
+    net = Recurrent("elman", 3, 2, **DOUBLE)
+    with torch.no_grad():
+        net.weight_hh_l0.copy_(torch.tensor([[0.8, 2.0], [0.0, 0.8]], **DOUBLE))
+    found = spectrum(Subject.of(net, sequence())).finding
+    assert found.level is Level.WARNING
+    assert "W makes gradients vanish in the long run" in found.verdict
+    assert "1 % is left after 21 steps" in found.verdict
 
 
 def test_the_memory_of_an_lstm_preserves_the_gradient_where_other_paths_do_not() -> None:

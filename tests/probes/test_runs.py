@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -14,74 +15,81 @@ import recur
 from recur.cli.app import run as command
 from recur.errors import OptionError, ShapeError, TextError
 from recur.probes import Finding, Level, Subject, worst_first, xray
-from recur.probes.context import loss_by_context, loss_by_position, losses, saliency
+from recur.probes.context import loss_by_context, loss_by_position, losses, saliency, window
 from recur.probes.copying import copied, known_shares, ngram_hashes
-from recur.probes.figures import FIGURES
+from recur.probes.diagnosis import diagnose
+from recur.probes.figures import figure_of, panels_of
+from recur.probes.fitting import NO_GAP, measure_fit
 from recur.probes.gates import activations, saturation
 from recur.probes.page import coloured
 from recur.probes.states import dead_units, states
 from recur.probes.stationary import time_as_input
-from recur.probes.training import from_metrics
+from recur.probes.training import training
 from recur.probes.units import correlations, features, similar_spans, unit_features, unit_values
 from recur.tasks.language.predictor import Language
-from recur.typedefs import JsonObject
 from tests.cli.test_cli import json_of
 from tests.probes.conftest import SMALL
 from tests.support import ALL_CELLS
 
 
-def worst_of(model: Language) -> Finding:
-    return xray(model, tokens=2000).problems[0]
+def named_first(model: Language) -> tuple[str, Finding]:
+    """The condition that a report opens with, and the worst finding."""
+    report = xray(model, tokens=2000)
+    assert report.diagnosis is not None
+    assert report.diagnosis.reason in (report.problems[0].verdict, report.diagnosis.reason)
+    return report.diagnosis.condition, report.problems[0]
 
 
 def fit(folder: Path, **options: Any) -> Language:
-    return recur.fit("pydoc", task="language", out=folder, **{**SMALL, **options})
+    return recur.fit("pydoc", task="language", out=folder, **{**SMALL, "hidden": 32, **options})
 
 
 # Planted faults ------------------------------------------------------------------------------------------
 
 
-def test_a_healthy_run_has_no_finding(healthy: Language) -> None:
+def test_a_healthy_network_that_was_stopped_early(healthy: Language) -> None:
     report = xray(healthy)
-    assert report.problems == []
+    assert report.problems[0].probe == "training"
+    assert {finding.probe for finding in report.problems} <= {"training", "gradient flow"}
     assert {m.finding.probe for m in report.measurements} == {finding.probe for finding in report.findings}
-    assert len(report.findings) == 17
+    assert len(report.findings) == 20
+    assert report.diagnosis is not None
+    assert report.diagnosis.condition == "under-trained", "300 steps, and no plain model that it beats"
+    assert report.diagnosis.tries[0].option == "--steps 600"
 
 
 def test_a_rate_that_is_too_high_is_named_first(tmp_path: Path) -> None:
-    found = worst_of(fit(tmp_path / "fast", rate=1.0))
-    assert found.probe == "training"
-    assert "rate of 1 is too high" in found.verdict
-    assert "--rate 0.1" in found.advice
+    condition, found = named_first(fit(tmp_path / "fast", rate=0.4))
+    assert condition == "rate too high"
+    assert "the size that --rate 0.4 makes changes the loss" in found.verdict
+    assert found.tries[0].option in ("--rate 0.04", "--rate 0.013", "--rate 0.004")
 
 
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
-def test_a_window_of_two_is_named_first(tmp_path: Path, cell: str) -> None:
-    found = worst_of(fit(tmp_path / "narrow", window=2, cell=cell))
-    assert found.probe == "window"
-    assert found.level is Level.FAULT
-    assert "window of 2" in found.verdict
-    assert "--window" in found.advice
+def test_a_window_of_two_is_named_first(tmp_path: Path) -> None:
+    condition, found = named_first(fit(tmp_path / "narrow", window=2, cell="gru", hidden=64, steps=2000))
+    assert condition == "window too short"
+    assert "context from beyond its 2 steps lowers the loss" in found.verdict
+    assert found.tries[0].option == "--window 32"
 
 
 def test_a_forget_gate_stuck_at_zero_is_named_first(healthy: Language) -> None:
     model = recur.load(healthy.run.path, task="language")
     with torch.no_grad():
         model.model.recurrent.bias_ih_l0.chunk(4)[1].fill_(-50.0)
-    found = worst_of(model)
-    assert found.probe == "forgetting"
+    condition, found = named_first(model)
+    assert condition == "forget gate closed"
     assert "forget gate f of layer 1 is closed" in found.verdict
-    assert "--forget-bias" in found.advice
+    assert found.tries[0].option == "--forget-bias 1"
 
 
 def test_dead_units_are_named_first(tmp_path: Path) -> None:
     model = fit(tmp_path / "relu", cell="elman-relu", steps=20, rate=0.001)
     with torch.no_grad():
-        model.model.recurrent.bias_ih_l0[:40].fill_(-1000.0)
-    found = worst_of(model)
-    assert found.probe == "dead units"
-    assert "of 64 units of layer 1 are dead" in found.verdict
-    assert set(range(40)) <= set(dead_units(Subject.of(model)).numbers["layer 1"]["dead"])
+        model.model.recurrent.bias_ih_l0[:20].fill_(-1000.0)
+    condition, found = named_first(model)
+    assert condition == "dead units"
+    assert "of 32 units of layer 1 are dead" in found.verdict
+    assert set(range(20)) <= set(dead_units(Subject.of(model)).numbers["layer 1"]["dead"])
 
 
 def test_causes_come_before_what_they_cause() -> None:
@@ -97,23 +105,77 @@ def test_causes_come_before_what_they_cause() -> None:
 # Training ------------------------------------------------------------------------------------------------
 
 
-def test_how_training_went_is_read_from_its_metrics(healthy: Language) -> None:
-    subject = Subject.of(healthy)
+CURVES: dict[str, tuple[list[float], list[float]]] = {
+    "fine": ([3.0, 2.2, 1.9, 1.87, 1.85, 1.84, 1.83], [3.0, 2.2, 2.0, 1.9, 1.8, 1.7, 1.7]),
+    "under-trained": ([3.0, 2.9, 2.8, 2.7, 2.6, 2.5, 2.4], [3.0, 2.9, 2.8, 2.7, 2.6, 2.5, 2.4]),
+    "over-fitted": ([3.0, 2.2, 2.0, 2.1, 2.2, 2.4, 2.6], [3.0, 2.0, 1.7, 1.4, 1.1, 0.8, 0.6]),
+    "diverging": ([3.0, 2.2, 2.0, 2.4, 2.9, 3.3, 3.6], [3.0, 2.2, 2.1, 2.5, 3.0, 3.4, 3.8]),
+    "too small": ([3.0, 2.5, 2.42, 2.41, 2.40, 2.40, 2.40], [3.0, 2.5, 2.45, 2.43, 2.42, 2.41, 2.41]),
+}
+PLAIN = 6.5
+"""The perplexity of a plain model: e^1.87."""
 
-    def found(*entries: JsonObject) -> Finding:
-        return from_metrics(subject, list(entries)).finding
 
-    fell = [{"step": k, "valid_loss": 3 - 0.2 * k, "train_loss": 3 - 0.2 * k, "clipped": 0.5} for k in range(5)]
-    assert found(*fell).level is Level.OK
-    assert "50% of the steps clipped" in found(*fell).verdict
-    diverged = found(*fell, {"step": 9, "valid_loss": 4.0, "train_loss": 4.0})
-    assert diverged.level is Level.FAULT
-    assert "diverged" in diverged.verdict
-    overfitted = [{"step": k, "valid_loss": 2.1 + 0.15 * (k - 4), "train_loss": 1.0} for k in range(5, 8)]
-    assert "overfitting" in found(*fell, *overfitted).verdict
-    noisy = {"step": 9, "valid_loss": 2.1, "train_loss": 2.6}  # another part of the text, harder to learn
-    assert found(*fell, noisy).level is Level.OK
-    assert "too few" in found(*fell[:2]).verdict
+def run_with(
+    model: Language, valid: list[float], train: list[float], plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """The condition of a model whose run had measured this."""
+    lines = [
+        {
+            "step": k + 1,
+            "valid_loss": v,
+            "valid_perplexity": math.exp(v),
+            "train_loss": t,
+            "grad_norm": 1.0,
+            "clipped": 0.5,
+        }
+        for k, (v, t) in enumerate(zip(valid, train, strict=True))
+    ]
+    baselines = [{"name": "6-gram", "value": PLAIN, "metrics": {}}] if plain else None
+    monkeypatch.setattr(model.run, "metrics", lambda: lines)
+    monkeypatch.setattr(model.run, "baselines", lambda: baselines)
+    gap = 0.0 if valid[-1] - train[-1] < 0.05 else 0.1
+    findings = [training(model, lines).finding, Finding("fit", Level.OK, gap, NO_GAP, "its losses")]
+    return diagnose(model, findings, lines).condition
+
+
+@pytest.mark.parametrize("condition", CURVES)
+def test_how_training_went_is_read_from_its_metrics(
+    condition: str, healthy: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    valid, train = CURVES[condition]
+    assert run_with(healthy, valid, train, True, monkeypatch) == condition
+    few = run_with(healthy, valid[:1], train[:1], False, monkeypatch)
+    assert few == "not known", "one measurement"
+
+
+def test_a_run_that_ended_by_itself_diverged(healthy: Language, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = [{"step": 1, "valid_loss": 2.0, "valid_perplexity": 7.4, "train_loss": 2.0}, {"step": 7, "diverged": "nan"}]
+    assert training(healthy, ended).finding.level is Level.FAULT
+    assert "diverged at step 7: nan" in training(healthy, ended).finding.verdict
+    worse = [{"step": 1, "valid_loss": 25.0, "valid_perplexity": 7e10, "train_loss": 11.0}]
+    assert "worse than guessing" in training(healthy, worse).finding.verdict
+    assert training(healthy, []).finding.level is Level.UNKNOWN
+
+
+def test_a_random_step_leaves_no_trace_and_costs_what_it_should(healthy: Language) -> None:
+    before = {name: value.clone() for name, value in healthy.model.state_dict().items()}
+    fit = measure_fit(healthy, [])
+    assert fit is not None
+    assert all(torch.equal(value, before[name]) for name, value in healthy.model.state_dict().items())
+    costs = [loss - fit.learned for loss in fit.nudged.values()]
+    assert costs[0] > 0 > -1e-4 < costs[-1] < costs[0] / 10, "curvature: a tenth of the step costs a hundredth"
+    assert fit.learned < healthy.run.metrics()[-1]["train_loss"] + 0.05, "without dropout"
+
+
+def test_context_beyond_the_window_is_what_counts(healthy: Language) -> None:
+    measured = window(Subject.of(healthy, tokens=1500))
+    assert measured.numbers["window"] == 48
+    assert measured.finding.value == pytest.approx(
+        measured.numbers["losses"][0] - min(measured.numbers["losses"]), abs=1e-9
+    )
+    short = window(Subject.of(healthy, "The value of an expression is an object.\n"))
+    assert short.finding.level is Level.UNKNOWN
 
 
 # Gates and units -----------------------------------------------------------------------------------------
@@ -247,7 +309,7 @@ def test_copying_counts_what_stands_in_the_training_text() -> None:
     foreign = np.random.default_rng(0).integers(0, 97, 400)
     memorised = copied([training_ids[50:250]], foreign, training_ids)
     assert memorised.finding.level is Level.WARNING
-    assert "memorised" in memorised.finding.verdict
+    assert "it writes out its training text" in memorised.finding.verdict
     assert copied([foreign], foreign, training_ids).finding.level is Level.OK
 
 
@@ -278,6 +340,22 @@ def test_the_command_prints_worst_first(healthy: Language, tmp_path: Path, capsy
     assert all({"value", "threshold", "verdict", "advice"} <= f.keys() for f in found["findings"])
     assert command(["xray", str(healthy.run.path), str(text), "--tokens", "600"]) == 0
     assert "gradient flow" in capsys.readouterr().out
+    assert command(["xray", str(healthy.run.path), str(text), "--tokens", "600", "--language", "zh"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("训练不足")
+    assert "梯度流" in printed
+
+
+def test_the_first_advice_is_tried(healthy: Language, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("The value of an expression is an object.\n" * 60)
+    model = recur.fit(str(text), task="language", out=tmp_path / "run", hidden=4, steps=6, threads=1, baseline=False)
+    found = json_of(capsys, "xray", str(model.run.path), "--tokens", "100", "--try")["tried"]
+    assert found["option"] == "--steps 12"
+    assert found["run"] == str(tmp_path / "run-try")
+    assert found["helped"] == (found["after"] < found["before"])
+    assert recur.load(tmp_path / "run-try", task="language").options.steps == 12
+    assert recur.load(tmp_path / "run-try", task="language").options.hidden == 4
 
 
 def test_the_report_has_no_external_resource(
@@ -287,7 +365,14 @@ def test_the_report_has_no_external_resource(
     page = tmp_path / "report.html"
     assert command(["xray", str(healthy.run.path), "--html", str(page), "--tokens", "1000", "-q"]) == 0
     content = page.read_text()
-    assert content.count("<svg") == len(FIGURES)
+    report = xray(healthy, tokens=1000)
+    panels = sum(len(panels_of(f.probe, report.numbers(f.probe))) for f in report.findings)
+    assert content.count("<svg") == panels > 20
+    assert content.count("<main>") == 1
+    assert "#2f6fde;" not in content.partition("</style>")[2], "figures have the page's colours"
+    flow = figure_of("gradient flow", report.numbers("gradient flow"))
+    assert flow is not None
+    assert "window 48" in [text.get_text() for text in flow.axes[0].texts]
     assert "<script" not in content
     fetched = re.findall(r"""(?:src|href)=["']([^"'#][^"']*)""", content)
     assert fetched == [], "no external resource"

@@ -16,7 +16,13 @@ from recur.errors import OptionError, RecurError
 from recur.layers import Recurrent
 from recur.probes import Subject
 from recur.probes.batch import recurrent_parts
+from recur.probes.classes import Judged, calibration, classes, judge, length
+from recur.probes.depth import heights, leaf_depths
+from recur.probes.finding import Level
 from recur.probes.flow import flow
+from recur.probes.residuals import bands_of, correlation
+from recur.probes.sentence import turning_sentence
+from recur.tasks.tree.task import Encoded
 
 LONG = "some words that a network reads one by one"
 FILES = {
@@ -74,7 +80,8 @@ def test_findings_of_a_recurrent_network(task: str, models: dict[str, Any]) -> N
 def test_a_network_without_time_says_what_is_not_measured(task: str, models: dict[str, Any]) -> None:
     found = models[task].xray()
     said = {finding.probe: finding.verdict for finding in found.findings}
-    assert set(said) == {"network", "training"}
+    own = {"classes", "length", "tree depth"} if task == "tree" else set()
+    assert set(said) == {"network", "training", "rate", "fit"} | own
     assert f"the network of this {task} run" in said["network"]
     assert "has no recurrent layer that reads along time" in found.html()
     with pytest.raises(OptionError, match="has no recurrent layer"):
@@ -129,6 +136,87 @@ def test_a_file_of_what_the_task_reads(
         model.xray("nowhere.tsv")
 
 
+# Probes of tasks -----------------------------------------------------------------------------------------
+
+
+def probes_of(model: Any) -> dict[str, Any]:
+    return {m.finding.probe: m for m in model.xray().measurements}
+
+
+def test_a_classifier_a_tagger_and_a_tree_say_what_they_confuse(models: dict[str, Any]) -> None:
+    for task in ("classify", "tag", "tree"):
+        found = probes_of(models[task])
+        table = np.array(found["classes"].numbers["confusion"])
+        judged = judge(models[task])
+        assert judged is not None
+        assert table.sum() == len(judged.targets)
+        assert np.trace(table) == sum(a == b for a, b in zip(judged.targets, judged.predictions, strict=True))
+    assert "calibration" in probes_of(models["classify"])["classes"].numbers
+
+
+def test_confusion_calibration_and_length_by_hand() -> None:
+    made = Judged(("a", "b", "c"), [0, 0, 1, 1], [0, 1, 1, 1], [0.9, 0.8, 0.9, 0.6], [3, 9, 3, 9])
+    rows, error = calibration(made)
+    assert [(round(row["sure"], 2), row["right"]) for row in rows] == [(0.6, 1.0), (0.8, 0.0), (0.9, 1.0)]
+    assert error == pytest.approx((0.4 + 0.8 + 2 * 0.1) / 4)
+    measured = classes(made)
+    assert measured.numbers["confusion"] == [[1, 1, 0], [0, 2, 0], [0, 0, 0]]
+    assert "a is taken for b, 1 times; a is found least, 50% of the time" in measured.finding.verdict
+    assert "never says a" in classes(made._replace(predictions=[1, 1, 1, 1])).finding.verdict
+    long = Judged(("a", "b"), [0] * 80, [0] * 40 + [1] * 40, [], [5] * 20 + [10] * 20 + [20] * 20 + [40] * 20)
+    assert length(long).finding.level is Level.WARNING
+    assert [row["right"] for row in length(long).numbers["rows"]] == [1.0, 1.0, 0.0, 0.0]
+    assert length(made).finding.level is Level.UNKNOWN
+
+
+def test_attention_is_measured_on_pairs(models: dict[str, Any]) -> None:
+    """Against its definition: exp of the entropy over the length, and the share of columns that sum to half."""
+    model = models["seq2seq"]
+    numbers = probes_of(model)["attention"].numbers
+    pair = model.task.read(model.run.vocabs).valid_pairs[0]
+    weights = np.array(next(model.predictions([pair.source], attention=True))["attention"]["weights"])
+    places = np.exp(-(weights * np.log(weights)).sum(1)).mean() / weights.shape[1]
+    assert numbers["places"][0] == pytest.approx(places, rel=1e-4)
+    assert numbers["coverage"][0] == pytest.approx((weights.sum(0) >= 0.5).mean(), abs=1e-6)
+
+
+def test_depths_and_heights_of_a_tree() -> None:
+    tree = Encoded([1, 2, 3], ((), (), (0, 1), (), (2, 3)), [0] * 5)  # ((1 2) 3)
+    assert leaf_depths(tree) == [2, 2, 1]
+    assert heights(tree) == [0, 0, 1, 0, 2]
+
+
+def test_residuals_of_a_series(models: dict[str, Any]) -> None:
+    found = probes_of(models["forecast"])
+    assert {"residuals", "bands"} <= set(found)
+    steady = np.sin(np.arange(200) / 10)
+    assert correlation(steady, 1) == pytest.approx(np.corrcoef(steady[1:], steady[:-1])[0, 1], abs=0.02)
+    draw = np.random.default_rng(0)
+    came = draw.normal(size=(4000, 1, 1))
+    honest = np.broadcast_to(np.array([-1.2816, 0.0, 1.2816]), (4000, 1, 1, 3))
+    held = bands_of(came, honest, (0.1, 0.5, 0.9), move=False)
+    assert held.finding.level is Level.OK
+    assert held.numbers["covered"] == pytest.approx(0.8, abs=0.03)
+    narrow = bands_of(came, 0.3 * honest, (0.1, 0.5, 0.9), move=False)
+    assert narrow.finding.level is Level.WARNING
+    assert "too narrow" in narrow.finding.verdict
+    assert bands_of(came, 0.3 * honest, (0.1, 0.5, 0.9), move=True).finding.level is Level.OK, "offsets widen them"
+
+
+def test_the_forget_gate_along_a_sentence(models: dict[str, Any]) -> None:
+    assert turning_sentence("It rained today. It was slow, but it worked. Yes.") == "It was slow, but it worked."
+    assert (
+        turning_sentence("天下雨了，路很滑，大家走路。\n开头平淡，但是结尾很好，值得看。")
+        == "开头平淡，但是结尾很好，值得看。"
+    )
+    report = models["classify"].xray(sentence="some words, but a network reads one by one")
+    numbers = report.numbers("sentence")
+    assert numbers["sentence"] == "some words, but a network reads one by one"
+    assert len(numbers["tokens"]) == len(numbers["values"])
+    assert all(0 < value < 1 for value in numbers["values"])
+    assert "<svg" in report.html("zh")
+
+
 NUMBERS = ("classes", "steps", "sequences")
 
 
@@ -167,6 +255,7 @@ def test_sequences_of_numbers_with_labels_or_without(
     found = model.xray()
     assert {"gradient flow", "saturation", "spectrum", "states"} <= {finding.probe for finding in found.findings}
     assert found.subject.inputs.shape[2] == 2
+    assert len(found.numbers("inputs")["features"]) == 2
     array = np.random.default_rng(1).normal(3.0, 5.0, (30, 2)).astype(np.float32)
     inputs = model.model.embedding
     standardised = (torch.from_numpy(array) - inputs.mean) / inputs.deviation

@@ -134,7 +134,7 @@ def test_what_is_said_of_them() -> None:
     grows = terms_finding({"layer 1": {"W": Terms(norms, norms, norms, norms, 1.0, 59, 60)}}, "W")
     assert grows.level is Level.WARNING
     assert "the steps furthest back outweigh all others" in grows.verdict
-    assert "59 steps back, 23% of all" in grows.verdict
+    assert "59 steps back and is 23% of all" in grows.verdict
     long = gradient_terms(Subject.of(linear_network(rotated([0.95, 0.9])), sequence())).finding
     assert long.level is Level.OK
     assert "steps give ∂L/∂W of layer 1 to within 10%" in long.verdict
@@ -175,7 +175,7 @@ def test_both_directions_and_the_report() -> None:
     numbers = report.numbers("gradient terms")
     assert set(numbers) == {"layer 1", "layer 1, backward", "layer 2", "layer 2, backward"}
     assert "gradient terms" in report.figures()
-    assert "gradient terms" in report.html()
+    assert "Gradient terms" in report.html()
     backward = numbers["layer 2, backward"]["U"]["norms"]
     assert backward[-1] > 0
     assert not any(backward[:-1]), "the last output reads one step of the layer that goes backward: its first"

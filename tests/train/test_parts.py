@@ -19,6 +19,7 @@ from recur.tasks.language.data import load_data
 from recur.tasks.language.measure import free_running_gap, mean_loss
 from recur.tasks.language.options import LanguageOptions
 from recur.tasks.scores import perplexity
+from recur.train import machine
 from recur.train.averaging import MovingAverage, swap
 from recur.train.optimise import Schedule, averages, clip_gradients, make_optimizer, start_averaging
 
@@ -144,3 +145,11 @@ def test_the_average_of_weights_is_the_sum_of_its_definition() -> None:
     torch.testing.assert_close(p.detach(), expected, rtol=1e-12, atol=0)
     swap(average.pairs())
     assert torch.equal(p.detach(), weights)
+
+
+def test_a_run_is_trained_from_a_folder_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise machine.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(machine.metadata, "version", missing)
+    assert machine._version() == ""

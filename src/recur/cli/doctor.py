@@ -62,7 +62,7 @@ def doctor(
         screen.result(_tune(screen, minutes, table))
         return
     content = {
-        "recur": importlib.metadata.version("recur"),
+        "recur": _version("recur"),
         "python": platform.python_version(),
         "system": platform.platform(terse=True),
         "packages": {name: _version(name) for name in PACKAGES},
@@ -184,7 +184,7 @@ def _tune(screen: Screen, minutes: float, path: Path | None, bench: Bench | None
         from recur.cuda.measuring import OnGPU
 
         bench = OnGPU()
-    made = {"recur": importlib.metadata.version("recur"), "torch": _version("torch"), "date": time.strftime("%Y-%m-%d")}
+    made = {"recur": _version("recur"), "torch": _version("torch"), "date": time.strftime("%Y-%m-%d")}
     own = path or tuning.user_file(bench.device)
     # What is at another place than the user's own is not read by scans, but may have been begun before.
     known = tuning.loads(own.read_bytes()) if own.exists() else tuning.table(bench.device)

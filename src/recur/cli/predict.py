@@ -126,6 +126,9 @@ def predict(
     cut, unknown = 0, Counter[str]()
     if model.takes_files and not files:
         raise OptionError(f"{model.run.path} is a run of the task {model.task.name}: name the files to predict")
+    if not files and sys.stdin.isatty():
+        what = "a line each" if model.takes_lines else "a table"
+        screen.note(f"waiting for what to predict: type it here, {what}; Ctrl-D ends. Or name a file")
     inputs: Iterator[Iterable[str]]
     inputs = (
         arriving()

@@ -29,12 +29,27 @@ def show_beside(screen: Screen, metric: str, row: JsonObject, plain: Sequence[Js
     shared = [name for name, value in row.items() if isinstance(value, float) and any(name in entry for entry in plain)]
     columns = [metric, *(name for name in shared if name != metric)]
     where = "On the validation part" if metric.startswith("valid_") else ""
+    while len(columns) > 1 and not fits(screen, _beside(where, columns, (row, *plain))):
+        columns.pop()  # --json has all of them
+    screen.show(_beside(where, columns, (row, *plain)))
+
+
+def _beside(where: str, columns: Sequence[str], entries: Sequence[JsonObject]) -> Table:
     shown = table(where, "model", *(metric_of(name).words for name in columns))
     shown.columns[0].no_wrap = True
-    for entry in (row, *plain):
+    for entry in entries:
         cells = [show(name, entry[name]) if isinstance(entry.get(name), float) else "" for name in columns]
         shown.add_row(str(entry["model"]), *cells)
-    screen.show(shown)
+    return shown
+
+
+def fits(screen: Screen, shown: Table) -> bool:
+    """Whether a table is as wide as the screen at most, its title aside."""
+    title, shown.title = shown.title, None
+    unbounded = screen.out.options.update(width=sys.maxsize)
+    width = screen.out.measure(shown, options=unbounded).maximum
+    shown.title = title
+    return width <= screen.out.width
 
 
 def show_verdict(screen: Screen, remarks: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -148,7 +149,12 @@ def _converse(
 ) -> None:
     from recur.errors import RecurError
 
-    screen.note(f"write how it {'ends' if model.backward else 'begins'}; an empty line ends")
+    with suppress(ImportError):  # Windows has none
+        import readline  # noqa: F401  with it, input() has a history and can be edited
+
+    screen.note(
+        f"write how it {'ends' if model.backward else 'begins'}; an empty line ends, ↑ brings earlier ones back"
+    )
     while True:
         try:
             prompt = input("> ")

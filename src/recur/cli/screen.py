@@ -35,13 +35,30 @@ class Screen:
     def note(self, text: str) -> None:
         """Something worth knowing that is not the result."""
         if not self.quiet:
-            self.err.print(text, style="dim", markup=False)
+            self.err.print(text, style="dim", markup=False, soft_wrap=not self.err.is_terminal)
 
     def show(self, *things: Any) -> None:
         """A part of the result, for a person to read."""
         if not self.json:
             for thing in things:
-                self.out.print(thing, markup=False)
+                # On a terminal sentences and tables are fitted to its width; elsewhere each is a line.
+                fitted = self.out.is_terminal
+                if isinstance(thing, Table) and thing.title and fitted:
+                    self.out.print(str(thing.title), style="bold", markup=False)  # which may be wider than the table
+                    thing.title = None
+                self.out.print(thing, markup=False, soft_wrap=not fitted)
+
+    def paragraph(self, text: str, indent: int = 0) -> None:
+        """A sentence as part of the result: on a terminal wrapped between words, elsewhere a line."""
+        if self.json:
+            return
+        if not self.out.is_terminal:
+            self.out.print(" " * indent + text, markup=False)
+            return
+        from rich.padding import Padding
+        from rich.text import Text
+
+        self.out.print(Padding(Text(text), (0, 0, 0, indent)), soft_wrap=False, markup=False)
 
     def result(self, content: dict[str, Any]) -> None:
         """The result, for a machine to read."""
@@ -101,7 +118,7 @@ def table(title: str, *columns: str) -> Table:
     """A first column of names, and numbers behind it."""
     made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for k, column in enumerate(columns):
-        made.add_column(column, justify="left" if k == 0 else "right")
+        made.add_column(column, justify="left" if k == 0 else "right", overflow="fold")
     return made
 
 
@@ -113,6 +130,8 @@ def printable(token: str) -> str:
 def facts(title: str, pairs: dict[str, str]) -> Table:
     """Names and what is to be said of them, a line each."""
     made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, show_header=False)
+    made.add_column(no_wrap=True)
+    made.add_column(overflow="fold")
     for name, value in pairs.items():
         made.add_row(name, value)
     return made

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from recur.cli.options import Common, OpeningTexts
 from recur.cli.screen import Screen
-from recur.errors import OptionError
+from recur.errors import OptionError, RecurError
+from recur.wording import in_language, said
 
 if TYPE_CHECKING:
     from recur.probes import Report
+    from recur.probes.finding import Try
+    from recur.typedefs import JsonObject
 
 verb = App(
     help_epilogue="""Examples:
   recur xray runs/book                        on its validation text
   recur xray runs/book chapter.txt --html report.html
+  recur xray runs/book --html report.html --language zh
+  recur xray runs/book --try                  train what it advises first, and compare
   recur xray runs/book --json --tokens 1000
+  recur xray runs/book --sentence "It was slow, but it worked."
   recur xray runs/names                       a classifier, on a batch of what it learned from
   recur xray runs/g2p --part encoder.recurrent"""
 )
+
+Language = Literal["en", "zh"]
 
 
 @verb.default
@@ -31,14 +41,17 @@ def xray(
     /,
     *,
     html: Path | None = None,
+    language: Language = "en",
+    try_: Annotated[bool, Parameter(name="--try", negative="")] = False,
     tokens: int = 4000,
     part: str = "",
+    sentence: str = "",
     device: str = "auto",
     opening: OpeningTexts = OpeningTexts(),  # noqa: B008  frozen
     common: Common = Common(),  # noqa: B008  frozen
 ) -> None:
-    """Diagnose a trained network: findings, worst first, each with what to try. A language model reads a text; what the
-    recurrent layers of another task's network do is seen on a batch of its own.
+    """Diagnose a trained network: a verdict with its measured reason and what to try, then all that was measured. A
+    language model reads a text; another task's network a batch of its own.
 
     Parameters
     ----------
@@ -48,10 +61,16 @@ def xray(
         A text, or a file of what the task reads; if not given, the run's validation part, or what it learned from.
     html
         Write a report with figures to this file; it opens offline.
+    language
+        Of the report: en or zh.
+    try_
+        Train again with the first thing that is advised, for as long as the run had, into RUN-try, and compare.
     tokens
         How many tokens of the text to read.
     part
         Of a network with several recurrent parts: which; the largest, if not given.
+    sentence
+        Follow the forget gate along this one; one of the validation part that turns (", but"), if not given.
     device
         cpu, cuda, cuda:N or auto.
     """
@@ -67,26 +86,103 @@ def xray(
     model.changed_text = opening.changed_text
     with screen.busy("running probes"):
         text = Corpus.of(file) if file is not None and model.task.on_text else file
-        report = diagnose(model, text, tokens=tokens, seed=common.seed, part=part)
+        report = diagnose(model, text, tokens=tokens, seed=common.seed, part=part, sentence=sentence)
     if html is not None:
         with screen.busy("drawing figures"):
-            content = report.html()
+            content = report.html(language)
         write_atomically(html, content.encode())
-        screen.note(f"written to {html}")
-    _show(screen, report)
-    screen.result(report.as_dict())
+        screen.note(in_language(said("written to {path}", path=str(html)), language))
+    _show(screen, report, language)
+    result = report.as_dict(language)
+    if try_:
+        result["tried"] = _tried(screen, report, language)
+    screen.result(result)
 
 
-def _show(screen: Screen, report: Report) -> None:
+def _show(screen: Screen, report: Report, language: Language) -> None:
     from rich.text import Text
 
     from recur.probes import Level
+    from recur.probes.page import LEVELS
 
-    styles = {Level.FAULT: "bold red", Level.WARNING: "bold yellow"}
+    styles = {Level.FAULT: "bold red", Level.WARNING: "bold yellow", Level.OK: "bold green", Level.UNKNOWN: "bold"}
+
+    def say(text: str) -> str:
+        return in_language(text, language)
+
+    found = report.diagnosis
+    if found is not None:
+        screen.show(Text(say(found.condition), styles[found.level]))
+        for one in (found.standing, found.reason, *found.also):
+            screen.paragraph(say(one), indent=2)
+        _show_tries(screen, report, found.tries, language)
+        screen.show("")
     for finding in report.problems:
-        screen.show(Text(finding.level.name.lower(), styles[finding.level]).append(f"  {finding.probe}", "bold"))
-        screen.show(f"  {finding.verdict}", f"  try: {finding.advice}", "")
-    screen.show(Text("ok" if report.problems else "no problems found", "bold green"))
-    for finding in report.findings:
-        if finding.level == Level.OK:
-            screen.show(f"  {finding.probe}: {finding.verdict}")
+        head = Text(say(LEVELS[finding.level]), styles[finding.level]).append(f"  {say(finding.probe)}", "bold")
+        screen.show(head)
+        screen.paragraph(say(finding.verdict), indent=2)
+        if found is None or finding.tries != found.tries:
+            _show_tries(screen, report, finding.tries, language)
+    for level in (Level.UNKNOWN, Level.OK):
+        mine = [finding for finding in report.findings if finding.level is level]
+        if mine:
+            screen.show(Text(say(LEVELS[level]), styles[level]))
+        for finding in mine:
+            colon = "：" if language == "zh" else ": "
+            screen.paragraph(f"{say(finding.probe)}{colon}{say(finding.verdict)}", indent=2)
+
+
+def _show_tries(screen: Screen, report: Report, tries: tuple[Try, ...], language: Language) -> None:
+    from recur.probes.command import command
+
+    for one in tries:
+        means, see = in_language(one.means, language), in_language(one.see, language)
+        screen.paragraph(in_language(said("try {option}: {means}", option=one.option, means=means), language), indent=2)
+        screen.paragraph(in_language(said("it helped if {see}", see=see), language), indent=4)
+        screen.paragraph(command(report.run, one.option), indent=4)
+
+
+def _tried(screen: Screen, report: Report, language: Language) -> JsonObject:
+    """Train what is advised first in a process of its own, and say both figures."""
+    from recur.probes.command import arguments, tried_folder
+    from recur.probes.standing import best_metrics
+    from recur.tasks.metrics import better, show, words
+
+    found, predictor = report.diagnosis, report.predictor
+    tries = found.tries if found is not None else ()
+    if predictor is None or not tries:
+        raise OptionError("there is nothing to try: no advice was given for this run")
+    folder = tried_folder(predictor.run)
+    screen.note(
+        in_language(said("training {folder} with {option}", folder=str(folder), option=tries[0].option), language)
+    )
+    given = [sys.executable, "-m", "recur", *arguments(predictor.run, tries[0].option, folder), "--json"]
+    ended = subprocess.run(given, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    if ended.returncode:
+        raise RecurError(f"training {folder} failed: {ended.stderr.strip().splitlines()[-1] if ended.stderr else ''}")
+    curve = predictor.task.curve
+    before = best_metrics(predictor, predictor.run.metrics()).get(curve)
+    after = best_metrics(predictor, _metrics(folder)).get(curve)
+    if before is None or after is None:
+        raise RecurError(f"{folder} or {predictor.run.path} has no {words(curve)} to compare")
+    helped = better(curve, after, before)
+    sentence = said(
+        "{metric} {before} before, {after} with {option}: {helped}",
+        metric=words(curve), before=show(curve, before), after=show(curve, after), option=tries[0].option,
+        helped=said("it helped") if helped else said("it did not help"),
+    )  # fmt: skip
+    screen.paragraph(in_language(sentence, language))
+    return {
+        "option": tries[0].option,
+        "run": str(folder),
+        "metric": curve,
+        "before": before,
+        "after": after,
+        "helped": helped,
+    }
+
+
+def _metrics(folder: Path) -> list[Any]:
+    from recur.run import Run
+
+    return Run.open(folder).metrics()

@@ -31,66 +31,22 @@ TAKES = {"quantize", "longest", "name"}
 COMPILERS = ("cc", "gcc", "clang")
 """What the self-test is compiled with, if one is here."""
 
+MOST = 1 << 20
+"""Steps that a call may be laid out for: its places are counted in 32 bits."""
+
 KEYWORDS = frozenset(
-    [
-        "auto",
-        "break",
-        "case",
-        "char",
-        "const",
-        "continue",
-        "default",
-        "do",
-        "double",
-        "else",
-        "enum",
-        "extern",
-        "float",
-        "for",
-        "goto",
-        "if",
-        "inline",
-        "int",
-        "long",
-        "register",
-        "restrict",
-        "return",
-        "short",
-        "signed",
-        "sizeof",
-        "static",
-        "struct",
-        "switch",
-        "typedef",
-        "union",
-        "unsigned",
-        "void",
-        "volatile",
-        "while",
-        "main",
-        "class",
-        "new",
-        "delete",
-        "this",
-        "namespace",
-        "template",
-        "operator",
-        "private",
-        "public",
-        "protected",
-        "virtual",
-        "bool",
-        "true",
-        "false",
-    ]
+    """auto break case char const continue default do double else enum extern float for goto if inline int long register
+    restrict return short signed sizeof static struct switch typedef union unsigned void volatile while main
+    class new delete this namespace template operator private public protected virtual bool true false""".split()  # noqa: SIM905
 )
+"""Of C and C++, and main: no names for a model."""
 
 
 def write(portable: Portable, path: Path, options: Options) -> Written:
     """The header, compiled and compared where there is a compiler, and then kept."""
     prefix = check_name(options.name)
-    if options.longest < 1:
-        raise OptionError(f"--longest must be a whole number ≥ 1, got {options.longest}")
+    if not 1 <= options.longest <= MOST:
+        raise OptionError(f"--longest must be a whole number, 1 to {MOST:,}, got {options.longest}")
     made, text = header(portable, prefix, options.longest, bool(options.quantize))
     difference = tested(text)
     data = text.encode()
@@ -173,11 +129,13 @@ def tested(text: str) -> float | None:
         return None
     with tempfile.TemporaryDirectory(prefix="recur-") as folder:
         source, program = Path(folder) / "model.h", Path(folder) / "test"
-        source.write_text(text)
+        source.write_text(text, encoding="utf-8")
         command = [compiler, "-std=c99", "-O1", "-DRECUR_SELFTEST", "-x", "c", str(source), "-o", str(program), "-lm"]
         built = subprocess.run(command, capture_output=True, text=True)
         if built.returncode:
-            raise RecurError(f"{compiler} does not compile the header: {built.stderr.strip().splitlines()[:1]}")
+            lines = built.stderr.strip().splitlines() or ["it says nothing"]
+            said = next((line for line in lines if "error" in line), lines[-1]).removeprefix(f"{source}:")
+            raise RecurError(f"{compiler} does not compile the header: {said}; no file is kept")
         ran = subprocess.run([str(program)], capture_output=True, text=True)
     found = re.search(r"difference (\S+)", ran.stdout)
     if ran.returncode or found is None:

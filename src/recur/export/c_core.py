@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from recur.export.c_layout import TYPES, Layout
 from recur.export.c_prelude import FUNCTIONS, HEAD, named, prelude
 from recur.export.c_printer import Printer
 from recur.export.c_weights import array, arrays, weight_bytes
-from recur.export.graphs import Graph, Portable, example
-from recur.export.lowered import Buffer, Function, largest
+from recur.export.compare import examples
+from recur.export.graphs import Graph, Portable
+from recur.export.lowered import Function
+from recur.export.lowered_values import Buffer
 from recur.export.lowering import lowered
-from recur.export.quantise import dequantised, is_matrix
+from recur.export.quantise import is_eight_bit
 
 TESTED = {"T": 5, "S": 4, "N": 3}
 """Sizes of what a self-test reads, or the least that a graph reads."""
@@ -44,7 +45,7 @@ def core(portable: Portable, prefix: str, longest: int, quantize: bool) -> Core:
     functions, _ = lowered(graphs, longest, quantize)
 
     def narrow(buffer: Buffer) -> bool:
-        return quantize and buffer.value is not None and is_matrix(buffer.value)
+        return quantize and buffer.value is not None and is_eight_bit(buffer.value)
 
     layout = Layout(prefix, functions.values(), narrow)
     printers = {name: Printer(function, layout) for name, function in functions.items()}
@@ -69,19 +70,10 @@ def vectors(
     graph: Graph, function: Function, quantize: bool, positive: bool
 ) -> tuple[list[Tensor], tuple[Tensor, ...], dict[str, int]]:
     """Inputs, what Python makes of them, and the sizes that were taken."""
-    sizes = {x: min(max(n, graph.least.get(x, 1) + 1), function.letters.get(x, n)) for x, n in TESTED.items()} | {
-        "B": 1
-    }
-    given = [example(value, sizes, 10 + k) for k, value in enumerate(graph.inputs)]
-    if positive:
-        given = [part.abs() + 0.5 if part.is_floating_point() else part for part in given]
-    module = graph.module()
-    if quantize:
-        for parameter in module.parameters():
-            parameter.data = dequantised(parameter.data)
-    with torch.no_grad():
-        found = module(*given)
-    return given, found if isinstance(found, tuple) else (found,), sizes
+    tested = {letter: max(size, graph.least.get(letter, 1) + 1) for letter, size in TESTED.items()}
+    sizes = {letter: min(size, function.letters.get(letter, size)) for letter, size in tested.items()}
+    given = examples(graph, {"B": 1, **sizes}, 10, positive)
+    return given, (graph.with_eight_bits() if quantize else graph)(*given), sizes
 
 
 def self_test(made: Core, graphs: Mapping[str, Graph], quantize: bool, positive: bool) -> str:
@@ -144,6 +136,3 @@ def struct_of(made: Core, more: Sequence[str] = ()) -> str:
     members = [f"    {kinds[field]} {field}[{size}];" for field, size in made.work.items() if size]
     members += [f"    {line}" for line in more]
     return "\n".join(["typedef struct {", *(members or ["    char none;"]), f"}} {made.prefix}_work;"])
-
-
-__all__ = ["Core", "core", "head", "largest", "self_test", "struct_of"]

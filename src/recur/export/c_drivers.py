@@ -89,7 +89,7 @@ class Driver:
 
     def step(self, given: str, passed: list[str], output: str, returns: str) -> None:
         """`step(state, work, given…, output)`, by the graph of that name."""
-        graph, function = self.portable.graphs["step"], self.core.functions["step"]
+        graph = self.portable.graphs["step"]
         carried = list(graph.carried)
         rest = iter(passed)
         inputs = [f"state->{v.name}" if v.name in carried else next(rest) for v in graph.inputs]
@@ -100,7 +100,6 @@ class Driver:
             lines.append("    (void)state;")
             if "work)" not in lines[0]:
                 lines.append("    (void)work;")
-        del function
         sizes = ", ".join([given, f"float *{output}"])
         text = [f"/* {returns} */", f"@@_API void @_step(@_state *state, @_work *work, {sizes}) {{", *lines, "}"]
         self.parts.append("\n".join(text))

@@ -4,24 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from recur.export.lowered import (
-    Buffer,
-    Call,
-    Each,
-    Expr,
-    Function,
-    Kind,
-    Load,
-    Product,
-    Reduce,
-    Running,
-    Scan,
-    Statement,
-    largest,
-    number_of,
-    read,
-    written,
-)
+from recur.export.lowered import Each, Function, Product, Reduce, Running, Scan, Statement, largest, read, written
+from recur.export.lowered_values import Buffer, Call, Expr, Kind, Load, number_of
 
 TYPES: dict[Kind, str] = {"float": "float", "double": "double", "int": "int32_t", "bool": "int32_t"}
 FIELDS = {"float": "f", "double": "d", "int": "n", "bool": "n"}
@@ -73,7 +57,7 @@ class Layout:
         return f"{self.prefix}_{buffer.name}"
 
     def product(self, weight: Buffer, bias: str, x: str, y: str) -> str:
-        """y = bias + W x."""
+        """y = bias + weight · x."""
         rows, columns = (number_of(size) for size in weight.shape)
         name, narrow = self.name(weight), self.matrices[weight]
         if weight.kind == "double":

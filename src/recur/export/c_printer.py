@@ -10,24 +10,8 @@ from collections.abc import Sequence
 
 from recur.export.c_layout import FIELDS, TYPES, Layout, Places
 from recur.export.c_scalars import INFIX, LIBRARY, OWN, STEP, number
-from recur.export.lowered import (
-    Buffer,
-    Each,
-    Expr,
-    Function,
-    Kind,
-    Load,
-    Name,
-    Number,
-    Product,
-    Reduce,
-    Running,
-    Scan,
-    Sort,
-    Statement,
-    largest,
-    number_of,
-)
+from recur.export.lowered import Each, Function, Product, Reduce, Running, Scan, Sort, Statement, largest
+from recur.export.lowered_values import Buffer, Expr, Kind, Load, Name, Number, number_of
 from recur.program.writer import Code
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from recur.export.lowered import Kind
+from recur.export.lowered_values import Kind
 
 INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "divide": "/", "rest": "%", "and": "&&", "or": "||",

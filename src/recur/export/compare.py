@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import torch
@@ -29,15 +29,12 @@ Run: TypeAlias = Callable[[Sequence[Tensor]], Sequence[Tensor]]
 
 def largest_difference(graph: Graph, run: Run, positive: bool = False) -> float:
     """Between what a graph gives in PyTorch and what `run` makes of the same inputs, at four shapes; of numbers above 1
-    the share that it is of them. `positive`: numbers that go in are above zero."""
+    the share that it is of them."""
     largest = 0.0
     for k, sizes in enumerate(SIZES):
-        sizes = {letter: max(size, graph.least.get(letter, 1)) for letter, size in sizes.items()}
-        given = [example(value, sizes, seed=100 * k + j) for j, value in enumerate(graph.inputs)]
-        if positive:
-            given = [part.abs() + 0.5 if part.is_floating_point() else part for part in given]
+        given = examples(graph, sizes, 100 * k, positive)
+        expected = graph(*given)
         with torch.no_grad():
-            expected = graph(*given)
             found = run(given)
         for value, ours, theirs in zip(graph.outputs, expected, found, strict=True):
             if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
@@ -45,6 +42,13 @@ def largest_difference(graph: Graph, run: Run, positive: bool = False) -> float:
                 raise RecurError(f"{value.name} came out as {what}: no file is kept")
             largest = max(largest, apart(ours, theirs))
     return largest
+
+
+def examples(graph: Graph, sizes: Mapping[str, int], seed: int, positive: bool) -> list[Tensor]:
+    """Something to give a graph, at these sizes or the least that it takes; `positive`: numbers above zero."""
+    sizes = {letter: max(size, graph.least.get(letter, 1)) for letter, size in sizes.items()}
+    given = [example(value, sizes, seed + k) for k, value in enumerate(graph.inputs)]
+    return [part.abs() + 0.5 if positive and part.is_floating_point() else part for part in given]
 
 
 def in_pytorch(graph: Graph) -> Run:

@@ -9,10 +9,12 @@ own language; what a driver does around them (tokens, searches, tables) stands b
 from __future__ import annotations
 
 import copy
+import functools
+import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -22,6 +24,7 @@ from torch.export import Dim, ExportedProgram
 
 from recur.cells.cell import Cell
 from recur.errors import OptionError
+from recur.export.quantise import dequantised
 from recur.layers import Recurrent
 from recur.native import compiled
 from recur.run import Run
@@ -37,11 +40,19 @@ DRAWN = {"B": 2, "T": 7, "S": 5, "N": 3}
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Without PyTorch's words to itself about what it will change."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        yield
+def quiet(*loggers: str) -> Iterator[None]:
+    """Without what PyTorch says to itself: that it is changing, and to these logs, which packages are not here."""
+    logs = [logging.getLogger(name) for name in loggers]
+    levels = [log.level for log in logs]
+    try:
+        for log in logs:
+            log.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
 
 
 @dataclass(frozen=True)
@@ -68,19 +79,24 @@ class Graph:
 
     def __call__(self, *given: Tensor) -> tuple[Tensor, ...]:
         """In PyTorch, with the operators of recur: what every target is compared with."""
-        found = self.module()(*given)
+        with torch.no_grad(), quiet():
+            found = self.program.module()(*given)
         return found if isinstance(found, tuple) else (found,)
 
-    def module(self) -> nn.Module:
-        """As a module of PyTorch, with weights of its own."""
-        with quiet():
-            return self.program.module()
-
+    @functools.cached_property
     def decomposed(self) -> ExportedProgram:
-        """In PyTorch's basic operations."""
+        """In PyTorch's basic operations, to be read only: they take a second to find."""
         with quiet():
             program: ExportedProgram = self.program.run_decompositions()
         return program
+
+    def with_eight_bits(self) -> Graph:
+        """The same with the numbers that 8-bit weights stand for."""
+        program = copied(self.program)
+        for name, weight in program.state_dict.items():
+            if isinstance(weight, nn.Parameter):
+                program.state_dict[name] = nn.Parameter(dequantised(weight), requires_grad=False)
+        return replace(self, program=program)
 
     @property
     def carried(self) -> tuple[str, ...]:
@@ -123,6 +139,11 @@ class Portable:
         return {"task": self.task, "kind": self.kind, "run": self.name}
 
 
+def copied(program: ExportedProgram) -> ExportedProgram:
+    with quiet("torch.export"):
+        return copy.deepcopy(program)
+
+
 def has_program(cell: Cell, biased: bool = True) -> str | None:
     """Why a cell cannot be exported, or None."""
     found = compiled.assembled(cell, biased)
@@ -135,9 +156,9 @@ def ready(model: nn.Module) -> nn.Module:
     for layer in model.modules():
         if isinstance(layer, Recurrent):
             if reason := has_program(layer.cell, layer.bias):
-                raise OptionError(
-                    f"the cell {layer.cell.name or type(layer.cell).__name__} has no program to export: {reason}"
-                )
+                name = layer.cell.name or type(layer.cell).__name__
+                instead = "train a pointwise one, such as lstm or gru, without --depth-transition"
+                raise OptionError(f"the cell {name} has no program to export: {reason}; {instead}")
             layer.backend, layer.products = "native", ""
     return model.requires_grad_(False)
 
@@ -217,7 +238,7 @@ class States:
         if isinstance(network, Recurrent):
             digits = len(str(network.layers - 1))
             for layer in range(network.layers):
-                for state, width in zip(network.cell.states, network.state_widths, strict=True):
+                for state, width in zip(network.cell.states, network.widths_of(layer), strict=True):
                     self.parts.append((layer, f"{state}_{layer:0{digits}d}", width))
 
     @property
@@ -230,7 +251,7 @@ class States:
         if isinstance(network, Recurrent):
             like = next(network.parameters()).new_zeros(1, 1)
             for layer in range(network.layers):
-                start = network.cell.start(like, 1, network.state_widths)
+                start = network.cell.start(like, 1, network.widths_of(layer))
                 found += network.with_learned(start, f"_l{layer}") if network.init.learned else start
         return {name: part[0].detach().clone() for (_, name, _), part in zip(self.parts, found, strict=True)}
 

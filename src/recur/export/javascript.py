@@ -11,25 +11,8 @@ from collections.abc import Sequence
 
 from recur.errors import OptionError
 from recur.export.javascript_cells import OPERATIONS, cell_lines, number
-from recur.export.lowered import (
-    ONE,
-    Buffer,
-    Call,
-    Each,
-    Expr,
-    Function,
-    Kind,
-    Load,
-    Name,
-    Number,
-    Product,
-    Reduce,
-    Running,
-    Scan,
-    Sort,
-    Statement,
-    number_of,
-)
+from recur.export.lowered import Each, Function, Product, Reduce, Running, Scan, Sort, Statement
+from recur.export.lowered_values import ONE, Buffer, Call, Expr, Kind, Load, Name, Number, number_of
 
 VIEWS: dict[Kind, str] = {"float": "f", "double": "d", "int": "d", "bool": "u"}
 BYTES: dict[Kind, int] = {"float": 4, "double": 8, "int": 8, "bool": 1}

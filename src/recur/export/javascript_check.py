@@ -6,22 +6,17 @@ import json
 import shutil
 import subprocess
 import tempfile
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from recur.errors import RecurError
-from recur.export.compare import apart
-from recur.export.graphs import Portable, example
+from recur.export.compare import apart, examples
+from recur.export.graphs import Portable
 from recur.export.javascript_model import JavaScript
-from recur.export.quantise import dequantised
 
-SIZES = ({"T": 1, "S": 1, "N": 1}, {"T": 13, "S": 7, "N": 3}, {"T": 4, "S": 3, "N": 8})
+SIZES = ({"B": 1, "T": 1, "S": 1, "N": 1}, {"B": 1, "T": 13, "S": 7, "N": 3}, {"B": 1, "T": 4, "S": 3, "N": 8})
 """Of one row each: one step, many, and some."""
 
 ANSWER = """
@@ -68,17 +63,14 @@ def difference(portable: Portable, made: JavaScript, quantize: bool) -> float:
     """The largest between node and PyTorch, of all graphs at several sizes; of numbers above 1, the share that it is of
     them. 8-bit weights are compared with the numbers that they stand for."""
     calls, expected = [], []
-    with torch.no_grad(), warnings.catch_warnings(), weights_of(portable, quantize):
-        warnings.simplefilter("ignore", FutureWarning)  # PyTorch's own words to itself
-        for name, graph in portable.graphs.items():
-            for k, some in enumerate(SIZES):
-                sizes = {letter: max(size, graph.least.get(letter, 1)) for letter, size in {"B": 1, **some}.items()}
-                given = [example(value, sizes, seed=100 * k + j) for j, value in enumerate(graph.inputs)]
-                if portable.settings.get("positive"):
-                    given = [part.abs() + 0.5 if part.is_floating_point() else part for part in given]
-                named = zip(graph.inputs, given, strict=True)
-                calls.append((name, {value.name: part.flatten().tolist() for value, part in named}))
-                expected.append(dict(zip((value.name for value in graph.outputs), graph(*given), strict=True)))
+    positive = bool(portable.settings.get("positive"))
+    for name, graph in portable.graphs.items():
+        exact = graph.with_eight_bits() if quantize else graph
+        for k, sizes in enumerate(SIZES):
+            given = examples(graph, sizes, 100 * k, positive)
+            named = zip(graph.inputs, given, strict=True)
+            calls.append((name, {value.name: part.flatten().tolist() for value, part in named}))
+            expected.append(dict(zip((value.name for value in graph.outputs), exact(*given), strict=True)))
     found = with_model(made, "return calls.map(([graph, given]) => model.run(graph, given));", calls=calls)
     return max(
         apart(part, torch.tensor([*map(_number, row[name])], dtype=part.dtype).view(part.shape))
@@ -89,20 +81,3 @@ def difference(portable: Portable, made: JavaScript, quantize: bool) -> float:
 
 def _number(written: float | str) -> float:
     return float(written.replace("Infinity", "inf")) if isinstance(written, str) else written
-
-
-@contextmanager
-def weights_of(portable: Portable, quantize: bool) -> Iterator[None]:
-    """In here, weights are the numbers that 8 bits stand for."""
-    programs = [graph.program.state_dict for graph in portable.graphs.values()]
-    kept = [dict(weights) for weights in programs]
-    if quantize:
-        for weights in programs:
-            for name, value in list(weights.items()):
-                new = dequantised(value.detach())
-                weights[name] = nn.Parameter(new, requires_grad=False) if isinstance(value, nn.Parameter) else new
-    try:
-        yield
-    finally:
-        for weights, before in zip(programs, kept, strict=True):
-            weights.update(before)

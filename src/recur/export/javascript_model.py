@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import base64
-import warnings
 from collections.abc import Iterable
 from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from recur.errors import OptionError
 from recur.export.graphs import Portable, Value
 from recur.export.javascript import printed
 from recur.export.javascript_kernel import module
 from recur.export.javascript_tokens import vocab_table
-from recur.export.lowered import Buffer
+from recur.export.lowered_values import Buffer
 from recur.export.lowering import lowered
-from recur.export.quantise import dequantised, is_matrix, quantise
+from recur.export.quantise import is_eight_bit, quantise
 from recur.typedefs import JsonObject
 
 ENGINE = ("runtime.js", "tokens.js", "subwords.js", "decode.js", "drivers.js", "series.js")
@@ -38,9 +36,7 @@ class JavaScript(NamedTuple):
 
 
 def javascript(portable: Portable, quantize: bool) -> JavaScript:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # PyTorch's own words to itself
-        functions, weights = lowered(portable.graphs, LONGEST, quantize)
+    functions, weights = lowered(portable.graphs, LONGEST, quantize)
     layout, packed = pack(weights, quantize)
     code = "\n".join([*map(source, ENGINE), printed(list(functions.values()), list(weights))])
     about: JsonObject = {
@@ -113,8 +109,8 @@ def pack(weights: Iterable[Buffer], quantize: bool) -> tuple[list[list[int | str
         value = buffer.value
         assert value is not None
         rows, columns = (value.shape[0], value[0].numel()) if value.dim() else (1, 1)
-        if quantize and is_matrix(value) and torch.allclose(dequantised(value), value, rtol=1e-6, atol=0):
-            q, scale = quantise(value)  # what was computed from such weights is none, and stays as it is
+        if quantize and is_eight_bit(value):
+            q, scale = quantise(value)
             layout.append(["int8", rows, columns])
             parts += [q.numpy().tobytes(), _bytes(scale.numpy(), "<f4")]
             continue

@@ -6,14 +6,10 @@ A cell is known by what its program computes, not by its name: a user's LSTM wit
 
 from __future__ import annotations
 
-import copy
 import functools
 import itertools
-import logging
 import operator
-import warnings
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +18,7 @@ from torch.export import ExportedProgram
 
 from recur.cells import GRU, LSTM, Cell, Elman
 from recur.cells.peephole import PeepholeLSTM
+from recur.export.graphs import copied
 from recur.export.interpret import interpret
 from recur.native.compiled import text_of
 from recur.native.operators import LIBRARY
@@ -131,27 +128,6 @@ def with_layers(program: ExportedProgram, kinds: Collection[str]) -> ExportedPro
         graph.eliminate_dead_code()
     program.graph_module.recompile()
     return program
-
-
-def copied(program: ExportedProgram) -> ExportedProgram:
-    with quiet("torch.export"):
-        return copy.deepcopy(program)
-
-
-@contextmanager
-def quiet(*names: str) -> Iterator[None]:
-    """Without what PyTorch says to itself: that it is changing, and which packages are not here."""
-    loggers = [logging.getLogger(name) for name in names]
-    levels = [log.level for log in loggers]
-    try:
-        for log in loggers:
-            log.setLevel(logging.ERROR)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for log, level in zip(loggers, levels, strict=True):
-            log.setLevel(level)
 
 
 def _known_scans(graph: fx.Graph, kinds: Collection[str]) -> list[_Scan]:

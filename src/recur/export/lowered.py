@@ -12,7 +12,8 @@ that a graph leaves open (T, S, N), which are arguments of the function, each wi
     Scan       a cell along steps: see recur.native.operators
 
 An expression is a number, a name (of a loop's counter or a letter), a number loaded from a buffer, or an operation,
-named as in recur.program.expressions where that has it; `kind` says what it is: float, double, int or bool.
+named as in recur.program.expressions where that has it; `kind` says what it is: float, double, int or bool. Both, and
+buffers, stand in lowered_values.py.
 """
 
 from __future__ import annotations
@@ -21,63 +22,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from recur.export.lowered_values import (
-    ONE as ONE,
-)
-from recur.export.lowered_values import (
-    ZERO as ZERO,
-)
-from recur.export.lowered_values import (
-    Buffer as Buffer,
-)
-from recur.export.lowered_values import (
-    Call as Call,
-)
-from recur.export.lowered_values import (
-    Expr as Expr,
-)
-from recur.export.lowered_values import (
-    Kind as Kind,
-)
-from recur.export.lowered_values import (
-    Load as Load,
-)
-from recur.export.lowered_values import (
-    Name as Name,
-)
-from recur.export.lowered_values import (
-    Number as Number,
-)
-from recur.export.lowered_values import (
-    Weights as Weights,
-)
-from recur.export.lowered_values import (
-    add as add,
-)
-from recur.export.lowered_values import (
-    divided as divided,
-)
-from recur.export.lowered_values import (
-    linear as linear,
-)
-from recur.export.lowered_values import (
-    mul as mul,
-)
-from recur.export.lowered_values import (
-    number_of as number_of,
-)
-from recur.export.lowered_values import (
-    parts as parts,
-)
-from recur.export.lowered_values import (
-    rest as rest,
-)
-from recur.export.lowered_values import (
-    sub as sub,
-)
-from recur.export.lowered_values import (
-    whole as whole,
-)
+from recur.export.lowered_values import Buffer, Call, Expr, Load, Name, Number, parts
 from recur.program.writer import Code
 
 

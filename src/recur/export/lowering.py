@@ -18,28 +18,23 @@ import torch
 from torch import Tensor, fx
 
 from recur.errors import OptionError
-from recur.export.graphs import Graph, split_size
-from recur.export.lowered import (
+from recur.export.graphs import Graph, quiet, split_size
+from recur.export.lowered import Each, Function, Reduce, Statement, read, written
+from recur.export.lowered_values import (
     ONE,
     ZERO,
     Buffer,
     Call,
-    Each,
     Expr,
-    Function,
     Kind,
     Load,
     Name,
     Number,
-    Reduce,
-    Statement,
     Weights,
     add,
     linear,
     mul,
     number_of,
-    read,
-    written,
 )
 from recur.export.quantise import dequantised
 
@@ -90,7 +85,7 @@ class Lowering:
     # The pass ---------------------------------------------------------------------------------------------------
 
     def lower(self) -> Function:
-        program = self.graph.decomposed()
+        program = self.graph.decomposed
         inputs = self._inputs(program)
         nodes = self._needed(program.graph)
         values: dict[fx.Node, Value] = {}
@@ -100,7 +95,8 @@ class Lowering:
                 values[node] = known if known is not None else self.of_buffer(inputs[self._names.index(node.name)])
             elif node.op == "call_function":
                 args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
-                values[node] = self._computed(node, args, dict(kwargs))
+                with quiet():
+                    values[node] = self._computed(node, args, dict(kwargs))
         (results,) = program.graph.output_node().args
         outputs = self._outputs([values[node] for node in results], inputs)
         body = _without_unread(self.body, outputs)
@@ -136,17 +132,12 @@ class Lowering:
         return [node for node in graph.nodes if node in needed]
 
     def _constant(self, program: Any, name: str) -> Tensor | None:
-        signature = program.graph_signature
-        for table in (signature.inputs_to_parameters, signature.inputs_to_buffers):
-            if name in table:
-                found = program.state_dict.get(table[name])
-                found = program.constants[table[name]] if found is None else found
-                constant: Tensor = found.detach()
-                return dequantised(constant) if self.quantize else constant
-        if name in signature.inputs_to_lifted_tensor_constants:
-            constant = program.constants[signature.inputs_to_lifted_tensor_constants[name]]
-            return constant.detach()
-        return None
+        signature, constants = program.graph_signature, {**program.constants, **program.state_dict}
+        if name in signature.inputs_to_parameters:
+            weight: Tensor = constants[signature.inputs_to_parameters[name]].detach()
+            return dequantised(weight) if self.quantize else weight
+        others = {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
+        return constants[others[name]].detach() if name in others else None
 
     def _computed(self, node: fx.Node, args: Any, kwargs: dict[str, Any]) -> Value:
         from recur.export import operations_index, operations_scan, operations_sums  # noqa: F401  # which say what they are for

@@ -19,9 +19,9 @@ from recur import __version__
 from recur.export import Options, Written
 from recur.export.aten import decomposed, scanned
 from recur.export.compare import Run, check, in_pytorch, largest_difference
-from recur.export.graphs import Graph, Portable
-from recur.export.known import LAYER, SCAN, quiet, with_layers
-from recur.export.parts import metadata, named, needed, place, signature, wanted, with_eight_bits
+from recur.export.graphs import Graph, Portable, quiet
+from recur.export.known import LAYER, SCAN, with_layers
+from recur.export.parts import metadata, named, needed, place, signature, wanted
 from recur.files import write_atomically
 
 TAKES = {"quantize"}
@@ -36,7 +36,7 @@ def write(portable: Portable, path: Path, options: Options) -> Written:
     for name, graph in graphs.items():
         where = place(path, name, graphs)
         if options.quantize:
-            exact, graph = graph, with_eight_bits(graph)
+            exact, graph = graph, graph.with_eight_bits()
             moved = max(moved, largest_difference(exact, in_pytorch(graph), positive))
         made[where], found = model_bytes(portable, graph, bool(options.quantize))
         operators += found

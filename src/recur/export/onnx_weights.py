@@ -11,7 +11,7 @@ import torch
 from onnxscript import ir
 from torch import Tensor
 
-from recur.export.quantise import dequantised, is_matrix, quantise
+from recur.export.quantise import is_eight_bit, quantise
 
 RECURRENT = ("LSTM", "GRU", "RNN")
 
@@ -24,8 +24,10 @@ def in_eight_bits(model: ir.Model) -> None:
         if not uses or value.dtype != ir.DataType.FLOAT or value.const_value is None:
             continue
         weight = torch.from_numpy(np.array(value.const_value.numpy()))
+        if weight.dim() < 2:  # a row of numbers, which a MatMul can read too
+            continue
         if all(use.node.op_type == "Gather" and use.idx == 0 for use in uses):
-            if _fits(weight):
+            if is_eight_bit(weight):
                 _taken_first(graph, value, weight)
             continue
         axes = {_axis(use.node, use.idx) for use in uses}
@@ -33,7 +35,7 @@ def in_eight_bits(model: ir.Model) -> None:
         if axes or axis is None:
             continue
         rows = weight.flatten(0, -2) if axis == -2 else weight.movedim(axis, 0)
-        if rows.dim() == 2 and _fits(rows):
+        if rows.dim() == 2 and is_eight_bit(rows):
             _spelled_out(graph, value, rows, axis)
 
 
@@ -47,10 +49,6 @@ def _axis(node: ir.Node, which: int) -> int | None:
         transposed = node.attributes.get("transB")
         return 0 if transposed is not None and transposed.as_int() else 1
     return None
-
-
-def _fits(rows: Tensor) -> bool:
-    return is_matrix(rows) and torch.allclose(dequantised(rows), rows, rtol=1e-6, atol=0)
 
 
 def _spelled_out(graph: ir.Graph, value: ir.Value, rows: Tensor, axis: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from recur.export.lowered import Call, Expr, Kind, Number, add, mul, number_of, sub
+from recur.export.lowered_values import Call, Expr, Kind, Number, add, mul, number_of, sub
 from recur.export.lowering import Index, Lazy, Lowering, Value
 
 SIZES: dict[Any, Callable[..., Any]] = {

@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import fx
 
-from recur.export.lowered import Call, Each, Expr, Number, add, linear, mul, number_of, sub
+from recur.export.lowered import Each
+from recur.export.lowered_values import Call, Expr, Number, add, linear, mul, number_of, sub
 from recur.export.lowering import Index, Lazy, Lowering, Value, counters
 from recur.export.operations import broadcast, cast, dim_of, inside, operation
 

@@ -8,7 +8,8 @@ from typing import Any
 from torch import Tensor, fx
 
 from recur.errors import OptionError
-from recur.export.lowered import ONE, Block, Each, Number, Scan, linear, number_of
+from recur.export.lowered import Block, Each, Scan
+from recur.export.lowered_values import ONE, Number, linear, number_of
 from recur.export.lowering import KINDS, Lazy, Lowering, Value, counters
 from recur.export.operations import operation
 from recur.native.programs import load

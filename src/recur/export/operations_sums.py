@@ -7,21 +7,8 @@ from typing import Any
 
 from torch import Tensor, fx
 
-from recur.export.lowered import (
-    ONE,
-    Call,
-    Each,
-    Expr,
-    Number,
-    Product,
-    Reduce,
-    Running,
-    Sort,
-    add,
-    linear,
-    mul,
-    number_of,
-)
+from recur.export.lowered import Each, Product, Reduce, Running, Sort
+from recur.export.lowered_values import ONE, Call, Expr, Number, add, linear, mul, number_of
 from recur.export.lowering import Index, Lazy, Lowering, Value, counters
 from recur.export.operations import OPERATIONS, cast, dim_of, inside, operation, pointwise
 

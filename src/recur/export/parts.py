@@ -6,7 +6,6 @@ others stand beside it.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import json
 import math
@@ -14,12 +13,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from recur.errors import OptionError
 from recur.export.graphs import Graph, Portable
-from recur.export.known import copied
-from recur.export.quantise import dequantised
 
 
 def needed(*modules: str) -> None:
@@ -40,15 +37,6 @@ def wanted(portable: Portable) -> dict[str, Graph]:
 def place(path: Path, name: str, graphs: Collection[str]) -> Path:
     """Where one of several graphs is written."""
     return path if len(graphs) == 1 or name == "sequence" else path.with_suffix(f".{name}{path.suffix}")
-
-
-def with_eight_bits(graph: Graph) -> Graph:
-    """The same with the numbers that 8-bit weights stand for."""
-    program = copied(graph.program)
-    for name, weight in program.state_dict.items():
-        if isinstance(weight, nn.Parameter):
-            program.state_dict[name] = nn.Parameter(dequantised(weight), requires_grad=False)
-    return dataclasses.replace(graph, program=program)
 
 
 def named(graph: Graph) -> tuple[list[str], list[str]]:

@@ -15,8 +15,7 @@ from torch.export import ExportedProgram
 from recur.export import Options, Written
 from recur.export.aten import without_recur
 from recur.export.compare import Run, check, largest_difference
-from recur.export.graphs import Portable
-from recur.export.known import quiet
+from recur.export.graphs import Portable, quiet
 from recur.export.parts import metadata, place, signature, wanted
 from recur.files import write_atomically
 

@@ -20,6 +20,11 @@ def is_matrix(weight: Tensor) -> bool:
     return weight.dtype == torch.float32 and weight.dim() == 2 and weight.shape[1] > 1 and weight.numel() >= LEAST
 
 
+def is_eight_bit(weight: Tensor) -> bool:
+    """Whether 8 bits and scales give its numbers back: what was computed from such weights is none, and stays."""
+    return is_matrix(weight) and torch.allclose(dequantised(weight), weight, rtol=1e-6, atol=0)
+
+
 def quantise(weight: Tensor) -> tuple[Tensor, Tensor]:
     """int8 (R, C) and scales (R,) of a matrix (R, C)."""
     scale = weight.abs().amax(1) / 127

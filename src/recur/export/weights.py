@@ -41,7 +41,7 @@ def write(portable: Portable, path: Path, options: Options) -> Written:
     weights = state_dict(network, known)
     layer, told = LAYERS[known.kind]
     given: dict[str, Any] = {
-        "input_size": network.input_size, "hidden_size": network.hidden_size, "num_layers": network.layers,
+        "input_size": network.input_size, "hidden_size": network.units(0), "num_layers": network.layers,
         "bias": network.bias, "batch_first": True, "bidirectional": network.direction == "both", **told,
     }  # fmt: skip
     if network.projection:
@@ -83,6 +83,8 @@ def check_plain(network: Recurrent) -> Known:
         raise OptionError(f"torch.nn has no {name}{projected}: LSTM, GRU and RNN are plain; {INSTEAD}")
     if network.direction == "backward":
         raise OptionError(f"torch.nn reads forward or both ways, and this network backward; {INSTEAD}")
+    if network.units(0) != network.units(network.layers - 1):
+        raise OptionError(f"torch.nn's layers are of one width, and of this network the last is not; {INSTEAD}")
     if network.connections != Connections() or network.depth != Depth():
         raise OptionError(
             f"torch.nn has no residual or skip connections, merges or MLPs, as this network has; {INSTEAD}"
@@ -106,7 +108,7 @@ def _difference(network: Recurrent, layer: nn.RNNBase) -> float:
     """At four shapes, from a state that is not zero."""
     largest = 0.0
     draw = torch.Generator().manual_seed(0)
-    names, widths = network.cell.states, network.state_widths
+    names, widths = network.cell.states, network.widths_of(0)
     for sizes in SIZES:
         B, T = sizes["B"], sizes["T"]
         x = torch.randn(B, T, network.input_size, generator=draw)

@@ -43,8 +43,8 @@ class Reading(nn.Module):
         own = self.states.nested(carried[: len(carried) - clocked])
         state = (*own, (carried[-1],)) if clocked else own
         one = tokens.dim() == 1
-        logits, after, *_ = self.model(tokens[:, None] if one else tokens, state)
-        return (logits[:, 0] if one else logits, *flat(after))
+        found = self.model(tokens[:, None] if one else tokens, state)
+        return (found.logits[:, 0] if one else found.logits, *flat(found.state))
 
 
 def language(predictor: Language) -> Portable:

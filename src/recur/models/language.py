@@ -21,7 +21,7 @@ from recur.layers import drop_steps, initialise_linear
 from recur.layers.cross_entropy import linear_cross_entropy
 from recur.models.embedding import TokenEmbedding
 from recur.models.options import LanguageModelOptions
-from recur.models.softmax import adaptive_softmax, sampled_cross_entropy
+from recur.models.softmax import adaptive_log_p, adaptive_softmax, sampled_cross_entropy
 from recur.models.stack import State, each_part, output_fed, stack
 from recur.models.time import beside, positions, split_state
 from recur.scan import Trace
@@ -154,8 +154,7 @@ class LanguageModel(nn.Module):
     def logits_of(self, outputs: Tensor) -> Tensor:
         """Of all tokens; an adaptive softmax has their log-probabilities, which serve as well."""
         if self.adaptive is not None:
-            logp: Tensor = self.adaptive.log_prob(outputs.flatten(0, -2))
-            return logp.view(*outputs.shape[:-1], -1)
+            return adaptive_log_p(self.adaptive, outputs)
         return linear(self._narrowed(outputs), self._output(), self.bias)
 
     def _narrowed(self, outputs: Tensor) -> Tensor:

@@ -28,6 +28,13 @@ def log_uniform(ids: Tensor, K: int) -> Tensor:
     return torch.log(torch.log1p(1 / (k + 1))) - math.log(math.log(K + 1))
 
 
+def adaptive_log_p(softmax: nn.AdaptiveLogSoftmaxWithLoss, outputs: Tensor) -> Tensor:
+    """log P of every token, (…, K): its `log_prob`, which writes into a tensor, as one that can be followed."""
+    head, short = softmax.head(outputs).log_softmax(-1), softmax.shortlist_size
+    tails = [tail(outputs).log_softmax(-1) + head[..., short + k, None] for k, tail in enumerate(softmax.tail)]
+    return torch.cat([head[..., :short], *tails], -1)
+
+
 def sampled_cross_entropy(h: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, samples: int) -> Tensor:
     """The mean loss of each target against the same `samples` drawn tokens.
 

@@ -18,6 +18,7 @@ from recur.layers import Recurrent
 from recur.tasks.contract import Moment
 from recur.tasks.predictor import Predictor
 from recur.tasks.signals import SignalBatch, SignalTask, signals_of
+from recur.wording import said
 
 ROWS = 16
 """Sequences of a batch that are looked at: its longest."""
@@ -48,10 +49,12 @@ def recurrent_parts(predictor: Predictor[Any], files: Sequence[str] | np.ndarray
 def why_none(predictor: Predictor[Any]) -> str:
     """What is and is not looked at in a network without a recurrence in time."""
     task = predictor.task
-    return (
-        f"the network of this {task.name} run ({task.architecture}) has no recurrent layer that reads along time: "
-        "gradient flow, gates, saturation, states and the spectrum of W are not measured; how its training went is"
-    )
+    return said(
+        "the network of this {task} run ({network}) has no recurrent layer that reads along time: gradient "
+        "flow, gates, "
+        "saturation, states and the spectrum of W are not measured; how its training went is",
+        task=task.name, network=task.architecture,
+    )  # fmt: skip
 
 
 def chosen(parts: Sequence[Part], name: str) -> Part:

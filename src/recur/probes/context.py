@@ -11,13 +11,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from recur.probes.advice import wider_window
 from recur.probes.finding import Finding, Level, Measurement
 from recur.probes.subject import Subject
+from recur.typedefs import JsonObject
+from recur.wording import said
 
 ENOUGH = 0.02
 """Nats: the shortest context whose loss is this near the best is all that is used."""
 LITTLE = 4
 """A model that uses fewer tokens is no better than an n-gram."""
+BEYOND = 0.1
+"""Nats a token that context beyond the window may bring."""
+PLACES = 300
+"""Tokens that are predicted from each context."""
+WIDEN, SHORTEST = 4, 32
+"""A window that is too short becomes so many times as long, and at least this."""
 HARM = -0.05
 """Nats a token: a carried state that is worth less does harm."""
 
@@ -31,7 +40,7 @@ def losses(subject: Subject) -> Tensor:
 
 @torch.no_grad()
 def loss_by_context(
-    subject: Subject, lengths: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128), places: int = 96
+    subject: Subject, lengths: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128), places: int = 256
 ) -> Measurement:
     """The loss of the same tokens, predicted from more and more of the text before them."""
     N = len(subject.inputs)
@@ -42,16 +51,47 @@ def loss_by_context(
     for n in lengths:
         x = subject.inputs[at[:, None] + torch.arange(-n, 0)].long()
         found[n] = float(cross_entropy(subject.model(x).logits[:, -1], subject.inputs[at].long()))
-    numbers = {"lengths": list(found), "losses": list(found.values())}
+    numbers: JsonObject = {"lengths": list(found), "losses": list(found.values())}
     best = min(found.values())
     used = next(n for n, loss in found.items() if loss <= best + ENOUGH)
-    detail = f"{used} of {longest} tokens bring all there is to gain, {found[1] - best:.2f} nats over one token"
+    numbers["window"] = subject.backpropagated
+    best_gain = found[min(found)] - best
+    detail = said(
+        "{used} tokens bring all that {longest} bring: {gain:.2f} nats less than the last token alone",
+        used=used, longest=longest, gain=best_gain,
+    )  # fmt: skip
     if used < LITTLE and longest > 8:
-        advice = "a longer window, a larger network, longer training; a gated cell"
-        finding = Finding("context", Level.WARNING, used, LITTLE, f"hardly any context is used: {detail}", advice)
+        verdict = said("hardly any context is used: {detail}", detail=detail)
+        finding = Finding("context", Level.WARNING, used, LITTLE, verdict)
     else:
-        finding = Finding("context", Level.OK, used, LITTLE, f"context is used: {detail}")
+        finding = Finding("context", Level.OK, used, LITTLE, said("context is used: {detail}", detail=detail))
     return Measurement(finding, numbers)
+
+
+def window(subject: Subject) -> Measurement:
+    """Whether the network gains by context from beyond the steps that its gradients reached back over: then it would
+    learn to use more of it, were they to reach further. How much gradient lies there says nothing of that."""
+    trained = subject.backpropagated
+    if trained is None or not subject.is_language:
+        return Measurement(Finding("window", Level.OK, 0.0, BEYOND, said("no window cut its gradients")))
+    factors = (1, 2, 4) if trained >= 32 else (1, 4, 16)
+    lengths = tuple(trained * n for n in factors if trained * n <= 512)
+    measured = loss_by_context(subject, lengths, PLACES).numbers if lengths else {"lengths": [], "losses": []}
+    found = dict(zip(measured["lengths"], measured["losses"], strict=True))
+    if len(found) < 2:
+        few = said("not known: the text is too short for contexts beyond the window of {window}", window=trained)
+        return Measurement(Finding("window", Level.UNKNOWN, 0.0, BEYOND, few))
+    gain = found[min(found)] - min(found.values())
+    numbers = {"window": trained, "lengths": list(found), "losses": list(found.values())}
+    detail = said(
+        "context from beyond its {window} steps lowers the loss by {gain:.3f} nats a token", window=trained, gain=gain
+    )  # fmt: skip
+    if gain <= BEYOND:
+        verdict = said("the window is long enough: {detail}", detail=detail)
+        return Measurement(Finding("window", Level.OK, gain, BEYOND, verdict), numbers)
+    verdict = said("the window is too short: {detail}, and nothing teaches the network to use it", detail=detail)
+    tries = (wider_window(max(WIDEN * trained, SHORTEST)),)
+    return Measurement(Finding("window", Level.FAULT, gain, BEYOND, verdict, tries), numbers)
 
 
 @torch.no_grad()
@@ -68,10 +108,13 @@ def loss_by_position(subject: Subject, length: int = 64) -> Measurement:
     numbers = {"zero": zero.tolist(), "carried": carried.tolist(), "windows": rows}
     gains = zero - carried
     gain, late = float(gains.mean()), float(gains[length // 2 :].mean())
-    detail = f"a carried state is worth {gain:.3f} nats a token in windows of {length}, {late:.3f} in their second half"
+    detail = said(
+        "a state carried into a window of {length} is worth {gain:.3f} nats a token, {late:.3f} in its second half",
+        length=length, gain=gain, late=late,
+    )  # fmt: skip
     if gain < HARM:
-        advice = "resets at sequence starts; --partition sequential in training, so that it meets carried states"
-        finding = Finding("position", Level.WARNING, gain, HARM, f"carrying the state does harm: {detail}", advice)
+        verdict = said("carrying the state does harm: {detail}", detail=detail)
+        finding = Finding("position", Level.WARNING, gain, HARM, verdict)
     else:
         finding = Finding("position", Level.OK, gain, HARM, detail)
     return Measurement(finding, numbers)
@@ -95,7 +138,10 @@ def saliency(subject: Subject, at: int = -1, back: int = 60) -> Measurement:
         "predicted": subject.token(target),
         "probability": float(log_p.exp()),
     }
-    verdict = f"one prediction depends on tokens {mean_lag:.1f} back on average; {float(share[-1]):.0%} on the last one"
+    verdict = said(
+        "one prediction depends on tokens {lag:.1f} back on average; {last:.0%} of it on the last one",
+        lag=mean_lag, last=float(share[-1]),
+    )  # fmt: skip
     return Measurement(Finding("saliency", Level.OK, mean_lag, 1.0, verdict), numbers)
 
 

@@ -11,6 +11,7 @@ from recur.probes.finding import Finding, Level, Measurement
 from recur.probes.subject import Subject
 from recur.tasks.language.data import corpora, first_input, in_reading_order
 from recur.text import Ids
+from recur.wording import said
 
 ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 LONG = 16
@@ -47,16 +48,15 @@ def copied(generated: list[Ids], held_out: Ids, training: Ids, orders: tuple[int
     numbers = {"orders": list(orders), "generated": mine, "held_out": usual}
     excess = [own - base for own, base in zip(mine, usual, strict=True)]
     at = max(range(len(orders)), key=lambda k: excess[k])
-    detail = (
-        f"{mine[at]:.0%} of the generated {orders[at]}-grams occur in the training text, "
-        f"{usual[at]:.0%} of those of held-out text"
-    )
+    detail = said(
+        "{mine:.0%} of the {order}-grams that it writes occur in the training text, {usual:.0%} of those of new text",
+        mine=mine[at], order=orders[at], usual=usual[at],
+    )  # fmt: skip
     worst = max([excess[k] for k, n in enumerate(orders) if n >= LONG] or excess[-1:])
     if worst > EXCESS:
-        advice = "more dropout (--dropout-output 0.5), a smaller network, early stopping (--patience 3), more text"
-        verdict = f"the training text is memorised: {detail}"
-        return Measurement(Finding("copying", Level.WARNING, worst, EXCESS, verdict, advice), numbers)
-    verdict = f"the text generated is new: {detail}"
+        verdict = said("it writes out its training text: {detail}", detail=detail)
+        return Measurement(Finding("copying", Level.WARNING, worst, EXCESS, verdict), numbers)
+    verdict = said("what it writes is new: {detail}", detail=detail)
     return Measurement(Finding("copying", Level.OK, max(excess[at], worst), EXCESS, verdict), numbers)
 
 

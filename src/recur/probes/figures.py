@@ -1,20 +1,29 @@
-"""Figures, one for each probe that has something to draw: from its numbers alone, so that each works in a notebook.
+"""Figures, a panel or more for each probe that has something to draw: from its numbers alone, so that each works in a
+notebook.
 
-measured = gradient_flow(Subject.of(model, text))
-flow_figure(measured.numbers)
+    measured = gradient_flow(Subject.of(model, text))
+    figure_of("gradient flow", measured.numbers)
+
+A panel draws on one pair of axes, has a title of its own, and one legend whose colours are its lines'. In a notebook
+the panels of a probe stand side by side in one figure; on the report's page each is a figure, so that a phone can stack
+them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from recur.plotting import new_figure
 from recur.probes.spectrum import complex_eigenvalues
+from recur.probes.task_figures import TASK_PANELS
 from recur.probes.terms import MISSING
+from recur.probes.theme import COLOURS, DIM, Panel, Say, dress, legend, mark, plot
 from recur.typedefs import JsonObject
+from recur.wording import Language, in_language
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,176 +31,237 @@ if TYPE_CHECKING:
 
     from recur.probes.report import Report
 
-COLOURS = ("#2f6fde", "#d9622b", "#1f9d7a", "#a44fc4", "#b8860b", "#6b7280", "#c2385a", "#3a9ad9")
-STYLES = ("-", "--", ":")
-
-Curve = Sequence[float | None]
-"""None where nothing was measured."""
+SPAN = 0.3
+"""Nats that an axis of losses by context spans, at least."""
 
 
 def canvas(columns: int = 1, width: float = 6.4, height: float = 3.2) -> tuple[Figure, list[Axes]]:
     """A figure in the colours of the report, and its axes side by side."""
     figure, axes = new_figure(columns=columns, width=width, height=height)
     for axis in axes:
-        axis.set_prop_cycle(color=COLOURS)
-        axis.grid(True, lw=0.4, alpha=0.5)
-        axis.spines[["top", "right"]].set_visible(False)
+        dress(axis)
     return figure, axes
 
 
-def flow_figure(numbers: JsonObject) -> Figure:
-    """Norms against the lag, full beside truncated and randomized."""
-    figure, (axis,) = canvas()
-    for style, (mode, found) in zip(STYLES, numbers["modes"].items(), strict=False):
-        for colour, (name, part) in zip(COLOURS, found.items(), strict=False):
-            norms = np.array(part["norms"])
-            norms[norms <= 0] = np.nan
-            axis.semilogy(norms, style, color=colour, lw=1.4, label=name if mode == "full" else None)
-    for style, mode in zip(STYLES[1:], list(numbers["modes"])[1:], strict=False):
-        axis.plot([], [], style, color="#6b7280", label=mode)
-    axis.set(xlabel="lag T − t", ylabel="‖∂L_T / ∂s_t‖")
-    axis.legend(fontsize=8)
-    return figure
+def _positive(values: Sequence[float]) -> list[float]:
+    return [value if value > 0 else np.nan for value in values]
 
 
-def terms_figure(numbers: JsonObject) -> Figure:
-    """The norm of every step's term, and how wrong the gradient is without those further back."""
-    figure, (left, right) = canvas(2)
-    for colour, (layer, found) in zip(COLOURS, numbers.items(), strict=False):
-        for style, (letter, part) in zip(STYLES, sorted(found.items(), reverse=True), strict=False):  # W before U
-            norms = np.array(part["norms"])
-            norms[norms <= 0] = np.nan
-            left.semilogy(norms, style, color=colour, lw=1.4, label=f"{letter}, {layer}")
-            right.plot(np.arange(1, len(norms) + 1), part["missing"], style, color=colour, lw=1.4)
-    left.set(xlabel="lag T − t", ylabel="‖G_t‖", title="terms of the gradient")
-    left.legend(fontsize=8)
-    right.axhline(MISSING, color="#6b7280", lw=0.8)
-    right.set(xlabel="last k steps", ylabel="share", title="missing of ∂L/∂W", xscale="log")
-    return figure
+def _flow(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    for name, part in numbers["modes"]["full"].items():
+        axis.semilogy(_positive(part["norms"]), lw=1.6, label=say(name))
+    mark(axis, numbers.get("window"), say("window {steps}").format(steps=numbers.get("window")))
+    axis.set(xlabel=say("steps back, T − t"), ylabel="‖∂L_T / ∂s_t‖", title=say("gradient by distance"))
+    legend(axis)
 
 
-def jacobian_figure(numbers: JsonObject) -> Figure:
-    """Singular values of ∂s_t/∂s_{t−k} for several k, and Lyapunov exponents."""
-    figure, (left, right) = canvas(2)
+def _flow_modes(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    first = next(iter(numbers["modes"]["full"]))
+    for mode, found in numbers["modes"].items():
+        axis.semilogy(_positive(found[first]["norms"]), lw=1.6, label=say(mode))
+    axis.set(xlabel=say("steps back, T − t"), ylabel="‖∂L_T / ∂s_t‖")
+    axis.set_title(say("ways to cut it, of {name}").format(name=say(first)))
+    legend(axis)
+
+
+def _terms(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    for layer, found in numbers.items():
+        for letter, part in sorted(found.items(), reverse=True):  # W before U
+            axis.semilogy(_positive(part["norms"]), lw=1.6, label=f"{letter}, {say(layer)}")
+    axis.set(xlabel=say("steps back, T − t"), ylabel="‖G_t‖", title=say("what each step adds to the gradient"))
+    legend(axis)
+
+
+def _missing(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    for layer, found in numbers.items():
+        for letter, part in sorted(found.items(), reverse=True):
+            k = np.arange(1, len(part["missing"]) + 1)
+            axis.plot(k, 100 * np.array(part["missing"]), lw=1.6, label=f"{letter}, {say(layer)}")
+    axis.axhline(100 * MISSING, color=DIM, lw=1.0, ls="--")
+    axis.annotate(f"{MISSING:.0%}", (1, 100 * MISSING), color=DIM, fontsize=9, va="bottom")
+    axis.set(xlabel=say("last steps taken"), ylabel=say("per cent missing"), xscale="log")
+    axis.set_title(say("missing of the gradient"))
+    legend(axis)
+
+
+def _singular(axis: Axes, numbers: JsonObject, say: Say) -> None:
     layer, part = next(iter(numbers.items()))
     for k, values in part["singular_values"].items():
-        left.semilogy(np.maximum(values, 1e-20), label=f"k = {k}")
-    left.set(xlabel="index", ylabel="singular value", title=f"∂s_t / ∂s_(t−k), {layer}")
-    left.legend(fontsize=8)
+        axis.semilogy(np.maximum(values, 1e-12), lw=1.6, label=f"k = {k}")
+    axis.set(xlabel=say("direction, largest first"), ylabel=say("factor over k steps"))
+    axis.set_title(say("∂s_t / ∂s_(t−k), {name}").format(name=say(layer)))
+    legend(axis)
+
+
+def _exponents(axis: Axes, numbers: JsonObject, say: Say) -> None:
     for name, part in numbers.items():
-        right.plot(part["lyapunov"], "o-", ms=3, label=name)
-    right.axhline(0, color="#6b7280", lw=0.8)
-    right.set(xlabel="index", title="Lyapunov exponents")
-    right.legend(fontsize=8)
-    return figure
+        axis.plot(part["lyapunov"], "o-", ms=4, lw=1.6, label=say(name))
+    axis.axhline(0, color=DIM, lw=1.0, ls="--")
+    axis.annotate(say("above: chaos"), (0, 0), color=DIM, fontsize=9, va="bottom")
+    axis.set(xlabel=say("direction, largest first"), ylabel="λ", title=say("Lyapunov exponents"))
+    legend(axis)
 
 
-def spectrum_figure(numbers: JsonObject) -> Figure:
-    """Eigenvalues of W on the unit circle, and ‖Wᵗ‖ as t grows."""
-    figure, (left, right) = canvas(2)
+def _eigenvalues(axis: Axes, numbers: JsonObject, say: Say) -> None:
     angle = np.linspace(0, 2 * np.pi, 200)
-    left.plot(np.cos(angle), np.sin(angle), color="#6b7280", lw=0.8)
+    axis.plot(np.cos(angle), np.sin(angle), color=DIM, lw=1.0, ls="--")
     for colour, (name, points) in zip(COLOURS, complex_eigenvalues(numbers).items(), strict=False):
-        left.plot(points.real, points.imag, ".", ms=3, color=colour)
+        axis.plot(points.real, points.imag, ".", ms=5, color=colour, label=say(name))
+    axis.set(title=say("eigenvalues of W, and the unit circle"), xlabel=say("real"), ylabel=say("imaginary"))
+    axis.set_aspect("equal", adjustable="datalim")
+    legend(axis)
+
+
+def _powers(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    for colour, name in zip(COLOURS, complex_eigenvalues(numbers), strict=False):
         powers = numbers[name]["powers"]
-        right.semilogy([int(t) for t in powers], list(powers.values()), "o-", ms=3, color=colour, label=name)
-    left.set(title="eigenvalues of W", xlabel="real", ylabel="imaginary")
-    left.set_aspect("equal", adjustable="datalim")
-    right.set(title="‖Wᵗ‖₂", xlabel="t")
-    right.legend(fontsize=7)
-    return figure
+        axis.semilogy([int(t) for t in powers], list(powers.values()), "o-", ms=4, color=colour, label=say(name))
+    axis.axhline(0.01, color=DIM, lw=1.0, ls="--")
+    axis.annotate("1 %", (1, 0.01), color=DIM, fontsize=9, va="bottom")
+    axis.set(title=say("‖Wᵗ‖: what W alone leaves"), xlabel=say("steps t"), ylabel="‖Wᵗ‖")
+    legend(axis)
 
 
-def path_figure(numbers: JsonObject) -> Figure:
-    """The memory's own path, the others, and their sum, by lag."""
-    figure, axes = canvas(len(numbers))
-    for axis, (layer, part) in zip(axes, numbers.items(), strict=True):
-        for key, label in (("total", "all paths"), ("memory", "the memory alone"), ("others", "other paths")):
-            curve = np.array(part[key])
-            curve[curve <= 0] = np.nan
-            axis.semilogy(curve, label=label)
-        axis.set(title=layer, xlabel="lag T − t")
-    axes[0].set_ylabel("‖∂L_T / ∂m_t‖")
-    axes[0].legend(fontsize=8)
-    return figure
+def _paths(layer: str, axis: Axes, numbers: JsonObject, say: Say) -> None:
+    for key, label in (("total", "all paths"), ("memory", "the memory alone"), ("others", "other paths")):
+        axis.semilogy(_positive(numbers[layer][key]), lw=1.6, label=say(label))
+    axis.set(title=say(layer), xlabel=say("steps back, T − t"), ylabel="‖∂L_T / ∂m_t‖")
+    legend(axis)
 
 
-def gate_figure(numbers: JsonObject) -> Figure:
-    """The distribution of each gate, layer by layer."""
-    gates = [(layer, gate, part) for layer, found in numbers.items() for gate, part in found.items()]
-    figure, axes = canvas(len(gates), width=max(6.4, 1.6 * len(gates)), height=2.2)
-    for k, (axis, (layer, gate, part)) in enumerate(zip(axes, gates, strict=True)):
-        low, high = part["range"]
-        edges = np.linspace(low, high, len(part["histogram"]) + 1)
-        axis.bar(edges[:-1], part["histogram"], width=np.diff(edges), align="edge", color=COLOURS[k % len(COLOURS)])
-        axis.set_title(f"{gate}, {layer}", fontsize=9)
-        axis.set_yticks([])
-    return figure
+def _gate(layer: str, gate: str, axis: Axes, numbers: JsonObject, say: Say) -> None:
+    part = numbers[layer][gate]
+    low, high = part["range"]
+    edges = np.linspace(low, high, len(part["histogram"]) + 1)
+    shares = [100 * share for share in part["histogram"]]
+    axis.bar(
+        edges[:-1], shares, width=np.diff(edges), align="edge", color=COLOURS[list(numbers[layer]).index(gate) % 8]
+    )
+    axis.locator_params(axis="x", nbins=5)
+    axis.set(xlabel=say("value of the gate"), ylabel=say("per cent of values"))
+    axis.set_title(say("gate {gate}, {name}").format(gate=gate, name=say(layer)))
 
 
-def curves_figure(lines: Mapping[str, Curve], x: Sequence[float] | None = None, **labels: str) -> Figure:
-    """Several curves on one pair of axes."""
-    figure, (axis,) = canvas()
-    for name, values in lines.items():
-        axis.plot(np.arange(len(values)) if x is None else x, [np.nan if v is None else v for v in values], label=name)
-    axis.set(**labels)
-    axis.legend(fontsize=8)
-    return figure
+def _losses(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    for name, label in (("train_loss", "what it learns from"), ("valid_loss", "what it has not seen")):
+        plot(axis, numbers["step"], numbers[name], say(label))
+    axis.set(xlabel=say("step of training"), ylabel=say("nats"), title=say("loss"))
+    legend(axis)
 
 
-def training_figure(numbers: JsonObject) -> Figure:
-    """Losses on the left; the gradient's norm and the share of clipped steps on the right."""
-    figure, (left, right) = canvas(2)
-    for name in ("train_loss", "valid_loss"):
-        left.plot(numbers["step"], [np.nan if v is None else v for v in numbers[name]], label=name.replace("_", " "))
-    left.set(xlabel="step", ylabel="nats a token")
-    left.legend(fontsize=8)
-    for name, label in (("grad_norm", "gradient norm"), ("clipped", "share clipped")):
-        right.plot(numbers["step"], [np.nan if v is None else v for v in numbers[name]], label=label)
-    right.set(xlabel="step")
-    right.legend(fontsize=8)
-    return figure
+def _curve(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    plot(axis, numbers["step"], numbers["curve"]["values"], "")
+    axis.set(
+        xlabel=say("step of training"), title=say(numbers["curve"]["name"].removeprefix("valid_").replace("_", " "))
+    )
 
 
-def context_figure(numbers: JsonObject) -> Figure:
-    figure, (axis,) = canvas()
-    axis.semilogx(numbers["lengths"], numbers["losses"], "o-", ms=4, base=2)
-    axis.set(xlabel="tokens of context", ylabel="nats a token")
-    return figure
+def _norms(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    plot(axis, numbers["step"], numbers["grad_norm"], say("gradient norm"))
+    if numbers.get("clip"):
+        axis.axhline(numbers["clip"], color=DIM, lw=1.0, ls="--")
+        axis.annotate(
+            f"θ = {numbers['clip']:g}", (numbers["step"][0], numbers["clip"]), color=DIM, fontsize=9, va="bottom"
+        )
+    axis.set(xlabel=say("step of training"), ylabel="‖g‖", title=say("gradient norm before clipping, mean"))
 
 
-FIGURES: dict[str, Callable[[JsonObject], Figure]] = {
-    "training": training_figure,
-    "gradient flow": flow_figure,
-    "gradient terms": terms_figure,
-    "Jacobians": jacobian_figure,
-    "spectrum": spectrum_figure,
-    "memory path": path_figure,
-    "saturation": gate_figure,
-    "states": lambda n: curves_figure(n, xlabel="t", ylabel="‖s_t‖"),
-    "context": context_figure,
-    "position": lambda n: curves_figure(
-        {"zero state": n["zero"], "carried state": n["carried"]},
-        xlabel="position in the window",
-        ylabel="nats a token",
-    ),
-    "copying": lambda n: curves_figure(
-        {"generated": n["generated"], "held out": n["held_out"]},
-        n["orders"],
-        xlabel="n",
-        ylabel="share in the training text",
-    ),
-    "stationarity": lambda n: curves_figure(
-        {"error": n["by_time"]}, xlabel="twentieth of the text", ylabel="nats a token"
-    ),
+def _clipped(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    shares = [None if v is None else 100 * v for v in numbers["clipped"]]
+    plot(axis, numbers["step"], shares, say("steps clipped"))
+    axis.set(xlabel=say("step of training"), ylabel=say("per cent"), title=say("steps clipped"), ylim=(-2, 102))
+
+
+def _nudged(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    axis.loglog(numbers["rates"], [max(v - numbers["learned"], 1e-6) for v in numbers["nudged"]], "o-", ms=5, lw=1.6)
+    axis.axhline(numbers["limit"], color=DIM, lw=1.0, ls="--")
+    axis.annotate(
+        say("too coarse above"), (min(numbers["rates"]), numbers["limit"]), color=DIM, fontsize=9, va="bottom"
+    )
+    mark(axis, max(numbers["rates"]), say("this run"))
+    axis.set(xlabel=say("learning rate"), ylabel=say("nats lost"), title=say("what a random step costs"))
+
+
+def _context(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    axis.semilogx(numbers["lengths"], numbers["losses"], "o-", ms=5, lw=1.6, base=2)
+    axis.set_xticks(numbers["lengths"], [str(n) for n in numbers["lengths"]])
+    axis.minorticks_off()
+    mark(axis, numbers.get("window"), say("window {steps}").format(steps=numbers.get("window")))
+    low, high = min(numbers["losses"]), max(numbers["losses"])
+    margin = max(SPAN - (high - low), 0.1 * (high - low)) / 2  # a difference of nothing is not to look like one
+    axis.set_ylim(low - margin, high + margin)
+    axis.set(xlabel=say("tokens of context"), ylabel=say("nats a token"), title=say("loss by context"))
+
+
+def _curves(lines: Mapping[str, str], title: str, x: str, y: str, axis: Axes, numbers: JsonObject, say: Say) -> None:
+    for name, label in lines.items():
+        axis.plot(numbers[name], lw=1.6, label=say(label))
+    axis.set(title=say(title), xlabel=say(x), ylabel=say(y))
+    legend(axis)
+
+
+def _states(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    for name, norms in numbers.items():
+        axis.plot(norms, lw=1.0, label=say(name))
+    axis.set(title=say("size of the state"), xlabel=say("step t"), ylabel="‖s_t‖")
+    legend(axis)
+
+
+def _copying(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    for name, label in (("generated", "what it writes"), ("held_out", "new text")):
+        axis.plot(numbers["orders"], [100 * share for share in numbers[name]], "o-", ms=4, lw=1.6, label=say(label))
+    axis.set(title=say("n-grams that the training text has"), xlabel="n", ylabel=say("per cent"))
+    legend(axis)
+
+
+PANELS: dict[str, Callable[[JsonObject], Sequence[Panel]]] = {
+    "training": lambda n: [_losses, _norms, _clipped] if any(n["valid_loss"]) else [_curve],
+    "rate": lambda n: [_nudged],
+    "gradient flow": lambda n: [_flow, _flow_modes],
+    "gradient terms": lambda n: [_terms, _missing],
+    "Jacobians": lambda n: [_singular, _exponents],
+    "spectrum": lambda n: [_eigenvalues, _powers],
+    "memory path": lambda n: [partial(_paths, layer) for layer in n],
+    "saturation": lambda n: [partial(_gate, layer, gate) for layer, gates in n.items() for gate in gates],
+    "states": lambda n: [_states],
+    "window": lambda n: [_context],
+    "context": lambda n: [_context],
+    "position": lambda n: [
+        partial(
+            _curves,
+            {"zero": "state of zeros", "carried": "carried state"},
+            "loss along a window",
+            "place in the window",
+            "nats a token",
+        )
+    ],
+    "copying": lambda n: [_copying],
+    "stationarity": lambda n: [
+        partial(_curves, {"by_time": "loss"}, "loss along the text", "twentieth of the text", "nats a token")
+    ],
+    **TASK_PANELS,
 }
 
 
-def figures(report: Report) -> dict[str, Figure]:
+def panels_of(probe: str, numbers: JsonObject) -> Sequence[Panel]:
+    """Those of a probe that has numbers to draw."""
+    if probe not in PANELS or not numbers or (probe == "training" and not numbers["step"]):
+        return []
+    return PANELS[probe](numbers)
+
+
+def figure_of(probe: str, numbers: JsonObject, language: Language = "en") -> Figure | None:
+    """The panels of a probe side by side; None where there is nothing to draw."""
+    panels = panels_of(probe, numbers)
+    if not panels:
+        return None
+    figure, axes = canvas(len(panels), width=4.4 * len(panels))
+    for axis, panel in zip(axes, panels, strict=True):
+        panel(axis, numbers, lambda text: in_language(text, language))
+    return figure
+
+
+def figures(report: Report, language: Language = "en") -> dict[str, Figure]:
     """One for each probe that has numbers to draw, in the order of the report."""
-    found = {}
-    for finding in report.findings:
-        numbers = report.numbers(finding.probe)
-        if finding.probe in FIGURES and numbers and not (finding.probe == "training" and not numbers["step"]):
-            found[finding.probe] = FIGURES[finding.probe](numbers)
-    return found
+    found = {f.probe: figure_of(f.probe, report.numbers(f.probe), language) for f in report.findings}
+    return {probe: figure for probe, figure in found.items() if figure is not None}

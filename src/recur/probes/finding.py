@@ -6,22 +6,45 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from recur.typedefs import JsonObject
+from recur.wording import Language, in_language
 
 
 class Level(IntEnum):
     """How bad a finding is."""
 
     OK = 0
-    WARNING = 1
-    FAULT = 2
+    UNKNOWN = 1
+    """Too little was measured to say."""
+    WARNING = 2
+    FAULT = 3
 
 
 CAUSES = (
-    "training", "network", "window", "forgetting", "dead units", "gradient flow", "gradient terms", "Jacobians",
-    "saturation",
-    "context", "copying", "stationarity", "position", "spectrum", "memory path", "states", "saliency", "units",
+    "network", "training", "rate", "fit", "forgetting", "dead units", "window", "gradient flow", "gradient terms",
+    "Jacobians", "saturation", "context", "classes", "attention", "tree depth", "residuals", "bands", "inputs",
+    "length", "copying", "stationarity", "position", "spectrum", "memory path", "sentence", "states", "saliency",
+    "units",
 )  # fmt: skip
 """The probes by name, causes before their effects: a rate that is too high saturates gates, which stop gradients."""
+
+
+@dataclass(frozen=True)
+class Try:
+    """One thing to try. Those with an option were measured to help where they are advised: docs/xray.md."""
+
+    option: str
+    """Of `recur train`, such as `--rate 0.001`."""
+    means: str
+    """What that changes, in words."""
+    see: str
+    """How to see whether it helped."""
+
+    def as_dict(self, language: Language = "en") -> JsonObject:
+        return {
+            "option": self.option,
+            "means": in_language(self.means, language),
+            "see": in_language(self.see, language),
+        }
 
 
 @dataclass(frozen=True)
@@ -35,17 +58,24 @@ class Finding:
     threshold: float
     verdict: str
     """The conclusion in words, with its numbers."""
-    advice: str = ""
-    """What to try; empty where nothing is wrong."""
+    tries: tuple[Try, ...] = ()
+    """What to try, the first first; empty where nothing is wrong, or another finding says what is."""
 
-    def as_dict(self) -> JsonObject:
+    @property
+    def advice(self) -> str:
+        """The first thing to try, in a line."""
+        return "; ".join(f"{one.option}: {one.means}" for one in self.tries)
+
+    def as_dict(self, language: Language = "en") -> JsonObject:
         return {
             "probe": self.probe,
+            "name": in_language(self.probe, language),
             "level": self.level.name.lower(),
             "value": self.value,
             "threshold": self.threshold,
-            "verdict": self.verdict,
+            "verdict": in_language(self.verdict, language),
             "advice": self.advice,
+            "try": [one.as_dict(language) for one in self.tries],
         }
 
 

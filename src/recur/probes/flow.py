@@ -20,20 +20,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recur.bptt import BPTT
+from recur.probes.advice import gated as gated_cell
 from recur.probes.finding import Finding, Level, Measurement
 from recur.probes.layer import layer_name
 from recur.probes.subject import Subject
+from recur.wording import Said, said
 
 VANISHED = 0.01
 """The share of a gradient below which it counts as vanished."""
-SHORT = 8
-"""A memory of fewer steps is called vanishing."""
+SHORT, LONGER = 8, 16
+"""A memory of fewer steps is called vanishing: a fault below the first, a warning below the second, which is × 0.75 a
+step."""
 EXPLODING, GROWTH = 1.02, 10.0
 """A decay of more per step is called exploding, if the norm grows by such a factor in all."""
-CUT = 0.3
-"""The share of the gradient beyond the window that is too much to lose; half of it where the window is shorter than
-SHORT, and teaches no memory that could show more."""
-
 Curve = NDArray[np.float64]
 
 
@@ -59,16 +58,10 @@ class Flow(NamedTuple):
         return max(self.norms) / next((norm for norm in self.norms if norm > 0), 1.0)
 
     @property
-    def reach(self) -> str:
+    def reach(self) -> Said:
         if self.memory is None:
-            return f"more than 1 % is left after {len(self.norms) - 1} steps"
-        return f"1 % is left after {self.memory} steps"
-
-    def share_beyond(self, window: int) -> float:
-        """The share of the gradient that lies further back than a window."""
-        norms = np.array(self.norms)
-        total = norms.sum()
-        return float(norms[window:].sum() / total) if np.isfinite(total) and total > 0 else 0.0
+            return said("more than 1 % is left after {steps} steps", steps=len(self.norms) - 1)
+        return said("1 % is left after {steps} steps", steps=self.memory)
 
 
 def flow(subject: Subject, *, rows: int = 8, steps: int = 200, bptt: str | BPTT = "full") -> dict[str, Flow]:
@@ -113,54 +106,32 @@ def gradient_flow(subject: Subject, *, rows: int = 8, steps: int = 200) -> Measu
     for mode in (BPTT(window=short), randomized):
         modes[str(mode)] = flow(subject, rows=rows, steps=lags - lags % short, bptt=mode)
     numbers = {mode: {name: part._asdict() for name, part in found.items()} for mode, found in modes.items()}
-    return Measurement(_flow_finding(full, lags), {"lags": lags, "modes": numbers})
+    finding = _flow_finding(full, lags, subject.net.cell.forget_gate is not None)
+    return Measurement(finding, {"lags": lags, "window": subject.backpropagated, "modes": numbers})
 
 
-def _flow_finding(flows: dict[str, Flow], lags: int) -> Finding:
+def _flow_finding(flows: dict[str, Flow], lags: int, gated: bool) -> Finding:
     fastest = max(flows, key=lambda name: flows[name].growth)
     explodes = flows[fastest].decay > EXPLODING and flows[fastest].growth > GROWTH
     if explodes or not all(math.isfinite(norm) for part in flows.values() for norm in part.norms):
-        decay, growth = flows[fastest].decay, flows[fastest].growth
-        verdict = f"gradients explode: × {decay:.3g} a step in {fastest}, × {growth:.3g} at most"
-        advice = "clip the gradient (--clip 1, or --bptt full,clip:1 at every step); --init orthogonal; a smaller rate"
-        return Finding("gradient flow", Level.FAULT, decay, EXPLODING, verdict, advice)
+        verdict = said(
+            "gradients explode: × {decay:.3g} a step in {name}, × {growth:.3g} at most",
+            decay=flows[fastest].decay, name=fastest, growth=flows[fastest].growth,
+        )  # fmt: skip
+        return Finding("gradient flow", Level.FAULT, flows[fastest].decay, EXPLODING, verdict)
     # The state that reaches furthest decides: as long as one path is open, the network can learn along it.
     name = max(flows, key=lambda key: math.inf if flows[key].memory is None else flows[key].memory or 0)
     best = flows[name]
-    detail = f"× {best.decay:.3g} a step in {name}, {best.reach}"
-    if best.memory is not None and best.memory < min(SHORT, lags - 1):
-        advice = "a cell with a gated memory (--cell lstm or gru), a forget bias (--forget-bias 1), --init orthogonal"
-        return Finding("gradient flow", Level.FAULT, best.memory, SHORT, f"gradients vanish: {detail}", advice)
+    detail = said("× {decay:.3g} a step in {name}, {reach}", decay=best.decay, name=name, reach=best.reach)
+    if best.memory is not None and best.memory < min(LONGER, lags - 1):
+        level = Level.FAULT if best.memory < min(SHORT, lags - 1) else Level.WARNING
+        verdict = said("gradients vanish: {detail}", detail=detail)
+        return Finding("gradient flow", level, best.memory, LONGER, verdict, () if gated else (gated_cell(),))
     if best.memory is None:
-        return Finding("gradient flow", Level.OK, math.inf, SHORT, f"gradients are preserved: {detail}")
-    return Finding("gradient flow", Level.OK, best.memory, SHORT, f"gradients decay: {detail}")
-
-
-def window(subject: Subject, *, rows: int = 8, steps: int = 200) -> Measurement:
-    """How much of the gradient lies beyond the window that the run was trained with, and was never learnt from."""
-    truncation = subject.net.bptt.window or subject.net.bptt.sliding
-    windows = [truncation, subject.window]
-    trained = min((w for w in windows if w), default=None)
-    if trained is None:
-        return Measurement(Finding("window", Level.OK, 0.0, CUT, "no window: backpropagation is not truncated"))
-    flows = flow(subject, rows=rows, steps=max(steps, 2 * trained))
-    shares = {name: part.share_beyond(trained) for name, part in flows.items()}
-    name = max(shares, key=lambda key: shares[key])
-    share, memory = shares[name], flows[name].memory
-    numbers = {"window": trained, "share_beyond": shares}
-    detail = f"{share:.0%} of the gradient of {name} lies beyond the window of {trained} ({flows[name].reach})"
-    narrow = trained < SHORT
-    limit, level = (CUT / 2, Level.FAULT) if narrow else (CUT, Level.WARNING)
-    if share <= limit:
-        return Measurement(Finding("window", Level.OK, share, limit, f"the window is long enough: {detail}"), numbers)
-    wider = max(2 * trained, min(memory or 200, 200)) if narrow else 2 * trained
-    advice = f"a longer window (--window {wider})"
-    if not narrow:
-        advice += ", and more time, since its steps take longer"
-    if truncation is not None:
-        advice += f", or --bptt full in place of {subject.net.bptt}"
-    verdict = f"the window truncates gradients that matter: {detail}"
-    return Measurement(Finding("window", level, share, limit, verdict, advice), numbers)
+        verdict = said("gradients are preserved: {detail}", detail=detail)
+        return Finding("gradient flow", Level.OK, math.inf, LONGER, verdict)
+    verdict = said("gradients decay slowly: {detail}", detail=detail)
+    return Finding("gradient flow", Level.OK, best.memory, LONGER, verdict)
 
 
 def _root_mean_square(norms: Tensor) -> Curve:

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from recur.probes.advice import opened
 from recur.probes.finding import Finding, Level, Measurement
 from recur.probes.layer import Layer
 from recur.probes.subject import Subject
+from recur.wording import said
 
 CLOSED, OPEN = 0.05, 0.95
 ERASES = 0.1
@@ -153,18 +155,22 @@ def forgetting(subject: Subject) -> Measurement:
     """Whether the forget gate lets the state persist."""
     gate = subject.net.cell.forget_gate
     if gate is None:
-        return Measurement(Finding("forgetting", Level.OK, 1.0, ERASES, "the cell has no forget gate"))
+        return Measurement(Finding("forgetting", Level.OK, 1.0, ERASES, said("the cell has no forget gate")))
     found = {layer.name: activations(layer).get(gate) for layer in subject.layers}
     means = {name: float(part.values.mean()) for name, part in found.items() if part is not None}
     if not means:
-        return Measurement(Finding("forgetting", Level.OK, 1.0, ERASES, f"gate {gate} has no activation function"))
+        verdict = said("gate {gate} has no activation function", gate=gate)
+        return Measurement(Finding("forgetting", Level.OK, 1.0, ERASES, verdict))
     name = min(means, key=lambda key: means[key])
     value = means[name]
     if value < ERASES:
-        verdict = f"forget gate {gate} of {name} is closed: {value:.3f} on average, so every step erases the memory"
-        advice = "a forget bias (--forget-bias 1); smaller initial weights"
-        return Measurement(Finding("forgetting", Level.FAULT, value, ERASES, verdict, advice), means)
-    verdict = f"forget gate {gate} is {value:.2f} on average in {name}"
+        verdict = said(
+            "forget gate {gate} of {name} is closed: {value:.3f} on average, so every step erases the memory",
+            gate=gate, name=name, value=value,
+        )  # fmt: skip
+        tries = (opened(subject.net.cell.name),)
+        return Measurement(Finding("forgetting", Level.FAULT, value, ERASES, verdict, tries), means)
+    verdict = said("forget gate {gate} is {value:.2f} on average in {name}", gate=gate, value=value, name=name)
     return Measurement(Finding("forgetting", Level.OK, value, ERASES, verdict), means)
 
 
@@ -179,16 +185,15 @@ def saturation(subject: Subject) -> Measurement:
         if part.activation != "relu"
     }
     if not ends:
-        return Measurement(
-            Finding("saturation", Level.OK, 0.0, SATURATED, "no activation of one gate alone can saturate"), numbers
-        )
+        verdict = said("no activation of one gate alone can saturate")
+        return Measurement(Finding("saturation", Level.OK, 0.0, SATURATED, verdict), numbers)
     name, gate = max(ends, key=lambda key: ends[key])
     share, part = ends[name, gate], found[name][gate]
-    detail = (
-        f"gate {gate} of {name} is saturated for {share:.0%} of the text ({part.low:.0%} low, {part.high:.0%} high)"
-    )
+    detail = said(
+        "gate {gate} of {name} is saturated {share:.0%} of the time ({low:.0%} shut, {high:.0%} open)",
+        gate=gate, name=name, share=share, low=part.low, high=part.high,
+    )  # fmt: skip
     if share > SATURATED:
-        advice = "a smaller rate, smaller initial weights (--init glorot), weight decay"
-        verdict = f"{detail}: hardly any gradient passes"
-        return Measurement(Finding("saturation", Level.WARNING, share, SATURATED, verdict, advice), numbers)
+        verdict = said("{detail}: hardly any gradient passes through it", detail=detail)
+        return Measurement(Finding("saturation", Level.WARNING, share, SATURATED, verdict), numbers)
     return Measurement(Finding("saturation", Level.OK, share, SATURATED, detail), numbers)

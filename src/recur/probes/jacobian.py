@@ -22,6 +22,7 @@ from recur.probes.finding import Finding, Level, Measurement
 from recur.probes.layer import Layer
 from recur.probes.linear import Linearised
 from recur.probes.subject import Subject
+from recur.wording import said
 
 WHOLE = 512
 """States up to this wide are multiplied whole; for wider ones, DIRECTIONS random directions of them."""
@@ -29,8 +30,8 @@ DIRECTIONS = 64
 EXPONENTS = 8
 CHAOTIC = 0.02
 """λ₁ above this is called chaotic."""
-FORGETFUL = math.log(0.01) / 8
-"""λ₁ below this leaves less than 1 % of any direction after 8 steps."""
+FORGETFUL = math.log(0.01) / 16
+"""λ₁ below this leaves less than 1 % of any direction after 16 steps."""
 LARGEST_LOG = 700.0
 """exp of more is infinite in float64."""
 
@@ -79,6 +80,13 @@ def lyapunov(layer: Layer, count: int = EXPONENTS, last: int = 400) -> list[floa
     return exponents
 
 
+def _one_per_cent(exponent: float) -> str:
+    """After how many steps 1 % is left, where anything is lost."""
+    if exponent >= -1e-3:
+        return ""
+    return said(", 1 % of it is left after {steps:,} steps", steps=math.ceil(math.log(0.01) / exponent))
+
+
 def basis(N: int, columns: int) -> Tensor:
     """Orthonormal directions of the whole state, (N, M); the identity if there are as many as the state is wide."""
     if columns >= N:
@@ -100,13 +108,18 @@ def jacobians(subject: Subject, *, lags: tuple[int, ...] = (1, 4, 16, 64), last:
     name = max(found, key=lambda key: found[key].lyapunov[0])
     exponent = found[name].lyapunov[0]
     factor = math.exp(min(exponent, LARGEST_LOG))
-    detail = f"λ₁ = {exponent:.3g} in {name}: the strongest direction changes by × {factor:.3g} a step"
+    detail = said(
+        "λ₁ = {exponent:.3g} in {name}: a small change of the state becomes × {factor:.3g} a step{steps}",
+        exponent=exponent, name=name, factor=factor, steps=_one_per_cent(exponent),
+    )  # fmt: skip
     if exponent > CHAOTIC:
-        advice = "--init orthogonal, a smaller rate, clipping at every step (--bptt full,clip:1)"
-        finding = Finding("Jacobians", Level.WARNING, exponent, CHAOTIC, f"the dynamics are chaotic: {detail}", advice)
+        verdict = said("small changes grow (chaos): {detail}", detail=detail)
+        finding = Finding("Jacobians", Level.WARNING, exponent, CHAOTIC, verdict)
     elif exponent < FORGETFUL:
-        advice = "a gated cell, a forget bias (--forget-bias 1), --init orthogonal"
-        finding = Finding("Jacobians", Level.WARNING, exponent, FORGETFUL, f"the past is erased: {detail}", advice)
+        verdict = said("the past is erased: {detail}", detail=detail)
+        finding = Finding("Jacobians", Level.WARNING, exponent, FORGETFUL, verdict)
     else:
-        finding = Finding("Jacobians", Level.OK, exponent, CHAOTIC, f"the past decays slowly: {detail}")
+        finding = Finding(
+            "Jacobians", Level.OK, exponent, CHAOTIC, said("the past fades slowly: {detail}", detail=detail)
+        )
     return Measurement(finding, numbers)

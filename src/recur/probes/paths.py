@@ -23,6 +23,7 @@ from recur.probes.flow import Curve, fit_decay
 from recur.probes.layer import Layer, layers_of
 from recur.probes.linear import Linearised
 from recur.probes.subject import Subject
+from recur.wording import said
 
 HALF = 0.5
 LAG = 10
@@ -84,12 +85,12 @@ def memory_path(subject: Subject, *, rows: int = 4, steps: int = 100) -> Measure
     """How much of the gradient flows along the memory alone, in every layer, by lag."""
     cell = subject.net.cell
     if not cell.pointwise or subject.net.projection:
-        verdict = f"{type(cell).__name__} mixes units inside its step: no path is the memory's own"
+        verdict = said("{cell} mixes units inside its step: no path is the memory's own", cell=type(cell).__name__)
         if cell.pointwise:
-            verdict = "measured for networks without a projection only"
+            verdict = said("measured for networks without a projection only")
         return Measurement(Finding("memory path", Level.OK, 0.0, HALF, verdict))
     if subject.net.direction != "forward":
-        verdict = "measured for networks of one direction only"
+        verdict = said("measured for networks of one direction only")
         return Measurement(Finding("memory path", Level.OK, 0.0, HALF, verdict))
     found = memory_paths(subject, rows, steps)
     numbers = {}
@@ -100,12 +101,16 @@ def memory_path(subject: Subject, *, rows: int = 4, steps: int = 100) -> Measure
         numbers[name] |= {"share": paths.share, "lag": paths.lag}
     name = max(found, key=lambda key: found[key].share)
     best, decay, memory = found[name], numbers[name]["decay"], cell.states[memory_of(cell)]
-    detail = (
-        f"{best.share:.0%} of the gradient {best.lag} steps back flows along {memory} of {name} alone "
-        f"(× {decay['memory']:.3g} a step; other paths × {decay['others']:.3g})"
-    )
-    verdict = f"{memory} carries the gradient" if best.share > HALF else "other paths carry the gradient"
-    return Measurement(Finding("memory path", Level.OK, best.share, HALF, f"{verdict}: {detail}"), numbers)
+    detail = said(
+        "{share:.0%} of the gradient {lag} steps back came along {memory} of {name} alone (× {own:.3g} a step; along "
+        "all other paths × {others:.3g})",
+        share=best.share, lag=best.lag, memory=memory, name=name, own=decay["memory"], others=decay["others"],
+    )  # fmt: skip
+    if best.share > HALF:
+        verdict = said("{memory} carries the gradient: {detail}", memory=memory, detail=detail)
+    else:
+        verdict = said("other paths carry the gradient: {detail}", detail=detail)
+    return Measurement(Finding("memory path", Level.OK, best.share, HALF, verdict), numbers)
 
 
 def memory_paths(subject: Subject, rows: int, steps: int) -> dict[str, Paths]:
@@ -116,7 +121,7 @@ def memory_paths(subject: Subject, rows: int, steps: int) -> dict[str, Paths]:
         cell = subject.net.cell
         read = [state[k] for state in results[-1].state for k in cell.output_states]
         found = torch.autograd.grad(value, read)
-    starts = torch.stack(found).unflatten(0, (-1, len(cell.output_states))).transpose(1, 2).flatten(2)
+    starts = torch.stack(found).cpu().unflatten(0, (-1, len(cell.output_states))).transpose(1, 2).flatten(2)
     return {
         layer.name: paths_of(layer, start)
         for layer, start in zip(layers_of(subject.net, results[-1]), starts, strict=True)

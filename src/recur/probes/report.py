@@ -4,28 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from recur.layers import Recurrent
 from recur.probes.batch import why_none
-from recur.probes.context import loss_by_context, loss_by_position, saliency
+from recur.probes.context import loss_by_context, loss_by_position, saliency, window
 from recur.probes.copying import copying
+from recur.probes.diagnosis import Diagnosis, diagnose
 from recur.probes.finding import Finding, Level, Measurement, worst_first
-from recur.probes.flow import gradient_flow, window
+from recur.probes.fitting import COARSE, fit_finding, measure_fit, rate_finding
+from recur.probes.flow import gradient_flow
 from recur.probes.gates import forgetting, saturation
 from recur.probes.jacobian import jacobians
+from recur.probes.of_task import of_task
 from recur.probes.paths import memory_path
 from recur.probes.spectrum import spectrum
+from recur.probes.standing import best_metrics
 from recur.probes.states import dead_units, states
 from recur.probes.stationary import stationarity
 from recur.probes.subject import FEWEST, TOKENS, Loss, Subject, Text
 from recur.probes.terms import gradient_terms
-from recur.probes.training import of_run, training
+from recur.probes.training import training
 from recur.probes.units import unit_features
 from recur.tasks.predictor import Predictor
 from recur.typedefs import JsonObject
+from recur.wording import Language, said
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,12 +41,13 @@ if TYPE_CHECKING:
 Probe = Callable[[Subject], Measurement]
 
 NETWORK_PROBES: tuple[Probe, ...] = (
-    gradient_flow, gradient_terms, jacobians, spectrum, memory_path, forgetting, saturation, dead_units, states, window,
+    gradient_flow, gradient_terms, jacobians, spectrum, memory_path, forgetting, saturation, dead_units, states,
 )  # fmt: skip
 SHORT_PROBES: tuple[Probe, ...] = (spectrum, forgetting, saturation, dead_units)
 """For sequences of a few steps, along which nothing can be said to vanish."""
-LANGUAGE_PROBES: tuple[Probe, ...] = (loss_by_context, loss_by_position, saliency, unit_features, stationarity)
-RUN_PROBES: tuple[Probe, ...] = (training,)
+LANGUAGE_PROBES: tuple[Probe, ...] = (
+    window, loss_by_context, loss_by_position, saliency, unit_features, stationarity,
+)  # fmt: skip
 TEXT_PROBES: tuple[Probe, ...] = (copying,)
 
 
@@ -58,6 +65,14 @@ class Report:
     def run(self) -> Run | None:
         return self.predictor.run if self.predictor is not None else None if self.subject is None else self.subject.run
 
+    @cached_property
+    def diagnosis(self) -> Diagnosis | None:
+        """The verdict that it opens with; None for a network that no run has trained."""
+        if self.predictor is None:
+            return None
+        learned = self.numbers("fit").get("learned")
+        return diagnose(self.predictor, self.findings, self.predictor.run.metrics(), learned)
+
     @property
     def findings(self) -> list[Finding]:
         """All of them, worst first."""
@@ -66,34 +81,35 @@ class Report:
     @property
     def problems(self) -> list[Finding]:
         """Warnings and faults, worst first."""
-        return [finding for finding in self.findings if finding.level > Level.OK]
+        return [finding for finding in self.findings if finding.level > Level.UNKNOWN]
 
     def numbers(self, probe: str) -> JsonObject:
         """Of a probe by name; empty where it did not run."""
         return next((m.numbers for m in self.measurements if m.finding.probe == probe), {})
 
-    def as_dict(self) -> JsonObject:
+    def as_dict(self, language: Language = "en") -> JsonObject:
         run, subject = self.run, self.subject
         return {
             "run": str(run.path) if run is not None else None,
             "cell": None if subject is None else repr(subject.net.cell),
             "tokens": 0 if subject is None else subject.length,
             "part": "" if subject is None else subject.part,
-            "findings": [finding.as_dict() for finding in self.findings],
+            "diagnosis": None if self.diagnosis is None else self.diagnosis.as_dict(language),
+            "findings": [finding.as_dict(language) for finding in self.findings],
             "numbers": {m.finding.probe: m.numbers for m in self.measurements},
         }
 
-    def figures(self) -> dict[str, Figure]:
+    def figures(self, language: Language = "en") -> dict[str, Figure]:
         """A matplotlib figure for each probe that has one, by the probe's name."""
         from recur.probes.figures import figures
 
-        return figures(self)
+        return figures(self, language)
 
-    def html(self) -> str:
+    def html(self, language: Language = "en") -> str:
         """One page without any external resource."""
         from recur.probes.page import page
 
-        return page(self)
+        return page(self, language)
 
 
 def xray(
@@ -104,6 +120,7 @@ def xray(
     tokens: int = TOKENS,
     seed: int = 0,
     part: str = "",
+    sentence: str = "",
     progress: Callable[[str], object] | None = None,
 ) -> Report:
     """Run all probes on a model while it reads a text.
@@ -115,18 +132,18 @@ def xray(
     tokens    how many tokens of the text are read
     part      of a network with several recurrent parts, such as an encoder and a decoder: which; the largest, if not
               given
+    sentence  to follow the forget gate along, token by token; one of the validation part that turns ("…, but …"), if
+              not given
     seed      for random numbers: generated text, and the truncation of randomized BPTT
     progress  called with each probe's name before it starts
     """
     if isinstance(model, Predictor) and not any(isinstance(module, Recurrent) for module in model.model.modules()):
-        return _without_time(model)
+        return Report(None, [_without_time(model), *of_run(model, seed), *of_task(model, None)], model)
     subject = Subject.of(model, text, loss=loss, tokens=tokens, part=part)
     subject.seed = seed
     probes = NETWORK_PROBES if subject.length >= FEWEST else SHORT_PROBES
     if subject.is_language:
         probes += LANGUAGE_PROBES
-    if subject.run is not None:
-        probes += RUN_PROBES
     if subject.language is not None and subject.language.has_training_texts():
         probes += TEXT_PROBES
     measurements = []
@@ -136,13 +153,33 @@ def xray(
                 progress(probe.__name__.replace("_", " "))
             measurements.append(probe(subject))
     if subject.length < FEWEST:
-        said = f"sequences of {subject.length} steps are too short to tell how far gradients reach; {FEWEST} are needed"
-        measurements.append(Measurement(Finding("network", Level.OK, subject.length, FEWEST, said)))
-    return Report(subject, measurements, subject.language or subject.predictor)
+        short = said(
+            "not known: sequences of {steps} steps are too short to tell how far gradients reach; {fewest} are needed",
+            steps=subject.length, fewest=FEWEST,
+        )  # fmt: skip
+        measurements.append(Measurement(Finding("network", Level.UNKNOWN, subject.length, FEWEST, short)))
+    trained = subject.language or subject.predictor
+    if trained is not None:
+        measurements += [*of_run(trained, seed), *of_task(trained, subject, sentence)]
+    return Report(subject, measurements, trained)
 
 
-def _without_time(predictor: Predictor[Any]) -> Report:
-    """Of a network in which nothing is carried along time: what is not measured, and how training went."""
-    said = Measurement(Finding("network", Level.OK, 0.0, 0.0, why_none(predictor)))
-    went = of_run(predictor.task.options, predictor.run.metrics(), predictor.task.curve)
-    return Report(None, [said, went], predictor)
+def of_run(predictor: Predictor[Any], seed: int = 0) -> list[Measurement]:
+    """How a run was trained, and what its network makes of what it learned from."""
+    entries = predictor.run.metrics()
+    found = [training(predictor, entries)]
+    fit = measure_fit(predictor, entries, seed)
+    if fit is not None:
+        nudged = list(fit.nudged.values())
+        numbers: JsonObject = {"learned": fit.learned, "rates": list(fit.nudged), "nudged": nudged, "limit": COARSE}
+        held_out = best_metrics(predictor, entries).get("valid_loss")
+        found += [
+            Measurement(rate_finding(fit, predictor.task.options), numbers),
+            Measurement(fit_finding(fit, held_out), {"learned": fit.learned, "held_out": held_out}),
+        ]
+    return found
+
+
+def _without_time(predictor: Predictor[Any]) -> Measurement:
+    """Of a network in which nothing is carried along time: what is not measured."""
+    return Measurement(Finding("network", Level.UNKNOWN, 0.0, 0.0, why_none(predictor)))

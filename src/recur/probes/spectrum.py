@@ -8,6 +8,7 @@ W is `weight_hh`, a block for each gate. For a gated cell the bound does not hol
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from recur.probes.gates import SLOPES, activations
 from recur.probes.layer import Layer
 from recur.probes.subject import Subject
 from recur.typedefs import JsonObject
+from recur.wording import said
 
 POWERS = (1, 2, 4, 8, 16, 32, 64)
 
@@ -78,26 +80,52 @@ def spectrum(subject: Subject) -> Measurement:
         for gate, W in recurrent_blocks(layer).items()
     }
     if not found:
-        verdict = f"{type(cell).__name__} multiplies no state by a matrix"
+        verdict = said("{cell} multiplies no state by a matrix", cell=type(cell).__name__)
         return Measurement(Finding("spectrum", Level.OK, 0.0, 1.0, verdict))
     numbers: JsonObject = {name: part._asdict() for name, part in found.items()}
     name = max(found, key=lambda key: found[key].radius)
     radius = found[name].radius
     if not isinstance(cell, Elman):
-        verdict = f"the spectral radius is {radius:.3g}, of {name}; gates scale it at every step"
+        verdict = said(
+            "the largest |λ| is {radius:.3g}, of W of {name}; gates scale it at every step, and carry the memory "
+            "past it",
+            radius=radius, name=name,
+        )  # fmt: skip
         return Measurement(Finding("spectrum", Level.OK, radius, 1.0, verdict), numbers)
     activation = activations(subject.layers[0])["h"]
     kind, slopes, bound = activation.kind, activation.slopes, SLOPES[activation.kind].bound
     steepest = float(slopes.max())
     numbers["slope"] = {"activation": kind, "bound": bound, "largest": steepest, "mean": float(slopes.mean())}
     norm = max(part.norm for part in found.values())
-    detail = f"max {kind}′ = {bound:g} ({steepest:.3g} along the text), σ₁(W) = {norm:.3g}, |λ|max = {radius:.3g}"
+    detail = said(
+        "the slope of {kind} is at most {bound:g} ({mean:.2g} on average here), σ₁(W) = {norm:.3g}, largest "
+        "|λ| {radius:.3g}",
+        kind=kind, bound=bound, mean=float(slopes.mean()), norm=norm, radius=radius,
+    )  # fmt: skip
     if bound * norm < 1:
-        verdict = f"gradients must vanish, whatever the text: at most × {bound * norm:.3g} a step; {detail}"
-        advice = "--init orthogonal, another activation function (--cell elman or elman-relu), a gated cell"
-        return Measurement(Finding("spectrum", Level.WARNING, bound * norm, 1.0, verdict, advice), numbers)
-    verdict = f"W alone does not force gradients to vanish: {detail}"
+        verdict = said(
+            "gradients must vanish, whatever is read: at most × {factor:.3g} a step, 1 % is left after {steps} "
+            "steps; {detail}",
+            factor=bound * norm, steps=_steps_left(bound * norm), detail=detail,
+        )  # fmt: skip
+        return Measurement(Finding("spectrum", Level.WARNING, bound * norm, 1.0, verdict), numbers)
+    if bound * radius < 1:
+        longest = str(POWERS[-1])
+        verdict = said(
+            "W makes gradients vanish in the long run: ‖W^{t}‖ = {power:.1g}, × {factor:.3g} a step at most, so "
+            "that 1 % "
+            "is left after {steps} steps; {detail}",
+            t=longest, power=max(part.powers[longest] for part in found.values()), factor=bound * radius,
+            steps=_steps_left(bound * radius), detail=detail,
+        )  # fmt: skip
+        return Measurement(Finding("spectrum", Level.WARNING, bound * radius, 1.0, verdict), numbers)
+    verdict = said("W is large enough to carry gradients on, where units are not saturated: {detail}", detail=detail)
     return Measurement(Finding("spectrum", Level.OK, bound * norm, 1.0, verdict), numbers)
+
+
+def _steps_left(factor: float) -> int:
+    """After how many steps 1 % is left."""
+    return math.ceil(math.log(0.01) / math.log(factor)) if 0 < factor < 1 else 1
 
 
 def complex_eigenvalues(numbers: Mapping[str, JsonObject]) -> dict[str, NDArray[np.complex128]]:

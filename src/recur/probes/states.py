@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 import torch
 
+from recur.probes.advice import other_units
 from recur.probes.finding import Finding, Level, Measurement
 from recur.probes.layer import Layer
 from recur.probes.subject import Subject
+from recur.wording import said
 
 DEAD = 0.25
 """A larger share of dead units is called a fault."""
@@ -16,6 +18,8 @@ STILL = 1e-4
 """A unit whose state changes by less along the whole text is dead."""
 SATURATED = 0.99, 0.95
 """A unit is saturated if |h| is above the first of these for a larger share of the text than the second."""
+FEWEST = 8
+"""Steps, before a unit that does not change is called dead."""
 GROWING = 4.0
 """The last quarter of a text over its first, from which a state is said to keep growing; steady growth makes it 7."""
 
@@ -45,10 +49,15 @@ def dead_units(subject: Subject) -> Measurement:
     name = max(shares, key=lambda key: shares[key])
     share, worst = shares[name], found[name]
     saturated = sum(len(part.saturated) for part in found.values())
-    verdict = f"{len(worst.dead)} of {worst.units} units of {name} are dead; {saturated} are saturated at ±1"
+    if subject.length < FEWEST:
+        few = said("not known: {steps} steps are too few to call a unit dead", steps=subject.length)
+        return Measurement(Finding("dead units", Level.UNKNOWN, share, DEAD, few), numbers)
+    verdict = said(
+        "{dead} of {units} units of {name} are dead: their output never changes; {saturated} stay at ±1",
+        dead=len(worst.dead), units=worst.units, name=name, saturated=saturated,
+    )  # fmt: skip
     if share > DEAD:
-        advice = "a smaller rate, --init identity or orthogonal, tanh in place of ReLU"
-        return Measurement(Finding("dead units", Level.FAULT, share, DEAD, verdict, advice), numbers)
+        return Measurement(Finding("dead units", Level.FAULT, share, DEAD, verdict, (other_units(),)), numbers)
     return Measurement(Finding("dead units", Level.OK, share, DEAD, verdict), numbers)
 
 
@@ -65,10 +74,12 @@ def states(subject: Subject) -> Measurement:
             growth[f"{layer.name}, {state}"] = float(last / first.clamp_min(1e-30))
     name = max(growth, key=lambda key: growth[key])
     value = growth[name]
-    detail = f"‖s_t‖ of {name} in the last quarter of the text is × {value:.3g} that in the first"
+    detail = said(
+        "‖s_t‖ of {name} in the last quarter is × {value:.3g} that in the first", name=name, value=value
+    )  # fmt: skip
     if not value < GROWING:
-        advice = "a cell with a forget gate (--cell lstm or gru), resets between texts, weight decay"
-        finding = Finding("states", Level.WARNING, value, GROWING, f"the state keeps growing: {detail}", advice)
+        verdict = said("the state keeps growing: {detail}", detail=detail)
+        finding = Finding("states", Level.WARNING, value, GROWING, verdict)
     else:
-        finding = Finding("states", Level.OK, value, GROWING, f"states are bounded: {detail}")
+        finding = Finding("states", Level.OK, value, GROWING, said("states are bounded: {detail}", detail=detail))
     return Measurement(finding, numbers)

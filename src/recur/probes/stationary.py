@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from recur.probes.finding import Finding, Level, Measurement
 from recur.probes.subject import Subject
+from recur.wording import said
 
 GAIN = 0.02
 """Nats a token from which the error is said to depend on t."""
@@ -30,11 +31,11 @@ def stationarity(subject: Subject) -> Measurement:
     with torch.no_grad():
         start = torch.tensor([subject.start], device=x.device) if reads_time else None
         logits = (subject.model(x, start=start) if reads_time else subject.model(x)).logits[0].double()
-    return time_as_input(logits.cpu(), y[0].cpu(), reads_time)
+    return time_as_input(logits.cpu(), y[0].cpu())
 
 
-def time_as_input(logits: Tensor, y: Tensor, reads_time: bool = False) -> Measurement:
-    """The gain of t for logits (T, K) of a text y (T,), of a network that reads t already or not."""
+def time_as_input(logits: Tensor, y: Tensor) -> Measurement:
+    """The gain of t for logits (T, K) of a text y (T,)."""
     T = len(logits)
     t = torch.linspace(-1, 1, T, dtype=torch.float64)
     block = torch.arange(T) * BLOCKS // T
@@ -47,15 +48,17 @@ def time_as_input(logits: Tensor, y: Tensor, reads_time: bool = False) -> Measur
     error = cross_entropy(logits, y, reduction="none")
     by_time = [float(error[block == k].mean()) for k in range(BLOCKS)]
     gain = losses["without"] - losses["with"]
-    fall = f"{losses['without']:.3f} → {losses['with']:.3f}"
-    detail = f"t as an input gains {gain:.3f} nats a token on held-out blocks ({fall})"
+    detail = said(
+        "knowing the place t in the text gains {gain:.3f} nats a token on blocks held out ({without:.3f} → "
+        "{with_:.3f})",
+        gain=gain, without=losses["without"], with_=losses["with"],
+    )  # fmt: skip
     if gain > GAIN:
-        advice = "sequences cut where the text changes, with a reset"
-        if not reads_time:
-            advice = f"t as an input (recur train --time-input), or {advice}"
-        finding = Finding("stationarity", Level.WARNING, gain, GAIN, f"the error depends on t: {detail}", advice)
+        verdict = said("the error depends on the place in the text: {detail}", detail=detail)
+        finding = Finding("stationarity", Level.WARNING, gain, GAIN, verdict)
     else:
-        finding = Finding("stationarity", Level.OK, gain, GAIN, f"the error does not depend on t: {detail}")
+        verdict = said("the error does not depend on the place in the text: {detail}", detail=detail)
+        finding = Finding("stationarity", Level.OK, gain, GAIN, verdict)
     return Measurement(finding, {"loss": losses, "by_time": by_time})
 
 

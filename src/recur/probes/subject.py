@@ -102,6 +102,11 @@ class Subject:
         return None if self.language is None else self.language.options.window
 
     @property
+    def backpropagated(self) -> int | None:
+        """Over how many steps gradients reached while it was trained; None where nothing cut them."""
+        return min((w for w in (self.net.bptt.window, self.net.bptt.sliding, self.window) if w), default=None)
+
+    @property
     def vocab(self) -> Vocab | None:
         return None if self.language is None else self.language.vocab
 

@@ -28,6 +28,7 @@ from recur.probes.flow import GROWTH
 from recur.probes.layer import layer_name
 from recur.probes.subject import Subject
 from recur.scan import Trace
+from recur.wording import said
 
 MISSING = 0.1
 """The share of the gradient that may be missing where it is called whole."""
@@ -111,26 +112,26 @@ def terms_finding(found: dict[str, dict[str, Terms]], letter: str) -> Finding:
     probe = "gradient terms"
     terms = {name: layer[letter] for name, layer in found.items()}
     if not all(part.finite for part in terms.values()):
-        return Finding(probe, Level.WARNING, math.inf, FEW, f"the terms of {letter} overflow: gradients explode", CLIP)
+        verdict = said("the terms of {letter} overflow: gradients explode", letter=letter)
+        return Finding(probe, Level.WARNING, math.inf, FEW, verdict)
     # The layer whose gradient needs the most steps: what any of them can learn from far back, the network can.
     name = max(terms, key=lambda key: terms[key].steps)
     part = terms[name]
     T = len(part.norms)
     if not part.norms or not max(part.norms):
-        return Finding(probe, Level.OK, 0.0, FEW, f"no gradient reaches {letter}")
-    detail = (
-        f"the last {part.steps} of {T} steps give ∂L/∂{letter} of {name} to within {MISSING:.0%}; the largest term is "
-        f"{part.largest} step{'s' * (part.largest != 1)} back, {part.share:.0%} of all"
-    )
+        return Finding(probe, Level.OK, 0.0, FEW, said("no gradient reaches {letter}", letter=letter))
+    detail = said(
+        "the last {steps} of {T} steps give ∂L/∂{letter} of {name} to within {missing:.0%}; the largest term lies "
+        "{largest} steps back and is {share:.0%} of all",
+        steps=part.steps, T=T, letter=letter, name=name, missing=MISSING, largest=part.largest, share=part.share,
+    )  # fmt: skip
     if part.largest >= max(FEW, T // 2) and part.norms[part.largest] > GROWTH * part.norms[0]:
-        verdict = f"the steps furthest back outweigh all others: {detail}"
-        return Finding(probe, Level.WARNING, part.largest, T // 2, verdict, CLIP)
+        verdict = said("the steps furthest back outweigh all others: {detail}", detail=detail)
+        return Finding(probe, Level.WARNING, part.largest, T // 2, verdict)
     if part.steps < min(FEW, T):
-        verdict = f"{letter} learns from next to nothing but the last step: {detail}"
-        return Finding(probe, Level.WARNING, part.steps, FEW, verdict, MEMORY)
-    verdict = "all steps count" if part.steps > 0.9 * T else f"{letter} learns from {part.steps} steps"
-    return Finding(probe, Level.OK, part.steps, FEW, f"{verdict}: {detail}")
-
-
-CLIP = "clip the gradient (--clip 1, or --bptt full,clip:1 at every step); --init orthogonal"
-MEMORY = "a cell with a gated memory (--cell lstm or gru), a forget bias (--forget-bias 1), --init orthogonal"
+        verdict = said("{letter} learns from next to nothing but the last step: {detail}", letter=letter, detail=detail)
+        return Finding(probe, Level.WARNING, part.steps, FEW, verdict)
+    if part.steps > 0.9 * T:
+        return Finding(probe, Level.OK, part.steps, FEW, said("all steps count: {detail}", detail=detail))
+    verdict = said("{letter} learns from {steps} steps: {detail}", letter=letter, steps=part.steps, detail=detail)
+    return Finding(probe, Level.OK, part.steps, FEW, verdict)

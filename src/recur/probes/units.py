@@ -21,6 +21,7 @@ from torch import Tensor
 from recur.errors import OptionError, ShapeError
 from recur.probes.finding import Finding, Level, Measurement
 from recur.probes.subject import Subject
+from recur.wording import said
 
 Series = NDArray[np.float64]
 
@@ -157,11 +158,18 @@ def unit_features(subject: Subject, labels: Mapping[str, Sequence[float]] | None
     ranked = rank_units(subject, labels, top)
     numbers = {"ranked": {name: [unit._asdict() for unit in units] for name, units in ranked.items()}}
     if not ranked:
-        return Measurement(Finding("units", Level.OK, 0.0, CLEAR, "the text has no feature to follow"), numbers)
+        return Measurement(Finding("units", Level.OK, 0.0, CLEAR, said("the text has no feature to follow")), numbers)
     name = max(ranked, key=lambda key: abs(ranked[key][0].r))
     best = ranked[name][0]
-    verb = "follows" if abs(best.r) > CLEAR else "comes nearest to following"
-    verdict = f"unit {best.unit} of {best.state}, {best.layer} {verb} {name}: r = {best.r:.2f}"
+    about = {"unit": best.unit, "state": best.state, "layer": best.layer, "feature": name, "r": best.r}
+    if abs(best.r) > CLEAR:
+        verdict = said("unit {unit} of {state}, {layer}, follows {feature}: r = {r:.2f}", **about)
+    else:
+        verdict = said(
+            "no unit clearly follows a feature; unit {unit} of {state}, {layer}, comes nearest, to {feature}: r "
+            "= {r:.2f}",
+            **about,
+        )
     return Measurement(Finding("units", Level.OK, abs(best.r), CLEAR, verdict), numbers)
 
 

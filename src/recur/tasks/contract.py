@@ -95,6 +95,8 @@ class Remark(NamedTuple):
     """Such as `every output was cut`."""
     option: str = ""
     """What to try then, such as `--longest 200`."""
+    kind: str = ""
+    """What it is about, where something else depends on it: see verdict.py."""
 
 
 class Batches(Protocol[BatchT_co]):

@@ -1,5 +1,9 @@
 """What there is to say of a trained model: where it stands beside plain ones, whether its training was long enough or
-too long, what its task has to say, and the one option to try."""
+too long, what its task has to say, and the one option to try.
+
+Kinds of remarks: `ahead`, `level` and `behind` of plain models; `diverges`, `overfits`, `by heart`, `longer`, `larger`
+of its training; `few` where too little was measured.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from recur.tasks.contract import Baseline, Remark, Task
 from recur.tasks.metrics import best_of, better, metric_of, show, words
 from recur.tasks.predictor import Predictor
 from recur.typedefs import JsonObject, Metrics
+from recur.wording import said
 
 ENOUGH = 5
 """Measurements from which on a trend is one."""
@@ -31,6 +36,9 @@ the figure, and one of the four that were not."""
 
 TURNED = 0.01
 """By how much of itself the loss has risen, at least, where a network overfits."""
+
+UNSTABLE = 0.1
+"""Nats above its best at which the loss ends, where training diverges and does not overfit."""
 
 
 class Verdict(NamedTuple):
@@ -54,12 +62,24 @@ def verdict(
 ) -> Verdict:
     """Of a model with these figures, beside plain ones, after what was measured while it trained. The `metric` to
     compare by is the task's curve, if not given."""
+    remarks = all_remarks(task, metrics, plain, history, metric)
+    return Verdict(tuple(r.text for r in remarks), next((r.option for r in remarks if r.option), ""))
+
+
+def all_remarks(
+    task: AnyTask,
+    metrics: Metrics,
+    plain: Sequence[Baseline],
+    history: Sequence[JsonObject],
+    metric: str | None = None,
+) -> list[Remark]:
+    """The same, remark by remark."""
     name = metric or task.curve
     figures = {name.removeprefix("valid_"): value for name, value in metrics.items()}
     remarks = [*standing(name, metrics.get(name), plain), *task.remarks(figures), *training(task, history)]
     if not any(remark.option for remark in remarks) and behind(name, metrics.get(name), plain):
         remarks.append(_why_behind(task, history))
-    return Verdict(tuple(r.text for r in remarks), next((r.option for r in remarks if r.option), ""))
+    return remarks
 
 
 def judged(predictor: Predictor[Any], row: JsonObject) -> JsonObject:
@@ -81,13 +101,18 @@ def standing(name: str, value: float | None, plain: Sequence[Baseline]) -> list[
     if value is None or not plain:
         return []
     best = next(p for p in plain if p.value == best_of(name, [p.value for p in plain]))
-    figures = f"{show(name, value)} against {show(name, best.value)}"
-    if show(name, value) == show(name, best.value):
-        return [Remark(f"level with {best.name} in {words(name)}: {figures}")]
+    about = {"name": best.name, "metric": words(name), "own": show(name, value), "other": show(name, best.value)}
+    if about["own"] == about["other"]:
+        return [Remark(said("level with {name} in {metric}: {own} against {other}", **about), kind="level")]
     if better(name, best.value, value):
-        return [Remark(f"behind {best.name} in {words(name)}: {figures}")]
-    others = "" if len(plain) == 1 else f", the best of {len(plain)} plain models"
-    return [Remark(f"ahead of {best.name}{others}, in {words(name)}: {figures}")]
+        return [Remark(said("behind {name} in {metric}: {own} against {other}", **about), kind="behind")]
+    if len(plain) == 1:
+        return [Remark(said("ahead of {name}, in {metric}: {own} against {other}", **about), kind="ahead")]
+    sentence = said(
+        "ahead of {name}, the best of {count} plain models, in {metric}: {own} against {other}",
+        count=len(plain), **about,
+    )  # fmt: skip
+    return [Remark(sentence, kind="ahead")]
 
 
 def training(task: AnyTask, history: Sequence[JsonObject]) -> list[Remark]:
@@ -95,16 +120,52 @@ def training(task: AnyTask, history: Sequence[JsonObject]) -> list[Remark]:
     name, entries = task.curve, [entry for entry in history if _number(entry.get(task.curve))]
     values = [_to_lose(name, float(entry[name])) for entry in entries]
     losses = [float(entry["valid_loss"]) for entry in entries if _number(entry.get("valid_loss"))]
+    if diverged := divergence(task, history):
+        return [diverged]
     if len(values) < ENOUGH:
         return []
     if _has_turned(values) and (len(losses) < len(values) or _has_turned(losses, TURNED)):
         at = values.index(min(values))
-        when = f"it was best after {entries[at]['step']:,} of {entries[-1]['step']:,} steps"
-        figures = f"{show(name, entries[at][name])} then, {show(name, entries[-1][name])} at the end"
-        return [Remark(f"it overfits: {when}, {figures}", _more_dropout(task))]
-    if max(_gain(values), _gain(losses) if len(losses) == len(values) else 0.0) <= FALLING:
+        sentence = said(
+            "it overfits: it was best after {step:,} of {steps:,} steps, {best} then, {last} at the end",
+            step=entries[at]["step"], steps=entries[-1]["step"],
+            best=show(name, entries[at][name]), last=show(name, entries[-1][name]),
+        )  # fmt: skip
+        return [Remark(sentence, _more_dropout(task), "overfits")]
+    if second_half(task, history) <= FALLING:
         return []
-    return [_by_heart(task, entries) or Remark(f"{words(name)} was still getting better when it ended", _longer(task))]
+    longer = said("{metric} was still getting better when it ended", metric=words(name))
+    return [_by_heart(task, entries) or Remark(longer, longer_option(task), "longer")]
+
+
+def second_half(task: AnyTask, history: Sequence[JsonObject]) -> float:
+    """The share that the second half of a run took off its figure or its loss, where it ended with its best."""
+    entries = [entry for entry in history if _number(entry.get(task.curve))]
+    values = [_to_lose(task.curve, float(entry[task.curve])) for entry in entries]
+    losses = [float(entry["valid_loss"]) for entry in entries if _number(entry.get("valid_loss"))]
+    return max(_gain(values), _gain(losses) if len(losses) == len(values) else 0.0) if len(values) > 1 else 0.0
+
+
+def divergence(task: AnyTask, history: Sequence[JsonObject]) -> Remark | None:
+    """Whether training came to an end by itself, or its loss ends far above its best while that on what it learns from
+    has not fallen below: that would be overfitting."""
+    rate = f"--rate {task.options.rate / 10:g}"
+    ended = next((entry for entry in history if entry.get("diverged")), None)
+    if ended is not None:
+        sentence = said("it diverged at step {step:,}: {what}", step=ended["step"], what=str(ended["diverged"]))
+        return Remark(sentence, rate, "diverges")
+    entries = [entry for entry in history if _number(entry.get("valid_loss")) and _number(entry.get("train_loss"))]
+    losses = [float(entry["valid_loss"]) for entry in entries]
+    if len(losses) < 2:
+        return None
+    best, last, learned = min(losses), losses[-1], float(entries[-1]["train_loss"])
+    if not task.likelihood or last - best <= max(UNSTABLE, WORSE * abs(best)) or learned < best:
+        return None
+    sentence = said(
+        "it diverges: its loss was {best:.3f} and rose to {last:.3f}, and to {learned:.3f} on what it learns from",
+        best=best, last=last, learned=learned,
+    )  # fmt: skip
+    return Remark(sentence, rate, "diverges")
 
 
 def _by_heart(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | None:
@@ -115,16 +176,20 @@ def _by_heart(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | None:
     learned, other = (float(loss or 0.0) for loss in losses)
     if other - learned <= WIDE * abs(other):
         return None
-    figures = f"its loss is {learned:.3f} there and {other:.3f} on what it has not seen"
-    return Remark(f"it learns its examples by heart: {figures}", _more_dropout(task))
+    sentence = said(
+        "it learns its examples by heart: its loss is {learned:.3f} there and {other:.3f} on what it has not seen",
+        learned=learned, other=other,
+    )  # fmt: skip
+    return Remark(sentence, _more_dropout(task), "by heart")
 
 
 def _why_behind(task: AnyTask, history: Sequence[JsonObject]) -> Remark:
     """Of a model that plain ones are better than, and that shows no trend."""
     entries = [entry for entry in history if _number(entry.get(task.curve))]
     if len(entries) < ENOUGH:
-        return Remark("too little was measured to say whether it was trained long enough", _longer(task))
-    return _by_heart(task, entries) or Remark("it has learned what it can at this size", _larger(task))
+        few = said("too little was measured to say whether it was trained long enough")
+        return Remark(few, longer_option(task), "few")
+    return _by_heart(task, entries) or Remark(said("it has learned what it can at this size"), _larger(task), "larger")
 
 
 def _has_turned(values: Sequence[float], by: float = WORSE) -> bool:
@@ -147,7 +212,7 @@ def _to_lose(name: str, value: float) -> float:
     return (1.0 if metric_of(name).share else 100.0 if metric_of(name).digits == 1 else 0.0) - value
 
 
-def _longer(task: AnyTask) -> str:
+def longer_option(task: AnyTask) -> str:
     """Twice the budget, whichever part of it ended the run."""
     o = task.options
     budget = (("minutes", o.minutes), ("epochs", o.epochs), ("steps", o.steps))

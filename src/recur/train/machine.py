@@ -22,7 +22,7 @@ def machine_of(trainer: Trainer) -> JsonObject:
     return {
         "from_step": trainer.step,
         "date": time.strftime("%Y-%m-%d"),
-        "recur": metadata.version("recur"),
+        "recur": _version(),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "system": platform.platform(terse=True),
@@ -32,6 +32,14 @@ def machine_of(trainer: Trainer) -> JsonObject:
         "threads": torch.get_num_threads(),
         "processes": trainer.ranks.size,
     }
+
+
+def _version() -> str:
+    """Nothing where recur is not installed: its folder is on the path, and that is all it takes."""
+    try:
+        return metadata.version("recur")
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def _processor() -> str:

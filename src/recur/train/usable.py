@@ -36,6 +36,7 @@ def usable(trainer: Trainer, loss: Tensor, norm: Tensor) -> bool:
     advice = f"clip the gradient (--clip {clip:g}) or lower the rate (--rate {rate:g})"
     if trainer.options.on_nan == "stop":
         advice += "; --on-nan skip passes over bad batches"
+    trainer.run.log({"step": trainer.step, "diverged": what})
     raise TrainingError(
         f"training diverged at step {trainer.step}: {what}. The best weights so far are kept in {trainer.run.path}; "
         f"try to {advice}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from recur.layers import Init, Recurrent
@@ -16,6 +18,7 @@ from recur.probes.lab.experiment import Experiment
 from recur.probes.lab.recall import Recall, recall_batch
 from recur.probes.paths import memory_paths
 from recur.probes.subject import Subject
+from recur.probes.theme import DIM
 from recur.typedefs import JsonObject
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ def vanishing(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
     }
     lstm = Subject.of(Recurrent("lstm", 4, H, init=Init(forget_bias=4.0)), x)
     curves["LSTM, along c"] = memory_paths(lstm, rows=8, steps=T)["layer 1"].memory[1:].tolist()
-    figure = shares_figure(curves, "share of the gradient left")
+    figure = shares_figure(curves, "share of the gradient left", "how gradients vanish")
     s, t, c = (fit_decay(np.array(curve)) for curve in curves.values())
     kept = curves["LSTM, along c"][-1] / curves["LSTM, along c"][0]
     paragraph = (
@@ -44,46 +47,66 @@ def vanishing(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
     return Experiment(figure, paragraph, {name: found._asdict() for name, found in zip(curves, (s, t, c), strict=True)})
 
 
-def shares_figure(curves: dict[str, list[float]], label: str) -> Figure:
+def shares_figure(curves: dict[str, list[float]], label: str, title: str) -> Figure:
     """Curves by lag, each over its first value."""
     figure, (axis,) = canvas()
     for name, curve in curves.items():
         axis.semilogy(np.maximum(np.array(curve) / curve[0], 1e-20), label=name)
-    axis.set(xlabel="steps back", ylabel=label, ylim=(1e-12, 10))
-    axis.legend(fontsize=8)
+    axis.axhline(0.01, color=DIM, lw=1.0, ls="--")
+    axis.annotate("1 % is left", (0, 0.01), color=DIM, fontsize=9, va="bottom")
+    axis.set(xlabel="steps back", ylabel=label, ylim=(1e-12, 10), title=title)
+    axis.legend(fontsize=9)
     return figure
 
 
 def exploding(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
-    """‖Wᵗ h_0‖ for an orthogonal W scaled to three spectral radii, and what tanh makes of the largest."""
+    """‖h_t‖ forward and ‖∂L_T/∂h_t‖ back, for an orthogonal W scaled to three spectral radii, and what tanh makes of
+    the largest."""
     torch.manual_seed(seed)
     W = torch.linalg.qr(torch.randn(H, H, dtype=torch.float64)).Q
     h0 = torch.nn.functional.normalize(torch.randn(H, dtype=torch.float64), dim=0)
-    figure, (axis,) = canvas()
-    numbers = {}
-    for radius in (0.9, 1.0, 1.1):
-        h, norms = h0, [1.0]
-        for _ in range(T):
-            h = radius * W @ h
-            norms.append(float(h.norm()))
-        numbers[f"|λ| = {radius}"] = norms[-1]
-        axis.semilogy(norms, label=f"linear, |λ| = {radius}")
-    h, norms = h0, [1.0]
-    for _ in range(T):
-        h = torch.tanh(1.1 * W @ h)
-        norms.append(float(h.norm()))
-    numbers["tanh, |λ| = 1.1"] = norms[-1]
-    axis.semilogy(norms, "--", label="tanh, |λ| = 1.1")
-    axis.set(xlabel="t", ylabel="‖h_t‖")
-    axis.legend()
-    low, one, high, bounded = numbers.values()
+    figure, (left, right) = canvas(2, width=9.0)
+    numbers: JsonObject = {}
+    gradients: JsonObject = {}
+    for name, radius, bounded in (
+        ("|λ| = 0.9", 0.9, False), ("|λ| = 1.0", 1.0, False), ("|λ| = 1.1", 1.1, False), ("tanh, |λ| = 1.1", 1.1, True),
+    ):  # fmt: skip
+        forward, back = carried_on(radius * W, h0, T, torch.tanh if bounded else None)
+        numbers[name], gradients[name] = forward[-1], back[-1]
+        style = "--" if bounded else "-"
+        left.semilogy(forward, style, label=name)
+        right.semilogy(back, style, label=name)
+    left.set(xlabel="step t", ylabel="‖h_t‖", title="forward: the state")
+    right.set(xlabel="steps back, T − t", ylabel="‖∂L_T / ∂h_t‖", title="back: the gradient")
+    left.legend(fontsize=9)
+    right.legend(fontsize=9)
+    low, one, high, held = numbers.values()
+    small, same, large, saturated = gradients.values()
+    numbers["gradient"] = gradients
     paragraph = (
-        f"h_t = Wᵗ h_0 with every eigenvalue of W at 0.9, 1 or 1.1 in absolute value. After {T} steps its norm is "
-        f"{low:.2g}, {one:.2g} and {high:.3g}: 0.9^{T} = {0.9**T:.2g} and 1.1^{T} = {1.1**T:.3g}. Gradients meet Wᵀ on "
-        f"the way back and fare alike. tanh bounds the state itself ({bounded:.2g}); where units saturate its slope is "
-        f"small, and the explosion turns into vanishing."
+        f"h_t = W h_{{t−1}} with every eigenvalue of W at 0.9, 1 or 1.1 in absolute value. After {T} steps "
+        f"the state's norm "
+        f"is {low:.2g}, {one:.2g} and {high:.3g}: 0.9^{T} = {0.9**T:.2g} and 1.1^{T} = {1.1**T:.3g}. On the "
+        f"way back the "
+        f"gradient meets Wᵀ at every step, and after {T} steps it is {small:.2g}, {same:.2g} and {large:.3g} "
+        f"of what it "
+        f"was: what grows forward explodes backward. tanh bounds the state ({held:.2g}), and where units saturate its "
+        f"slope is below 1: the same W then multiplies the gradient by {saturated:.2g} in place of {large:.3g}."
     )
     return Experiment(figure, paragraph, numbers)
+
+
+def carried_on(
+    W: Tensor, h: Tensor, T: int, activation: Callable[[Tensor], Tensor] | None
+) -> tuple[list[float], list[float]]:
+    """‖h_t‖ of h_t = φ(W h_{t−1}) by t, and ‖∂L_T/∂h_t‖ by T − t, for L_T the state's share of one fixed direction."""
+    states = [h.detach().requires_grad_()]
+    for _ in range(T):
+        after = W @ states[-1]
+        states.append(after if activation is None else activation(after))
+    direction = torch.ones_like(h) / len(h) ** 0.5
+    found = torch.autograd.grad(states[-1] @ direction, states)
+    return [float(s.detach().norm()) for s in states], [float(g.norm()) for g in reversed(found)]
 
 
 def forget_gate(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
@@ -96,7 +119,7 @@ def forget_gate(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
         subject = Subject.of(Recurrent("lstm", 4, H, init=Init(forget_bias=bias)), x)
         path = memory_paths(subject, rows=8, steps=T)["layer 1"].memory
         curves[f"bias {bias:g}, σ(bias) = {1 / (1 + np.exp(-bias)):.2f}"] = path[1:].tolist()
-    figure = shares_figure(curves, "share of the gradient left along c")
+    figure = shares_figure(curves, "share of the gradient left along c", "the forget gate decides what is left")
     decays = {name: fit_decay(np.array(curve)) for name, curve in curves.items()}
     listed = "; ".join(f"{name}: × {found.decay:.3f} a step" for name, found in decays.items())
     paragraph = (
@@ -107,10 +130,11 @@ def forget_gate(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
     return Experiment(figure, paragraph, {name: found._asdict() for name, found in decays.items()})
 
 
-def clipping(seed: int = 0, H: int = 16, T: int = 40, steps: int = 60) -> Experiment:
+def clipping(seed: int = 0, H: int = 16, T: int = 10, steps: int = 150, theta: float = 0.5) -> Experiment:
     """Gradient descent beside the cliff: an Elman network of radius 1.6 on recall, with and without clipping."""
+    bounded = f"θ = {theta:g}"
     curves, norms = {}, {}
-    for theta in (0.0, 1.0):
+    for name, bound in (("no clipping", float("inf")), (bounded, theta)):
         torch.manual_seed(seed)
         model = Recall(Recurrent("elman", 3, H, init="orthogonal"))
         with torch.no_grad():
@@ -122,18 +146,22 @@ def clipping(seed: int = 0, H: int = 16, T: int = 40, steps: int = 60) -> Experi
             optimizer.zero_grad()
             loss = cross_entropy(model(x), y)
             loss.backward()
-            sizes.append(float(nn.utils.clip_grad_norm_(model.parameters(), theta or float("inf"))))
+            sizes.append(float(nn.utils.clip_grad_norm_(model.parameters(), bound).detach()))
             optimizer.step()
             losses.append(float(loss.detach()))
-        name = f"θ = {theta:g}" if theta else "no clipping"
         curves[name], norms[name] = losses, sizes
-    figure, (left, right) = canvas(2)
+    figure, (left, right) = canvas(2, width=9.0)
     for name in curves:
         left.plot(curves[name], label=name)
         right.semilogy(norms[name], label=name)
-    left.set(xlabel="step", ylabel="loss")
-    left.legend(fontsize=8)
-    right.set(xlabel="step", ylabel="‖g‖ before clipping")
+    left.axhline(math.log(2), color=DIM, lw=1.0, ls="--")
+    left.annotate("chance, log 2", (steps, math.log(2)), color=DIM, fontsize=9, ha="right", va="bottom")
+    left.set(xlabel="step of training", ylabel="loss", title="what is learned")
+    left.legend(fontsize=9)
+    right.axhline(theta, color=DIM, lw=1.0, ls="--")
+    right.annotate(bounded, (0, theta), color=DIM, fontsize=9, va="bottom")
+    right.set(xlabel="step of training", ylabel="‖g‖ before clipping", title="the gradient's norm")
+    right.legend(fontsize=9)
     numbers: JsonObject = {
         name: {
             "largest_loss": max(curves[name]),
@@ -142,13 +170,16 @@ def clipping(seed: int = 0, H: int = 16, T: int = 40, steps: int = 60) -> Experi
         }
         for name in curves
     }
-    share = float(np.mean([n > 1 for n in norms["θ = 1"]]))
-    free, bound = numbers["no clipping"], numbers["θ = 1"]
+    share = float(np.mean([n > theta for n in norms[bounded]]))
+    free, bound_ = numbers["no clipping"], numbers[bounded]
     numbers["clipped"] = share
     paragraph = (
-        f"Plain gradient descent on an Elman network whose W has radius 1.6. Without clipping the gradient's norm "
-        f"reaches {free['norm']:.3g} and the loss {free['largest_loss']:.3g} (last ten: {free['last_loss']:.3g}). "
-        f"With g ← min(1, θ/‖g‖) g and θ = 1, {share:.0%} of the steps are shortened, none turned: the loss reaches "
-        f"{bound['largest_loss']:.3g} at most, and {bound['last_loss']:.3g} in the end."
+        f"Plain gradient descent on an Elman network whose W has radius 1.6, which is to name the first of "
+        f"{T} symbols; "
+        f"guessing has a loss of {math.log(2):.2f}. Without clipping the gradient's norm reaches "
+        f"{free['norm']:.3g}, one "
+        f"step over the cliff undoes what was learned, and the last ten losses are {free['last_loss']:.3g} on average. "
+        f"With g ← min(1, θ/‖g‖) g and {bounded}, {share:.0%} of the steps are shortened, none turned, and the loss "
+        f"falls to {bound_['last_loss']:.2g}."
     )
     return Experiment(figure, paragraph, numbers)

@@ -121,6 +121,6 @@ def _figure(tables: Sequence[int], counted: Sequence[int], network: Network) -> 
     if counted:
         axis.semilogy(steps, counted, "o-", ms=3, label="n-grams of the text")
     axis.axhline(network.size, color="k", lw=1, ls="--", label=f"network: {network.size:,}")
-    axis.set(xlabel="tokens spanned, τ", ylabel="numbers")
+    axis.set(xlabel="tokens spanned, τ", ylabel="numbers", title="how many numbers a model has")
     axis.legend(fontsize=8)
     return figure

@@ -19,9 +19,10 @@ from torch.nn.functional import cross_entropy
 
 from recur.bptt import BPTT
 from recur.layers import Init, Recurrent
-from recur.probes.figures import COLOURS, canvas
+from recur.probes.figures import canvas
 from recur.probes.lab.experiment import Experiment
 from recur.probes.lab.recall import Recall, recall_batch
+from recur.probes.theme import COLOURS, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,8 +41,11 @@ def truncation(seed: int = 0, lag: int = 10, steps: int = 150, T: int = 40) -> E
     gradients = gradient_errors(seed, T)
     figure, (left, right) = canvas(2, width=9.0)
     left.barh(list(accuracy), list(accuracy.values()), color=COLOURS[0])
-    left.axvline(0.5, color="#6b7280", lw=1)
-    left.set(xlabel=f"right answers, lag {lag}", xlim=(0, 1.05))
+    left.axvline(0.5, color=INK, lw=1, ls="--")
+    left.annotate(
+        "chance", (0.5, 1), xycoords=("data", "axes fraction"), color=INK, fontsize=9, rotation=90, ha="right", va="top"
+    )
+    left.set(xlabel="share of right answers", xlim=(0, 1.05), title=f"recall over {lag} steps")
     _draw_errors(right, gradients)
     cut, slid, drawn = (gradients[mode] for mode in MEASURED[1:])
     paragraph = (
@@ -150,5 +154,5 @@ def _draw_errors(axis: Axes, gradients: dict[str, GradientError]) -> None:
     axis.barh(at - 0.2, [gradients[mode].spread for mode in MEASURED], 0.4, color=COLOURS[2], label="spread")
     rows = [gradients[mode].rows for mode in MEASURED]
     axis.set_yticks(at, [f"{mode}, {n} rows" if n > 1 else mode for mode, n in zip(MEASURED, rows, strict=True)])
-    axis.set(xlabel="error of the gradient, over the full one's norm")
+    axis.set(xlabel="error, over the full gradient's norm", title="how far a gradient is off")
     axis.legend(fontsize=8)

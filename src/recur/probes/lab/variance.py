@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from recur.errors import OptionError
-from recur.probes.figures import COLOURS, canvas
+from recur.probes.figures import canvas
 from recur.probes.lab.experiment import Experiment
+from recur.probes.theme import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -107,7 +108,7 @@ def _single_weights(axis: Axes, target: float, draw: torch.Generator) -> list[di
     for name, label, colour in (("shared", "one w", COLOURS[1]), ("own", "one for each step", COLOURS[0])):
         axis.semilogy(at, [row[f"{name}_theory"] for row in rows], color=colour, label=label)
         axis.semilogy(at, [row[name] for row in rows], "o", color=colour, ms=4)
-    axis.set(xlabel="n, with v = ⁿ√v*", ylabel="variance of the product")
+    axis.set(xlabel="n, with v = ⁿ√v*", ylabel="variance of the product", title="single weights")
     axis.legend(fontsize=8)
     return rows
 
@@ -141,5 +142,5 @@ def _draw_networks(axis: Axes, own: Tensor, shared: Tensor, v: float) -> None:
         axis.fill_between(t, low, high, color=colour, alpha=0.2, lw=0)
         axis.semilogy(t, middle, color=colour, label=label)
     axis.semilogy(t, v**t, "k:", lw=1, label="vⁿ")
-    axis.set(xlabel="steps", ylabel="‖h‖², median, 8 in 10")
+    axis.set(xlabel="steps", ylabel="‖h‖², median, 8 in 10", title="matrices")
     axis.legend(fontsize=8)

@@ -29,6 +29,7 @@ from recur.tasks.forecast.rules import settled
 from recur.tasks.tokens import with_time_scale
 from recur.text.arrays import Ids
 from recur.typedefs import Metrics
+from recur.wording import said
 
 SEGMENT_BATCH = 256
 """Windows in a batch of those that forecast from their end only, where a state forecasts from every step."""
@@ -248,13 +249,15 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
         mase, base = metrics.get("mase", 0.0), self.options.base
         for name, other in (("linear autoregression", "linear"), ("seasonal naive", "seasonal")):
             if base != other and mase > 1.01 * self.plain.get(name, math.inf):
-                yield Remark(f"worse than {name}, which it can add to", f"--base {other}")
+                yield Remark(said("worse than {name}, which it can add to", name=name), f"--base {other}")
         if metrics.get("share") == 0 and base in ("linear", "seasonal"):
             name = "the linear autoregression" if base == "linear" else "the seasonal naive forecast"
-            yield Remark(f"the network adds nothing to {name} of each series: forecasts are its")
-        said, covered = metrics.get("nominal_coverage"), metrics.get("coverage")
-        if said is not None and covered is not None and abs(said - covered) > OFF:
-            yield Remark(f"bands cover {covered:.0%} of values where they say {said:.0%}: the series has changed since")
+            yield Remark(said("the network adds nothing to {name} of each series: forecasts are its", name=name))
+        nominal, covered = metrics.get("nominal_coverage"), metrics.get("coverage")
+        if nominal is not None and covered is not None and abs(nominal - covered) > OFF:
+            yield Remark(said(
+                "bands cover {covered:.0%} of values where they say {nominal:.0%}: the series has changed since",
+                covered=covered, nominal=nominal))  # fmt: skip
 
     def validate(self, model: Forecaster, data: SeriesData) -> Validation:
         """Also chooses how much of the network to take and how wide its bands are: both are kept with its weights."""

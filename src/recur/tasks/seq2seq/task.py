@@ -23,6 +23,7 @@ from recur.text import UNK, Pair, fit_lines, read_pairs
 from recur.text.recognise import between_spaces
 from recur.text.subwords import has_subwords
 from recur.typedefs import Metrics
+from recur.wording import said
 
 MARGIN = 5
 """Symbols beyond the longest target after which a sequence is wrong anyway, and cut while training: a network that has
@@ -124,7 +125,7 @@ class Seq2SeqTask(WritingTask[Seq2SeqOptions, Seq2Seq]):
     def remarks(self, metrics: Metrics) -> Iterator[Remark]:
         if (cut := metrics.get("cut", 0.0)) > CUT:
             longer = f"--longest {2 * self.options.longest}"
-            yield Remark(f"{show('cut', cut)} of what it wrote was cut before it had ended", longer)
+            yield Remark(said("{share} of what it wrote was cut before it had ended", share=show("cut", cut)), longer)
 
     def new_model(self, vocabs: Vocabs) -> Seq2Seq:
         source, target = vocabs["source"], vocabs["target"]

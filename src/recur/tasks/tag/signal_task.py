@@ -24,6 +24,7 @@ from recur.tasks.signal_plain import Guesses, plain_sequences, plain_steps
 from recur.tasks.signals import Example, SignalBatch, SignalData, SignalTask, by_length
 from recur.tasks.tag.options import TagOptions
 from recur.typedefs import Metrics
+from recur.wording import said
 
 WORD_ENDS = ("_", "|", "<space>", "▁", "␣")
 """Labels that stand between words, where there are words."""
@@ -157,7 +158,7 @@ class Transcribe(SignalTag):
     def remarks(self, metrics: Metrics) -> Iterator[Remark]:
         if metrics.get("empty", 0) > 0.5:
             more = f"--epochs {2 * (self.options.epochs or 30):g}"
-            yield Remark("most outputs are empty: CTC begins with blanks and has not left them", more)
+            yield Remark(said("most outputs are empty: CTC begins with blanks and has not left them"), more)
 
     def new_model(self, vocabs: Vocabs) -> Transcriber:
         return Transcriber(self.width(vocabs), len(classes_of(vocabs["labels"])), self.options)

@@ -27,6 +27,7 @@ from recur.tasks.tag.spans import are_spans, compare, span_scores
 from recur.tasks.tokens import with_time_scale
 from recur.text import read_tagged
 from recur.typedefs import Metrics
+from recur.wording import said
 
 ROWS = 128
 """Sentences measured as one batch."""
@@ -128,7 +129,11 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
 
     def remarks(self, metrics: Metrics) -> Iterator[Remark]:
         if share := metrics.get("unseen"):
-            yield Remark(f"{show('unseen', share)} of the words have tags that training did not, each of them an error")
+            unseen = said(
+                "{share} of the words have tags that training did not, each of them an error",
+                share=show("unseen", share),
+            )  # fmt: skip
+            yield Remark(unseen)
 
     def measure(
         self, targets: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]], classes: Sequence[str]

@@ -1,0 +1,148 @@
+"""Planted faults: is the right one named first, and does what X-ray advises help?
+
+Every run of bench/planted.py is trained and looked at; the first thing that X-ray says of it is compared with what was
+planted. With `advice`, the first thing that it says to try is then trained for as long, and both figures are kept.
+
+    setting     texts and a seed that thresholds were chosen on
+    held-out    other texts and other seeds
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import statistics
+import tempfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.planted import HELD_OUT, PLANTS, SETTING, TOKENS, VANISHING, Plant
+from recur.probes import xray
+from recur.typedefs import JsonObject
+
+SEEDS = {"setting": (0,), "held-out": (1, 2)}
+TEXTS = {"setting": SETTING, "held-out": HELD_OUT}
+
+
+def plants(which: str, seeds: Iterable[int], advice: bool) -> list[Plant]:
+    """The longest first, so that no process ends with one."""
+    faults = (*PLANTS, VANISHING) if advice else PLANTS
+    made = [
+        Plant(fault, text, token, seed)
+        for fault in faults
+        for text in TEXTS[which]
+        for token in TOKENS
+        for seed in seeds
+    ]
+    return sorted(made, key=lambda plant: -plant.cost)
+
+
+def judge(plant: Plant, data: Path, folder: Path, advice: bool) -> JsonObject:
+    """One run: what was planted, what was found, and with `advice` what the first thing to try brought."""
+    torch.set_num_threads(1)
+    row: JsonObject = {"fault": plant.fault, "text": plant.text, "token": plant.token, "seed": plant.seed}
+    try:
+        model = plant.train(data, folder)
+        report = xray(model)
+    except Exception as error:  # one run that fails is a row of its own, and not the end of all
+        return row | {"expected": plant.expected, "found": f"error: {error}"}
+    found = report.diagnosis
+    assert found is not None
+    row |= {
+        "expected": plant.expected,
+        "found": found.condition,
+        "reason": str(found.reason),
+        "standing": str(found.standing),
+    }
+    row |= {"perplexity": _best(model.run.metrics()), "baseline": (model.run.baselines() or [{}])[0].get("value")}
+    row |= {"values": {f.probe: f.value for f in report.findings if math.isfinite(f.value)}}
+    if advice and found.tries and plant.expected == found.condition:
+        option = found.tries[0].option
+        tried = plant.train(data, folder, **as_options(option))
+        row |= {"try": option, "tried": _best(tried.run.metrics())}
+    return row
+
+
+def as_options(flags: str) -> dict[str, Any]:
+    """`--rate 0.04 --clip 1` as keyword arguments."""
+    words = flags.split()
+    pairs = zip(words[::2], words[1::2], strict=True)
+    return {name.removeprefix("--").replace("-", "_"): _value(value) for name, value in pairs}
+
+
+def _value(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _best(entries: list[JsonObject]) -> float | None:
+    return min((e["valid_perplexity"] for e in entries if "valid_perplexity" in e), default=None)
+
+
+def measure(
+    data: Path, which: str, jobs: int, seeds: list[int], advice: bool, folder: Path | None
+) -> Iterator[JsonObject]:
+    """One row after the other, as they are done; runs that lie in the folder already are not trained again."""
+    todo = plants(which, seeds or SEEDS[which], advice)
+    with tempfile.TemporaryDirectory() as scratch:
+        where = folder or Path(scratch)
+        if jobs == 1:
+            yield from (judge(plant, data, where, advice) for plant in todo)
+            return
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+            for done in as_completed([pool.submit(judge, plant, data, where, advice) for plant in todo]):
+                yield done.result()
+
+
+def confusion(rows: Iterable[JsonObject]) -> str:
+    """What was planted, a line each, and what was found, as a table of Markdown."""
+    counted = [row for row in rows if row["fault"] != VANISHING]
+    names = [Plant(fault, "", "", 0).expected for fault in PLANTS]
+    others = sorted({row["found"] for row in counted} - set(names))
+    lines = [
+        f"| planted ↓ named first → | {' | '.join([*names, *others])} |",
+        "| --- |" + " ---: |" * (len(names) + len(others)),
+    ]
+    for name in names:
+        found = [row["found"] for row in counted if row["expected"] == name]
+        if found:
+            lines.append(f"| {name} | " + " | ".join(str(found.count(each) or "") for each in [*names, *others]) + " |")
+    right = sum(row["found"] == row["expected"] for row in counted)
+    return "\n".join([*lines, "", f"{right} of {len(counted)} right ({right / max(len(counted), 1):.0%})"])
+
+
+def advice_table(rows: Iterable[JsonObject]) -> str:
+    """The perplexity of runs with a fault, and after what was advised: the median ratio of each, and how many got
+    better."""
+    lines = [
+        "| found | tried | runs | better | perplexity before → after, by text | median |",
+        "| --- | --- | ---: | ---: | --- | ---: |",
+    ]
+    kept = [row for row in rows if row.get("tried") and row.get("perplexity")]
+    for name in dict.fromkeys(row["expected"] for row in kept):
+        mine = [row for row in kept if row["expected"] == name]
+        ratios = [row["tried"] / row["perplexity"] for row in mine]
+        shown = ", ".join(
+            f"{row['text']} {row['token']} {row['perplexity']:.3g} → {row['tried']:.3g}"
+            for row in sorted(mine, key=lambda row: (row["text"], row["token"], row["seed"]))
+            if row["seed"] == min(each["seed"] for each in mine)
+        )
+        options = " or ".join(dict.fromkeys(row["try"].split()[0] for row in mine))
+        better = sum(ratio < 1 for ratio in ratios)
+        lines.append(f"| {name} | `{options}` | {len(mine)} | {better} | {shown} | × {statistics.median(ratios):.2f} |")
+    return "\n".join(lines)
+
+
+def read_rows(path: Path) -> list[JsonObject]:
+    rows: list[JsonObject] = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    return rows

@@ -1,0 +1,65 @@
+"""How figures look: colours that the report's page knows in the dark too, type that can be read on a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recur.typedefs import JsonObject
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = ("#2f6fde", "#d9622b", "#1f9d7a", "#a44fc4", "#b8860b", "#6b7280", "#c2385a", "#3a9ad9")
+IN_THE_DARK = ("#7aa7ff", "#ff9a63", "#4fd1a5", "#d58cf0", "#e3b341", "#a9b4c4", "#ff7d9c", "#7cc8f5")
+"""The same ones on a dark page."""
+INK, DIM, LINE = "#1c2430", "#5d6877", "#d5d9df"
+SIZE = 10.0
+"""Of type, in points."""
+
+Say = Callable[[str], str]
+"""A label in the language of the figure."""
+Panel = Callable[["Axes", JsonObject, Say], None]
+
+
+def dress(axis: Axes) -> None:
+    axis.set_prop_cycle(color=COLOURS)
+    axis.grid(True, lw=0.6, color=LINE)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+    for side in ("left", "bottom"):
+        axis.spines[side].set_color(DIM)
+    axis.tick_params(which="both", colors=DIM, labelsize=SIZE - 1)
+    axis.xaxis.label.set(color=INK, fontsize=SIZE)
+    axis.yaxis.label.set(color=INK, fontsize=SIZE)
+    axis.title.set(color=INK, fontsize=SIZE + 1)
+
+
+def legend(axis: Axes) -> None:
+    """Where there is more than one line to tell apart."""
+    if len(axis.get_legend_handles_labels()[1]) > 1:
+        axis.legend(fontsize=SIZE - 1, labelcolor=INK, frameon=False)
+
+
+def mark(axis: Axes, at: float | None, label: str) -> None:
+    """A vertical line with its name."""
+    if at is None:
+        return
+    axis.axvline(at, color=INK, lw=1.0, ls=":")
+    axis.annotate(
+        label,
+        (at, 1),
+        xycoords=("data", "axes fraction"),
+        color=INK,
+        fontsize=SIZE - 1,
+        rotation=90,
+        ha="right",
+        va="top",
+    )
+
+
+def plot(axis: Axes, x: Sequence[float], y: Sequence[float | None], label: str) -> None:
+    """A curve with gaps where nothing was measured."""
+    axis.plot(x, [np.nan if v is None else v for v in y], "o-", ms=3, lw=1.6, label=label)

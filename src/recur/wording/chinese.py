@@ -1,0 +1,27 @@
+"""Chinese: the catalogue, and words that are made of others, such as names of layers."""
+
+from __future__ import annotations
+
+import re
+
+from recur.wording.chinese_explanations import EXPLANATIONS
+from recur.wording.chinese_labels import LABELS
+from recur.wording.chinese_sentences import SENTENCES
+
+TEMPLATES = {**SENTENCES, **EXPLANATIONS, **LABELS}
+"""By the English template."""
+
+PARTS = {"valid": "验证集", "train": "训练集", "test": "测试集"}
+
+
+def plain(text: str) -> str:
+    """Words that are no template: `valid perplexity`, `layer 1, backward, c`, `6-gram`."""
+    part, _, rest = text.partition(" ")
+    if part in PARTS and rest in TEMPLATES:
+        return PARTS[part] + TEMPLATES[rest]
+    text = re.sub(r"^layer (\d+)", r"第 \1 层", text)
+    if text.startswith("第 "):
+        return text.replace(", backward", "，反向").replace(", ", " ")
+    text = re.sub(r"^(\d+)-gram(, from the end)?$", lambda m: f"{m[1]} 元语法" + "（从后往前）" * bool(m[2]), text)
+    text = re.sub(r"^the loss is (.+)$", r"损失为 \1", text)
+    return re.sub(r"^the gradient's norm is (.+)$", r"梯度范数为 \1", text)
