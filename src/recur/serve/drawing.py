@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from recur.decode.sampling import chances
-from recur.serve.rows import Column, Row
+from recur.serve.rows import Column, Reading, Row, StepRow
 
 
 def draw_tokens(rows: Sequence[Row | Column], logits: Tensor) -> list[int]:
@@ -64,3 +64,20 @@ def likeliest(
         named = {texts[i]: value for i, value in zip(indices, values, strict=True)}
         found.append((mine, named | {texts[k]: mine}))
     return found
+
+
+def drawn(rows: Sequence[Row | Column], scores: Tensor) -> tuple[list[int], list[float]]:
+    """What each row draws from its scores (n, K), and how likely that was."""
+    labels = draw_tokens(rows, rows[0].served.writable(scores))
+    p = scores.softmax(-1)
+    return labels, p.gather(1, torch.tensor(labels, device=p.device)[:, None])[:, 0].tolist()
+
+
+def readings(rows: Sequence[StepRow], scores: Tensor) -> list[Reading]:
+    """What is said of scores (n, K), one a row."""
+    if not rows:
+        return []
+    labels, own = drawn(rows, scores)
+    wanted = [k for k, row in enumerate(rows) if row.all_probabilities]
+    full = dict(zip(wanted, scores[wanted].softmax(-1).tolist(), strict=True)) if wanted else {}
+    return [Reading(label, share, full.get(k)) for k, (label, share) in enumerate(zip(labels, own, strict=True))]

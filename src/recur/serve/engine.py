@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from recur.errors import RecurError, RunError
-from recur.serve.drawing import draw_tokens, likeliest
+from recur.serve.counts import Counts
+from recur.serve.drawing import draw_tokens, drawn, likeliest, readings
 from recur.serve.network import LanguageNetwork
-from recur.serve.rows import Column, End, Event, Judged, Piece, Reading, Row, Said, StepRow, TextRow
+from recur.serve.rows import Column, End, Event, Judged, Piece, Row, Said, StepRow, TextRow
 from recur.serve.text import Token
 
 if TYPE_CHECKING:
@@ -36,26 +37,6 @@ log = logging.getLogger("recur.serve")
 Events = list[tuple[Row | Column, Event]]
 Deliver = Callable[[Events], None]
 Made = TypeVar("Made")
-
-
-class Counts:
-    """What was done since the start; whoever reads them may see the last batch half counted."""
-
-    def __init__(self) -> None:
-        self.read: dict[str, int] = {}
-        self.written: dict[str, int] = {}
-        self.batches = self.rows = 0
-        self.seconds = 0.0
-        self.sizes = dict.fromkeys((1, 4, 16, 64, 256, 1024, 4096, 16384), 0)
-        """Batches of at most so many rows."""
-
-    def batch(self, rows: int, seconds: float) -> None:
-        self.batches += 1
-        self.rows += rows
-        self.seconds += seconds
-        for size in self.sizes:
-            if rows <= size:
-                self.sizes[size] += 1
 
 
 class Engine:
@@ -303,23 +284,6 @@ class News:
     def end(self, row: Row | Column, end: End | Said) -> None:
         self.events.append((row, end))
         self.ended.add(row)
-
-
-def drawn(rows: Sequence[Row | Column], scores: Tensor) -> tuple[list[int], list[float]]:
-    """What each row draws from its scores (n, K), and how likely that was."""
-    labels = draw_tokens(rows, rows[0].served.writable(scores))
-    p = scores.softmax(-1)
-    return labels, p.gather(1, torch.tensor(labels, device=p.device)[:, None])[:, 0].tolist()
-
-
-def readings(rows: Sequence[StepRow], scores: Tensor) -> list[Reading]:
-    """What is said of scores (n, K), one a row."""
-    if not rows:
-        return []
-    labels, own = drawn(rows, scores)
-    wanted = [k for k, row in enumerate(rows) if row.all_probabilities]
-    full = dict(zip(wanted, scores[wanted].softmax(-1).tolist(), strict=True)) if wanted else {}
-    return [Reading(label, share, full.get(k)) for k, (label, share) in enumerate(zip(labels, own, strict=True))]
 
 
 def _these(scores: Tensor, which: list[int]) -> Tensor:
