@@ -104,12 +104,11 @@ def test_a_held_out_part_begins_where_it_stands_in_its_text(tmp_path: Path) -> N
     assert model.evaluate(ngrams=False)["perplexity"] != loss
 
 
-def test_the_probe_advises_t_unless_it_is_read_already() -> None:
-    y = torch.arange(400) // 200
+def test_the_probe_sees_what_depends_on_t() -> None:
     logits = torch.zeros(400, 2, dtype=torch.float64)
-    finding = time_as_input(logits, y).finding
-    assert "recur train --time-input" in finding.advice
-    assert "--time-input" not in time_as_input(logits, y, reads_time=True).finding.advice
+    by_place, by_turns = (time_as_input(logits, y).finding for y in (torch.arange(400) // 200, torch.arange(400) % 2))
+    assert "knowing the place t in the text gains 0.532" in by_place.verdict
+    assert by_place.level > by_turns.level
 
 
 def test_the_end_of_a_dated_file_knows_its_t() -> None:
