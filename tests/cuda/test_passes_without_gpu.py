@@ -27,10 +27,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def kernels(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    host.on_cpu(monkeypatch, folder)
-    yield
-    host.forget()
+    with torch.backends.cudnn.flags(enabled=None, allow_tf32=False):  # its test tools forbid to set it plainly
+        host.on_cpu(monkeypatch, folder)
+        yield
+        host.forget()
 
 
 def single(name: str) -> Case:

@@ -49,6 +49,7 @@ def test_a_model_opens_where_there_is_no_recur(tmp_path: Path) -> None:
     assert json.loads(about["start"]) == {"h_0": 0.0, "c_0": 0.0}
     found = load_file(tmp_path / "found.safetensors")
     with torch.no_grad():
-        logits, ((h_1, c_1),) = model.model(tokens, ((h, c),))[:2]
+        predicted = model.model(tokens, ((h, c),))
+        logits, ((h_1, c_1),) = predicted.logits, predicted.state
     for name, wanted in {"logits": logits, "again": logits, "h": h_1, "c": c_1}.items():
         torch.testing.assert_close(found[name], wanted, rtol=1e-5, atol=1e-6)
