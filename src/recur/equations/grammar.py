@@ -136,7 +136,9 @@ class _Parser:
             return factor
         if factor.op == "number":
             return Tree("times", begin, [factor, self.product()])
-        raise self.token.refuse(said("a sign is missing before {got}; element by element is ⊙ or *", got=self.token.shown))
+        raise self.token.refuse(
+            said("a sign is missing before {got}; element by element is ⊙ or *", got=self.token.shown)
+        )
 
     def _begins_factor(self) -> bool:
         token = self.token
@@ -229,4 +231,6 @@ def _number(token: Token) -> float:
 
 
 def _lone(name: str) -> Said:
-    return said("{name} is a matrix, which stands before what it multiplies: {name} h; vectors have small letters", name=name)
+    return said(
+        "{name} is a matrix, which stands before what it multiplies: {name} h; vectors have small letters", name=name
+    )

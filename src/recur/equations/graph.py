@@ -107,4 +107,7 @@ def backward(node: Node, g: Array, y: Array, args: Sequence[Array], target: int)
             found = [part]
         case _:
             found = [g * FUNCTIONS[node.op][1](args[0], y)]
-    return [np.asarray(part) if part.shape == a.shape else np.sum(part).reshape(a.shape) for part, a in zip(found, args, strict=True)]
+    return [
+        np.asarray(part) if part.shape == a.shape else np.sum(part).reshape(a.shape)
+        for part, a in zip(found, args, strict=True)
+    ]

@@ -31,8 +31,10 @@ class Pass:
 
     values: list[list[Array]]
     gradients: list[list[Array]]
+    within: list[dict[str, Array]]
+    """Of ∂L/∂state after a step, the part that comes through this step: its output, and other states of it."""
     from_next: list[dict[str, Array]]
-    """Of ∂L/∂state after a step, the part that comes from the step behind it."""
+    """The part that comes from the step behind it."""
     terms: list[dict[str, Array]]
     """What each step adds to the gradient of every weight."""
     start: dict[str, Array] = field(default_factory=dict)
@@ -129,18 +131,20 @@ class Network:
 
     def _backward(self, values: list[list[Array]], targets: Sequence[int], held: Held) -> Pass:
         steps = len(values)
-        found = Pass(values, [[]] * steps, [{}] * steps, [{}] * steps)
+        found = Pass(values, [[]] * steps, [{} for _ in values], [{}] * steps, [{}] * steps)
+        state_of = {k: name for name, k in self.equations.states.items()}
         from_next = {name: np.zeros(self.sizes["H"]) for name in self.equations.states}
         for t in reversed(range(steps)):
             own = [np.zeros_like(value) for value in values[t]]
             own[-1] = np.ones(1)
-            for name, k in self.equations.states.items():
-                own[k] = own[k] + from_next[name]
             found.from_next[t] = from_next
             for k in reversed(range(len(self.nodes))):
                 node = self.nodes[k]
                 if node.op in LEAVES:
                     continue
+                if k in state_of:  # all that reads it in this step stands behind it
+                    found.within[t][state_of[k]] = own[k]
+                    own[k] = own[k] + from_next[state_of[k]]
                 onward = own[k].copy()
                 for place in held.get((t, k), ()):
                     onward.reshape(-1)[place] = 0.0

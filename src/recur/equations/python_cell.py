@@ -56,7 +56,9 @@ def python_cell(equations: Equations, name: str = "Typed") -> PythonCell:
 
 def identifier(name: str) -> str:
     """A name as Python can have it: h̃ is h_tilde."""
-    letters = "".join(MARKS.get(sign, "" if unicodedata.combining(sign) else sign) for sign in unicodedata.normalize("NFD", name))
+    letters = "".join(
+        MARKS.get(sign, "" if unicodedata.combining(sign) else sign) for sign in unicodedata.normalize("NFD", name)
+    )
     return letters if letters.isidentifier() and not keyword.iskeyword(letters) else f"v_{letters}"
 
 
@@ -123,7 +125,9 @@ class _Printer:
                 self.matrices.add(own)
                 texts.append(f"linear({{{part}}}, w.{own})")  # filled in once all are planned
             else:
-                raise CellError(said("a cell of recur sees x through matrices only; {formula} is none", formula=leaf.formula))
+                raise CellError(
+                    said("a cell of recur sees x through matrices only; {formula} is none", formula=leaf.formula)
+                )
         self.printed[k] = " + ".join(sorted(texts, key=lambda text: "xhl".index(text[0])))
 
     def _gate(self, k: int, matrix: str, first: bool, part: int) -> str:
@@ -178,7 +182,9 @@ class _Printer:
                 self.extras.setdefault(node.name, identifier(node.name))
                 return f"w.{self.extras[node.name]}"
             case "input" | "beside":
-                raise CellError(said("a cell of recur sees x through matrices only; {formula} is none", formula=node.formula))
+                raise CellError(
+                    said("a cell of recur sees x through matrices only; {formula} is none", formula=node.formula)
+                )
             case "sum":
                 text = ""
                 for sign, arg in zip(node.signs, node.args, strict=True):

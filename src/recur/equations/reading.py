@@ -94,7 +94,9 @@ class _Reader:
 
     def _states(self) -> list[str]:
         if not self.equations:
-            raise EquationError(1, 1, said("an equation begins with a name, as in h' = …; got {got}", got=said("the end of the line")))
+            raise EquationError(
+                1, 1, said("an equation begins with a name, as in h' = …; got {got}", got=said("the end of the line"))
+            )
         uses = [(leaf, k) for k, one in enumerate(self.equations) for leaf in _names(one.tree)]
         self.timed = any(one.time for one in self.equations) or any(leaf.time for leaf, _ in uses)
         found = []
@@ -117,7 +119,9 @@ class _Reader:
             return True
         if self.timed:
             now, before = shown(name, NOW), shown(name, BEFORE)
-            raise leaf.token.refuse(said("{name} is a state: write {now} or {before}", name=name, now=now, before=before))
+            raise leaf.token.refuse(
+                said("{name} is a state: write {now} or {before}", name=name, now=now, before=before)
+            )
         return self.lines[at] <= self.lines[name]
 
     # Nodes ------------------------------------------------------------------------------------------------
@@ -153,9 +157,7 @@ class _Reader:
         if self.nodes[node].name or self.nodes[node].op in ("input", "before", "weight", "number"):
             old = self.nodes[node]
             node = self._add(Node("same", (node,), size=old.size, formula=old.symbol))
-        self.nodes[node] = replace(
-            self.nodes[node], name=name, symbol=shown(name, NOW), line=equation.token.line
-        )
+        self.nodes[node] = replace(self.nodes[node], name=name, symbol=shown(name, NOW), line=equation.token.line)
         self.tight[node] = FACTOR
         self.names[name] = node
         self.doing.pop()
@@ -170,7 +172,10 @@ class _Reader:
         if tree.op == "vector":
             return self._vector(tree, UNITS)
         if tree.op == "matrix":
-            reason = said("{name} is a matrix, which stands before what it multiplies: {name} h; vectors have small letters", name=tree.name)
+            reason = said(
+                "{name} is a matrix, which stands before what it multiplies: {name} h; vectors have small letters",
+                name=tree.name,
+            )
             raise tree.token.refuse(reason)
         if tree.op == "product":
             return self._build_product(tree, at)
@@ -179,7 +184,16 @@ class _Reader:
             self._name_argument(tree, args, at)
         formula, tight = self._formula(tree, args)
         line = tree.token.line
-        node = Node(tree.op, tuple(args), size=size, number=tree.number, signs=tree.signs, symbol=formula, formula=formula, line=line)
+        node = Node(
+            tree.op,
+            tuple(args),
+            size=size,
+            number=tree.number,
+            signs=tree.signs,
+            symbol=formula,
+            formula=formula,
+            line=line,
+        )
         return self._add(node, tight)
 
     def _build_name(self, tree: Tree, at: str) -> int:
@@ -193,7 +207,9 @@ class _Reader:
             return self._leaf("before", tree.name, UNITS, shown(tree.name, BEFORE))
         if tree.name in self.doing:
             before = shown(tree.name, BEFORE)
-            reason = said("{name} would need itself; the state before the step is {before}", name=tree.name, before=before)
+            reason = said(
+                "{name} would need itself; the state before the step is {before}", name=tree.name, before=before
+            )
             raise tree.token.refuse(reason)
         return self._define(tree.name)
 
@@ -219,7 +235,10 @@ class _Reader:
         built = [None if part.op == "vector" else self._build(part, at) for part in tree.parts]
         sizes = {self.nodes[node].size for node in built if node is not None} - {()}
         if tree.op == "beside":
-            args = [self._vector(part, UNITS) if node is None else node for node, part in zip(built, tree.parts, strict=True)]
+            args = [
+                self._vector(part, UNITS) if node is None else node
+                for node, part in zip(built, tree.parts, strict=True)
+            ]
             if () in (self.nodes[node].size for node in args):
                 raise tree.token.refuse(said("vectors stand side by side in [ ], not numbers"))
             return args, tuple(part for node in args for part in self.nodes[node].size)
@@ -227,7 +246,9 @@ class _Reader:
             raise tree.token.refuse(said("vectors of two lengths meet; a matrix makes H of the input's: U x"))
         vector = any(node is None for node in built)
         size = sizes.pop() if sizes else UNITS if vector else ()
-        args = [self._vector(part, size) if node is None else node for node, part in zip(built, tree.parts, strict=True)]
+        args = [
+            self._vector(part, size) if node is None else node for node, part in zip(built, tree.parts, strict=True)
+        ]
         return args, size
 
     # Formulas ---------------------------------------------------------------------------------------------
@@ -238,9 +259,13 @@ class _Reader:
 
     def _formula(self, tree: Tree, args: list[int]) -> tuple[str, int]:
         if tree.op == "sum":
-            parts = [self._inside(node, SUM if sign > 0 else PRODUCT) for sign, node in zip(tree.signs, args, strict=True)]
+            parts = [
+                self._inside(node, SUM if sign > 0 else PRODUCT) for sign, node in zip(tree.signs, args, strict=True)
+            ]
             text = ("−" if tree.signs[0] < 0 else "") + parts[0]
-            return text + "".join(f" {'+' if s > 0 else '−'} {p}" for s, p in zip(tree.signs[1:], parts[1:], strict=True)), SUM
+            return text + "".join(
+                f" {'+' if s > 0 else '−'} {p}" for s, p in zip(tree.signs[1:], parts[1:], strict=True)
+            ), SUM
         if tree.op in ("times", "quotient"):
             left, right = self._inside(args[0], PRODUCT), self._inside(args[1], FACTOR)
             number = self.nodes[args[0]].op == "number"
@@ -271,4 +296,3 @@ class _Reader:
 
 def _names(tree: Tree) -> list[Tree]:
     return [tree] if tree.op == "name" else [leaf for part in tree.parts for leaf in _names(part)]
-

@@ -13,12 +13,14 @@ from typing import NamedTuple
 from recur.errors import CellError
 from recur.wording import Said, said
 
-LONGEST = 2000
+LONGEST = 1500
 """Characters of all equations."""
 
 NOW, BEFORE = "t", "t-1"
 
-FORMS = str.maketrans("（）［］｛｝，；＝＋－＊／＾−–′’．", "()[]{},;=+-*/^--''.")  # of a Chinese keyboard, of a word processor
+FORMS = str.maketrans(
+    "（）［］｛｝，；＝＋－＊／＾−–′’．", "()[]{},;=+-*/^--''."
+)  # of a Chinese keyboard, of a word processor
 SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", "0123456789+-()aehijklmnoprstuvx", strict=True))
 COMMANDS = {
     "sigma": "σ", "tanh": "tanh", "exp": "exp", "log": "log", "odot": "⊙", "circ": "∘", "times": "×", "cdot": "·",
@@ -115,11 +117,19 @@ class _Line:
             self.at = found.end()
             inner = re.compile(r"\{(\w)\}|(\w)").match(self.text, self.at)
             if inner is None:
-                raise begin.refuse(said("{word} goes over one letter, as in {example}", word=f"\\{word}", example=f"\\{word}{{h}}"))
+                raise begin.refuse(
+                    said("{word} goes over one letter, as in {example}", word=f"\\{word}", example=f"\\{word}{{h}}")
+                )
             self.at = inner.end()
             return self._name(begin, (inner[1] or inner[2]) + ACCENTS[word])
         if found is None or word not in COMMANDS:
-            raise begin.refuse(said("{word} is not among the commands that are read: {known}", word=f"\\{word}", known=", ".join(f"\\{c}" for c in (*COMMANDS, *ACCENTS))))
+            raise begin.refuse(
+                said(
+                    "{word} is not among the commands that are read: {known}",
+                    word=f"\\{word}",
+                    known=", ".join(f"\\{c}" for c in (*COMMANDS, *ACCENTS)),
+                )
+            )
         self.at = found.end()
         meant = COMMANDS[word]
         if meant.isalpha():
@@ -148,7 +158,9 @@ class _Line:
                         raise begin.refuse(said("{name} has two times", name=base))
                     time = part
                 elif part.replace("-", "+").startswith("t+"):
-                    raise begin.refuse(said("a step knows {now} and {before} only", now=f"{base}_t", before=f"{base}_{{t−1}}"))
+                    raise begin.refuse(
+                        said("a step knows {now} and {before} only", now=f"{base}_t", before=f"{base}_{{t−1}}")
+                    )
                 elif not part or not all(self._is_part(sign) or sign == "_" for sign in part):
                     raise begin.refuse(said("a subscript is a name, t or t−1; got {got}", got=repr(part)))
                 else:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from recur.studio.gradients import gradients
 from recur.studio.loaded import LoadedModel
 from recur.studio.states import similar, unit_activations
+from recur.studio.step import run_step, step
 from recur.studio.unfold import unfold
 from recur.studio.writing import example, next_tokens
 from recur.typedefs import JsonObject
@@ -25,7 +26,8 @@ VIEWS: dict[str, Callable[[LoadedModel, JsonObject], JsonObject]] = {
     "similar": similar,
     "gradients": gradients,
     "unfold": unfold,
+    "step": run_step,
 }
-ALONE: dict[str, Callable[[JsonObject], JsonObject]] = {}
-QUICK = frozenset({"next"})
+ALONE: dict[str, Callable[[JsonObject], JsonObject]] = {"step": step}
+QUICK = frozenset({"next", "step"})
 """Views that do not queue: a step of a model that nothing else changes, or a few numbers."""

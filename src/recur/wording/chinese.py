@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+from recur.wording.chinese_equations import EQUATIONS
 from recur.wording.chinese_explanations import EXPLANATIONS
 from recur.wording.chinese_labels import LABELS
 from recur.wording.chinese_sentences import SENTENCES
 
-TEMPLATES = {**SENTENCES, **EXPLANATIONS, **LABELS}
+TEMPLATES = {**SENTENCES, **EXPLANATIONS, **LABELS, **EQUATIONS}
 """By the English template."""
 
 PARTS = {"valid": "验证集", "train": "训练集", "test": "测试集"}

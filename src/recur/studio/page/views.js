@@ -8,6 +8,7 @@ import { runs } from "./runs.js";
 import { write } from "./write.js";
 import { see } from "./see.js";
 import { gradients } from "./gradients.js";
+import { step } from "./step.js";
 import { unfold } from "./unfold.js";
 
 const language = (run) => run.task === "language";
@@ -17,6 +18,7 @@ export const VIEWS = [
   { name: "write", group: "model", reads: language, open: write },
   { name: "see", group: "model", reads: language, open: see },
   { name: "gradients", group: "model", reads: language, open: gradients },
+  { name: "step", group: "learning", open: step },
   { name: "unfold", group: "learning", reads: language, open: unfold },
 ];
 
