@@ -15,13 +15,14 @@ from tests.studio.browser import SCREENSHOTS, SIZES, Visit, needs_browser
 from tests.studio.conftest import SMALL, Served
 
 pytestmark = needs_browser
-VIEWS = ("runs", "write", "see", "gradients", "unfold")
+VIEWS = ("runs", "write", "see", "gradients", "step", "unfold")
 
 READY = {
     "runs": "tr[data-run] >> nth=1",
     "write": "#bars button >> nth=3",
     "see": "#coloured span >> nth=20",
     "gradients": "#heat .cell >> nth=20",
+    "step": ".step-row.now",
     "unfold": "#unrolled rect >> nth=3",
 }
 

@@ -7,8 +7,8 @@
     factor     part, part ^ number, part²
     part       number, name, function(sum), (sum), [sum, sum], −part
 
-A name with a capital that no equation defines is a matrix, any other one a vector of weights. So Ux_t, which books write,
-can be told from a name of two letters: x is known, and U is left.
+A name with a capital that no equation defines is a matrix, any other one a vector of weights. So Ux_t, which books
+write, can be told from a name of two letters: x is known, and U is left.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from recur.wording import Said, said
 
 INPUT = "x"
 FUNCTIONS = {
-    "σ": "σ", "sigmoid": "σ", "sigm": "σ", "logistic": "σ", "tanh": "tanh", "relu": "ReLU", "ReLU": "ReLU", "exp": "exp",
-    "log": "log", "ln": "log", "sqrt": "√", "softplus": "softplus", "sin": "sin", "cos": "cos", "abs": "abs",
+    "σ": "σ", "sigmoid": "σ", "sigm": "σ", "logistic": "σ", "tanh": "tanh", "relu": "ReLU", "ReLU": "ReLU",
+    "exp": "exp", "log": "log", "ln": "log", "sqrt": "√", "softplus": "softplus", "sin": "sin", "cos": "cos",
+    "abs": "abs",
 }  # fmt: skip
 """As they may be written, and as they are shown."""
 DEEPEST = 40

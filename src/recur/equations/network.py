@@ -46,7 +46,8 @@ class Pass:
 
     def total(self, weight: str, first: int = 0) -> Array:
         """∇ of a weight: the sum of all steps' terms, or of those from one step on."""
-        return np.sum([terms[weight] for terms in self.terms[first:]], axis=0)
+        found: Array = np.sum([terms[weight] for terms in self.terms[first:]], axis=0)
+        return found
 
 
 class Network:

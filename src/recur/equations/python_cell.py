@@ -1,8 +1,8 @@
 """The same equations as a cell in a file of one's own: `recur train book.txt --cell typed.py:Typed`.
 
 A cell of recur sees the input and the first state through products that are made for it (x.g = U_g x + b_g and
-h.g = W_g h + b_hg of gate g), so that its step is pointwise and fast. Matrices of these two become gates; any other one is
-a weight of the cell's own, and the step runs on the loop.
+h.g = W_g h + b_hg of gate g), so that its step is pointwise and fast. Matrices of these two become gates; any other one
+is a weight of the cell's own, and the step runs on the loop.
 """
 
 from __future__ import annotations

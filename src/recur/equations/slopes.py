@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from recur.equations.graph import Node
 
 SLOPES = {
-    "σ": "{y} ⊙ (1 − {y}) ⊙ {g}", "tanh": "(1 − {y}²) ⊙ {g}", "ReLU": "[{y} > 0] ⊙ {g}", "exp": "{y} ⊙ {g}", "log": "{g} / {a}",
-    "√": "{g} / (2 {y})", "softplus": "σ({a}) ⊙ {g}", "sin": "cos({a}) ⊙ {g}", "cos": "−sin({a}) ⊙ {g}", "abs": "sign({a}) ⊙ {g}",
-    "same": "{g}", "loss": "−1 / ŷ_t[y_t]", "softmax": "ŷ_t − 1[y_t]",
+    "σ": "{y} ⊙ (1 − {y}) ⊙ {g}", "tanh": "(1 − {y}²) ⊙ {g}", "ReLU": "[{y} > 0] ⊙ {g}", "exp": "{y} ⊙ {g}",
+    "log": "{g} / {a}", "√": "{g} / (2 {y})", "softplus": "σ({a}) ⊙ {g}", "sin": "cos({a}) ⊙ {g}",
+    "cos": "−sin({a}) ⊙ {g}", "abs": "sign({a}) ⊙ {g}", "same": "{g}", "loss": "−1 / ŷ_t[y_t]",
+    "softmax": "ŷ_t − 1[y_t]",
 }  # fmt: skip
 """Of y = φ(a) with g = ∂y. That of the softmax has the loss behind it in it."""
 

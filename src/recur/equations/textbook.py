@@ -1,4 +1,4 @@
-"""Elman, LSTM and GRU in this language, beside the lines of `recur.reference` that compute the same; and other cells."""
+"""Elman, LSTM and GRU in this language, beside the lines of `recur.reference` that compute the same; and others."""
 
 from __future__ import annotations
 

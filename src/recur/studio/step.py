@@ -17,10 +17,10 @@ from recur.equations import EquationError, Equations, Network, read
 from recur.equations.python_cell import PythonCell, python_cell
 from recur.equations.textbook import EXAMPLES, TEXTBOOK
 from recur.errors import CellError, OptionError
+from recur.studio.loaded import LoadedModel
 from recur.studio.step_answer import Shown, answer
 from recur.studio.step_check import compared
 from recur.studio.step_run import RunNetwork, network_of
-from recur.studio.loaded import LoadedModel
 from recur.typedefs import JsonObject
 from recur.web.fields import field, number
 from recur.wording import in_language, said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ def compared(
     """The largest difference of the loss and of any gradient: of inputs, states and weights."""
     book, states = TEXTBOOK[cell], network.equations.states
     begin = tuple(start[name][:, None] for name in states)
-    options = {"activation": activation} if activation else {}
+    options: dict[str, Any] = {"activation": activation} if activation else {}
     with np.errstate(all="ignore"):
         loss, theirs = reference.loss_and_gradients(
             book.module, x.T[:, None, :], np.array([ids[1:]]), begin, book.parameters(weights), **options

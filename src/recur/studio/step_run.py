@@ -7,6 +7,7 @@ compared with the network's own; a network that is not this, whatever its option
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,7 +71,7 @@ def network_of(model: LoadedModel) -> RunNetwork:
     language = model.language
     network: LanguageModel = language.model
     name = language.run.path.name
-    net = network.recurrent
+    net: Any = network.recurrent
     cell = getattr(net, "cell", None)
     kind = getattr(type(cell), "name", "")
     if kind not in TEXTBOOK or net.layers != 1 or language.backward or network.bias is None:
@@ -78,7 +79,7 @@ def network_of(model: LoadedModel) -> RunNetwork:
     if language.vocab.tokenizer.kind != "char":
         raise RunError(said("{run} reads words; Step spells, one character a step", run=name))
     book, text = TEXTBOOK[kind], TEXTBOOK[kind].text
-    activation = cell.activation if kind == "elman" else ""
+    activation = str(getattr(cell, "activation", "")) if kind == "elman" else ""
     text = text.replace("tanh", ACTIVATIONS[activation]) if activation else text
     own = {key: value.detach().double().numpy() for key, value in net.weights("_l0").items()}
     E = np.eye(network.K) if network.embedding.weight is None else network.embedding.weight.detach().double().numpy()
@@ -87,7 +88,7 @@ def network_of(model: LoadedModel) -> RunNetwork:
     count = len(book.gates)
     zero = np.zeros(len(own["weight_ih"]))
     b, d = (np.split(own.get(key, zero), count) for key in ("bias_ih", "bias_hh"))
-    weights = {}
+    weights: dict[str, Array] = {}
     for k, (gate, U, W) in enumerate(
         zip(book.gates, np.split(own["weight_ih"], count), np.split(own["weight_hh"], count), strict=True)
     ):

@@ -88,7 +88,7 @@ export function step(body, { runs, name, params }) {
     keepFocus(setup, () => {
       const fitting = runs.filter(fits);
       const cell = el("div", { class: "choice", role: "group", "aria-label": t("step_cell") }, [...CELLS, ["own", t("step_own")]].map(([key, label]) =>
-        el("button", { type: "button", "aria-pressed": String(!asked.run && asked.cell === key), "data-key": `cell-${key}`,
+        el("button", { type: "button", "aria-pressed": String((asked.run ? found?.cell : asked.cell) === key), "data-key": `cell-${key}`,
           onclick: () => restart({ cell: key, run: "", equations: key === "own" ? asked.equations || found?.equations || "" : asked.equations }) }, label)));
       const text = el("input", { type: "text", class: "short", maxlength: "13", "aria-label": t("step_text"), "data-key": "text",
         onchange: () => { if (text.value !== asked.text) restart({ text: text.value }); } });
@@ -201,9 +201,9 @@ export function step(body, { runs, name, params }) {
       el("div", { class: "where", role: "status" }, el("span", {}, `${t("step_position", { t: at.t + 1, T })} · `),
         el("span", { class: "math" }, formula(at.back ? `∂${row.symbol}` : row.symbol)), " ",
         el("span", { class: "hint" }, atEnd() ? t("step_at_end") : "")),
-      at.back ? el("label", {}, all, el("span", {}, t("step_all"))) : "",
       el("div", { class: "losses" }, el("span", {}, `${t("step_here")} `, el("b", { id: "step-loss" }, exactShort(found.values[at.t].at(-1)[0]))),
         el("span", {}, `${t("step_loss")} `, el("b", { id: "whole-loss", title: exact(found.loss) }, exactShort(found.loss)))),
+      at.back ? el("label", {}, all, el("span", {}, t("step_all"))) : "",
     ];
   }
 
