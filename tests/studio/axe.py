@@ -1,4 +1,4 @@
-"""Accessibility by axe-core, where it is installed: `npm install axe-core` in a folder above, or its file in AXE_CORE."""
+"""Accessibility by axe-core, where it is installed: `npm install axe-core` in a folder above, or AXE_CORE names it."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 import { card, el, fetchJson, keepFocus, latest, notice, picker, runPath, visible } from "./dom.js";
 import { address, remember } from "./link.js";
 import { t, language } from "./words.js";
-import { exact, formula, spoken } from "./step_formula.js";
+import { exact, formula } from "./step_formula.js";
 import { rowsOf, weightsOf, worked } from "./step_rows.js";
 import { strip } from "./step_strip.js";
 import { equationsCard, takeAlong } from "./step_own.js";
@@ -71,7 +71,7 @@ export function step(body, { runs, name, params }) {
     if (value === null) delete inside[place]; else inside[place] = value;
     if (!Object.keys(inside).length) delete edits[kind][key];
     if (!Object.keys(edits[kind]).length) delete edits[kind];
-    change({ edits });
+    if (JSON.stringify(edits) !== JSON.stringify(asked.edits)) change({ edits });
   }
 
   // A number of a row: of the input and of the first state it is changed, of all others held.
@@ -237,7 +237,7 @@ export function step(body, { runs, name, params }) {
     if (!found || event.altKey) return;
     const field = event.target.closest?.("input, textarea, select"), control = event.ctrlKey || event.metaKey;
     if (control && ["z", "y"].includes(event.key.toLowerCase())) {
-      if (field?.matches("textarea, input:not(.n)") || (field?.matches(".n") && field.value !== field.title && field.value !== field.title.replaceAll("-", "−"))) return;
+      if (field?.matches("textarea, input:not(.n)") || (field?.matches(".n") && field.value !== field.title)) return;  // its own
       event.preventDefault();
       return event.key.toLowerCase() === "y" || event.shiftKey ? travel(future, past) : travel(past, future);
     }
@@ -301,9 +301,8 @@ export function step(body, { runs, name, params }) {
       label = row?.labels[place] ?? "";
       when = kind === "start" ? "" : `t = ${Number(t0) + 1}: `;
     }
-    return el("button", { type: "button", class: kind === "held" ? "chip held" : "chip edited", title: t("step_let_go"),
-      "aria-label": `${t("step_let_go")}: ${when}${spoken(symbol)} ${label}`, onclick: () => edit(kind, key, place, null) },
-      when, el("span", { class: "math" }, formula(symbol)), label ? `[${visible(label)}]` : "", ` = ${exact(value)} ✕`);
+    return el("button", { type: "button", class: kind === "held" ? "chip held" : "chip edited", title: t("step_let_go"), onclick: () => edit(kind, key, place, null) },
+      when, el("span", { class: "math" }, formula(symbol)), label ? `[${visible(label)}]` : "", ` = ${exact(value)} ✕`, el("span", { class: "aside" }, t("step_let_go")));
   }
 
   function verdict() {

@@ -21,7 +21,7 @@ export function grid({ label, rows, columns, edit, look, corner = "" }) {
 
   const shown = (place) => short(values[place]);
   const whole = (place) => exact(values[place]);
-  const dirty = (input, place) => input.value !== whole(place) && input.value !== shown(place);
+  const dirty = (input, place) => ![whole(place), shown(place)].includes(input.value) && typed(input.value) !== values[place];
 
   function focus(place) {
     cells[current].input.tabIndex = -1;
@@ -82,6 +82,7 @@ export function grid({ label, rows, columns, edit, look, corner = "" }) {
   // numbers; under: up to two numbers below each, null for none; marks: "held" or "edited" by place; scale of colours.
   // lines: { name, numbers, slope } to be read below, in the same columns.
   function fill({ numbers, under = [], marks = {}, scale = 1, column = "", lines = [] }) {
+    const typing = cells.map(({ input }, place) => document.activeElement === input && dirty(input, place));
     values = numbers;
     foot.replaceChildren(...lines.flatMap(({ name, numbers: own, slope }) => [
       el("tr", {}, el("td", { colspan: String(columns.length), class: "name" }, name)),
@@ -89,7 +90,7 @@ export function grid({ label, rows, columns, edit, look, corner = "" }) {
     ]).filter(Boolean));
     cells.forEach(({ input, under: below, td }, place) => {
       const value = numbers[place], focused = document.activeElement === input;
-      if (!focused || !dirty(input, place)) input.value = focused ? whole(place) : shown(place);
+      if (!typing[place] || !dirty(input, place)) input.value = focused ? whole(place) : shown(place);
       input.title = exact(value);
       const size = typeof value === "number" ? Math.min(Math.abs(value) / scale, 1) : 0;
       td.style.setProperty("--v", size.toFixed(3));

@@ -12,17 +12,17 @@ export function strip(found, at, choose) {
   const largest = Math.max(...norms, 1e-12);
   const tiles = found.inputs.flatMap((sign, k) => {
     const target = found.targets[k], p = found.values[k][chance][found.symbols.indexOf(target)];
-    const label = `${t("step_position", { t: k + 1, T: found.inputs.length })}, ${t("step_reads")} ${visible(sign)}, `
-      + `${t("step_says")} ${visible(target)}, ŷ ${short(p)}`;
+    const aside = (words) => el("span", { class: "aside" }, words);
     const done = at.back ? k >= at.t : k <= at.t;
     const tile = el("button", { type: "button", class: `tile${done ? " done" : ""}`, "data-key": `tile${k}`,
-      "aria-current": k === at.t ? "step" : null, "aria-label": label, onclick: () => choose(k) },
+      "aria-current": k === at.t ? "step" : null, onclick: () => choose(k) },
+      aside(`${t("step_position", { t: k + 1, T: found.inputs.length })}, ${t("step_says")} `),
       el("span", { class: "sign" }, visible(target)),
       el("span", { class: "chance" }, el("span", { class: "bar", style: { width: `${Math.round(100 * (Number(p) || 0))}%` } })),
       el("span", { class: "small" }, `ŷ ${short(p)}`),
       el("span", { class: "units" }, found.values[k][row].map((value) => tint(value))),
       el("span", { class: "small" }, "h", el("sub", {}, String(k + 1))),
-      el("span", { class: "sign" }, visible(sign)));
+      aside(`, ${t("step_reads")} `), el("span", { class: "sign" }, visible(sign)));
     if (k + 1 === found.inputs.length) return [tile];
     const width = at.back ? 1 + 5 * norms[k] / largest : 2;
     const arrow = el("span", { class: `carry${at.back ? " back" : ""}${at.back ? (k >= at.t ? " done" : "") : k < at.t ? " done" : ""}`,
