@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,6 +13,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from recur.cli.app import run
 from recur.equations.textbook import TEXTBOOK
 from recur.errors import OptionError, RecurError
 from recur.run import Run
@@ -19,7 +21,7 @@ from recur.studio.loaded import LoadedModel
 from recur.studio.step import run_step, step
 from tests.studio.axe import needs_axe, violations
 from tests.studio.browser import SCREENSHOTS, Visit, needs_browser
-from tests.studio.conftest import Served
+from tests.studio.conftest import BOOK, Served
 
 OWN = "z = σ(U_z x + W_z h + b_z)\nh' = (1 − z) ⊙ h + z ⊙ tanh(U x + W h + b)"
 
@@ -114,13 +116,25 @@ def test_bad_requests_are_refused(request_: dict[str, Any]) -> None:
         step(request_)
 
 
-def test_the_network_of_a_run(runs: Path, tiny: Path) -> None:
-    small = run_step(LoadedModel(Run.open(tiny / "tiny")), {"text": "a word"})
-    assert small["units"] == list(range(8))
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs, hardly trained: one of six units, one of more than are shown."""
+    made = tmp_path_factory.mktemp("step")
+    (made / "book.txt").write_text(BOOK)
+    for name, cell, units in (("small", "elman-relu", "6"), ("large", "gru", "12")):
+        options = ["--cell", cell, "--hidden", units, "--steps", "1", "--threads", "1", "--no-baseline", "-q"]
+        assert run(["train", str(made / "book.txt"), *options, "--out", str(made / "runs" / name)]) == 0
+    return made / "runs"
+
+
+def test_the_network_of_a_run(folder: Path) -> None:
+    small = run_step(LoadedModel(Run.open(folder / "small")), {"text": "a word"})
+    assert small["units"] == list(range(6))
     assert small["reference"] < 1e-12
-    model = LoadedModel(Run.open(runs / "gru"))
+    assert small["difference"] < 1e-5
+    model = LoadedModel(Run.open(folder / "large"))
     found = run_step(model, {"text": "a word"})
-    assert (found["units_of"], len(found["units"])) == (24, 8)
+    assert (found["units_of"], len(found["units"])) == (12, 8)
     assert found["difference"] < 1e-5
     ids = [model.language.vocab.ids[sign] for sign in "a word"]
     with torch.no_grad():
@@ -137,11 +151,12 @@ def test_the_network_of_a_run(runs: Path, tiny: Path) -> None:
     assert chosen["units"] == [2, 5]
     assert matrix(chosen, "W_z")[0, 1] == 0.25
     assert chosen["loss"] != found["loss"]
-    for request in ({"text": "a word", "shown": [24]}, {"text": "a wörd"}):
+    for request in ({"text": "a word", "shown": [12]}, {"text": "a wörd"}):
         with pytest.raises(RecurError):
             run_step(model, request)
+    model.language.model.recurrent.layers = 2
     with pytest.raises(RecurError, match="one layer of elman, lstm or gru"):
-        run_step(LoadedModel(Run.open(runs / "lstm")), {"text": "a word"})
+        run_step(model, {"text": "a word"})
 
 
 # The page -------------------------------------------------------------------------------------------------
@@ -174,11 +189,20 @@ def same(page: Any, found: dict[str, Any], t: int, slopes: bool = False) -> None
             assert read_numbers(weight["sums"]) == found["sums"][t][name]
 
 
+@pytest.fixture(scope="module")
+def stepped(folder: Path) -> Iterator[Served]:
+    server = Served(folder)
+    yield server
+    server.stop()
+
+
 @pytest.fixture
-def opened(visit: Visit) -> Any:
+def opened(browser: Any, stepped: Served) -> Iterator[Any]:
+    visit = Visit(browser, stepped, "wide", "light", "en", bypass_csp=True)
     page = visit.open("step", "")
     page.wait_for_selector(".step-row.now")
-    return page
+    yield page
+    visit.close()
 
 
 def until(page: Any, loss: float) -> None:
@@ -223,7 +247,7 @@ class TestPage:
         assert "agree with recur.reference" in page.inner_text(".step-view")
         page.screenshot(path=SCREENSHOTS / "step-end.png", full_page=True)
 
-    def test_numbers_are_typed_over_held_undone_and_linked(self, opened: Any, visit: Visit) -> None:
+    def test_numbers_are_typed_over_held_undone_and_linked(self, opened: Any, stepped: Served) -> None:
         page = opened
         field = page.locator(".weight[data-weight='W'] .n").nth(1)
         field.focus()
@@ -259,7 +283,7 @@ class TestPage:
         page.keyboard.press("Enter")
         until(page, step({})["loss"])
         page.goto("about:blank")
-        page.goto(f"{visit.served.address}/{link}")
+        page.goto(f"{stepped.address}/{link}")
         page.wait_for_selector("td.held")
         until(page, held["loss"])
         same(page, held, 2)
@@ -281,20 +305,24 @@ class TestPage:
         until(page, step({"cell": "lstm"})["loss"])
         same(page, step({"cell": "lstm"}), 0)
 
-    def test_a_run_of_many_units(self, opened: Any, runs: Path) -> None:
+    def test_a_run_of_many_units(self, opened: Any, folder: Path) -> None:
         page = opened
         page.get_by_label("text", exact=True).fill("a word")
         page.keyboard.press("Enter")
-        page.get_by_label("weights").select_option("gru")
-        found = run_step(LoadedModel(Run.open(runs / "gru")), {"text": "a word"})
+        page.get_by_label("weights").select_option("large")
+        found = run_step(LoadedModel(Run.open(folder / "large")), {"text": "a word"})
         until(page, found["loss"])
         same(page, found, 0)
-        assert "the other 16 units" in page.inner_text(".step-rows")
-        assert page.locator("select").first.locator("option").all_inner_texts() == ["toy weights", "run gru"]
+        assert "the other 4 units" in page.inner_text(".step-rows")
+        assert page.locator("select").first.locator("option").all_inner_texts() == [
+            "toy weights",
+            "run large",
+            "run small",
+        ]
 
     @needs_axe
     @pytest.mark.parametrize("size", ["wide", "phone"])
-    def test_nothing_is_in_the_way_of_anybody(self, browser: Any, served: Served, size: str) -> None:
+    def test_nothing_is_in_the_way_of_anybody(self, browser: Any, stepped: Served, size: str) -> None:
         """Axe finds nothing in both themes, forward, back and with changed numbers."""
         changed = quote(json.dumps({"held": {"4.8": {"1": 0.5}}, "weights": {"U": {"0": 1}}}))
         for theme, language, link in (
@@ -302,7 +330,7 @@ class TestPage:
             ("dark", "zh", f"?at=b4.5&edits={changed}"),
             ("dark", "en", f"?cell=own&at=b2.3a&equations={quote(OWN)}"),
         ):
-            visit = Visit(browser, served, size, theme, language, bypass_csp=True)
+            visit = Visit(browser, stepped, size, theme, language, bypass_csp=True)
             page = visit.open("step", link)
             page.wait_for_selector(".step-row.now")
             assert violations(page) == []
