@@ -37,10 +37,18 @@ def page_name(module: str) -> str:
     return f"api/{module}.md"
 
 
-def page(module: str) -> str:
+SAID = {
+    "en": "Made from the docstrings. The examples are run by the tests, after `import numpy as np, recur, torch`, beside "
+    "small files of the names that they read.",
+    "zh": "本页由源码中的文档字符串（英文）生成。示例都由测试执行：先 `import numpy as np, recur, torch`，"
+    "并备好示例要读的小文件。",
+}
+
+
+def page(module: str, language: str = "en") -> str:
     """In Markdown."""
     found = importlib.import_module(module)
-    parts = [f"# {module}", prose(inspect.getdoc(found) or "")]
+    parts = [f"# {module}", SAID[language], prose(inspect.getdoc(found) or "")]
     homes = {id(value): other for other in MODULES[1:] for _, value in public_names(other)} if module == "recur" else {}
     for name, value in public_names(module):
         if id(value) in homes:
