@@ -82,25 +82,28 @@ def run(jobs: list[list[str]], folder: Path) -> list[Result]:
     results = []
     for number, (language, source) in enumerate(jobs, 1):
         before = made()
-        printed = run_python(source, names) if language == "python" else run_shell(source)
+        printed, figures = run_python(source, names) if language == "python" else (run_shell(source), [])
         files = keep(sorted(path for path, when in made().items() if before.get(path) != when), folder, number)
-        files += draw(folder, number) if language == "python" else []
+        files += draw(folder, number, figures) if language == "python" else []
         results.append(Result(text=ESCAPES.sub("", printed).rstrip(), files=files))
     return results
 
 
-def run_python(source: str, names: dict[str, Any]) -> str:
-    """What it prints; and the value of its last line where that is an expression, as in a notebook."""
+def run_python(source: str, names: dict[str, Any]) -> tuple[str, list[Any]]:
+    """What it prints; and the value of its last line where that is an expression, as in a notebook: a figure of
+    recur's, which are made without pyplot, is drawn."""
     tree = ast.parse(source)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    printed = io.StringIO()
+    printed, figures = io.StringIO(), list[Any]()
     with contextlib.redirect_stdout(printed):
         exec(compile(tree, "<page>", "exec"), names)
         if isinstance(last, ast.Expr):
             value = eval(compile(ast.Expression(last.value), "<page>", "eval"), names)
-            if value is not None and not type(value).__module__.startswith("matplotlib"):
+            if type(value).__name__ == "Figure":
+                figures.append(value)
+            elif value is not None and not type(value).__module__.startswith("matplotlib"):
                 print(repr(value))
-    return printed.getvalue()
+    return printed.getvalue(), figures
 
 
 def run_shell(source: str) -> str:
@@ -122,16 +125,16 @@ def keep(paths: list[Path], folder: Path, number: int) -> list[str]:
     return names
 
 
-def draw(folder: Path, number: int) -> list[str]:
-    """The figures that are open, and then are not."""
+def draw(folder: Path, number: int, figures: Sequence[Any] = ()) -> list[str]:
+    """These, and the figures that are open, and then are not."""
     if "matplotlib" not in sys.modules:
         return []
     import matplotlib.pyplot as plt
 
     names = []
-    for figure in plt.get_fignums():
-        names.append(f"{number}-{figure}.svg")
-        plt.figure(figure).savefig(folder / names[-1], bbox_inches="tight", metadata={"Date": None})
+    for at, figure in enumerate([*figures, *map(plt.figure, plt.get_fignums())], 1):
+        names.append(f"{number}-{at}.svg")
+        figure.savefig(folder / names[-1], bbox_inches="tight", metadata={"Date": None})
     plt.close("all")
     return names
 

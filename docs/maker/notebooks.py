@@ -25,6 +25,8 @@ def notebook(text: str, short: bool = False) -> Any:
         if not block.skip:
             cells.append(new_code_cell(code(block, short)))
     cells += words(text[last:])
+    first = next((at for at, cell in enumerate(cells) if cell["cell_type"] == "code"), len(cells))
+    cells.insert(first, new_code_cell("%matplotlib inline"))  # figures made without pyplot are shown too
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number}"  # nbformat draws one at random
     about = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}

@@ -3,7 +3,8 @@
 A page writes [`elman.py`](../src/recur/reference/elman.py#step_backward): a file, and where it matters the name of a
 function, a class, a method (`Class.method`) or a constant in it. The line is looked up, so that it cannot be wrong
 tomorrow, and a link whose text ends in the file's name says it: `elman.py:23`. Without a name it is the whole file, or
-a folder.
+a folder. With a title, as in [`elman.py`](../src/recur/reference/elman.py#step_forward "s_next ="), it is the first
+line inside of what is named that holds those words, and that line stands behind the link.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from docs.maker.languages import DOCS, ROOT
 
-LINK = re.compile(r"(?<!!)\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>\.\./[^)\s]*)\)")
+LINK = re.compile(r'(?<!!)\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>\.\./[^)\s]*)(?: "(?P<words>[^"]*)")?\)')
 
 
 class Sources:
@@ -38,11 +39,15 @@ class Sources:
                 raise ValueError(f"{page}: {match['target']} leads to nothing")
             self.files.add(target)
             line = line_of(target, name) if name else None
+            content = ""
+            if match["words"]:
+                line, content = line_with(target, name, match["words"])
             text = match["text"]
             if line is not None and re.search(r"\w\.(py|h|cpp|cu)`?$", text):
                 text = f"{text[:-1]}:{line}`" if text.endswith("`") else f"{text}:{line}"
             place = posixpath.relpath(listing(target), posixpath.dirname(page) or ".")
-            return f'<a href="{place}{f"#L-{line}" if line else ""}">{inline(text)}</a>'
+            link = f'<a href="{place}{f"#L-{line}" if line else ""}">{inline(text)}</a>'
+            return f"{link} `{content}`" if content else link
 
         return LINK.sub(replace, markdown)
 
@@ -79,7 +84,7 @@ def line_of(path: Path, name: str) -> int:
     """The line on which a name of a file is defined."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
-        names = dict(defined(ast.parse(text)))
+        names = {known: first for known, first, _ in defined(ast.parse(text))}
         if name in names:
             return names[name]
     elif path.suffix in (".h", ".cpp", ".cu"):
@@ -89,16 +94,31 @@ def line_of(path: Path, name: str) -> int:
     raise ValueError(f"{path.relative_to(ROOT)} has no {name}")
 
 
-def defined(tree: ast.Module | ast.ClassDef, before: str = "") -> list[tuple[str, int]]:
-    found: list[tuple[str, int]] = []
+def line_with(path: Path, name: str, words: str) -> tuple[int, str]:
+    """The first line of a file, or of what a name in it stands for, that holds some words; and what stands there."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    spans = {known: (first, last) for known, first, last in defined(ast.parse("\n".join(lines)))}
+    if name and name not in spans:
+        raise ValueError(f"{path.relative_to(ROOT)} has no {name}")
+    first, last = spans[name] if name else (1, len(lines))
+    for number in range(first, last + 1):
+        if words in lines[number - 1]:
+            return number, re.sub(r" {2,}(?:# (?:type|noqa).*)?", "  ", lines[number - 1].strip()).strip()
+    raise ValueError(f"{path.relative_to(ROOT)}: {words!r} does not stand in {name or 'it'}")
+
+
+def defined(tree: ast.Module | ast.ClassDef, before: str = "") -> list[tuple[str, int, int]]:
+    """Names, each with the first and the last of its lines."""
+    found: list[tuple[str, int, int]] = []
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
-            found.append((before + node.name, node.lineno))
+            found.append((before + node.name, node.lineno, node.end_lineno or 0))
             if isinstance(node, ast.ClassDef):
                 found += defined(node, f"{before}{node.name}.")
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            found += [(before + target.id, node.lineno) for target in targets if isinstance(target, ast.Name)]
+            names = [target.id for target in targets if isinstance(target, ast.Name)]
+            found += [(before + name, node.lineno, node.end_lineno or 0) for name in names]
     return found
 
 
