@@ -13,6 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from docs.maker import drawings
 from docs.maker.languages import pairs
 
 
@@ -20,7 +21,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m docs", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("verb", nargs="?", default="build", choices=("build", "stale", "stamp", "links"))
+    parser.add_argument("verb", nargs="?", default="build", choices=("build", "stale", "stamp", "links", "drawings"))
     parser.add_argument("pages", nargs="*", help="English pages by path, such as docs/cells.md")
     parser.add_argument("--language", choices=("en", "zh"))
     parser.add_argument("--all", action="store_true")
@@ -29,6 +30,9 @@ def main() -> int:
         return report([why for pair in pairs() if (why := pair.why_stale())])
     if given.verb == "stamp":
         return stamp(given.pages, given.all)
+    if given.verb == "drawings":
+        drawings.write()
+        return 0
     from docs.maker.build import SITE, build
     from docs.maker.checking import problems
 

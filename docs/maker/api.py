@@ -38,8 +38,8 @@ def page_name(module: str) -> str:
 
 
 SAID = {
-    "en": "Made from the docstrings. The examples are run by the tests, after `import numpy as np, recur, torch`, beside "
-    "small files of the names that they read.",
+    "en": "Made from the docstrings. The examples are run by the tests, after `import numpy as np, recur, torch`, with "
+    "small files of the names that they read beside them.",
     "zh": "本页由源码中的文档字符串（英文）生成。示例都由测试执行：先 `import numpy as np, recur, torch`，"
     "并备好示例要读的小文件。",
 }
