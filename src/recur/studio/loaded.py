@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from recur.web.fields import field
 
 CHARACTERS, WORDS = 240, 60
 """Of an example."""
+Made = TypeVar("Made")
 
 
 class LoadedModel:
@@ -36,7 +38,7 @@ class LoadedModel:
     def __init__(self, run: Run) -> None:
         self.predictor: Predictor[Any] = predictor_of([run], "cpu")  # a keystroke is a step: a GPU is slower at that
         self._probed: Language | None = None
-        self._example: str | None = None
+        self._kept: dict[str, Any] = {}
 
     @cached_property
     def readings(self) -> Readings:
@@ -67,13 +69,18 @@ class LoadedModel:
 
     def example(self) -> str:
         """The beginning of the run's own validation text; where that is gone, a text that the model generates."""
-        if self._example is None:
-            found = self._validation_text()
-            if not found:
-                tokens = CHARACTERS if self.language.vocab.tokenizer.kind == "char" else WORDS
-                found = without_specials(self.language.generate("", tokens, temperature=0.7, seed=0)[0])
-            self._example = found.strip() + "\n"
-        return self._example
+        return self.kept("example", self._validation_text) or self.kept("generated", self._generated)
+
+    def kept(self, name: str, make: Callable[[], Made]) -> Made:
+        """What takes a while to make, made once."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        made: Made = self._kept[name]
+        return made
+
+    def _generated(self) -> str:
+        tokens = CHARACTERS if self.language.vocab.tokenizer.kind == "char" else WORDS
+        return without_specials(self.language.generate("", tokens, temperature=0.7, seed=0)[0]).strip() + "\n"
 
     def _validation_text(self) -> str:
         language = copy.copy(self.language)
@@ -89,7 +96,7 @@ class LoadedModel:
             if text and len(text) + len(line) > CHARACTERS:
                 break
             text += line + "\n"
-        return text[:CHARACTERS]
+        return text[:CHARACTERS].strip() + "\n" if text.strip() else ""
 
     def read(self, request: JsonObject) -> tuple[str, Reading]:
         """The text of a request, read: whole, or what follows one that was read before."""
