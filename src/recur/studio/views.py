@@ -13,21 +13,30 @@ from collections.abc import Callable
 
 from recur.studio.gradients import gradients
 from recur.studio.loaded import LoadedModel
+from recur.studio.predicting import predict
+from recur.studio.rescaled import eigenvalues
+from recur.studio.saliency import saliency
 from recur.studio.states import similar, unit_activations
 from recur.studio.step import run_step, step
 from recur.studio.unfold import unfold
+from recur.studio.validation import mistakes, samples
 from recur.studio.writing import example, next_tokens
 from recur.typedefs import JsonObject
 
 VIEWS: dict[str, Callable[[LoadedModel, JsonObject], JsonObject]] = {
     "next": next_tokens,
+    "saliency": saliency,
     "example": example,
+    "samples": samples,
+    "predict": predict,
+    "mistakes": mistakes,
     "activations": unit_activations,
     "similar": similar,
     "gradients": gradients,
+    "eigenvalues": eigenvalues,
     "unfold": unfold,
     "step": run_step,
 }
 ALONE: dict[str, Callable[[JsonObject], JsonObject]] = {"step": step}
-QUICK = frozenset({"next", "step"})
+QUICK = frozenset({"next", "saliency", "step"})
 """Views that do not queue: a step of a model that nothing else changes, or a few numbers."""

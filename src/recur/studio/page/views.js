@@ -6,6 +6,7 @@
 
 import { runs } from "./runs.js";
 import { write } from "./write.js";
+import { predict } from "./predict.js";
 import { see } from "./see.js";
 import { gradients } from "./gradients.js";
 import { step } from "./step.js";
@@ -16,6 +17,7 @@ const language = (run) => run.task === "language";
 export const VIEWS = [
   { name: "runs", group: "training", open: runs },
   { name: "write", group: "model", reads: language, open: write },
+  { name: "predict", group: "model", reads: (run) => !language(run), open: predict },
   { name: "see", group: "model", reads: language, open: see },
   { name: "gradients", group: "model", reads: language, open: gradients },
   { name: "step", group: "learning", open: step },
