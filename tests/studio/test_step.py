@@ -20,7 +20,7 @@ from recur.run import Run
 from recur.studio.loaded import LoadedModel
 from recur.studio.step import run_step, step
 from tests.studio.axe import needs_axe, violations
-from tests.studio.browser import SCREENSHOTS, Visit, needs_browser
+from tests.studio.browser import SCREENSHOTS, SIZES, Visit, needs_browser
 from tests.studio.conftest import BOOK, Served
 
 OWN = "z = σ(U_z x + W_z h + b_z)\nh' = (1 − z) ⊙ h + z ⊙ tanh(U x + W h + b)"
@@ -333,6 +333,7 @@ class TestPage:
             visit = Visit(browser, stepped, size, theme, language, bypass_csp=True)
             page = visit.open("step", link)
             page.wait_for_selector(".step-row.now")
+            assert page.evaluate("document.documentElement.scrollWidth") == SIZES[size][0]
             assert violations(page) == []
             page.screenshot(path=SCREENSHOTS / f"step-{size}-{theme}-{language}.png", full_page=True)
             visit.close()
