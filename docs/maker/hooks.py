@@ -13,7 +13,7 @@ from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
-from docs.maker import api, notebooks
+from docs.maker import api, merit, notebooks
 from docs.maker.blocks import Block, blocks_of
 from docs.maker.executing import Result, executed
 from docs.maker.languages import CHINESE, DOCS, without_stamp
@@ -46,11 +46,12 @@ def on_nav(nav: Any, config: Any, files: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """The reference is made of docstrings. A page that is not yet Chinese stands in English; pictures and styles serve
-    both languages."""
-    for module in api.MODULES:
-        text = api.page(module, language(config))
-        files.append(File.generated(config, api.page_name(module), content=text))
+    """The reference is made of docstrings, and the page of figures of what was measured. A page that is not yet
+    Chinese stands in English; pictures and styles serve both languages."""
+    code = language(config)
+    made = {api.page_name(module): api.page(module, code) for module in api.MODULES} | {"figures.md": merit.page(code)}
+    for name, text in made.items():
+        files.append(File.generated(config, name, content=text))
     if language(config) == "zh":
         for path in sorted(DOCS.rglob("*")):
             name = path.relative_to(DOCS).as_posix()
@@ -62,7 +63,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     name, place = page.file.src_uri, page.file.dest_uri
-    if name.startswith("api/"):
+    if page.file.generated_by:
         return markdown
     folder = Path(page.file.abs_src_path).parent
     try:
