@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
+import sys
 from pathlib import Path
 
 from docs.maker.checking import problems
@@ -20,6 +22,10 @@ def build(site: Path = SITE, languages: tuple[str, ...] = ("en", "zh")) -> list[
     from mkdocs.commands.build import build as mkdocs_build
     from mkdocs.config import load_config
 
+    heard = logging.StreamHandler(sys.stderr)
+    heard.setLevel(logging.WARNING)
+    logging.getLogger("mkdocs").addHandler(heard)
+    logging.getLogger("jieba").setLevel(logging.WARNING)  # it tells how it loads its words
     shutil.rmtree(site, ignore_errors=True)
     for code in languages:
         config = load_config(

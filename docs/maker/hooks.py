@@ -13,7 +13,7 @@ from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
-from docs.maker import notebooks
+from docs.maker import api, merit, notebooks
 from docs.maker.blocks import Block, blocks_of
 from docs.maker.executing import Result, executed
 from docs.maker.languages import CHINESE, DOCS, without_stamp
@@ -41,12 +41,17 @@ def on_nav(nav: Any, config: Any, files: Any) -> Any:
     if language(config) == "zh":
         for item in nav.items:
             if item.is_section:
-                item.title = SECTIONS[item.title]
+                item.title = SECTIONS.get(item.title, item.title)
     return nav
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """A page that is not yet Chinese stands in English; pictures and styles serve both languages."""
+    """The reference is made of docstrings, and the page of figures of what was measured. A page that is not yet
+    Chinese stands in English; pictures and styles serve both languages."""
+    code = language(config)
+    made = {api.page_name(module): api.page(module, code) for module in api.MODULES} | {"figures.md": merit.page(code)}
+    for name, text in made.items():
+        files.append(File.generated(config, name, content=text))
     if language(config) == "zh":
         for path in sorted(DOCS.rglob("*")):
             name = path.relative_to(DOCS).as_posix()
@@ -58,6 +63,8 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     name, place = page.file.src_uri, page.file.dest_uri
+    if page.file.generated_by:
+        return markdown
     folder = Path(page.file.abs_src_path).parent
     try:
         text = _sources.linked(without_stamp(markdown), place, folder)
