@@ -13,17 +13,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from docs.maker import drawings, merit
+from docs.maker import drawings, merit, picture
 from docs.maker.languages import pairs
+
+MAKERS = {"merit": merit.write, "drawings": drawings.write, "picture": lambda: picture.draw(minutes=1.0)}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m docs", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument(
-        "verb", nargs="?", default="build", choices=("build", "stale", "stamp", "links", "drawings", "merit")
-    )
+    parser.add_argument("verb", nargs="?", default="build", choices=("build", "stale", "stamp", "links", *MAKERS))
     parser.add_argument("pages", nargs="*", help="English pages by path, such as docs/cells.md")
     parser.add_argument("--language", choices=("en", "zh"))
     parser.add_argument("--all", action="store_true")
@@ -32,8 +32,8 @@ def main() -> int:
         return report([why for pair in pairs() if (why := pair.why_stale())])
     if given.verb == "stamp":
         return stamp(given.pages, given.all)
-    if given.verb in ("drawings", "merit"):
-        (drawings if given.verb == "drawings" else merit).write()
+    if given.verb in MAKERS:
+        MAKERS[given.verb]()
         return 0
     from docs.maker.build import SITE, build
     from docs.maker.checking import problems
