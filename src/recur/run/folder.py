@@ -8,6 +8,8 @@
     model.safetensors    the best weights so far
     metrics.jsonl        one JSON object a line: what was measured, and when
     samples.jsonl        what it made at each measurement
+    progress.jsonl       the training loss as it goes, for who watches
+    notes.txt            what its user wrote down of it
     baselines.json       what it has to beat
     machines.json        what trained it: machines, versions
     resume/              what it takes to go on: the newest checkpoint and the one before it
@@ -36,6 +38,7 @@ from recur.run.lock import Lock
 from recur.run.logs import Log, parse_object
 from recur.run.manifest import LOGS, SLOTS, Checkpoint, Fingerprint, Manifest, sha256
 from recur.run.place import Place
+from recur.run.progress import Progress
 from recur.run.recorded import Recorded, read_manifest
 from recur.run.tensors import check_weights, from_bytes, to_bytes
 from recur.run.trust import check_trusted, trust
@@ -68,6 +71,7 @@ class Run(Recorded):
         self.trusting = False
         """Whether its cell is executed though this user has not trained with it."""
         self._logs = {name: Log(self.place, name) for name in LOGS}
+        self._progress = Progress(self.place)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, task={self.task!r})"
@@ -236,6 +240,10 @@ class Run(Recorded):
     def log(self, entry: Mapping[str, object], file: str = "metrics.jsonl") -> None:
         self._logs[file].append(entry)
 
+    def log_progress(self, entry: Mapping[str, object]) -> None:
+        """A point of the training loss as it goes."""
+        self._progress.add(entry)
+
     def metrics(self) -> list[JsonObject]:
         """All that was measured."""
         newest = self.manifest.checkpoints[:1]
@@ -275,6 +283,7 @@ class Run(Recorded):
     def rewind(self, to: Checkpoint) -> list[str]:
         """Bring the logs back to a checkpoint; what was found wrong with them is returned."""
         found = [log.rewind(to.logs[name]) for name, log in self._logs.items()]
+        self._progress.rewind(to.step)
         self.manifest.checkpoints = [replace(to, logs={name: log.extent for name, log in self._logs.items()})]
         self.commit()
         return [complaint for complaint in found if complaint is not None]

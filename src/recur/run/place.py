@@ -77,12 +77,13 @@ class Place:
                 raise
             folder.sync()
 
-    def append(self, name: str, content: bytes) -> None:
-        """Add to the end of a file that is there."""
+    def append(self, name: str, content: bytes, flushed: bool = True) -> None:
+        """Add to the end of a file that is there; brought to disk at once, unless it is no loss."""
         with self._opened(name, os.O_WRONLY | os.O_APPEND) as handle:
             if os.fstat(handle).st_nlink == 1:
                 _write_all(handle, content)
-                os.fsync(handle)
+                if flushed:
+                    os.fsync(handle)
                 return
         self.write(name, self.read(name) + content)  # a hard link: the other file is somebody else's
 

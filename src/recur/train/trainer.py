@@ -219,7 +219,10 @@ class Trainer:
 
     def _report(self) -> None:
         """What happened since the last report; the measurement that follows an interval sums up all of it."""
-        self.callback(Event("progress", self._entry(self.records.take_report())))
+        entry = self._entry(self.records.take_report())
+        if "train_loss" in entry:
+            self.run.log_progress(entry)
+        self.callback(Event("progress", entry))
 
     def _entry(self, seen: list[StepRecord]) -> JsonObject:
         entry: JsonObject = {"step": self.step, "epoch": self.epoch, "predictions": self.predictions}
