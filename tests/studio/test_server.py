@@ -24,7 +24,7 @@ from recur.studio.app import BODY, make_app
 from recur.studio.folder import Folder
 from recur.studio.loaded import LoadedModel
 from recur.studio.turns import WAITING
-from recur.studio.views import generate
+from recur.studio.writing import generate
 from recur.tasks import open_predictor, task_names, task_of_run
 from recur.tasks.metrics import best_of
 from recur.text import EOS

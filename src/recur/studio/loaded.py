@@ -1,18 +1,20 @@
-"""A language model in memory, ready for the views of the page."""
+"""A model in memory, ready for the views of the page."""
 
 from __future__ import annotations
 
 import copy
 import threading
 from collections import OrderedDict
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from recur.errors import OptionError
+from recur.errors import RunError
 from recur.probes import Subject
 from recur.run import Run
 from recur.tasks import predictor_of
+from recur.tasks.contract import Predictor
 from recur.tasks.language.data import first_input
 from recur.tasks.language.predictor import Language
 from recur.text import SPECIALS
@@ -29,11 +31,19 @@ class LoadedModel:
     """One model to generate with, and a copy of it for probes, whose hooks would disturb a request at the same time."""
 
     def __init__(self, run: Run) -> None:
-        self.language = load_language(run)
+        self.predictor: Predictor[Any] = predictor_of([run], "cpu")  # a keystroke is a step: a GPU is slower at that
         self._probed: Language | None = None
         self._example: str | None = None
         self._read: OrderedDict[tuple[int, ...], tuple[Tensor, State]] = OrderedDict()
         self._lock = threading.Lock()
+
+    @property
+    def language(self) -> Language:
+        """The language model that it is, for views that read nothing else."""
+        if isinstance(self.predictor, Language):
+            return self.predictor
+        name, task = self.predictor.run.path.name, self.predictor.task.name
+        raise RunError(f"{name} is a run of the task {task}; this view reads runs of the task language")
 
     def subject(self, text: str) -> Subject:
         """The model reading a text, for probes."""
@@ -76,14 +86,6 @@ class LoadedModel:
             if found is not None:
                 return known, found
         return 0, None
-
-
-def load_language(run: Run) -> Language:
-    """On the CPU: a keystroke is one step, for which a GPU is slower."""
-    predictor = predictor_of([run], "cpu")
-    if not isinstance(predictor, Language):
-        raise OptionError(f"{run.path.name} is a run of the task {run.task}; this view reads runs of the task language")
-    return predictor
 
 
 def display_text(token: str) -> str:

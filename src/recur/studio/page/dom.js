@@ -1,5 +1,7 @@
 // Elements, requests and small helpers.
 
+import { language } from "./words.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 function fill(node, attributes, children) {
@@ -18,6 +20,22 @@ export const el = (tag, attributes = {}, ...children) => fill(document.createEle
 export const svg = (tag, attributes = {}, ...children) =>
   fill(document.createElementNS(SVG, tag), attributes, children);
 
+// Render a part again, and keep the focus and the caret where they were: on what has the same data-key, id or label.
+export function keepFocus(place, render) {
+  const focused = document.activeElement, inside = place.contains(focused);
+  const keys = ["data-key", "id", "aria-label"], key = inside && keys.find((one) => focused.getAttribute(one));
+  const value = key && focused.getAttribute(key), { selectionStart: begin, selectionEnd: end } = focused ?? {};
+  render();
+  if (!key || place.contains(document.activeElement)) return;
+  const again = place.querySelector(`[${key}="${CSS.escape(value)}"]`);
+  again?.focus();
+  if (again && typeof begin === "number") again.setSelectionRange(begin, end);
+}
+
+export const card = (kind, ...content) => el("div", { class: `card ${kind}`.trim() }, ...content);
+export const emptyCard = (message, command) =>
+  card("empty", el("p", {}, message), command ? el("code", {}, command) : null);
+
 export function notice(message) {
   const place = document.getElementById("notice");
   place.textContent = message;
@@ -26,8 +44,9 @@ export function notice(message) {
 }
 
 export async function post(path, body, signal) {
-  const options = body === undefined ? { signal } : {
-    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal,
+  const headers = { "Accept-Language": language() };  // of errors
+  const options = body === undefined ? { headers, signal } : {
+    method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: JSON.stringify(body), signal,
   };
   const response = await fetch(path, options);
   if (response.ok) return response;

@@ -4,6 +4,7 @@
 import { dot, el, example, fetchJson, latest, runPath, slider, visible } from "./dom.js";
 import { chart, COLOURS } from "./chart.js";
 import { metricLabel, t } from "./words.js";
+import "./gradients_words.js";
 
 const settings = { text: null, tau: 0 };
 const DECADES = 6;  // powers of ten that the heat map shows

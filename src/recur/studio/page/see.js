@@ -1,11 +1,12 @@
-// Activations: text coloured by a unit or gate; a span, dragged or by keyboard, and where the state is similar.
+// See: text coloured by a unit or gate; a span, dragged or by keyboard, and where the state is similar.
 
 import { el, example, fetchJson, latest, number, picker, runPath, slider, visible } from "./dom.js";
 import { t } from "./words.js";
+import "./see_words.js";
 
 const settings = { text: null, layer: 0, signal: "", unit: 0 };
 
-export function activations(body, { name }) {
+export function see(body, { name }) {
   const area = el("textarea", { "aria-label": t("text"), spellcheck: "false" });
   area.value = settings.text ?? "";
   const controls = el("div", { class: "row" }), units = el("div"), features = el("div", { class: "chips" });

@@ -1,12 +1,13 @@
-// Generate: the next token while one types, branches to pick, and text that streams in.
+// Write: the next token while one types, branches to pick, and text that streams in.
 
 import { el, example, fetchJson, latest, post, runPath, slider, visible } from "./dom.js";
 import { t } from "./words.js";
+import "./write_words.js";
 
 const settings = { text: null, temperature: 0.8, top_k: 0, top_p: 1, length: 200 };
 const CONTEXT = 2000;
 
-export function generate(body, { name }) {
+export function write(body, { name }) {
   let stream = null, backward = false;
   const area = el("textarea", { class: "tall", "aria-label": t("text"), spellcheck: "false" });
   area.value = settings.text ?? "";
