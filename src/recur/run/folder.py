@@ -130,8 +130,11 @@ class Run(Recorded):
             log.begin()
 
     @classmethod
-    def open(cls, path: Path | str, *, writing: bool = False, trust: bool = False) -> Self:
-        """A run that is there. To write into it, nobody else may; to trust it is to execute a cell that it carries."""
+    def open(
+        cls, path: Path | str, *, writing: bool = False, trust: bool = False, vocabularies: bool = True
+    ) -> Self:
+        """A run that is there. To write into it, nobody else may; to trust it is to execute a cell that it carries.
+        Without its vocabularies, which may be large, it says what it is and how it went."""
         path = Path(path)
         if not is_run(path):
             if (path / LOCK).is_file():
@@ -143,7 +146,7 @@ class Run(Recorded):
             run.trusting = trust
             if writing:
                 run.check_files()
-            for name in run.manifest.vocabularies:
+            for name in run.manifest.vocabularies if vocabularies else ():
                 content, file = run.read(f"{name}.json"), path / f"{name}.json"
                 run.vocabs[name] = Vocab.from_json(_as_text(content, file), str(file))
         except BaseException:

@@ -51,6 +51,14 @@ class Place:
                 parts.append(part)
             return b"".join(parts)
 
+    def read_from(self, name: str, start: int, most: int) -> tuple[bytes, int, int]:
+        """So many bytes of a file that grows, from a place in it; a negative one is counted from its end. And how long
+        it is, and its number on disk, which is another one when it was written anew."""
+        with self._opened(name, os.O_RDONLY) as handle:
+            about = os.fstat(handle)
+            os.lseek(handle, max(0, about.st_size + start) if start < 0 else start, os.SEEK_SET)
+            return os.read(handle, most), about.st_size, about.st_ino
+
     def digest(self, name: str) -> str:
         """The SHA-256 of a file, however large."""
         with self._opened(name, os.O_RDONLY) as handle:

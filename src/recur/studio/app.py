@@ -16,6 +16,7 @@ from recur.studio.folder import Folder
 from recur.studio.guard import Guard
 from recur.studio.loaded import LoadedModel
 from recur.studio.stream import Stream
+from recur.studio.training import Training
 from recur.studio.turns import Turns
 from recur.studio.views import ALONE, QUICK, VIEWS
 from recur.studio.writing import generate
@@ -28,16 +29,25 @@ FILES = {path.name: path for path in PAGE.iterdir() if path.is_file()}
 """All that can be had of the page: a name is looked up, and no path is made of it."""
 BODY = 64 * 1024
 """Bytes of a request, at most."""
+FIRST = 0.3
+"""Seconds for reading runs before the list of them is sent with what is known."""
 
 
-def make_app(folder: Path, token: str, hosts: tuple[str, ...] | None = LOOPBACK, trust: bool = False) -> Guard:
+def make_app(
+    folder: Path,
+    token: str,
+    hosts: tuple[str, ...] | None = LOOPBACK,
+    trust: bool = False,
+    read_only: bool = False,
+) -> Guard:
     """The studio over a folder of runs, as an ASGI application."""
-    studio = Studio(Folder(folder, trust))
+    studio = Studio(Folder(folder, trust), read_only)
     routes = [
         Route("/", studio.page),
         Route("/page/{file}", studio.page),
         Route("/api/runs", studio.runs),
         Route("/api/runs/{name}", studio.curves),
+        *studio.training.routes(),
         Route("/api/runs/{name}/generate", studio.generate, methods=["POST"]),
         Route("/api/runs/{name}/{view}", studio.view, methods=["POST"]),
         Route("/api/{view}", studio.alone, methods=["POST"]),
@@ -54,9 +64,10 @@ def make_app(folder: Path, token: str, hosts: tuple[str, ...] | None = LOOPBACK,
 class Studio:
     """The handlers of the routes."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, read_only: bool = False) -> None:
         self.folder = folder
         self.turns = Turns()
+        self.training = Training(folder, self.turns, read_only)
 
     async def page(self, request: Request) -> Response:
         file = FILES.get(request.path_params.get("file", "index.html"))
@@ -65,7 +76,8 @@ class Studio:
         return Response(file.read_bytes(), media_type=mimetypes.guess_type(file.name)[0])
 
     async def runs(self, request: Request) -> Response:
-        return Answer({"runs": await self.turns.list(self.folder.list)})
+        first = request.query_params.get("run", "")
+        return Answer({"runs": await self.turns.list(lambda: self.folder.list(FIRST, first))})
 
     async def curves(self, request: Request) -> Response:
         name = request.path_params["name"]

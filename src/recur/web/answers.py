@@ -25,11 +25,15 @@ class UnknownError(RecurError):
     """There is nothing of this name."""
 
 
+class ForbiddenError(RecurError):
+    """It may not be done here."""
+
+
 class BusyError(RecurError):
     """Too many requests wait already."""
 
 
-STATUS = {TooLargeError: 413, UnknownError: 404, BusyError: 503, OptionError: 400, TextError: 400}
+STATUS = {TooLargeError: 413, UnknownError: 404, ForbiddenError: 403, BusyError: 503, OptionError: 400, TextError: 400}
 """Of an error; any other is the run's and no mistake of the request: 409."""
 
 
