@@ -4,7 +4,7 @@
     GET  /api/train                  the queue, the texts that are there, and the limits
     POST /api/train                  {task, text, options, name, keep}: a training behind those that wait
     POST /api/train/NAME/VERB        stop, resume {minutes | steps | epochs, keep}, remove, keep {keep}
-    PUT  /api/texts/NAME             a text, as it is, piece by piece to disk; which task it is for
+    PUT  /api/texts/NAME             a text, as it is, piece by piece to disk; which task it is for (?keep=0: only that)
     POST /api/texts/NAME             … of one that is there
     POST /api/runs/NAME/notes        {text}
     GET  /api/watch?run=NAME         what changes, as server-sent events
@@ -121,12 +121,14 @@ class Training:
                     piece.clear()
                     await self.turns.list(lambda written=written: text.write(written))  # type: ignore[misc]
             await self.turns.list(lambda: text.write(bytes(piece)))
+        keep = False
         try:
-            return Answer(await self.turns.list(lambda: self._looked(text.name, language)))
-        except (RecurError, OSError):
-            if text.new:
+            found = await self.turns.list(lambda: self._looked(text.name, language))
+            keep = request.query_params.get("keep") != "0"
+        finally:
+            if text.new and not keep:  # it cannot be read, or was only to be looked at
                 self.texts.remove(text.name)
-            raise
+        return Answer(found)
 
     async def look(self, request: Request) -> Response:
         name, language = request.path_params["name"], language_of(request)

@@ -4,6 +4,7 @@
 //   reads   which runs it can open; without it the view needs no run
 //   open    fills an element: open(body, { runs, run, name, params }), and may return a function that is called on leaving
 
+import { train } from "./train.js";
 import { runs } from "./runs.js";
 import { write } from "./write.js";
 import { see } from "./see.js";
@@ -14,6 +15,7 @@ const language = (run) => run.task === "language";
 
 export const VIEWS = [
   { name: "runs", group: "training", open: runs },
+  { name: "train", group: "training", open: train },
   { name: "write", group: "model", reads: language, open: write },
   { name: "see", group: "model", reads: language, open: see },
   { name: "gradients", group: "model", reads: language, open: gradients },
