@@ -22,6 +22,14 @@ function ticks(low, high, count = 5) {
   return found;
 }
 
+// A mark of an axis, with as many digits as tell it from its neighbours.
+function mark(v, marks) {
+  const step = marks.length > 1 ? Math.abs(marks[1] - marks[0]) : Math.abs(v) || 1;
+  const digits = Math.min(8, Math.max(0, Math.ceil(-Math.log10(step) - 1e-9)));
+  return v === 0 ? "0" : Math.abs(v) < 1e-3 && step < 1e-3 && Math.abs(v) < 10 * step ? v.toExponential(0)
+    : Math.abs(v) >= 1000 ? Math.round(v).toLocaleString() : v.toFixed(digits);
+}
+
 // An exponential mean that is fair to the first points: of weight `share` for what came before.
 export function smoothed(points, share) {
   if (!share) return points;
@@ -99,9 +107,10 @@ export function curves(label, key) {
     const f = log ? Math.log : (v) => v;
     const px = (v) => LEFT + ((v - x0) / (x1 - x0)) * (W - LEFT - RIGHT);
     const py = (v) => H - BOTTOM - ((f(v) - f(y0)) / (f(y1) - f(y0) || 1)) * (H - TOP - BOTTOM);
-    for (const v of log ? logTicks(y0, y1) : ticks(y0, y1)) picture.append(
+    const marks = log ? logTicks(y0, y1) : ticks(y0, y1);
+    for (const v of marks) picture.append(
       svg("line", { class: "axis", x1: LEFT, x2: W - RIGHT, y1: py(v), y2: py(v) }),
-      svg("text", { x: LEFT - 8, y: py(v) + 4, "text-anchor": "end" }, number(v)));
+      svg("text", { x: LEFT - 8, y: py(v) + 4, "text-anchor": "end" }, log ? number(v) : mark(v, marks)));
     for (const v of ticks(x0, x1, W < 480 ? 3 : 6)) picture.append(
       svg("text", { x: px(v), y: H - BOTTOM + 16, "text-anchor": "middle" }, axis.show(v)));
     picture.append(svg("text", { x: W - RIGHT, y: H - 3, "text-anchor": "end" }, t(axis.label)));

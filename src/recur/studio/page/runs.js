@@ -12,7 +12,7 @@ import "./runs_words.js";
 
 const INITIAL = 4, LOSS = "train_loss", TRIES = 400;
 const LOGARITHMIC = /perplexity|grad_norm|mse|per_second|^rate$/;
-const state = { runs: null, metrics: {}, axis: "step", smoothing: 0, sort: "runs_changed", order: 1, every: false, sampled: "",
+const state = { runs: null, metrics: {}, axis: "step", smoothing: 0, sort: "runs_changed", order: -1, every: false, sampled: "",
   filter: { words: "", task: "", cell: "" } };
 
 const byChange = (runs) => [...runs].sort((a, b) => b.changed - a.changed);

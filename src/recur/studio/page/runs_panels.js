@@ -6,17 +6,23 @@ import { metricLabel, t } from "./words.js";
 const SAMPLES = 4, COLUMNS = 8;
 const shown = (value) => (value === undefined ? "–" : Array.isArray(value) ? value.join(", ") || "–" : String(value));
 
-// Only options that differ between the runs that are drawn.
+// Only options that differ between the runs that are drawn; those of one task beside each other.
 export function differences(place, found, colour) {
-  const runs = found.slice(0, COLUMNS), names = [...new Set(runs.flatMap((run) => Object.keys(run.config)))];
+  const tasks = [...new Set(found.map((run) => run.task))].map((task) => found.filter((run) => run.task === task).slice(0, COLUMNS));
+  const several = tasks.filter((runs) => runs.length > 1);
+  place.replaceChildren(el("h2", {}, t("runs_differences")), ...several.map((runs) => compared(runs, colour)),
+    several.length ? "" : el("p", { class: "lead" }, t("runs_two")));
+}
+
+function compared(runs, colour) {
+  const names = [...new Set(runs.flatMap((run) => Object.keys(run.config)))];
   const differing = names.filter((name) => new Set(runs.map((run) => JSON.stringify(run.config[name]))).size > 1);
+  if (!differing.length) return el("p", { class: "lead" }, t("runs_same", { names: runs.map((run) => run.name).join(", ") }));
   const heads = runs.map((run) => el("th", { scope: "col" }, dot(colour(run.name), run.name)));
   const rows = differing.map((name) => el("tr", { "data-option": name }, el("th", { scope: "row" }, el("code", {}, name)),
     runs.map((run) => el("td", {}, shown(run.config[name])))));
-  place.replaceChildren(el("h2", {}, t("runs_differences")), runs.length < 2 ? el("p", { class: "lead" }, t("runs_two"))
-    : !rows.length ? el("p", { class: "lead" }, t("runs_same"))
-    : el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t("runs_differences") },
-      el("table", { class: "differences" }, el("thead", {}, el("tr", {}, el("td"), heads)), el("tbody", {}, rows))));
+  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${t("runs_differences")} ${runs[0].task}` },
+    el("table", { class: "differences" }, el("thead", {}, el("tr", {}, el("td"), heads)), el("tbody", {}, rows)));
 }
 
 // A field a run, kept when it is left.

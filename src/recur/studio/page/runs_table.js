@@ -22,7 +22,7 @@ const COLUMNS = {
   runs_loss: { by: (run) => run.train_loss ?? Infinity, kind: "number optional" },
   best: { by: (run) => run.best ?? Infinity, kind: "number" },
   baseline: { by: (run) => run.baseline?.value ?? Infinity, kind: "number" },
-  runs_changed: { by: (run) => -run.changed, kind: "number optional" },
+  runs_changed: { by: (run) => run.changed, kind: "number optional" },
 };
 
 export function table(state, colour, changed) {
@@ -66,7 +66,7 @@ export function table(state, colour, changed) {
     return Object.entries(COLUMNS).map(([name, { kind }]) => el("th", { class: kind, scope: "col",
       "aria-sort": name !== state.sort ? null : state.order > 0 ? "ascending" : "descending" },
     el("button", { type: "button", class: "sort", "data-key": `sort ${name}`, onclick: () => {
-      state.order = state.sort === name ? -state.order : 1;
+      state.order = state.sort === name ? -state.order : name === "runs_changed" ? -1 : 1;
       state.sort = name;
       draw(list);
       changed(false);

@@ -41,6 +41,7 @@ export function train(body, { runs: first, name: named }) {
   monitor.append(head, bar, facts, said, pair, made);
 
   const job = () => jobs.find((one) => one.name === shown);
+  const working = () => (jobs.find((one) => AT_WORK.includes(one.state)) ?? jobs.at(-1))?.name ?? "";
   const summary = () => list.find((one) => one.name === shown);
 
   function drawMonitor() {
@@ -118,6 +119,7 @@ export function train(body, { runs: first, name: named }) {
       el("span", { class: "row" }, ["held", "failed"].includes(one.state) ? button("train_begin", one.name, "resume") : null,
         AT_WORK.includes(one.state) ? null : button("train_remove", one.name, "remove"))),
     one.error ? el("p", { class: "fault" }, one.error) : null);
+    if (shown && !job() && !summary()) look(working());
     queue.hidden = !jobs.length;
     keepFocus(queue, () => queue.replaceChildren(el("h2", {}, t("train_jobs")), el("ol", { class: "jobs" }, jobs.map(line))));
     entry?.busy(jobs.some((one) => [...AT_WORK, "waiting"].includes(one.state)));
@@ -187,13 +189,13 @@ export function train(body, { runs: first, name: named }) {
     jobs = about.jobs;
     readOnly = about.read_only;
     entry = form(about, tasks, (name) => {
+      if (jobs.some((one) => AT_WORK.includes(one.state))) return;  // it waits: what trains stays in view
       look(name);
       if (innerWidth <= 760) setTimeout(() => document.getElementById("watched")?.scrollIntoView({ block: "start" }), 100);
     });
     left.append(entry.node);
-    const working = jobs.find((one) => AT_WORK.includes(one.state)) ?? jobs.at(-1);
     drawJobs();
-    look(named || working?.name || "");
+    look(named || working());
   }).catch((error) => notice(error.message));
   const resized = () => drawCurves();
   addEventListener("resize", resized);

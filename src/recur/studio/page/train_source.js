@@ -6,7 +6,7 @@ import { language, t } from "./words.js";
 const HEAD = 200_000;  // characters of a pasted text that are enough to recognise it
 const WAIT = 500;
 
-const bytes = (n) => (n >= 1 << 20 ? `${(n / (1 << 20)).toFixed(1)} MiB` : n >= 1024 ? `${Math.round(n / 1024)} KiB` : `${n} B`);
+const bytes = (n) => (n >= 1 << 20 ? `${Number((n / (1 << 20)).toFixed(1))} MiB` : n >= 1024 ? `${Math.round(n / 1024)} KiB` : `${n} B`);
 
 // Send a text as it is; `tell` is called with the share that has arrived.
 function send(name, content, { keep = true, tell = () => {} } = {}) {
