@@ -105,7 +105,7 @@ def holder_of(folder: Path) -> dict[str, str] | None:
     """Who is writing into a folder now: the `host`, the `process` and `since` when, as far as the file says it; None
     where nobody is."""
     try:
-        handle = os.open(folder / NAME, os.O_RDONLY | NO_LINK | NO_WAIT | BINARY)
+        handle = os.open(f"{folder}/{NAME}", os.O_RDONLY | NO_LINK | NO_WAIT | BINARY)
     except OSError:
         return None
     try:

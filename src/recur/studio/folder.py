@@ -26,21 +26,23 @@ TAILS = 64
 GROWING = ("metrics.jsonl", "samples.jsonl", "progress.jsonl", "baselines.json", "manifest.json", "notes.txt", "lock")
 """Files of a run that a loaded model is not made of."""
 
+FILES = ("config.toml", "manifest.json", "metrics.jsonl", "baselines.json", "progress.jsonl", "notes.txt")
+"""Files that a summary is made of: what a run is, by the first two; when it was measured last, by the first three."""
+Times = tuple[int, ...]
 State = tuple[tuple[str, int, int, int], ...]
 """Of the files that a model is made of: their names, when they were written, sizes and numbers on disk."""
 
 
 class FileCache:
-    """JSON computed from files, computed again when one of them changes."""
+    """JSON computed from files, computed again when one of them was written."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[list[int], JsonObject]] = {}
+        self._kept: dict[str, tuple[Times, JsonObject]] = {}
 
     def has(self, name: str) -> bool:
         return name in self._kept
 
-    def get(self, name: str, files: list[Path], compute: Callable[[], JsonObject]) -> JsonObject:
-        times = [modified(file) for file in files]
+    def get(self, name: str, times: Times, compute: Callable[[], JsonObject]) -> JsonObject:
         kept = self._kept.get(name)
         if kept is None or kept[0] != times:
             kept = self._kept[name] = times, compute()
@@ -60,16 +62,14 @@ class Folder:
     def names(self) -> list[str]:
         try:
             with os.scandir(self.path) as entries:
-                return sorted(entry.name for entry in entries if self._is_inside(Path(entry.path)))
+                return sorted(entry.name for entry in entries if _is_run(entry))
         except OSError:  # the folder itself is gone
             return []
 
     def _is_inside(self, path: Path) -> bool:
-        """Whether it is a run that lies in the folder: a link may lead elsewhere. A browser can ask for UTF-8 only."""
         try:
-            path.name.encode()
             return is_run(path) and not path.is_symlink()
-        except (OSError, RuntimeError, UnicodeEncodeError):  # not ours to read, too long a name; links in a circle
+        except (OSError, UnicodeEncodeError):  # not ours to read, too long a name
             return False
 
     def path_of(self, name: str) -> Path:
@@ -84,7 +84,7 @@ class Folder:
         """The runs by name. After so many seconds what is left to be read is `pending`, the oldest runs and never the
         one that is asked for first: whoever asks again has more of them."""
         until = time.monotonic() + seconds
-        changed = {name: modified(self.path / name / "manifest.json") / 1e9 for name in self.names()}
+        changed = {name: modified(f"{self.path}/{name}/manifest.json") / 1e9 for name in self.names()}
         found: dict[str, JsonObject] = {}
         for name in sorted(changed, key=lambda name: (name != first, -changed[name])):
             if name == first or self._descriptions.has(name) or time.monotonic() < until:
@@ -96,14 +96,12 @@ class Folder:
     def summary(self, name: str) -> JsonObject:
         """What a run is (task, options), and how far it came; `error` in place of both if it cannot be read."""
         path = self.path / name
-        config, manifest, metrics = (path / file for file in ("config.toml", "manifest.json", "metrics.jsonl"))
-        about = self._descriptions.get(name, [config, manifest], lambda: describe(path))
-        files = [config, manifest, metrics, path / "baselines.json", path / "progress.jsonl", path / "notes.txt"]
-        measured = self._measured.get(name, files, lambda: measurements(path, str(about.get("metric", ""))))
+        times = tuple(modified(f"{path}/{file}") for file in FILES)
+        about = self._descriptions.get(name, times[:2], lambda: describe(path))
+        measured = self._measured.get(name, times, lambda: measurements(path, str(about.get("metric", ""))))
         live = "error" not in about and holder_of(path) is not None
         left = seconds_left(self.tail(name).update()) if live else None
-        changed = max(modified(file) for file in (config, metrics, manifest)) / 1e9
-        return {"name": name, **about, **measured, "live": live, "left": left, "changed": changed}
+        return {"name": name, **about, **measured, "live": live, "left": left, "changed": max(times[:3]) / 1e9}
 
     def curves(self, name: str) -> JsonObject:
         """The summary of a run, its options, notes and samples, and all that was measured over time."""
@@ -164,10 +162,19 @@ class Folder:
         return model
 
 
-def modified(path: Path) -> int:
+def _is_run(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a run that lies in the folder: a link may lead elsewhere. A browser can ask for UTF-8 only."""
+    try:
+        entry.name.encode()
+        return not entry.is_symlink() and os.path.isfile(f"{entry.path}/manifest.json")
+    except (OSError, UnicodeEncodeError):
+        return False
+
+
+def modified(path: str) -> int:
     """When a file was last written, in nanoseconds; 0 where there is none."""
     try:
-        return path.stat().st_mtime_ns
+        return os.stat(path).st_mtime_ns
     except OSError:
         return 0
 

@@ -46,6 +46,8 @@ GRACE = 30.0
 PRINTED = 4096
 """Bytes of what a process printed last that are read."""
 RESERVED = (FOLDER, OWN)
+COMMAND = [sys.executable, "-P", "-m", "recur"]
+"""-P: what lies in the folder of runs, which may be a stranger's, is not imported."""
 
 State = Literal["waiting", "held", "running", "stopping", "stopped", "done", "failed"]
 AT_WORK: tuple[State, ...] = ("running", "stopping")
@@ -236,8 +238,7 @@ class Queue:
     def _start(self, job: Job) -> None:
         try:
             Place(self.folder).make_folder(OWN)
-            # -P: what lies in the folder of runs, a stranger's maybe, is not imported.
-            command = [sys.executable, "-P", "-m", "recur", *job.arguments(self.texts)]
+            command = [*COMMAND, *job.arguments(self.texts)]
             log = os.open(self._log(job.name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_LINK, 0o666)
             try:
                 quiet = subprocess.DEVNULL
