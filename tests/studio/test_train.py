@@ -71,7 +71,9 @@ def test_from_a_pasted_text_to_its_curve(browser: Any, empty: Served, tmp_path: 
             return [value(), Date.now() / 1000];
         }"""
     )
-    shown = [point for point in points(runs / "book", "progress.jsonl") if abs(point["train_loss"] - float(seen[0])) < 5e-4]
+    shown = [
+        point for point in points(runs / "book", "progress.jsonl") if abs(point["train_loss"] - float(seen[0])) < 5e-4
+    ]
     assert shown, "the number on the page is one of the run's"
     assert min(seen[1] - point["at"] for point in shown) < 1.0
     page.get_by_role("button", name="Stop", exact=True).click()
@@ -92,7 +94,9 @@ def test_from_a_pasted_text_to_its_curve(browser: Any, empty: Served, tmp_path: 
     page.goto(f"{empty.address}/#/runs/?runs=first")
     page.wait_for_selector('[data-measure="valid_error"] .values b')
     measured = points(runs / "first", "metrics.jsonl")[-1]
-    assert float(page.inner_text('[data-measure="valid_error"] .values b')) == pytest.approx(measured["valid_error"], abs=1e-4)
+    assert float(page.inner_text('[data-measure="valid_error"] .values b')) == pytest.approx(
+        measured["valid_error"], abs=1e-4
+    )
     assert page.locator("tr[data-run]").count() == 2
     page.screenshot(path=SCREENSHOTS / "trained.png", full_page=True)
     visit.close()

@@ -130,9 +130,7 @@ class Run(Recorded):
             log.begin()
 
     @classmethod
-    def open(
-        cls, path: Path | str, *, writing: bool = False, trust: bool = False, vocabularies: bool = True
-    ) -> Self:
+    def open(cls, path: Path | str, *, writing: bool = False, trust: bool = False, vocabularies: bool = True) -> Self:
         """A run that is there. To write into it, nobody else may; to trust it is to execute a cell that it carries.
         Without its vocabularies, which may be large, it says what it is and how it went."""
         path = Path(path)

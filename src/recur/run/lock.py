@@ -83,7 +83,7 @@ class Lock:
                 return _hold(self._handle)
             except OSError as error:
                 if error.errno not in HELD and not self._said_to_be_held():
-                    return
+                    return None
                 if time.monotonic() > until:
                     raise RunError(self._refusal()) from None
             time.sleep(LOOKING / 10)

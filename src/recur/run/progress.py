@@ -1,8 +1,8 @@
 """progress.jsonl: the training loss as it goes, for whoever watches.
 
-A point is the mean over the steps since the one before, written when it is known; nothing is computed from it, so it is no
-part of what the manifest vouches for. The longer a run lasts the further apart its points: a day of training is a few
-thousand lines.
+A point is the mean over the steps since the one before, written when it is known; nothing is computed from it, so it is
+no part of what the manifest vouches for. The longer a run lasts the further apart its points: a day of training is a
+few thousand lines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from recur.run.place import Place
 
 NAME = "progress.jsonl"
 POINTS = 2000
-"""Points are at least this share of the seconds trained apart: 1/2000, which is half a second for the first 17 minutes."""
+"""Points are at least 1/2000 of the seconds trained apart, which is half a second after 17 minutes."""
 
 
 class Progress:

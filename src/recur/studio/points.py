@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,6 +89,6 @@ def thinned(values: Sequence[float | None], most: int = MOST) -> list[int]:
     y = np.array([values[k] for k in known], dtype=float)
     edges = np.linspace(0, len(known), (most - 2) // 2 + 1).astype(int)
     kept = {0, len(known) - 1}
-    for begin, end in zip(edges[:-1], edges[1:], strict=True):
+    for begin, end in itertools.pairwise(edges.tolist()):
         kept |= {begin + int(y[begin:end].argmin()), begin + int(y[begin:end].argmax())}
     return [known[k] for k in sorted(kept)]

@@ -1,9 +1,9 @@
 """Trainings that the page has started, one after the other, each a process of its own.
 
-A job is a request that was checked: a task, a text of the folder, options; or a run to go on with. Its process is `recur
-train` or `recur resume` with a list of arguments, in the folder of runs and in a session of its own: it goes on when the
-page is closed, and when the studio is killed. Where the studio ends in peace, it is stopped as by Ctrl-C and can be
-resumed, unless it was to be kept. What waits is written down, and checked again when it is read back.
+A job is a request that was checked: a task, a text of the folder, options; or a run to go on with. Its process is
+`recur train` or `recur resume` with a list of arguments, in the folder of runs and in a session of its own: it goes on
+when the page is closed, and when the studio is killed. Where the studio ends in peace, it is stopped as by Ctrl-C and
+can be resumed, unless it was to be kept. What waits is written down, and checked again when it is read back.
 """
 
 from __future__ import annotations
@@ -268,8 +268,8 @@ class Queue:
         elif code in (130, -signal.SIGTERM, -signal.SIGINT) or job.state == "stopping":
             job = replace(job, state="stopped" if is_run(self.folder / job.name) else "held")
         else:
-            printed = self._said(job) or (f"ended by signal {-code}" if code < 0 else f"ended with {code}")
-            job = replace(job, state="failed", error=printed)
+            killed = f"its process was ended by signal {-code}" if code < 0 else ""
+            job = replace(job, state="failed", error=killed or self._said(job) or f"its process ended with {code}")
         self._put(replace(job, process=0))
 
     def _progress(self, job: Job) -> float:

@@ -1,4 +1,4 @@
-"""What the page may set: the options of every task, from their dataclasses, without those that name files or run code."""
+"""What the page may set: the options of every task, from their dataclasses, but those that name files or run code."""
 
 from __future__ import annotations
 

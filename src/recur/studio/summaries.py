@@ -62,8 +62,8 @@ def measurements(path: Path, metric: str) -> JsonObject:
 
 
 def history(path: Path, points: Sequence[JsonObject]) -> JsonObject:
-    """Of one run: its options, its samples, and every curve with what it can be drawn over. What training itself gave is
-    drawn from the points on the way, if there are any, and the rest from the measurements."""
+    """Of one run: its options, its samples, and every curve with what it can be drawn over. What training itself gave
+    is drawn from the points on the way, if there are any, and the rest from the measurements."""
     entries = read_jsonl(path / "metrics.jsonl")
     samples = {number(entry.get("step")): str(entry.get("text", "")) for entry in read_jsonl(path / "samples.jsonl")}
     return {

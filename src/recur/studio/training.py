@@ -1,13 +1,13 @@
 """What the page asks of training: texts to learn from, jobs, runs to go on with, notes.
 
-    GET  /api/tasks                  every task and its options, in the language of the request
-    GET  /api/train                  the queue, the texts that are there, and the limits
-    POST /api/train                  {task, text, options, name, keep}: a training behind those that wait
-    POST /api/train/NAME/VERB        stop, resume {minutes | steps | epochs, keep}, remove, keep {keep}
-    PUT  /api/texts/NAME             a text, as it is, piece by piece to disk; which task it is for (?keep=0: only that)
-    POST /api/texts/NAME             … of one that is there
-    POST /api/runs/NAME/notes        {text}
-    GET  /api/watch?run=NAME         what changes, as server-sent events
+GET  /api/tasks                  every task and its options, in the language of the request
+GET  /api/train                  the queue, the texts that are there, and the limits
+POST /api/train                  {task, text, options, name, keep}: a training behind those that wait
+POST /api/train/NAME/VERB        stop, resume {minutes | steps | epochs, keep}, remove, keep {keep}
+PUT  /api/texts/NAME             a text, as it is, piece by piece to disk; which task it is for (?keep=0: only that)
+POST /api/texts/NAME             … of one that is there
+POST /api/runs/NAME/notes        {text}
+GET  /api/watch?run=NAME         what changes, as server-sent events
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from recur.errors import OptionError, RecurError
+from recur.errors import OptionError
 from recur.studio import schema
 from recur.studio.folder import Folder
 from recur.studio.queue import Job, Queue

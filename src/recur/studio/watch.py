@@ -1,9 +1,9 @@
 """What changes while somebody looks, as server-sent events: jobs, runs, and the points of curves as they are measured.
 
-    {"jobs": […]}                       the queue of trainings, when it has changed
-    {"runs": […], "gone": ["name"]}     summaries that have changed, and runs that are no more
-    {"points": {"name": […]}}           new points of the runs that are watched
-    {"again": ["name"]}                 a run went on from a checkpoint: its curve is another one
+{"jobs": […]}                       the queue of trainings, when it has changed
+{"runs": […], "gone": ["name"]}     summaries that have changed, and runs that are no more
+{"points": {"name": […]}}           new points of the runs that are watched
+{"again": ["name"]}                 a run went on from a checkpoint: its curve is another one
 """
 
 from __future__ import annotations

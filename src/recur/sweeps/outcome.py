@@ -112,4 +112,3 @@ def _shown(value: object) -> str:
 def command_of(task: str, fields: Mapping[str, Any]) -> str:
     """`recur train …` with these options."""
     return shlex.join(["recur", "train", *arguments_of(task, fields)])
-

@@ -27,6 +27,7 @@ from recur.tasks.forecast.plain import plain_scores
 from recur.tasks.forecast.rows import Rows, Settings, known_names, make_rows, past_names
 from recur.tasks.forecast.rules import settled
 from recur.tasks.tokens import with_time_scale
+from recur.tasks.watching import FEW
 from recur.text.arrays import Ids
 from recur.typedefs import Metrics
 from recur.wording import said
@@ -274,6 +275,21 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
         metrics = {f"valid_{name}": scores[name] for name in SHOWN if name in scores}
         metrics["valid_share"] = float(model.share)
         return Validation(scores["mase"], metrics, f"valid MASE {scores['mase']:.3f}")
+
+    def sample(self, model: Forecaster, data: SeriesData) -> str:
+        """From the first origin of the validation part: the first steps ahead of the first series, with their bands."""
+        rows = data.rows
+        which, ends = (
+            part[:1] for part in measuring.pairs(rows, self.part(data.panel, data.splits, "valid").origins())
+        )
+        made = measuring.with_bands(model, rows, which, self.forecast(model, rows, which, ends))
+        came = measuring.coming(rows, which, ends, self.horizon)[..., None]
+        quantiles, true = (rows.scales[0].back(part.astype(np.float64))[0, :FEW, 0] for part in (made, came))
+        name, middle = data.panel.series[rows.series[0]].id or data.panel.targets[0], model.quantiles.index(0.5)
+        return "\n".join(
+            f"{name}, {k} ahead → {q[middle]:.4g} in {q[0]:.4g} … {q[-1]:.4g}   it was {was[0]:.4g}"
+            for k, (q, was) in enumerate(zip(quantiles, true, strict=True), 1)
+        )
 
 
 def read_series(o: ForecastOptions) -> tuple[Panel, int]:
