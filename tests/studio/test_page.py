@@ -21,7 +21,7 @@ READY = {
     "runs": "tr[data-run] >> nth=1",
     "write": "#bars button >> nth=3",
     "see": "#coloured span >> nth=20",
-    "gradients": "#heat .cell >> nth=20",
+    "gradients": "#sum .step >> nth=20",
     "unfold": "#unrolled rect >> nth=3",
 }
 
@@ -110,20 +110,6 @@ def test_the_keyboard_is_enough(visit: Visit) -> None:
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.getAttribute('href') ?? document.activeElement.id"))
     assert {"#/write/lstm", "#/unfold/lstm", "language", "theme"} <= reached
-
-
-def test_the_truncation_slider_cuts_the_heat_map(visit: Visit) -> None:
-    page = visit.open("gradients", "gru")
-    page.locator("textarea").fill("the network keeps a word")
-    page.wait_for_function("document.querySelectorAll('#heat .cell').length === 24")
-    cold = "[...document.querySelectorAll('#heat .cell')].filter((c) => c.style.background.includes('soft')).length"
-    assert page.evaluate(cold) == 0
-    page.locator("input[type=range]").first.fill("10")
-    page.wait_for_function(f"{cold} > 0")
-    cells = page.locator("#heat .cell").count()
-    assert page.evaluate(cold) == cells - 10
-    terms = "[...document.querySelectorAll('#terms .cell')].filter((c) => !c.style.background.includes('soft')).length"
-    assert page.evaluate(terms) == 2 * 10, "of W and of U, the same ten steps"
 
 
 def test_patterns_are_drawn(visit: Visit) -> None:

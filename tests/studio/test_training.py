@@ -131,7 +131,7 @@ def test_a_link_in_the_place_of_the_folder_is_not_followed(client: Any, tmp_path
 
 
 def test_no_option_of_any_task_can_name_a_file() -> None:
-    """Whatever is any text is refused, a cell by name, or known to be a name that is looked up: a new one fails here."""
+    """Whatever is any text is refused, or a cell by name, or a name that is looked up: a new option fails here."""
     for task in task_names():
         for name, hint in hints(options_class(task)).items():
             kind = value_of(hint)
@@ -202,7 +202,8 @@ def test_what_leads_elsewhere_is_refused(client: Any, tmp_path: Path, given: Any
 def test_nothing_without_the_token_and_nothing_is_trained_where_runs_are_only_read(tmp_path: Path) -> None:
     asked = [
         ("GET", "/api/tasks"), ("GET", "/api/train"), ("POST", "/api/train"), ("POST", "/api/train/a/stop"),
-        ("POST", "/api/train/a/resume"), ("PUT", "/api/texts/a.txt"), ("POST", "/api/runs/a/notes"), ("GET", "/api/watch"),
+        ("POST", "/api/train/a/resume"), ("PUT", "/api/texts/a.txt"), ("POST", "/api/runs/a/notes"),
+        ("GET", "/api/watch"),
     ]  # fmt: skip
     app = make_app(tmp_path, TOKEN, read_only=True)
     served = Served(tmp_path)
@@ -314,7 +315,7 @@ def test_jobs_that_somebody_else_wrote_are_checked_like_any_request(folder: Path
         {"name": "../b", "task": "language", "text": "book.txt"},
         {"name": "c", "task": "language", "text": "../../etc/passwd"},
         {"name": "d", "resumes": True, "options": {"trust": True}},
-        {"name": "e", "task": "language", "text": "book.txt", "options": {}, "state": "running", "process": os.getpid()},
+        {"name": "e", "task": "language", "text": "book.txt", "state": "running", "process": os.getpid()},
         {"name": 3}, 5, {"unknown": 1},
     ]  # fmt: skip
     (folder / ".studio").mkdir()

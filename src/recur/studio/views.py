@@ -13,6 +13,8 @@ from collections.abc import Callable
 
 from recur.studio.gradients import gradients
 from recur.studio.loaded import LoadedModel
+from recur.studio.rescaled import eigenvalues
+from recur.studio.saliency import saliency
 from recur.studio.states import similar, unit_activations
 from recur.studio.unfold import unfold
 from recur.studio.writing import example, next_tokens
@@ -20,12 +22,14 @@ from recur.typedefs import JsonObject
 
 VIEWS: dict[str, Callable[[LoadedModel, JsonObject], JsonObject]] = {
     "next": next_tokens,
+    "saliency": saliency,
     "example": example,
     "activations": unit_activations,
     "similar": similar,
     "gradients": gradients,
+    "eigenvalues": eigenvalues,
     "unfold": unfold,
 }
 ALONE: dict[str, Callable[[JsonObject], JsonObject]] = {}
-QUICK = frozenset({"next"})
+QUICK = frozenset({"next", "saliency"})
 """Views that do not queue: a step of a model that nothing else changes, or a few numbers."""

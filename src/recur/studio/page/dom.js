@@ -51,15 +51,12 @@ export async function post(path, body, signal) {
   const response = await fetch(path, options);
   if (response.ok) return response;
   const { error } = await response.json().catch(() => ({ error: response.statusText }));
-  throw new Error(error);
+  throw Object.assign(new Error(error), { status: response.status });
 }
 
 // Without a body it is a GET.
 export const fetchJson = async (...request) => (await post(...request)).json();
 export const runPath = (name, view = "") => `/api/runs/${encodeURIComponent(name)}${view ? `/${view}` : ""}`;
-
-// A text to start from.
-export const example = async (name) => (await fetchJson(runPath(name, "example"), {})).text;
 
 // The newest call wins: late responses are dropped, and errors are shown.
 export function latest(work) {
@@ -80,7 +77,9 @@ export function slider(label, { min, max, step, value, show = String, oninput })
   const output = el("output", {}, show(value));
   const input = el("input", { type: "range", min: String(min), max: String(max), step: String(step) });
   input.value = value;
+  input.setAttribute("aria-valuetext", show(value));
   input.addEventListener("input", () => {
+    input.setAttribute("aria-valuetext", show(Number(input.value)));
     output.textContent = show(Number(input.value));
     oninput(Number(input.value));
   });
@@ -94,6 +93,17 @@ export function picker(label, options, value, onchange) {
   }));
   return el("label", {}, el("span", {}, label), select);
 }
+
+// One of a few, all in view.
+export function choice(label, options, value, onchange) {
+  const name = `choice-${++choice.made}`;
+  const one = ({ value: own, label: words }) => {
+    const box = el("input", { type: "radio", name, value: own, checked: own === value, onchange: () => onchange(own) });
+    return el("label", {}, box, el("span", {}, words));
+  };
+  return el("fieldset", { class: "choice" }, el("legend", {}, label), el("div", {}, options.map(one)));
+}
+choice.made = 0;
 
 export const dot = (colour, label) =>
   el("span", {}, el("span", { class: "dot", style: { background: colour } }), label);
