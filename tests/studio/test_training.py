@@ -195,7 +195,7 @@ def test_what_leads_elsewhere_is_refused(client: Any, tmp_path: Path, given: Any
     )
     assert answer.status_code in (400, 404), answer.text
     assert "\n" not in answer.json()["error"]
-    assert client.queue.list() == []
+    assert client.queue.jobs() == []
     assert files(tmp_path) == before
 
 
@@ -255,7 +255,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def states(queue: Queue) -> dict[str, str]:
-    return {job["name"]: job["state"] for job in queue.list()}
+    return {job["name"]: job["state"] for job in queue.jobs()}
 
 
 def job(name: str = "", steps: int = 1000, **more: Any) -> Job:
@@ -268,7 +268,7 @@ def test_one_trains_and_the_others_wait_for_their_turn(folder: Path) -> None:
     assert names == ["book", "book-2", "book-3", "book-4"]
     until(lambda: holder_of(folder / "book"))
     assert states(queue) == {"book": "running", "book-2": "waiting", "book-3": "waiting", "book-4": "waiting"}
-    until(lambda: queue.list()[0]["said"] == "reading")
+    until(lambda: queue.jobs()[0]["said"] == "reading")
     assert json.loads((folder / "book/manifest.json").read_text()) == [
         "train", "texts/book.txt", "--task", "language", "--steps", "1000", "--out", "book",
     ]  # fmt: skip
@@ -279,7 +279,7 @@ def test_one_trains_and_the_others_wait_for_their_turn(folder: Path) -> None:
     queue.remove("book-4")
     queue.stop("book")
     until(lambda: states(queue) == {"book": "stopped", "book-2": "done", "book-3": "failed"})
-    assert queue.list()[2]["error"] == "the loss exploded at step 9"
+    assert queue.jobs()[2]["error"] == "the loss exploded at step 9"
     with pytest.raises(RecurError, match="named book already"):
         queue.add(job("book"))
     with pytest.raises(RecurError, match="minutes, steps or epochs"):
@@ -303,10 +303,10 @@ def test_what_goes_on_after_the_studio_is_found_again(folder: Path) -> None:
     assert states(second)["later"] == "waiting", "one trains at a time"
     second.stop("kept")
     until(lambda: states(second) == {"later": "running", "kept": "stopped"} or holder_of(folder / "later"))
-    process = next(job["process"] for job in second.list() if job["name"] == "later")
+    process = next(job["process"] for job in second.jobs() if job["name"] == "later")
     os.kill(process, signal.SIGKILL)  # as the studio itself, say
     until(lambda: states(second)["later"] == "failed")
-    assert second.list()[-1]["error"] == "its process was ended by signal 9"
+    assert second.jobs()[-1]["error"] == "its process was ended by signal 9"
 
 
 def test_jobs_that_somebody_else_wrote_are_checked_like_any_request(folder: Path) -> None:

@@ -62,7 +62,7 @@ def studio(
     if token is not None and not (token and token.isprintable()):
         raise OptionError("--token must be at least one character that can be printed")
     try:
-        from recur.studio.app import make_app
+        from recur.studio.app import end_training, make_app
         from recur.web.guard import LOOPBACK
         from recur.web.server import make_server
     except ImportError:
@@ -82,7 +82,7 @@ def studio(
         try:
             server.run(sockets=[listening])
         finally:
-            if stopped := app.app.state.studio.training.queue.close():
+            if stopped := end_training(app):
                 screen.note(f"{stopped} was stopped; go on with: recur resume {folder / stopped}")
 
 

@@ -16,13 +16,14 @@ from recur.studio.folder import Folder
 from recur.studio.guard import Guard
 from recur.studio.loaded import LoadedModel
 from recur.studio.stream import Stream
-from recur.studio.training import Training
+from recur.studio.training import Training, language_of
 from recur.studio.turns import Turns
 from recur.studio.views import ALONE, QUICK, VIEWS
 from recur.studio.writing import generate
 from recur.web.answers import Answer, UnknownError, error_text, refusal, status_of, without_folders
 from recur.web.body import read_json
 from recur.web.guard import LOOPBACK
+from recur.wording.fitting import fitted
 
 PAGE = Path(__file__).parent / "page"
 FILES = {path.name: path for path in PAGE.iterdir() if path.is_file()}
@@ -59,6 +60,13 @@ def make_app(
     app.router.redirect_slashes = False
     app.state.studio = studio
     return Guard(app, token, hosts)
+
+
+def end_training(app: Guard) -> str:
+    """Save and stop what trains, unless it is to be kept; its name, if something was stopped."""
+    assert isinstance(app.app, Starlette)
+    studio: Studio = app.app.state.studio
+    return studio.training.queue.close()
 
 
 class Studio:
@@ -120,4 +128,5 @@ def answer_error(request: Request, error: Exception) -> Response:
         return refusal(error.status_code, error.detail, dict(error.headers or {}))
     status = status_of(error)
     headers = {"Retry-After": "1"} if status == 503 else None
-    return refusal(status, without_folders(error_text(error), request.app.state.studio.folder.path), headers)
+    text = without_folders(error_text(error), request.app.state.studio.folder.path)
+    return refusal(status, fitted(text, language_of(request)), headers)

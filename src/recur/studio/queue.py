@@ -31,6 +31,8 @@ from recur.studio.texts import FOLDER, Texts, clean_name, split_name
 from recur.tasks import arguments_of, options_class
 from recur.typedefs import JsonObject
 from recur.web.answers import BusyError, UnknownError, without_folders
+from recur.wording import Language
+from recur.wording.fitting import fitted
 
 OWN = ".studio"
 """The folder of what the studio itself keeps: its jobs, and what their processes print."""
@@ -89,8 +91,6 @@ class Queue:
 
     def __init__(self, folder: Path, texts: Texts) -> None:
         self.folder, self.texts = folder, texts
-        self.version = 0
-        """Counts what has changed, for who watches."""
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
@@ -101,11 +101,14 @@ class Queue:
 
     # What there is ------------------------------------------------------------------------------------------
 
-    def list(self) -> list[JsonObject]:
+    def jobs(self, language: Language = "en") -> list[JsonObject]:
         with self._lock:
-            return [
-                {**asdict(job), "said": self._said(job) if job.state in AT_WORK else ""} for job in self._jobs.values()
-            ]
+            jobs = list(self._jobs.values())
+        return [
+            asdict(job)
+            | {"said": self._said(job) if job.state in AT_WORK else "", "error": fitted(job.error, language)}
+            for job in jobs
+        ]
 
     def _said(self, job: Job) -> str:
         """The last line that a process printed."""
@@ -207,7 +210,6 @@ class Queue:
         ended = [name for name, job in self._jobs.items() if job.state in ("done", "failed", "stopped")]
         for name in ended[:-ENDED]:
             del self._jobs[name]
-        self.version += 1
         Place(self.folder).make_folder(OWN)
         content = [asdict(job) for job in self._jobs.values()]
         Place(self.folder).write(JOBS, json.dumps({"jobs": content}, indent=1).encode())

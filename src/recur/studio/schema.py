@@ -12,7 +12,9 @@ from recur.tasks import make_options, options_class, task_names
 from recur.tasks.defaults import GROUPS, shown_default
 from recur.tasks.registry import ORIGINS, PATHS
 from recur.typedefs import JsonObject
-from recur.wording import Language, in_language
+from recur.wording import Language
+from recur.wording.chinese_options import OPTIONS, TASKS
+from recur.wording.fitting import help_of
 
 REFUSED = (*PATHS, *ORIGINS, "compress")
 """Options that name files, and one for several processes."""
@@ -28,7 +30,9 @@ def tasks(language: Language = "en") -> list[JsonObject]:
     return [
         {
             "name": task,
-            "about": in_language(" ".join((options_class(task).__doc__ or "").split("\n\n")[0].split()), language),
+            "about": TASKS[task]
+            if language == "zh"
+            else " ".join((options_class(task).__doc__ or "").split("\n")[0].split()),
             "text": "texts" in options_class(task).names(),
             "options": _options(task, language),
         }
@@ -50,7 +54,7 @@ def _options(task: str, language: Language) -> list[JsonObject]:
             "group": "" if group == task else group,
             "main": name in MAIN,
             "default": shown_default(cls, name),
-            "help": in_language(" ".join(texts[name].split()), language),
+            "help": help_of(task, name, OPTIONS) if language == "zh" else " ".join(texts[name].split()),
         }
         found.append(option | _kind(name, value_of(hint)))
     order = ("", *GROUPS)

@@ -30,7 +30,8 @@ from recur.typedefs import JsonObject
 from recur.web.answers import Answer, ForbiddenError, UnknownError
 from recur.web.body import read_json
 from recur.web.fields import field
-from recur.wording import Language, in_language
+from recur.wording import Language
+from recur.wording.fitting import fitted
 
 BODY = 64 * 1024
 """Bytes of a request that is no text, at most."""
@@ -65,14 +66,15 @@ class Training:
         return Answer({"tasks": await self.turns.list(lambda: schema.tasks(language))})
 
     async def watch(self, request: Request) -> Response:
-        return Watch(self.folder, self.queue, self.turns, request.query_params.getlist("run"))
+        language: Language = "zh" if request.query_params.get("language") == "zh" else "en"  # an event source says none
+        return Watch(self.folder, self.queue, self.turns, request.query_params.getlist("run"), language)
 
     async def jobs(self, request: Request) -> Response:
         texts = await self.turns.list(self.texts.list)
         limits = {"text": TEXT}
         return Answer(
             {
-                "jobs": self.queue.list(),
+                "jobs": self.queue.jobs(language_of(request)),
                 "texts": texts,
                 "built_in": list(BUILT_IN),
                 "limits": limits,
@@ -106,7 +108,7 @@ class Training:
         if verb not in verbs:
             raise UnknownError(f"unknown request {verb[:60]!r}")
         await self.turns.list(verbs[verb])
-        return Answer({"jobs": self.queue.list()})
+        return Answer({"jobs": self.queue.jobs(language_of(request))})
 
     async def receive(self, request: Request) -> Response:
         """A text on its way to disk, never more of it in memory than a piece."""
@@ -136,9 +138,9 @@ class Training:
 
     def _looked(self, name: str, language: Language) -> JsonObject:
         found = self.texts.look(name)
-        found["why"] = in_language(found["why"], language)
+        found["why"] = fitted(found["why"], language)
         for choice in found["choices"]:
-            choice["what"] = in_language(choice["what"], language)
+            choice["what"] = fitted(choice["what"], language)
         return found
 
     async def notes(self, request: Request) -> Response:

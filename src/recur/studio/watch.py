@@ -20,6 +20,7 @@ from recur.studio.queue import Queue
 from recur.studio.turns import Turns
 from recur.typedefs import JsonObject
 from recur.web.answers import BusyError, encode
+from recur.wording import Language
 
 EVERY = 0.2
 """Seconds between looks at what is live."""
@@ -38,14 +39,15 @@ class Watch(Response):
     media_type = "text/event-stream"
     open = 0
 
-    def __init__(self, folder: Folder, queue: Queue, turns: Turns, names: Sequence[str]) -> None:
+    def __init__(
+        self, folder: Folder, queue: Queue, turns: Turns, names: Sequence[str], language: Language = "en"
+    ) -> None:
         if Watch.open >= WATCHERS:
             raise BusyError(f"{WATCHERS} pages are watching already; close one of them")
         super().__init__()
         del self.headers["content-length"]
-        self.folder, self.queue, self.turns = folder, queue, turns
+        self.folder, self.queue, self.turns, self.language = folder, queue, turns, language
         self.names = list(dict.fromkeys(names))[:WATCHED]
-        self._version = -1
         self._known: dict[str, str] = {}
         self._said = ""
         self._live: list[str] = []
@@ -83,7 +85,7 @@ class Watch(Response):
         return {**self._jobs(), **self._runs(), **self._points()}
 
     def _jobs(self) -> JsonObject:
-        jobs = self.queue.list()
+        jobs = self.queue.jobs(self.language)
         said = json.dumps(jobs)
         if said == self._said:
             return {}
