@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +9,14 @@ import pytest
 
 from recur.tasks import task_names
 from tests.studio.browser import SCREENSHOTS, SIZES, Visit, needs_browser
-from tests.studio.conftest import SMALL, Served
+from tests.studio.conftest import Served
 
 pytestmark = needs_browser
-VIEWS = ("runs", "write", "see", "gradients", "unfold")
+VIEWS = ("runs", "train", "write", "see", "gradients", "unfold")
 
 READY = {
     "runs": "tr[data-run] >> nth=1",
+    "train": "#main-hidden",
     "write": "#bars button >> nth=3",
     "see": "#coloured span >> nth=20",
     "gradients": "#sum .step >> nth=20",
@@ -137,11 +135,15 @@ def test_runs_of_every_task_are_shown(browser: Any, every_task: Path, language: 
         box.check()
     label = {"en": "validation sequence error rate", "zh": "验证序列错误率"}[language]
     assert label in page.inner_text('tr[data-run="seq2seq"]')
-    page.wait_for_function("[...document.querySelectorAll('select option')].some((o) => o.value === 'valid_mase')")
-    for metric, run in (("valid_mase", "forecast"), ("valid_sequence_error_rate", "seq2seq")):
-        page.select_option("select", metric)
-        page.wait_for_function(f"document.querySelector('.legend')?.textContent === '{run}'")
-        assert page.locator("svg.chart line[stroke-dasharray]").count() == 1, "its baseline"
+    for task in task_names():
+        card = page.locator(f'[data-task="{task}"]')
+        card.locator(".values li").first.wait_for()
+        drawn = {name.get_attribute("data-name") for name in card.locator(".values li").all()}
+        assert drawn == {task}, "tasks are never on one axis"
+        assert card.locator(".base").count() <= 1
+    assert page.locator('[data-task="forecast"] [data-measure="valid_mase"] .base').count() == 1, "its baseline"
+    page.select_option('[data-task="seq2seq"] select', "valid_loss")
+    page.wait_for_selector('[data-task="seq2seq"] [data-measure="valid_loss"]')
     page.screenshot(path=SCREENSHOTS / f"runs-tasks-{language}.png", full_page=True)
     page = visit.open("gradients", "adding")
     expected = {
@@ -165,22 +167,3 @@ def test_language_and_theme_are_switched_and_kept(visit: Visit) -> None:
     page.wait_for_selector("main h1")
     assert page.inner_text("main h1") == "训练记录"
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-
-
-def test_a_run_that_trains_meanwhile_appears_live(visit: Visit, runs: Path) -> None:
-    page = visit.open("runs")
-    page.wait_for_selector(READY["runs"])
-    book = runs.parent / "book.txt"
-    command = [sys.executable, "-m", "recur", "train", str(book), *SMALL, "--minutes", "0.06", "--no-baseline"]
-    training = subprocess.Popen([*command, "--out", str(runs / "meanwhile")], stderr=subprocess.DEVNULL)
-    try:
-        page.wait_for_selector('tr[data-run="meanwhile"] .live', timeout=30_000)
-        step = "Number(document.querySelector('tr[data-run=\"meanwhile\"] .step').textContent.replace(/\\D/g, ''))"
-        page.wait_for_function(f"{step} > 0", timeout=30_000)
-        before = page.evaluate(step)
-        page.wait_for_function(f"{step} > {before}", timeout=30_000)
-        page.screenshot(path=SCREENSHOTS / "runs-live.png")
-    finally:
-        training.wait(60)
-        visit.page.goto("about:blank")
-        shutil.rmtree(runs / "meanwhile")

@@ -76,6 +76,12 @@ def test_from_a_pasted_text_to_its_curve(browser: Any, empty: Served, tmp_path: 
     ]
     assert shown, "the number on the page is one of the run's"
     assert min(seen[1] - point["at"] for point in shown) < 1.0
+    page.goto(f"{empty.address}/#/runs/")
+    page.wait_for_selector('tr[data-run="book"] .live')
+    step = "Number(document.querySelector('tr[data-run=\"book\"] .step').textContent.replace(/\\D/g, ''))"
+    before = page.evaluate(step)
+    page.wait_for_function(f"{step} > {before}")
+    page.goto(f"{empty.address}/#/train/")
     page.get_by_role("button", name="Stop", exact=True).click()
     page.wait_for_selector(".state.stopped")
     stopped = points(runs / "book", "progress.jsonl")[-1]["step"]

@@ -31,6 +31,8 @@ from recur.studio.texts import Texts, clean_name
 from recur.studio.turns import Turns
 from recur.studio.watch import Watch
 from recur.tasks import options_class, task_names
+from recur.wording.chinese_training import SENTENCES
+from recur.wording.fitting import fitted
 from tests.studio.conftest import BOOK, TOKEN, Served
 from tests.studio.raw import HOST, request, talk
 
@@ -140,6 +142,24 @@ def test_no_option_of_any_task_can_name_a_file() -> None:
             assert not text or formed or name in (*REFUSED, *NAMES, "cell"), f"--{name} of {task}"
     offered = {option["name"] for task in tasks() for option in task["options"]}
     assert not offered & {"texts", "valid", "test", "from", "vectors"}
+
+
+def test_every_option_is_explained_in_both_languages() -> None:
+    english, chinese = tasks(), tasks("zh")
+    for here, there in zip(english, chinese, strict=True):
+        assert not there["about"].isascii()
+        for option, same in zip(here["options"], there["options"], strict=True):
+            assert option["help"] or option["name"] == "cell"
+            assert not same["help"].isascii() or option["name"] == "cell", option["name"]
+    asked = [s.format_map(Any_()) for s in SENTENCES]
+    assert not [s for s in asked if fitted(s, "zh").isascii() or "{" in fitted(s, "zh")]
+    assert fitted("hidden must be a whole number ≥ 1, got 0", "zh") == "hidden 必须是不小于 1 的整数，给出的是 0"
+    assert fitted("a sentence of nobody", "zh") == "a sentence of nobody"
+
+
+class Any_(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        return f"a {name}"
 
 
 def _marks(hint: Any) -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
 // The words of Runs.
 
-import { words } from "./words.js";
+import { language, words } from "./words.js";
 
 words({
   en: {
@@ -28,3 +28,17 @@ words({
     runs_empty: "这里还没有训练记录。可以在本页训练一个，或者输入：",
   },
 });
+
+// Plain models by their names in baselines.json, such as 6-gram or always good.
+const PLAIN = [
+  [/^(\d+)-gram(, from the end)?$/, "$1 元语法"], [/^always (.+)$/, "总是 $1"], [/^seasonal naive$/, "季节朴素"], [/^naive 2$/, "朴素 2"],
+  [/^naive$/, "朴素"], [/^linear autoregression$/, "线性自回归"], [/^naive Bayes/, "朴素贝叶斯"], [/^TF-IDF logistic regression/, "TF-IDF 逻辑回归"],
+  [/^copy$/, "照抄"], [/^look-up$/, "查表"], [/^dictionary$/, "词典"], [/^the most frequent sequence$/, "最常见的序列"],
+  [/^the most frequent label, by length$/, "按长度最常见的标签"], [/^the most frequent class$/, "最常见的类别"], [/^the most frequent tag/, "最常见的标签"],
+  [/^the mean$/, "平均值"], [/^linear$/, "线性模型"], [/^remembering nothing$/, "什么也不记"],
+];
+
+export function plainLabel(name) {
+  const [pattern, chinese] = (language() === "zh" && PLAIN.find(([one]) => one.test(name))) || [];
+  return pattern ? name.replace(pattern, chinese) : name;
+}
