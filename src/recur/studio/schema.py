@@ -45,9 +45,9 @@ def _options(task: str, language: Language) -> list[JsonObject]:
     texts = documentation(cls)
     found = []
     for name, hint in hints(cls).items():
-        if name in REFUSED:
-            continue
         group = group_of(cls, name)
+        if name in REFUSED or group == "Carry over":  # which is all about those
+            continue
         option: JsonObject = {
             "name": spelled(name),
             "flag": flag_of(name),

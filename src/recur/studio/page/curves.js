@@ -98,7 +98,7 @@ export function curves(label, key) {
     }
     const xs = all.map((p) => p[0]), ys = [...all.map((p) => p[1]), ...bases].filter((y) => !log || y > 0);
     const least = (values) => values.reduce((a, b) => Math.min(a, b)), most = (values) => values.reduce((a, b) => Math.max(a, b));
-    const x0 = least(xs), x1 = Math.max(most(xs), x0 + 1e-9);
+    const x0 = least(xs), x1 = Math.max(most(xs), x0 + (axis === AXES.seconds ? 0.1 : 1));
     let y0 = least(ys), y1 = most(ys);
     if (log) [y0, y1] = [y0 / 1.05, y1 * 1.05];
     else {
@@ -153,7 +153,9 @@ export function curves(label, key) {
   picture.addEventListener("pointermove", (event) => {
     if (!place) return;
     const box = picture.getBoundingClientRect(), x = (event.clientX - box.left) * (place.W / box.width);
-    move(place.x0 + ((x - LEFT) / (place.W - LEFT - RIGHT)) * (place.x1 - place.x0));
+    const wanted = place.x0 + ((x - LEFT) / (place.W - LEFT - RIGHT)) * (place.x1 - place.x0);
+    const nearby = shown.series.flatMap(({ points }) => (points.length ? [points[nearest(points, wanted)][0]] : []));
+    move(nearby.reduce((a, b) => (Math.abs(b - wanted) < Math.abs(a - wanted) ? b : a), nearby[0] ?? wanted));
   });
   picture.addEventListener("pointerleave", () => move(null));
   node.addEventListener("blur", () => { legend.setAttribute("aria-live", "off"); move(null); });

@@ -86,6 +86,7 @@ export function train(body, { runs: first, name: named }) {
     const one = (name, baseline) => [{ name: run.name, colour, points: points(run, name, "step"), baseline }];
     loss.chart.draw(one(LOSS, null));
     judged.chart.draw(one(run.metric, run.baseline), { log: /perplexity|mse/.test(run.metric) });
+    judged.node.hidden = !points(run, run.metric, "step").length;
     const samples = run.samples.slice(-SAMPLES).reverse();
     made.replaceChildren(...(samples.length ? [el("h3", {}, t(run.task === "language" ? "train_samples" : "train_examples")), ...samples.map(sample)] : []));
   }

@@ -8,6 +8,8 @@ import { t } from "./words.js";
 const BUDGETS = ["minutes", "steps", "epochs"];
 const kept = { task: "", typed: {}, budget: "minutes", keep: false, open: false };  // while the page is open
 
+const brief = (option) => ({ ...option, default: option.default.split(/,| \(/)[0] });  // its field is small
+
 export function form(about, tasks, started) {
   let seen = null;
   const name = el("input", { id: "run-name", type: "text", autocomplete: "off", spellcheck: "false", placeholder: t("train_auto"), maxlength: "60" });
@@ -42,7 +44,7 @@ export function form(about, tasks, started) {
     const field = (name, label = t(`train_${name}`)) => {
       const option = of(name);
       return option ? el("div", { class: "field" }, el("label", { for: `main-${name}` }, label),
-        control(option, kept.typed, null, `main-${name}`)) : null;
+        control(brief(option), kept.typed, null, `main-${name}`)) : null;
     };
     const unit = el("select", { "aria-label": t("train_budget"), "data-key": "unit", onchange: () => {
       for (const other of BUDGETS) delete kept.typed[other];
@@ -52,7 +54,7 @@ export function form(about, tasks, started) {
     const budget = of(kept.budget);
     keepFocus(fields, () => fields.replaceChildren(...[field("cell"), field("hidden"), field("layers"),
       el("div", { class: "field" }, el("label", { for: "main-budget" }, t("train_budget")),
-        el("div", { class: "both" }, control({ ...budget, default: budget.default.split(",")[0] }, kept.typed, null, "main-budget"), unit)),
+        el("div", { class: "both" }, control(brief(budget), kept.typed, null, "main-budget"), unit)),
       field("rate"), el("div", { class: "field" }, el("label", { for: "run-name" }, t("train_name")), name)].filter(Boolean)));
   }
 

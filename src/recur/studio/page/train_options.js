@@ -14,6 +14,11 @@ function read(option, value) {
   return plain(option.kind, text);
 }
 
+// A default as the schema has it, in the page's language: 320 (words: 256, subwords: 256).
+const spelled = (text) => text.replace(/(, )?with --from: [^,)]+/, "").replace(" ()", "")
+  .replace(/\b(on|off)\b(?! a GPU)/g, (word) => t(`train_${word}`)).replace("on a GPU", t("train_gpu"))
+  .replace(/\bwords:/, `${t("train_words")}:`).replace(/\bsubwords:/, `${t("train_subwords")}:`).replace(", if no budget is given", "");
+
 // A control for one option; `typed` holds what was typed, by name.
 export function control(option, typed, changed, id) {
   const given = typed[option.name] ?? "";
@@ -21,14 +26,14 @@ export function control(option, typed, changed, id) {
   if (option.kind === "choice" || option.kind === "bool") {
     const choices = option.kind === "bool" ? ["on", "off"] : option.choices.map(String);
     const label = (value) => (option.kind === "bool" ? t(`train_${value}`) : value);
-    const first = option.default ? t("train_default", { value: option.kind === "bool" ? t(`train_${option.default}`) : option.default }) : t("train_auto");
+    const first = option.default ? t("train_default", { value: spelled(option.default) }) : t("train_auto");
     const select = el("select", { id, "data-key": id, onchange: () => keep(select.value) },
       el("option", { value: "" }, first), choices.map((value) => el("option", { value, selected: value === given }, label(value))));
     return select;
   }
   const numeric = option.kind === "int" || option.kind === "float";
   const input = el("input", { id, "data-key": id, type: "text", inputmode: numeric ? "decimal" : "text", autocomplete: "off",
-    spellcheck: "false", placeholder: option.default || t("train_auto"), oninput: () => keep(input.value) });
+    spellcheck: "false", placeholder: spelled(option.default) || t("train_auto"), oninput: () => keep(input.value) });
   input.value = given;
   return input;
 }
