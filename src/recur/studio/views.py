@@ -16,7 +16,7 @@ from recur.studio.loaded import LoadedModel
 from recur.studio.predicting import predict
 from recur.studio.rescaled import eigenvalues
 from recur.studio.saliency import saliency
-from recur.studio.states import similar, unit_activations
+from recur.studio.states import similar, unit_activations, unit_map
 from recur.studio.unfold import unfold
 from recur.studio.validation import mistakes, samples
 from recur.studio.writing import example, next_tokens
@@ -30,6 +30,7 @@ VIEWS: dict[str, Callable[[LoadedModel, JsonObject], JsonObject]] = {
     "predict": predict,
     "mistakes": mistakes,
     "activations": unit_activations,
+    "map": unit_map,
     "similar": similar,
     "gradients": gradients,
     "eigenvalues": eigenvalues,

@@ -17,7 +17,7 @@ export const VIEWS = [
   { name: "runs", group: "training", open: runs },
   { name: "write", group: "model", reads: language, open: write },
   { name: "predict", group: "model", reads: (run) => !language(run), open: predict },
-  { name: "see", group: "model", reads: language, open: see },
+  { name: "see", group: "model", reads: (run) => ["language", "classify", "tag"].includes(run.task), open: see },
   { name: "gradients", group: "model", reads: language, open: gradients },
   { name: "unfold", group: "learning", reads: language, open: unfold },
 ];
