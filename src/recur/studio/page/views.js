@@ -9,7 +9,9 @@ import { write } from "./write.js";
 import { predict } from "./predict.js";
 import { see } from "./see.js";
 import { gradients } from "./gradients.js";
+import { xray } from "./xray.js";
 import { unfold } from "./unfold.js";
+import { labs } from "./labs.js";
 
 const language = (run) => run.task === "language";
 
@@ -19,7 +21,9 @@ export const VIEWS = [
   { name: "predict", group: "model", reads: (run) => !language(run), open: predict },
   { name: "see", group: "model", reads: (run) => ["language", "classify", "tag"].includes(run.task), open: see },
   { name: "gradients", group: "model", reads: language, open: gradients },
+  { name: "xray", group: "model", reads: () => true, open: xray },
   { name: "unfold", group: "learning", reads: language, open: unfold },
+  { name: "labs", group: "learning", open: labs },
 ];
 
 // The first view in the menu that opens a run.
