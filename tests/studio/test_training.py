@@ -31,8 +31,8 @@ from recur.studio.texts import Texts, clean_name
 from recur.studio.turns import Turns
 from recur.studio.watch import Watch
 from recur.tasks import options_class, task_names
-from recur.wording.chinese_training import SENTENCES
-from recur.wording.fitting import fitted
+from recur.wording import in_language
+from recur.wording.chinese_training import TRAINING
 from tests.studio.conftest import BOOK, TOKEN, Served
 from tests.studio.raw import HOST, request, talk
 
@@ -151,15 +151,9 @@ def test_every_option_is_explained_in_both_languages() -> None:
         for option, same in zip(here["options"], there["options"], strict=True):
             assert option["help"] or option["name"] == "cell"
             assert not same["help"].isascii() or option["name"] == "cell", option["name"]
-    asked = [s.format_map(Any_()) for s in SENTENCES]
-    assert not [s for s in asked if fitted(s, "zh").isascii() or "{" in fitted(s, "zh")]
-    assert fitted("hidden must be a whole number ≥ 1, got 0", "zh") == "hidden 必须是不小于 1 的整数，给出的是 0"
-    assert fitted("a sentence of nobody", "zh") == "a sentence of nobody"
-
-
-class Any_(dict[str, str]):
-    def __missing__(self, name: str) -> str:
-        return f"a {name}"
+    said = [in_language(template.replace("{", "«").replace("}", "»"), "zh") for template in TRAINING]
+    assert [sentence for sentence in said if sentence.isascii() and sentence != "1"] == []
+    assert in_language("hidden must be a whole number ≥ 1, got 0", "zh") == "hidden 必须是不小于 1 的整数，给出的是 0"
 
 
 def _marks(hint: Any) -> tuple[Any, ...]:

@@ -21,6 +21,11 @@ class Trace:
         ∂L/∂W = Σ_t δ_t m_tᵀ        with δ_t the gradient of W m_t, and m_t what W multiplies at step t, h_{t−1}
 
     of which each term, for each sequence, has the norm ‖δ_t‖ ‖m_t‖.
+
+    >>> found = recur.Recurrent("elman", 3, 4)(torch.randn(2, 5, 3), trace=True)
+    >>> found.outputs[:, -1].sum().backward()
+    >>> found.trace[0].total.shape                      # ‖∂L/∂s_t‖ of every step
+    torch.Size([5])
     """
 
     backend: str = ""

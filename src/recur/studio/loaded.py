@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from recur.errors import RecurError, RunError, TextError
 from recur.layers import Recurrent
@@ -28,6 +30,7 @@ from recur.web.fields import field
 
 CHARACTERS, WORDS = 240, 60
 """Of an example."""
+Made = TypeVar("Made")
 
 
 class LoadedModel:
@@ -36,7 +39,7 @@ class LoadedModel:
     def __init__(self, run: Run) -> None:
         self.predictor: Predictor[Any] = predictor_of([run], "cpu")  # a keystroke is a step: a GPU is slower at that
         self._probed: Language | None = None
-        self._example: str | None = None
+        self._kept: dict[str, Any] = {}
 
     @cached_property
     def readings(self) -> Readings:
@@ -54,26 +57,35 @@ class LoadedModel:
     def subject(self, text: str, fewest: int = FEWEST) -> Subject:
         """The model reading a text of so many tokens at least, for probes."""
         language = self.language
-        if self._probed is None:
-            self._probed = copy.copy(language)  # and not from its files, which may be others by now
-            self._probed.models = [copy.deepcopy(language.model).requires_grad_(True)]
-        network = self._probed.model
-        if not isinstance(network.recurrent, Recurrent):
-            raise RunError("--recurrence output has no hidden state that goes from step to step")
         ids = in_reading_order(language.vocab.encode(normalised(text)), language.options)
         if len(ids) < fewest:
             raise TextError(f"the text is too short: {len(ids)} tokens, and this view needs at least {fewest}")
-        return Subject(network, network.recurrent, torch.from_numpy(np.asarray(ids, np.int64).copy()), self._probed)
+        return self.subject_of(torch.from_numpy(np.asarray(ids, np.int64).copy()))
+
+    def subject_of(self, ids: Tensor) -> Subject:
+        """The same of ids in the order of reading."""
+        if self._probed is None:
+            self._probed = copy.copy(self.language)  # and not from its files, which may be others by now
+            self._probed.models = [copy.deepcopy(self.language.model).requires_grad_(True)]
+        network = self._probed.model
+        if not isinstance(network.recurrent, Recurrent):
+            raise RunError("--recurrence output has no hidden state that goes from step to step")
+        return Subject(network, network.recurrent, ids, self._probed)
 
     def example(self) -> str:
         """The beginning of the run's own validation text; where that is gone, a text that the model generates."""
-        if self._example is None:
-            found = self._validation_text()
-            if not found:
-                tokens = CHARACTERS if self.language.vocab.tokenizer.kind == "char" else WORDS
-                found = without_specials(self.language.generate("", tokens, temperature=0.7, seed=0)[0])
-            self._example = found.strip() + "\n"
-        return self._example
+        return self.kept("example", self._validation_text) or self.kept("generated", self._generated)
+
+    def kept(self, name: str, make: Callable[[], Made]) -> Made:
+        """What takes a while to make, made once."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        made: Made = self._kept[name]
+        return made
+
+    def _generated(self) -> str:
+        tokens = CHARACTERS if self.language.vocab.tokenizer.kind == "char" else WORDS
+        return without_specials(self.language.generate("", tokens, temperature=0.7, seed=0)[0]).strip() + "\n"
 
     def _validation_text(self) -> str:
         language = copy.copy(self.language)
@@ -89,7 +101,7 @@ class LoadedModel:
             if text and len(text) + len(line) > CHARACTERS:
                 break
             text += line + "\n"
-        return text[:CHARACTERS]
+        return text[:CHARACTERS].strip() + "\n" if text.strip() else ""
 
     def read(self, request: JsonObject) -> tuple[str, Reading]:
         """The text of a request, read: whole, or what follows one that was read before."""

@@ -31,8 +31,7 @@ from recur.studio.texts import FOLDER, Texts, clean_name, split_name
 from recur.tasks import arguments_of, options_class
 from recur.typedefs import JsonObject
 from recur.web.answers import BusyError, UnknownError, without_folders
-from recur.wording import Language
-from recur.wording.fitting import fitted
+from recur.wording import Language, in_language
 
 OWN = ".studio"
 """The folder of what the studio itself keeps: its jobs, and what their processes print."""
@@ -106,7 +105,7 @@ class Queue:
             jobs = list(self._jobs.values())
         return [
             asdict(job)
-            | {"said": self._said(job) if job.state in AT_WORK else "", "error": fitted(job.error, language)}
+            | {"said": self._said(job) if job.state in AT_WORK else "", "error": in_language(job.error, language)}
             for job in jobs
         ]
 

@@ -14,7 +14,6 @@ from recur.tasks.registry import ORIGINS, PATHS
 from recur.typedefs import JsonObject
 from recur.wording import Language
 from recur.wording.chinese_options import OPTIONS, TASKS
-from recur.wording.fitting import help_of
 
 REFUSED = (*PATHS, *ORIGINS, "compress")
 """Options that name files, and one for several processes."""
@@ -54,7 +53,9 @@ def _options(task: str, language: Language) -> list[JsonObject]:
             "group": "" if group == task else group,
             "main": name in MAIN,
             "default": shown_default(cls, name),
-            "help": help_of(task, name, OPTIONS) if language == "zh" else " ".join(texts[name].split()),
+            "help": (OPTIONS.get(f"{task}.{name}") or OPTIONS[name])
+            if language == "zh"
+            else " ".join(texts[name].split()),
         }
         found.append(option | _kind(name, value_of(hint)))
     order = ("", *GROUPS)

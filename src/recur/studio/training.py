@@ -22,6 +22,7 @@ from recur.errors import OptionError
 from recur.studio import schema
 from recur.studio.folder import Folder
 from recur.studio.queue import Job, Queue
+from recur.studio.reporting import language_of
 from recur.studio.texts import BUILT_IN, TEXT, Texts
 from recur.studio.turns import Turns
 from recur.studio.watch import Watch
@@ -30,8 +31,7 @@ from recur.typedefs import JsonObject
 from recur.web.answers import Answer, ForbiddenError, UnknownError
 from recur.web.body import read_json
 from recur.web.fields import field
-from recur.wording import Language
-from recur.wording.fitting import fitted
+from recur.wording import Language, in_language
 
 BODY = 64 * 1024
 """Bytes of a request that is no text, at most."""
@@ -62,11 +62,11 @@ class Training:
         ]
 
     async def tasks(self, request: Request) -> Response:
-        language = language_of(request)
+        language = asked_language(request)
         return Answer({"tasks": await self.turns.list(lambda: schema.tasks(language))})
 
     async def watch(self, request: Request) -> Response:
-        language: Language = "zh" if request.query_params.get("language") == "zh" else "en"  # an event source says none
+        language = language_of(request.query_params.get("language", ""))  # an event source has no header for it
         return Watch(self.folder, self.queue, self.turns, request.query_params.getlist("run"), language)
 
     async def jobs(self, request: Request) -> Response:
@@ -74,7 +74,7 @@ class Training:
         limits = {"text": TEXT}
         return Answer(
             {
-                "jobs": self.queue.jobs(language_of(request)),
+                "jobs": self.queue.jobs(asked_language(request)),
                 "texts": texts,
                 "built_in": list(BUILT_IN),
                 "limits": limits,
@@ -108,12 +108,12 @@ class Training:
         if verb not in verbs:
             raise UnknownError(f"unknown request {verb[:60]!r}")
         await self.turns.list(verbs[verb])
-        return Answer({"jobs": self.queue.jobs(language_of(request))})
+        return Answer({"jobs": self.queue.jobs(asked_language(request))})
 
     async def receive(self, request: Request) -> Response:
         """A text on its way to disk, never more of it in memory than a piece."""
         self._check_allowed()
-        language = language_of(request)
+        language = asked_language(request)
         with self.texts.receiving(request.path_params["name"]) as text:
             piece = bytearray()
             async for chunk in request.stream():
@@ -133,14 +133,14 @@ class Training:
         return Answer(found)
 
     async def look(self, request: Request) -> Response:
-        name, language = request.path_params["name"], language_of(request)
+        name, language = request.path_params["name"], asked_language(request)
         return Answer(await self.turns.list(lambda: self._looked(name, language)))
 
     def _looked(self, name: str, language: Language) -> JsonObject:
         found = self.texts.look(name)
-        found["why"] = fitted(found["why"], language)
+        found["why"] = in_language(found["why"], language)
         for choice in found["choices"]:
-            choice["what"] = fitted(choice["what"], language)
+            choice["what"] = in_language(choice["what"], language)
         return found
 
     async def notes(self, request: Request) -> Response:
@@ -154,8 +154,8 @@ class Training:
             raise ForbiddenError("this studio shows runs and trains none: it was started with --read-only")
 
 
-def language_of(request: Request) -> Language:
-    return "zh" if request.headers.get("accept-language", "").lower().startswith("zh") else "en"
+def asked_language(request: Request) -> Language:
+    return language_of(request.headers.get("accept-language", ""))
 
 
 def _switch(body: JsonObject, name: str) -> bool:

@@ -1,11 +1,11 @@
 """Chinese for what the studio says of training: its refusals, what a text looks like, plain models to beat.
 
-Templates of sentences that are not `said`: a sentence that fits one is said with its values.
+By the template that a line fits, as in chinese_errors.py.
 """
 
 from __future__ import annotations
 
-SENTENCES = {
+TRAINING = {
     # what is refused
     "{option} is not for the page: it names files; use the command line": "{option} 不能在页面上设置：它指向文件；请用命令行",
     "{name} must be a whole number ≥ {low}, got {value}": "{name} 必须是不小于 {low} 的整数，给出的是 {value}",
@@ -25,7 +25,6 @@ SENTENCES = {
     "device must be auto, cpu, cuda or cuda:N, got {value}": "device 必须是 auto、cpu、cuda 或 cuda:N，给出的是 {value}",
     "unknown {kind} {value}; did you mean {guess}? known: {names}": "未知的 {kind} {value}；是不是 {guess}？已知的有：{names}",
     "unknown {kind} {value}; known: {names}": "未知的 {kind} {value}；已知的有：{names}",
-    "unknown run {name}": "没有名为 {name} 的训练记录",
     "unknown text {name}": "没有名为 {name} 的文本",
     "unknown task {name}": "没有名为 {name} 的任务",
     "unknown training {name}": "没有名为 {name} 的训练",
@@ -46,11 +45,11 @@ SENTENCES = {
     "the notes are too long: {n} characters, at most {most}": "笔记太长：{n} 个字符，最多 {most} 个",
     "this studio shows runs and trains none: it was started with --read-only": "这个 studio 以 --read-only 启动：只显示训练记录，不训练",
     "{n} pages are watching already; close one of them": "已有 {n} 个页面在观看；请关掉一个",
-    "request body too large: at most {most} bytes": "请求太大：最多 {most} 字节",
     "its process was ended by signal {n}": "它的进程被信号 {n} 结束",
     "its process ended with {n}": "它的进程以 {n} 结束",
-    "a file cannot be read: {why}": "文件无法读取：{why}",
     # what a text looks like
+    "one": "1",
+    "several": "多",
     "lines of text": "一行行的文本",
     "CoNLL columns: a word and a tag a line, blank lines between sentences": "CoNLL 列：每行一个词和一个标签，句间空行",
     "{n} columns between tabs, the first one of {m} short values that repeat": "以制表符分隔的 {n} 列，第一列是重复出现的 {m} 个短值",

@@ -11,14 +11,16 @@ let visits = 0;
 
 const viewOf = (name) => VIEWS.find((view) => view.name === name) ?? VIEWS[0];
 
-function frame(view, name) {
+// The menu has the views that read the run of the address, and those that need none.
+function frame(view, name, run = null) {
   document.title = `${t(`view_${view.name}`)} · recur studio`;
   document.getElementById("skip").textContent = t("skip");
-  const groups = [...new Set(VIEWS.map((one) => one.group))];
+  const shown = VIEWS.filter((one) => one === view || !run || !one.reads || one.reads(run));
+  const groups = [...new Set(shown.map((one) => one.group))];
   const link = (one) => el("a", { href: address(one.name, name), "data-key": one.name,
     "aria-current": one === view ? "page" : null }, t(`view_${one.name}`));
   keepFocus(menu, () => menu.replaceChildren(...groups.map((group) => el("div", { class: "group", role: "group",
-    "aria-label": t(`group_${group}`) }, VIEWS.filter((one) => one.group === group).map(link)))));
+    "aria-label": t(`group_${group}`) }, shown.filter((one) => one.group === group).map(link)))));
   menu.setAttribute("aria-label", t("views"));
   const current = menu.querySelector("[aria-current]");
   menu.scrollLeft = current.offsetLeft - (menu.clientWidth - current.offsetWidth) / 2;
@@ -28,7 +30,7 @@ function frame(view, name) {
   themeButton.onclick = () => {
     localStorage.setItem("theme", other);
     document.documentElement.dataset.theme = other;
-    frame(view, name);
+    frame(view, name, run);
   };
   const next = language() === "en" ? "zh" : "en";
   languageButton.textContent = languages[next];
@@ -67,6 +69,7 @@ async function show() {
   try {
     const { runs } = await fetchJson(`/api/runs?run=${encodeURIComponent(name)}`);
     if (mine !== visits) return;
+    frame(view, name, runs.find((run) => run.name === name && !run.error));
     main.replaceChildren(el("h1", {}, t(`view_${view.name}`)), el("p", { class: "lead" }, t(`lead_${view.name}`)));
     if (view.reads) main.append(...runView(view, name, params, runs));
     else {

@@ -7,9 +7,12 @@
 import { train } from "./train.js";
 import { runs } from "./runs.js";
 import { write } from "./write.js";
+import { predict } from "./predict.js";
 import { see } from "./see.js";
 import { gradients } from "./gradients.js";
+import { xray } from "./xray.js";
 import { unfold } from "./unfold.js";
+import { labs } from "./labs.js";
 
 const language = (run) => run.task === "language";
 
@@ -17,9 +20,12 @@ export const VIEWS = [
   { name: "runs", group: "training", open: runs },
   { name: "train", group: "training", open: train },
   { name: "write", group: "model", reads: language, open: write },
-  { name: "see", group: "model", reads: language, open: see },
+  { name: "predict", group: "model", reads: (run) => !language(run), open: predict },
+  { name: "see", group: "model", reads: (run) => ["language", "classify", "tag"].includes(run.task), open: see },
   { name: "gradients", group: "model", reads: language, open: gradients },
+  { name: "xray", group: "model", reads: () => true, open: xray },
   { name: "unfold", group: "learning", reads: language, open: unfold },
+  { name: "labs", group: "learning", open: labs },
 ];
 
 // The first view in the menu that opens a run.
