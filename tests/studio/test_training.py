@@ -24,8 +24,9 @@ from recur.studio import queue as queues
 from recur.studio import texts as text_files
 from recur.studio.app import make_app
 from recur.studio.folder import Folder
+from recur.studio.job import Job
 from recur.studio.points import MOST, Tail, last_point, seconds_left, thinned
-from recur.studio.queue import Job, Queue
+from recur.studio.queue import Queue
 from recur.studio.schema import NAMES, REFUSED, tasks
 from recur.studio.texts import Texts, clean_name
 from recur.studio.turns import Turns

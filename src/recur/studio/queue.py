@@ -17,18 +17,16 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Literal
 
 from recur.errors import OptionError, RecurError, RunError
 from recur.run import holder_of, is_run
 from recur.run.logs import parse_object
 from recur.run.place import NO_LINK, Place
+from recur.studio.job import AT_WORK, Job
 from recur.studio.points import last_point
-from recur.studio.schema import checked_options
 from recur.studio.texts import FOLDER, Texts, clean_name, split_name
-from recur.tasks import arguments_of, options_class
 from recur.typedefs import JsonObject
 from recur.web.answers import BusyError, UnknownError, without_folders
 from recur.wording import Language, in_language
@@ -49,40 +47,6 @@ PRINTED = 4096
 RESERVED = (FOLDER, OWN)
 COMMAND = [sys.executable, "-P", "-m", "recur"]
 """-P: what lies in the folder of runs, which may be a stranger's, is not imported."""
-
-State = Literal["waiting", "held", "running", "stopping", "stopped", "done", "failed"]
-AT_WORK: tuple[State, ...] = ("running", "stopping")
-
-
-@dataclass(frozen=True)
-class Job:
-    name: str
-    """Of the run."""
-    task: str = ""
-    text: str = ""
-    options: JsonObject = field(default_factory=dict)
-    resumes: bool = False
-    """Whether the run is there, and is gone on with; `options` are how much more, then."""
-    keep: bool = False
-    """Whether it goes on without the studio."""
-    state: State = "waiting"
-    """held: was waiting when the studio ended, or was stopped before its first step."""
-    process: int = 0
-    error: str = ""
-
-    def arguments(self, texts: Texts) -> list[str]:
-        """Of recur. Checked here, whoever the job comes from."""
-        if self.resumes:
-            more = {name: value for name, value in self.options.items() if name in ("minutes", "steps", "epochs")}
-            if more != self.options or not all(type(value) in (int, float) for value in more.values()):
-                raise OptionError("a run goes on for minutes, steps or epochs")
-            return ["resume", self.name, *(word for name, n in more.items() for word in (f"--{name}", repr(n)))]
-        fields = checked_options(self.task, self.options)
-        if "texts" in options_class(self.task).names():
-            fields["texts"] = texts.file(self.text)
-        elif self.text:
-            raise OptionError(f"the task {self.task} makes its own data; leave {self.text} out")
-        return ["train", *arguments_of(self.task, fields), "--out", self.name]
 
 
 class Queue:

@@ -57,6 +57,8 @@ def _options(task: str, language: Language) -> list[JsonObject]:
             if language == "zh"
             else " ".join(texts[name].split()),
         }
+        if language == "zh":
+            option["help"] = OPTIONS.get(f"{task}.{name}") or OPTIONS[name]
         found.append(option | _kind(name, value_of(hint)))
     order = ("", *GROUPS)
     return sorted(found, key=lambda option: order.index(option["group"]) if option["group"] in order else 0)

@@ -31,7 +31,7 @@ NOTES = 4000
 def describe(path: Path) -> JsonObject:
     """The task of a run and the options that this task has, or the error that reading it gives."""
     try:
-        run = Run.open(path, vocabularies=False)
+        run = Run.open(path, words=False)
         task = task_of(options_of_run(run, code=False))
     except (RecurError, OSError, RecursionError) as error:
         return {"error": without_folders(error_text(error), path.parent)}  # the page is for others too
@@ -88,7 +88,7 @@ def _curves(entries: Sequence[JsonObject]) -> JsonObject:
 def _config(path: Path) -> JsonObject:
     """The options of a run; files by their names, for the page is for others too."""
     try:
-        run = Run.open(path, vocabularies=False)
+        run = Run.open(path, words=False)
         fields = parse_toml(run.config_text().encode(), run.config)
     except (RecurError, OSError, RecursionError):
         return {}

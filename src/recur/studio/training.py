@@ -21,7 +21,8 @@ from starlette.routing import Route
 from recur.errors import OptionError
 from recur.studio import schema
 from recur.studio.folder import Folder
-from recur.studio.queue import Job, Queue
+from recur.studio.job import Job
+from recur.studio.queue import Queue
 from recur.studio.reporting import language_of
 from recur.studio.texts import BUILT_IN, TEXT, Texts
 from recur.studio.turns import Turns

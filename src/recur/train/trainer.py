@@ -220,8 +220,8 @@ class Trainer:
     def _report(self) -> None:
         """What happened since the last report; the measurement that follows an interval sums up all of it."""
         entry = self._entry(self.records.take_report())
-        if "train_loss" in entry:
-            self.run.log_progress(entry)
+        if "train_loss" in entry and self.ranks.writes:
+            self.run.progress.add(entry)
         self.callback(Event("progress", entry))
 
     def _entry(self, seen: list[StepRecord]) -> JsonObject:
