@@ -1,8 +1,8 @@
 """Headers beside RTNeural's published vectors: `python -m tests.export.rtneural FOLDER`, a checkout of its repository.
 
-RTNeural (github.com/jatinchowdhury18/RTNeural) keeps six recurrent networks, `models/*.json`, with a signal that Keras or
-PyTorch read and what they made of it, `test_data/*_python.csv`. Their weights go into recur's cells, the network into
-C, and the signal through its step, one number at a time.
+RTNeural (github.com/jatinchowdhury18/RTNeural) keeps six recurrent networks, `models/*.json`, with a signal that Keras
+or PyTorch read and what they made of it, `test_data/*_python.csv`. Their weights go into recur's cells, the network
+into C, and the signal through its step, one number at a time.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def of_torch(weights: dict[str, Any]) -> Chain:
 
 
 def of_keras(layers: list[dict[str, Any]]) -> Chain:
-    """Keras keeps matrices the other way around, an LSTM's gates as i f g o with one bias, a GRU's as z r n with two."""
+    """Keras keeps matrices the other way around, an LSTM's gates as i f g o with one bias, a GRU's z r n with two."""
     made: list[nn.Module] = []
     for layer in layers:
         given = [torch.tensor(part) for part in layer["weights"]]
@@ -124,7 +124,9 @@ def difference(folder: Path, name: str, work: Path) -> float:
     call = made.printers["step"].call(["x + k", *before], ["y + k", *after], [])
     moved = " ".join(f"memcpy({old}, {new}, sizeof {old});" for old, new in zip(before, after, strict=True))
     text = "\n\n".join([head("model"), struct_of(made), made.text])
-    compiled = library(work, {"model": text.replace("\nstatic void ", "\nMODEL_API void ")}, RUN % (buffers, call, moved))
+    compiled = library(
+        work, {"model": text.replace("\nstatic void ", "\nMODEL_API void ")}, RUN % (buffers, call, moved)
+    )
     given, found = np.ascontiguousarray(x, np.float32), np.full(len(x), np.nan, np.float32)
     compiled.run(given.ctypes.data_as(c_void_p), c_int(len(x)), found.ctypes.data_as(c_void_p))
     return float(np.abs(found - wanted).max())
