@@ -80,7 +80,7 @@ CALLS = {
         for (int k = 0; k < 10; ++k) for (int32_t s = -1; s < 3; ++s)
             model_predict(&work, doubles, steps[k], %s doubles + 1000);
         doubles[3] = -1.0; doubles[4] = (double)NAN; doubles[5] = (double)INFINITY;
-        model_predict(&work, doubles, 40, %s doubles + 1000);""",
+        for (int32_t s = 0; s < 1; ++s) model_predict(&work, doubles, 40, %s doubles + 1000);""",
     "row": """model_predict(&work, doubles, floats, %s); doubles[0] = (double)NAN; doubles[1] = 1e300;
         model_predict(&work, doubles, floats, %s);""",
 }  # fmt: skip
@@ -94,14 +94,13 @@ def calls(form: Portable) -> str:
     elif kind in ("language", "writer"):
         body = CALLS[kind]
     elif kind == "forecaster":
-        more = ["s," for _ in form.graphs["forecast"].inputs[1:]]
-        body = CALLS[kind] % (" ".join(more), " ".join(more).replace("s", "0"))
+        body = CALLS[kind].replace("%s", "s, " * (len(form.graphs["forecast"].inputs) - 1))
     elif kind == "numbers":
         body = CALLS["numbers"].replace(", %s", "")
     elif reads == "tokens":
         body = CALLS["words" if form.settings.get("words") else "text" if kind == "classifier" else "tokens"]
     else:
-        body = CALLS["numbers"] % ("floats + 10000" if kind == "classifier" else "ids")
+        body = CALLS["numbers"].replace("%s", "floats + 10000" if kind == "classifier" else "ids")
     rounds = f"for (int round = 0; round < 2; ++round) {{ fill(round);\n{body}\n}}"
     return f"{TEXTS}int main(void) {{ {rounds} return 0; }}\n"
 
