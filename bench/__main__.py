@@ -331,7 +331,9 @@ def run_export(options: argparse.Namespace) -> None:
         print(f"LSTM, H {hidden}, one core, µs a token: {times}", flush=True)
     page = export_page.measure()
     rates = ", ".join(f"{kind} {rate:,.0f}" for kind, rate in page["characters_a_second"].items())
-    print(f"a page of the default model, characters a second: {rates}")
+    print(f"a page of the default model, {page['bytes']:,} bytes, characters a second: {rates}")
+    if seen := page["in_chromium"]:
+        print(f"in Chromium, drawing included: {statistics.median(seen):,.0f}")
     _write(options.out, {"machine": machine(), "steps": results, "page": page})
 
 
