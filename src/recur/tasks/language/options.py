@@ -46,6 +46,10 @@ class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOpti
     untouched: tuple[str, ...] = ()
     """Options that this rule leaves as they are; what is typed beside a recipe is among them."""
 
+    sized: bool = True
+    """With a budget of minutes alone: width, batch, window, rate, dropouts and passes follow from the text and from how
+    fast this device trains (tasks/language/sizing.py), except for those that are given."""
+
     # Defaults of its own ---------------------------------------------------------------------------------
 
     texts: tuple[str, ...] = ("pydoc",)

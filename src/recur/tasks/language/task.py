@@ -12,7 +12,7 @@ from recur.decode import Choice, generate
 from recur.models import LanguageModel
 from recur.run import Vocabs, pick_device
 from recur.tasks.contract import Baseline, Batches, Moment, Task, TrainingStep, Validation
-from recur.tasks.language import rule
+from recur.tasks.language import rule, sizing
 from recur.tasks.language.baseline import best_ngram
 from recur.tasks.language.data import (
     LanguageData,
@@ -29,6 +29,7 @@ from recur.tasks.places import Places
 from recur.tasks.scores import perplexity
 from recur.tasks.tokens import with_time_scale
 from recur.text import Batch, Corpus
+from recur.typedefs import JsonObject
 
 SMALL = 250_000
 """Texts of fewer tokens are learned by heart within the budget, and want more dropout."""
@@ -63,6 +64,15 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
     @classmethod
     def settled_words(cls, before: LanguageOptions, after: LanguageOptions) -> str:
         return rule.words(before, after) if before.tuned_on else ""
+
+    @classmethod
+    def sizes_itself(cls, asked: LanguageOptions) -> bool:
+        return sizing.applies(asked)
+
+    def sized(self, asked: LanguageOptions, data: LanguageData, speed: sizing.Speed) -> tuple[JsonObject, str]:
+        words = self.options.token != "char" or len(data.vocab) > ALPHABET
+        found = sizing.size(asked, self.options, len(data.train), words, speed)
+        return sizing.fields_of(asked, found.options), sizing.words_of(asked, found)
 
     def read(self, vocabs: Vocabs | None = None) -> LanguageData:
         return load_data(self.options, vocabs["vocab"] if vocabs else None)
