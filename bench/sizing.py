@@ -2,6 +2,7 @@
 
     sweep     30 random trials for each text and budget: width, layers, batch, window, rate, dropouts, widely drawn
     rule      nothing but the text and the minutes, three seeds
+    default   the task's own numbers, whatever the text and the minutes
     around    the rule's own numbers, each moved a little at random: what its constants are fitted on
 
 All with the same minutes, one thread each, several at a time. The rule (tasks/language/sizing.py) was fitted on the
@@ -114,7 +115,7 @@ HELD_OUT = (
 class Trial:
     case: Case
     kind: str
-    """sweep, rule or around."""
+    """sweep, rule, default or around."""
     seed: int
 
     @property
@@ -130,6 +131,7 @@ def trials(which: str, around: int) -> list[Trial]:
     cases = sorted(FITTED if which == "fitted" else HELD_OUT, key=lambda case: -case.minutes)
     kind, count = ("around", around) if which == "fitted" else ("sweep", TRIALS)
     ruled = [Trial(case, "rule", seed) for seed in range(SEEDS) for case in cases]
+    ruled += [Trial(case, "default", 0) for case in cases]
     return ruled + [Trial(case, kind, seed) for seed in range(count) for case in cases]
 
 
@@ -151,26 +153,37 @@ def drawn(trial: Trial) -> dict[str, Any]:
         "dropout_hidden": draw.uniform(0.0, 0.5),
         "dropout_output": draw.uniform(0.0, 0.6),
     }
-    return found | {"embedding": hidden if words else draw.choice((16, 32, 64, 128))}
+    found |= {"embedding": hidden if words else draw.choice((16, 32, 64, 128))}
+    return found | (softmax_of(draw) if trial.case.token != "char" else {})
 
 
-def moved(base: Any, seed: int) -> dict[str, Any]:
-    """Settled options, each moved a little."""
-    draw = random.Random(f"around {base.texts} {seed}")
-    by = lambda spread: 2 ** draw.uniform(-spread, spread)  # noqa: E731
-    drop = lambda p: min(0.7, max(0.0, p + draw.uniform(-0.2, 0.2)))  # noqa: E731
-    hidden = max(32, 16 * round(base.hidden * by(1.2) / 16))
-    return {
+def softmax_of(draw: random.Random) -> dict[str, Any]:
+    return {"softmax": "sampled", "softmax_samples": draw.choice((256, 512, 1024, 2048))} if draw.random() < 0.5 else {}
+
+
+def moved(base: Any, trial: Trial) -> dict[str, Any]:
+    """The rule's options, each moved a little."""
+    draw = random.Random(f"around {trial.case.name} {trial.seed}")
+
+    def times(octaves: float) -> float:
+        return math.pow(2, draw.uniform(-octaves, octaves))
+
+    def near(share: float) -> float:
+        return min(0.7, max(0.0, share + draw.uniform(-0.2, 0.2)))
+
+    hidden = max(32, 16 * round(base.hidden * times(1.2) / 16))
+    found = {
         "hidden": hidden,
-        "embedding": max(16, 16 * round(hidden * base.embedding / base.hidden * by(0.7) / 16)),
+        "embedding": max(16, 16 * round(hidden * base.embedding / base.hidden * times(0.7) / 16)),
         "layers": draw.choice((1, 1, 1, 2)),
         "batch": max(2, round(base.batch * draw.choice((0.5, 1, 1, 2)))),
         "window": max(8, round(base.window * draw.choice((0.5, 1, 1, 2)))),
-        "rate": base.rate * by(1.3),
-        "dropout_input": drop(base.dropout_input),
-        "dropout_hidden": drop(base.dropout_input),
-        "dropout_output": drop(base.dropout_output),
+        "rate": base.rate * times(1.3),
+        "dropout_input": near(base.dropout_input),
+        "dropout_hidden": near(base.dropout_hidden),
+        "dropout_output": near(base.dropout_output),
     }
+    return found | (softmax_of(draw) if trial.case.token != "char" else {})
 
 
 def run(trial: Trial, text: Path) -> JsonObject:
@@ -193,7 +206,7 @@ def run(trial: Trial, text: Path) -> JsonObject:
         task = task_of(task_class("language").settle(asked))
         data = task.read()
         found, _ = task.sized(asked, data, Speed(task, data, ALONE))
-        fields |= moved(task.options.changed(**found), trial.seed)
+        fields |= moved(task.options.changed(**found), trial)
     elif trial.kind == "sweep":
         fields |= drawn(trial)
     if trial.kind != "rule":
@@ -240,7 +253,8 @@ def compared(rows: Iterable[JsonObject]) -> list[JsonObject]:
     found = []
     for name, mine in by_case.items():
         ruled = [row["perplexity"] for row in mine if row["kind"] == "rule" and row["perplexity"]]
-        tried = [row for row in mine if row["kind"] != "rule" and row["perplexity"]]
+        tried = [row for row in mine if row["kind"] in ("sweep", "around") and row["perplexity"]]
+        default = [row["perplexity"] for row in mine if row["kind"] == "default"]
         if ruled and tried:
             best = min(tried, key=lambda row: float(row["perplexity"]))
             found.append(
@@ -248,6 +262,7 @@ def compared(rows: Iterable[JsonObject]) -> list[JsonObject]:
                     "case": name,
                     "rule": statistics.fmean(ruled),
                     "seeds": ruled,
+                    "default": default[0] if default else None,
                     "best": best["perplexity"],
                     "trials": len(tried),
                     "ratio": statistics.fmean(ruled) / best["perplexity"],
@@ -258,11 +273,12 @@ def compared(rows: Iterable[JsonObject]) -> list[JsonObject]:
 
 
 def table(found: Iterable[JsonObject]) -> Iterator[str]:
-    yield "| text, token, minutes | the rule (seeds) | best of a sweep | rule / sweep |"
-    yield "| --- | ---: | ---: | ---: |"
+    yield "| text, token, minutes | default | the rule (seeds) | best of a sweep | rule / sweep |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
     for row in found:
         seeds = f"{row['rule']:.3f} ({min(row['seeds']):.3f} … {max(row['seeds']):.3f})"
-        yield f"| {row['case']} | {seeds} | {row['best']:.3f} (of {row['trials']}) | {row['ratio']:.3f} |"
+        default = f"{row['default']:.3f}" if row["default"] else ""
+        yield f"| {row['case']} | {default} | {seeds} | {row['best']:.3f} (of {row['trials']}) | {row['ratio']:.3f} |"
 
 
 def read_rows(path: Path) -> list[JsonObject]:

@@ -125,6 +125,8 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
     """Whether it is measured on a running text, so that n-grams can stand beside it."""
     places: ClassVar[Places | None] = None
     """Where the parts of a language model go in its network, if they can: for --from and --vectors."""
+    sizes: ClassVar[tuple[str, ...]] = ()
+    """Options that may follow from how fast this machine trains: see `sized`."""
     likelihood: ClassVar[bool] = True
     """Whether the loss is a mean negative log-likelihood, so that exp of it is a perplexity."""
 

@@ -244,15 +244,12 @@ def _sized(
     asked: TaskOptions, task: Task[Any, Any, Any, Any], data: Any, callback: Callback, ranks: Ranks
 ) -> TaskOptions:
     """Options with what the task leaves to the speed of this machine; of several processes, of the first one's."""
+    options: TaskOptions = task.options
     if not task.sizes_itself(asked):
-        return task.options
-
-    def found() -> tuple[JsonObject, str]:
-        return task.sized(asked, data, Speed(task, data, ranks))
-
-    fields, words = ranks.first(found)
+        return options
+    fields, words = ranks.first(lambda: task.sized(asked, data, Speed(task, data, ranks)))
     callback(Event("note", {"text": words}))
-    return task.options.changed(**fields)
+    return options.changed(**fields)
 
 
 def _with_threads(

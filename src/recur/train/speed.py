@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,9 @@ def fastest_threads(task: Task[Any, Any, Any, Any], data: Any) -> int:
     return pick_threads(lambda: task.training_step(model, batch, None, Moment(0, 0, 0.0)).loss.backward())
 
 
-def predictions_a_second(task: Task[Any, Any, Any, Any], data: Any, clock: Any = time.perf_counter) -> float:
+def predictions_a_second(
+    task: Task[Any, Any, Any, Any], data: Any, clock: Callable[[], float] = time.perf_counter
+) -> float:
     """Of training steps, from a batch to the weights; the first ones, which compile or record, are not timed."""
     trainer = Trainer(Bystander.of(Path(), task.name, data.vocabs), task, data, lambda event: None)
     trainer.model.train()

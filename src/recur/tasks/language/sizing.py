@@ -9,6 +9,7 @@ to learn from, read D in the minutes (D/N passes), the rule is
     dropout   first + more · ln(p), p > 1                       the more often it is read, the more is held back
     rate      rate · (H / 256)^−b
     batch     lanes · (D / 10⁶)^c, a power of two               the longer it learns, the smoother its steps may be
+    softmax   sampled, of many types, while p < `sampled`       more is learned from more words than from better steps
 
 D falls with H, since a wider network takes longer for a token, and H rises with D: they meet at one width, found by
 asking for the speed at a few. Constants are those of two kinds of text, of letters and of words (Chinese characters
@@ -56,16 +57,21 @@ class Kind(NamedTuple):
     """… and for each e-fold of passes."""
     embedding: float
     """As a share of the width; tied, where tokens are many."""
+    sampled: float
+    """Passes below which the softmax is sampled, where types are MANY."""
 
 
 LETTERS = Kind(
     width=280, a=0.33, rate=0.01, b=0.5, lanes=16, c=0.25, window=32, passes=60,
-    first=(0.0, 0.0), more=(0.04, 0.1), embedding=0.25,
+    first=(0.0, 0.0), more=(0.04, 0.1), embedding=0.25, sampled=0,
 )  # fmt: skip
 WORDS = Kind(
     width=280, a=0.33, rate=0.008, b=0.5, lanes=16, c=0.25, window=32, passes=40,
-    first=(0.1, 0.2), more=(0.1, 0.1), embedding=1.0,
+    first=(0.1, 0.2), more=(0.1, 0.1), embedding=1.0, sampled=6,
 )  # fmt: skip
+
+MANY, SAMPLES = 4000, 1024
+"""Types from which on the softmax may be sampled, and how many are."""
 
 REPEATED = 10.0
 """R: passes behind which a text read again teaches nothing more."""
@@ -75,7 +81,7 @@ Speed = Callable[[LanguageOptions], float]
 
 FIELDS = (
     *("hidden", "embedding", "layers", "batch", "window", "rate"),
-    *("dropout_input", "dropout_hidden", "dropout_output", "epochs"),
+    *("dropout_input", "dropout_hidden", "dropout_output", "softmax", "softmax_samples", "epochs"),
 )
 """What the rule decides, where nobody else has."""
 
@@ -84,7 +90,7 @@ def applies(o: LanguageOptions) -> bool:
     """Whether options, as they were asked for, leave it to the rule: the budget is in minutes, and no recipe is
     followed."""
     budget = o.default_minutes if o.minutes is None else o.minutes
-    free = any(not o.is_set(name) for name in FIELDS if name != "epochs")
+    free = any(not o.is_set(name) for name in FIELDS[: FIELDS.index("softmax")])
     followed = o.tuned_on or o.from_ or o.vectors is not None or o.recurrence == "output"
     return o.sized and free and not followed and o.epochs is None and o.steps is None and budget >= LEAST
 
@@ -96,13 +102,32 @@ def worth(tokens: float, read: float) -> float:
     return tokens * (1 + REPEATED * (1 - math.exp((1 - read / tokens) / REPEATED)))
 
 
-def at_width(kind: Kind, hidden: int, tokens: int, read: float) -> dict[str, float | int]:
-    """Everything but the width, for a text of `tokens` of which so many are read in the minutes."""
+class Text(NamedTuple):
+    """What the rule has to know of one."""
+
+    tokens: int
+    """To learn from."""
+    types: int
+    words: bool
+    """Or whatever else is of many types."""
+
+    @property
+    def kind(self) -> Kind:
+        return WORDS if self.words else LETTERS
+
+
+def at_width(text: Text, hidden: int, read: float) -> JsonObject:
+    """Everything, at a width, for a text of which so many tokens are read in the minutes."""
+    kind, tokens = text.kind, text.tokens
+    found: JsonObject = {"epochs": kind.passes} if read > kind.passes * tokens else {}
+    if text.types > MANY and read < kind.sampled * tokens:
+        found |= {"softmax": "sampled", "softmax_samples": SAMPLES}
     read = min(read, kind.passes * tokens)
     passes = max(1.0, read / tokens)
     drops = [min(0.6, first + more * math.log(passes)) for first, more in zip(kind.first, kind.more, strict=True)]
     lanes = kind.lanes * (read / 1e6) ** kind.c
-    return {
+    return found | {
+        "hidden": hidden,
         "embedding": max(32, 16 * round(kind.embedding * hidden / 16)),
         "layers": 1,
         "batch": 2 ** max(3, min(8, round(math.log2(lanes)))),
@@ -114,9 +139,10 @@ def at_width(kind: Kind, hidden: int, tokens: int, read: float) -> dict[str, flo
     }
 
 
-def wanted_width(kind: Kind, tokens: int, read: float) -> float:
-    """The width for a text of `tokens` of which so many are read in the minutes."""
-    return kind.width * (worth(tokens, min(read, kind.passes * tokens)) / 1e6) ** kind.a
+def wanted_width(text: Text, read: float) -> float:
+    """The width for a text of which so many tokens are read in the minutes."""
+    kind = text.kind
+    return kind.width * math.pow(worth(text.tokens, min(read, kind.passes * text.tokens)) / 1e6, kind.a)
 
 
 class Sized(NamedTuple):
@@ -125,50 +151,46 @@ class Sized(NamedTuple):
     """Tokens a second at its width."""
 
 
-def size(asked: LanguageOptions, o: LanguageOptions, tokens: int, words: bool, speed: Speed) -> Sized:
+def size(asked: LanguageOptions, o: LanguageOptions, text: Text, speed: Speed) -> Sized:
     """Settled options `o` with the rule's numbers in place of what was not `asked` for."""
-    kind = WORDS if words else LETTERS
-    free = [name for name in FIELDS if not asked.is_set(name)]
     assert o.minutes is not None  # that is what is settled
-    minutes = o.minutes
-    hidden, read = (256 if "hidden" in free else o.hidden), 1e6 * minutes
+    free = {name for name in FIELDS if not asked.is_set(name)}
+    hidden, read = (256 if "hidden" in free else o.hidden), 1e6 * o.minutes
+
+    def at(hidden: int, read: float) -> LanguageOptions:
+        found = {name: value for name, value in at_width(text, hidden, read).items() if name in free}
+        if found.get("softmax", o.softmax) != "sampled":
+            found.pop("softmax_samples", None)
+        return o.changed(**found)
+
     for _ in range(PROBES):
-        found = with_width(kind, o, free, hidden, tokens, read)
-        rate = speed(found)
-        read = 60 * minutes * TRAINING * rate
-        away = math.log(wanted_width(kind, tokens, read) / hidden)
+        tried = at(hidden, read)
+        rate = speed(tried)
+        read = 60 * o.minutes * TRAINING * rate
+        away = math.log(wanted_width(text, read) / hidden)
         if "hidden" not in free or abs(away) < NEAR:
             break
         # Twice as wide, it reads between a quarter and all of the tokens: what is wanted falls as the width rises.
-        hidden = rounded(hidden * math.exp(away / (1 + kind.a)))
-    return Sized(with_width(kind, o, free, found.hidden, tokens, read), rate)
+        hidden = rounded(hidden * math.exp(away / (1 + text.kind.a)))
+    return Sized(at(tried.hidden, read), rate)
 
 
 def rounded(hidden: float) -> int:
     return max(NARROWEST, min(WIDEST, STEP * round(hidden / STEP)))
 
 
-def with_width(
-    kind: Kind, o: LanguageOptions, free: list[str], hidden: int, tokens: int, read: float
-) -> LanguageOptions:
-    """All that is free, at a width."""
-    found = {"hidden": hidden, **at_width(kind, hidden, tokens, read)}
-    if read > kind.passes * tokens:
-        found["epochs"] = kind.passes
-    if o.embedding == 0:  # one-hot tokens, which somebody asked for
-        free = [name for name in free if name != "embedding"]
-    return o.changed(**{name: value for name, value in found.items() if name in free})
-
-
 def fields_of(asked: LanguageOptions, o: LanguageOptions) -> JsonObject:
     """What the rule decided."""
-    return {name: getattr(o, name) for name in FIELDS if not asked.is_set(name) and getattr(o, name) is not None}
+    unused = o.unused()
+    decided = {name: getattr(o, name) for name in FIELDS if not asked.is_set(name) and name not in unused}
+    return {name: value for name, value in decided.items() if value is not None}
 
 
 def words_of(asked: LanguageOptions, found: Sized) -> str:
     """What was decided, in a line."""
     o = found.options
-    shown = ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in fields_of(asked, o).items())
+    pairs = [(name.replace("_", "-"), value) for name, value in fields_of(asked, o).items()]
+    shown = ", ".join(f"{name} {value if isinstance(value, str) else f'{value:g}'}" for name, value in pairs)
     device = "CPU" if o.device == "cpu" else "GPU"
     time = f"{o.minutes:g} minute{'s' * (o.minutes != 1)}"
     by_hand = "what is given by hand stays, and the rest follows from it"

@@ -48,6 +48,7 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
     verb = "sample"
     on_text = True
     places = Places(output=("output", "bias"))
+    sizes = sizing.FIELDS
 
     @classmethod
     def settle(cls, options: LanguageOptions) -> LanguageOptions:
@@ -71,7 +72,8 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
 
     def sized(self, asked: LanguageOptions, data: LanguageData, speed: sizing.Speed) -> tuple[JsonObject, str]:
         words = self.options.token != "char" or len(data.vocab) > ALPHABET
-        found = sizing.size(asked, self.options, len(data.train), words, speed)
+        text = sizing.Text(len(data.train), len(data.vocab), words)
+        found = sizing.size(asked, self.options, text, speed)
         return sizing.fields_of(asked, found.options), sizing.words_of(asked, found)
 
     def read(self, vocabs: Vocabs | None = None) -> LanguageData:
