@@ -118,7 +118,7 @@ def main() -> None:
     many.add_argument("--out", type=Path, default=RESULTS / "scaling.json", help="where the JSON goes")
     sized = suites.add_parser("sizing", help="a training that sizes itself, beside a sweep")
     sized.add_argument("--set", choices=("fitted", "held-out"), default="held-out", help="which texts")
-    sized.add_argument("--around", type=int, default=15, help="trials around the rule, of texts it is fitted on (15)")
+    sized.add_argument("--around", type=int, default=16, help="trials around the rule, of texts it is fitted on (16)")
     sized.add_argument("--data", type=Path, default=defaults.DATA, help="the folder of data sets (../shared/data)")
     sized.add_argument("--jobs", type=int, default=1, help="processes, of one thread each (1)")
     sized.add_argument("--seconds", type=float, default=math.inf, help="begin no trial that would not end in them")

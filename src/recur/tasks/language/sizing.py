@@ -62,15 +62,15 @@ class Kind(NamedTuple):
 
 
 LETTERS = Kind(
-    width=280, a=0.33, rate=0.01, b=0.5, lanes=16, c=0.25, window=32, passes=60,
-    first=(0.0, 0.0), more=(0.04, 0.1), embedding=0.25, sampled=0,
+    width=260, a=0.35, rate=0.013, b=0.5, lanes=24, c=0.25, window=32, passes=60,
+    first=(0.0, 0.05), more=(0.04, 0.1), embedding=0.25, sampled=0,
 )  # fmt: skip
 WORDS = Kind(
     width=280, a=0.33, rate=0.008, b=0.5, lanes=16, c=0.25, window=32, passes=40,
-    first=(0.1, 0.2), more=(0.1, 0.1), embedding=1.0, sampled=6,
+    first=(0.1, 0.1), more=(0.1, 0.15), embedding=1.0, sampled=10,
 )  # fmt: skip
 
-MANY, SAMPLES = 4000, 1024
+MANY, SAMPLES = 4000, 512
 """Types from which on the softmax may be sampled, and how many are."""
 
 REPEATED = 10.0
