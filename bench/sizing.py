@@ -148,7 +148,7 @@ def drawn(trial: Trial) -> dict[str, Any]:
     hidden = 16 * round(math.exp(draw.uniform(math.log(64), math.log(640))) / 16)
     found = {
         "hidden": hidden,
-        "layers": draw.choice((1, 1, 2)),
+        "layers": draw.choice((1, 2)),
         "batch": draw.choice((8, 16, 32, 64)),
         "window": draw.choice((16, 32, 64, 128)),
         "rate": math.exp(draw.uniform(math.log(0.002), math.log(0.03))),
@@ -178,7 +178,7 @@ def moved(base: Any, trial: Trial) -> dict[str, Any]:
     found = {
         "hidden": hidden,
         "embedding": max(16, 16 * round(hidden * base.embedding / base.hidden * times(0.7) / 16)),
-        "layers": draw.choice((1, 1, 1, 2)),
+        "layers": draw.choice((1, 2)),
         "batch": max(2, round(base.batch * draw.choice((0.5, 1, 1, 2)))),
         "window": max(8, round(base.window * draw.choice((0.5, 1, 1, 2)))),
         "rate": base.rate * times(1.3),

@@ -39,6 +39,10 @@ class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOpti
     strict: bool = False
     """Refuse a text that is shorter than a window, where otherwise the window is shortened."""
 
+    bias_init: Literal["unigram", "zero"] = "unigram"
+    """Where the output's bias begins: at ln of how often each token comes in training, or at zero, as it is with
+    --init-range and an adaptive softmax."""
+
     tuned_on: Natural = 0
     """These settings were found on a text of so many tokens: one of another size has dropouts, width and epochs that
     follow from them by rule; 0 takes them as they are."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from recur.decode import Choice, generate
 from recur.models import LanguageModel
@@ -92,6 +93,13 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
 
     def new_model(self, vocabs: Vocabs) -> LanguageModel:
         return LanguageModel(len(vocabs["vocab"]), self.options)
+
+    def start(self, model: LanguageModel, data: LanguageData) -> None:
+        """How often each token comes is known: what is left to learn is when."""
+        if self.options.bias_init == "unigram" and not self.options.init_range and model.bias is not None:
+            seen = torch.tensor(data.vocab.counts, dtype=torch.float64) + 1
+            with torch.no_grad():
+                model.bias.copy_((seen / seen.sum()).log())
 
     def batches(self, data: LanguageData) -> Batches[Batch | Window]:
         stream, device = make_stream(self.options, self.batch, data), pick_device(self.options.device)
