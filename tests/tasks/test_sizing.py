@@ -131,7 +131,10 @@ def test_a_run_says_and_keeps_what_it_was_sized_to(tmp_path: Path, monkeypatch: 
     assert tried
     kept = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
     assert kept["hidden"] == tried[-1].hidden
-    assert f"hidden {kept['hidden']}, embedding {kept['embedding']}, layers 1, batch {kept['batch']}, rate" in said
+    assert (
+        f"hidden {kept['hidden']}, embedding {kept['embedding']}, layers {kept['layers']}, batch {kept['batch']}, rate"
+        in said
+    )
     assert kept["window"] == 20
     tried.clear()
     outcome = resume(tmp_path / "run", steps=2)

@@ -43,6 +43,7 @@ NEAR = 0.1
 class Kind(NamedTuple):
     """The constants of a kind of text."""
 
+    layers: int
     width: float
     a: float
     rate: float
@@ -62,12 +63,12 @@ class Kind(NamedTuple):
 
 
 LETTERS = Kind(
-    width=260, a=0.35, rate=0.013, b=0.5, lanes=24, c=0.25, window=32, passes=60,
-    first=(0.0, 0.05), more=(0.04, 0.1), embedding=0.25, sampled=0,
+    layers=2, width=180, a=0.35, rate=0.012, b=0.5, lanes=32, c=0.25, window=32, passes=60,
+    first=(0.0, 0.05), more=(0.04, 0.1), embedding=0.3, sampled=0,
 )  # fmt: skip
 WORDS = Kind(
-    width=280, a=0.33, rate=0.008, b=0.5, lanes=16, c=0.25, window=32, passes=40,
-    first=(0.1, 0.1), more=(0.1, 0.15), embedding=1.0, sampled=10,
+    layers=1, width=280, a=0.33, rate=0.008, b=0.5, lanes=24, c=0.25, window=32, passes=40,
+    first=(0.05, 0.1), more=(0.1, 0.15), embedding=1.0, sampled=10,
 )  # fmt: skip
 
 MANY, SAMPLES = 4000, 512
@@ -129,7 +130,7 @@ def at_width(text: Text, hidden: int, read: float) -> JsonObject:
     return found | {
         "hidden": hidden,
         "embedding": max(32, 16 * round(kind.embedding * hidden / 16)),
-        "layers": 1,
+        "layers": kind.layers,
         "batch": 2 ** max(3, min(8, round(math.log2(lanes)))),
         "window": kind.window,
         "rate": float(f"{kind.rate * (hidden / 256) ** -kind.b:.2g}"),
