@@ -193,7 +193,6 @@ def run(trial: Trial, text: Path) -> JsonObject:
     """Train, and what it came to."""
     import torch
 
-    from recur.errors import RecurError
     from recur.tasks import make_options, task_class, task_of
     from recur.train import train
     from recur.train.ranks import ALONE
@@ -217,7 +216,7 @@ def run(trial: Trial, text: Path) -> JsonObject:
     with tempfile.TemporaryDirectory() as folder:
         try:
             outcome = train(make_options("language", fields), Path(folder) / "run")
-        except RecurError as error:  # a trial that diverges is a result
+        except Exception as error:  # a trial that diverges is a result, and none is the end of all
             return row | {name: fields.get(name) for name in SIZES} | {"perplexity": None, "error": str(error)}
     o, data, done = outcome.task.options, outcome.task.read(), outcome.summary
     row |= {name: getattr(o, name) for name in (*SIZES, "epochs")}
