@@ -73,10 +73,11 @@ def _read(data: Path, name: str) -> str:
     return (data / name).read_text(encoding="utf-8")
 
 
-def _library(data: Path) -> str:
+def _carried(name: str) -> str:
+    """A text that every Python carries."""
     from recur.text import Corpus
 
-    return _beginning(Corpus.of("stdlib").text(), 3_000_000)
+    return _beginning(Corpus.of(name).text(), 3_000_000)
 
 
 def _sentences(data: Path) -> str:
@@ -87,7 +88,8 @@ TEXTS = {
     "The Time Machine": lambda data: _read(data, "timemachine/timemachine.txt"),
     "Tang quatrains": lambda data: _read(data, "tang/quatrains.txt"),
     "Penn Treebank": lambda data: _beginning(_read(data, "ptb/train.txt"), 1_100_000),
-    "standard library": _library,
+    "standard library": lambda data: _carried("stdlib"),
+    "pydoc": lambda data: _carried("pydoc"),
     "Multi30k German": lambda data: _read(data, "multi30k/train.de"),
     "Multi30k English": lambda data: _read(data, "multi30k/train.en"),
     "subjectivity": _sentences,
@@ -107,7 +109,7 @@ HELD_OUT = (
     Case("Multi30k German", "char", 0.5),
     Case("Multi30k English", "word", 0.5),
     Case("subjectivity", "word", 0.5),
-    Case("subjectivity", "char", 1.0),
+    Case("pydoc", "char", 1.0),
 )
 
 
