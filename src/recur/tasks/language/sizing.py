@@ -28,7 +28,7 @@ from recur.typedefs import JsonObject
 LEAST = 0.2
 """Minutes from which on a network is sized: below them, to measure the speed would take too much of them."""
 
-TRAINING = 0.9
+TRAINING = 0.85
 """The share of the minutes in which weights move; the rest is measuring."""
 
 NARROWEST, WIDEST, STEP = 64, 4096, 32
