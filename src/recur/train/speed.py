@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,7 +38,9 @@ class Speed:
         share = max(1, (options.batch or 1) // self.ranks.size)
         device = str(self.ranks.device(options.device))
         task = task_of(options.changed(threads=self.threads, batch=share, device=device))
-        return self.ranks.size * predictions_a_second(task, self.data)
+        rate = predictions_a_second(task, self.data)
+        gc.collect()  # a trainer and its graphs know each other, and hold memory of the device
+        return self.ranks.size * rate
 
 
 def fastest_threads(task: Task[Any, Any, Any, Any], data: Any) -> int:
