@@ -222,6 +222,8 @@ def run(trial: Trial, text: Path) -> JsonObject:
         fields |= drawn(trial)
     if trial.kind != "rule":
         fields["sized"] = False
+    if trial.kind in ("sweep", "around"):
+        fields["bias_init"] = "unigram"  # as the rule has it: sizes are compared
     with tempfile.TemporaryDirectory() as folder:
         try:
             outcome = train(make_options("language", fields), Path(folder) / "run")

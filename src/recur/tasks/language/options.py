@@ -39,9 +39,9 @@ class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOpti
     strict: bool = False
     """Refuse a text that is shorter than a window, where otherwise the window is shortened."""
 
-    bias_init: Literal["unigram", "zero"] = "unigram"
-    """Where the output's bias begins: at ln of how often each token comes in training, or at zero, as it is with
-    --init-range and an adaptive softmax."""
+    bias_init: Literal["zero", "unigram"] = "zero"
+    """Where the output's bias begins: at zero, or at ln of how often each token comes in training, which a network that
+    is sized does. With --init-range it is drawn, and an adaptive softmax has its own."""
 
     tuned_on: Natural = 0
     """These settings were found on a text of so many tokens: one of another size has dropouts, width and epochs that

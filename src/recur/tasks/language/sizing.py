@@ -82,7 +82,7 @@ Speed = Callable[[LanguageOptions], float]
 
 FIELDS = (
     *("hidden", "embedding", "layers", "batch", "window", "rate"),
-    *("dropout_input", "dropout_hidden", "dropout_output", "softmax", "softmax_samples", "epochs"),
+    *("dropout_input", "dropout_hidden", "dropout_output", "bias_init", "softmax", "softmax_samples", "epochs"),
 )
 """What the rule decides, where nobody else has."""
 
@@ -91,7 +91,7 @@ def applies(o: LanguageOptions) -> bool:
     """Whether options, as they were asked for, leave it to the rule: the budget is in minutes, and no recipe is
     followed."""
     budget = o.default_minutes if o.minutes is None else o.minutes
-    free = any(not o.is_set(name) for name in FIELDS[: FIELDS.index("softmax")])
+    free = any(not o.is_set(name) for name in FIELDS[: FIELDS.index("bias_init")])
     followed = o.tuned_on or o.from_ or o.vectors is not None or o.recurrence == "output"
     return o.sized and free and not followed and o.epochs is None and o.steps is None and budget >= LEAST
 
@@ -137,6 +137,7 @@ def at_width(text: Text, hidden: int, read: float) -> JsonObject:
         "dropout_input": round(drops[0], 2),
         "dropout_hidden": round(drops[0], 2),
         "dropout_output": round(drops[1], 2),
+        "bias_init": "unigram",
     }
 
 
