@@ -174,8 +174,9 @@ SENTENCES = {
     # texts
     "no window cut its gradients": "没有窗口截断梯度",
     "not known: the text is too short for contexts beyond the window of {window}": "无法判断：文本太短，没有超出窗口 {window} 的上下文",
-    "context from beyond its {window} steps lowers the loss by {gain:.3f} nats a token": (
-        "超出 {window} 步的上下文使损失每词元降低 {gain:.3f} 奈特"
+    "context from beyond its {window} steps lowers the loss by {gain:.3f} nats a token, "
+    "{share:.0%} of what all context brings": (
+        "超出 {window} 步的上下文使损失每词元降低 {gain:.3f} 奈特，占全部上下文所带来的 {share:.0%}"
     ),
     "the window is long enough: {detail}": "截断窗口够长：{detail}",
     "the window is too short: {detail}, and nothing teaches the network to use it": "截断窗口过短：{detail}，却没有什么教网络去利用它",
