@@ -115,6 +115,8 @@ FIGURES = {
     "value of the gate": "门的取值",
     "per cent of values": "占比（%）",
     "gate {gate}, {name}": "门 {gate}，{name}",
+    "what it learns from, with dropout": "训练数据（有 dropout）",
+    "clipped above θ = {theta:g}": "超过 θ = {theta:g} 即裁剪",
     "what it learns from": "训练数据",
     "what it has not seen": "未见过的数据",
     "step of training": "训练步数",
@@ -180,7 +182,7 @@ FIGURES = {
     "features by gradient": "各特征的梯度",
     "mean": "平均",
     "1 keeps, 0 forgets": "1 保留，0 遗忘",
-    "gate {gate} by token": "门 {gate} 逐词元的取值",
+    "gate {gate} by token; dashed: its mean": "门 {gate} 逐词元的取值（虚线为均值）",
 }
 
 WORDS = {
