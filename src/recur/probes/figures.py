@@ -110,7 +110,8 @@ def _eigenvalues(axis: Axes, numbers: JsonObject, say: Say) -> None:
         axis.plot(points.real, points.imag, ".", ms=5, color=colour, label=say(name))
     axis.set(title=say("eigenvalues of W, and the unit circle"), xlabel=say("real"), ylabel=say("imaginary"))
     left, right = axis.get_xlim()
-    axis.set_xlim(left - (right - left) / 2, right)  # room for the legend
+    axis.update_datalim([(left - (right - left) / 2, 0.0)])  # room for the legend
+    axis.autoscale_view()
     axis.set_aspect("equal", adjustable="datalim")
     legend(axis, "upper left")
 
