@@ -16,7 +16,7 @@ from recur.train import Event, train
 
 CELLS = ("lstm", "gru", "indrnn", "mingru", "rglru", "lru", "slstm", "elman")
 
-OPEN = {"lstm": 7.0, "gru": 7.0, "mingru": 7.0}
+OPEN = {"lstm": 7.0, "gru": 7.0}
 """Biases of forget gates for a thousand steps: a state lasts about 1 + eᵇ of them."""
 
 
@@ -29,7 +29,7 @@ class Memory(NamedTuple):
 
 
 SHARED = {"hidden": 128, "batch": 64, "rate": 0.003, "optimizer": "adam", "clip": 1.0, "schedule": "constant"}
-POINTS = {**SHARED, "rate": 0.001, "schedule": "cosine", "batch": 128, "blend": False}
+POINTS = {**SHARED, "rate": 0.001, "schedule": "cosine", "batch": 128, "direction": "forward", "pool": "last"}
 
 
 def tasks(points: Path | None, permuted: Path | None) -> dict[str, Memory]:

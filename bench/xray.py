@@ -21,7 +21,7 @@ from recur.run import Run
 from recur.studio.app import make_app
 from recur.studio.folder import Folder
 from recur.studio.loaded import LoadedModel
-from recur.studio.views import next_tokens
+from recur.studio.writing import next_tokens
 from recur.tasks import config_text, make_options, task_of
 from recur.web.server import make_server
 

@@ -13,12 +13,12 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from recur.cells import Cell
-from recur.cli.app import run
 from recur.layers import Init, Recurrent
+from tests.docs.samples import write_files
+from tests.docs.shells import commands, run_line
 
 ROOT = Path(__file__).parent.parent
 
@@ -67,57 +67,19 @@ def test_the_worked_example_of_contributing_is_a_cell() -> None:
 
 
 def shell_lines() -> list[str]:
-    lines = [line.partition("  #")[0].strip() for block in blocks("README.md", "sh") for line in block.splitlines()]
-    return [line for line in lines if line]
-
-
-def shortened(words: list[str]) -> list[str]:
-    """The same command with a smaller budget and network, where it trains."""
-    if words[0] == "sweep":
-        return ["sweep", *words[1 : words.index("--trials")], "--trials", "2", "--steps", "2", "--out", "swept"]
-    if words[0] not in ("train", "resume") or "--help" in words:
-        return words
-    for flag in ("--minutes", "--epochs"):
-        if flag in words:
-            del words[words.index(flag) : words.index(flag) + 2]
-    return [*words, "--steps", "2", *(["--hidden", "8", "--threads", "1"] if words[0] == "train" else [])]
-
-
-def write_files(here: Path) -> None:
-    (here / "book.txt").write_text("The network reads a word, and the word is kept. A state keeps the word.\n" * 60)
-    (here / "test.txt").write_text("The network keeps a word.\n" * 5)
-    (here / "words.txt").write_text("abc\nbca\n")
-    (here / "pairs.tsv").write_text("".join(f"a{k}bc\tc b {k % 7} a\n" for k in range(100)))
-    (here / "names.tsv").write_text("".join(f"{('Greek', 'Irish')[k % 2]}\tNabc{k}\n" for k in range(100)))
-    (here / "tagged.conll").write_text("".join(f"the\tDT\nw{k}\tNN\n\n" for k in range(60)))
-    (here / "trees.txt").write_text("".join(f"({k % 3} (1 a) ({k % 2} b))\n" for k in range(60)))
-    rows = [f"{1949 + k // 12}-{k % 12 + 1:02},{100 + k + (k % 12) ** 2}\n" for k in range(96)]
-    (here / "airline.csv").write_text("Month,Passengers\n" + "".join(rows))
-
-
-def write_images(here: Path) -> None:
-    draw = np.random.default_rng(0)
-    np.savez(here / "digits.npz", images=draw.integers(0, 17, (60, 8, 8)), target=np.arange(60) % 10)
-    lengths = np.full(60, 7)
-    np.savez(here / "strokes.npz", x=draw.normal(size=(60 * 7, 2)), lengths=lengths, y=np.arange(60) % 3)
+    return [line for block in blocks("README.md", "sh") for line in commands(block)]
 
 
 def test_every_shell_line_of_the_readme_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_files(tmp_path)
-    write_images(tmp_path)
     monkeypatch.chdir(tmp_path)
     ran = []
     for line in shell_lines():
         command = line.rpartition("&& ")[2]
-        if not command.startswith(".venv/bin/recur ") or command.startswith(
-            (".venv/bin/recur studio", ".venv/bin/recur serve")
-        ):
-            continue
-        words = shortened(shlex.split(command)[1:])
-        assert run(words) == 0, (line, capsys.readouterr().err)
-        ran.append(words[0])
+        if command.startswith(".venv/bin/recur "):
+            ran.append(run_line(command))
     assert {"train", "resume", "sample", "predict", "eval", "xray", "lab", "stats", "ngram", "doctor", "sweep"} <= set(
         ran
     )

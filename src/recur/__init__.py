@@ -11,6 +11,13 @@
     recur.text         corpus, tokens, vocabulary, stream
     recur.ngram        models that count
     recur.reference    the textbook in NumPy, gradients by hand
+    recur.errors       what recur raises
+    recur.sklearn      estimators for scikit-learn (the extra `sklearn`)
+
+These are public, and what the `__all__` of each of these modules names; everything else is for recur itself and may
+change between versions. Every public name has an example in its docstring, which is run: help(recur.Recurrent),
+help(recur.text.Corpus), help(recur.scan.scan). All of them on pages: `python -m docs` in the repository makes
+build/site/en/api/recur.html, with the guides beside them. What a model of `recur.fit` can do: help(recur.api).
 
 Names are imported when they are first used: `import recur` alone does not import torch.
 """

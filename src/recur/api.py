@@ -99,6 +99,11 @@ def fit(
     Without a task, the file decides, where there is no doubt. Options are those of `recur train --task TASK --help`.
     Without `out`, the run's folder is a temporary one, which goes when the model does. To `trust` the run that this one
     begins with (`from_`) is to execute a cell that it carries, though one has not trained with it.
+
+    >>> texts, labels = ["good", "bad"] * 30, ["pos", "neg"] * 30
+    >>> model = recur.fit(texts, labels, task="classify", hidden=8, steps=20, seed=1)
+    >>> model("good"), model(["bad", "good"])
+    ('pos', ['neg', 'pos'])
     """
     out = None if out is None else _folder("out", out)
     given = texts if answers is None else (texts, answers)
@@ -190,7 +195,12 @@ def load(
 ) -> Predictor[Any]:
     """The model of a run, with its best weights, for use. With `task`, a run of another one is refused. To `trust` a
     run is to execute a cell that it carries, though one has not trained with it; with `changed_text`, a text that it
-    learned from may have been changed since."""
+    learned from may have been changed since.
+
+    >>> model = recur.fit("names.tsv", task="classify", hidden=8, steps=2, out="runs/names")
+    >>> recur.load("runs/names").probabilities("Nabc7").keys()
+    dict_keys(['Greek', 'Irish'])
+    """
     predictor = open_predictor([_folder("run", run)], device, trust)
     predictor.changed_text = changed_text
     if task is not None and predictor.task.name != task:

@@ -36,12 +36,23 @@ from torch import Tensor
 
 from recur.errors import OptionError, ShapeError, shown
 
+__all__ = ["BPTT"]
+
 SPEC = "full, truncated:τ, sliding:τ (whole, ≥ 1) or randomized:π (0 < π ≤ 1), and ,clip:θ (> 0) after it"
 
 
 @dataclass(frozen=True)
 class BPTT:
-    """A mode, at most one of `window` τ, `sliding` τ, `keep` π and `xi` itself, and a bound on what is carried."""
+    """A mode, at most one of `window` τ, `sliding` τ, `keep` π and `xi` itself, and a bound on what is carried.
+
+    >>> BPTT.parse("truncated:20,clip:1") == BPTT(window=20, clip=1.0)
+    True
+    >>> net = recur.Recurrent("elman", 3, 4, bptt="truncated:5")
+    >>> x = torch.randn(1, 10, 3, requires_grad=True)
+    >>> net(x).outputs[:, -1].sum().backward()
+    >>> x.grad[0].abs().sum(1).gt(0).int().tolist()    # the last window alone is reached
+    [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]
+    """
 
     window: int | None = None
     keep: float | None = None

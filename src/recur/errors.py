@@ -22,53 +22,127 @@ import difflib
 import reprlib
 from collections.abc import Iterable, Sequence
 
+__all__ = [
+    "BackendError",
+    "CellError",
+    "DeviceError",
+    "DtypeError",
+    "OptionError",
+    "RankError",
+    "RecurError",
+    "RunError",
+    "ShapeError",
+    "TextError",
+    "TooLargeError",
+    "TrainingError",
+]
+
 
 class RecurError(Exception):
-    """The root of every error that recur raises on purpose."""
+    """The root of every error that recur raises on purpose.
+
+    >>> try:
+    ...     recur.make_cell("grue")
+    ... except recur.RecurError as error:
+    ...     print(str(error)[:40])
+    unknown cell 'grue'; did you mean 'gru'?
+    """
 
 
 class ShapeError(RecurError, ValueError):
-    """A tensor's rank, width or batch is not what the cell needs."""
+    """A tensor's rank, width or batch is not what the cell needs.
+
+    >>> recur.Recurrent("gru", 3, 4)(torch.randn(2, 3))
+    Traceback (most recent call last):
+    recur.errors.ShapeError: ...
+    """
 
 
 class DtypeError(RecurError, TypeError):
-    """Tensors of different dtypes meet."""
+    """Tensors of different dtypes meet.
+
+    >>> recur.Recurrent("gru", 3, 4)(torch.zeros(2, 5, 3, dtype=torch.float64))
+    Traceback (most recent call last):
+    recur.errors.DtypeError: ...
+    """
 
 
 class DeviceError(RecurError, ValueError):
-    """Tensors on different devices meet."""
+    """Tensors on different devices meet.
+
+    >>> recur.Recurrent("gru", 3, 4)(torch.zeros(2, 5, 3, device="meta"))
+    Traceback (most recent call last):
+    recur.errors.DeviceError: ...
+    """
 
 
 class OptionError(RecurError, ValueError):
-    """An option's value is out of its range or unknown."""
+    """An option's value is out of its range or unknown.
+
+    >>> recur.Recurrent("gru", 3, 4, bptt="truncated:0")
+    Traceback (most recent call last):
+    recur.errors.OptionError: ...
+    """
 
 
 class CellError(RecurError, ValueError):
-    """A cell breaks its contract, or is not known."""
+    """A cell breaks its contract, or is not known.
+
+    >>> recur.make_cell("no-such-cell")
+    Traceback (most recent call last):
+    recur.errors.CellError: ...
+    """
 
 
 class BackendError(RecurError, ValueError):
-    """A backend asked for by name cannot run this call."""
+    """A backend asked for by name cannot run this call.
+
+    >>> recur.Recurrent("gru2014", 3, 4, backend="native")(torch.randn(2, 5, 3))
+    Traceback (most recent call last):
+    recur.errors.BackendError: ...
+    """
 
 
 class TextError(RecurError, ValueError):
-    """A text, a vocabulary or a file of counts cannot be used as it is."""
+    """A text, a vocabulary or a file of counts cannot be used as it is.
+
+    >>> recur.text.parse_tree("(1 (0 not)")
+    Traceback (most recent call last):
+    recur.errors.TextError: ...
+    """
 
 
 class TooLargeError(TextError):
-    """A text is larger than what is asked of it can be done with in this memory."""
+    """A text is larger than what is asked of it can be done with in this memory.
+
+    >>> issubclass(recur.errors.TooLargeError, recur.errors.TextError)
+    True
+    """
 
 
 class RunError(RecurError, ValueError):
-    """A run folder is missing something, damaged or in the way."""
+    """A run folder is missing something, damaged or in the way.
+
+    >>> recur.load("no-such-run")
+    Traceback (most recent call last):
+    recur.errors.RunError: ...
+    """
 
 
 class TrainingError(RecurError, ArithmeticError):
-    """Training cannot go on: its loss exploded or is not a number."""
+    """Training cannot go on: its loss exploded or is not a number.
+
+    >>> issubclass(recur.errors.TrainingError, ArithmeticError)
+    True
+    """
 
 
 class RankError(RecurError):
-    """Of several processes that train together one has failed: this one, or another, which says so itself."""
+    """Of several processes that train together one has failed: this one, or another, which says so itself.
+
+    >>> recur.errors.RankError("rank 1 has failed", mine=False).mine
+    False
+    """
 
     def __init__(self, message: str, mine: bool = True) -> None:
         super().__init__(message)

@@ -9,12 +9,15 @@ import pytest
 import torch
 
 from recur.cells import make_cell
-from recur.cuda import nvrtc
+from recur.cuda import nvrtc, persistent
+from recur.cuda.choice import ordered
 from recur.cuda.device import A100, H200
+from recur.cuda.memory import Layout
 from recur.cuda.nvrtc import Usage, usage_in
 from recur.cuda.source import source
 from recur.errors import BackendError
 from recur.native.compiled import text_of
+from recur.native.memory import Signature
 from tests.cuda.usage import Row, compare, devices, rows, table, worse
 
 needs_nvrtc = pytest.mark.skipif(nvrtc.compiler() is None, reason=str(nvrtc.missing()))
@@ -106,3 +109,25 @@ def test_a_text_names_all_that_it_is_made_of() -> None:
     for line in ("#define NUM 2", "#define FAST 1", "#define EXTRAS 3", "#define EXTRA_OPTION 7", "void back_step("):
         assert line in made
     assert "#define FAST 0" in source(cell, torch.float32, ("step",))
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("directions", [1, 2])
+def test_weights_make_room_for_what_would_spill(directions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way that should be the fastest has W in more registers than the compiler can give it: some go elsewhere."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    cell, H = text_of(make_cell("lstm"), True), 300
+    of = Signature(cell, torch.float32, (6, 20, 16), (), 4 * H, H, 4, 0, 0, False, False, 0.0, "")
+    p = persistent.problem(Layout(of), True, directions)
+    first = ordered(p, H200)[0]
+    assert first is not None
+    way = persistent.fitted(cell, torch.float32, p, first, H200, False)
+    assert way is not None
+    assert way.in_registers < first.in_registers
+    assert way.in_registers + way.in_shared == first.in_registers + first.in_shared
+    assert way.shared_bytes(p) <= H200.shared
+    compiler = nvrtc.compiler()
+    assert compiler is not None
+    usage = compiler.compile(persistent.text(cell, torch.float32, p, way, False), H200.architecture).usage
+    assert usage["carry_backward"].stack <= persistent.MOST_SPILLED
+    assert persistent.relieved(p, first, 10**6, H200) is None

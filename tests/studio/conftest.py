@@ -164,3 +164,26 @@ def log() -> Iterator[list[str]]:
     for logger in loggers:
         logger.removeHandler(handler)
     assert found == []
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    from tests.studio.browser import CHROMIUM
+
+    with sync_playwright() as driver:
+        made = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def visit(browser: Any, served: Served) -> Iterator[Any]:
+    """A wide, light page in English over `runs`."""
+    from tests.studio.browser import Visit
+
+    # Playwright's waiting for a condition is JavaScript from outside, which the page's own policy forbids.
+    made = Visit(browser, served, "wide", "light", "en", bypass_csp=True)
+    yield made
+    made.close()

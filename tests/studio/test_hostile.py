@@ -88,7 +88,7 @@ def test_every_refusal_is_a_line_of_json(small: Served, name: str) -> None:
 
 def test_websockets_are_not_spoken(small: Served) -> None:
     upgrade = ("Upgrade: websocket", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version: 13")
-    with_token = request("GET /api/ws HTTP/1.1", HOST, *upgrade).replace(b"Connection: close", b"Connection: upgrade")
+    with_token = request("GET /ws HTTP/1.1", HOST, *upgrade).replace(b"Connection: close", b"Connection: upgrade")
     with socket.create_connection(("127.0.0.1", small.port), timeout=20) as line:
         line.sendall(with_token)
         assert line.recv(65536).startswith(b"HTTP/1.1 404")

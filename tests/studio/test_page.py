@@ -1,90 +1,27 @@
-"""The page in a real browser: Chromium, headless. Screenshots go to screenshots/, which git ignores."""
+"""The page in a real browser: every view in both sizes, themes and languages; the frame."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recur.tasks import task_names
-from tests.studio.conftest import SMALL, TOKEN, Served
+from tests.studio.browser import SCREENSHOTS, SIZES, Visit, needs_browser
+from tests.studio.conftest import SMALL, Served
 
-playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
-
-SCREENSHOTS = Path(__file__).parent.parent.parent / "screenshots"
-VIEWS = ("runs", "generate", "activations", "gradients", "unfold")
-SIZES = {"wide": (1280, 800), "phone": (390, 844)}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        made = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield made
-        made.close()
-
-
-class Visit:
-    """One page, and all that went wrong or elsewhere while it was open."""
-
-    def __init__(self, browser: Any, served: Served, size: str, theme: str, language: str, **options: Any) -> None:
-        width, height = SIZES[size]
-        self.context = browser.new_context(
-            viewport={"width": width, "height": height},
-            color_scheme=theme,
-            locale="zh-CN" if language == "zh" else "en-US",
-            has_touch=size == "phone",
-            **options,
-        )
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(20_000)
-        self.served, self.errors, self.elsewhere = served, [], []
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
-        self.page.on("request", self._requested)
-        self.page.on("response", self._responded)
-        self.page.goto(f"{served.address}/?token={TOKEN}")
-        assert TOKEN not in self.page.url.replace("%20", " ")
-
-    def _requested(self, request: Any) -> None:
-        if not request.url.startswith((self.served.address, "data:", "about:")):
-            self.elsewhere.append(request.url)
-
-    def _responded(self, response: Any) -> None:
-        if response.status >= 400:
-            self.errors.append(f"{response.url} with {response.request.post_data!r} is refused")
-
-    def open(self, view: str, run: str = "lstm") -> Any:
-        self.page.goto(f"{self.served.address}/#/{view}/{run}")
-        self.page.wait_for_selector("main h1")
-        return self.page
-
-    def close(self) -> None:
-        self.context.close()
-        assert self.errors == []
-        assert self.elsewhere == [], "a request left the machine"
-
-
-@pytest.fixture
-def visit(browser: Any, served: Served) -> Iterator[Visit]:
-    # Playwright's waiting for a condition is JavaScript from outside, which the page's own policy forbids.
-    made = Visit(browser, served, "wide", "light", "en", bypass_csp=True)
-    yield made
-    made.close()
-
+pytestmark = needs_browser
+VIEWS = ("runs", "write", "see", "gradients", "unfold")
 
 READY = {
     "runs": "tr[data-run] >> nth=1",
-    "generate": "#bars button >> nth=3",
-    "activations": "#coloured span >> nth=20",
-    "gradients": "#heat .cell >> nth=20",
+    "write": "#bars button >> nth=3",
+    "see": "#coloured span >> nth=20",
+    "gradients": "#sum .step >> nth=20",
     "unfold": "#unrolled rect >> nth=3",
 }
 
@@ -109,7 +46,7 @@ def test_every_view_opens(browser: Any, served: Served, size: str, theme: str, l
 
 
 def test_typing_shows_what_comes_next_and_a_branch_is_taken(visit: Visit) -> None:
-    page = visit.open("generate")
+    page = visit.open("write")
     area = page.locator("textarea")
     area.fill("")
     area.type("the netw")
@@ -122,17 +59,17 @@ def test_typing_shows_what_comes_next_and_a_branch_is_taken(visit: Visit) -> Non
 
 
 def test_text_streams_into_the_page(visit: Visit) -> None:
-    page = visit.open("generate")
-    page.wait_for_selector(READY["generate"])
+    page = visit.open("write")
+    page.wait_for_selector(READY["write"])
     area = page.locator("textarea")
     area.fill("the ")
-    page.get_by_role("button", name="generate").click()
+    page.get_by_role("button", name="go on").click()
     page.wait_for_function("document.querySelector('textarea').value.length > 150")
-    page.get_by_role("button", name="generate").wait_for()
+    page.get_by_role("button", name="go on").wait_for()
 
 
 def test_a_span_is_dragged_over_and_similar_places_are_found(visit: Visit) -> None:
-    page = visit.open("activations")
+    page = visit.open("see")
     page.locator("textarea").fill("the network keeps a word\n" * 4)
     page.wait_for_function("document.querySelectorAll('#coloured span').length === 100")
     first, last = (
@@ -151,8 +88,8 @@ def test_a_span_is_dragged_over_and_similar_places_are_found(visit: Visit) -> No
 
 
 def test_the_keyboard_is_enough(visit: Visit) -> None:
-    page = visit.open("activations")
-    page.wait_for_selector(READY["activations"])
+    page = visit.open("see")
+    page.wait_for_selector(READY["see"])
     for _ in range(40):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.id") == "coloured":
@@ -172,21 +109,7 @@ def test_the_keyboard_is_enough(visit: Visit) -> None:
     for _ in range(20):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.getAttribute('href') ?? document.activeElement.id"))
-    assert {"#/generate/lstm", "#/unfold/lstm", "language", "theme"} <= reached
-
-
-def test_the_truncation_slider_cuts_the_heat_map(visit: Visit) -> None:
-    page = visit.open("gradients", "gru")
-    page.locator("textarea").fill("the network keeps a word")
-    page.wait_for_function("document.querySelectorAll('#heat .cell').length === 24")
-    cold = "[...document.querySelectorAll('#heat .cell')].filter((c) => c.style.background.includes('soft')).length"
-    assert page.evaluate(cold) == 0
-    page.locator("input[type=range]").first.fill("10")
-    page.wait_for_function(f"{cold} > 0")
-    cells = page.locator("#heat .cell").count()
-    assert page.evaluate(cold) == cells - 10
-    terms = "[...document.querySelectorAll('#terms .cell')].filter((c) => !c.style.background.includes('soft')).length"
-    assert page.evaluate(terms) == 2 * 10, "of W and of U, the same ten steps"
+    assert {"#/write/lstm", "#/unfold/lstm", "language", "theme"} <= reached
 
 
 def test_patterns_are_drawn(visit: Visit) -> None:
@@ -221,7 +144,10 @@ def test_runs_of_every_task_are_shown(browser: Any, every_task: Path, language: 
         assert page.locator("svg.chart line[stroke-dasharray]").count() == 1, "its baseline"
     page.screenshot(path=SCREENSHOTS / f"runs-tasks-{language}.png", full_page=True)
     page = visit.open("gradients", "adding")
-    expected = {"en": "adding is a run of the task adding; this view reads", "zh": "adding 是任务 adding 的训练"}
+    expected = {
+        "en": "adding is a run of the task adding, which this view does not read",
+        "zh": "adding 是任务 adding 的训练记录",
+    }
     assert expected[language] in page.inner_text("main .empty")
     page.screenshot(path=SCREENSHOTS / f"other-task-{language}.png", full_page=True)
     page.select_option("select", "language")
@@ -233,11 +159,11 @@ def test_runs_of_every_task_are_shown(browser: Any, every_task: Path, language: 
 def test_language_and_theme_are_switched_and_kept(visit: Visit) -> None:
     page = visit.open("runs")
     page.click("#language")
-    page.wait_for_function("document.querySelector('main h1').textContent === '训练'")
+    page.wait_for_function("document.querySelector('main h1').textContent === '训练记录'")
     page.click("#theme")
     page.reload()
     page.wait_for_selector("main h1")
-    assert page.inner_text("main h1") == "训练"
+    assert page.inner_text("main h1") == "训练记录"
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from recur.cli.app import run
 from recur.run import Run
@@ -24,7 +23,7 @@ from recur.studio.app import BODY, make_app
 from recur.studio.folder import Folder
 from recur.studio.loaded import LoadedModel
 from recur.studio.turns import WAITING
-from recur.studio.views import generate
+from recur.studio.writing import generate
 from recur.tasks import open_predictor, task_names, task_of_run
 from recur.tasks.metrics import best_of
 from recur.text import EOS
@@ -117,14 +116,6 @@ def test_next_tokens_are_the_models(client: Any, runs: Path) -> None:
     assert [bar["drawn"] for bar in ask(client, "gru/next", text="the netw", top_k=1)["bars"][1:]] == [0.0] * 11
 
 
-def test_what_was_read_is_not_read_again_and_gives_the_same(runs: Path) -> None:
-    model, fresh = (LoadedModel(Run.open(runs / "gru")) for _ in range(2))
-    ids = [int(k) for k in model.language.vocab.encode(TEXT)]
-    for end in range(1, len(ids) + 1):
-        typed = model.logits(ids[:end])
-    assert torch.allclose(typed, fresh.logits(ids), atol=1e-4)
-
-
 def test_text_streams_and_the_same_seed_gives_the_same(client: Any) -> None:
     with client.stream("POST", "/api/runs/lstm/generate", json={"text": "the ", "length": 60, "seed": 3}) as answer:
         pieces = list(answer.iter_text())
@@ -155,32 +146,6 @@ def test_views_look_into_the_model(client: Any) -> None:
     assert letters["recurrent.weight_hh_l1"] == "W"
     assert letters["output"] == "V"
     assert letters["bias"] == ""
-
-
-def test_truncation_cuts_the_heat_map_at_its_window(client: Any) -> None:
-    full = ask(client, "gru/gradients", text=TEXT)
-    cut = ask(client, "gru/gradients", text=TEXT, tau=7)
-    assert len(full["rows"]) == 1
-    assert all(v > 0 for v in full["rows"][0]["norms"][-30:])
-    norms = cut["rows"][0]["norms"]
-    assert norms[-7:] == pytest.approx(full["rows"][0]["norms"][-7:])
-    assert not any(norms[:-7])
-    assert full["clips"][-1]["norm"] > 0
-
-
-def test_each_token_has_its_term_of_the_gradient(client: Any) -> None:
-    found = ask(client, "gru/gradients", text=TEXT)
-    W, U = found["terms"]
-    assert (W["name"], U["name"]) == ("W, layer 1", "U, layer 1")
-    assert len(W["norms"]) == len(found["tokens"])
-    assert W["norms"][0] == 0, "the state before the first token is zero"
-    assert W["largest"] == len(W["norms"]) - 1 - W["norms"].index(max(W["norms"]))
-    assert W["share"] == pytest.approx(max(W["norms"]) / sum(W["norms"]))
-    assert 1 < W["needed"] <= found["steps"]
-    cut = ask(client, "gru/gradients", text=TEXT, tau=4)["terms"][0]
-    assert cut["norms"][-4:] == pytest.approx(W["norms"][-4:])
-    assert not any(cut["norms"][:-4])
-    assert cut["needed"] <= 4
 
 
 # What it refuses -----------------------------------------------------------------------------------------
@@ -229,7 +194,7 @@ def test_large_and_odd_bodies_are_refused(client: Any) -> None:
     assert client.post("/api/runs/gru/next", content=b"x" * (BODY + 1), headers=headers).status_code == 413
     for body in (b"[1]", b"{", b"[" * 50_000, b"\xff"):
         assert client.post("/api/runs/gru/next", content=body, headers=headers).status_code == 400
-    for request in ({"text": "the " * 2000}, {"text": 3}, {"temperature": 0}, {"temperature": "hot"}, {"text": "龘"}):
+    for request in ({"text": "the " * 2000}, {"text": 3}, {"temperature": 0}, {"temperature": "hot"}):
         answer = client.post("/api/runs/gru/next", json=request)
         assert answer.status_code == 400
         assert answer.json()["error"]

@@ -38,7 +38,15 @@ State = tuple[Tensor, ...]
 
 
 class Cell:
-    """One recurrence. Subclass it, name `gates` and `states`, write `step`."""
+    """One recurrence. Subclass it, name `gates` and `states`, write `step`.
+
+    >>> class Half(recur.Cell):
+    ...     gates = ("h",)
+    ...     def step(self, x, h, s):
+    ...         return (0.5 * s.h + 0.5 * torch.tanh(x.h + h.h),)
+    >>> recur.Recurrent(Half(), 3, 8)(torch.randn(2, 5, 3)).outputs.shape
+    torch.Size([2, 5, 8])
+    """
 
     name: ClassVar[str] = ""
     """What the registry and the command line call it; empty for a cell that is not registered."""

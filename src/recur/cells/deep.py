@@ -20,6 +20,10 @@ class DeepTransition(Cell):
     Pascanu, Gulcehre, Cho and Bengio, How to construct deep recurrent neural networks, ICLR 2014; Deep Learning,
     section 10.5, figure 10.13 b, and 10.13 c with `skip`, which gives the gradient a way around the new layers.
     It mixes units inside the step: not pointwise, so it runs on the loop.
+
+    >>> net = recur.Recurrent(recur.cells.DeepTransition(recur.cells.GRU(), depth=2), 3, 4)
+    >>> net(torch.randn(2, 5, 3)).trace[0].backend
+    'loop'
     """
 
     cell: Cell

@@ -18,6 +18,12 @@ class Elman(Cell):
 
     Elman, Finding structure in time, Cognitive Science 14 (1990): h_t = φ(U x_t + W h_{t−1} + b). As torch.nn.RNN,
     where U is weight_ih and W weight_hh; torch has no σ.
+
+    >>> ours, theirs = recur.Recurrent("elman", 3, 4), torch.nn.RNN(3, 4, batch_first=True)
+    >>> _ = ours.load_state_dict(theirs.state_dict())
+    >>> x = torch.randn(2, 5, 3)
+    >>> torch.allclose(ours(x).outputs, theirs(x)[0], atol=1e-6)
+    True
     """
 
     activation: str = "tanh"

@@ -16,6 +16,10 @@ class GRU(Cell):
     acts after the product with W, which lets all three products be one. As torch.nn.GRU. The paper's own form is
     `gru2014`. With r = 1 and z = 0 it is an Elman network: a unit with a short memory opens r, one with a long
     memory opens z.
+
+    >>> net = recur.Recurrent("gru", 3, 4)
+    >>> net.weight_hh_l0.shape          # W_r, W_z and W_n, one below the other
+    torch.Size([12, 4])
     """
 
     name = "gru"

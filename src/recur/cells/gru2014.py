@@ -16,6 +16,10 @@ class GRU2014(Cell):
     Cho et al., Learning phrase representations using RNN encoder–decoder, EMNLP 2014. The second product needs r,
     which mixes units inside the step: not pointwise, so it runs on the loop. W_n is a weight of its own, beside
     weight_hh, which holds the blocks of r and z. torch.nn does not have it; Keras does (reset_after=False).
+
+    >>> cell = recur.cells.GRU2014()
+    >>> cell.pointwise, cell.extras     # a second product inside of the step
+    (False, {'W_n': ('H', 'H')})
     """
 
     name = "gru2014"

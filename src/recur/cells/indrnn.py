@@ -14,6 +14,9 @@ class IndRNN(Cell):
     Li, Li, Cook, Zhu and Gao, Independently recurrent neural network (IndRNN), CVPR 2018. The recurrent matrix is
     the diagonal u, so the gradient of unit k over n steps is at most |u_k|ⁿ: it can be read off, and bounded.
     u starts uniform in [0, 1), as in the paper; units mix in the next layer only. torch.nn does not have it.
+
+    >>> recur.cells.IndRNN().shapes(3, 4)["u"]          # one weight for each unit in the place of W
+    (4,)
     """
 
     name = "indrnn"

@@ -21,6 +21,11 @@ class Leaky(Cell):
     `alpha` is one number for all units, or None: then α = σ(a), learned for each unit, and the units start with
     time scales spread evenly in their logarithm from 1.1 to 100 steps. torch.nn does not have it; with α = 0
     it is torch.nn.RNN.
+
+    >>> net = recur.Recurrent(recur.cells.Leaky(alpha=0.9), 1, 1)
+    >>> quiet = net(torch.zeros(1, 3, 1), (torch.ones(1, 1),))
+    >>> quiet.outputs.shape
+    torch.Size([1, 3, 1])
     """
 
     alpha: float | None = None

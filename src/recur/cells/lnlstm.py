@@ -23,6 +23,9 @@ class LNLSTM(Cell):
     b is the sum of the paper's two shifts and its bias. U x and W h bring biases of torch's names in too, inside LN,
     which the paper has not: they start where the scheme puts them, at zero for all but `torch`. The shift b of f
     starts at `forget_bias`, all gains at 1. torch.nn does not have it.
+
+    >>> recur.Recurrent("lnlstm", 3, 4)(torch.randn(2, 5, 3)).state[0]._fields
+    ('h', 'c')
     """
 
     forget_bias: float = 1.0

@@ -23,6 +23,10 @@ class LRU(Cell):
     paper's C. |λ| = exp(−e^ν) is below 1 whatever ν is, so nothing explodes. λ starts uniform on the ring
     `r_min` ≤ |λ| ≤ `r_max`, its angle in 0 … `max_phase`, and γ at √(1 − |λ|²), which keeps the state as large as its
     input. For long sequences the paper narrows the ring (0.9 … 0.999) and the angle (π/10). torch.nn does not have it.
+
+    >>> net = recur.Recurrent("lru:r_min=0.9,r_max=0.99", 3, 4)
+    >>> net(torch.randn(2, 5, 3)).outputs.shape         # real and imaginary parts, side by side
+    torch.Size([2, 5, 8])
     """
 
     r_min: float = 0.0

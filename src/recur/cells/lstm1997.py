@@ -15,6 +15,9 @@ class LSTM1997(Cell):
     Hochreiter and Schmidhuber, Long short-term memory, Neural Computation 9 (1997): the constant error carousel.
     ∂c'/∂c along the memory is exactly 1, so this path never vanishes. The paper squashes with 4σ − 2 and 2σ − 1;
     here both are tanh. torch.nn does not have it: it is torch.nn.LSTM with f = 1.
+
+    >>> recur.cells.LSTM1997().gates                    # nothing forgets
+    ('i', 'g', 'o')
     """
 
     name = "lstm1997"

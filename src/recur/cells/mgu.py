@@ -15,6 +15,9 @@ class MGU(Cell):
     Zhou, Wu, Zhang and Zhou, Minimal gated unit for recurrent neural networks, IJAC 13 (2016). The paper forms
     W_n (f ⊙ h); here f acts after the product, as reset does in torch's GRU, so that the step is pointwise.
     torch.nn does not have it.
+
+    >>> recur.cells.MGU().gates                         # one gate forgets and resets
+    ('f', 'n')
     """
 
     name = "mgu"

@@ -24,6 +24,10 @@ class MinGRU(Cell):
     on h but the average itself: there is no W, and ∂h'/∂h = 1 − z whatever the state. With `positive`, g(x_n) stands
     for x_n, g(a) = a + ½ for a ≥ 0 and σ(a) below, as in the authors' code, which computes in logarithms.
     torch.nn does not have it.
+
+    >>> net = recur.Recurrent("mingru", 3, 4, backend="parallel")    # affine in its state: all of time at once
+    >>> net(torch.randn(2, 500, 3)).trace[0].backend
+    'parallel'
     """
 
     positive: bool = False

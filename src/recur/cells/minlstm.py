@@ -20,6 +20,9 @@ class MinLSTM(Cell):
     Feng, Tung, Ahmed, Bengio and Hajimirsadeghi, Were RNNs all we needed?, 2024: an LSTM whose gates see the input
     only and add up to 1, without an output gate. f is computed as σ(log σ(x_f) − log σ(x_i)), which is the same and
     cannot be 0 / 0. `positive` as in MinGRU. torch.nn does not have it.
+
+    >>> recur.cells.MinLSTM().state_gates               # no product with the state
+    ()
     """
 
     positive: bool = False

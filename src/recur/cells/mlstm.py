@@ -17,6 +17,10 @@ class MLSTM(Cell):
     Krause, Lu, Murray and Renals, Multiplicative LSTM for sequence modelling, 2016. Every input has a transition of
     its own, W diag(x_m) M, in factors. M h mixes units before the step: not pointwise, so it runs on the loop. Not
     the matrix memory of xLSTM, which has this name too. torch.nn does not have it.
+
+    >>> cell = recur.cells.MLSTM()
+    >>> cell.extras, cell.pointwise                     # M stands between the state and its gates
+    ({'M': ('H', 'H')}, False)
     """
 
     name = "mlstm"

@@ -16,6 +16,9 @@ class PeepholeLSTM(Cell):
     Gers, Schraudolph and Schmidhuber, Learning precise timing with LSTM recurrent networks, JMLR 3 (2002).
     The peepholes p are vectors: a unit sees its own memory only. torch.nn does not have it; with p = 0 it is
     torch.nn.LSTM.
+
+    >>> sorted(recur.cells.PeepholeLSTM().extras)       # what the gates see of c
+    ['p_f', 'p_i', 'p_o']
     """
 
     name = "peephole"

@@ -55,12 +55,22 @@ def _registered() -> dict[str, type[Cell]]:
 
 
 def cell_names() -> list[str]:
-    """The names that `make_cell` knows."""
+    """The names that `make_cell` knows.
+
+    >>> [name for name in recur.cell_names() if "lstm" in name]
+    ['lnlstm', 'lstm', 'lstm1997', 'minlstm', 'mlstm', 'slstm']
+    """
     return sorted([*_registered(), *VARIANTS])
 
 
 def make_cell(spec: CellLike, **options: object) -> Cell:
-    """A cell from its name, `file.py:Class`, its class, or the cell itself; options as in its constructor."""
+    """A cell from its name, `file.py:Class`, its class, or the cell itself; options as in its constructor.
+
+    >>> recur.make_cell("gru").gates
+    ('r', 'z', 'n')
+    >>> recur.make_cell("leaky:alpha=0.9")
+    Leaky(alpha=0.9)
+    """
     if isinstance(spec, Cell):
         if options:
             raise CellError(f"{spec!r} is made already; options {', '.join(options)} come too late")

@@ -24,6 +24,10 @@ class RGLRU(Cell):
     exp(−8 softplus(Λ)), which starts uniform in 0.9 … 0.999. The paper's input has H numbers and stands where x_n
     does, a projection here; and its code leaves out √(1 − a²) at the first step, which this does not. torch.nn does
     not have it.
+
+    >>> net = recur.Recurrent("rglru", 3, 4)
+    >>> bool((net(torch.zeros(1, 9, 3)).outputs.abs() < 10).all())
+    True
     """
 
     name = "rglru"

@@ -27,6 +27,10 @@ class SLSTM(Cell):
     on, which leaves c' / n' as it is. n ≥ 1 after the first step. `heads` divides the units: W has a block for each,
     and units of different heads meet in the next layer only. The forget gate's biases start from 5 down to −7 within
     a head, as in the authors' code for a single block (for `forget="exp"` like all others). torch.nn does not have it.
+
+    >>> cell = recur.cells.SLSTM(heads=2)
+    >>> cell.shapes(3, 8)["weight_hh"]                  # a block of W for each head
+    (32, 4)
     """
 
     heads: int = 1

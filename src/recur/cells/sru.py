@@ -23,6 +23,10 @@ class SRU(Cell):
     x_x is the highway's input: a projection of x, as in the authors' code where D ≠ H; where D = H theirs takes x
     itself, which is this with the unit matrix. α keeps the variance of h that of x when r starts at its bias b
     (`highway_bias`). torch.nn does not have it.
+
+    >>> net = recur.Recurrent("sru", 4, 4)
+    >>> net(torch.randn(2, 5, 4)).state[0]._fields
+    ('h', 'c')
     """
 
     peephole: bool = True

@@ -70,7 +70,7 @@ class Measured:
             prepared = persistent.kernel(lay.of.cell, lay.of.dtype, p, way, index, not p.backward)
             if prepared is None:
                 return None
-            chosen = p, way, prepared
+            chosen = p, *prepared
         run = self._backward(chosen) if p.backward else self._forward(chosen)
         times: list[float] = []
         run()

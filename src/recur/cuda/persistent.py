@@ -7,7 +7,7 @@ import functools
 import torch
 
 from recur.cuda.cache import compiled, loaded
-from recur.cuda.device import device
+from recur.cuda.device import Device, device
 from recur.cuda.driver import Launch, Prepared
 from recur.cuda.memory import Layout
 from recur.cuda.operands import uses_tf32
@@ -16,6 +16,8 @@ from recur.cuda.way import CLUSTER, GRID, THREADS, Problem, Way, pressure, round
 
 MOST_SPILLED = 128
 """Bytes: registers that lie in memory are read and written at every step."""
+TRIES = 3
+"""How often a kernel is compiled with fewer of them."""
 
 
 def problem(lay: Layout, backward: bool, directions: int = 1) -> Problem:
@@ -36,20 +38,47 @@ def _name(p: Problem) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
+def fitted(
+    cell: str, dtype: torch.dtype, p: Problem, way: Way, here: Device, variant: bool, delays: int = 0
+) -> Way | None:
+    """The way as it is compiled without registers in memory: with less of W in them, if they were too many; None if
+    that does not help."""
+    for _ in range(TRIES):
+        if way.shared_bytes(p) > here.shared:
+            return None
+        usage = compiled(text(cell, dtype, p, way, variant, delays), here.architecture).usage.get(_name(p))
+        if usage is None or usage.stack <= MOST_SPILLED:
+            return way
+        lighter = relieved(p, way, usage.stack // 4, here)
+        if lighter is None:
+            return None
+        way = lighter
+    return None
+
+
+def relieved(p: Problem, way: Way, registers: int, here: Device) -> Way | None:
+    """So many registers free of W, what they held in shared memory as far as there is room, or from L2 at every step;
+    None where W does not take so many."""
+    group = way.m_each(p) * 8
+    fewer = way.but(in_registers=min(way.in_registers, way.groups_each(p)) - -(-registers // group), in_shared=0)
+    if fewer.in_registers < 0:
+        return None
+    room = (here.shared - fewer.shared_bytes(p)) // (group * 1024)
+    return fewer.but(in_shared=min(fewer.groups_each(p) - fewer.in_registers, room))
+
+
+@functools.lru_cache(maxsize=1024)
 def kernel(
     cell: str, dtype: torch.dtype, p: Problem, way: Way, index: int, variant: bool, delays: int = 0
-) -> Prepared | None:
-    """Compiled and ready; None where the GPU has no room for a team of it."""
-    if way.shared_bytes(p) > device(index).shared:
+) -> tuple[Way, Prepared] | None:
+    """Compiled and ready, and the way as it fits; None where the GPU has no room for a team of it."""
+    own = fitted(cell, dtype, p, way, device(index), variant, delays)
+    if own is None:
         return None
-    source_text, architecture = text(cell, dtype, p, way, variant, delays), device(index).architecture
-    usage = compiled(source_text, architecture).usage.get(_name(p))
-    if usage is not None and usage.stack > MOST_SPILLED:
-        return None
-    function = loaded(source_text, architecture, index).function(_name(p))
-    cluster = way.ctas if way.exchange == CLUSTER else way.multicast
-    how = Launch(p.directions * way.teams * way.ctas, THREADS, way.shared_bytes(p), cluster, way.exchange == GRID)
+    function = loaded(text(cell, dtype, p, own, variant, delays), device(index).architecture, index).function(_name(p))
+    cluster = own.ctas if own.exchange == CLUSTER else own.multicast
+    how = Launch(p.directions * own.teams * own.ctas, THREADS, own.shared_bytes(p), cluster, own.exchange == GRID)
     prepared = function.prepare(how)
     resident = prepared.resident()
-    fits = resident >= how.grid if way.exchange == GRID else resident >= way.ctas
-    return prepared if fits else None
+    fits = resident >= how.grid if own.exchange == GRID else resident >= own.ctas
+    return (own, prepared) if fits else None

@@ -62,7 +62,7 @@ def _plan(
             return None
         prepared = persistent.kernel(cell, dtype, p, way, index, variant, delays)
         if prepared is not None:
-            return p, way, prepared
+            return p, *prepared
     return None
 
 

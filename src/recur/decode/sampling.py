@@ -118,11 +118,18 @@ def generate(
     length, samples = checked("length", length, Natural), checked("samples", samples, Count)
     model.eval()
     generator = make_generator(seed)
-    device = model.device
     logits, state = read(model, lead, rows=samples)
+    yield from go_on(model, logits, state, length, choice, generator)
+
+
+@torch.no_grad()
+def go_on(
+    model: LanguageModel, logits: Tensor, state: State, length: int, choice: Choice, generator: torch.Generator
+) -> Iterator[list[int]]:
+    """The same from the logits (rows, K) and the state behind what was read."""
     for left in range(length, 0, -1):
         logits[:, list(NEVER_WRITTEN)] = -torch.inf
         tokens = choice.draw(logits, generator)
         yield tokens.tolist()
         if left > 1:
-            logits, state = model.step(tokens.to(device), state)
+            logits, state = model.step(tokens.to(model.device), state)

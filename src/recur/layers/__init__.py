@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from recur.layers.output_recurrence import FeedForward as FeedForward
     from recur.layers.output_recurrence import OutputRecurrent as OutputRecurrent
     from recur.layers.pooling import Pooling as Pooling
-    from recur.layers.recurrent import Recurred as Recurred
+    from recur.layers.recurred import Recurred as Recurred
     from recur.layers.recurrent import Recurrent as Recurrent
     from recur.layers.tree import Forest as Forest
     from recur.layers.tree import Recursive as Recursive
@@ -50,13 +50,16 @@ _NAMES = {
     "NBest": "recur.layers.crf",
     "OutputRecurrent": "recur.layers.output_recurrence",
     "Pooling": "recur.layers.pooling",
-    "Recurred": "recur.layers.recurrent",
+    "Recurred": "recur.layers.recurred",
     "Recurrent": "recur.layers.recurrent",
     "Recursive": "recur.layers.tree",
     "drop_steps": "recur.layers.dropout",
     "initialise_linear": "recur.layers.init",
 }
 
-__all__ = list(_NAMES)
+_OWN = {"Moves", "NBest", "drop_steps", "initialise_linear"}
+"""For recur itself."""
+
+__all__ = [name for name in _NAMES if name not in _OWN]
 if not TYPE_CHECKING:
     __getattr__ = lazy(__name__, _NAMES)

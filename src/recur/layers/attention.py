@@ -21,7 +21,14 @@ KINDS = ("additive", "dot")
 
 
 class Attention(nn.Module):
-    """Queries (B, T, Q) over a memory (B, S, M) → contexts (B, T, M) and weights (B, T, S)."""
+    """Queries (B, T, Q) over a memory (B, S, M) → contexts (B, T, M) and weights (B, T, S).
+
+    >>> attention = recur.layers.Attention("additive", query_size=4, memory_size=6, size=8)
+    >>> memory = torch.randn(2, 7, 6)
+    >>> contexts, weights = attention(torch.randn(2, 3, 4), memory)
+    >>> contexts.shape, weights.sum(-1).allclose(torch.ones(2, 3))
+    (torch.Size([2, 3, 6]), True)
+    """
 
     def __init__(self, kind: str, query_size: int, memory_size: int, size: int) -> None:
         super().__init__()

@@ -37,6 +37,14 @@ class Composition(nn.Module):
     """n nodes at once. `arity` is how many predecessors a node has; None is any number.
 
     Of one's own: `gates`, `states`, and `equations` or `step`.
+
+    >>> class Mean(recur.layers.Composition):
+    ...     gates = ("n",)
+    ...     @staticmethod
+    ...     def equations(a, s):
+    ...         return (0.5 * (s.h1 + s.h2) + torch.tanh(a.n),)
+    >>> recur.layers.Grid(Mean, 1, 4)(torch.randn(2, 3, 3, 1)).shape
+    torch.Size([2, 3, 3, 4])
     """
 
     arity: ClassVar[int | None] = 2

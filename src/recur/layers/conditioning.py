@@ -25,14 +25,20 @@ from recur.cells import CellLike
 from recur.errors import OptionError, ShapeError, unknown
 from recur.layers.options import Depth
 from recur.layers.output_recurrence import FeedForward
-from recur.layers.recurrent import NetworkState, Recurred, Recurrent
+from recur.layers.recurred import NetworkState, Recurred
+from recur.layers.recurrent import Recurrent
 from recur.scan import GivenState
 
 WAYS = ("none", "initial", "input", "both", "aligned")
 
 
 class Conditioned(nn.Module):
-    """`Recurrent` with a context of width C; options are its own."""
+    """`Recurrent` with a context of width C; options are its own.
+
+    >>> net = recur.layers.Conditioned("gru", 3, 4, context_size=5, way="input")     # R c at every step
+    >>> net(torch.randn(2, 6, 3), torch.randn(2, 5)).outputs.shape
+    torch.Size([2, 6, 4])
+    """
 
     def __init__(
         self,

@@ -49,7 +49,13 @@ class NBest(NamedTuple):
 
 class CRF(nn.Module):
     """Of K tags. `allowed` moves are all that `nbest` and `marginals` know; the likelihood knows every move, so that
-    sequences which break the rules have one."""
+    sequences which break the rules have one.
+
+    >>> crf, scores = recur.layers.CRF(3), torch.randn(1, 4, 3)
+    >>> best = crf.nbest(scores, torch.tensor([4]), 2)
+    >>> best.tags.shape                                 # the two likeliest sequences of four tags
+    torch.Size([1, 2, 4])
+    """
 
     def __init__(self, K: int, allowed: Moves | None = None) -> None:
         super().__init__()

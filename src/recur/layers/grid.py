@@ -35,6 +35,9 @@ class Grid(nn.Module):
               `equations`: see recur.layers.compose
     corners   1, 2 (top left and bottom right) or 4: where reading starts, each with weights of its own
     backend   native, torch, loop, or auto: the first that can run; see `choose`. One asked for by name runs or raises.
+
+    >>> recur.layers.Grid("lstm", 1, 4, corners=4)(torch.randn(2, 8, 8, 1)).shape
+    torch.Size([2, 8, 8, 16])
     """
 
     def __init__(

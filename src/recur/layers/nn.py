@@ -24,7 +24,8 @@ from recur import cells
 from recur.errors import OptionError, ShapeError
 from recur.layers.checks import flag, whole
 from recur.layers.options import Dropout
-from recur.layers.recurrent import NetworkState, Recurrent
+from recur.layers.recurred import NetworkState
+from recur.layers.recurrent import Recurrent
 
 TorchState = Tensor | tuple[Tensor, ...]
 """A final or initial state as torch.nn has it: (L, B, H), or a tuple of them for an LSTM."""
@@ -148,7 +149,12 @@ def _packed_like(packed: PackedSequence, outputs: Tensor, lengths: Tensor) -> Pa
 
 
 class RNN(_AsTorch):
-    """torch.nn.RNN, for the cell `Elman`; nonlinearity is tanh, relu, or sigmoid, which torch does not have."""
+    """torch.nn.RNN, for the cell `Elman`; nonlinearity is tanh, relu, or sigmoid, which torch does not have.
+
+    >>> outputs, h = recur.nn.RNN(3, 4, nonlinearity="relu")(torch.randn(5, 2, 3))      # (T, B, D), as torch.nn
+    >>> outputs.shape, h.shape
+    (torch.Size([5, 2, 4]), torch.Size([1, 2, 4]))
+    """
 
     def __init__(
         self,
@@ -167,14 +173,26 @@ class RNN(_AsTorch):
 
 
 class GRU(_AsTorch):
-    """torch.nn.GRU, for the cell `GRU`."""
+    """torch.nn.GRU, for the cell `GRU`.
+
+    >>> ours, theirs = recur.nn.GRU(3, 4, batch_first=True), torch.nn.GRU(3, 4, batch_first=True)
+    >>> _ = ours.load_state_dict(theirs.state_dict())
+    >>> x = torch.randn(2, 5, 3)
+    >>> torch.allclose(ours(x)[0], theirs(x)[0], atol=1e-6)
+    True
+    """
 
     def _make_cell(self) -> cells.Cell:
         return cells.GRU()
 
 
 class LSTM(_AsTorch):
-    """torch.nn.LSTM, for the cell `LSTM`."""
+    """torch.nn.LSTM, for the cell `LSTM`.
+
+    >>> outputs, (h, c) = recur.nn.LSTM(3, 4, num_layers=2, bidirectional=True)(torch.randn(5, 2, 3))
+    >>> outputs.shape, c.shape
+    (torch.Size([5, 2, 8]), torch.Size([4, 2, 4]))
+    """
 
     def _make_cell(self) -> cells.Cell:
         return cells.LSTM()

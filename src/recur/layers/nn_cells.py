@@ -76,7 +76,11 @@ def _rows(given: Tensor) -> Tensor:
 
 
 class RNNCell(_CellAsTorch):
-    """torch.nn.RNNCell, one step of `Elman`; nonlinearity is tanh, relu, or sigmoid, which torch does not have."""
+    """torch.nn.RNNCell, one step of `Elman`; nonlinearity is tanh, relu, or sigmoid, which torch does not have.
+
+    >>> recur.nn.RNNCell(3, 4)(torch.randn(2, 3)).shape
+    torch.Size([2, 4])
+    """
 
     def __init__(
         self,
@@ -98,7 +102,14 @@ class RNNCell(_CellAsTorch):
 
 
 class GRUCell(_CellAsTorch):
-    """torch.nn.GRUCell, one step of `GRU`."""
+    """torch.nn.GRUCell, one step of `GRU`.
+
+    >>> cell, h = recur.nn.GRUCell(3, 4), torch.zeros(2, 4)
+    >>> for x in torch.randn(5, 2, 3):
+    ...     h = cell(x, h)
+    >>> h.shape
+    torch.Size([2, 4])
+    """
 
     def __init__(
         self,
@@ -114,7 +125,12 @@ class GRUCell(_CellAsTorch):
 
 
 class LSTMCell(_CellAsTorch):
-    """torch.nn.LSTMCell, one step of `LSTM`."""
+    """torch.nn.LSTMCell, one step of `LSTM`.
+
+    >>> h, c = recur.nn.LSTMCell(3, 4)(torch.randn(2, 3))
+    >>> h.shape, c.shape
+    (torch.Size([2, 4]), torch.Size([2, 4]))
+    """
 
     def __init__(
         self,

@@ -31,6 +31,11 @@ class Dropout:
     weights      of W and of a cell's own recurrent matrices (Merity et al. 2018)
     variational  between layers, one mask for a whole sequence (Gal and Ghahramani 2016); else one for each step, as
                  torch.nn has it
+
+    >>> net = recur.Recurrent("lstm", 3, 4, layers=2, dropout=Dropout(layers=0.3, weights=0.5))
+    >>> x = torch.randn(2, 5, 3)
+    >>> torch.equal(net(x).outputs, net(x).outputs), torch.equal(net.eval()(x).outputs, net(x).outputs)
+    (False, True)
     """
 
     layers: float = 0.0
@@ -58,6 +63,9 @@ class Connections:
     merge     of two directions: concat, sum, mean or product
     residual  each layer above the first adds its input to its output
     skip      the input reaches every layer, and every layer reaches the output (Graves 2013)
+
+    >>> recur.Recurrent("gru", 3, 4, direction="both", connections=Connections(merge="sum")).output_size
+    4
     """
 
     merge: str = "concat"
@@ -78,6 +86,10 @@ class Depth:
     input       between input and hidden
     transition  between hidden and hidden, in each recurrent layer
     output      between hidden and output
+
+    >>> net = recur.Recurrent("gru", 3, 4, depth=Depth(output=1))
+    >>> net(torch.randn(2, 5, 3)).outputs.shape
+    torch.Size([2, 5, 4])
     """
 
     input: int = 0
@@ -96,6 +108,11 @@ class Init:
     scheme       of the weights: torch, glorot, orthogonal, identity or normal; see recur.layers.init
     forget_bias  the bias of a cell's forget gate (Jozefowicz et al. 2015)
     state        where sequences start: zero, random:σ (drawn while training, zero otherwise) or learned
+
+    >>> net = recur.Recurrent("elman", 3, 4, init=Init("orthogonal"))
+    >>> W = net.weight_hh_l0.detach()
+    >>> torch.allclose(W @ W.T, torch.eye(4), atol=1e-5)
+    True
     """
 
     scheme: str = "torch"

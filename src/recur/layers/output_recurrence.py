@@ -25,7 +25,7 @@ from recur.layers.checks import whole
 from recur.layers.dropout import drop_steps
 from recur.layers.mlp import apply_mlp, make_mlp, padding_of, reset_mlp
 from recur.layers.options import Depth
-from recur.layers.recurrent import NetworkState, Recurred
+from recur.layers.recurred import NetworkState, Recurred
 from recur.scan import GivenState, Trace
 
 AT_ONCE = "all at once"
@@ -47,7 +47,12 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu"
 
 
 class OutputRecurrent(nn.Module):
-    """Inputs (B, T, D) → outputs o (B, T, O)."""
+    """Inputs (B, T, D) → outputs o (B, T, O).
+
+    >>> net = recur.layers.OutputRecurrent(3, 8, output_size=4)
+    >>> net(torch.randn(2, 5, 3)).shape
+    torch.Size([2, 5, 4])
+    """
 
     def __init__(
         self,
@@ -120,6 +125,9 @@ class FeedForward(nn.Module):
     """h_t = tanh(U x_t + b), (B, T, D) → (B, T, H), in the place of a `Recurrent`: what it carries is nothing.
 
     Where x_t holds y_{t−1}, it is the hidden layer of a network with output recurrence, [U W] in one matrix.
+
+    >>> recur.layers.FeedForward(3, 4)(torch.randn(2, 5, 3)).outputs.shape
+    torch.Size([2, 5, 4])
     """
 
     def __init__(self, input_size: int, hidden_size: int, *, depth: Depth = Depth()) -> None:  # noqa: B008  # frozen

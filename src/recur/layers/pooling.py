@@ -29,7 +29,12 @@ Carried = tuple[Tensor, ...]
 
 class Pooling(nn.Module):
     """States (B, T, H) and lengths (B,) to (B, output_size): H, or several times that. Without lengths, rows are
-    whole."""
+    whole.
+
+    >>> pool = recur.layers.Pooling("mean", 4)
+    >>> pool(torch.ones(2, 5, 4), torch.tensor([5, 3])).tolist()[1]     # padding does not count
+    [1.0, 1.0, 1.0, 1.0]
+    """
 
     def __init__(self, pool: str, width: int, *, direction: str = "forward", heads: int = 4) -> None:
         super().__init__()

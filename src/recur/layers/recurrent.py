@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, SupportsIndex
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor, nn
 from torch.types import Device
 
 from recur.bptt import BPTT
-from recur.cells import CellLike, DeepTransition, State, Tensors, make_cell
+from recur.cells import CellLike, DeepTransition, State, make_cell
 from recur.cells.cell import check_cell, check_projection
 from recur.errors import OptionError
 from recur.layers.checks import whole
@@ -20,22 +20,9 @@ from recur.layers.init import check_init, check_weights_fit, initialise
 from recur.layers.mlp import apply_mlp, make_mlp, padding_of, reset_mlp
 from recur.layers.network_checks import check_dropout, check_forward, check_given
 from recur.layers.options import Connections, Depth, Dropout, Init, check_direction
+from recur.layers.recurred import NetworkState, Recurred
 from recur.layers.streaming import States, Stream, one_step, start_of
-from recur.scan import GivenState, Scanned, Trace, check_backend, register_result, scan
-
-NetworkState = tuple[Tensors, ...]
-"""The states of a network's cells, layer by layer, forward before backward."""
-
-
-class Recurred(NamedTuple):
-    """What a recurrent network returns. States and traces: layer by layer, forward before backward."""
-
-    outputs: Tensor
-    state: NetworkState
-    trace: tuple[Trace, ...]
-
-
-register_result(Recurred)
+from recur.scan import GivenState, Scanned, check_backend, scan
 
 
 def restored(attributes: dict[str, Any]) -> Recurrent:
@@ -61,6 +48,10 @@ class Recurrent(nn.Module):
 
     The dataclasses are in recur.layers.options. Weights carry torch's names, `weight_ih_l0`, `weight_hh_l0_reverse`,
     so that state dicts can be exchanged.
+
+    >>> net = recur.Recurrent("gru", 3, 4, layers=2, direction="both")
+    >>> net(torch.randn(2, 5, 3), lengths=[5, 3]).outputs.shape
+    torch.Size([2, 5, 8])
     """
 
     def __init__(

@@ -39,7 +39,12 @@ class Level:
 
 @dataclass(frozen=True)
 class Forest:
-    """Trees of any shapes, laid out for one pass. Nodes and leaves are numbered tree after tree."""
+    """Trees of any shapes, laid out for one pass. Nodes and leaves are numbered tree after tree.
+
+    >>> forest = recur.layers.Forest.of([((), (), (0, 1))])          # (a b): two leaves and their parent
+    >>> forest.leaves, forest.nodes, forest.roots.tolist()
+    (2, 3, [2])
+    """
 
     levels: tuple[Level, ...]
     """From the roots down."""
@@ -124,6 +129,11 @@ class Recursive(nn.Module):
     """A composition over trees: leaves (n, D) in, the states of all nodes out.
 
     compose   net, rntn, lstm (tree-lstm) or child-sum; see recur.layers.compose
+
+    >>> forest = recur.layers.Forest.of([((), (), (0, 1)), ((), (), (0, 1), (), (2, 3))])
+    >>> states = recur.layers.Recursive("tree-lstm", 3, 4)(torch.randn(forest.leaves, 3), forest)
+    >>> states[0][forest.roots].shape
+    torch.Size([2, 4])
     """
 
     def __init__(

@@ -43,6 +43,14 @@ LONGEST, ORDERS = 1 << 20, 100
 
 
 def write_arpa(model: NGram, path: Path | str) -> None:
+    """A model as a file that every implementation reads.
+
+    >>> from pathlib import Path
+    >>> text = recur.text.Corpus.of("book.txt")
+    >>> recur.ngram.write_arpa(recur.ngram.fit(text, recur.text.fit_vocab(text, "word"), order=2), "book.arpa")
+    >>> "ngram 2=" in Path("book.arpa").read_text()
+    True
+    """
     tokens = [TO_ARPA.get(token) or escape(token) for token in model.vocab.tokens]
     plain = all(TO_ARPA.get(token, token) == name for token, name in zip(model.vocab.tokens, tokens, strict=True))
     with replacing(Path(path)) as stream:
@@ -108,7 +116,14 @@ def _log10(natural: Floats) -> Floats:
 
 
 def read_arpa(path: Path | str, tokenizer: Tokenizer | None = None) -> NGram:
-    """A model from any implementation's file. Tokens are what the file says, else words; another may be named."""
+    """A model from any implementation's file. Tokens are what the file says, else words; another may be named.
+
+    >>> text = recur.text.Corpus.of("book.txt")
+    >>> model = recur.ngram.fit(text, recur.text.fit_vocab(text, "word"), order=2)
+    >>> recur.ngram.write_arpa(model, "book.arpa")
+    >>> recur.ngram.read_arpa("book.arpa").order
+    2
+    """
     try:
         with io.TextIOWrapper(open_stream(path), "utf-8-sig") as stream:
             return _parse(_lines(stream, str(path)), str(path), tokenizer)

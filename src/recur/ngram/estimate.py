@@ -42,7 +42,13 @@ def fit(
     backward: bool = False,
 ) -> NGram:
     """Count a text and estimate a model. `epsilon` is one number for all orders, or ε₁, ε₂, …; `k` is for add-k. With
-    `backward` the text is read from its end."""
+    `backward` the text is read from its end.
+
+    >>> text = recur.text.Corpus.of("book.txt")
+    >>> model = recur.ngram.fit(text, recur.text.fit_vocab(text, "word"), order=2, smoothing="laplace", epsilon=0.5)
+    >>> model.order
+    2
+    """
     if not isinstance(corpus, str):
         check_memory(sum(vocab.counts), order)
     ids = vocab.encode(corpus) if isinstance(corpus, str) else vocab.encode_corpus(corpus)

@@ -32,7 +32,14 @@ class Level(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """How well a text was predicted."""
+    """How well a text was predicted.
+
+    >>> text = recur.text.Corpus.of("book.txt")
+    >>> model = recur.ngram.fit(text, recur.text.fit_vocab(text, "word"), order=2)
+    >>> found = model.evaluate(text)
+    >>> found.oov, found.perplexity < 2
+    (0, True)
+    """
 
     perplexity: float
     """exp of the mean negative log-probability; infinite if a token was impossible, which `impossible` then names."""
@@ -46,7 +53,13 @@ class Evaluation(NamedTuple):
 
 @dataclass(frozen=True)
 class NGram:
-    """An n-gram model over a vocabulary."""
+    """An n-gram model over a vocabulary.
+
+    >>> text = recur.text.Corpus.of("book.txt")
+    >>> model = recur.ngram.fit(text, recur.text.fit_vocab(text, "char"), order=3)
+    >>> float(model.distribution(model.vocab.encode("wo")).sum().round(6))
+    1.0
+    """
 
     vocab: Vocab
     levels: list[Level] = field(repr=False)

@@ -10,7 +10,11 @@ from recur.wording import Language, in_language
 
 
 class Level(IntEnum):
-    """How bad a finding is."""
+    """How bad a finding is.
+
+    >>> recur.probes.Level.FAULT > recur.probes.Level.WARNING
+    True
+    """
 
     OK = 0
     UNKNOWN = 1
@@ -49,7 +53,12 @@ class Try:
 
 @dataclass(frozen=True)
 class Finding:
-    """One measurement, compared with its threshold."""
+    """One measurement, compared with its threshold.
+
+    >>> finding = recur.probes.Finding("gradient flow", recur.probes.Level.WARNING, 1e-4, 1e-2, "gradients vanish")
+    >>> finding.as_dict()["verdict"]
+    'gradients vanish'
+    """
 
     probe: str
     """One of CAUSES."""
@@ -81,7 +90,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The result of one probe."""
+    """The result of one probe.
+
+    >>> finding = recur.probes.Finding("gradient flow", recur.probes.Level.OK, 0.5, 1e-2, "gradients flow")
+    >>> recur.probes.Measurement(finding, {"ratio": 0.5}).numbers
+    {'ratio': 0.5}
+    """
 
     finding: Finding
     numbers: JsonObject = field(default_factory=dict)
@@ -89,5 +103,11 @@ class Measurement:
 
 
 def worst_first(findings: list[Finding]) -> list[Finding]:
-    """By level; within one level, causes before their effects."""
+    """By level; within one level, causes before their effects.
+
+    >>> level = recur.probes.Level
+    >>> found = [recur.probes.Finding("fit", at, 0, 1, at.name) for at in (level.OK, level.FAULT)]
+    >>> [finding.verdict for finding in recur.probes.worst_first(found)]
+    ['FAULT', 'OK']
+    """
     return sorted(findings, key=lambda f: (-f.level, CAUSES.index(f.probe)))

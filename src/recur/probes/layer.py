@@ -14,12 +14,18 @@ from recur.cells.tensors import Tensors
 from recur.layers import Recurrent
 
 if TYPE_CHECKING:
-    from recur.layers.recurrent import Recurred
+    from recur.layers.recurred import Recurred
 
 
 @dataclass
 class Layer:
-    """One layer and direction of a network, with its inputs and states, on the CPU."""
+    """One layer and direction of a network, with its inputs and states, on the CPU.
+
+    >>> subject = recur.probes.Subject.of(recur.Recurrent("gru", 3, 4), torch.randn(2, 20, 3))
+    >>> layer = subject.layers[0]
+    >>> layer.name, layer.states["h"].shape
+    ('layer 1', torch.Size([2, 20, 4]))
+    """
 
     name: str
     cell: Cell

@@ -53,7 +53,12 @@ TEXT_PROBES: tuple[Probe, ...] = (copying,)
 
 @dataclass
 class Report:
-    """The measurements of all probes."""
+    """The measurements of all probes.
+
+    >>> report = recur.xray(recur.Recurrent("gru", 3, 4), torch.randn(2, 20, 3))
+    >>> sorted({finding.probe for finding in report.findings})[:2]
+    ['Jacobians', 'dead units']
+    """
 
     subject: Subject | None
     """None for a network without a recurrence in time."""
@@ -136,6 +141,10 @@ def xray(
               not given
     seed      for random numbers: generated text, and the truncation of randomized BPTT
     progress  called with each probe's name before it starts
+
+    >>> report = recur.xray(recur.Recurrent("elman", 3, 4), torch.randn(2, 20, 3))
+    >>> report.findings[0].verdict.partition(":")[0]
+    'gradients vanish'
     """
     if isinstance(model, Predictor) and not any(isinstance(module, Recurrent) for module in model.model.modules()):
         return Report(None, [_without_time(model), *of_run(model, seed), *of_task(model, None)], model)

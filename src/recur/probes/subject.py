@@ -31,7 +31,7 @@ from recur.tasks.language.predictor import Language
 from recur.text import Corpus, Vocab
 
 if TYPE_CHECKING:
-    from recur.layers.recurrent import Recurred
+    from recur.layers.recurred import Recurred
     from recur.run import Run
     from recur.tasks.options import TaskOptions
 
@@ -47,7 +47,12 @@ Loss = Callable[[Any], Tensor]
 
 @dataclass
 class Subject:
-    """A model and what it reads; made by `Subject.of`."""
+    """A model and what it reads; made by `Subject.of`.
+
+    >>> subject = recur.probes.Subject.of(recur.Recurrent("gru", 3, 4), torch.randn(2, 20, 3))
+    >>> subject.length
+    20
+    """
 
     model: nn.Module
     net: Recurrent

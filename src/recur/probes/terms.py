@@ -62,9 +62,10 @@ class Terms(NamedTuple):
         return all(map(math.isfinite, (*self.norms, self.alignment)))
 
 
-def terms_of(trace: Trace, *, reverse: bool = False) -> dict[str, Terms]:
-    """Of U and W by letter, after a backward pass; `reverse` for a layer that reads from the end."""
-    return {LETTERS[name]: _terms(trace.term_products(name), reverse) for name in sorted(trace.terms)}
+def terms_of(trace: Trace, *, reverse: bool = False, together: bool = False) -> dict[str, Terms]:
+    """Of U and W by letter, after a backward pass; `reverse` for a layer that reads from the end, `together` for rows
+    that read the same and have each their own loss."""
+    return {LETTERS[name]: _terms(trace.term_products(name, together), reverse) for name in sorted(trace.terms)}
 
 
 def _terms(products: Tensor, reverse: bool) -> Terms:

@@ -134,7 +134,8 @@ class Expressions:
         for value in self.reached_from(values, known):
             op, args, leaf = self.nodes[value]
             if op == "number":
-                known[value] = torch.tensor(leaf, dtype=like.dtype, device=like.device)
+                # Filled where it lies: a copy from the host cannot be part of a CUDA graph.
+                known[value] = torch.full((), leaf, dtype=like.dtype, device=like.device)
             elif op in LEAVES:
                 known[value] = leaves[op, int(leaf)]
             else:

@@ -21,6 +21,8 @@ import numpy as np
 
 from recur.reference.sequence import Array, Cache, Parameters, State, StepGradients, sigmoid, sum_over_batch
 
+__all__ = ["STATES", "step_backward", "step_forward"]
+
 STATES = ("s",)
 
 Function = Callable[[Array], Array]
@@ -34,7 +36,13 @@ ACTIVATIONS: dict[str, tuple[Function, Function]] = {
 
 
 def step_forward(xt: Array, state: State, parameters: Parameters, activation: str = "tanh") -> tuple[State, Cache]:
-    """xt (n_x, m), state (s_prev (n_s, m),), parameters U (n_s, n_x), W (n_s, n_s), b (n_s, 1)."""
+    """xt (n_x, m), state (s_prev (n_s, m),), parameters U (n_s, n_x), W (n_s, n_s), b (n_s, 1).
+
+    >>> weights = {"U": np.eye(2), "W": np.zeros((2, 2)), "b": np.zeros((2, 1))}
+    >>> (s,), cache = recur.reference.elman.step_forward(np.ones((2, 1)), (np.zeros((2, 1)),), weights)
+    >>> np.allclose(s, np.tanh(1))
+    True
+    """
     (s_prev,) = state
     U, W, b = parameters["U"], parameters["W"], parameters["b"]
     phi, _ = ACTIVATIONS[activation]
@@ -43,7 +51,14 @@ def step_forward(xt: Array, state: State, parameters: Parameters, activation: st
 
 
 def step_backward(dstate: State, cache: Cache) -> StepGradients:
-    """dstate (∂L/∂s_t (n_s, m),) → the gradients of everything the step read."""
+    """dstate (∂L/∂s_t (n_s, m),) → the gradients of everything the step read.
+
+    >>> weights = {"U": np.eye(2), "W": np.eye(2), "b": np.zeros((2, 1))}
+    >>> (s,), cache = recur.reference.elman.step_forward(np.ones((2, 1)), (np.zeros((2, 1)),), weights)
+    >>> found = recur.reference.elman.step_backward((np.ones((2, 1)),), cache)
+    >>> np.allclose(found.dprev[0], 1 - s**2)           # Wᵀ (1 − s²) ds
+    True
+    """
     (ds_next,) = dstate
     s_next, s_prev, xt, parameters, activation = cache
     _, phi_prime = ACTIVATIONS[activation]

@@ -21,11 +21,19 @@ import numpy as np
 
 from recur.reference.sequence import Array, Cache, Parameters, State, StepGradients, sigmoid, sum_over_batch
 
+__all__ = ["STATES", "step_backward", "step_forward"]
+
 STATES = ("s",)
 
 
 def step_forward(xt: Array, state: State, parameters: Parameters) -> tuple[State, Cache]:
-    """xt (n_x, m), state (s_prev (n_s, m),); U (3 n_s, n_x), W (3 n_s, n_s), b and bW (3 n_s, 1)."""
+    """xt (n_x, m), state (s_prev (n_s, m),); U (3 n_s, n_x), W (3 n_s, n_s), b and bW (3 n_s, 1).
+
+    >>> weights = {"U": np.zeros((6, 3)), "W": np.zeros((6, 2)), "b": np.zeros((6, 1)), "bW": np.zeros((6, 1))}
+    >>> (s,), _ = recur.reference.gru.step_forward(np.ones((3, 1)), (np.ones((2, 1)),), weights)
+    >>> s.ravel().tolist()                              # z is one half, and the candidate 0
+    [0.5, 0.5]
+    """
     (s_prev,) = state
     x_r, x_z, x_n = np.split(parameters["U"] @ xt + parameters["b"], 3)
     h_r, h_z, h_n = np.split(parameters["W"] @ s_prev + parameters["bW"], 3)
@@ -36,6 +44,13 @@ def step_forward(xt: Array, state: State, parameters: Parameters) -> tuple[State
 
 
 def step_backward(dstate: State, cache: Cache) -> StepGradients:
+    """dstate (∂L/∂s_t (n_s, m),) → the gradients of everything the step read.
+
+    >>> weights = {"U": np.zeros((6, 3)), "W": np.zeros((6, 2)), "b": np.zeros((6, 1)), "bW": np.zeros((6, 1))}
+    >>> _, cache = recur.reference.gru.step_forward(np.ones((3, 1)), (np.ones((2, 1)),), weights)
+    >>> recur.reference.gru.step_backward((np.ones((2, 1)),), cache).dprev[0].ravel().tolist()
+    [0.5, 0.5]
+    """
     (ds,) = dstate
     r, z, n, h_n, s_prev, xt, parameters = cache
     da_n = ds * (1 - z) * (1 - n**2)

@@ -14,16 +14,27 @@ import numpy as np
 
 from recur.reference.sequence import Array
 
+__all__ = ["free_state", "state_gradient"]
+
 
 def free_state(W: Array, h0: Array, t: int) -> Array:
-    """h_t = Q Λᵗ Q⁻¹ h_0 for a diagonalisable W, without input."""
+    """h_t = Q Λᵗ Q⁻¹ h_0 for a diagonalisable W, without input.
+
+    >>> recur.reference.linear.free_state(np.diag([0.5, 2.0]), np.ones((2, 1)), 10).ravel().round(4).tolist()
+    [0.001, 1024.0]
+    """
     eigenvalues, Q = np.linalg.eig(W)
     h: Array = (Q @ (eigenvalues[:, None] ** t * np.linalg.solve(Q, h0.astype(complex)))).real
     return h
 
 
 def state_gradient(W: Array, V: Array, do: Array, t: int) -> Array:
-    """∂L/∂h_t from ∂L/∂o of all steps, do (n_q, m, T), as the sum of powers; t counts from 0."""
+    """∂L/∂h_t from ∂L/∂o of all steps, do (n_q, m, T), as the sum of powers; t counts from 0.
+
+    >>> do = np.zeros((1, 1, 11)); do[:, :, -1] = 1
+    >>> recur.reference.linear.state_gradient(np.diag([0.5]), np.ones((1, 1)), do, 0).item() == 0.5**10
+    True
+    """
     T = do.shape[2]
     total = np.zeros((W.shape[0], do.shape[1]))
     for later in range(t, T):  # T + t − i of the formula above, as i runs from T down to t

@@ -22,11 +22,19 @@ import numpy as np
 
 from recur.reference.sequence import Array, Cache, Parameters, State, StepGradients, sigmoid, sum_over_batch
 
+__all__ = ["STATES", "step_backward", "step_forward"]
+
 STATES = ("s", "C")
 
 
 def step_forward(xt: Array, state: State, parameters: Parameters) -> tuple[State, Cache]:
-    """xt (n_x, m), state (s_prev, C_prev), each (n_s, m); U (4 n_s, n_x), W (4 n_s, n_s), b (4 n_s, 1)."""
+    """xt (n_x, m), state (s_prev, C_prev), each (n_s, m); U (4 n_s, n_x), W (4 n_s, n_s), b (4 n_s, 1).
+
+    >>> weights = {"U": np.zeros((8, 3)), "W": np.zeros((8, 2)), "b": np.zeros((8, 1))}
+    >>> (s, C), _ = recur.reference.lstm.step_forward(np.ones((3, 1)), (np.zeros((2, 1)), np.ones((2, 1))), weights)
+    >>> C.ravel().tolist()                              # gates half open: half of C is kept
+    [0.5, 0.5]
+    """
     s_prev, C_prev = state
     a = parameters["b"] + parameters["W"] @ s_prev + parameters["U"] @ xt
     a_i, a_f, a_g, a_o = np.split(a, 4)
@@ -37,6 +45,15 @@ def step_forward(xt: Array, state: State, parameters: Parameters) -> tuple[State
 
 
 def step_backward(dstate: State, cache: Cache) -> StepGradients:
+    """dstate (∂L/∂s_t, ∂L/∂C_t) → the gradients of everything the step read.
+
+    >>> weights = {"U": np.zeros((8, 3)), "W": np.zeros((8, 2)), "b": np.zeros((8, 1))}
+    >>> state = np.zeros((2, 1)), np.ones((2, 1))
+    >>> _, cache = recur.reference.lstm.step_forward(np.ones((3, 1)), state, weights)
+    >>> found = recur.reference.lstm.step_backward((np.zeros((2, 1)), np.ones((2, 1))), cache)
+    >>> found.dprev[1].ravel().tolist()                 # along C, the forget gate alone
+    [0.5, 0.5]
+    """
     ds, dC = dstate
     i, f, g, o, C_next, s_prev, C_prev, xt, parameters = cache
     tanh_C = np.tanh(C_next)

@@ -20,12 +20,27 @@ from numpy.typing import NDArray
 from recur.reference import sequence
 from recur.reference.sequence import Array, Parameters, Recurrence, State
 
+__all__ = [
+    "NetworkGradients",
+    "OutputGradients",
+    "loss",
+    "loss_and_gradients",
+    "negative_log_likelihood",
+    "output_backward",
+    "output_forward",
+    "softmax",
+]
+
 Classes = NDArray[np.int64]
 """Class numbers y, (m, T)."""
 
 
 class OutputGradients(NamedTuple):
-    """Of the output layer."""
+    """Of the output layer.
+
+    >>> recur.reference.network.OutputGradients._fields
+    ('do', 'dc', 'dV', 'ds')
+    """
 
     do: Array
     dc: Array
@@ -35,7 +50,11 @@ class OutputGradients(NamedTuple):
 
 
 class NetworkGradients(NamedTuple):
-    """∇L of everything, named as in the notes."""
+    """∇L of everything, named as in the notes.
+
+    >>> recur.reference.network.NetworkGradients._fields
+    ('do', 'dh', 'dx', 'ds0', 'weights', 'dstates')
+    """
 
     do: Array
     dh: Array
@@ -49,24 +68,46 @@ class NetworkGradients(NamedTuple):
 
 
 def softmax(o: Array) -> Array:
-    """Over the first axis; the largest is taken out first, so that exp cannot overflow."""
+    """Over the first axis; the largest is taken out first, so that exp cannot overflow.
+
+    >>> recur.reference.network.softmax(np.array([[0.0], [0.0]])).ravel().tolist()
+    [0.5, 0.5]
+    """
     e = np.exp(o - o.max(axis=0, keepdims=True))
     return e / e.sum(axis=0, keepdims=True)  # type: ignore[no-any-return]
 
 
 def output_forward(s: Array, parameters: Parameters) -> Array:
-    """s (n_s, m, T) → ŷ (n_y, m, T)."""
+    """s (n_s, m, T) → ŷ (n_y, m, T).
+
+    >>> weights = {"V": np.zeros((4, 2)), "c": np.zeros((4, 1))}
+    >>> recur.reference.network.output_forward(np.ones((2, 1, 3)), weights)[0, 0].tolist()
+    [0.25, 0.25, 0.25]
+    """
     o = parameters["c"][:, :, None] + np.einsum("ys,smt->ymt", parameters["V"], s)
     return softmax(o)
 
 
 def negative_log_likelihood(y_hat: Array, y: Classes) -> float:
-    """y (m, T) holds class numbers."""
+    """y (m, T) holds class numbers.
+
+    >>> y_hat = np.full((4, 1, 3), 0.25)
+    >>> round(recur.reference.network.negative_log_likelihood(y_hat, np.zeros((1, 3), int)) / 3, 4)     # log 4 a step
+    1.3863
+    """
     m, T = y.shape
     return float(-np.log(y_hat[y, np.arange(m)[:, None], np.arange(T)]).sum())
 
 
 def output_backward(y_hat: Array, y: Classes, s: Array, parameters: Parameters) -> OutputGradients:
+    """∇_o L, and what follows from it for c, V and s.
+
+    >>> weights, s = {"V": np.zeros((2, 2)), "c": np.zeros((2, 1))}, np.ones((2, 1, 1))
+    >>> y_hat = recur.reference.network.output_forward(s, weights)
+    >>> found = recur.reference.network.output_backward(y_hat, np.array([[1]]), s, weights)
+    >>> found.do.ravel().tolist()                       # ŷ − y
+    [0.5, -0.5]
+    """
     do = y_hat.copy()
     m, T = y.shape
     do[y, np.arange(m)[:, None], np.arange(T)] -= 1
@@ -79,6 +120,13 @@ def output_backward(y_hat: Array, y: Classes, s: Array, parameters: Parameters) 
 
 
 def loss(cell: Recurrence, x: Array, y: Classes, state0: State, parameters: Parameters, **options: str) -> float:
+    """L alone, for finite differences.
+
+    >>> weights = {"U": np.eye(2), "W": np.eye(2), "b": np.zeros((2, 1)), "V": np.zeros((4, 2)), "c": np.zeros((4, 1))}
+    >>> x, y, start = np.ones((2, 1, 3)), np.zeros((1, 3), int), (np.zeros((2, 1)),)
+    >>> round(recur.reference.network.loss(recur.reference.elman, x, y, start, weights) / 3, 4)     # log 4 a step
+    1.3863
+    """
     s, _, _ = sequence.forward(cell, x, state0, parameters, **options)
     return negative_log_likelihood(output_forward(s, parameters), y)
 
@@ -92,7 +140,14 @@ def loss_and_gradients(
     xi: Array | None = None,
     **options: str,
 ) -> tuple[float, NetworkGradients]:
-    """L and ∇L, of everything."""
+    """L and ∇L, of everything.
+
+    >>> weights = {"U": np.eye(2), "W": np.eye(2), "b": np.zeros((2, 1)), "V": np.ones((4, 2)), "c": np.zeros((4, 1))}
+    >>> x, y, start = np.ones((2, 1, 3)), np.zeros((1, 3), int), (np.zeros((2, 1)),)
+    >>> L, found = recur.reference.network.loss_and_gradients(recur.reference.elman, x, y, start, weights)
+    >>> sorted(found.weights), found.dh.shape
+    (['dU', 'dV', 'dW', 'db', 'dc'], (2, 1, 3))
+    """
     s, _, caches = sequence.forward(cell, x, state0, parameters, **options)
     y_hat = output_forward(s, parameters)
     out = output_backward(y_hat, y, s, parameters)

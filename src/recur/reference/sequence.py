@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+__all__ = ["Gradients", "Recurrence", "StepGradients", "backward", "forward", "sigmoid"]
+
 Array = NDArray[np.float64]
 State = tuple[Array, ...]
 Parameters = Mapping[str, Array]
@@ -25,7 +27,13 @@ Cache = tuple[Any, ...]
 
 
 class StepGradients(NamedTuple):
-    """The gradients of everything that one step read."""
+    """The gradients of everything that one step read.
+
+    >>> weights = {"U": np.eye(1), "W": np.eye(1), "b": np.zeros((1, 1))}
+    >>> _, cache = recur.reference.elman.step_forward(np.ones((1, 1)), (np.zeros((1, 1)),), weights)
+    >>> sorted(recur.reference.elman.step_backward((np.ones((1, 1)),), cache).weights)
+    ['dU', 'dW', 'db']
+    """
 
     dxt: Array
     dprev: State
@@ -36,7 +44,11 @@ class StepGradients(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """The gradients of everything that a sequence read."""
+    """The gradients of everything that a sequence read.
+
+    >>> recur.reference.sequence.Gradients._fields
+    ('dx', 'ds0', 'weights', 'dstates')
+    """
 
     dx: Array
     """(n_x, m, T)"""
@@ -49,7 +61,11 @@ class Gradients(NamedTuple):
 
 
 class Recurrence(Protocol):
-    """The modules elman, lstm and gru."""
+    """The modules elman, lstm and gru.
+
+    >>> recur.reference.lstm.STATES
+    ('s', 'C')
+    """
 
     @property
     def STATES(self) -> tuple[str, ...]: ...  # noqa: N802
@@ -62,7 +78,11 @@ class Recurrence(Protocol):
 
 
 def sigmoid(a: Array) -> Array:
-    """1 / (1 + e⁻ᵃ), written so that nothing overflows."""
+    """1 / (1 + e⁻ᵃ), written so that nothing overflows.
+
+    >>> recur.reference.sequence.sigmoid(np.array([-1000.0, 0.0, 1000.0])).tolist()
+    [0.0, 0.5, 1.0]
+    """
     return 0.5 * (1 + np.tanh(a / 2))
 
 
@@ -74,7 +94,14 @@ def sum_over_batch(da: Array) -> Array:
 def forward(
     cell: Recurrence, x: Array, state0: State, parameters: Parameters, **options: str
 ) -> tuple[Array, State, list[Cache]]:
-    """Carry `cell` (elman, lstm or gru) along x (n_x, m, T): the outputs s (n_s, m, T), the last state, caches."""
+    """Carry `cell` (elman, lstm or gru) along x (n_x, m, T): the outputs s (n_s, m, T), the last state, caches.
+
+    >>> weights = {"U": np.eye(2), "W": np.eye(2), "b": np.zeros((2, 1))}
+    >>> s, last, caches = recur.reference.sequence.forward(
+    ...     recur.reference.elman, np.zeros((2, 1, 5)), (np.ones((2, 1)),), weights)
+    >>> s.shape, len(caches)
+    ((2, 1, 5), 5)
+    """
     n_s, m = state0[0].shape
     T = x.shape[2]
     s = np.zeros((n_s, m, T))
@@ -89,7 +116,14 @@ def forward(
 def backward(
     cell: Recurrence, ds: Array, caches: list[Cache], dlast: State | None = None, xi: Array | None = None
 ) -> Gradients:
-    """From ds (n_s, m, T), the output layer's gradient of every s_t, and `dlast`, that of the last state if any."""
+    """From ds (n_s, m, T), the output layer's gradient of every s_t, and `dlast`, that of the last state if any.
+
+    >>> elman, weights = recur.reference.elman, {"U": np.eye(2), "W": 0.5 * np.eye(2), "b": np.zeros((2, 1))}
+    >>> s, _, caches = recur.reference.sequence.forward(elman, np.zeros((2, 1, 5)), (np.zeros((2, 1)),), weights)
+    >>> ds = np.zeros((2, 1, 5)); ds[:, :, -1] = 1
+    >>> recur.reference.sequence.backward(elman, ds, caches).dstates["s"][0, 0].tolist()      # halved by every step
+    [0.0625, 0.125, 0.25, 0.5, 1.0]
+    """
     n_s, m, T = ds.shape
     xi = np.ones(T) if xi is None else xi
     from_next = dlast or tuple(np.zeros((n_s, m)) for _ in cell.STATES)

@@ -30,7 +30,13 @@ BACKENDS: dict[str, Backend | ModuleType] = {
 
 
 class Scanned(NamedTuple):
-    """What a scan returns."""
+    """What a scan returns.
+
+    >>> net = recur.Recurrent("lstm", 3, 4)
+    >>> found = recur.scan.scan(net.cell, net.weights(), torch.randn(2, 5, 3))
+    >>> found.outputs.shape, found.state._fields, found.trace.backend
+    (torch.Size([2, 5, 4]), ('h', 'c'), 'native')
+    """
 
     outputs: Tensor
     """(B, T, H): the output after every step, the first state if the cell names no others; zero behind a row."""
@@ -77,6 +83,15 @@ def scan(
     products what matrix products read, if not float32 as it is: bfloat16, both sides rounded to it and sums in float32,
              gradients too (native does so for tensors of bfloat16 and under its autocast); or int8, for use alone:
              weights in 8 bits with a scale for each row, what they multiply in 16
+
+    >>> cell = recur.make_cell("gru")
+    >>> weights = {name: torch.randn(shape) for name, shape in cell.shapes(3, 4).items()}
+    >>> x = torch.randn(2, 6, 3)
+    >>> whole = recur.scan.scan(cell, weights, x).outputs
+    >>> first = recur.scan.scan(cell, weights, x[:, :2])              # in two parts, the state carried
+    >>> rest = recur.scan.scan(cell, weights, x[:, 2:], first.state)
+    >>> torch.allclose(whole[:, 2:], rest.outputs, atol=1e-5)
+    True
     """
     check_cell(cell)
     mode, form = BPTT.parse(bptt), None

@@ -21,6 +21,11 @@ class Trace:
         ∂L/∂W = Σ_t δ_t m_tᵀ        with δ_t the gradient of W m_t, and m_t what W multiplies at step t, h_{t−1}
 
     of which each term, for each sequence, has the norm ‖δ_t‖ ‖m_t‖.
+
+    >>> found = recur.Recurrent("elman", 3, 4)(torch.randn(2, 5, 3), trace=True)
+    >>> found.outputs[:, -1].sum().backward()
+    >>> found.trace[0].total.shape                      # ‖∂L/∂s_t‖ of every step
+    torch.Size([5])
     """
 
     backend: str = ""
@@ -96,14 +101,17 @@ class Trace:
             found[name] = (slope.square().sum((-3, -1)) * factor.square().sum(-1)).sum(-1).sqrt()
         return found
 
-    def term_products(self, name: str) -> Tensor:
+    def term_products(self, name: str, together: bool = False) -> Tensor:
         """(B, T, T), float64: the inner products ⟨G_s, G_t⟩ of every two terms G_t = δ_t m_tᵀ of a matrix's gradient.
 
         Sums of them are squared norms of parts of the gradient: of all, ‖Σ_t G_t‖²; of steps k to l, ‖G_k + … + G_l‖².
+        `together`, of rows that read the same and differ in their loss: (1, T, T), of the terms of all losses' sum.
         """
         if name not in self._recorded(self._slopes):
             raise OptionError(f"no terms of {name!r} were recorded; known: {', '.join(self._slopes)}")
         slope, factor = (part.double() for part in self._term(name))
+        if together:
+            slope, factor = slope.sum(0, keepdim=True), factor[:1]
         slopes = torch.einsum("...srnu,...trnu->...nst", slope, slope)
         return (slopes * torch.einsum("...snk,...tnk->...nst", factor, factor)).sum(-3)
 

@@ -25,6 +25,11 @@ class RecurForecaster(RegressorMixin, Estimator):
     one row for each value. `predict(X)` gives a value for each row of X, which follow the last value learned from;
     without X, `horizon` of them. Beyond the horizon it goes on from its own forecasts. For cross-validation take
     `sklearn.model_selection.TimeSeriesSplit`, whose parts follow each other.
+
+    >>> from recur.sklearn import RecurForecaster
+    >>> values = [10 + month % 12 + month / 9 for month in range(96)]
+    >>> RecurForecaster(horizon=12, steps=2, random_state=1).fit(None, values).predict().shape
+    (12,)
     """
 
     task = "forecast"

@@ -17,7 +17,13 @@ from recur.sklearn.estimator import Array, Estimator, check_lengths, column_of
 
 
 class RecurClassifier(ClassifierMixin, Estimator):
-    """A class for every text."""
+    """A class for every text.
+
+    >>> from recur.sklearn import RecurClassifier
+    >>> model = RecurClassifier(hidden=8, steps=20, random_state=1).fit(["good", "bad"] * 30, ["pos", "neg"] * 30)
+    >>> model.predict(["good"]).tolist()
+    ['pos']
+    """
 
     task = "classify"
     own = {"random_state": None, "validation_fraction": 0.1}
@@ -59,7 +65,13 @@ def _texts(X: Any) -> list[Any]:
 
 
 class RecurTagger(Estimator):
-    """A tag for every word. A sentence is a list of words, or a text whose words stand between spaces."""
+    """A tag for every word. A sentence is a list of words, or a text whose words stand between spaces.
+
+    >>> from recur.sklearn import RecurTagger
+    >>> sentences, tags = [["the", "word"], ["a", "word"]] * 20, [["DT", "NN"], ["DT", "NN"]] * 20
+    >>> RecurTagger(hidden=8, steps=30, random_state=1).fit(sentences, tags).predict([["a", "word"]])[0]
+    ['DT', 'NN']
+    """
 
     task = "tag"
     own = {"random_state": None, "validation_fraction": 0.1}

@@ -17,7 +17,8 @@ from recur.studio.guard import Guard
 from recur.studio.loaded import LoadedModel
 from recur.studio.stream import Stream
 from recur.studio.turns import Turns
-from recur.studio.views import VIEWS, generate
+from recur.studio.views import ALONE, QUICK, VIEWS
+from recur.studio.writing import generate
 from recur.web.answers import Answer, UnknownError, error_text, refusal, status_of, without_folders
 from recur.web.body import read_json
 from recur.web.guard import LOOPBACK
@@ -27,8 +28,6 @@ FILES = {path.name: path for path in PAGE.iterdir() if path.is_file()}
 """All that can be had of the page: a name is looked up, and no path is made of it."""
 BODY = 64 * 1024
 """Bytes of a request, at most."""
-QUICK = "next"
-"""The view that does not queue: one step of a model that nothing else changes."""
 
 
 def make_app(folder: Path, token: str, hosts: tuple[str, ...] | None = LOOPBACK, trust: bool = False) -> Guard:
@@ -41,6 +40,7 @@ def make_app(folder: Path, token: str, hosts: tuple[str, ...] | None = LOOPBACK,
         Route("/api/runs/{name}", studio.curves),
         Route("/api/runs/{name}/generate", studio.generate, methods=["POST"]),
         Route("/api/runs/{name}/{view}", studio.view, methods=["POST"]),
+        Route("/api/{view}", studio.alone, methods=["POST"]),
     ]
     app = Starlette(
         routes=routes,
@@ -77,9 +77,18 @@ class Studio:
             raise UnknownError(f"unknown view {view[:100]!r}")
         body = await read_json(request, BODY)
         model = await self._model(request, name)
-        if view == QUICK:
+        if view in QUICK:
             return Answer(await self.turns.step(lambda: VIEWS[view](model, body)))
         return Answer(await self.turns.look(request, name, lambda: VIEWS[view](model, body)))
+
+    async def alone(self, request: Request) -> Response:
+        view = request.path_params["view"]
+        if view not in ALONE:
+            raise UnknownError(f"unknown view {view[:100]!r}")
+        body = await read_json(request, BODY)
+        if view in QUICK:
+            return Answer(await self.turns.step(lambda: ALONE[view](body)))
+        return Answer(await self.turns.look(request, f"/{view}", lambda: ALONE[view](body)))
 
     async def generate(self, request: Request) -> Response:
         body = await read_json(request, BODY)

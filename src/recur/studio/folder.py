@@ -13,7 +13,6 @@ from recur.errors import OptionError, RecurError, RunError
 from recur.run import Run, is_run, read_json, read_jsonl
 from recur.studio.loaded import LoadedModel
 from recur.tasks import options_of_run, task_of
-from recur.tasks.language.options import LanguageOptions
 from recur.tasks.metrics import best_of
 from recur.typedefs import JsonObject
 from recur.web.answers import UnknownError, error_text, without_folders
@@ -133,7 +132,6 @@ class Folder:
         state = _state(path)
         try:
             run = Run.open(path, trust=self.trust)
-            _check_task(run)
             model = LoadedModel(run)
         except OptionError as error:  # of its configuration, and no mistake of the request
             raise RunError(str(error)) from None
@@ -146,12 +144,6 @@ class Folder:
             while len(self._loaded) > LOADED:
                 self._loaded.popitem(last=False)
         return model
-
-
-def _check_task(run: Run) -> None:
-    options = options_of_run(run, code=False)
-    if not isinstance(options, LanguageOptions):
-        raise OptionError(f"{run.path.name} is a run of the task {run.task}; this view reads runs of the task language")
 
 
 def describe(path: Path) -> JsonObject:

@@ -1,89 +1,107 @@
-"""A language model in memory, ready for the views of the page."""
+"""A model in memory, ready for the views of the page."""
 
 from __future__ import annotations
 
 import copy
-import threading
-from collections import OrderedDict
+import itertools
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
-from torch import Tensor
 
-from recur.errors import OptionError
+from recur.errors import RecurError, RunError, TextError
+from recur.layers import Recurrent
 from recur.probes import Subject
+from recur.probes.subject import FEWEST
 from recur.run import Run
+from recur.studio.fields import text_of
+from recur.studio.reading import Reading, Readings
 from recur.tasks import predictor_of
-from recur.tasks.language.data import first_input
+from recur.tasks.contract import Predictor
+from recur.tasks.language.data import in_reading_order, valid_text
 from recur.tasks.language.predictor import Language
 from recur.text import SPECIALS
+from recur.text.corpus import normalised
+from recur.typedefs import JsonObject
+from recur.web.fields import field
 
-State = tuple[tuple[Tensor, ...], ...]
-"""Of a network: for each layer, the states of its cell."""
-PREFIXES = 64
-"""Texts whose state is kept, so that one more character costs one step."""
-AHEAD = 8
-"""How many tokens longer than a kept prefix a text may be to start from it."""
+CHARACTERS, WORDS = 240, 60
+"""Of an example."""
+Made = TypeVar("Made")
 
 
 class LoadedModel:
     """One model to generate with, and a copy of it for probes, whose hooks would disturb a request at the same time."""
 
     def __init__(self, run: Run) -> None:
-        self.language = load_language(run)
+        self.predictor: Predictor[Any] = predictor_of([run], "cpu")  # a keystroke is a step: a GPU is slower at that
         self._probed: Language | None = None
-        self._example: str | None = None
-        self._read: OrderedDict[tuple[int, ...], tuple[Tensor, State]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._kept: dict[str, Any] = {}
 
-    def subject(self, text: str) -> Subject:
-        """The model reading a text, for probes."""
+    @cached_property
+    def readings(self) -> Readings:
+        self.language.model.requires_grad_(False)  # it is used, and its copy for probes asks for gradients
+        return Readings(self.language)
+
+    @property
+    def language(self) -> Language:
+        """The language model that it is, for views that read nothing else."""
+        if isinstance(self.predictor, Language):
+            return self.predictor
+        name, task = self.predictor.run.path.name, self.predictor.task.name
+        raise RunError(f"{name} is a run of the task {task}; this view reads runs of the task language")
+
+    def subject(self, text: str, fewest: int = FEWEST) -> Subject:
+        """The model reading a text of so many tokens at least, for probes."""
+        language = self.language
         if self._probed is None:
-            self._probed = copy.copy(self.language)  # and not from its files, which may be others by now
-            self._probed.models = [copy.deepcopy(self.language.model)]
-        return Subject.of(self._probed, text)
+            self._probed = copy.copy(language)  # and not from its files, which may be others by now
+            self._probed.models = [copy.deepcopy(language.model).requires_grad_(True)]
+        network = self._probed.model
+        if not isinstance(network.recurrent, Recurrent):
+            raise RunError("--recurrence output has no hidden state that goes from step to step")
+        ids = in_reading_order(language.vocab.encode(normalised(text)), language.options)
+        if len(ids) < fewest:
+            raise TextError(f"the text is too short: {len(ids)} tokens, and this view needs at least {fewest}")
+        return Subject(network, network.recurrent, torch.from_numpy(np.asarray(ids, np.int64).copy()), self._probed)
 
     def example(self) -> str:
-        """A text that the model generates, made of tokens that it knows."""
-        if self._example is None:
-            tokens = 240 if self.language.vocab.tokenizer.kind == "char" else 60
-            drawn = self.language.generate("", tokens, temperature=0.7, seed=0)[0]
-            self._example = without_specials(drawn).strip() + "\n"
-        return self._example
+        """The beginning of the run's own validation text; where that is gone, a text that the model generates."""
+        return self.kept("example", self._validation_text) or self.kept("generated", self._generated)
 
-    @torch.no_grad()
-    def logits(self, ids: list[int]) -> Tensor:
-        """(K,) after a text; a prefix of it that was read before is not read again."""
-        whole = (first_input(self.language.vocab), *(ids[::-1] if self.language.backward else ids))
-        model = self.language.model
-        known, found = self._longest_prefix(whole)
-        if found is None:
-            out = model(torch.tensor([whole]))
-            found = out.logits[0, -1:], out.state
-        else:
-            for k in whole[known:]:
-                found = model.step(torch.tensor([k]), found[1])
-        with self._lock:
-            self._read[whole] = found
-            while len(self._read) > PREFIXES:
-                self._read.popitem(last=False)
-        return found[0][0]
+    def kept(self, name: str, make: Callable[[], Made]) -> Made:
+        """What takes a while to make, made once."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        made: Made = self._kept[name]
+        return made
 
-    def _longest_prefix(self, whole: tuple[int, ...]) -> tuple[int, tuple[Tensor, State] | None]:
-        """How long the longest prefix is that was read before, if it is nearly all, and its logits and state."""
-        for known in range(len(whole), max(0, len(whole) - AHEAD - 1), -1):
-            with self._lock:
-                found = self._read.get(whole[:known])
-            if found is not None:
-                return known, found
-        return 0, None
+    def _generated(self) -> str:
+        tokens = CHARACTERS if self.language.vocab.tokenizer.kind == "char" else WORDS
+        return without_specials(self.language.generate("", tokens, temperature=0.7, seed=0)[0]).strip() + "\n"
 
+    def _validation_text(self) -> str:
+        language = copy.copy(self.language)
+        language.task = copy.copy(language.task)  # whose texts are looked up
+        try:
+            language.find_texts("valid" if language.options.valid else "texts")
+            whole = "".join(itertools.islice(valid_text(language.options).pieces(), 1))
+        except (RecurError, OSError):
+            return ""
+        lines = whole[: 2 * CHARACTERS].strip().split("\n")
+        text = ""
+        for line in lines:
+            if text and len(text) + len(line) > CHARACTERS:
+                break
+            text += line + "\n"
+        return text[:CHARACTERS].strip() + "\n" if text.strip() else ""
 
-def load_language(run: Run) -> Language:
-    """On the CPU: a keystroke is one step, for which a GPU is slower."""
-    predictor = predictor_of([run], "cpu")
-    if not isinstance(predictor, Language):
-        raise OptionError(f"{run.path.name} is a run of the task {run.task}; this view reads runs of the task language")
-    return predictor
+    def read(self, request: JsonObject) -> tuple[str, Reading]:
+        """The text of a request, read: whole, or what follows one that was read before."""
+        text, base = text_of(request), field(request, "base", "")
+        return self.readings.read(text, base, field(request, "keep", 0) if base else 0)
 
 
 def display_text(token: str) -> str:

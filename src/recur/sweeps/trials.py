@@ -60,6 +60,10 @@ def sweep(
     The first trial has the task's own defaults. Set `interrupt` from elsewhere to end after the step in progress; a
     sweep that was stopped, killed or is to have more trials goes on by the same call, or by
     `recur.sweeps.resume_sweep`.
+
+    >>> found = recur.sweep("names.tsv", task="classify", trials=2, steps=2, search=["rate"], hidden=8, out="sweep")
+    >>> len(found.trials), found.command.split()[:2]
+    (2, ['recur', 'train'])
     """
     import_optuna()
     checked("trials", trials, Count)

@@ -1,19 +1,34 @@
-"""How a text flows: sources → Corpus → tokens → Vocab → ids → Stream. Nothing here needs torch."""
+"""How a text flows: sources → Corpus → tokens → Vocab → ids → Stream. Nothing here needs torch.
 
-from recur.text.arrays import Ids
+`__all__` is what is public; the other names are for recur itself.
+
+    >>> corpus = recur.text.Corpus.of("book.txt")
+    >>> vocab = recur.text.fit_vocab(corpus, "char")
+    >>> recur.text.SPECIALS, recur.text.UNK == vocab.tokens.index("<unk>")
+    (('<unk>', '<pad>', '<bos>', '<eos>'), True)
+"""
+
+from recur.text.arrays import Ids as Ids
 from recur.text.conll import Sentence, TagColumns, read_tagged, read_words
 from recur.text.corpus import Corpus
-from recur.text.encoded import encoded
-from recur.text.labelled import LabelledText, layout_note, read_labelled
-from recur.text.lines import numbered_lines
+from recur.text.encoded import encoded as encoded
+from recur.text.labelled import LabelledText, read_labelled
+from recur.text.labelled import layout_note as layout_note
+from recur.text.lines import numbered_lines as numbered_lines
 from recur.text.pairs import Pair, read_pairs
-from recur.text.recognise import Recognised, between_spaces, recognise
+from recur.text.recognise import Recognised as Recognised
+from recur.text.recognise import between_spaces as between_spaces
+from recur.text.recognise import recognise as recognise
 from recur.text.specials import BOS, EOS, PAD, SPECIALS, UNK
 from recur.text.stream import Batch, Stream
 from recur.text.subwords import Subwords
-from recur.text.tokens import Characters, Lines, Tokenizer, Words, make_tokenizer
-from recur.text.trees import Tree, parse_tree, read_trees, restructured, structure_of
-from recur.text.vocab import Vocab, fit_lines, fit_vocab
+from recur.text.tokens import Characters, Lines, Tokenizer, Words
+from recur.text.tokens import make_tokenizer as make_tokenizer
+from recur.text.trees import Tree, parse_tree, read_trees
+from recur.text.trees import restructured as restructured
+from recur.text.trees import structure_of as structure_of
+from recur.text.vocab import Vocab, fit_vocab
+from recur.text.vocab import fit_lines as fit_lines
 
 __all__ = [
     "BOS",
@@ -24,11 +39,9 @@ __all__ = [
     "Batch",
     "Characters",
     "Corpus",
-    "Ids",
     "LabelledText",
     "Lines",
     "Pair",
-    "Recognised",
     "Sentence",
     "Stream",
     "Subwords",
@@ -37,20 +50,11 @@ __all__ = [
     "Tree",
     "Vocab",
     "Words",
-    "between_spaces",
-    "encoded",
-    "fit_lines",
     "fit_vocab",
-    "layout_note",
-    "make_tokenizer",
-    "numbered_lines",
     "parse_tree",
     "read_labelled",
     "read_pairs",
     "read_tagged",
     "read_trees",
     "read_words",
-    "recognise",
-    "restructured",
-    "structure_of",
 ]

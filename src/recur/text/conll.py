@@ -23,6 +23,13 @@ _ID = re.compile(r"[0-9]+([-.][0-9]+)?")
 
 
 class Sentence(NamedTuple):
+    """Words, their tags, and where they stand.
+
+    >>> first = recur.text.read_tagged(["tagged.conll"])[0]
+    >>> first.words, first.tags
+    (('the', 'w0'), ('DT', 'NN'))
+    """
+
     words: tuple[str, ...]
     tags: tuple[str, ...]
     where: str
@@ -30,7 +37,11 @@ class Sentence(NamedTuple):
 
 
 class TagColumns(NamedTuple):
-    """Which columns to read: a name of CoNLL-U's, a number from 1, or from −1 at the end."""
+    """Which columns to read: a name of CoNLL-U's, a number from 1, or from −1 at the end.
+
+    >>> recur.text.read_tagged(["ner.conll"], recur.text.TagColumns(tag="2"))[0].tags
+    ('DT', 'NN')
+    """
 
     word: str | None = None
     tag: str | None = None
@@ -54,7 +65,11 @@ def is_conllu(fields: Sequence[str]) -> bool:
 
 
 def read_tagged(names: Sequence[str], columns: TagColumns = TagColumns()) -> list[Sentence]:  # noqa: B008  immutable
-    """Words with their tags."""
+    """Words with their tags.
+
+    >>> len(recur.text.read_tagged(["tagged.conll"]))
+    60
+    """
     found = [sentence for name in names for sentence in _sentences(name, columns, tagged=True)]
     if not found:
         raise TextError(f"{', '.join(names)} holds no sentence; one is lines of word TAB tag, and an empty line")
@@ -62,7 +77,11 @@ def read_tagged(names: Sequence[str], columns: TagColumns = TagColumns()) -> lis
 
 
 def read_words(name: str, columns: TagColumns = TagColumns()) -> Iterator[Sentence]:  # noqa: B008  immutable
-    """Words alone, one sentence after the other: tags may be there or not."""
+    """Words alone, one sentence after the other: tags may be there or not.
+
+    >>> next(recur.text.read_words("tagged.conll")).words
+    ('the', 'w0')
+    """
     return _sentences(name, columns, tagged=False)
 
 

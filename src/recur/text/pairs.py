@@ -14,6 +14,12 @@ from recur.text.cutting import whole_lines
 
 
 class Pair(NamedTuple):
+    """A source, its target, and where they stand.
+
+    >>> recur.text.read_pairs(["pairs.tsv"])[0].target
+    'c b 0 a'
+    """
+
     source: str
     target: str
     where: str
@@ -21,7 +27,11 @@ class Pair(NamedTuple):
 
 
 def read_pairs(names: Sequence[str]) -> list[Pair]:
-    """One name, or several that end in .tsv, are tables; two other names are sources and their targets."""
+    """One name, or several that end in .tsv, are tables; two other names are sources and their targets.
+
+    >>> len(recur.text.read_pairs(["train.de", "train.en"]))      # line by line
+    60
+    """
     tables = len(names) == 1 or all(name.removesuffix(".gz").endswith(".tsv") for name in names)
     if not tables and len(names) != 2:
         raise TextError(f"pairs come as tables (.tsv) or as two files, sources and targets; got {', '.join(names)}")

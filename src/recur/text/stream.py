@@ -36,7 +36,13 @@ class Place(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """One step of training: predict y from x."""
+    """One step of training: predict y from x.
+
+    >>> stream = recur.text.Stream(np.arange(13), batch=2, window=3)
+    >>> batch = next(iter(stream.batches(epoch=0)))
+    >>> batch.x.tolist(), batch.y.tolist()              # y is x, one step later
+    ([[0, 1, 2], [6, 7, 8]], [[1, 2, 3], [7, 8, 9]])
+    """
 
     x: Ids
     """(B, T), int64."""
@@ -50,7 +56,12 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Stream:
-    """Ids cut into batches of B lanes and windows of T steps."""
+    """Ids cut into batches of B lanes and windows of T steps.
+
+    >>> stream = recur.text.Stream(np.arange(13), batch=2, window=3)
+    >>> [batch.x[0].tolist() for batch in stream.batches(epoch=0)]      # the first lane reads on
+    [[0, 1, 2], [3, 4, 5]]
+    """
 
     ids: Ids
     batch: int

@@ -38,7 +38,11 @@ _CODE_POINTS = 0x110000
 
 @dataclass(frozen=True)
 class Characters:
-    """Every code point a token."""
+    """Every code point a token.
+
+    >>> list(recur.text.Characters().split("词元 a"))
+    ['词', '元', ' ', 'a']
+    """
 
     kind: ClassVar[str] = "char"
     lines: ClassVar[bool] = False
@@ -74,7 +78,11 @@ def _code_points(text: str) -> Ids:
 
 @dataclass(frozen=True)
 class Words:
-    """What stands between white space, and <eos> for the end of a line."""
+    r"""What stands between white space, and <eos> for the end of a line.
+
+    >>> list(recur.text.Words(lower=True).split("The cat\nsat\n"))
+    ['the', 'cat', '<eos>', 'sat', '<eos>']
+    """
 
     punctuation: bool = False
     lower: bool = False
@@ -153,7 +161,11 @@ class Spaced:
 
 @dataclass(frozen=True)
 class Lines(Spaced):
-    """A line is one token."""
+    r"""A line is one token.
+
+    >>> list(recur.text.Lines().split("one line\nanother"))
+    ['one line', 'another']
+    """
 
     kind: ClassVar[str] = "line"
 

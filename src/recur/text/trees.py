@@ -23,6 +23,13 @@ _PART = re.compile(r"[()]|[^ \t()]+")  # a word may hold a space of another kind
 
 @dataclass(frozen=True)
 class Tree:
+    """Words, and the children and labels of every node, leaves first; a node comes behind its children.
+
+    >>> tree = recur.text.parse_tree("(3 (2 It) (4 (2 's) (4 great)))")
+    >>> tree.words, tree.labels[-1]
+    (('It', "'s", 'great'), '3')
+    """
+
     words: tuple[str, ...]
     """The leaves, from left to right."""
     children: Children
@@ -62,6 +69,11 @@ class Tree:
 
 
 def read_trees(names: Sequence[str]) -> list[Tree]:
+    """The trees of files, a line each.
+
+    >>> len(recur.text.read_trees(["trees.txt"]))
+    60
+    """
     found = [parse_tree(line, where) for name in names for where, line in numbered_lines(name) if line.strip()]
     if not found:
         raise TextError(f"{', '.join(names)} holds no tree; one is (label (label word) (label word)), on a line")
@@ -69,7 +81,11 @@ def read_trees(names: Sequence[str]) -> list[Tree]:
 
 
 def parse_tree(line: str, where: str = "") -> Tree:
-    """One line."""
+    """One line.
+
+    >>> recur.text.parse_tree("(1 (0 not) (1 bad))").bracketed()
+    '(1 (0 not) (1 bad))'
+    """
     parser = _Parser(where)
     for found in _PART.finditer(line):
         parser.read(found.group(), found.start())

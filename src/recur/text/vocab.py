@@ -43,7 +43,12 @@ def _real(text: object) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Vocab:
-    """Tokens in the order of their ids, how often each was seen in training, and the tokenizer that made them."""
+    r"""Tokens in the order of their ids, how often each was seen in training, and the tokenizer that made them.
+
+    >>> vocab = recur.text.Vocab.fit(recur.text.Corpus.of("book.txt"), recur.text.Words())
+    >>> vocab.decode(vocab.encode("The network keeps\n"))
+    'The network keeps\n'
+    """
 
     tokens: tuple[str, ...]
     counts: tuple[int, ...]
@@ -231,7 +236,12 @@ def fit_vocab(
     max_size: int | None = None,
     pieces: int = 2000,
 ) -> Vocab:
-    """A vocabulary of characters, words or subwords, from options as the command line and a configuration have them."""
+    """A vocabulary of characters, words or subwords, from options as the command line and a configuration have them.
+
+    >>> vocab = recur.text.fit_vocab(recur.text.Corpus.of("book.txt"), "word", lower=True)
+    >>> "the" in vocab.tokens, "The" in vocab.tokens
+    (True, False)
+    """
     if len(corpus.known) < 2:
         return Vocab.fit(corpus, _tokenizer(corpus.pieces(), token, punctuation, lower, pieces), min_freq, max_size)
     asked = f"1 {corpus.digest} {token} {punctuation} {lower} {min_freq} {max_size} {pieces}"

@@ -29,7 +29,11 @@ class BusyError(RecurError):
     """Too many requests wait already."""
 
 
-STATUS = {TooLargeError: 413, UnknownError: 404, BusyError: 503, OptionError: 400, TextError: 400}
+class GoneError(RecurError):
+    """What a request goes on from is not remembered any more: all of it has to be sent again."""
+
+
+STATUS = {TooLargeError: 413, UnknownError: 404, BusyError: 503, GoneError: 410, OptionError: 400, TextError: 400}
 """Of an error; any other is the run's and no mistake of the request: 409."""
 
 

@@ -29,17 +29,18 @@ function bounds(values, log) {
   return [low === 0 ? 0 : low - padding, high + padding];
 }
 
-// series: [{ name, colour, points: [[x, y], …] }]; lines: [{ y, colour }]
-export function chart(series, { log = false, label = "", x: xLabel = "", lines = [] } = {}) {
+// series: [{ name, colour, points: [[x, y], …], ghost }]; lines: [{ y, colour, label }]; range: [x0, x1, y0, y1] of axes that stay;
+// band: { low: [[x, y], …], high: [[x, y], …], colour }
+export function chart(series, { log = false, label = "", x: xLabel = "", lines = [], range = null, band = null } = {}) {
   const W = innerWidth < 760 ? 400 : 720;  // drawn for its place, so that its words keep their size
   const usable = ([x, y]) => x !== null && y !== null && (!log || y > 0);
   const drawn = series.map((one) => ({ ...one, points: one.points.filter(usable) }));
-  const points = drawn.flatMap((one) => one.points), references = lines.filter((line) => !log || line.y > 0);
+  const points = [...drawn.flatMap((one) => one.points), ...(band ? [...band.low, ...band.high] : [])], references = lines.filter((line) => !log || line.y > 0);
   const picture = svg("svg", { class: "chart", viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": label });
   if (!points.length) return picture;
   const xs = points.map((point) => point[0]), ys = [...points.map((point) => point[1]), ...references.map((r) => r.y)];
-  const x0 = Math.min(...xs), x1 = Math.max(...xs, x0 + 1e-9);
-  const [y0, y1] = bounds(ys, log);
+  const [x0, x1] = range ?? [Math.min(...xs), Math.max(...xs, Math.min(...xs) + 1e-9)];
+  const [y0, y1] = range?.slice(2) ?? bounds(ys, log);
   const f = log ? Math.log : (v) => v;
   const px = (v) => LEFT + ((v - x0) / (x1 - x0)) * (W - LEFT - RIGHT);
   const py = (v) => H - BOTTOM - ((f(v) - f(y0)) / (f(y1) - f(y0) || 1)) * (H - TOP - BOTTOM);
@@ -49,12 +50,17 @@ export function chart(series, { log = false, label = "", x: xLabel = "", lines =
   for (const v of ticks(x0, x1)) picture.append(
     svg("text", { x: px(v), y: H - BOTTOM + 16, "text-anchor": "middle" }, number(v)));
   picture.append(svg("text", { x: W - RIGHT, y: H - 4, "text-anchor": "end" }, xLabel));
-  for (const { y, colour } of references) picture.append(svg("line", { x1: LEFT, x2: W - RIGHT, y1: py(y), y2: py(y),
-    stroke: colour, "stroke-dasharray": "5 4", "stroke-width": 1.3 }));
+  for (const { y, colour, label: words } of references) picture.append(svg("line", { x1: LEFT, x2: W - RIGHT, y1: py(y), y2: py(y),
+    stroke: colour, "stroke-dasharray": "5 4", "stroke-width": 1.3 }),
+  words ? svg("text", { x: W - RIGHT, y: py(y) - 5, "text-anchor": "end" }, words) : "");
+  if (band) picture.append(svg("polygon", { fill: band.colour, "fill-opacity": 0.2,
+    points: [...band.low, ...band.high.toReversed()].map(([x, y]) => `${px(x).toFixed(1)},${py(y).toFixed(1)}`).join(" ") }));
   for (const one of drawn) {
-    const d = one.points.map(([x, y], k) => `${k ? "L" : "M"}${px(x).toFixed(1)} ${py(y).toFixed(1)}`).join("");
-    picture.append(svg("path", { d, fill: "none", stroke: one.colour, "stroke-width": 2, "stroke-linejoin": "round" }));
-    if (one.points.length <= DOTS) for (const [x, y] of one.points) picture.append(
+    const inside = range ? one.points.filter(([x, y]) => x >= x0 && x <= x1 && y >= y0) : one.points;
+    const d = inside.map(([x, y], k) => `${k ? "L" : "M"}${px(x).toFixed(1)} ${py(Math.min(y, y1)).toFixed(1)}`).join("");
+    picture.append(svg("path", { d, fill: "none", stroke: one.colour, "stroke-linejoin": "round", "data-name": one.name,
+      ...(one.ghost ? { "stroke-width": 1.5, "stroke-dasharray": "2 3", opacity: 0.75 } : { "stroke-width": 2 }) }));
+    if (one.points.length <= DOTS && !range) for (const [x, y] of one.points) picture.append(
       svg("circle", { cx: px(x), cy: py(y), r: 3, fill: one.colour },
         svg("title", {}, `${one.name}: ${number(y)} @ ${number(x)}`)));
   }

@@ -1,5 +1,7 @@
 // Elements, requests and small helpers.
 
+import { language } from "./words.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 function fill(node, attributes, children) {
@@ -18,6 +20,22 @@ export const el = (tag, attributes = {}, ...children) => fill(document.createEle
 export const svg = (tag, attributes = {}, ...children) =>
   fill(document.createElementNS(SVG, tag), attributes, children);
 
+// Render a part again, and keep the focus and the caret where they were: on what has the same data-key, id or label.
+export function keepFocus(place, render) {
+  const focused = document.activeElement, inside = place.contains(focused);
+  const keys = ["data-key", "id", "aria-label"], key = inside && keys.find((one) => focused.getAttribute(one));
+  const value = key && focused.getAttribute(key), { selectionStart: begin, selectionEnd: end } = focused ?? {};
+  render();
+  if (!key || place.contains(document.activeElement)) return;
+  const again = place.querySelector(`[${key}="${CSS.escape(value)}"]`);
+  again?.focus();
+  if (again && typeof begin === "number") again.setSelectionRange(begin, end);
+}
+
+export const card = (kind, ...content) => el("div", { class: `card ${kind}`.trim() }, ...content);
+export const emptyCard = (message, command) =>
+  card("empty", el("p", {}, message), command ? el("code", {}, command) : null);
+
 export function notice(message) {
   const place = document.getElementById("notice");
   place.textContent = message;
@@ -26,21 +44,19 @@ export function notice(message) {
 }
 
 export async function post(path, body, signal) {
-  const options = body === undefined ? { signal } : {
-    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal,
+  const headers = { "Accept-Language": language() };  // of errors
+  const options = body === undefined ? { headers, signal } : {
+    method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: JSON.stringify(body), signal,
   };
   const response = await fetch(path, options);
   if (response.ok) return response;
   const { error } = await response.json().catch(() => ({ error: response.statusText }));
-  throw new Error(error);
+  throw Object.assign(new Error(error), { status: response.status });
 }
 
 // Without a body it is a GET.
 export const fetchJson = async (...request) => (await post(...request)).json();
 export const runPath = (name, view = "") => `/api/runs/${encodeURIComponent(name)}${view ? `/${view}` : ""}`;
-
-// A text to start from.
-export const example = async (name) => (await fetchJson(runPath(name, "example"), {})).text;
 
 // The newest call wins: late responses are dropped, and errors are shown.
 export function latest(work) {
@@ -61,7 +77,9 @@ export function slider(label, { min, max, step, value, show = String, oninput })
   const output = el("output", {}, show(value));
   const input = el("input", { type: "range", min: String(min), max: String(max), step: String(step) });
   input.value = value;
+  input.setAttribute("aria-valuetext", show(value));
   input.addEventListener("input", () => {
+    input.setAttribute("aria-valuetext", show(Number(input.value)));
     output.textContent = show(Number(input.value));
     oninput(Number(input.value));
   });
@@ -75,6 +93,17 @@ export function picker(label, options, value, onchange) {
   }));
   return el("label", {}, el("span", {}, label), select);
 }
+
+// One of a few, all in view.
+export function choice(label, options, value, onchange) {
+  const name = `choice-${++choice.made}`;
+  const one = ({ value: own, label: words }) => {
+    const box = el("input", { type: "radio", name, value: own, checked: own === value, onchange: () => onchange(own) });
+    return el("label", {}, box, el("span", {}, words));
+  };
+  return el("fieldset", { class: "choice" }, el("legend", {}, label), el("div", {}, options.map(one)));
+}
+choice.made = 0;
 
 export const dot = (colour, label) =>
   el("span", {}, el("span", { class: "dot", style: { background: colour } }), label);

@@ -1,8 +1,11 @@
 // Runs: a table, curves side by side, samples over time; refreshed while the view is open.
 
-import { dot, el, fetchJson, number, picker, runPath } from "./dom.js";
+import { dot, el, emptyCard, fetchJson, number, picker, runPath } from "./dom.js";
+import { address } from "./link.js";
+import { viewFor } from "./views.js";
 import { chart, COLOURS } from "./chart.js";
 import { metricLabel, t } from "./words.js";
+import "./runs_words.js";
 
 const EVERY = 2000, INITIAL = 4, SAMPLES = 4;
 const LOGARITHMIC = /perplexity|grad_norm|mse|per_second|^rate$/;
@@ -18,6 +21,10 @@ function metricsOf(runs) {
 }
 
 export function runs(body, { runs: first }) {
+  if (!first.length) {
+    body.append(emptyCard(t("empty"), "recur train --out runs/first"));
+    return null;
+  }
   let list = first, timer = null, closed = false, offered = "";
   selection.runs ??= new Set(byChange(list.filter((run) => !run.error)).slice(0, INITIAL).map((run) => run.name));
   const colour = (name) => COLOURS[list.findIndex((run) => run.name === name) % COLOURS.length];
@@ -33,8 +40,8 @@ export function runs(body, { runs: first }) {
         box.checked ? selection.runs.add(run.name) : selection.runs.delete(run.name);
         refresh();
       } });
-    const opens = run.task === "language";  // the other views read language models
-    const name = opens ? el("a", { href: `#/generate/${encodeURIComponent(run.name)}` }, run.name) : run.name;
+    const opens = viewFor(run);
+    const name = opens ? el("a", { href: address(opens.name, run.name) }, run.name) : run.name;
     const { layers, hidden } = run.options;
     const size = [layers, hidden].filter((part) => part !== undefined).join(" × ");
     return el("tr", { "data-run": run.name }, el("td", {}, box),

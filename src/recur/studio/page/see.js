@@ -1,20 +1,21 @@
-// Activations: text coloured by a unit or gate; a span, dragged or by keyboard, and where the state is similar.
+// See: text coloured by a unit or gate; a span, dragged or by keyboard, and where the state is similar.
 
-import { el, example, fetchJson, latest, number, picker, runPath, slider, visible } from "./dom.js";
+import { el, fetchJson, latest, number, picker, runPath, slider, visible } from "./dom.js";
+import { lastOf, startText, typed } from "./state.js";
 import { t } from "./words.js";
+import "./see_words.js";
 
 const settings = { text: null, layer: 0, signal: "", unit: 0 };
 
-export function activations(body, { name }) {
+export function see(body, { name, params }) {
   const area = el("textarea", { "aria-label": t("text"), spellcheck: "false" });
-  area.value = settings.text ?? "";
   const controls = el("div", { class: "row" }), units = el("div"), features = el("div", { class: "chips" });
   const text = el("div", { class: "text", tabindex: "0", id: "coloured", "aria-label": t("drag_hint"), role: "group" });
   const places = el("ol", { class: "list", id: "similar" });
   let spans = [], cursor = 0, anchor = null, found = null;
 
   const update = latest(async (signal) => {
-    settings.text = area.value;
+    settings.text = lastOf(area.value);
     const request = { text: settings.text, layer: settings.layer, unit: settings.unit };
     if (settings.signal) request.signal = settings.signal;
     try {
@@ -96,11 +97,10 @@ export function activations(body, { name }) {
     else return;
     event.preventDefault();
   });
-  area.addEventListener("input", () => update());
+  area.addEventListener("input", () => { typed(area.value); update(); });
   const card = (title, ...content) => el("div", { class: "card" }, el("h2", {}, t(title)), ...content);
   body.append(el("div", { class: "grid" },
     el("div", { class: "stack" }, el("div", { class: "card" }, controls, units, text), card("text", area)),
     el("div", { class: "stack" }, card("features", features), card("similar", places))));
-  if (settings.text !== null) update();
-  else example(name).then((drawn) => { area.value ||= drawn; update(); }, update);
+  startText(name, params).then((drawn) => { area.value ||= drawn; update(); }, update);
 }

@@ -1,0 +1,151 @@
+"""What mkdocs asks while it builds a language: blocks executed, links to sources, equations as MathML, the switch."""
+
+from __future__ import annotations
+
+import html
+import posixpath
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File
+
+from docs.maker import api, notebooks
+from docs.maker.blocks import Block, blocks_of
+from docs.maker.executing import Result, executed
+from docs.maker.languages import CHINESE, DOCS, without_stamp
+from docs.maker.sources import Sources
+
+EQUATION = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.S)
+SECTIONS = {
+    "Tutorials": "教程", "Read along": "伴读", "How-to": "操作指南", "Reference": "参考", "Explanation": "原理",
+}  # fmt: skip
+
+_sources = Sources()
+_made: list[tuple[Path, str]] = []
+_notebooks: list[tuple[Path, str]] = []
+
+
+def on_config(config: Any) -> Any:
+    global _sources
+    _sources = Sources()
+    _made.clear()
+    _notebooks.clear()
+    return config
+
+
+def on_nav(nav: Any, config: Any, files: Any) -> Any:
+    if language(config) == "zh":
+        for item in nav.items:
+            if item.is_section:
+                item.title = SECTIONS.get(item.title, item.title)
+    return nav
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """The reference is made of docstrings. A page that is not yet Chinese stands in English; pictures and styles serve
+    both languages."""
+    for module in api.MODULES:
+        text = api.page(module, language(config))
+        files.append(File.generated(config, api.page_name(module), content=text))
+    if language(config) == "zh":
+        for path in sorted(DOCS.rglob("*")):
+            name = path.relative_to(DOCS).as_posix()
+            wanted = path.suffix == ".md" or name.startswith("assets/")
+            if wanted and path.is_file() and CHINESE not in path.parents and files.get_file_from_path(name) is None:
+                files.append(File(name, str(DOCS), config.site_dir, config.use_directory_urls))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    name, place = page.file.src_uri, page.file.dest_uri
+    if name.startswith("api/"):
+        return markdown
+    folder = Path(page.file.abs_src_path).parent
+    try:
+        text = _sources.linked(without_stamp(markdown), place, folder)
+        if name.startswith("tutorials/") and not name.endswith("index.md"):
+            text = with_notebook(text, Path(page.file.abs_src_path), place, language(config))
+        return with_results(text, name, place)
+    except (ValueError, RuntimeError, SyntaxError) as error:
+        raise PluginError(f"{name}: {error}") from error
+
+
+def on_page_content(content: str, page: Any, config: Any, files: Any) -> str:
+    return EQUATION.sub(mathml, content)
+
+
+def on_page_context(context: Any, page: Any, config: Any, nav: Any) -> Any:
+    """The switch leads to the same page of the other language."""
+    names = {"en": "English", "zh": "中文"}
+    config.extra["alternate"] = [
+        {"name": name, "lang": code, "link": f"../{code}/{page.file.dest_uri}"} for code, name in names.items()
+    ]
+    return context
+
+
+def on_post_build(config: Any) -> None:
+    site = Path(config.site_dir)
+    for path, place in _made:
+        (site / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, site / place)
+    for page, place in _notebooks:
+        notebooks.write(page, site / place)
+    _sources.write(site)
+
+
+def language(config: Any) -> str:
+    return "zh" if Path(config.docs_dir) == CHINESE else "en"
+
+
+def mathml(match: re.Match[str]) -> str:
+    found = convert(html.unescape(match[3]), display="block" if match[2] == "[" else "inline")
+    return f'<div class="equation">{found}</div>' if match[2] == "[" else found
+
+
+def with_notebook(text: str, page: Path, place: str, code: str) -> str:
+    """A tutorial says below its title where its notebook is."""
+    target = f"{place.removesuffix('.html')}.ipynb"
+    _notebooks.append((page, target))
+    said = {"en": "This page as a notebook", "zh": "本页的笔记本"}[code]
+    title, _, rest = text.partition("\n")
+    return f'{title}\n\n<a class="made" href="{posixpath.basename(target)}" download>{said}</a>\n{rest}'
+
+
+# Executed blocks --------------------------------------------------------------------------------------------------
+
+
+def with_results(text: str, name: str, place: str) -> str:
+    """A page with what its blocks gave below them."""
+    blocks = blocks_of(text)
+    running = [block for block in blocks if block.run and not block.skip]
+    results: dict[int, Result] = {}
+    folder = Path()
+    if running:
+        found, folder = executed(name.removesuffix(".md"), running)
+        results = {block.span[0]: result for block, result in zip(running, found, strict=True)}
+    for block in reversed(blocks):
+        start, end = block.span
+        shown = [] if block.hide else [f"```{block.language}\n{block.source}```"]
+        if start in results:
+            shown += below(block, results[start], folder, place)
+        lines = "\n\n".join(shown).splitlines()
+        text = text[:start] + "\n".join(block.indent + line if line else "" for line in lines) + text[end:]
+    return text
+
+
+def below(block: Block, result: Result, folder: Path, place: str) -> list[str]:
+    shown = [f"```{{.text .printed}}\n{result['text']}\n```"] if result["text"] else []
+    for file in result["files"]:
+        target = f"{place.removesuffix('.html')}-{file}"
+        _made.append((folder / file, target))
+        link = posixpath.basename(target)
+        if file.endswith(".html"):
+            shown.append(f'<a class="made" href="{link}">{file.partition("-")[2]}</a>')
+        else:
+            alt = html.escape(block.options.get("alt", "what the block above draws"))
+            shown.append(f'<figure markdown="0"><img src="{link}" alt="{alt}"></figure>')
+    return shown

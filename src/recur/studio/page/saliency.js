@@ -1,0 +1,24 @@
+// Which earlier tokens a prediction hangs on, under each keystroke: the last tokens, coloured by gradient × input.
+
+import { el, number, visible } from "./dom.js";
+import { t } from "./words.js";
+import "./saliency_words.js";
+
+export function saliencyStrip() {
+  const line = el("div", { class: "hangs", id: "hangs" }), about = el("p", { class: "legend" });
+  const place = el("div", { class: "saliency", role: "group", "aria-label": t("hangs_on") }, line, about);
+
+  function draw(found) {
+    const most = Math.max(...found.values.map(Math.abs), Math.abs(found.before), 1e-12);
+    const shade = (value) => `rgba(var(${value > 0 ? "--warm" : "--cold"}), ${(0.75 * Math.abs(value) / most).toFixed(3)})`;
+    const piece = (token, value, label) => el("span", { title: `${label} ${value > 0 ? "+" : ""}${number(value)}`,
+      "data-value": String(value), style: { background: shade(value) } }, visible(token));
+    const before = found.tokens.length && found.before ? [piece("…", found.before, t("hangs_before"))] : [];
+    line.classList.toggle("words", found.words);
+    line.replaceChildren(...before, ...found.tokens.map((token, k) => piece(token, found.values[k], visible(token))),
+      el("span", { class: "arrow", "aria-hidden": "true" }, "→"), el("b", {}, visible(found.target)));
+    about.textContent = t("hangs_about", { token: visible(found.target), p: (100 * found.p).toFixed(1) });
+  }
+
+  return { place, draw };
+}

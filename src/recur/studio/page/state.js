@@ -1,0 +1,17 @@
+// What views share: the text, which stays when one goes from view to view or from run to run, if it was typed.
+
+import { fetchJson, runPath } from "./dom.js";
+
+export const LONGEST = 4000;  // characters that a view other than Write is sent
+
+const shared = { text: null };
+
+export const typed = (text) => { shared.text = text; };
+export const isTyped = () => shared.text !== null;
+export const lastOf = (text) => [...text].slice(-LONGEST).join("");
+
+// The text to start from: the link's, what was typed last, or the beginning of the run's own validation text.
+export async function startText(name, params) {
+  if (params.get("text")) typed(params.get("text"));
+  return shared.text ?? (await fetchJson(runPath(name, "example"), {})).text;
+}

@@ -1,0 +1,154 @@
+"""What comes next: the likeliest tokens behind a text, and text that is generated."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+import torch
+from torch import Tensor
+
+from recur.decode.sampling import NEVER_WRITTEN, go_on, make_generator
+from recur.studio.fields import choice_of
+from recur.studio.loaded import LoadedModel, display_text, without_specials
+from recur.studio.reading import Reading
+from recur.text import UNK
+from recur.typedefs import JsonObject
+from recur.web.fields import field, number
+
+LENGTH = 2000
+"""Tokens generated for one request, at most."""
+BARS = 12
+"""Likeliest next tokens."""
+UNKNOWN = 12
+"""Different unknown tokens that are named."""
+CONTEXT = 16
+"""Tokens before what is generated that decide how it is joined to them, such as by a space."""
+
+
+def next_tokens(model: LoadedModel, request: JsonObject) -> JsonObject:
+    """The likeliest next tokens: their probability, and that after temperature, top-k and top-p.
+
+    Behind an unfinished word, the words that begin so: their probability is that among them.
+    """
+    language = model.language
+    choice = choice_of(request)
+    key, reading = model.read(request)
+    logits = _writable(model, reading)
+    probability, drawn = logits.softmax(-1), choice.probabilities(logits)
+    likeliest = probability.topk(min(BARS, int((probability > 0).sum()))).indices.tolist()
+    positive = probability[probability > 0]
+    return {
+        "key": key,
+        "characters": len(reading.text),
+        "bars": [
+            {
+                "token": language.vocab.tokens[k],
+                "text": display_text(language.vocab.tokens[k]),
+                "insert": _inserted(model, reading, k),
+                "p": number(float(probability[k])),
+                "drawn": number(float(drawn[k])),
+            }
+            for k in likeliest
+        ],
+        "half": reading.half,
+        "entropy": number(float(-(positive * positive.log()).sum())),
+        "tokens": reading.end.tokens - 1,
+        "unknown": _unknown(model, reading),
+        "backward": language.backward,
+    }
+
+
+def _writable(model: LoadedModel, reading: Reading) -> Tensor:
+    """Logits of what can come next: of tokens that stand for themselves, and that begin as the unfinished word does."""
+    logits = reading.end.logits.clone()
+    logits[list(NEVER_WRITTEN)] = -torch.inf
+    if reading.half:
+        begin_so = torch.zeros(len(logits), dtype=torch.bool)
+        begin_so[model.readings.completions(reading.half)] = True
+        logits[~begin_so] = -torch.inf
+    return logits
+
+
+def _inserted(model: LoadedModel, reading: Reading, k: int) -> str:
+    """What a token adds to the text: the rest of the unfinished word; a space before a word where there is none."""
+    token = display_text(model.language.vocab.tokens[k])
+    if reading.half:
+        return token[len(reading.half) :]
+    vocab = model.language.vocab
+    if vocab.tokenizer.kind == "char":
+        return token
+    if model.language.backward:
+        behind = reading.ids[1:][::-1][:CONTEXT].tolist()
+        return vocab.decode([k, *behind])[: -len(vocab.decode(behind)) or None]
+    if vocab.tokenizer.kind == "subword":
+        before = reading.ids[1:][-CONTEXT:].tolist()
+        return vocab.decode([*before, k])[len(vocab.decode(before)) :]
+    joined = not reading.text or reading.text[-1].isspace() or token.isspace()
+    return token if joined else f" {token}"
+
+
+def _unknown(model: LoadedModel, reading: Reading) -> JsonObject:
+    """Tokens that were read as <unk>, what it stands for, and how likely it is to come next."""
+    vocab, found = model.language.vocab, reading.end.unknown
+    return {
+        "tokens": [token for token, _ in found.most_common(UNKNOWN)],
+        "count": found.total(),
+        "seen": vocab.counts[UNK],
+        "of": sum(vocab.counts),
+        "p": number(float(reading.end.logits.softmax(-1)[UNK])),
+    }
+
+
+def generate(model: LoadedModel, request: JsonObject) -> Generator[str, None, None]:
+    """A continuation, piece by piece. A bad request is refused before the first one."""
+    choice = choice_of(request)
+    length = field(request, "length", 200, 1, LENGTH)
+    seed = field(request, "seed", 0) if "seed" in request else None
+    _, reading = model.read(request)
+    first = _writable(model, reading)
+    drawn = go_on(model.language.model, first[None], reading.end.state, length, choice, make_generator(seed))
+    return _in_order(_pieces(model, reading, (ids[0] for ids in drawn)), model)
+
+
+def _pieces(model: LoadedModel, reading: Reading, drawn: Iterator[int]) -> Iterator[str]:
+    """What each token adds to the text before it."""
+    vocab, backward = model.language.vocab, model.language.backward
+    if vocab.tokenizer.kind == "char":
+        for k in drawn:
+            yield vocab.tokens[k]
+        return
+    first = next(drawn, None)
+    if first is None:
+        return
+    before = reading.ids[1:][-CONTEXT:].tolist()
+    written = [first]
+    yield _inserted(model, reading, first)
+
+    def whole() -> str:
+        return vocab.decode([*written[::-1], *before[::-1]] if backward else [*before, *written])
+
+    shown = whole()
+    for k in drawn:
+        written.append(k)
+        now = whole()
+        yield now[: len(now) - len(shown)] if backward else now[len(shown) :]
+        shown = now
+
+
+def _in_order(pieces: Iterator[str], model: LoadedModel) -> Generator[str, None, None]:
+    """Pieces as they stand in the text. Those of a model that reads from the end stand each before the last one: they
+    come once all are there, and nothing for each until then, so that whoever asks can give up."""
+    held: list[str] = []
+    for piece in pieces:
+        if model.language.vocab.tokenizer.kind == "char":  # <eos> is a token of words, and ends a line
+            piece = without_specials(piece)
+        if model.language.backward:
+            held.append(piece)
+        yield "" if model.language.backward else piece
+    if model.language.backward:
+        yield "".join(held[::-1])
+
+
+def example(model: LoadedModel, _: JsonObject) -> JsonObject:
+    """A text to start from."""
+    return {"text": model.example()}

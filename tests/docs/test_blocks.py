@@ -1,0 +1,75 @@
+"""Every shell and Python block of the pages is run, with small budgets; the Chinese pages have the same ones."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from docs.maker.blocks import blocks_of
+from docs.maker.languages import DOCS, ROOT, Pair, pairs
+from recur.cli.app import run
+from tests.docs.samples import write_files
+from tests.docs.shells import commands, run_line
+
+PAGES = [pair for pair in pairs() if DOCS in pair.english.parents and blocks_of(pair.english.read_text())]
+TRAINED = {"book.txt": ("language", "book"), "names.tsv": ("classify", "names"), "pairs.tsv": ("seq2seq", "pairs-2")}
+COPIED = {"a": "names", "b": "names", "c": "names", "pairs-3": "pairs-2"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What pages have trained before they begin."""
+    here = tmp_path_factory.mktemp("before")
+    write_files(here)
+    for file, (task, name) in TRAINED.items():
+        words = ["train", str(here / file), "--task", task, "--steps", "2", "--hidden", "8", "--threads", "1"]
+        assert run([*words, "--out", str(here / "runs" / name)]) == 0
+    for name, other in COPIED.items():
+        shutil.copytree(here / "runs" / other, here / "runs" / name)
+    return here
+
+
+@pytest.mark.parametrize("pair", PAGES, ids=lambda pair: pair.name)
+def test_every_block_of_a_page_runs(
+    pair: Pair, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = tmp_path / "here"
+    shutil.copytree(runs, here)
+    for name in ("recipes", "examples"):
+        (here / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks_of(pair.english.read_text(encoding="utf-8")):
+        if block.skip:
+            continue
+        if block.language == "python":
+            exec(compile(block.shortened, pair.name, "exec"), names)
+            close_figures()
+            continue
+        for line in commands(block.shortened):
+            run_line(line)
+
+
+def close_figures() -> None:
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
+
+
+def test_the_chinese_pages_have_the_same_blocks() -> None:
+    """Up to comments: what is shown, run and left out is the same in both languages."""
+    for pair in pairs():
+        if not pair.chinese.exists():
+            continue
+        found = [
+            [(block.language, block.meaning, block.run, block.skip) for block in blocks_of(path.read_text("utf-8"))]
+            for path in pair
+        ]
+        for ours, theirs in zip(*found, strict=True):
+            assert ours == theirs, pair.name
