@@ -22,6 +22,7 @@ from recur.probes.spectrum import complex_eigenvalues
 from recur.probes.task_figures import TASK_PANELS
 from recur.probes.terms import MISSING
 from recur.probes.theme import COLOURS, DIM, Panel, Say, dress, legend, level, mark, plot
+from recur.tasks.metrics import metric_of
 from recur.typedefs import JsonObject
 from recur.wording import Language, in_language
 
@@ -155,9 +156,7 @@ def _losses(axis: Axes, numbers: JsonObject, say: Say) -> None:
 
 def _curve(axis: Axes, numbers: JsonObject, say: Say) -> None:
     plot(axis, numbers["step"], numbers["curve"]["values"], "")
-    axis.set(
-        xlabel=say("step of training"), title=say(numbers["curve"]["name"].removeprefix("valid_").replace("_", " "))
-    )
+    axis.set(xlabel=say("step of training"), title=say(metric_of(numbers["curve"]["name"]).words))
 
 
 def _norms(axis: Axes, numbers: JsonObject, say: Say) -> None:
