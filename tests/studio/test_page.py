@@ -33,7 +33,7 @@ def test_every_view_opens(browser: Any, served: Served, size: str, theme: str, l
     visit = Visit(browser, served, size, theme, language)
     for view in READY:
         page = visit.open(view)
-        page.wait_for_selector(READY[view])
+        page.wait_for_selector(READY[view], timeout=90_000)
         page.wait_for_timeout(150)
         wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0, f"{view} is wider than the screen"
