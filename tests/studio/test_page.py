@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.studio.browser import AXE, SCREENSHOTS, SIZES, Visit, needs_browser, violations
-from tests.studio.conftest import SMALL, Served
+from tests.studio.conftest import Served
 
 pytestmark = needs_browser
 READY = {
     "runs": "tr[data-run] >> nth=1",
+    "train": "#main-hidden",
     "write": "#bars button >> nth=3",
     "see": "#coloured span >> nth=20",
     "gradients": "#circle circle >> nth=3",
+    "step": ".step-row.now",
     "xray": "#report:not([hidden])",
     "unfold": "#unrolled rect >> nth=3",
     "labs": "#lab:not([hidden])",
@@ -144,22 +142,3 @@ def test_language_and_theme_are_switched_and_kept(visit: Visit) -> None:
     page.wait_for_selector("main h1")
     assert page.inner_text("main h1") == "训练记录"
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-
-
-def test_a_run_that_trains_meanwhile_appears_live(visit: Visit, runs: Path) -> None:
-    page = visit.open("runs")
-    page.wait_for_selector(READY["runs"])
-    book = runs.parent / "book.txt"
-    command = [sys.executable, "-m", "recur", "train", str(book), *SMALL, "--minutes", "0.06", "--no-baseline"]
-    training = subprocess.Popen([*command, "--out", str(runs / "meanwhile")], stderr=subprocess.DEVNULL)
-    try:
-        page.wait_for_selector('tr[data-run="meanwhile"] .live', timeout=30_000)
-        step = "Number(document.querySelector('tr[data-run=\"meanwhile\"] .step').textContent.replace(/\\D/g, ''))"
-        page.wait_for_function(f"{step} > 0", timeout=30_000)
-        before = page.evaluate(step)
-        page.wait_for_function(f"{step} > {before}", timeout=30_000)
-        page.screenshot(path=SCREENSHOTS / "runs-live.png")
-    finally:
-        training.wait(60)
-        visit.page.goto("about:blank")
-        shutil.rmtree(runs / "meanwhile")
