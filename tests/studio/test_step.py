@@ -20,7 +20,8 @@ from recur.run import Run
 from recur.studio.loaded import LoadedModel
 from recur.studio.step import run_step, step
 from recur.wording import in_language
-from tests.studio.browser import AXE, SCREENSHOTS, SIZES, Visit, needs_browser, violations
+from tests.studio.axe import needs_axe, violations
+from tests.studio.browser import SCREENSHOTS, SIZES, Visit, needs_browser
 from tests.studio.conftest import BOOK, Served
 
 OWN = "z = σ(U_z x + W_z h + b_z)\nh' = (1 − z) ⊙ h + z ⊙ tanh(U x + W h + b)"
@@ -324,7 +325,7 @@ class TestPage:
             "run small",
         ]
 
-    @pytest.mark.skipif(AXE is None, reason="no axe-core here: npm install axe-core, and its node_modules in NODE_PATH")
+    @needs_axe
     @pytest.mark.parametrize("size", ["wide", "phone"])
     def test_nothing_is_in_the_way_of_anybody(self, browser: Any, stepped: Served, size: str) -> None:
         """Axe finds nothing in both themes, forward, back and with changed numbers."""
