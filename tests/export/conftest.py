@@ -24,9 +24,9 @@ class Subject(NamedTuple):
     code: JavaScript
 
     @classmethod
-    def of(cls, model: Any) -> Self:
+    def of(cls, model: Any, page: bool = True) -> Self:
         form = portable(model)
-        return cls(model, form, javascript(form, quantize=False))
+        return cls(model, form, javascript(form, quantize=False) if page else JavaScript("", {}, ""))
 
 
 class Visit:

@@ -48,7 +48,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
             model = train(tmp_path_factory.mktemp("run"), **OPTIONS.get(name, {}))
             if name == "forecast, log":
                 model.model.share.fill_(1.0)  # all of what the network adds
-            kept[name] = Subject.of(model)
+            kept[name] = Subject.of(model, page=name != "tag, output")  # which has none
         return kept[name]
 
     return make
