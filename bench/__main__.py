@@ -55,6 +55,7 @@ from bench import (
     writing,
 )
 from bench.datasets import DataSet
+from bench.planted import PLANTS, VANISHING
 from bench.side_by_side import Contest, compare, header, machine, report, row
 from recur.scan import BACKENDS
 from recur.tasks import task_names
@@ -166,9 +167,14 @@ def main() -> None:
     planted.add_argument("--data", type=Path, default=defaults.DATA, help="the folder of data sets (../shared/data)")
     planted.add_argument("--set", choices=("setting", "held-out"), default="held-out", help="which texts and seeds")
     planted.add_argument("--seed", type=int, action="append", default=[], help="another seed; repeat it")
+    planted.add_argument(
+        "--fault", action="append", default=[], choices=(*PLANTS, VANISHING), help="only this; repeat it"
+    )
     planted.add_argument("--advice", action="store_true", help="train what is advised too, and compare")
     planted.add_argument("--jobs", type=int, default=1, help="processes, of one thread each (1)")
     planted.add_argument("--folder", type=Path, help="keep the runs there, and take those that are there already")
+    planted.add_argument("--seconds", type=float, default=math.inf, help="end after so many; what is done is kept")
+    planted.add_argument("--resume", action="store_true", help="keep the rows that --out has, and make the others")
     planted.add_argument("--out", type=Path, default=RESULTS / "diagnosis.json")
     plain = suites.add_parser("defaults", help="every task with nothing but its file")
     plain.add_argument("--minutes", type=float, help="for every training, in place of the task's own; a quick look")
@@ -358,7 +364,9 @@ def run_export(options: argparse.Namespace) -> None:
         print(f"LSTM, H {hidden}, one core, µs a token: {times}", flush=True)
     page = export_page.measure()
     rates = ", ".join(f"{kind} {rate:,.0f}" for kind, rate in page["characters_a_second"].items())
-    print(f"a page of the default model, characters a second: {rates}")
+    print(f"a page of the default model, {page['bytes']:,} bytes, characters a second: {rates}")
+    if seen := page["in_chromium"]:
+        print(f"in Chromium, drawing included: {statistics.median(seen):,.0f}")
     _write(options.out, {"machine": machine(), "steps": results, "page": page})
 
 
@@ -396,8 +404,11 @@ def run_xray(options: argparse.Namespace) -> None:
 
 
 def run_diagnosis(options: argparse.Namespace) -> None:
-    rows = []
-    found = diagnosis.measure(options.data, options.set, options.jobs, options.seed, options.advice, options.folder)
+    rows = diagnosis.read_rows(options.out) if options.resume and options.out.exists() else []
+    found = diagnosis.measure(
+        options.data, options.set, options.jobs, options.seed, options.advice, options.folder,
+        faults=options.fault, done=rows, seconds=options.seconds,
+    )  # fmt: skip
     for row_found in found:
         rows.append(row_found)
         right = "  " if row_found["found"] == row_found["expected"] else "✗ "

@@ -219,7 +219,10 @@ class Trainer:
 
     def _report(self) -> None:
         """What happened since the last report; the measurement that follows an interval sums up all of it."""
-        self.callback(Event("progress", self._entry(self.records.take_report())))
+        entry = self._entry(self.records.take_report())
+        if "train_loss" in entry and self.ranks.writes:
+            self.run.progress.add(entry)
+        self.callback(Event("progress", entry))
 
     def _entry(self, seen: list[StepRecord]) -> JsonObject:
         entry: JsonObject = {"step": self.step, "epoch": self.epoch, "predictions": self.predictions}
