@@ -5,6 +5,9 @@ python -m docs --language en       one language
 python -m docs stale               pages that changed in one language and not in the other
 python -m docs stamp PAGE…         both languages of these pages say the same; --all: of every page
 python -m docs links               check build/site again
+python -m docs merit               copy what was measured into the READMEs
+python -m docs drawings            draw the pictures of memory again
+python -m docs picture             train for a minute, and draw README's picture
 """
 
 from __future__ import annotations

@@ -105,9 +105,15 @@ def run_python(source: str, names: dict[str, Any]) -> tuple[str, list[Any]]:
             value = eval(compile(ast.Expression(last.value), "<page>", "eval"), names)
             if type(value).__name__ == "Figure":
                 figures.append(value)
-            elif value is not None and not type(value).__module__.startswith("matplotlib"):
+            elif value is not None and not of_a_figure(value):
                 print(repr(value))
     return printed.getvalue(), figures
+
+
+def of_a_figure(value: object) -> bool:
+    """What pyplot's functions return, or several of them: nobody wants to read it."""
+    parts = value if isinstance(value, list | tuple) and value else [value]
+    return all(type(part).__module__.startswith("matplotlib") for part in parts)
 
 
 def run_shell(source: str) -> str:

@@ -31,6 +31,13 @@ HEAD = """\
 #define @@_INLINE static
 #define @@_DATA static const
 #endif
+#if defined(__TINYC__) /* for which INFINITY is no constant */
+#define @@_ABOVE_ALL (1e38f * 1e38f)
+#define @@_BELOW_ALL (-1e38f * 1e38f)
+#else
+#define @@_ABOVE_ALL INFINITY
+#define @@_BELOW_ALL (-INFINITY)
+#endif
 """
 
 FUNCTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -288,8 +295,3 @@ def prelude(names: set[str]) -> str:
             needed.add(name)
             todo += FUNCTIONS[name][1]
     return "\n".join(text for name, (text, _) in FUNCTIONS.items() if name in needed)
-
-
-def named(text: str, prefix: str) -> str:
-    """With the model's name in its places."""
-    return text.replace("@@", prefix.upper()).replace("@", prefix)
