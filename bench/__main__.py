@@ -18,6 +18,7 @@ python -m bench diagnosis              planted faults: whether X-ray names the r
 python -m bench defaults               every task with nothing but its file, beside its recipe and something plain
 python -m bench carry                  100 labelled examples: from nothing, and from a language model of the same texts
 python -m bench bands                  bands of forecasts: how much they cover, fitted once and again with what comes
+python -m bench sizing                 a training that sizes itself, beside a sweep of 30 trials
 python -m bench scaling                many GPUs on paper: bytes, overlap, where it stops paying; and two processes here
 python -m bench counting TRAIN TEST    n-grams beside dictionaries, encoding, a corpus larger than memory should be
 """
@@ -46,6 +47,7 @@ from bench import (
     memory,
     scaling,
     scan,
+    sizing,
     streaming,
     training,
     trees_and_grids,
@@ -53,6 +55,7 @@ from bench import (
     writing,
 )
 from bench.datasets import DataSet
+from bench.planted import PLANTS, VANISHING
 from bench.side_by_side import Contest, compare, header, machine, report, row
 from recur.scan import BACKENDS
 from recur.tasks import task_names
@@ -114,6 +117,15 @@ def main() -> None:
     many.add_argument("--steps", type=int, default=150, help="in each (150)")
     many.add_argument("--hidden", type=int, default=320, help="of the network that is measured (320)")
     many.add_argument("--out", type=Path, default=RESULTS / "scaling.json", help="where the JSON goes")
+    sized = suites.add_parser("sizing", help="a training that sizes itself, beside a sweep")
+    sized.add_argument("--set", choices=("fitted", "held-out"), default="held-out", help="which texts")
+    sized.add_argument("--around", type=int, default=16, help="trials around the rule, of texts it is fitted on (16)")
+    sized.add_argument("--data", type=Path, default=defaults.DATA, help="the folder of data sets (../shared/data)")
+    sized.add_argument("--jobs", type=int, default=1, help="processes, of one thread each (1)")
+    sized.add_argument("--seconds", type=float, default=math.inf, help="begin no trial that would not end in them")
+    sized.add_argument(
+        "--out", type=Path, default=RESULTS / "sizing.json", help="where the JSON goes; gone on with where it is there"
+    )
     counted = suites.add_parser("counting", help="n-grams, encoding and streaming")
     counted.add_argument("train", type=Path)
     counted.add_argument("test", type=Path)
@@ -152,9 +164,14 @@ def main() -> None:
     planted.add_argument("--data", type=Path, default=defaults.DATA, help="the folder of data sets (../shared/data)")
     planted.add_argument("--set", choices=("setting", "held-out"), default="held-out", help="which texts and seeds")
     planted.add_argument("--seed", type=int, action="append", default=[], help="another seed; repeat it")
+    planted.add_argument(
+        "--fault", action="append", default=[], choices=(*PLANTS, VANISHING), help="only this; repeat it"
+    )
     planted.add_argument("--advice", action="store_true", help="train what is advised too, and compare")
     planted.add_argument("--jobs", type=int, default=1, help="processes, of one thread each (1)")
     planted.add_argument("--folder", type=Path, help="keep the runs there, and take those that are there already")
+    planted.add_argument("--seconds", type=float, default=math.inf, help="end after so many; what is done is kept")
+    planted.add_argument("--resume", action="store_true", help="keep the rows that --out has, and make the others")
     planted.add_argument("--out", type=Path, default=RESULTS / "diagnosis.json")
     plain = suites.add_parser("defaults", help="every task with nothing but its file")
     plain.add_argument("--minutes", type=float, help="for every training, in place of the task's own; a quick look")
@@ -182,7 +199,7 @@ def main() -> None:
     runs |= {"bands": run_bands, "carry": run_carry, "trees": run_trees, "writing": run_writing, "xray": run_xray}
     runs |= {"defaults": run_defaults, "affine": run_affine, "truncation": run_truncation, "calls": run_calls}
     runs |= {"scaling": run_scaling, "gpu": run_gpu, "gpu-training": run_gpu_training, "serve": run_serve}
-    runs |= {"export": run_export, "memory": run_memory, "diagnosis": run_diagnosis}
+    runs |= {"sizing": run_sizing, "export": run_export, "memory": run_memory, "diagnosis": run_diagnosis}
     runs.get(options.suite, run_scan)(options)
     if options.out is not None:
         print(f"written to {options.out}")
@@ -190,6 +207,17 @@ def main() -> None:
 
 def run_scan(options: argparse.Namespace) -> None:
     _compare(scan.contests(), options)
+
+
+def run_sizing(options: argparse.Namespace) -> None:
+    rows = sizing.read_rows(options.out)
+    known, here = {(one["case"], one["kind"], one["seed"]) for one in rows}, machine()
+    todo = [trial for trial in sizing.trials(options.set, options.around) if trial.key not in known]
+    for found in sizing.measure(todo, options.data, options.jobs, options.seconds):
+        rows.append(found)
+        print(found, flush=True)
+        _write(options.out, {"machine": here, "rows": rows, "compared": sizing.compared(rows)})
+    print("\n".join(sizing.table(sizing.compared(rows))))
 
 
 def run_memory(options: argparse.Namespace) -> None:
@@ -331,7 +359,9 @@ def run_export(options: argparse.Namespace) -> None:
         print(f"LSTM, H {hidden}, one core, µs a token: {times}", flush=True)
     page = export_page.measure()
     rates = ", ".join(f"{kind} {rate:,.0f}" for kind, rate in page["characters_a_second"].items())
-    print(f"a page of the default model, characters a second: {rates}")
+    print(f"a page of the default model, {page['bytes']:,} bytes, characters a second: {rates}")
+    if seen := page["in_chromium"]:
+        print(f"in Chromium, drawing included: {statistics.median(seen):,.0f}")
     _write(options.out, {"machine": machine(), "steps": results, "page": page})
 
 
@@ -369,8 +399,11 @@ def run_xray(options: argparse.Namespace) -> None:
 
 
 def run_diagnosis(options: argparse.Namespace) -> None:
-    rows = []
-    found = diagnosis.measure(options.data, options.set, options.jobs, options.seed, options.advice, options.folder)
+    rows = diagnosis.read_rows(options.out) if options.resume and options.out.exists() else []
+    found = diagnosis.measure(
+        options.data, options.set, options.jobs, options.seed, options.advice, options.folder,
+        faults=options.fault, done=rows, seconds=options.seconds,
+    )  # fmt: skip
     for row_found in found:
         rows.append(row_found)
         right = "  " if row_found["found"] == row_found["expected"] else "✗ "

@@ -47,7 +47,7 @@ def steps(hidden: int, tokens: int = 2000) -> dict[str, float]:
     model: Any = recur.fit("pydoc", task="language", cell="lstm", baseline=False, device="cpu", **size)
     ids = np.random.default_rng(0).integers(4, len(model.vocab), TOKENS)
     with torch.no_grad():
-        wanted = model.model(torch.from_numpy(ids)[None])[0][0, -1].numpy()
+        wanted = model.model(torch.from_numpy(ids)[None]).logits[0, -1].numpy()
     sides: dict[str, Read] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, quantize in (("float32", False), ("8 bit", True)):

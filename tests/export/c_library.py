@@ -1,4 +1,4 @@
-"""Headers compiled to libraries that a test calls."""
+"""Headers compiled to libraries that a test calls, and a graph alone in C beside Python."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
+
+from recur.export.c_core import core, head, struct_of
+from recur.export.compare import apart, examples
+from recur.export.graphs import Graph, Portable
 
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
 
@@ -31,3 +36,23 @@ def run_self_test(header: Path, *command: str) -> str:
     program = header.with_suffix(".test")
     subprocess.run([*command, "-DRECUR_SELFTEST", str(header), "-o", str(program), "-lm"], check=True)
     return subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout
+
+
+def difference(graph: Graph, steps: tuple[int, ...], folder: Path) -> float:
+    """The largest between C and Python, at sequences of so many steps; of numbers above 1, the share that it is."""
+    made = core(Portable("network", "network", "network", {graph.name: graph}), "m", max(steps), quantize=False)
+    text = "\n\n".join([head("m"), struct_of(made), made.text])
+    printer, inputs, outputs = made.printers[graph.name], len(graph.inputs), len(graph.outputs)
+    given = [f"(const float *)p[{k}]" for k in range(inputs)]
+    call = printer.call(given, [f"(float *)p[{inputs + k}]" for k in range(outputs)], ["T"])
+    work = "static m_work memory, *const work = &memory;"
+    calls = f"void run(void **p, int32_t T);\nvoid run(void **p, int32_t T) {{ {work} {call} }}\n"
+    compiled, largest = library(folder, {"m": text.replace("\nstatic ", "\nM_API ")}, calls), 0.0
+    for T in steps:
+        read = [part.contiguous() for part in examples(graph, {"B": 1, "T": T}, T, positive=False)]
+        expected = graph(*read)
+        found = [torch.full_like(part, torch.nan) for part in expected]
+        tensors = [*read, *found]
+        compiled.run((ctypes.c_void_p * len(tensors))(*(part.data_ptr() for part in tensors)), T)
+        largest = max([largest, *(apart(ours, theirs) for ours, theirs in zip(expected, found, strict=True))])
+    return largest

@@ -1,6 +1,7 @@
 """Every pointwise cell and every task in every target: `python -m tests.export.every [--cells lstm,gru] [--to onnx,c]`.
 
-A tiny run of each, written and compared as `recur export` does it; a line each, the largest difference by target.
+A tiny run of each, written and compared as `recur export` does it; a line each, the largest difference by target. With
+--quantize in 8 bits, where a target has them.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,8 @@ from tests.export import runs
 
 ENDINGS = {"c": ".h", "onnx": ".onnx", "html": ".html", "torch": ".pt2", "safetensors": ".safetensors"}
 
-TASKS: dict[str, Callable[..., Predictor[Any]]] = {
-    "classify": runs.classify,
-    "tag": runs.tag,
-    "seq2seq": runs.seq2seq,
-    "conditional": runs.conditional,
-    "forecast": runs.forecast,
-    "numbers": runs.numbers,
-}
+OWN = f"{Path(__file__).with_name('cells.py')}:Leaning"
+"""A user's cell, from a file."""
 
 
 def cell_names() -> list[str]:
@@ -37,24 +32,27 @@ def cell_names() -> list[str]:
 def models(cells: list[str]) -> Iterator[tuple[str, Predictor[Any]]]:
     for name in cells:
         with tempfile.TemporaryDirectory() as folder:
-            yield f"language {name}", runs.language(Path(folder), cell=name, layers=2)
-            yield f"tag {name}, both directions", runs.tag(Path(folder), cell=name, direction="both")
+            short = name.rpartition(":")[2]
+            yield f"language {short}", runs.language(Path(folder), cell=name, layers=2)
+            yield f"tag {short}, both directions", runs.tag(Path(folder), cell=name, direction="both")
 
 
 def tasks() -> Iterator[tuple[str, Predictor[Any]]]:
-    for name, make in TASKS.items():
+    for name, make in runs.EVERY.items():
         with tempfile.TemporaryDirectory() as folder:
             yield name, make(Path(folder))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cells", default=",".join(cell_names()))
+    parser.add_argument("--cells", default=",".join([*cell_names(), OWN]))
     parser.add_argument("--to", default=",".join(TARGETS))
+    parser.add_argument("--quantize", action="store_true")
     asked = parser.parse_args()
     targets, cells = asked.to.split(","), [name for name in asked.cells.split(",") if name]
     for name in cells:
         recur.make_cell(name)  # refused now, not an hour later
+    narrow = {to: {"quantize": True} for to in ("c", "onnx", "html") if asked.quantize}
     print(f"{'':<36}" + "".join(f"{to:>14}" for to in targets))
     failed = 0
     for made in (models(cells), tasks()):
@@ -63,7 +61,7 @@ def main() -> None:
             for to in targets:
                 with tempfile.TemporaryDirectory() as folder:
                     try:
-                        found = export(model, to, Path(folder) / f"model{ENDINGS[to]}").difference
+                        found = export(model, to, Path(folder) / f"model{ENDINGS[to]}", **narrow.get(to, {})).difference
                         words.append("written" if found is None else f"{found:.1e}")
                     except RecurError as error:
                         plain = to == "safetensors" and "--to torch and --to onnx take it" in str(error)

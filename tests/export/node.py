@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-
 import pytest
 
 from recur.export import javascript_check
@@ -18,8 +15,3 @@ needs_node = pytest.mark.skipif(javascript_check.node() is None, reason="no node
 def difference(portable: Portable, quantize: bool = False) -> float:
     """The largest between node and PyTorch."""
     return javascript_check.difference(portable, javascript(portable, quantize), quantize)
-
-
-def differences_in_node(networks: Mapping[str, Portable], folder: Path) -> dict[str, float]:
-    """Of many, by name: what tests.export.every compares."""
-    return {name: max(difference(one), difference(one, quantize=True)) for name, one in networks.items()}

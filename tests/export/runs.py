@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +64,34 @@ def numbers(folder: Path, task: str = "classify", **options: Any) -> Predictor[A
         return recur.fit(given, LABELS, task="classify", **SMALL, **options)
     labels = [["a" if k % 2 else "b"] * (2 if options.get("loss") == "ctc" else len(x)) for k, x in enumerate(given)]
     return recur.fit(given, labels, task="tag", **SMALL, **options)
+
+
+def table(folder: Path, values: list[str], **options: Any) -> Predictor[Any]:
+    rows = [f"{k % 7},{'red' if k % 3 else 'blue'},{value}" for k, value in enumerate(values)]
+    (folder / "rows.csv").write_text("size,colour,y\n" + "\n".join(rows) + "\n")
+    return recur.fit(folder / "rows.csv", task="table", target="y", **SMALL, **options)
+
+
+EVERY: dict[str, Callable[[Path], Predictor[Any]]] = {
+    "language": lambda folder: language(folder, layers=2, cell="lstm"),
+    "language of words": lambda folder: language(folder, token="word", cell="slstm", tied=True, embedding=6),
+    "language of subwords": lambda folder: language(folder, token="subword", pieces=300),
+    "language backward": lambda folder: language(folder, direction="backward"),
+    "classify": classify,
+    "classify words": lambda folder: classify(folder, token="word", lower=True, direction="forward"),
+    "classify numbers": lambda folder: numbers(folder, stack=2),
+    "tag": tag,
+    "tag subwords": lambda folder: tag(folder, token="subword", pieces=290, crf=False, direction="forward"),
+    "tag numbers": lambda folder: numbers(folder, "tag"),
+    "tag by CTC": lambda folder: numbers(folder, "tag", loss="ctc"),
+    "seq2seq": lambda folder: seq2seq(folder, copy=True, input_feeding=True),
+    "seq2seq by length": lambda folder: seq2seq(folder, attention="none", stop="length"),
+    "conditional": conditional,
+    "forecast": forecast,
+    "forecast of logarithms": lambda folder: forecast(folder, lags=12, segment=3, base="none", transform="log"),
+    "adding": lambda folder: recur.fit(task="adding", length=5, **SMALL),
+    "copy": lambda folder: recur.fit(task="copy", length=5, **SMALL),
+    "table": lambda folder: table(folder, [f"{k * 1.5:.1f}" for k in range(60)]),
+    "table of classes": lambda folder: table(folder, ["up" if k % 2 else "down" for k in range(60)]),
+}
+"""Every task, in the forms that a driver knows apart."""

@@ -1,4 +1,4 @@
-"""Cells of every kind as ONNX and as torch.export have them: twelve networks in one graph."""
+"""Cells of every kind as ONNX, torch.export, C and JavaScript have them: twelve networks in one graph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from recur.export.graphs import Graph, Portable, example
 from recur.export.onnx_file import model_bytes, runtime
 from recur.export.parts import named
 from recur.export.pt2 import opened, program_bytes
-from tests.export import cells
+from tests.export import c_library, cells
+from tests.export.c_library import needs_gcc
+from tests.export.node import difference, needs_node
 from tests.support import needs_core
 
 onnx = pytest.importorskip("onnx")
@@ -98,6 +100,18 @@ def test_every_kind_of_cell_is_pytorchs_own_operations(every: Every, tmp_path: P
         inside = b"".join(map(archive.read, archive.namelist()))
     assert str(Path(__file__).parent.parent.parent).encode() not in inside
     assert largest_difference(graph, opened(content)) < 2e-6
+
+
+@needs_gcc
+def test_cells_in_c_are_those_of_python(every: Every, tmp_path: Path) -> None:
+    """One step, and several."""
+    assert c_library.difference(every[0], (1, 7), tmp_path) < 2e-6
+
+
+@needs_node
+def test_cells_in_javascript_are_those_of_python(every: Every) -> None:
+    settings = {"reads": "numbers", "features": 1, "stack": 1}
+    assert difference(Portable("cells", "numbers", "cells", {"cells": every[0]}, settings=settings)) < 2e-6
 
 
 IN_NODE = """

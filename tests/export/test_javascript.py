@@ -33,7 +33,6 @@ from recur.text.corpus import normalised
 from recur.text.marks import without_leading_marks
 from recur.text.tokens import Lines, Spaced
 from tests.export import runs
-from tests.export.cells import graph_of, samples
 from tests.export.node import difference, in_node, needs_node
 from tests.support import TOLERANCE
 
@@ -75,11 +74,6 @@ def layer(name: str, H: int, D: int) -> Graph:
 def of_numbers(*graphs: Graph) -> Portable:
     settings = {"reads": "numbers", "features": 1, "stack": 1}
     return Portable("layers", "numbers", "layers", {graph.name: graph for graph in graphs}, settings=settings)
-
-
-def test_cells_are_those_of_python() -> None:
-    """A sample: several states, extras, heads, no product, a projection, both directions, a user's own."""
-    assert difference(of_numbers(graph_of(samples()))) < ROUNDING
 
 
 def test_weights_of_8_bits_are_those_of_python() -> None:

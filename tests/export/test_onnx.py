@@ -65,6 +65,7 @@ def test_a_language_model_in_eight_bits_goes_on_token_by_token(tmp_path: Path) -
     assert "weights in 8 bits: outputs move by up to" in written.notes[-1]
     about, run = said(tmp_path / "model.onnx"), session(tmp_path / "model.onnx")
     assert about["task"] == "language"
+    assert about["step"] == {"size": 1, "of": "char"}
     vocab = Vocab.from_json(json.dumps(about["vocabulary"]))
     ids = np.array([vocab.encode("the old red barn")], np.int64)
     state = {into: np.full((1, 6), about["start"][into], np.float32) for into in about["carried"].values()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,26 +10,20 @@ import torch
 import recur
 from recur.export import export
 from recur.export.portable import portable
+from tests.export import runs
 from tests.export.c_library import needs_gcc
-from tests.export.runs import SMALL
 from tests.support import close
-
-
-def table(folder: Path, values: list[str]) -> Any:
-    rows = [f"{k % 7},{'red' if k % 3 else 'blue'},{value}" for k, value in enumerate(values)]
-    (folder / "rows.csv").write_text("size,colour,y\n" + "\n".join(rows) + "\n")
-    return recur.fit(folder / "rows.csv", task="table", target="y", **SMALL)
 
 
 @needs_gcc
 @pytest.mark.parametrize("kind", ["adding", "copy", "numbers", "classes"])
 def test_a_graph_gives_what_the_model_gives(kind: str, tmp_path: Path) -> None:
     if kind == "numbers":
-        model = table(tmp_path, [f"{k * 1.5:.1f}" for k in range(60)])
+        model = runs.table(tmp_path, [f"{k * 1.5:.1f}" for k in range(60)])
     elif kind == "classes":
-        model = table(tmp_path, ["up" if k % 2 else "down" for k in range(60)])
+        model = runs.table(tmp_path, ["up" if k % 2 else "down" for k in range(60)])
     else:
-        model = recur.fit(task=kind, length=5, **SMALL)
+        model = recur.fit(task=kind, length=5, **runs.SMALL)
     found = portable(model)
     if kind == "adding":
         x = torch.rand(2, 7, 2)

@@ -309,6 +309,18 @@ def test_other_sites_are_refused(served: Serving) -> None:
         pass
 
 
+def test_what_is_no_handshake_is_answered_as_http(served: Serving) -> None:
+    asked = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    assert served.http.get("/health", headers=asked).json() == {"status": "ok"}  # it lacks a key
+    whole = {**asked, "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="}
+    for wrong in ({"Sec-WebSocket-Version": "8"}, {"Sec-WebSocket-Key": "short"}, {"Sec-WebSocket-Key": "no base64"}):
+        answer = served.http.get("/v1/step", headers={**whole, **wrong})
+        assert answer.status_code == 405
+        assert answer.json()["error"]["message"]
+    answer = served.http.post("/v1/completions", headers=whole, json={"model": "chars", "max_tokens": 2})
+    assert answer.json()["usage"]["completion_tokens"] == 2
+
+
 def test_hostile_requests(runs: Path) -> None:
     """A few of `python -m campaigns serve`."""
     from campaigns.http import attack

@@ -16,6 +16,7 @@ READY = {
     "write": "#bars button >> nth=3",
     "see": "#coloured span >> nth=20",
     "gradients": "#circle circle >> nth=3",
+    "step": ".step-row.now",
     "xray": "#report:not([hidden])",
     "unfold": "#unrolled rect >> nth=3",
     "labs": "#lab:not([hidden])",

@@ -108,14 +108,18 @@ def _members(lines: list[str]) -> str:
 
 def _about(portable: Portable, prefix: str, use: str, quantize: bool) -> str:
     facts = "; ".join(f"{name} {value}" for name, value in portable.facts.items() if name != "run")
-    clean = re.sub(r"[^\x20-\x7e]", "?", facts).replace("*/", "* /").replace("@", "(at)").replace("\\", "/")
+
+    def clean(text: str) -> str:
+        """What a comment may hold; a label or a name of a file may have anything in it."""
+        return re.sub(r"[^\x20-\x7e]", "?", text).replace("*/", "* /").replace("@", "(at)").replace("\\", "/")
+
     weights = "8 bits, with a scale for each row" if quantize else "float32"
     lines = [
-        f"A trained model, written by recur: {clean}.",
+        f"A trained model, written by recur: {clean(facts)}.",
         f"Weights are in {weights}. Nothing is needed but a C99 compiler and its math library, nothing is allocated.",
         "",
         f"    static {prefix}_work work;",
-        f"    {use};",
+        f"    {clean(use)};",
         "",
         f"Test it: cc -O3 -DRECUR_SELFTEST -x c {prefix}.h -lm && ./a.out",
     ]

@@ -94,12 +94,15 @@ class Driver:
         rest = iter(passed)
         inputs = [f"state->{v.name}" if v.name in carried else next(rest) for v in graph.inputs]
         outputs = [f"work->next_{v.name}" if v.name in carried else output for v in graph.outputs]
+        # A token that there is not is read as <unk>: no number given from outside is a place in memory.
+        known = [f"    if (token < 0 || token >= {v.below}) token = 0;" for v in graph.inputs if v.name == "token"]
         lines = [f"    {self.core.printers['step'].call(inputs, outputs, [])}"]
         lines += [f"    memcpy(state->{name}, work->next_{name}, sizeof state->{name});" for name in carried]
         if not carried:
             lines.append("    (void)state;")
             if "work)" not in lines[0]:
                 lines.append("    (void)work;")
+        lines = known + lines
         sizes = ", ".join([given, f"float *{output}"])
         text = [f"/* {returns} */", f"@@_API void @_step(@_state *state, @_work *work, {sizes}) {{", *lines, "}"]
         self.parts.append("\n".join(text))
@@ -218,7 +221,7 @@ class Driver:
         """Of tokens that are numbers."""
         if "sequence" in self.portable.graphs:
             call = self.core.printers["sequence"].call(["tokens"], ["work->scores"], ["count"])
-            self.parts.append(TAG_TOKENS % call)
+            self.parts.append(TAG_TOKENS % (self.portable.graphs["sequence"].inputs[0].below, call))
         if "step" in self.portable.graphs:
             self.step("int32_t token", ["&token"], "scores", "One token more: the scores of its label.")
         self.use = f"{self.prefix}_predict(&work, tokens, count, labels)"

@@ -32,8 +32,7 @@ CLASSIFY_TEXT = f"""\
 STACK = """\
 /* Steps of FEATURES numbers, every STACK of them as one, the last repeated where it must be: how many there are. */
 static int32_t @_stacked(@_work *work, const float *x, int32_t steps) {
-    const int32_t count = (steps + @@_STACK - 1) / @@_STACK;
-    if (steps < 1 || count > @@_LONGEST) return -1;
+    const int32_t count = steps < 1 || steps > @@_LONGEST * @@_STACK ? -1 : (steps - 1) / @@_STACK + 1;
     for (int32_t k = 0; k < count * @@_STACK; ++k)
         memcpy(work->x + k * @@_FEATURES, x + (k < steps ? k : steps - 1) * @@_FEATURES, @@_FEATURES * sizeof(float));
     return count;
@@ -70,9 +69,12 @@ TAG_TOKENS = (
     TAG_NUMBERS.replace("const float *x, int32_t steps,", "const int32_t *tokens, int32_t count,")
     .replace(
         "    const int32_t count = @_stacked(work, x, steps);\n    if (count < 1) return -1;",
-        "    if (count < 1 || count > @@_LONGEST) return -1;",
+        "    if (count < 1 || count > @@_LONGEST) return -1;\n"
+        "    for (int32_t t = 0; t < count; ++t)\n"
+        "        if (tokens[t] < 0 || tokens[t] >= %d) return -1;",
     )
     .replace("every step, or of every STACK of them", "every token")
+    .replace("of none, or too many", "of none, too many, or one that there is not")
 )
 
 TRANSCRIBE = """\

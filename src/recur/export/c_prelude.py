@@ -31,6 +31,13 @@ HEAD = """\
 #define @@_INLINE static
 #define @@_DATA static const
 #endif
+#if defined(__TINYC__) /* for which INFINITY is no constant */
+#define @@_ABOVE_ALL (1e38f * 1e38f)
+#define @@_BELOW_ALL (-1e38f * 1e38f)
+#else
+#define @@_ABOVE_ALL INFINITY
+#define @@_BELOW_ALL (-INFINITY)
+#endif
 """
 
 FUNCTIONS: dict[str, tuple[str, tuple[str, ...]]] = {

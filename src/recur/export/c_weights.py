@@ -49,21 +49,23 @@ def weight_bytes(layout: Layout) -> int:
 
 def array(declared: str, value: Tensor, prefix: str) -> str:
     flat = value.detach().cpu().reshape(-1)
-    return f"{prefix.upper()}_DATA {declared}[{max(flat.numel(), 1)}] = {{\n{wrapped(numbers(flat))}\n}};"
+    return (
+        f"{prefix.upper()}_DATA {declared}[{max(flat.numel(), 1)}] = {{\n{wrapped(numbers(flat, prefix.upper()))}\n}};"
+    )
 
 
-def numbers(flat: Tensor) -> list[str]:
-    """As C writes them."""
+def numbers(flat: Tensor, prefix: str) -> list[str]:
+    """As C writes them; infinities by names of the header's own, constants everywhere."""
     if flat.dtype == torch.float64:
-        return [_plain(repr(x)) for x in flat.tolist()] or ["0"]
+        return [_plain(repr(x), prefix) for x in flat.tolist()] or ["0"]
     if flat.dtype == torch.float32:
-        return [_plain(f"{x:.9g}") + ("f" if np.isfinite(x) else "") for x in flat.tolist()] or ["0"]
+        return [_plain(f"{x:.9g}", prefix) + ("f" if np.isfinite(x) else "") for x in flat.tolist()] or ["0"]
     return [str(int(x)) for x in flat.tolist()] or ["0"]
 
 
-def _plain(text: str) -> str:
+def _plain(text: str, prefix: str) -> str:
     if "inf" in text:
-        return "-INFINITY" if text.startswith("-") else "INFINITY"
+        return f"{prefix}_BELOW_ALL" if text.startswith("-") else f"{prefix}_ABOVE_ALL"
     if "nan" in text:
         return "NAN"
     return text if "." in text or "e" in text else f"{text}.0"

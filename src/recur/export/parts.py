@@ -17,6 +17,7 @@ from torch import Tensor
 
 from recur.errors import OptionError
 from recur.export.graphs import Graph, Portable
+from recur.typedefs import JsonObject
 
 
 def needed(*modules: str) -> None:
@@ -60,7 +61,8 @@ def signature(graph: Graph) -> str:
 
 def metadata(portable: Portable, graph: Graph) -> dict[str, str]:
     """What a file says of itself, as JSON but for plain words: `vocabulary` and `labels`; which inputs of the next call
-    `carried` outputs are, and what is given at the `start`; horizons, seasons and marks in `settings`."""
+    `carried` outputs are, and what is given at the `start`; horizons, seasons and marks in `settings`; what one of T
+    is, in `step`."""
     inputs, outputs = named(graph)
     own = dict(zip([value.name for value in graph.inputs], inputs, strict=True))
     into = dict(zip([value.name for value in graph.outputs], outputs, strict=True))
@@ -71,6 +73,7 @@ def metadata(portable: Portable, graph: Graph) -> dict[str, str]:
         "inputs": _json(dict(zip(inputs, (value.shape for value in graph.inputs), strict=True))),
         "outputs": _json(dict(zip(outputs, (value.shape for value in graph.outputs), strict=True))),
         "settings": _json(portable.settings),
+        "step": _json(_step(portable)),
     }
     if graph.carried:
         start = {own[name]: _numbers(portable.start[name]) for name in graph.carried if name in portable.start}
@@ -80,6 +83,14 @@ def metadata(portable: Portable, graph: Graph) -> dict[str, str]:
     for name, vocab in portable.vocabs.items():
         found["vocabulary" if name == "vocab" else f"vocabulary.{name}"] = vocab.to_json()
     return found | {f"table.{name}": _json(table.tolist()) for name, table in portable.tables.items()}
+
+
+def _step(portable: Portable) -> JsonObject:
+    """How many of what one step reads: a character, word or subword; rows of numbers, several if they are stacked."""
+    vocab = portable.vocabs.get(str(portable.settings.get("target", "vocab")))
+    if vocab is not None:
+        return {"size": 1, "of": vocab.tokenizer.kind}
+    return {"size": portable.settings.get("stack", 1), "of": "row"}
 
 
 def _json(value: Any) -> str:

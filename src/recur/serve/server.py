@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import signal
 import socket
 import sys
@@ -31,6 +32,20 @@ class Connection(server.Connection):
     @staticmethod
     def error_body(status: int, line: str) -> bytes:
         return error_body(status, line)
+
+    def _should_upgrade(self) -> bool:
+        """Only for a whole opening handshake (RFC 6455, 4.2.1); any other wish is passed over, as HTTP allows, and the
+        request answered as what it is beside."""
+        found: dict[bytes, list[bytes]] = {}
+        for name, value in self.headers:
+            found.setdefault(name, []).append(value)
+        try:
+            (key,), (version,), (_,) = found[b"sec-websocket-key"], found[b"sec-websocket-version"], found[b"upgrade"]
+            whole = version == b"13" and len(base64.b64decode(key, validate=True)) == 16
+        except (KeyError, ValueError):
+            return False
+        plain = self.scope["method"] == "GET" and self.scope["http_version"] == "1.1"
+        return whole and plain and super()._should_upgrade()
 
 
 class Server(uvicorn.Server):

@@ -19,6 +19,7 @@ from recur.studio.reporting import diagnosis
 from recur.studio.rescaled import eigenvalues
 from recur.studio.saliency import saliency
 from recur.studio.states import similar, unit_activations, unit_map
+from recur.studio.step import run_step, step
 from recur.studio.unfold import unfold
 from recur.studio.validation import mistakes, samples
 from recur.studio.writing import example, next_tokens
@@ -37,11 +38,13 @@ VIEWS: dict[str, Callable[[LoadedModel, JsonObject], JsonObject]] = {
     "gradients": gradients,
     "eigenvalues": eigenvalues,
     "unfold": unfold,
+    "step": run_step,
     "diagnosis": diagnosis,
 }
 ALONE: dict[str, Callable[[JsonObject], JsonObject]] = {
     "labs": labs,
     "lab": run_lab,
+    "step": step,
 }
-QUICK = frozenset({"next", "saliency"})
+QUICK = frozenset({"next", "saliency", "step"})
 """Views that do not queue: a step of a model that nothing else changes, or a few numbers."""

@@ -24,7 +24,7 @@ from recur.tasks import (
     with_own_texts,
 )
 from recur.tasks.carry import Beginning
-from recur.tasks.contract import Baseline, Moment, Task
+from recur.tasks.contract import Baseline, Task
 from recur.tasks.metrics import better
 from recur.tasks.options import TaskOptions
 from recur.tasks.registry import PATHS
@@ -34,7 +34,7 @@ from recur.train.events import Callback, Event
 from recur.train.machine import machine_of
 from recur.train.optimise import Schedule
 from recur.train.ranks import ALONE, Ranks
-from recur.train.threads import pick_threads
+from recur.train.speed import Speed, fastest_threads
 from recur.train.trainer import Trainer
 from recur.typedefs import JsonObject
 
@@ -92,6 +92,8 @@ def train(
         if both := _learned_and_measured(options):
             text = f"{', '.join(both)}: learned from and measured on, so that these figures are of what it knows"
             callback(Event("note", {"text": text}))
+        options = _sized(asked, task, data, callback, ranks)
+        task = task_of(options)
         task.check_size(data.vocabs)
         options = _with_threads(task, data, options, callback, ranks)
         task = task_of(options)
@@ -238,18 +240,28 @@ def _writing(path: Path, opened: Callable[[], Run]) -> Iterator[Run]:
             run.release()
 
 
+def _sized(
+    asked: TaskOptions, task: Task[Any, Any, Any, Any], data: Any, callback: Callback, ranks: Ranks
+) -> TaskOptions:
+    """Options with what the task leaves to the speed of this machine; of several processes, of the first one's."""
+    options: TaskOptions = task.options
+    if not task.sizes_itself(asked):
+        return options
+    fields, words = ranks.first(lambda: task.sized(asked, data, Speed(task, data, ranks)))
+    callback(Event("note", {"text": words}))
+    return options.changed(**fields)
+
+
 def _with_threads(
     task: Task[Any, Any, Any, Any], data: Any, options: TaskOptions, callback: Callback, ranks: Ranks
 ) -> TaskOptions:
     """Options with a number of threads: the fastest now, which the run keeps, since another one rounds otherwise. Of
     several processes, as many as whoever started them has given each."""
-    model = task.new_model(data.vocabs)
     if options.threads or options.device != "cpu":
         return options
     if ranks.size > 1:
         return options.changed(threads=ranks.first(torch.get_num_threads))
-    batch = next(iter(task.batches(data).batches(0)))
-    threads = pick_threads(lambda: task.training_step(model, batch, None, Moment(0, 0, 0.0)).loss.backward())
+    threads = fastest_threads(task, data)
     text = f"{threads} thread{'s' * (threads > 1)}, the fastest now; the same numbers again: --threads {threads}"
     callback(Event("note", {"text": text}))
     return options.changed(threads=threads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
+from recur.wording.chinese_equations import EQUATIONS
 from recur.wording.chinese_errors import ERRORS
 from recur.wording.chinese_explanations import EXPLANATIONS
 from recur.wording.chinese_labels import LABELS
@@ -12,8 +13,19 @@ from recur.wording.chinese_labs import LAB_LABELS, LAB_PARAGRAPHS
 from recur.wording.chinese_sentences import SENTENCES
 from recur.wording.chinese_training import TRAINING
 
-TEMPLATES = {**LAB_LABELS, **SENTENCES, **EXPLANATIONS, **LABELS}
+TEMPLATES = {**LAB_LABELS, **SENTENCES, **EXPLANATIONS, **LABELS, **EQUATIONS}
 """By the English template."""
+
+NAMES = (
+    (r"^(\d+)-grams by class$", r"按类别的 \1 元语法"),
+    (r"^(\d+)-grams by label$", r"按标签的 \1 元语法"),
+    (r"^(\d+)-grams$", r"\1 元语法"),
+    (r"^always (.+)$", r"总答“\1”"),
+    (r"^naive Bayes(.*), α = (.+)$", r"朴素贝叶斯\1（α = \2）"),
+    (r"^TF-IDF logistic regression(.*), C = (.+)$", r"TF-IDF 逻辑回归\1（C = \2）"),
+    (r"^linear autoregression on (.+)$", r"\1 阶线性自回归"),
+)
+"""Of plain models."""
 
 PARTS = {"valid": "验证集", "train": "训练集", "test": "测试集"}
 
@@ -27,6 +39,8 @@ def plain(text: str) -> str:
     if text.startswith("第 "):
         return text.replace(", backward", "，反向").replace(", ", " ")
     text = re.sub(r"^(\d+)-gram(, from the end)?$", lambda m: f"{m[1]} 元语法" + "（从后往前）" * bool(m[2]), text)
+    for name, chinese in NAMES:
+        text = re.sub(name, chinese, text)
     text = re.sub(r"^the loss is (.+)$", r"损失为 \1", text)
     text = re.sub(r"^the gradient's norm is (.+)$", r"梯度范数为 \1", text)
     return fitted(text)

@@ -71,10 +71,12 @@ function showUnknown(place, tokens) {
 // Work that waits until typing rests, of which only the newest counts.
 function calmly(work, wait = 60) {
   let timer = 0;
-  return (...given) => {
+  const calm = (...given) => {
     clearTimeout(timer);
     timer = setTimeout(() => work(...given), wait);
   };
+  calm.cancel = () => clearTimeout(timer);
+  return calm;
 }
 
 const nextFrame = () => new Promise((resolve) => { setTimeout(resolve, 0); });

@@ -74,6 +74,7 @@ function languageView(model, about) {
   }
 
   async function write() {
+    reading.cancel();  // what was typed a moment ago is read now, and not while it writes
     await read();
     const mine = ++turn, choice = new Choice({ temperature: options.temperature, topP: options.topp }), random = makeRandom(options.seed);
     const context = [...follower.ids], text = area.value, made = [], begun = performance.now();
@@ -102,7 +103,8 @@ function languageView(model, about) {
   }
 
   const stop = () => { turn++; };
-  area.addEventListener("input", calmly(read, 30));
+  const reading = calmly(read, 30);
+  area.addEventListener("input", reading);
   if (lines) {
     area.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.isComposing) return;

@@ -10,6 +10,7 @@ import { write } from "./write.js";
 import { predict } from "./predict.js";
 import { see } from "./see.js";
 import { gradients } from "./gradients.js";
+import { step } from "./step.js";
 import { xray } from "./xray.js";
 import { unfold } from "./unfold.js";
 import { labs } from "./labs.js";
@@ -24,6 +25,7 @@ export const VIEWS = [
   { name: "see", group: "model", reads: (run) => ["language", "classify", "tag"].includes(run.task), open: see },
   { name: "gradients", group: "model", reads: language, open: gradients },
   { name: "xray", group: "model", reads: () => true, open: xray },
+  { name: "step", group: "learning", open: step },
   { name: "unfold", group: "learning", reads: language, open: unfold },
   { name: "labs", group: "learning", open: labs },
 ];
