@@ -341,6 +341,7 @@ def test_a_run_that_trains_appears_and_grows(runs: Path, tmp_path: Path) -> None
     shutil.copytree(runs / "gru", tmp_path / "new")
     lines = (tmp_path / "new" / "metrics.jsonl").read_text().splitlines()
     (tmp_path / "new" / "metrics.jsonl").write_text(lines[0] + "\n")
+    (tmp_path / "new" / "progress.jsonl").unlink()
     lock = Lock(tmp_path / "new")
     (first,) = folder.list()
     assert first["live"], "while somebody writes"
