@@ -1,7 +1,7 @@
 """A wheel and a source distribution, each built and tried in an environment of its own: what a stranger installs.
 
-    python .ci/packages.py            both; the wheel's native core is asked for where the system can have one
-    python .ci/packages.py --no-deps  with the packages of this Python in the place of new ones: quick, no network
+python .ci/packages.py            both; the wheel's native core is asked for where the system can have one
+python .ci/packages.py --no-deps  with the packages of this Python in the place of new ones: quick, no network
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def test_a_cell_of_ones_own_is_read_and_refused_in_both_languages() -> None:
         {"cell": "transformer"}, {"text": "a"}, {"text": "a" * 14}, {"units": 9}, {"weights": {"Q": {"0": 1}}},
         {"weights": {"U": {"99": 1}}}, {"weights": []}, {"weights": {"U": 1}}, {"weights": {"U": {"0": "1"}}},
         {"x": {"6": {"0": 1}}}, {"x": {"a": {"0": 1}}}, {"start": {"k": {"0": 1}}}, {"held": {"0.1": {"0": 1}}},
-        {"held": {"0.99": {"0": 1}}}, {"held": {"0.8": {"4": 1}}}, {"held": {"0.8": {"-1": 1}}},
+        {"held": {"0.99": {"0": 1}}}, {"held": {"0.8": {"4": 1}}}, {"held": {"0.8": {"-1": 1}}}, {"held": {"0." + "9" * 5000: {"0": 1}}},
     ],
 )  # fmt: skip
 def test_bad_requests_are_refused(request_: dict[str, Any]) -> None:

@@ -27,6 +27,8 @@ FUNCTIONS = {
 """As they may be written, and as they are shown."""
 DEEPEST = 40
 EQUATIONS = 40
+SIGNS = 150
+"""Of one equation, names and numbers among them: products of products go as deep as they are many."""
 
 
 @dataclass
@@ -63,6 +65,9 @@ def parse(text: str) -> list[Equation]:
     lines = [line for line in lines if len(line) > 1]
     if len(lines) > EQUATIONS:
         raise lines[EQUATIONS][0].refuse(said("at most {most} equations", most=EQUATIONS))
+    for line in lines:
+        if len(line) > SIGNS:
+            raise line[SIGNS].refuse(said("too long for one equation; give a part of it a name"))
     known = {INPUT, *(line[0].text for line in lines if line[0].kind == "name" and line[1].text == "=")}
     return [_Parser(line, known).equation() for line in lines]
 

@@ -136,7 +136,7 @@ def _worked(
     held = {}
     for place, edits in _edits(request, "held").items():
         t, _, node = place.partition(".")
-        k = int(node) if node.isdecimal() and int(node) < len(network.nodes) else -1
+        k = int(node) if node.isdecimal() and len(node) < 4 and int(node) < len(network.nodes) else -1
         if k < 0 or network.nodes[k].op in ("weight", "number", "input"):
             raise OptionError(said("there is no number to hold at {place}", place=repr(place[:40])))
         indices = shown.index(network.nodes[k].size)

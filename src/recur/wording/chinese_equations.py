@@ -4,6 +4,7 @@ EQUATIONS = {
     "line {line}, column {column}: {reason}": "第 {line} 行第 {column} 列：{reason}",
     "the end of the line": "行尾",
     "at most {most} characters, got {count}": "最多 {most} 个字符，现有 {count} 个",
+    "too long for one equation; give a part of it a name": "一个方程太长；请给其中一部分起个名字",
     "at most {most} equations": "最多 {most} 个方程",
     "{sign} is no sign of an equation": "方程里不能有符号 {sign}",
     "{word} goes over one letter, as in {example}": "{word} 只能放在一个字母上，例如 {example}",
