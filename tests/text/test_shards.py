@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import weakref
 from collections import Counter
 from pathlib import Path
 
@@ -173,3 +174,12 @@ def test_counting_beyond_memory_is_refused_and_training_goes_on(
     )
     assert outcome.summary["baselines"] == []
     assert any(text.startswith("nothing to beat: counting") for text in said)
+
+
+def test_what_processes_found_is_held_by_nobody_else() -> None:
+    seen: list[weakref.ref[Counter[str]]] = []
+    for number, found in enumerate(workers.each(Counter, [["a", "b", str(n)] for n in range(12)], 2)):
+        assert found == Counter(["a", "b", str(number)]), "in the order of the jobs"
+        seen.append(weakref.ref(found))
+        assert sum(one() is not None for one in seen) <= 2, "the last one and this one"
+    assert len(seen) == 12

@@ -10,8 +10,10 @@ import pickle
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Any, BinaryIO, TypeVar
 
 from recur.errors import RecurError, TextError
@@ -49,10 +51,14 @@ def each(work: Callable[[JobT], FoundT], jobs: Sequence[JobT], processes: int | 
 
     try:
         with ThreadPoolExecutor(count) as threads:
-            waiting = [threads.submit(ask, job) for job in jobs]
+            # Few at a time: what was found is held by nobody but whoever asks, however many jobs there are.
+            left = iter(jobs)
+            waiting = deque(threads.submit(ask, job) for job in islice(left, 2 * count))
             try:
-                for one in waiting:
-                    yield one.result()
+                while waiting:
+                    found = waiting.popleft().result()
+                    waiting.extend(threads.submit(ask, job) for job in islice(left, 1))
+                    yield found
             finally:
                 for one in waiting:
                     one.cancel()
