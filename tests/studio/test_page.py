@@ -15,7 +15,7 @@ READY = {
     "runs": "tr[data-run] >> nth=1",
     "train": "#main-hidden",
     "write": "#bars button >> nth=3",
-    "see": "#coloured span >> nth=10",
+    "see": "#coloured span >> nth=20",
     "gradients": "#circle circle >> nth=3",
     "step": ".step-row.now",
     "xray": "#report:not([hidden])",
