@@ -122,6 +122,9 @@ def main() -> None:
     sized.add_argument("--set", choices=("fitted", "held-out"), default="held-out", help="which texts")
     sized.add_argument("--around", type=int, default=16, help="trials around the rule, of texts it is fitted on (16)")
     sized.add_argument("--data", type=Path, default=defaults.DATA, help="the folder of data sets (../shared/data)")
+    sized.add_argument("--match", default="", help="only cases whose name contains this")
+    sized.add_argument("--minutes", type=float, help="in place of each case's own")
+    sized.add_argument("--cpu-clock", action="store_true", help="minutes of CPU time, for a machine that is busy")
     sized.add_argument("--jobs", type=int, default=1, help="processes, of one thread each (1)")
     sized.add_argument("--seconds", type=float, default=math.inf, help="begin no trial that would not end in them")
     sized.add_argument(
@@ -218,8 +221,10 @@ def run_scan(options: argparse.Namespace) -> None:
 def run_sizing(options: argparse.Namespace) -> None:
     rows = sizing.read_rows(options.out)
     known, here = {(one["case"], one["kind"], one["seed"]) for one in rows}, machine()
-    todo = [trial for trial in sizing.trials(options.set, options.around) if trial.key not in known]
-    for found in sizing.measure(todo, options.data, options.jobs, options.seconds):
+    made = sizing.trials(options.set, options.around, options.match, options.minutes)
+    todo = [trial for trial in made if trial.key not in known]
+    running = sizing.measure(todo, list(rows), options.data, options.jobs, options.seconds, options.cpu_clock)
+    for found in running:
         rows.append(found)
         print(found, flush=True)
         _write(options.out, {"machine": here, "rows": rows, "compared": sizing.compared(rows)})
