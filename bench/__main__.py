@@ -13,11 +13,13 @@ python -m bench export                 exported models: C and ONNX Runtime a tok
 python -m bench training               the trainer's overhead, what the backend gains, and sampling
 python -m bench trees                  trees beside plain recursion, grids beside the double loop
 python -m bench writing                encoder and decoder: training, decoding, output recurrence
-python -m bench xray                   gradient flow, a report, the studio's first view and a keystroke
+python -m bench xray                   gradient flow, and a report
+python -m bench studio                 the page: first view over 1,000 runs, a key to its bars in texts of any length
 python -m bench diagnosis              planted faults: whether X-ray names the right one first, and its advice helps
 python -m bench defaults               every task with nothing but its file, beside its recipe and something plain
 python -m bench carry                  100 labelled examples: from nothing, and from a language model of the same texts
 python -m bench bands                  bands of forecasts: how much they cover, fitted once and again with what comes
+python -m bench sizing                 a training that sizes itself, beside a sweep of 30 trials
 python -m bench scaling                many GPUs on paper: bytes, overlap, where it stops paying; and two processes here
 python -m bench counting TRAIN TEST    n-grams beside dictionaries, encoding, a corpus larger than memory should be
 """
@@ -46,6 +48,7 @@ from bench import (
     memory,
     scaling,
     scan,
+    sizing,
     streaming,
     training,
     trees_and_grids,
@@ -53,6 +56,7 @@ from bench import (
     writing,
 )
 from bench.datasets import DataSet
+from bench.planted import PLANTS, VANISHING
 from bench.side_by_side import Contest, compare, header, machine, report, row
 from recur.scan import BACKENDS
 from recur.tasks import task_names
@@ -114,6 +118,18 @@ def main() -> None:
     many.add_argument("--steps", type=int, default=150, help="in each (150)")
     many.add_argument("--hidden", type=int, default=320, help="of the network that is measured (320)")
     many.add_argument("--out", type=Path, default=RESULTS / "scaling.json", help="where the JSON goes")
+    sized = suites.add_parser("sizing", help="a training that sizes itself, beside a sweep")
+    sized.add_argument("--set", choices=("fitted", "held-out"), default="held-out", help="which texts")
+    sized.add_argument("--around", type=int, default=16, help="trials around the rule, of texts it is fitted on (16)")
+    sized.add_argument("--data", type=Path, default=defaults.DATA, help="the folder of data sets (../shared/data)")
+    sized.add_argument("--match", default="", help="only cases whose name contains this")
+    sized.add_argument("--minutes", type=float, help="in place of each case's own")
+    sized.add_argument("--cpu-clock", action="store_true", help="minutes of CPU time, for a machine that is busy")
+    sized.add_argument("--jobs", type=int, default=1, help="processes, of one thread each (1)")
+    sized.add_argument("--seconds", type=float, default=math.inf, help="begin no trial that would not end in them")
+    sized.add_argument(
+        "--out", type=Path, default=RESULTS / "sizing.json", help="where the JSON goes; gone on with where it is there"
+    )
     counted = suites.add_parser("counting", help="n-grams, encoding and streaming")
     counted.add_argument("train", type=Path)
     counted.add_argument("test", type=Path)
@@ -148,13 +164,22 @@ def main() -> None:
     cut.add_argument("--out", type=Path, default=RESULTS / "truncation.json")
     looked = suites.add_parser("xray", help="how long it takes to look into a model")
     looked.add_argument("--out", type=Path, default=RESULTS / "xray.json")
+    paged = suites.add_parser("studio", help="the page: first view over many runs, a key to its bars")
+    paged.add_argument("--runs", type=int, default=1000, help="in the folder (1000)")
+    paged.add_argument("--hidden", type=int, default=256, help="units of the model that is typed to, in 2 layers (256)")
+    paged.add_argument("--out", type=Path, default=RESULTS / "studio.json")
     planted = suites.add_parser("diagnosis", help="planted faults: whether X-ray names the right one first")
     planted.add_argument("--data", type=Path, default=defaults.DATA, help="the folder of data sets (../shared/data)")
     planted.add_argument("--set", choices=("setting", "held-out"), default="held-out", help="which texts and seeds")
     planted.add_argument("--seed", type=int, action="append", default=[], help="another seed; repeat it")
+    planted.add_argument(
+        "--fault", action="append", default=[], choices=(*PLANTS, VANISHING), help="only this; repeat it"
+    )
     planted.add_argument("--advice", action="store_true", help="train what is advised too, and compare")
     planted.add_argument("--jobs", type=int, default=1, help="processes, of one thread each (1)")
     planted.add_argument("--folder", type=Path, help="keep the runs there, and take those that are there already")
+    planted.add_argument("--seconds", type=float, default=math.inf, help="end after so many; what is done is kept")
+    planted.add_argument("--resume", action="store_true", help="keep the rows that --out has, and make the others")
     planted.add_argument("--out", type=Path, default=RESULTS / "diagnosis.json")
     plain = suites.add_parser("defaults", help="every task with nothing but its file")
     plain.add_argument("--minutes", type=float, help="for every training, in place of the task's own; a quick look")
@@ -182,7 +207,8 @@ def main() -> None:
     runs |= {"bands": run_bands, "carry": run_carry, "trees": run_trees, "writing": run_writing, "xray": run_xray}
     runs |= {"defaults": run_defaults, "affine": run_affine, "truncation": run_truncation, "calls": run_calls}
     runs |= {"scaling": run_scaling, "gpu": run_gpu, "gpu-training": run_gpu_training, "serve": run_serve}
-    runs |= {"export": run_export, "memory": run_memory, "diagnosis": run_diagnosis}
+    runs |= {"sizing": run_sizing, "export": run_export, "memory": run_memory, "diagnosis": run_diagnosis}
+    runs |= {"studio": run_studio}
     runs.get(options.suite, run_scan)(options)
     if options.out is not None:
         print(f"written to {options.out}")
@@ -190,6 +216,19 @@ def main() -> None:
 
 def run_scan(options: argparse.Namespace) -> None:
     _compare(scan.contests(), options)
+
+
+def run_sizing(options: argparse.Namespace) -> None:
+    rows = sizing.read_rows(options.out)
+    known, here = {(one["case"], one["kind"], one["seed"]) for one in rows}, machine()
+    made = sizing.trials(options.set, options.around, options.match, options.minutes)
+    todo = [trial for trial in made if trial.key not in known]
+    running = sizing.measure(todo, list(rows), options.data, options.jobs, options.seconds, options.cpu_clock)
+    for found in running:
+        rows.append(found)
+        print(found, flush=True)
+        _write(options.out, {"machine": here, "rows": rows, "compared": sizing.compared(rows)})
+    print("\n".join(sizing.table(sizing.compared(rows))))
 
 
 def run_memory(options: argparse.Namespace) -> None:
@@ -370,9 +409,21 @@ def run_xray(options: argparse.Namespace) -> None:
     _write(options.out, {"machine": machine(), **found})
 
 
+def run_studio(options: argparse.Namespace) -> None:
+    from bench import studio  # it needs the extras of the studio
+
+    found = studio.measure(options.runs, options.hidden)
+    for name, value in found.items():
+        print(f"{name}: {json.dumps(value)}")
+    _write(options.out, {"machine": machine(), "hidden": options.hidden, **found})
+
+
 def run_diagnosis(options: argparse.Namespace) -> None:
-    rows = []
-    found = diagnosis.measure(options.data, options.set, options.jobs, options.seed, options.advice, options.folder)
+    rows = diagnosis.read_rows(options.out) if options.resume and options.out.exists() else []
+    found = diagnosis.measure(
+        options.data, options.set, options.jobs, options.seed, options.advice, options.folder,
+        faults=options.fault, done=rows, seconds=options.seconds,
+    )  # fmt: skip
     for row_found in found:
         rows.append(row_found)
         right = "  " if row_found["found"] == row_found["expected"] else "✗ "

@@ -116,11 +116,12 @@ ids = encoded(corpus, vocab)
 times.append(now())
 tokens = sum(batch.x.size for batch in Stream(ids, 64, 4000).batches())
 times.append(now())
-print(tokens, peak, *(b - a for k in (0, 1) for a, b in zip(*[[t[k] for t in ts] for ts in (times, times[1:])])))
+spent = [b - a for k in (0, 1) for a, b in zip(*[[t[k] for t in ts] for ts in (times, times[1:])])]
+print(tokens, len(vocab), peak, *spent)
 """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "synthetic.txt"
-        words = Corpus.of("pydoc").text().encode()
+        words = b"".join(Corpus.of(name).text().encode() for name in ("pydoc", "stdlib"))  # for many different ones
         with path.open("wb") as out:
             while out.tell() < gigabytes * 1e9:
                 out.write(words)
@@ -131,7 +132,7 @@ print(tokens, peak, *(b - a for k in (0, 1) for a, b in zip(*[[t[k] for t in ts]
             check=True,
             env={**os.environ, "RECUR_CACHE": folder},
         )
-    tokens, peak, *seconds = map(float, done.stdout.split())
+    tokens, types, peak, *seconds = map(float, done.stdout.split())
     names = [f"{stage}_{kind}" for kind in ("s", "cpu_s") for stage in ("look", "count", "encode", "read")]
-    found = {"gigabytes": gigabytes, "processes": processes, "tokens": tokens, "peak_mib": peak}
+    found = {"gigabytes": gigabytes, "processes": processes, "tokens": tokens, "types": types, "peak_mib": peak}
     return found | dict(zip(names, seconds, strict=True))

@@ -14,8 +14,10 @@ import math
 import multiprocessing
 import statistics
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import astuple
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,10 @@ from bench.planted import HELD_OUT, PLANTS, SETTING, TOKENS, VANISHING, Plant
 from recur.probes import xray
 from recur.typedefs import JsonObject
 
-SEEDS = {"setting": (0,), "held-out": (1, 2)}
+SEEDS = {"setting": (0,), "held-out": (3, 4)}
 TEXTS = {"setting": SETTING, "held-out": HELD_OUT}
+LONGEST = 1e6
+"""Seconds that a lock can wait."""
 
 
 def plants(which: str, seeds: Iterable[int], advice: bool) -> list[Plant]:
@@ -89,19 +93,32 @@ def _best(entries: list[JsonObject]) -> float | None:
 
 
 def measure(
-    data: Path, which: str, jobs: int, seeds: list[int], advice: bool, folder: Path | None
+    data: Path,
+    which: str,
+    jobs: int,
+    seeds: list[int],
+    advice: bool,
+    folder: Path | None,
+    *,
+    faults: Iterable[str] = (),
+    done: Iterable[JsonObject] = (),
+    seconds: float = math.inf,
 ) -> Iterator[JsonObject]:
-    """One row after the other, as they are done; runs that lie in the folder already are not trained again."""
-    todo = plants(which, seeds or SEEDS[which], advice)
+    """One row after the other, as they come, of these faults, without those that are `done`, for so long. Runs that
+    lie in the folder already are not trained again."""
+    ended = time.monotonic() + seconds
+    known = {tuple(row[name] for name in ("fault", "text", "token", "seed")) for row in done}
+    todo = [plant for plant in plants(which, seeds or SEEDS[which], advice) if astuple(plant) not in known]
+    todo = [plant for plant in todo if not faults or plant.fault in faults]
     with tempfile.TemporaryDirectory() as scratch:
-        where = folder or Path(scratch)
-        if jobs == 1:
-            yield from (judge(plant, data, where, advice) for plant in todo)
-            return
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-            for done in as_completed([pool.submit(judge, plant, data, where, advice) for plant in todo]):
-                yield done.result()
+        work = partial(judge, data=data, folder=folder or Path(scratch), advice=advice)
+        with multiprocessing.get_context("spawn").Pool(jobs) as pool:  # which ends those that still run
+            rows = pool.imap_unordered(work, todo)
+            for _ in todo:
+                try:
+                    yield rows.next(min(max(ended - time.monotonic(), 0.0), LONGEST))
+                except multiprocessing.TimeoutError:
+                    return
 
 
 def confusion(rows: Iterable[JsonObject]) -> str:

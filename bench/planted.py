@@ -51,16 +51,19 @@ class Dead(Cell):
 SETTING = ("pydoc", "timemachine", "tang")
 """Texts that thresholds were set on, with seed 0."""
 
-HELD_OUT = ("ptb", "german", "reviews")
+HELD_OUT = ("captions", "films", "products")
 """Texts that they were not."""
 
 FILES = {
     "timemachine": "timemachine/timemachine.txt",
     "tang": "tang/quatrains.txt",
-    "ptb": "ptb/train.txt",
-    "german": "multi30k/train.de",
-    "reviews": "sentences/subj_train.tsv",
+    "captions": "multi30k/train.en",
+    "films": "sst-trees/train.txt",
+    "products": "sentences/cr_train.tsv",
 }
+
+MARKS = {"films": r"\(\d |\)", "products": r"(?m)^\w+\t"}
+"""What is not text in them: brackets with their labels, and labels before lines."""
 
 TOKENS = ("char", "word")
 
@@ -116,7 +119,7 @@ class Plant:
         elif self.text == "tang":
             o |= {"max_size": 1000}
         few = words or self.text == "tang"
-        healthy: dict[str, Any] = {"hidden": 64, "steps": 1200} if few else {"hidden": 256, "steps": 7000}
+        healthy: dict[str, Any] = {"hidden": 64, "steps": 1200} if few else {"hidden": 256, "steps": 14000}
         healthy |= {"dropout_output": 0.4, "dropout_input": 0.2 if few else 0.1}
         small: dict[str, Any] = healthy | {"hidden": 64, "steps": 700 if few else 1200}
         faults: dict[str, dict[str, Any]] = {
@@ -141,7 +144,7 @@ class Plant:
         if (out / "manifest.json").exists():
             return recur.load(out, task="language", device="cpu")
         folder.mkdir(parents=True, exist_ok=True)
-        cells, text = folder / "cells.py", folder / f"{self.name}.txt"
+        cells, text = folder / f"{self.name}.py", folder / f"{self.name}.txt"
         cells.write_text(CELLS)
         size = (SHORT if self.fault == "over-fitted" else SIZES)[self.token]
         text.write_text(beginning(data, self.text, size), encoding="utf-8")
@@ -155,8 +158,10 @@ def beginning(data: Path, name: str, size: int) -> str:
     """So many characters of a text, from a seventh of it on, behind what is but a preface."""
     text = ""
     for piece in Corpus.of(str(data / FILES[name]) if name in FILES else name).pieces():
-        text += re.sub(r"(?m)^\w+\t", "", piece) if name == "reviews" else piece  # without labels
-        if len(text) > 4 * size:
+        text += piece
+        if len(text) > (16 if name in MARKS else 4) * size:
             break
+    if name in MARKS:
+        text = re.sub(MARKS[name], "", text)
     at = text.find("\n", min(len(text) - size, len(text) // 7)) + 1 if len(text) > size else 0
     return text[at : at + size]

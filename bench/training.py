@@ -51,7 +51,7 @@ def overhead(hidden: int = 256, steps: int = 150) -> dict[str, float]:
             begun = time.perf_counter()
             bare()
             middle = time.perf_counter()
-            trainer._train_on(next(batches))
+            trainer.train_on(next(batches))
             if k % 20 == 0:  # about as often as twice a second
                 trainer._report()
             times["bare"].append(middle - begun)
@@ -75,7 +75,7 @@ def backends(cell: str, steps: int = 60) -> dict[str, float]:
                 batch = next(batches)
                 tokens = batch.y.size
                 begun = time.perf_counter()
-                trainer._train_on(batch)
+                trainer.train_on(batch)
                 times[name].append(time.perf_counter() - begun)
     ratio = statistics.median(b / a for a, b in zip(times["native"], times["torch"], strict=True))
     return {name: tokens / statistics.median(seen) for name, seen in times.items()} | {"ratio": ratio}

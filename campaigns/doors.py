@@ -28,6 +28,9 @@ from recur.bptt import BPTT
 from recur.cells import make_cell
 from recur.cuda import tuning
 from recur.decode import Choice
+from recur.equations import Network, read
+from recur.equations.python_cell import python_cell
+from recur.equations.textbook import EXAMPLES
 from recur.errors import RecurError
 from recur.images import read_image, read_images
 from recur.layers.options import Init, parse_scheme
@@ -393,6 +396,14 @@ def _ways(data: bytes, folder: Path) -> object:
     return [found.nearest(kind._replace(H=kind.H + 1)) for kind in found.entries]
 
 
+def _equations(data: bytes, folder: Path) -> None:
+    """Read, carried along two symbols, and written as a cell, which is not executed."""
+    equations = read(data.decode("utf-8", "replace"))
+    network = Network(equations, 2, 1, 2)
+    network.run(network.toy_weights(0), np.eye(2), [1, 0])
+    compile(python_cell(equations).source, "typed.py", "exec")
+
+
 @functools.cache
 def doors() -> tuple[Door, ...]:
     """All of them."""
@@ -408,6 +419,7 @@ def doors() -> tuple[Door, ...]:
             (b"a book\nof words, and\nmore words\n" * 3, "é ü 漢字 d\u0323\u0307".encode()),
             _file("a.txt", _corpus),
         ),
+        Door("equations", tuple(text.encode() for text in EXAMPLES.values()), _equations, 2),
         Door("strings", (b"hello", "e\u0301 漢".encode(), b"\xed\xa0\x80"), _strings),
         Door("labelled", LABELLED, _file("a.tsv", _labelled)),
         Door("labelled csv", LABELLED_CSV, _file("a.csv", _labelled)),

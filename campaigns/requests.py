@@ -14,6 +14,7 @@ VIEWS = {
     "gradients": ("text", "tau"),
     "example": (),
     "unfold": (),
+    "step": ("text", "cell", "equations", "units", "seed", "weights", "x", "start", "held", "shown"),
     "nothing": ("text",),
 }
 METHODS = [

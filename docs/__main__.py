@@ -5,6 +5,9 @@ python -m docs --language en       one language
 python -m docs stale               pages that changed in one language and not in the other
 python -m docs stamp PAGE…         both languages of these pages say the same; --all: of every page
 python -m docs links               check build/site again
+python -m docs merit               copy what was measured into the READMEs
+python -m docs drawings            draw the pictures of memory again
+python -m docs picture             train for a minute, and draw README's picture
 """
 
 from __future__ import annotations
@@ -13,15 +16,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from docs.maker import drawings
+from docs.maker import drawings, merit, picture
 from docs.maker.languages import pairs
+
+MAKERS = {"merit": merit.write, "drawings": drawings.write, "picture": lambda: picture.draw(minutes=1.0)}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m docs", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("verb", nargs="?", default="build", choices=("build", "stale", "stamp", "links", "drawings"))
+    parser.add_argument("verb", nargs="?", default="build", choices=("build", "stale", "stamp", "links", *MAKERS))
     parser.add_argument("pages", nargs="*", help="English pages by path, such as docs/cells.md")
     parser.add_argument("--language", choices=("en", "zh"))
     parser.add_argument("--all", action="store_true")
@@ -30,8 +35,8 @@ def main() -> int:
         return report([why for pair in pairs() if (why := pair.why_stale())])
     if given.verb == "stamp":
         return stamp(given.pages, given.all)
-    if given.verb == "drawings":
-        drawings.write()
+    if given.verb in MAKERS:
+        MAKERS[given.verb]()
         return 0
     from docs.maker.build import SITE, build
     from docs.maker.checking import problems

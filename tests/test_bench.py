@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench import bands, carry, gpu, gpu_floor, gpu_sides, gpu_training, truncation
+from bench import bands, carry, gpu, gpu_floor, gpu_sides, gpu_training, sizing, truncation
 from bench.datasets import DataSet, data_sets
 from bench.defaults import Row, Trained, as_json, line, recipe_fields, rows
 from recur.tasks import make_options, name_of, options_class, read_config, task_names
@@ -211,3 +211,28 @@ def test_training_steps_on_a_gpu_and_by_hand_are_of_one_size() -> None:
     first, second = gpu_training.report(row)
     assert first.endswith("2.00 × by hand")
     assert "50.0%" in second
+
+
+def test_a_sweep_draws_the_same_trials_again_and_never_of_texts_that_were_fitted_on() -> None:
+    assert not {case.text for case in sizing.FITTED} & {case.text for case in sizing.HELD_OUT}
+    for which, case in (("fitted", sizing.FITTED[0]), ("held-out", sizing.HELD_OUT[0])):
+        made = sizing.trials(which, 4)
+        assert len({trial.key for trial in made}) == len(made)
+        assert all(sum(t.case == case and t.kind == kind for t in made) for kind in ("rule", "default"))
+    sweep = [trial for trial in made if trial.kind == "sweep"]
+    assert len(sweep) == 30 * len(sizing.HELD_OUT)
+    for trial in sweep[:20]:
+        fields = sizing.drawn(trial)
+        assert fields == sizing.drawn(sizing.Trial(trial.case, "sweep", trial.seed))
+        make_options("language", {**fields, "texts": ("book.txt",), "token": trial.case.token})
+        make_options("language", sizing.moved(make_options("language", fields), trial))
+
+
+def test_the_rule_is_compared_with_the_best_of_a_sweep() -> None:
+    sizes = dict.fromkeys(sizing.SIZES, 1)
+    rows = [{"case": "a", "kind": kind, "perplexity": p, **sizes} for kind, p in (("sweep", 5.0), ("sweep", 4.0))]
+    rows += [{"case": "a", "kind": "rule", "perplexity": p} for p in (4.0, 4.2)]
+    rows += [{"case": "a", "kind": "sweep", "perplexity": None}, {"case": "b", "kind": "sweep", "perplexity": 2.0}]
+    (found,) = sizing.compared(rows)
+    assert (found["best"], found["trials"], found["ratio"]) == (4.0, 2, pytest.approx(1.025))
+    assert "| a |  | 4.100 (4.000 … 4.200) | 4.000 (of 2) | 1.025 |" in list(sizing.table([found]))

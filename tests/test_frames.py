@@ -19,7 +19,7 @@ from recur.errors import OptionError, RecurError, TextError
 from recur.frames import columns_of, csv_lines, is_data, write_data
 from recur.series.reading import parse_panel
 from recur.tasks import options_of_run
-from recur.text import read_labelled, read_pairs, read_tagged
+from recur.text import SPECIALS, read_labelled, read_pairs, read_tagged
 from recur.train import Event, resume
 
 SMALL: dict[str, Any] = {"hidden": 4, "batch": 4, "steps": 4, "threads": 1, "baseline": False}
@@ -254,6 +254,14 @@ def test_labels_of_every_kind_are_read_back(tmp_path: Path) -> None:
     labels = [True, np.int64(3), "two words", 1.5]
     write_data("labelled", (["one text", "another text", "a third", "the last"], labels), tmp_path, "x")
     assert [one.label for one in read_labelled([str(tmp_path / "x.tsv")])] == ["True", "3", "two words", "1.5"]
+
+
+def test_the_names_of_columns_are_no_label(tmp_path: Path) -> None:
+    """Lists go into a file with a header, which both tasks that have labels leave out."""
+    lines, labels = ["gamma", "delta"] * 20, ["a", "b"] * 20
+    for task in ("conditional", "classify"):
+        model = recur.fit((lines, labels), task=task, out=tmp_path / task, hidden=4, steps=1, baseline=False)
+        assert {*model.run.vocabs["labels"].tokens} - {*SPECIALS} == {"a", "b"}, task
 
 
 def test_sequences_of_numbers(tmp_path: Path) -> None:

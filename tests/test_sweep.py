@@ -316,14 +316,14 @@ def test_ctrl_c_says_how_to_go_on(
 
     from recur.train.trainer import Trainer
 
-    ordinary = Trainer._train_on
+    ordinary = Trainer.train_on
 
     def interrupted(self: Any, batch: Any) -> None:
         ordinary(self, batch)
         if self.step == 5 and self.run.path.name == "trial-001":
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(Trainer, "_train_on", interrupted)
+    monkeypatch.setattr(Trainer, "train_on", interrupted)
     flags = ["--task", "classify", "--steps", "6", "--batch", "8", "--threads", "1", "--search", "hidden=4:8"]
     assert run(["sweep", file, *flags, "--trials", "2"]) == 130
     assert "go on with: recur sweep --resume sweeps/texts" in capsys.readouterr().err

@@ -38,13 +38,13 @@ def _at_start(path: Path) -> Trainer:
 
 def stop_after(trainer: Trainer, step: int) -> None:
     """Stop as Ctrl-C does."""
-    ordinary = trainer._train_on
+    ordinary = trainer.train_on
 
     def watched(batch: Any) -> None:
         ordinary(batch)
         if trainer.step >= step:
             trainer.stop.set()
 
-    trainer._train_on = watched  # type: ignore[method-assign]
+    trainer.train_on = watched  # type: ignore[method-assign]
     trainer.train()
     trainer.run.release()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
+import sys
 from pathlib import Path
 
 from docs.maker.checking import problems
-from docs.maker.languages import CHINESE, DOCS, ROOT
+from docs.maker.languages import DOCS, ROOT
 
 SITE = ROOT / "build" / "site"
 FIRST = """<!doctype html><html lang="en"><meta charset="utf-8"><title>recur</title>
@@ -15,16 +17,26 @@ FIRST = """<!doctype html><html lang="en"><meta charset="utf-8"><title>recur</ti
 """
 
 
-def build(site: Path = SITE, languages: tuple[str, ...] = ("en", "zh")) -> list[str]:
-    """Both languages into a folder; what is wrong with it, a line each."""
+def build(
+    site: Path = SITE, languages: tuple[str, ...] = ("en", "zh"), pages: Path = DOCS, only: list[str] | None = None
+) -> list[str]:
+    """Both languages into a folder; what is wrong with it, a line each. `only` is for tests: these pages alone."""
     from mkdocs.commands.build import build as mkdocs_build
     from mkdocs.config import load_config
 
+    heard = logging.StreamHandler(sys.stderr)
+    heard.setLevel(logging.WARNING)
+    logging.getLogger("mkdocs").addHandler(heard)
+    logging.getLogger("jieba").setLevel(logging.WARNING)  # it tells how it loads its words
     shutil.rmtree(site, ignore_errors=True)
     for code in languages:
         config = load_config(
-            str(ROOT / "mkdocs.yml"), docs_dir=str(DOCS if code == "en" else CHINESE), site_dir=str(site / code)
+            str(ROOT / "mkdocs.yml"),
+            docs_dir=str(pages if code == "en" else pages / "zh"),
+            site_dir=str(site / code),
+            **({} if only is None else {"nav": only, "plugins": []}),
         )
+        config.extra["pages"], config.extra["code"] = str(pages), code
         config.theme["language"] = code
         config.plugins.run_event("startup", command="build", dirty=False)
         mkdocs_build(config)

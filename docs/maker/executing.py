@@ -26,6 +26,8 @@ from docs.maker.blocks import Block
 from docs.maker.languages import ROOT
 
 KEPT = ROOT / "build" / "executed"
+REUSE = "RECUR_DOCS_REUSE"
+"""Set, what a page gave is taken though recur has changed since: to look at pages while they are written."""
 SHOWN = (".svg", ".png", ".html")
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -37,15 +39,17 @@ class Result(dict[str, Any]):
 def executed(name: str, blocks: Sequence[Block]) -> tuple[list[Result], Path]:
     """What the blocks of a page give when they are run, and the folder with their figures."""
     jobs = [[block.language, block.source] for block in blocks]
-    meaning = json.dumps([[block.language, block.meaning] for block in blocks]) + sources_digest()
+    meaning = json.dumps([[block.language, block.meaning] for block in blocks])
     folder = KEPT / f"{name.replace('/', '-')}-{hashlib.sha256(meaning.encode()).hexdigest()[:16]}"
-    if not (folder / "results.json").exists():
+    sources = folder / f"{sources_digest()}.done"
+    if not (sources.exists() or (REUSE in os.environ and (folder / "results.json").exists())):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         command = [sys.executable, "-m", "docs.maker.executing", str(folder)]
         done = subprocess.run(command, input=json.dumps(jobs), text=True, cwd=ROOT, stderr=subprocess.PIPE, check=False)
         if done.returncode:
             raise RuntimeError(f"{name}: a block failed\n{done.stderr[-3000:]}")
+        sources.touch()
     return [Result(result) for result in json.loads((folder / "results.json").read_text(encoding="utf-8"))], folder
 
 
@@ -54,7 +58,7 @@ def sources_digest() -> str:
     found = hashlib.sha256()
     for path in sorted((ROOT / "src").rglob("*.py")):
         found.update(path.read_bytes())
-    return found.hexdigest()
+    return found.hexdigest()[:16]
 
 
 # In the process of its own ----------------------------------------------------------------------------------------
@@ -101,9 +105,15 @@ def run_python(source: str, names: dict[str, Any]) -> tuple[str, list[Any]]:
             value = eval(compile(ast.Expression(last.value), "<page>", "eval"), names)
             if type(value).__name__ == "Figure":
                 figures.append(value)
-            elif value is not None and not type(value).__module__.startswith("matplotlib"):
+            elif value is not None and not of_a_figure(value):
                 print(repr(value))
     return printed.getvalue(), figures
+
+
+def of_a_figure(value: object) -> bool:
+    """What pyplot's functions return, or several of them: nobody wants to read it."""
+    parts = value if isinstance(value, list | tuple) and value else [value]
+    return all(type(part).__module__.startswith("matplotlib") for part in parts)
 
 
 def run_shell(source: str) -> str:

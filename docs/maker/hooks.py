@@ -13,10 +13,10 @@ from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
-from docs.maker import api, notebooks
+from docs.maker import api, merit, notebooks
 from docs.maker.blocks import Block, blocks_of
 from docs.maker.executing import Result, executed
-from docs.maker.languages import CHINESE, DOCS, without_stamp
+from docs.maker.languages import without_stamp
 from docs.maker.sources import Sources
 
 EQUATION = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.S)
@@ -46,23 +46,26 @@ def on_nav(nav: Any, config: Any, files: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """The reference is made of docstrings. A page that is not yet Chinese stands in English; pictures and styles serve
-    both languages."""
-    for module in api.MODULES:
-        text = api.page(module, language(config))
-        files.append(File.generated(config, api.page_name(module), content=text))
-    if language(config) == "zh":
-        for path in sorted(DOCS.rglob("*")):
-            name = path.relative_to(DOCS).as_posix()
-            wanted = path.suffix == ".md" or name.startswith("assets/")
-            if wanted and path.is_file() and CHINESE not in path.parents and files.get_file_from_path(name) is None:
-                files.append(File(name, str(DOCS), config.site_dir, config.use_directory_urls))
+    """The reference is made of docstrings, and the page of figures of what was measured. A page that is not yet
+    Chinese stands in English; pictures and styles serve both languages."""
+    code = language(config)
+    if len(config.nav) > 1:  # a whole site
+        made = {api.page_name(module): api.page(module, code) for module in api.MODULES}
+        for name, text in (made | {"figures.md": merit.page(code)}).items():
+            files.append(File.generated(config, name, content=text))
+    if code == "zh":
+        pages = Path(config.extra["pages"])
+        for path in sorted(pages.rglob("*")):
+            name = path.relative_to(pages).as_posix()
+            wanted = (name.endswith(".md") and not name.startswith("zh/")) or name.startswith("assets/")
+            if wanted and path.is_file() and files.get_file_from_path(name) is None:
+                files.append(File(name, str(pages), config.site_dir, config.use_directory_urls))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     name, place = page.file.src_uri, page.file.dest_uri
-    if name.startswith("api/"):
+    if page.file.generated_by:
         return markdown
     folder = Path(page.file.abs_src_path).parent
     try:
@@ -98,7 +101,7 @@ def on_post_build(config: Any) -> None:
 
 
 def language(config: Any) -> str:
-    return "zh" if Path(config.docs_dir) == CHINESE else "en"
+    return str(config.extra.get("code", "en"))  # as docs.maker.build says; plain mkdocs builds the English pages
 
 
 def mathml(match: re.Match[str]) -> str:

@@ -1,12 +1,12 @@
 // What a kernel's text needs of CUDA, for a compiler of the CPU: CTAs one after the other, their threads as fibers of one
 // thread, which take turns where they wait for each other. All of a CTA pass the same barriers, so a turn is a barrier.
-#include <algorithm>
+// Few headers, since every kernel is compiled with them; turns by longjmp, since swapcontext calls the system each time.
 #include <cmath>
+#include <csetjmp>
+#include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <type_traits>
 #include <ucontext.h>
-#include <vector>
 #define __device__
 #define __forceinline__ inline
 #define __global__
@@ -18,11 +18,10 @@ struct Index {
     unsigned x;
 };
 static Index threadIdx, blockIdx, blockDim, gridDim;
-static ucontext_t scheduler, fibers[1024];
+static jmp_buf scheduler, fibers[1024];
 
 static void __syncthreads() {
-    const unsigned t = threadIdx.x;
-    swapcontext(&fibers[t], &scheduler);
+    if (!_setjmp(fibers[threadIdx.x])) _longjmp(scheduler, 1);
 }
 
 template <typename T> T shuffled(T value, unsigned from) {
@@ -52,19 +51,30 @@ static unsigned atomicAdd(unsigned* at, unsigned more) { return (*at += more) - 
 static float __uint_as_float(unsigned x) { return __builtin_bit_cast(float, x); }
 static unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, x); }
 
-using std::min;
+template <typename T> constexpr T min(T a, T b) { return b < a ? b : a; }
 
 static void (*entry)(void*);
 static void* of_entry;
-static std::vector<bool> running;
+static bool running[1024];
 static void fiber() {
     entry(of_entry);
     running[threadIdx.x] = false;
+    _longjmp(scheduler, 1);
+}
+static void begin(char* stack, long size) {
+    static ucontext_t context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = stack, context.uc_stack.ss_size = size, context.uc_link = nullptr;
+    makecontext(&context, fiber, 0);
+    if (!_setjmp(scheduler)) setcontext(&context);
+}
+static void resume(unsigned t) {
+    if (!_setjmp(scheduler)) _longjmp(fibers[t], 1);
 }
 
 template <typename Kernel> void launch(Kernel kernel, unsigned grid, unsigned threads, bool meets) {
     constexpr int STACK = 1 << 17;
-    static std::unique_ptr<char[]> stacks(new char[1024l * STACK]);
+    static char* const stacks = static_cast<char*>(std::malloc(1024l * STACK));
     entry = [](void* k) { (*static_cast<Kernel*>(k))(); };
     of_entry = &kernel, blockDim.x = threads, gridDim.x = grid;
     for (blockIdx.x = 0; blockIdx.x < grid; ++blockIdx.x) {
@@ -72,17 +82,12 @@ template <typename Kernel> void launch(Kernel kernel, unsigned grid, unsigned th
             for (threadIdx.x = 0; threadIdx.x < threads; ++threadIdx.x) kernel();
             continue;
         }
-        running.assign(threads, true);
-        for (unsigned t = 0; t < threads; ++t) {
-            getcontext(&fibers[t]);
-            fibers[t].uc_stack.ss_sp = stacks.get() + long(t) * STACK, fibers[t].uc_stack.ss_size = STACK;
-            fibers[t].uc_link = &scheduler;
-            makecontext(&fibers[t], fiber, 0);
-        }
+        std::memset(running, true, threads);
+        for (unsigned t = 0; t < threads; ++t) threadIdx.x = t, begin(stacks + long(t) * STACK, STACK);
         for (bool more = true; more;) {
             more = false;
             for (unsigned t = 0; t < threads; ++t)
-                if (running[t]) threadIdx.x = t, swapcontext(&scheduler, &fibers[t]), more |= running[t];
+                if (running[t]) threadIdx.x = t, resume(t), more |= running[t];
         }
     }
 }

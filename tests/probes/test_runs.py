@@ -169,11 +169,11 @@ def test_a_random_step_leaves_no_trace_and_costs_what_it_should(healthy: Languag
 
 
 def test_context_beyond_the_window_is_what_counts(healthy: Language) -> None:
-    measured = window(Subject.of(healthy, tokens=1500))
-    assert measured.numbers["window"] == 48
-    assert measured.finding.value == pytest.approx(
-        measured.numbers["losses"][0] - min(measured.numbers["losses"]), abs=1e-9
-    )
+    numbers = (measured := window(Subject.of(healthy, tokens=1500))).numbers
+    assert (numbers["window"], numbers["lengths"]) == (48, [1, 48, 96, 192])
+    alone, within, *_ = numbers["losses"]
+    assert numbers["gain"] == pytest.approx(within - min(numbers["losses"][1:]), abs=1e-9)
+    assert measured.finding.value == pytest.approx(numbers["gain"] / (alone - within + numbers["gain"]), abs=1e-9)
     short = window(Subject.of(healthy, "The value of an expression is an object.\n"))
     assert short.finding.level is Level.UNKNOWN
 

@@ -18,6 +18,7 @@ from recur.probes import Subject
 from recur.probes.batch import recurrent_parts
 from recur.probes.classes import Judged, calibration, classes, judge, length
 from recur.probes.depth import heights, leaf_depths
+from recur.probes.diagnosis import diagnose
 from recur.probes.finding import Level
 from recur.probes.flow import flow
 from recur.probes.residuals import bands_of, correlation
@@ -215,6 +216,24 @@ def test_the_forget_gate_along_a_sentence(models: dict[str, Any]) -> None:
     assert len(numbers["tokens"]) == len(numbers["values"])
     assert all(0 < value < 1 for value in numbers["values"])
     assert "<svg" in report.html("zh")
+
+
+def condition(model: Any, values: list[float], plain: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> str:
+    """Of a model whose figure went like this, beside plain models."""
+    entries = [{"step": k, model.task.curve: value} for k, value in enumerate(values, start=1)]
+    monkeypatch.setattr(model.run, "metrics", lambda: entries)
+    monkeypatch.setattr(
+        model.run, "baselines", lambda: [{"name": name, "value": value, "metrics": {}} for name, value in plain.items()]
+    )
+    return diagnose(model, [], entries).condition
+
+
+def test_what_is_no_better_than_guessing_is_not_fine(models: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    adding, pairs = models["adding"], models["seq2seq"]
+    assert condition(adding, [0.167] * 7, {"always 1": 1 / 6}, monkeypatch) == "under-trained"
+    assert condition(adding, [0.1, 0.05, 0.01, 0.01, 0.01, 0.01], {"always 1": 1 / 6}, monkeypatch) == "fine"
+    assert condition(pairs, [1.0] * 7, {"copy": 1.0, "dictionary": 0.96}, monkeypatch) == "under-trained"
+    assert condition(pairs, [0.9, 0.5, 0.2, 0.1, 0.05, 0.0], {"dictionary": 0.0}, monkeypatch) == "fine", "all right"
 
 
 NUMBERS = ("classes", "steps", "sequences")

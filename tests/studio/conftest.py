@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,28 @@ BOOK = 'the network "reads" a word (and the word is kept)\na state is a word tha
 SMALL = ["--hidden", "24", "--batch", "4", "--window", "20", "--threads", "1", "--rate", "0.02", "-q"]
 
 
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A copy of a folder that one of the processes of a test run makes, and the others wait for."""
+    root = factory.getbasetemp()
+    shared = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / name
+    try:
+        shared.mkdir()
+    except FileExistsError:
+        while not (shared / "made").exists():
+            time.sleep(0.1)
+    else:
+        make(shared)
+        (shared / "made").touch()
+    return Path(shutil.copytree(shared, factory.mktemp(name), dirs_exist_ok=True))
+
+
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("studio") / "runs"
+    return made_once(tmp_path_factory, "studio-runs", make_runs) / "runs"
+
+
+def make_runs(where: Path) -> None:
+    folder = where / "runs"
     folder.mkdir()
     book = folder.parent / "book.txt"
     book.write_text(BOOK)
@@ -36,7 +56,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "damaged" / "manifest.json").write_text('{"format": 2}')
     (folder.parent / "secret").mkdir()
     (folder.parent / "secret" / "manifest.json").write_text("{}")
-    return folder
 
 
 @pytest.fixture(scope="session")
@@ -77,7 +96,10 @@ TASKS = {
 @pytest.fixture(scope="session")
 def every_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of each task, named after it."""
-    folder = tmp_path_factory.mktemp("tasks")
+    return made_once(tmp_path_factory, "studio-tasks", make_tasks) / "runs"
+
+
+def make_tasks(folder: Path) -> None:
     for name, content in EXAMPLES.items():
         (folder / name).write_text(content)
     labels = np.arange(40) % 2
@@ -86,7 +108,6 @@ def every_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
         given = [str(folder / part) if (folder / part).exists() else part for part in TASKS[task]]
         options = ["--hidden", "8", "--steps", "4", "--threads", "1", "-q", "--out", str(folder / "runs" / task)]
         assert run(["train", *given, "--task", task, *options]) == 0
-    return folder / "runs"
 
 
 TOKEN = "open sesame"

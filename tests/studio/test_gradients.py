@@ -173,5 +173,9 @@ class TestPage:
         values = "[...document.querySelectorAll('#hangs span[data-value]')].map((one) => Number(one.dataset.value))"
         expected = saliency(gru, {"text": "the netw"})
         assert page.evaluate(values) == pytest.approx([expected["before"], *expected["values"]], rel=1e-4, abs=1e-7)
-        page.locator("textarea").press_sequentially("or")
-        page.wait_for_function("document.querySelector('#hangs b')?.textContent === 'k'")
+        page.locator("textarea").press_sequentially("o")
+        after = saliency(gru, {"text": "the netwo"})
+        page.wait_for_function(
+            f"document.querySelectorAll('#hangs span[data-value]').length === {len('the netwo') + 1}"
+        )
+        assert page.evaluate(values) == pytest.approx([after["before"], *after["values"]], rel=1e-4, abs=1e-7)

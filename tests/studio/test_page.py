@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recur.tasks import task_names
+from tests.studio.axe import AXE, needs_axe, violations
 from tests.studio.browser import SCREENSHOTS, SIZES, Visit, needs_browser
-from tests.studio.conftest import SMALL, Served
+from tests.studio.conftest import Served
 
 pytestmark = needs_browser
-VIEWS = ("runs", "write", "see", "gradients", "unfold")
-
 READY = {
     "runs": "tr[data-run] >> nth=1",
+    "train": "#main-hidden",
     "write": "#bars button >> nth=3",
     "see": "#coloured span >> nth=20",
-    "gradients": "#sum .step >> nth=20",
+    "gradients": "#circle circle >> nth=3",
+    "step": ".step-row.now",
+    "xray": "#report:not([hidden])",
     "unfold": "#unrolled rect >> nth=3",
+    "labs": "#lab:not([hidden])",
 }
 
 
@@ -32,9 +30,9 @@ READY = {
 def test_every_view_opens(browser: Any, served: Served, size: str, theme: str, language: str) -> None:
     SCREENSHOTS.mkdir(exist_ok=True)
     visit = Visit(browser, served, size, theme, language)
-    for view in VIEWS:
+    for view in READY:
         page = visit.open(view)
-        page.wait_for_selector(READY[view])
+        page.wait_for_selector(READY[view], timeout=90_000)
         page.wait_for_timeout(150)
         wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0, f"{view} is wider than the screen"
@@ -42,7 +40,17 @@ def test_every_view_opens(browser: Any, served: Served, size: str, theme: str, l
         title = page.inner_text("main h1")
         assert (title.isascii()) == (language == "en")
         assert page.evaluate("document.documentElement.dataset.theme") == theme
+        if AXE is not None:
+            assert violations(page) == [], f"{view} with {size}, {theme}, {language}"
     visit.close()
+
+
+@needs_axe
+def test_what_axe_would_find_is_found(visit: Visit) -> None:
+    page = visit.open("runs")
+    page.wait_for_selector(READY["runs"])
+    page.evaluate("document.querySelector('main').insertAdjacentHTML('beforeend', '<img src=\"/page/icon.svg\">')")
+    assert "image-alt" in violations(page)[0]
 
 
 def test_typing_shows_what_comes_next_and_a_branch_is_taken(visit: Visit) -> None:
@@ -126,36 +134,6 @@ def test_patterns_are_drawn(visit: Visit) -> None:
     assert "24" in page.inner_text("#unrolled"), "shapes are written beside"
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_runs_of_every_task_are_shown(browser: Any, every_task: Path, language: str) -> None:
-    server = Served(every_task)
-    visit = Visit(browser, server, "wide", "light", language, bypass_csp=True)
-    page = visit.open("runs", "")
-    page.wait_for_selector("tr[data-run]")
-    assert page.locator("tr[data-run]").count() == len(task_names())
-    for box in page.locator("tr[data-run] input").all():
-        box.check()
-    label = {"en": "validation sequence error rate", "zh": "验证序列错误率"}[language]
-    assert label in page.inner_text('tr[data-run="seq2seq"]')
-    page.wait_for_function("[...document.querySelectorAll('select option')].some((o) => o.value === 'valid_mase')")
-    for metric, run in (("valid_mase", "forecast"), ("valid_sequence_error_rate", "seq2seq")):
-        page.select_option("select", metric)
-        page.wait_for_function(f"document.querySelector('.legend')?.textContent === '{run}'")
-        assert page.locator("svg.chart line[stroke-dasharray]").count() == 1, "its baseline"
-    page.screenshot(path=SCREENSHOTS / f"runs-tasks-{language}.png", full_page=True)
-    page = visit.open("gradients", "adding")
-    expected = {
-        "en": "adding is a run of the task adding, which this view does not read",
-        "zh": "adding 是任务 adding 的训练记录",
-    }
-    assert expected[language] in page.inner_text("main .empty")
-    page.screenshot(path=SCREENSHOTS / f"other-task-{language}.png", full_page=True)
-    page.select_option("select", "language")
-    page.wait_for_selector(READY["gradients"])
-    visit.close()
-    server.stop()
-
-
 def test_language_and_theme_are_switched_and_kept(visit: Visit) -> None:
     page = visit.open("runs")
     page.click("#language")
@@ -165,22 +143,3 @@ def test_language_and_theme_are_switched_and_kept(visit: Visit) -> None:
     page.wait_for_selector("main h1")
     assert page.inner_text("main h1") == "训练记录"
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-
-
-def test_a_run_that_trains_meanwhile_appears_live(visit: Visit, runs: Path) -> None:
-    page = visit.open("runs")
-    page.wait_for_selector(READY["runs"])
-    book = runs.parent / "book.txt"
-    command = [sys.executable, "-m", "recur", "train", str(book), *SMALL, "--minutes", "0.06", "--no-baseline"]
-    training = subprocess.Popen([*command, "--out", str(runs / "meanwhile")], stderr=subprocess.DEVNULL)
-    try:
-        page.wait_for_selector('tr[data-run="meanwhile"] .live', timeout=30_000)
-        step = "Number(document.querySelector('tr[data-run=\"meanwhile\"] .step').textContent.replace(/\\D/g, ''))"
-        page.wait_for_function(f"{step} > 0", timeout=30_000)
-        before = page.evaluate(step)
-        page.wait_for_function(f"{step} > {before}", timeout=30_000)
-        page.screenshot(path=SCREENSHOTS / "runs-live.png")
-    finally:
-        training.wait(60)
-        visit.page.goto("about:blank")
-        shutil.rmtree(runs / "meanwhile")

@@ -279,7 +279,7 @@ def test_it_goes_on_exactly_wherever_it_was_stopped(
 ) -> None:
     given = {"texts": str(folder / "lines.tsv"), "from_": [str(folder / "deep")], "batch": 4, "steps": 14, **SMALL}
     straight = train(make_options("classify", {**given, **fields}), tmp_path / "a")
-    stop, ordinary = threading.Event(), Trainer._train_on
+    stop, ordinary = threading.Event(), Trainer.train_on
 
     def watched(trainer: Trainer, batch: Any) -> None:
         ordinary(trainer, batch)
@@ -289,7 +289,7 @@ def test_it_goes_on_exactly_wherever_it_was_stopped(
     if not at:
         stop.set()
     with monkeypatch.context() as patched:
-        patched.setattr(Trainer, "_train_on", watched)
+        patched.setattr(Trainer, "train_on", watched)
         assert train(make_options("classify", {**given, **fields}), tmp_path / "b", stop=stop).stopped
     torch.manual_seed(99)  # another process would have other random numbers
     resumed = resume(tmp_path / "b")

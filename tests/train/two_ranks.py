@@ -55,10 +55,10 @@ def begin(out: str, ranks: Ranks, task: str = "language", stop_after: int = 0, *
     try:
         train(make_options(task, fields), out, stop=stop, ranks=ranks)
     finally:
-        Trainer._train_on = ORDINARY  # type: ignore[method-assign]
+        Trainer.train_on = ORDINARY  # type: ignore[method-assign]
 
 
-ORDINARY = Trainer._train_on
+ORDINARY = Trainer.train_on
 
 
 def stop_at(stop: threading.Event, step: int) -> None:
@@ -67,7 +67,7 @@ def stop_at(stop: threading.Event, step: int) -> None:
         if trainer.step >= step:
             stop.set()
 
-    Trainer._train_on = watched  # type: ignore[method-assign]
+    Trainer.train_on = watched  # type: ignore[method-assign]
 
 
 def main(folder: str) -> None:

@@ -62,3 +62,10 @@ def test_values_are_translated_too() -> None:
     assert in_language("layer 2, backward", "zh") == "第 2 层，反向"
     assert in_language("no such words", "zh") == "no such words"
     assert in_language(sentence) == sentence
+
+
+def test_names_of_plain_models() -> None:
+    assert in_language("4-grams by class", "zh") == "按类别的 4 元语法"
+    assert in_language(said("it has hardly begun to learn: {name} is about as good", name="always 3"), "zh") == (
+        "几乎还没开始学：总答“3”差不多一样好"
+    )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
@@ -105,7 +107,11 @@ def _fail(message: str, speaks: bool | None = None) -> int:
 def _say(message: str, speaks: bool) -> None:
     """Of several processes, what all of them would say, one says."""
     if speaks:
-        print(f"recur: {message}", file=sys.stderr)
+        line = f"recur: {message}"
+        if sys.stderr.isatty():  # where a line that is too long is broken between words
+            width = shutil.get_terminal_size().columns
+            line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+        print(line, file=sys.stderr)
 
 
 def _place() -> Launch:

@@ -221,7 +221,8 @@ def _show(screen: Screen, content: dict[str, Any]) -> None:
 
     native = content["native"]
     if "missing" in native:
-        rows = {"missing": native["missing"], "compiler": native["compiler"] or "none found", "cure": native["cure"]}
+        found = f"compiler: {native['compiler']}" if native["compiler"] else "no C++ compiler found"
+        rows = {"missing": f"{native['missing']} ({found}); {native['cure']}"}
     else:
         chosen = "the best of this machine" if native["instructions"] == native["best"] else f"best: {native['best']}"
         rows = {"instructions": f"{native['instructions']} ({chosen})", "threads": native["threads"]}

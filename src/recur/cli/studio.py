@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import signal
 import sys
 import webbrowser
 from pathlib import Path
@@ -32,11 +33,12 @@ def studio(
     port: int = 8765,
     host: str = "127.0.0.1",
     token: str | None = None,
+    read_only: Annotated[bool, Parameter(negative="")] = False,
     open_browser: Annotated[bool, Parameter(name="--open", negative="")] = False,
     opening: Opening = Opening(),  # noqa: B008  frozen
     output: Output = Output(),  # noqa: B008  frozen
 ) -> None:
-    """Serve a local page over a folder of runs: their curves, generated text, activations and gradients.
+    """Serve a local page over a folder of runs: train, compare, write, and look inside.
 
     Parameters
     ----------
@@ -48,17 +50,19 @@ def studio(
         The address to listen on; any but a loopback address needs --token.
     token
         A word that the address printed must carry, in place of a random one; requests without it are refused.
+    read_only
+        Show runs, and let nobody train, upload or write notes from the page.
     open_browser
         Open the page in the browser.
     """
     screen = Screen(output)
-    if not folder.is_dir():
+    if not folder.is_dir() and (read_only or folder != Path("runs")):
         raise OptionError(f"{folder} is not a folder; train something first: recur train --out {folder}/first")
     check_address(host, port, token is not None)
     if token is not None and not (token and token.isprintable()):
         raise OptionError("--token must be at least one character that can be printed")
     try:
-        from recur.studio.app import make_app
+        from recur.studio.app import end_training, make_app
         from recur.web.guard import LOOPBACK
         from recur.web.server import make_server
     except ImportError:
@@ -66,11 +70,21 @@ def studio(
     with listen(host, port) as listening:
         hosts = (*LOOPBACK, host) if token is None else None  # who is given a token may come under any name
         token = token or secrets.token_urlsafe(24)
-        server = make_server(make_app(folder, token, hosts, opening.trust))
+        app = make_app(folder, token, hosts, opening.trust, read_only)
+        server = make_server(app)
         address = f"{address_of(listening, host)}/?token={quote(token)}"
         screen.show(f"{folder} is served until Ctrl-C at {address}")
         screen.result({"address": address, "folder": str(folder)})
         sys.stdout.flush()
         if open_browser:
             webbrowser.open(address)
-        server.run(sockets=[listening])
+        signal.signal(signal.SIGTERM, _leave)  # the server's own handler comes before it, and passes the signal on
+        try:
+            server.run(sockets=[listening])
+        finally:
+            if stopped := end_training(app):
+                screen.note(f"{stopped} was stopped; go on with: recur resume {folder / stopped}")
+
+
+def _leave(*_: object) -> None:
+    raise KeyboardInterrupt

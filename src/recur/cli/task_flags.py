@@ -19,7 +19,8 @@ from recur.errors import OptionError
 from recur.models.options import NetworkOptions
 from recur.options import Options, documentation, field_of, group_of, hints, value_of
 from recur.tasks import options_class, read_config, refusal, task_names
-from recur.tasks.options import GPU_FACTOR, TaskOptions
+from recur.tasks.defaults import GROUPS, shown_default
+from recur.tasks.options import TaskOptions
 from recur.tasks.recognise import choose_task
 
 HELP = ("--help", "-h")
@@ -214,7 +215,7 @@ def _parameter(cls: type[Options], task: str | None, name: str, help_text: str) 
     if get_origin(kind) is Literal:
         help_text += f" [{', '.join(map(str, get_args(kind)))}]"
         kind = type(get_args(kind)[0])  # the choices are checked with everything else, in one place
-    shown = _default(cls, name) if task is not None else ""
+    shown = shown_default(cls, name) if task is not None else ""
     if shown:
         help_text += f" Default: {shown}."
     flag = Parameter(help=help_text, group=_group(cls, task, name), show_default=False)
@@ -222,50 +223,13 @@ def _parameter(cls: type[Options], task: str | None, name: str, help_text: str) 
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-ORDER = (
-    "Data",
-    "Tokens",
-    "Carry over",
-    "Network",
-    "Regularisation",
-    "Decoder",
-    "Optimisation",
-    "Budget",
-    "Machine",
-    "Run",
-)
+ORDER = (*GROUPS, "Run")
 
 
 def _group(cls: type[Options], task: str | None, name: str) -> Group:
     title = group_of(cls, name)
     key = ORDER.index(title) + 1 if title in ORDER else 0  # what is the task's own comes first
     return Group(title if key else f"{title} alone" if title == task else title, sort_key=key)
-
-
-def _default(cls: type[Options], name: str) -> str:
-    """A default as help shows it."""
-    shown = _shown(cls.default(name))
-    if issubclass(cls, TaskOptions):
-        budget = f"{cls.default_minutes:g}, if no budget is given"
-        own = {
-            "batch": f"{cls.cpu_batch}, on a GPU {GPU_FACTOR * cls.cpu_batch}",
-            "minutes": budget,
-            "epochs": f"{cls.default_epochs:g}, if no budget is given" if cls.default_epochs else "",
-            "weight_decay": f"{cls.adamw_decay:g} with adamw",
-        }
-        shown = own.get(name, shown)
-        others = [f"{token}s: {_shown(d[name])}" for token, d in cls.by_token.items() if name in d]
-        if name in getattr(cls, "carried", {}):
-            others.append(f"with --from: {_shown(cls.carried[name])}")  # type: ignore[attr-defined]
-        shown += f" ({', '.join(others)})" if others else ""
-    return shown
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    values = value if isinstance(value, tuple) else () if value is None else (value,)
-    return " ".join(f"{item:g}" if isinstance(item, float) else str(item) for item in values)
 
 
 def _texts_help(task: str | None) -> str:

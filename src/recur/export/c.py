@@ -20,9 +20,8 @@ from pathlib import Path
 
 from recur.errors import OptionError, RecurError
 from recur.export import Options, Written
-from recur.export.c_core import Core, core, head, self_test, struct_of
+from recur.export.c_core import Core, core, head, named, self_test, struct_of
 from recur.export.c_drivers import Driver
-from recur.export.c_prelude import named
 from recur.export.graphs import Portable
 from recur.files import write_atomically
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from recur.export.c_layout import TYPES, Layout
-from recur.export.c_prelude import FUNCTIONS, HEAD, named, prelude
+from recur.export.c_prelude import FUNCTIONS, HEAD, prelude
 from recur.export.c_printer import Printer
 from recur.export.c_weights import array, arrays, weight_bytes
 from recur.export.compare import examples
@@ -136,3 +136,8 @@ def struct_of(made: Core, more: Sequence[str] = ()) -> str:
     members = [f"    {kinds[field]} {field}[{size}];" for field, size in made.work.items() if size]
     members += [f"    {line}" for line in more]
     return "\n".join(["typedef struct {", *(members or ["    char none;"]), f"}} {made.prefix}_work;"])
+
+
+def named(text: str, prefix: str) -> str:
+    """With the model's name in its places."""
+    return text.replace("@@", prefix.upper()).replace("@", prefix)

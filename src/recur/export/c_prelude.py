@@ -295,8 +295,3 @@ def prelude(names: set[str]) -> str:
             needed.add(name)
             todo += FUNCTIONS[name][1]
     return "\n".join(text for name, (text, _) in FUNCTIONS.items() if name in needed)
-
-
-def named(text: str, prefix: str) -> str:
-    """With the model's name in its places."""
-    return text.replace("@@", prefix.upper()).replace("@", prefix)

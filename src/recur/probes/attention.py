@@ -13,6 +13,7 @@ import numpy as np
 
 from recur.probes.finding import Finding, Level, Measurement
 from recur.tasks.seq2seq.predictor import Transducer
+from recur.text import Pair
 from recur.wording import said
 
 PAIRS = 64
@@ -32,17 +33,17 @@ def attention(predictor: Transducer) -> Measurement:
         return Measurement(Finding("attention", Level.OK, 0.0, BLURRED, verdict))
     pairs = predictor.task.read(predictor.run.vocabs).valid_pairs[:PAIRS]
     found = list(predictor.predictions([pair.source for pair in pairs], attention=True))
-    looked = [row["attention"] for row in found if row["attention"]["weights"]]
-    if not looked:
+    wrote = [(row, pair) for row, pair in zip(found, pairs, strict=True) if row["attention"]["weights"]]
+    if not wrote:
         return Measurement(Finding("attention", Level.UNKNOWN, 0.0, BLURRED, said("not known: it wrote nothing")))
     places, covered, right = [], [], []
-    for one, pair, row in zip(looked, pairs, found, strict=False):
-        weights = np.array(one["weights"])
+    for row, pair in wrote:
+        weights = np.array(row["attention"]["weights"])
         entropy = -(weights * np.log(np.maximum(weights, 1e-12))).sum(-1)
         places.append(float(np.exp(entropy).mean() / weights.shape[1]))
         covered.append(float((weights.sum(0) >= LOOK).mean()))
         right.append(row["output"] == pair.target)
-    numbers: dict[str, Any] = {"places": places, "coverage": covered, "right": right, "example": _clearest(looked)}
+    numbers: dict[str, Any] = {"places": places, "coverage": covered, "right": right, "example": _clearest(wrote)}
     blurred, left_out = float(np.mean(places)), 1 - float(np.mean(covered))
     detail = said(
         "a symbol looks at {blurred:.0%} of the places of its source, and {covered:.0%} of them get half a "
@@ -59,7 +60,8 @@ def attention(predictor: Transducer) -> Measurement:
     return Measurement(Finding("attention", Level.OK, blurred, BLURRED, verdict), numbers)
 
 
-def _clearest(looked: list[dict[str, Any]]) -> dict[str, Any]:
+def _clearest(wrote: list[tuple[dict[str, Any], Pair]]) -> dict[str, Any]:
     """A map of a size that can be drawn."""
+    looked = [row["attention"] for row, _ in wrote]
     fitting = [one for one in looked if len(one["source"]) <= SHOWN and len(one["target"]) <= SHOWN] or looked[:1]
     return max(fitting, key=lambda one: len(one["source"]))

@@ -28,9 +28,9 @@ from recur.probes.finding import Finding, Level, Try
 from recur.probes.standing import best_metrics, clearly_behind, plain_models
 from recur.tasks.classes import classes_of
 from recur.tasks.contract import Baseline, Remark
-from recur.tasks.metrics import show, words
+from recur.tasks.metrics import best_of, metric_of, show, words
 from recur.tasks.predictor import Predictor
-from recur.tasks.verdict import ENOUGH, all_remarks, longer_option, second_half
+from recur.tasks.verdict import ENOUGH, all_remarks, longer_option, second_half, to_lose
 from recur.typedefs import JsonObject, Metrics
 from recur.wording import Language, in_language, said
 
@@ -40,6 +40,12 @@ NEAR = 0.85
 """Of the loss of guessing, log K, above which a network has hardly begun."""
 FAST = 0.15
 """… above which a network that is ahead of plain models was ended too early all the same."""
+ALL_WRONG = 0.99
+"""Of its answers: a network with so many wrong ones has hardly begun, too."""
+POINT = 0.01
+"""Of accuracy: a smaller difference is none."""
+BLIND = ("always", "remembering nothing")
+"""Plain models that do not read their input."""
 NAMED = {
     "training": "diverging",
     "rate": "rate too high",
@@ -119,7 +125,7 @@ class Known(NamedTuple):
 
 def _of_training(evidence: Known) -> Found:
     """What the run's figures say, where no probe has found a cause."""
-    predictor, findings, remarks, metrics, plain, entries, learned = evidence
+    predictor, findings, remarks, metrics, plain, entries, _ = evidence
     task = predictor.task
     known = task.curve in metrics and bool(plain)
     behind = known and clearly_behind(task.curve, metrics[task.curve], plain)
@@ -131,10 +137,10 @@ def _of_training(evidence: Known) -> Found:
     flow = findings.get("gradient flow")
     if (behind or not known) and flow is not None and flow.level > Level.UNKNOWN and flow.tries:
         return "gradients vanish", Level.FAULT, flow.verdict, flow.tries
-    if (behind or not known) and (begun := _hardly_begun(predictor, metrics, learned)):
+    if begun := _hardly_begun(evidence, behind or not known):
         return "under-trained", Level.FAULT, begun, (longer(longer_option(task)),)
     gain, fit = second_half(task, entries), findings.get("fit")
-    no_gap = fit is not None and fit.value < fit.threshold
+    no_gap = fit is not None and fit.level is Level.OK and fit.value < fit.threshold
     hidden = getattr(task.options, "hidden", None)
     if hidden and (behind or not known) and no_gap and gain < SLOW and fit is not None and _enough(remarks, entries):
         reason = said(
@@ -151,6 +157,8 @@ def _of_training(evidence: Known) -> Found:
         return "too small", Level.FAULT, remarks["larger"].text, (larger(hidden),)
     if "few" in remarks or not known:
         return "not known", Level.UNKNOWN, _why_unknown(remarks, plain, metrics, task.curve), ()
+    if behind:
+        return "not known", Level.UNKNOWN, said("a plain model is better, and nothing that was measured says why"), ()
     if "longer" in remarks:
         reason = said(
             "no fault was found; {remark}, so that more time would help a little", remark=remarks["longer"].text
@@ -159,20 +167,43 @@ def _of_training(evidence: Known) -> Found:
     return "fine", Level.OK, said("no fault was found, and nothing suggests that it would do much better"), ()
 
 
-def _hardly_begun(predictor: Predictor[Any], metrics: Metrics, learned: float | None) -> str:
-    """Of a network whose loss is still near that of guessing: nothing of its size can be told from it."""
-    labels = predictor.run.vocabs.get("labels")
-    if labels is not None:  # of the network alone: what is measured on may be a blend with plain models
-        loss, guess = learned, math.log(max(len(classes_of(labels)), 2))
-    elif predictor.task.on_text:
-        loss, guess = metrics.get("valid_loss"), math.log(len(predictor.run.vocab))
-    else:
-        return ""
-    if loss is None or not loss >= NEAR * guess:
+def _hardly_begun(evidence: Known, behind: bool) -> str:
+    """Of a network that is hardly better than guessing: nothing of its size can be told from it."""
+    predictor, metrics, plain = evidence.predictor, evidence.metrics, evidence.plain
+    curve = predictor.task.curve
+    blind = [one for one in plain if one.name.startswith(BLIND)]
+    if blind and len(blind) == len(plain) and curve in metrics:
+        best = next(one for one in blind if one.value == best_of(curve, [each.value for each in blind]))
+        if to_lose(curve, metrics[curve]) >= NEAR * to_lose(curve, best.value):
+            return said("it has hardly begun to learn: {name} is about as good", name=best.name)
+    own, blind_accuracy = metrics.get("valid_network_accuracy"), _most(blind, "valid_accuracy")
+    if behind and own is not None and blind_accuracy is not None and own < blind_accuracy + POINT:
+        return said(
+            "the network has hardly begun to learn: alone it is right in {own:.0%}, the commonest class in {other:.0%}",
+            own=own, other=blind_accuracy,
+        )  # fmt: skip
+    if behind and metric_of(curve).share and to_lose(curve, metrics.get(curve, 0.0)) >= ALL_WRONG:
+        return said("it has hardly begun to learn: none of its answers is right")
+    loss, guess = _losses(predictor, metrics, evidence.learned)
+    if not behind or loss is None or not loss >= NEAR * guess:
         return ""
     return said(
         "it has hardly begun to learn: its loss is {loss:.2f}, that of guessing {guess:.2f}", loss=loss, guess=guess
     )
+
+
+def _losses(predictor: Predictor[Any], metrics: Metrics, learned: float | None) -> tuple[float | None, float]:
+    """Of the network and of guessing, where that is known."""
+    labels = predictor.run.vocabs.get("labels")
+    if labels is not None:  # of the network alone: what is measured on may be a blend with plain models
+        return learned, math.log(max(len(classes_of(labels)), 2))
+    if predictor.task.on_text:
+        return metrics.get("valid_loss"), math.log(len(predictor.run.vocab))
+    return None, math.inf
+
+
+def _most(plain: Sequence[Baseline], name: str) -> float | None:
+    return max((float(one.metrics[name]) for one in plain if name in one.metrics), default=None)
 
 
 def _own(remark: Remark) -> tuple[Try, ...]:

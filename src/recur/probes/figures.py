@@ -21,7 +21,8 @@ from recur.plotting import new_figure
 from recur.probes.spectrum import complex_eigenvalues
 from recur.probes.task_figures import TASK_PANELS
 from recur.probes.terms import MISSING
-from recur.probes.theme import COLOURS, DIM, Panel, Say, dress, legend, mark, plot
+from recur.probes.theme import COLOURS, DIM, Panel, Say, dress, legend, level, mark, plot
+from recur.tasks.metrics import metric_of
 from recur.typedefs import JsonObject
 from recur.wording import Language, in_language
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
     from recur.probes.report import Report
 
+SMALLEST = 1e-12
+"""Singular values below it are the rounding's."""
 SPAN = 0.3
 """Nats that an axis of losses by context spans, at least."""
 
@@ -50,7 +53,7 @@ def _positive(values: Sequence[float]) -> list[float]:
 def _flow(axis: Axes, numbers: JsonObject, say: Say) -> None:
     for name, part in numbers["modes"]["full"].items():
         axis.semilogy(_positive(part["norms"]), lw=1.6, label=say(name))
-    mark(axis, numbers.get("window"), say("window {steps}").format(steps=numbers.get("window")))
+    mark(axis, numbers.get("window"), say("window {steps}").format(steps=numbers.get("window")), foot=True)
     axis.set(xlabel=say("steps back, T − t"), ylabel="‖∂L_T / ∂s_t‖", title=say("gradient by distance"))
     legend(axis)
 
@@ -77,8 +80,7 @@ def _missing(axis: Axes, numbers: JsonObject, say: Say) -> None:
         for letter, part in sorted(found.items(), reverse=True):
             k = np.arange(1, len(part["missing"]) + 1)
             axis.plot(k, 100 * np.array(part["missing"]), lw=1.6, label=f"{letter}, {say(layer)}")
-    axis.axhline(100 * MISSING, color=DIM, lw=1.0, ls="--")
-    axis.annotate(f"{MISSING:.0%}", (1, 100 * MISSING), color=DIM, fontsize=9, va="bottom")
+    level(axis, 100 * MISSING, f"{MISSING:.0%}", above=True)
     axis.set(xlabel=say("last steps taken"), ylabel=say("per cent missing"), xscale="log")
     axis.set_title(say("missing of the gradient"))
     legend(axis)
@@ -87,7 +89,7 @@ def _missing(axis: Axes, numbers: JsonObject, say: Say) -> None:
 def _singular(axis: Axes, numbers: JsonObject, say: Say) -> None:
     layer, part = next(iter(numbers.items()))
     for k, values in part["singular_values"].items():
-        axis.semilogy(np.maximum(values, 1e-12), lw=1.6, label=f"k = {k}")
+        axis.semilogy([value if value > SMALLEST else np.nan for value in values], lw=1.6, label=f"k = {k}")
     axis.set(xlabel=say("direction, largest first"), ylabel=say("factor over k steps"))
     axis.set_title(say("∂s_t / ∂s_(t−k), {name}").format(name=say(layer)))
     legend(axis)
@@ -96,8 +98,8 @@ def _singular(axis: Axes, numbers: JsonObject, say: Say) -> None:
 def _exponents(axis: Axes, numbers: JsonObject, say: Say) -> None:
     for name, part in numbers.items():
         axis.plot(part["lyapunov"], "o-", ms=4, lw=1.6, label=say(name))
-    axis.axhline(0, color=DIM, lw=1.0, ls="--")
-    axis.annotate(say("above: chaos"), (0, 0), color=DIM, fontsize=9, va="bottom")
+    level(axis, 0, say("above: chaos"), above=True)
+    axis.margins(y=0.15)
     axis.set(xlabel=say("direction, largest first"), ylabel="λ", title=say("Lyapunov exponents"))
     legend(axis)
 
@@ -108,16 +110,18 @@ def _eigenvalues(axis: Axes, numbers: JsonObject, say: Say) -> None:
     for colour, (name, points) in zip(COLOURS, complex_eigenvalues(numbers).items(), strict=False):
         axis.plot(points.real, points.imag, ".", ms=5, color=colour, label=say(name))
     axis.set(title=say("eigenvalues of W, and the unit circle"), xlabel=say("real"), ylabel=say("imaginary"))
+    left, right = axis.get_xlim()
+    axis.update_datalim([(left - (right - left) / 2, 0.0)])  # room for the legend
+    axis.autoscale_view()
     axis.set_aspect("equal", adjustable="datalim")
-    legend(axis)
+    legend(axis, "upper left")
 
 
 def _powers(axis: Axes, numbers: JsonObject, say: Say) -> None:
     for colour, name in zip(COLOURS, complex_eigenvalues(numbers), strict=False):
         powers = numbers[name]["powers"]
         axis.semilogy([int(t) for t in powers], list(powers.values()), "o-", ms=4, color=colour, label=say(name))
-    axis.axhline(0.01, color=DIM, lw=1.0, ls="--")
-    axis.annotate("1 %", (1, 0.01), color=DIM, fontsize=9, va="bottom")
+    level(axis, 0.01, "1 %", above=True)
     axis.set(title=say("‖Wᵗ‖: what W alone leaves"), xlabel=say("steps t"), ylabel="‖Wᵗ‖")
     legend(axis)
 
@@ -143,7 +147,8 @@ def _gate(layer: str, gate: str, axis: Axes, numbers: JsonObject, say: Say) -> N
 
 
 def _losses(axis: Axes, numbers: JsonObject, say: Say) -> None:
-    for name, label in (("train_loss", "what it learns from"), ("valid_loss", "what it has not seen")):
+    learned = "what it learns from, with dropout" if numbers.get("dropout") else "what it learns from"
+    for name, label in (("train_loss", learned), ("valid_loss", "what it has not seen")):
         plot(axis, numbers["step"], numbers[name], say(label))
     axis.set(xlabel=say("step of training"), ylabel=say("nats"), title=say("loss"))
     legend(axis)
@@ -151,18 +156,14 @@ def _losses(axis: Axes, numbers: JsonObject, say: Say) -> None:
 
 def _curve(axis: Axes, numbers: JsonObject, say: Say) -> None:
     plot(axis, numbers["step"], numbers["curve"]["values"], "")
-    axis.set(
-        xlabel=say("step of training"), title=say(numbers["curve"]["name"].removeprefix("valid_").replace("_", " "))
-    )
+    axis.set(xlabel=say("step of training"), title=say(metric_of(numbers["curve"]["name"]).words))
 
 
 def _norms(axis: Axes, numbers: JsonObject, say: Say) -> None:
     plot(axis, numbers["step"], numbers["grad_norm"], say("gradient norm"))
     if numbers.get("clip"):
-        axis.axhline(numbers["clip"], color=DIM, lw=1.0, ls="--")
-        axis.annotate(
-            f"θ = {numbers['clip']:g}", (numbers["step"][0], numbers["clip"]), color=DIM, fontsize=9, va="bottom"
-        )
+        level(axis, numbers["clip"], say("clipped above θ = {theta:g}").format(theta=numbers["clip"]))
+        axis.margins(y=0.12)
     axis.set(xlabel=say("step of training"), ylabel="‖g‖", title=say("gradient norm before clipping, mean"))
 
 
@@ -178,7 +179,7 @@ def _nudged(axis: Axes, numbers: JsonObject, say: Say) -> None:
     axis.annotate(
         say("too coarse above"), (min(numbers["rates"]), numbers["limit"]), color=DIM, fontsize=9, va="bottom"
     )
-    mark(axis, max(numbers["rates"]), say("this run"))
+    mark(axis, max(numbers["rates"]), say("this run"), foot=True)
     axis.set(xlabel=say("learning rate"), ylabel=say("nats lost"), title=say("what a random step costs"))
 
 

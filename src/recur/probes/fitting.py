@@ -150,10 +150,10 @@ def rate_finding(fit: Fit, options: TaskOptions) -> Finding:
 
 
 def fit_finding(fit: Fit, held_out: float | None) -> Finding:
-    """How much better it knows what it learned from."""
+    """How much better it knows what it learned from; `held_out` is the same network's loss on what it has not seen."""
     if held_out is None or not math.isfinite(fit.learned):
         verdict = said("its loss is {learned:.3f} on what it learned from", learned=fit.learned)
-        return Finding("fit", Level.OK, 0.0, NO_GAP, verdict)
+        return Finding("fit", Level.UNKNOWN, 0.0, NO_GAP, verdict)
     gap = (held_out - fit.learned) / (abs(held_out) or 1.0)
     verdict = said(
         "its loss is {learned:.3f} on what it learned from, dropout off, and {other:.3f} on what it has not seen",

@@ -24,8 +24,9 @@ from recur.wording import Language, in_language, said
 if TYPE_CHECKING:
     from recur.probes.report import Report
 
-COLOURED = 1500
-"""Tokens of the text that are coloured."""
+COLOURED = {"word": 150}
+"""Tokens of the text that are coloured, by what a token is; of others FEW."""
+FEW = 700
 
 _LIGHT = "".join(f" --c{k}: {colour};" for k, colour in enumerate(COLOURS))
 _DARK = "".join(f" --c{k}: {colour};" for k, colour in enumerate(IN_THE_DARK))
@@ -185,18 +186,24 @@ def _extra(report: Report, finding: Finding, language: Language) -> str:
     """Text and tables of the probes that have no figure."""
     numbers = report.numbers(finding.probe)
     if finding.probe == "saliency" and numbers:
-        return _saliency(numbers)
+        return _saliency(numbers, report)
     if finding.probe == "units" and numbers["ranked"]:
         ranked = {name: [UnitCorrelation(**unit) for unit in units] for name, units in numbers["ranked"].items()}
         return _ranking(ranked, language) + _best_unit(report, ranked)
     return ""
 
 
-def _saliency(numbers: JsonObject) -> str:
+def _token(report: Report) -> str:
+    """What a token of the text is: char, word, subword."""
+    vocab = None if report.subject is None else report.subject.vocab
+    return "" if vocab is None else vocab.tokenizer.kind
+
+
+def _saliency(numbers: JsonObject, report: Report) -> str:
     strongest = max(numbers["share"]) or 1.0
     pairs = list(zip(numbers["tokens"], (share / strongest for share in numbers["share"]), strict=True))
     prediction = f"→ {numbers['predicted']!r} (p = {numbers['probability']:.2f})"
-    return f'<div class="text">{coloured(pairs)} <b>{html.escape(prediction)}</b></div>'
+    return f'<div class="text">{coloured(pairs, _token(report) == "word")} <b>{html.escape(prediction)}</b></div>'
 
 
 def _ranking(ranked: dict[str, list[UnitCorrelation]], language: Language) -> str:
@@ -218,17 +225,17 @@ def _best_unit(report: Report, ranked: dict[str, list[UnitCorrelation]]) -> str:
     subject = report.subject
     assert subject is not None  # units are looked at in texts only
     names = [layer.name for layer in subject.layers]
-    series = unit_values(subject, names.index(best.layer), best.state, best.unit)[:COLOURED]
+    series = unit_values(subject, names.index(best.layer), best.state, best.unit)[: COLOURED.get(_token(report), FEW)]
     scale = float(series.abs().max()) or 1.0
     pairs = list(zip(tokens_read(subject), (series / scale).tolist(), strict=False))
-    return f'<div class="text">{coloured(pairs)}</div>'
+    return f'<div class="text">{coloured(pairs, _token(report) == "word")}</div>'
 
 
-def coloured(pairs: list[tuple[str, float]]) -> str:
-    """Tokens on a background from blue (−1) over none (0) to orange (+1)."""
+def coloured(pairs: list[tuple[str, float]], apart: bool = False) -> str:
+    """Tokens on a background from blue (−1) over none (0) to orange (+1); words stand apart."""
     parts = []
     for token, value in pairs:
         rgb = "217,98,43" if value > 0 else "47,111,222"
         content = html.escape({"<eos>": "\n"}.get(token, token))
         parts.append(f'<span style="background:rgba({rgb},{min(abs(value), 1) * 0.6:.2f})">{content}</span>')
-    return "".join(parts)
+    return (" " if apart else "").join(parts)

@@ -181,7 +181,8 @@ def of_run(predictor: Predictor[Any], seed: int = 0) -> list[Measurement]:
     if fit is not None:
         nudged = list(fit.nudged.values())
         numbers: JsonObject = {"learned": fit.learned, "rates": list(fit.nudged), "nudged": nudged, "limit": COARSE}
-        held_out = best_metrics(predictor, entries).get("valid_loss")
+        blended = getattr(predictor.model, "blend", None) is not None  # then what was measured is not the network's
+        held_out = None if blended else best_metrics(predictor, entries).get("valid_loss")
         found += [
             Measurement(rate_finding(fit, predictor.task.options), numbers),
             Measurement(fit_finding(fit, held_out), {"learned": fit.learned, "held_out": held_out}),

@@ -29,7 +29,8 @@ def best_metrics(predictor: Predictor[Any], entries: list[JsonObject]) -> Metric
         kept = measured[-1]
     else:
         best = best_of(curve, [float(entry[curve]) for entry in measured])
-        kept = next(entry for entry in measured if float(entry[curve]) == best)
+        as_good = [entry for entry in measured if float(entry[curve]) == best]
+        kept = min(as_good, key=lambda entry: float(entry.get("valid_loss", 0.0)))
     return {name: float(v) for name, v in kept.items() if name.startswith("valid_") and isinstance(v, int | float)}
 
 

@@ -121,13 +121,12 @@ def _sentence(axis: Axes, numbers: JsonObject, say: Say) -> None:
     axis.bar(range(len(values)), values, color=COLOURS[0], width=0.8)
     mean = sum(values) / len(values)
     axis.axhline(mean, color=DIM, lw=1.0, ls="--")
-    axis.annotate(say("mean"), (len(values) - 0.5, mean), color=DIM, fontsize=9, ha="right", va="bottom")
     axis.set_ylim(0, 1)
     few = len(values) <= 60
     axis.set_xticks(range(len(values)) if few else [], [t.replace("\n", "↵") for t in numbers["tokens"]] if few else [])
     axis.tick_params(axis="x", labelsize=9, labelcolor=INK, rotation=90 if max(map(len, numbers["tokens"])) > 1 else 0)
     axis.set(ylabel=say("1 keeps, 0 forgets"))
-    axis.set_title(say("gate {gate} by token").format(gate=numbers["gate"]))
+    axis.set_title(say("gate {gate} by token; dashed: its mean").format(gate=numbers["gate"]))
 
 
 TASK_PANELS: dict[str, Callable[[JsonObject], Sequence[Panel]]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -37,26 +37,45 @@ def dress(axis: Axes) -> None:
     axis.title.set(color=INK, fontsize=SIZE + 1)
 
 
-def legend(axis: Axes) -> None:
-    """Where there is more than one line to tell apart."""
+def legend(axis: Axes, place: Literal["best", "upper left", "lower left", "beside"] = "best") -> None:
+    """Where there is more than one line to tell apart; `beside` the axes, where lines leave no room."""
     if len(axis.get_legend_handles_labels()[1]) > 1:
-        axis.legend(fontsize=SIZE - 1, labelcolor=INK, frameon=False)
+        made = axis.legend(fontsize=SIZE - 1, labelcolor=INK, frameon=False, loc=place if place != "beside" else "best")
+        if place == "beside":
+            made.set_loc("center left")
+            made.set_bbox_to_anchor((1.0, 0.5))
 
 
-def mark(axis: Axes, at: float | None, label: str) -> None:
-    """A vertical line with its name."""
+def mark(axis: Axes, at: float | None, label: str, *, foot: bool = False) -> None:
+    """A vertical line with its name at its head, or at its foot where curves are at the head."""
     if at is None:
         return
     axis.axvline(at, color=INK, lw=1.0, ls=":")
     axis.annotate(
         label,
-        (at, 1),
+        (at, 0.02 if foot else 1),
         xycoords=("data", "axes fraction"),
         color=INK,
         fontsize=SIZE - 1,
         rotation=90,
         ha="right",
-        va="top",
+        va="bottom" if foot else "top",
+    )
+
+
+def level(axis: Axes, at: float, label: str, *, above: bool = False) -> None:
+    """A horizontal line with its name below or above its right end."""
+    axis.axhline(at, color=DIM, lw=1.0, ls="--")
+    axis.annotate(
+        label,
+        (1, at),
+        (-2, 2 if above else -2),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        color=DIM,
+        fontsize=SIZE - 1,
+        ha="right",
+        va="bottom" if above else "top",
     )
 
 

@@ -22,6 +22,7 @@ from recur.wording import Said, said
 
 GUESSING = 1.2
 """Times the loss of guessing, log K: a network with more has diverged."""
+DROPOUTS = ("dropout_input", "dropout_hidden", "dropout_output", "dropout_weight", "dropout_embedding")
 CURVES = ("step", "train_loss", "valid_loss", "grad_norm", "clipped", "rate")
 LEVELS = {"diverges": Level.FAULT, "overfits": Level.WARNING, "by heart": Level.WARNING, "longer": Level.WARNING}
 
@@ -33,6 +34,7 @@ def training(predictor: Predictor[Any], entries: list[JsonObject]) -> Measuremen
     numbers: JsonObject = {key: [entry.get(key) for entry in measured] for key in CURVES}
     numbers["curve"] = {"name": task.curve, "values": [entry[task.curve] for entry in measured]}
     numbers["clip"] = task.options.clip
+    numbers["dropout"] = any(getattr(task.options, name) for name in task.options.names() if name in DROPOUTS)
     detail = _detail(task.curve, measured, numbers)
     diverged = divergence(task, entries) or _worse_than_guessing(predictor, measured)
     if diverged is not None:

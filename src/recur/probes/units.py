@@ -175,17 +175,35 @@ def unit_features(subject: Subject, labels: Mapping[str, Sequence[float]] | None
 
 def similar_spans(subject: Subject, begin: int, end: int, layer: int = -1, top: int = 8) -> list[SimilarSpan]:
     """Where else in the text the state is similar to that at the end of tokens begin … end (exclusive), best first."""
-    states = torch.cat([part[0] for part in subject.layers[layer].states.values()], dim=-1).double()
-    N, width = len(states), end - begin
+    return _similar(subject, subject, begin, end, layer, top)
+
+
+def similar_elsewhere(
+    subject: Subject, other: Subject, begin: int, end: int, layer: int = -1, top: int = 8
+) -> list[SimilarSpan]:
+    """Where in another text that the same network read, likewise."""
+    return _similar(subject, other, begin, end, layer, top)
+
+
+def _similar(subject: Subject, other: Subject, begin: int, end: int, layer: int, top: int) -> list[SimilarSpan]:
+    here, there = (
+        torch.cat([part[0] for part in each.layers[layer].states.values()], dim=-1).double()
+        for each in (subject, other)
+    )
+    N, width = len(here), end - begin
     if not 0 <= begin < end <= N:
         raise OptionError(f"a span must lie in 0 … {N} and hold at least one token, got {begin} … {end}")
-    states = states - states.mean(dim=0)  # the mean is the same at all places and tells none apart
-    unit = states / torch.linalg.vector_norm(states, dim=-1, keepdim=True).clamp_min(1e-30)
-    tail = min(width, TAIL)
-    cosines = [unit[tail - 1 - k : N - k] @ unit[end - 1 - k] for k in range(tail)]
-    score = torch.full((N,), -torch.inf, dtype=torch.float64)
+    mean = there.mean(dim=0)  # the same at all places, it tells none apart
+    here, there = (
+        part / torch.linalg.vector_norm(part, dim=-1, keepdim=True).clamp_min(1e-30)
+        for part in (here - mean, there - mean)
+    )
+    tail, M = min(width, TAIL, len(there)), len(there)
+    cosines = [there[tail - 1 - k : M - k] @ here[end - 1 - k] for k in range(tail)]
+    score = torch.full((M,), -torch.inf, dtype=torch.float64)
     score[tail - 1 :] = torch.stack(cosines).mean(dim=0)
-    score[begin : end + width] = -torch.inf
+    if other is subject:
+        score[begin : end + width] = -torch.inf
     found: list[SimilarSpan] = []
     while len(found) < top and score.max() > -torch.inf:
         k = int(score.argmax())

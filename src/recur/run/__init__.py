@@ -3,6 +3,7 @@
 from recur.run.beginning import check_free, data_folder, is_run
 from recur.run.device import pick_device
 from recur.run.folder import Run, Vocabs
+from recur.run.lock import holder_of
 from recur.run.logs import read_json, read_jsonl
 from recur.run.manifest import Fingerprint
 from recur.run.precision import Precision, check_precision, computing_in, pick_precision
@@ -17,6 +18,7 @@ __all__ = [
     "check_precision",
     "computing_in",
     "data_folder",
+    "holder_of",
     "is_run",
     "pick_device",
     "pick_precision",

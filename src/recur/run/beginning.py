@@ -33,7 +33,7 @@ def _begun(path: Path) -> bool:
     """Whether all that lies there is what a run left that ended before its first checkpoint."""
     names = [entry.name for entry in path.iterdir()]
     ours = re.compile(
-        r"lock|resume|data|cell\.py|config\.toml|(metrics|samples)\.jsonl|[\w-]+\.json|\..+\.[0-9a-f]{8}\.part"
+        r"lock|resume|data|cell\.py|config\.toml|(metrics|samples|progress)\.jsonl|[\w-]+\.json|\..+\.[0-9a-f]{8}\.part"
     )
     marked = names == [lock.NAME] or lock.is_ours(path)
     return marked and all(ours.fullmatch(name) for name in names)

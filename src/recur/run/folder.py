@@ -8,6 +8,8 @@
     model.safetensors    the best weights so far
     metrics.jsonl        one JSON object a line: what was measured, and when
     samples.jsonl        what it made at each measurement
+    progress.jsonl       the training loss as it goes, for who watches
+    notes.txt            what its user wrote down of it
     baselines.json       what it has to beat
     machines.json        what trained it: machines, versions
     resume/              what it takes to go on: the newest checkpoint and the one before it
@@ -36,6 +38,7 @@ from recur.run.lock import Lock
 from recur.run.logs import Log, parse_object
 from recur.run.manifest import LOGS, SLOTS, Checkpoint, Fingerprint, Manifest, sha256
 from recur.run.place import Place
+from recur.run.progress import Progress
 from recur.run.recorded import Recorded, read_manifest
 from recur.run.tensors import check_weights, from_bytes, to_bytes
 from recur.run.trust import check_trusted, trust
@@ -45,8 +48,8 @@ from recur.typedefs import JsonObject
 Vocabs = dict[str, Vocab]
 """By the name of their file, without .json."""
 
-WEIGHTS, CONFIG, CELL, BASELINES = "model.safetensors", "config.toml", "cell.py", "baselines.json"
-MACHINES = "machines.json"
+WEIGHTS, CONFIG, CELL = "model.safetensors", "config.toml", "cell.py"
+BASELINES, MACHINES = "baselines.json", "machines.json"
 
 
 class _Named(dict[str, Vocab]):
@@ -68,6 +71,7 @@ class Run(Recorded):
         self.trusting = False
         """Whether its cell is executed though this user has not trained with it."""
         self._logs = {name: Log(self.place, name) for name in LOGS}
+        self.progress = Progress(self.place)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, task={self.task!r})"
@@ -98,8 +102,7 @@ class Run(Recorded):
         texts: dict[str, list[Fingerprint]] | None = None,
     ) -> Self:
         """A new folder, locked; `config` is the content of its config.toml. It is a run once it is committed."""
-        path = Path(path)
-        check_free(path)
+        check_free(path := Path(path))
         path.mkdir(parents=True, exist_ok=True)
         sync_folder(path.parent)
         lock = Lock(path)
@@ -121,13 +124,14 @@ class Run(Recorded):
         contents |= {CONFIG: config.encode()} | ({} if cell is None else {CELL: cell})
         for name, content in contents.items():
             self.place.write(name, content)
-            self.manifest.files[name] = [sha256(content)]
+        self.manifest.files |= {name: [sha256(content)] for name, content in contents.items()}
         for log in self._logs.values():
             log.begin()
 
     @classmethod
-    def open(cls, path: Path | str, *, writing: bool = False, trust: bool = False) -> Self:
-        """A run that is there. To write into it, nobody else may; to trust it is to execute a cell that it carries."""
+    def open(cls, path: Path | str, *, writing: bool = False, trust: bool = False, words: bool = True) -> Self:
+        """A run that is there. To write into it, nobody else may; to trust it is to execute a cell that it carries.
+        Without the words of its vocabularies, which may be many, it says what it is and how it went."""
         path = Path(path)
         if not is_run(path):
             if (path / LOCK).is_file():
@@ -139,7 +143,7 @@ class Run(Recorded):
             run.trusting = trust
             if writing:
                 run.check_files()
-            for name in run.manifest.vocabularies:
+            for name in run.manifest.vocabularies if words else ():
                 content, file = run.read(f"{name}.json"), path / f"{name}.json"
                 run.vocabs[name] = Vocab.from_json(_as_text(content, file), str(file))
         except BaseException:
@@ -211,8 +215,8 @@ class Run(Recorded):
         """The best weights so far, into a model of the run's task."""
         if WEIGHTS not in self.manifest.files:
             raise RunError(f"{self.path} has no {WEIGHTS} yet: train it on (recur resume {self.path})")
-        size = sum(value.numel() * value.element_size() for value in model.state_dict().values())
-        content = self.read(WEIGHTS, most=2 * size + (1 << 24))
+        most = 2 * sum(value.numel() * value.element_size() for value in model.state_dict().values()) + (1 << 24)
+        content = self.read(WEIGHTS, most)
         self.put_weights(model, from_bytes(content, self.path / WEIGHTS)[0], str(self.path / WEIGHTS))
 
     def weights_about(self) -> JsonObject:
@@ -246,8 +250,7 @@ class Run(Recorded):
     def save_checkpoint(self, step: int, tensors: Mapping[str, Tensor], state: JsonObject) -> None:
         """A place to go on from, and a commit of all that was written before it."""
         before = self.manifest.checkpoints[:1]
-        file = next(slot for slot in SLOTS if slot not in [entry.file for entry in before])
-        content = to_bytes(tensors, state)
+        file, content = next(s for s in SLOTS if s not in [entry.file for entry in before]), to_bytes(tensors, state)
         self.place.write(file, content)
         logs = {name: log.extent for name, log in self._logs.items()}
         self.manifest.checkpoints = [Checkpoint(file, sha256(content), step, logs), *before]
@@ -274,6 +277,7 @@ class Run(Recorded):
 
     def rewind(self, to: Checkpoint) -> list[str]:
         """Bring the logs back to a checkpoint; what was found wrong with them is returned."""
+        self.progress.rewind(to.step)
         found = [log.rewind(to.logs[name]) for name, log in self._logs.items()]
         self.manifest.checkpoints = [replace(to, logs={name: log.extent for name, log in self._logs.items()})]
         self.commit()

@@ -20,6 +20,8 @@ from recur.errors import RunError
 from recur.run.place import BINARY, NO_LINK, NO_WAIT
 
 NAME = "lock"
+LOOKING = 0.2
+"""Seconds after which a lock is somebody's: one who only looks whether it is held (`holder_of`) has it for a moment."""
 HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)
 
 
@@ -75,11 +77,16 @@ class Lock:
             raise OSError(error.errno, error.strerror, str(self.path)) from None
 
     def _take(self) -> None:
-        try:
-            _hold(self._handle)
-        except OSError as error:
-            if error.errno in HELD or self._said_to_be_held():
-                raise RunError(self._refusal()) from None
+        until = time.monotonic() + LOOKING
+        while True:
+            try:
+                return _hold(self._handle)
+            except OSError as error:
+                if error.errno not in HELD and not self._said_to_be_held():
+                    return None
+                if time.monotonic() > until:
+                    raise RunError(self._refusal()) from None
+            time.sleep(LOOKING / 10)
 
     def _refusal(self) -> str:
         holder = self._holder()
@@ -88,24 +95,50 @@ class Lock:
         return f"{self.path.parent} is being trained by {who}; {then}"
 
     def _said_to_be_held(self) -> bool:
-        holder = self._holder()
-        if not holder or holder["host"] != socket.gethostname():
-            return bool(holder)
-        try:
-            os.kill(int(holder["process"]), 0)
-        except ProcessLookupError:
-            return False
-        except (OSError, ValueError, OverflowError):
-            return True
-        return True
+        return _is_alive(self._holder())
 
     def _holder(self) -> dict[str, str]:
+        return _read_holder(self._handle)
+
+
+def holder_of(folder: Path) -> dict[str, str] | None:
+    """Who is writing into a folder now: the `host`, the `process` and `since` when, as far as the file says it; None
+    where nobody is."""
+    try:
+        handle = os.open(f"{folder}/{NAME}", os.O_RDONLY | NO_LINK | NO_WAIT | BINARY)
+    except OSError:
+        return None
+    try:
+        holder = _read_holder(handle)
         try:
-            os.lseek(self._handle, 0, os.SEEK_SET)
-            found = json.loads(os.read(self._handle, 1 << 12))
-            return {name: str(found[name])[:80] for name in ("host", "process", "since")}
-        except (OSError, ValueError, KeyError, TypeError):
-            return {}
+            _hold(handle, shared=True)
+        except OSError as error:
+            return holder if error.errno in HELD or _is_alive(holder) else None
+        return None
+    finally:
+        os.close(handle)
+
+
+def _read_holder(handle: int) -> dict[str, str]:
+    try:
+        os.lseek(handle, 0, os.SEEK_SET)
+        found = json.loads(os.read(handle, 1 << 12))
+        return {name: str(found[name])[:80] for name in ("host", "process", "since")}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _is_alive(holder: dict[str, str]) -> bool:
+    """Whether a lock's word has to count: its process is there, or on another machine."""
+    if not holder or holder["host"] != socket.gethostname():
+        return bool(holder)
+    try:
+        os.kill(int(holder["process"]), 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, ValueError, OverflowError):
+        return True
+    return True
 
 
 def is_ours(folder: Path) -> bool:
@@ -116,7 +149,7 @@ def is_ours(folder: Path) -> bool:
         return False
 
 
-def _hold(handle: int) -> None:
+def _hold(handle: int, shared: bool = False) -> None:
     try:
         import fcntl
     except ImportError:  # pragma: no cover  Windows
@@ -124,4 +157,4 @@ def _hold(handle: int) -> None:
 
         msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
     else:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)

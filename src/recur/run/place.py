@@ -51,6 +51,14 @@ class Place:
                 parts.append(part)
             return b"".join(parts)
 
+    def read_from(self, name: str, start: int, most: int) -> tuple[bytes, int, int]:
+        """So many bytes of a file that grows, from a place in it; a negative one is counted from its end. And how long
+        it is, and its number on disk, which is another one when it was written anew."""
+        with self._opened(name, os.O_RDONLY) as handle:
+            about = os.fstat(handle)
+            os.lseek(handle, max(0, about.st_size + start) if start < 0 else start, os.SEEK_SET)
+            return os.read(handle, most), about.st_size, about.st_ino
+
     def digest(self, name: str) -> str:
         """The SHA-256 of a file, however large."""
         with self._opened(name, os.O_RDONLY) as handle:
@@ -77,12 +85,13 @@ class Place:
                 raise
             folder.sync()
 
-    def append(self, name: str, content: bytes) -> None:
-        """Add to the end of a file that is there."""
+    def append(self, name: str, content: bytes, flushed: bool = True) -> None:
+        """Add to the end of a file that is there; brought to disk at once, unless it is no loss."""
         with self._opened(name, os.O_WRONLY | os.O_APPEND) as handle:
             if os.fstat(handle).st_nlink == 1:
                 _write_all(handle, content)
-                os.fsync(handle)
+                if flushed:
+                    os.fsync(handle)
                 return
         self.write(name, self.read(name) + content)  # a hard link: the other file is somebody else's
 

@@ -15,29 +15,42 @@ from recur.errors import RecurError
 from recur.studio.folder import Folder
 from recur.studio.guard import Guard
 from recur.studio.loaded import LoadedModel
+from recur.studio.reporting import POLICY, language_of, report_page
 from recur.studio.stream import Stream
+from recur.studio.training import Training
 from recur.studio.turns import Turns
 from recur.studio.views import ALONE, QUICK, VIEWS
 from recur.studio.writing import generate
 from recur.web.answers import Answer, UnknownError, error_text, refusal, status_of, without_folders
 from recur.web.body import read_json
 from recur.web.guard import LOOPBACK
+from recur.wording import in_language
 
 PAGE = Path(__file__).parent / "page"
 FILES = {path.name: path for path in PAGE.iterdir() if path.is_file()}
 """All that can be had of the page: a name is looked up, and no path is made of it."""
 BODY = 64 * 1024
 """Bytes of a request, at most."""
+FIRST = 0.3
+"""Seconds for reading runs before the list of them is sent with what is known."""
 
 
-def make_app(folder: Path, token: str, hosts: tuple[str, ...] | None = LOOPBACK, trust: bool = False) -> Guard:
+def make_app(
+    folder: Path,
+    token: str,
+    hosts: tuple[str, ...] | None = LOOPBACK,
+    trust: bool = False,
+    read_only: bool = False,
+) -> Guard:
     """The studio over a folder of runs, as an ASGI application."""
-    studio = Studio(Folder(folder, trust))
+    studio = Studio(Folder(folder, trust), read_only)
     routes = [
         Route("/", studio.page),
         Route("/page/{file}", studio.page),
         Route("/api/runs", studio.runs),
         Route("/api/runs/{name}", studio.curves),
+        *studio.training.routes(),
+        Route("/api/runs/{name}/xray", studio.xray, methods=["GET"]),
         Route("/api/runs/{name}/generate", studio.generate, methods=["POST"]),
         Route("/api/runs/{name}/{view}", studio.view, methods=["POST"]),
         Route("/api/{view}", studio.alone, methods=["POST"]),
@@ -51,12 +64,20 @@ def make_app(folder: Path, token: str, hosts: tuple[str, ...] | None = LOOPBACK,
     return Guard(app, token, hosts)
 
 
+def end_training(app: Guard) -> str:
+    """Save and stop what trains, unless it is to be kept; its name, if something was stopped."""
+    assert isinstance(app.app, Starlette)
+    studio: Studio = app.app.state.studio
+    return studio.training.queue.close()
+
+
 class Studio:
     """The handlers of the routes."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, read_only: bool = False) -> None:
         self.folder = folder
         self.turns = Turns()
+        self.training = Training(folder, self.turns, read_only)
 
     async def page(self, request: Request) -> Response:
         file = FILES.get(request.path_params.get("file", "index.html"))
@@ -65,7 +86,13 @@ class Studio:
         return Response(file.read_bytes(), media_type=mimetypes.guess_type(file.name)[0])
 
     async def runs(self, request: Request) -> Response:
-        return Answer({"runs": await self.turns.list(self.folder.list)})
+        first = request.query_params.get("run", "")
+        found = await self.turns.list(lambda: self.folder.list(FIRST, first))
+        language = language_of(request.headers.get("accept-language", ""))
+        if language != "en":
+            said = [{**run, "error": in_language(run["error"], language)} if "error" in run else run for run in found]
+            return Answer({"runs": said})
+        return Answer({"runs": found})
 
     async def curves(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -90,6 +117,13 @@ class Studio:
             return Answer(await self.turns.step(lambda: ALONE[view](body)))
         return Answer(await self.turns.look(request, f"/{view}", lambda: ALONE[view](body)))
 
+    async def xray(self, request: Request) -> Response:
+        """The report, as a page for a frame of ours."""
+        name, language = request.path_params["name"], language_of(request.query_params.get("language", "en"))
+        model = await self._model(request, name)
+        page = await self.turns.look(request, name, lambda: report_page(model, language))
+        return Response(page, media_type="text/html", headers={"Content-Security-Policy": POLICY})
+
     async def generate(self, request: Request) -> Response:
         body = await read_json(request, BODY)
         model = await self._model(request, request.path_params["name"])
@@ -104,8 +138,10 @@ class Studio:
 
 def answer_error(request: Request, error: Exception) -> Response:
     """The handler of every error that a request may end in."""
+    language = language_of(request.headers.get("accept-language", ""))
     if isinstance(error, HTTPException):
-        return refusal(error.status_code, error.detail, dict(error.headers or {}))
+        return refusal(error.status_code, in_language(error.detail, language), dict(error.headers or {}))
     status = status_of(error)
     headers = {"Retry-After": "1"} if status == 503 else None
-    return refusal(status, without_folders(error_text(error), request.app.state.studio.folder.path), headers)
+    text = without_folders(error_text(error), request.app.state.studio.folder.path)
+    return refusal(status, in_language(text, language), headers)

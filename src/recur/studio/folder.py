@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -10,38 +11,38 @@ from collections.abc import Callable
 from pathlib import Path
 
 from recur.errors import OptionError, RecurError, RunError
-from recur.run import Run, is_run, read_json, read_jsonl
+from recur.run import Run, holder_of, is_run
+from recur.run.place import Place
 from recur.studio.loaded import LoadedModel
-from recur.tasks import options_of_run, task_of
-from recur.tasks.metrics import best_of
+from recur.studio.points import Tail, seconds_left
+from recur.studio.summaries import NOTES, describe, history, measurements
 from recur.typedefs import JsonObject
-from recur.web.answers import UnknownError, error_text, without_folders
-from recur.web.fields import number
+from recur.web.answers import UnknownError, error_text
 
 LOADED = 6
 """Models kept in memory."""
-LIVE = 20.0
-"""Seconds since its last write after which a run counts as stopped."""
-OPTIONS = ("hidden", "layers", "token", "window", "rate", "clip", "optimizer")
-"""Options in the summary of a run, where its task has them."""
-NO_CURVES = ("step", "epoch", "progress", "predictions", "seconds", "skipped")
-"""Numbers in metrics.jsonl that say when, not how good."""
-SAMPLES = 20
-GROWING = ("metrics.jsonl", "samples.jsonl", "baselines.json", "manifest.json", "lock")
+TAILS = 64
+"""Runs whose points are."""
+GROWING = ("metrics.jsonl", "samples.jsonl", "progress.jsonl", "baselines.json", "manifest.json", "notes.txt", "lock")
 """Files of a run that a loaded model is not made of."""
 
+FILES = ("config.toml", "manifest.json", "metrics.jsonl", "baselines.json", "progress.jsonl", "notes.txt")
+"""Files that a summary is made of: what a run is, by the first two; when it was measured last, by the first three."""
+Times = tuple[int, ...]
 State = tuple[tuple[str, int, int, int], ...]
 """Of the files that a model is made of: their names, when they were written, sizes and numbers on disk."""
 
 
 class FileCache:
-    """JSON computed from files, computed again when one of them changes."""
+    """JSON computed from files, computed again when one of them was written."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[list[int], JsonObject]] = {}
+        self._kept: dict[str, tuple[Times, JsonObject]] = {}
 
-    def get(self, name: str, files: list[Path], compute: Callable[[], JsonObject]) -> JsonObject:
-        times = [modified(file) for file in files]
+    def has(self, name: str) -> bool:
+        return name in self._kept
+
+    def get(self, name: str, times: Times, compute: Callable[[], JsonObject]) -> JsonObject:
         kept = self._kept.get(name)
         if kept is None or kept[0] != times:
             kept = self._kept[name] = times, compute()
@@ -54,21 +55,21 @@ class Folder:
     def __init__(self, path: Path, trust: bool = False) -> None:
         self.path, self.trust = path, trust
         self._descriptions, self._measured = FileCache(), FileCache()
+        self._tails: OrderedDict[str, Tail] = OrderedDict()
         self._loaded: OrderedDict[str, tuple[State, LoadedModel]] = OrderedDict()
         self._lock = threading.Lock()
 
     def names(self) -> list[str]:
         try:
-            return sorted(path.name for path in self.path.iterdir() if self._is_inside(path))
+            with os.scandir(self.path) as entries:
+                return sorted(entry.name for entry in entries if _is_run(entry))
         except OSError:  # the folder itself is gone
             return []
 
     def _is_inside(self, path: Path) -> bool:
-        """Whether it is a run that lies in the folder: a link may lead elsewhere. A browser can ask for UTF-8 only."""
         try:
-            path.name.encode()
-            return is_run(path) and path.resolve().parent == self.path.resolve()
-        except (OSError, RuntimeError, UnicodeEncodeError):  # not ours to read, too long a name; links in a circle
+            return is_run(path) and not path.is_symlink()
+        except (OSError, UnicodeEncodeError):  # not ours to read, too long a name
             return False
 
     def path_of(self, name: str) -> Path:
@@ -79,34 +80,49 @@ class Folder:
 
     # Summaries --------------------------------------------------------------------------------------------
 
-    def list(self) -> list[JsonObject]:
-        return [self.summary(name) for name in self.names()]
+    def list(self, seconds: float = math.inf, first: str = "") -> list[JsonObject]:
+        """The runs by name. After so many seconds what is left to be read is `pending`, the oldest runs and never the
+        one that is asked for first: whoever asks again has more of them."""
+        until = time.monotonic() + seconds
+        changed = {name: modified(f"{self.path}/{name}/manifest.json") / 1e9 for name in self.names()}
+        found: dict[str, JsonObject] = {}
+        for name in sorted(changed, key=lambda name: (name != first, -changed[name])):
+            if name == first or self._descriptions.has(name) or time.monotonic() < until:
+                found[name] = self.summary(name)
+            else:
+                found[name] = {"name": name, "changed": changed[name], "pending": True}
+        return [found[name] for name in changed]
 
     def summary(self, name: str) -> JsonObject:
         """What a run is (task, options), and how far it came; `error` in place of both if it cannot be read."""
         path = self.path / name
-        config, manifest, metrics = (path / file for file in ("config.toml", "manifest.json", "metrics.jsonl"))
-        about = self._descriptions.get(name, [config, manifest], lambda: describe(path))
-        files = [config, manifest, metrics, path / "baselines.json"]
-        measured = self._measured.get(name, files, lambda: measurements(path, str(about.get("metric", ""))))
-        changed = max(modified(file) for file in (config, metrics, manifest)) / 1e9
-        live = "error" not in about and measured["progress"] < 1 and time.time() - changed < LIVE
-        return {"name": name, **about, **measured, "live": live, "changed": changed}
+        times = tuple(modified(f"{path}/{file}") for file in FILES)
+        about = self._descriptions.get(name, times[:2], lambda: describe(path))
+        measured = self._measured.get(name, times, lambda: measurements(path, str(about.get("metric", ""))))
+        live = "error" not in about and holder_of(path) is not None
+        left = seconds_left(self.tail(name).update()) if live else None
+        return {"name": name, **about, **measured, "live": live, "left": left, "changed": max(times[:3]) / 1e9}
 
     def curves(self, name: str) -> JsonObject:
-        """The summary of a run, all its metrics over time, and its samples."""
+        """The summary of a run, its options, notes and samples, and all that was measured over time."""
         path = self.path_of(name)
-        entries = read_jsonl(path / "metrics.jsonl")
-        keys = dict.fromkeys(key for entry in entries for key, value in entry.items() if number(value) is not None)
-        samples = {
-            number(entry.get("step")): str(entry.get("text", "")) for entry in read_jsonl(path / "samples.jsonl")
-        }
-        return {
-            **self.summary(name),
-            "steps": [number(entry.get("step")) for entry in entries],
-            "curves": {key: [number(entry.get(key)) for entry in entries] for key in keys if key not in NO_CURVES},
-            "samples": [{"step": step, "text": text} for step, text in samples.items()][-SAMPLES:],
-        }
+        return {**self.summary(name), **history(path, self.tail(name).update())}
+
+    def tail(self, name: str) -> Tail:
+        """The points of a run as they come."""
+        with self._lock:
+            if name not in self._tails:
+                self._tails[name] = Tail(self.path / name)
+            self._tails.move_to_end(name)
+            while len(self._tails) > TAILS:
+                self._tails.popitem(last=False)
+            return self._tails[name]
+
+    def write_notes(self, name: str, text: str) -> None:
+        """What its user has to say of a run, which is no part of what was trained."""
+        if len(text) > NOTES:
+            raise OptionError(f"the notes are too long: {len(text):,} characters, at most {NOTES:,}")
+        Place(self.path_of(name)).write("notes.txt", text.encode())
 
     # Models -----------------------------------------------------------------------------------------------
 
@@ -146,53 +162,19 @@ class Folder:
         return model
 
 
-def describe(path: Path) -> JsonObject:
-    """The task of a run and the options that this task has, or the error that reading it gives."""
+def _is_run(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a run that lies in the folder: a link may lead elsewhere. A browser can ask for UTF-8 only."""
     try:
-        run = Run.open(path)
-        task = task_of(options_of_run(run, code=False))
-    except (RecurError, OSError, RecursionError) as error:
-        return {"error": without_folders(error_text(error), path.parent)}  # the page is for others too
-    names = [name for name in OPTIONS if name in task.options.names()]
-    return {
-        "task": task.name,
-        "architecture": task.architecture,
-        "metric": task.curve,
-        "options": {name: getattr(task.options, name) for name in names},
-    }
+        entry.name.encode()
+        return not entry.is_symlink() and os.path.isfile(f"{entry.path}/manifest.json")
+    except (OSError, UnicodeEncodeError):
+        return False
 
 
-def measurements(path: Path, metric: str) -> JsonObject:
-    """How far a run came, its best value of a metric, and the best plain model's of the same metric."""
-    entries = read_jsonl(path / "metrics.jsonl")
-    values = [value for entry in entries if (value := number(entry.get(metric))) is not None]
-    last = entries[-1] if entries else {}
-    return {
-        "best": best_of(metric, values) if values else None,
-        "baseline": _baseline(path, metric),
-        "step": number(last.get("step")) or 0,
-        "progress": number(last.get("progress")) or 0.0,
-    }
-
-
-def _baseline(path: Path, metric: str) -> JsonObject | None:
-    kept = read_json(path / "baselines.json") or {}
-    models = kept.get("models")
-    if kept.get("metric") != metric or not isinstance(models, list):
-        return None
-    found = [
-        (str(model.get("name", "")), value)
-        for model in models
-        if isinstance(model, dict) and (value := number(model.get("value"))) is not None
-    ]
-    best = best_of(metric, [value for _, value in found]) if found else None
-    return next(({"name": name, "value": value} for name, value in found if value == best), None)
-
-
-def modified(path: Path) -> int:
+def modified(path: str) -> int:
     """When a file was last written, in nanoseconds; 0 where there is none."""
     try:
-        return path.stat().st_mtime_ns
+        return os.stat(path).st_mtime_ns
     except OSError:
         return 0
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from recur.errors import RecurError, RunError, TextError
 from recur.layers import Recurrent
@@ -56,16 +57,20 @@ class LoadedModel:
     def subject(self, text: str, fewest: int = FEWEST) -> Subject:
         """The model reading a text of so many tokens at least, for probes."""
         language = self.language
-        if self._probed is None:
-            self._probed = copy.copy(language)  # and not from its files, which may be others by now
-            self._probed.models = [copy.deepcopy(language.model).requires_grad_(True)]
-        network = self._probed.model
-        if not isinstance(network.recurrent, Recurrent):
-            raise RunError("--recurrence output has no hidden state that goes from step to step")
         ids = in_reading_order(language.vocab.encode(normalised(text)), language.options)
         if len(ids) < fewest:
             raise TextError(f"the text is too short: {len(ids)} tokens, and this view needs at least {fewest}")
-        return Subject(network, network.recurrent, torch.from_numpy(np.asarray(ids, np.int64).copy()), self._probed)
+        return self.subject_of(torch.from_numpy(np.asarray(ids, np.int64).copy()))
+
+    def subject_of(self, ids: Tensor) -> Subject:
+        """The same of ids in the order of reading."""
+        if self._probed is None:
+            self._probed = copy.copy(self.language)  # and not from its files, which may be others by now
+            self._probed.models = [copy.deepcopy(self.language.model).requires_grad_(True)]
+        network = self._probed.model
+        if not isinstance(network.recurrent, Recurrent):
+            raise RunError("--recurrence output has no hidden state that goes from step to step")
+        return Subject(network, network.recurrent, ids, self._probed)
 
     def example(self) -> str:
         """The beginning of the run's own validation text; where that is gone, a text that the model generates."""

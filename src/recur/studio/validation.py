@@ -182,8 +182,10 @@ def _made_up(predictor: Predictor[Any]) -> Example:
     if vocab is None:
         return Example("")
     words = [token for token in vocab.tokens if token not in SPECIALS and token.strip()][:6]
-    tree = "(" + ") (".join(words[:2]) + ")" if kind_of(predictor) == "tree" else ""
-    return Example(f"({tree})" if tree else vocab.tokenizer.join(words))
+    if kind_of(predictor) == "tree":
+        label = classes_of(vocabs["labels"])[0]
+        return Example(f"({label} ({label} {words[0]}) ({label} {words[-1]}))")
+    return Example(vocab.tokenizer.join(words))
 
 
 # Where it errs ----------------------------------------------------------------------------------------------

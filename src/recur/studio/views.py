@@ -12,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from recur.studio.gradients import gradients
+from recur.studio.labs import labs, run_lab
 from recur.studio.loaded import LoadedModel
 from recur.studio.predicting import predict
+from recur.studio.reporting import diagnosis
 from recur.studio.rescaled import eigenvalues
 from recur.studio.saliency import saliency
-from recur.studio.states import similar, unit_activations
+from recur.studio.states import similar, unit_activations, unit_map
+from recur.studio.step import run_step, step
 from recur.studio.unfold import unfold
 from recur.studio.validation import mistakes, samples
 from recur.studio.writing import example, next_tokens
@@ -30,11 +33,18 @@ VIEWS: dict[str, Callable[[LoadedModel, JsonObject], JsonObject]] = {
     "predict": predict,
     "mistakes": mistakes,
     "activations": unit_activations,
+    "map": unit_map,
     "similar": similar,
     "gradients": gradients,
     "eigenvalues": eigenvalues,
     "unfold": unfold,
+    "step": run_step,
+    "diagnosis": diagnosis,
 }
-ALONE: dict[str, Callable[[JsonObject], JsonObject]] = {}
-QUICK = frozenset({"next", "saliency"})
+ALONE: dict[str, Callable[[JsonObject], JsonObject]] = {
+    "labs": labs,
+    "lab": run_lab,
+    "step": step,
+}
+QUICK = frozenset({"next", "saliency", "step"})
 """Views that do not queue: a step of a model that nothing else changes, or a few numbers."""

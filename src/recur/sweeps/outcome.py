@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from recur.errors import RunError
-from recur.options import flag_of
 from recur.sweeps.folder import Record, Trial
 from recur.sweeps.study import Study, quiet
-from recur.tasks import open_predictor, options_class
+from recur.tasks import arguments_of, open_predictor
 from recur.tasks.metrics import metric_of, show, words
 from recur.tasks.predictions import html_table
 from recur.tasks.predictor import Predictor
-from recur.tasks.registry import PATHS, listed, with_paths
+from recur.tasks.registry import with_paths
 from recur.typedefs import JsonObject
 
 FIRST = 5
@@ -112,19 +111,4 @@ def _shown(value: object) -> str:
 
 def command_of(task: str, fields: Mapping[str, Any]) -> str:
     """`recur train …` with these options."""
-    words_ = ["recur", "train", *map(str, listed(fields.get("texts"))), "--task", task]
-    for name in options_class(task).names():
-        value = fields.get(name)
-        if name == "texts" or value is None:
-            continue
-        flag = flag_of(name).removeprefix("--")
-        if isinstance(value, bool):
-            words_.append(f"--{'' if value else 'no-'}{flag}")
-        else:
-            values = listed(value) if name in PATHS or isinstance(value, list | tuple) else (value,)
-            words_ += [word for one in values for word in (f"--{flag}", _shown_exactly(one))]
-    return shlex.join(words_)
-
-
-def _shown_exactly(value: object) -> str:
-    return repr(value) if isinstance(value, float) else str(value)
+    return shlex.join(["recur", "train", *arguments_of(task, fields)])

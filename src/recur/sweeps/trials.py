@@ -22,7 +22,7 @@ from recur.sweeps.folder import PRUNERS, Pruner, Record, Trial, is_sweep
 from recur.sweeps.outcome import Sweep
 from recur.sweeps.space import Asked, search_of
 from recur.sweeps.study import Study, import_optuna, quiet
-from recur.tasks import make_options, options_of_run, task_of
+from recur.tasks import make_options, options_of_run, task_class, task_of
 from recur.tasks.predictor import file_names
 from recur.tasks.recognise import choose_task
 from recur.tasks.registry import check_cell_of_file, with_paths, without_paths
@@ -232,7 +232,18 @@ class _Sweeping:
         fields = with_paths({**self.record.options, **trial.params}, self.folder)
         if trial.number:
             fields["baseline"] = False  # the first has measured it
+            fields = self._sizes() | fields
         return train(make_options(self.record.task, fields), self.folder / trial.run, callback, stop)
+
+    def _sizes(self) -> dict[str, object]:
+        """What the first trial has found for this machine and the others share, where they do not search for it."""
+        sizes = task_class(self.record.task).sizes
+        path = self.folder / self.record.trials[0].run
+        if not sizes or not is_run(path):
+            return {}
+        o = options_of_run(Run.open(path))
+        found = {name: getattr(o, name) for name in sizes if name not in o.unused()}
+        return {name: value for name, value in found.items() if value is not None} | {"sized": False}
 
     def _ended(self, trial: Trial, outcome: Outcome, measured: list[float]) -> Trial:
         params = trial.params

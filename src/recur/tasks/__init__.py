@@ -23,6 +23,7 @@
 """
 
 from recur.tasks.registry import (
+    arguments_of,
     config_text,
     make_options,
     name_of,
@@ -44,6 +45,7 @@ from recur.tasks.runs import (
 )
 
 __all__ = [
+    "arguments_of",
     "config_text",
     "make_options",
     "name_of",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
@@ -21,7 +21,7 @@ from recur.tasks.predictor import Predictor as Predictor
 from recur.tasks.predictor import file_names as file_names
 from recur.tasks.size import check_size
 from recur.text.shares import Share
-from recur.typedefs import Metrics
+from recur.typedefs import JsonObject, Metrics
 
 OptionsT = TypeVar("OptionsT", bound=TaskOptions)
 DataT = TypeVar("DataT", bound="Data")
@@ -125,6 +125,8 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
     """Whether it is measured on a running text, so that n-grams can stand beside it."""
     places: ClassVar[Places | None] = None
     """Where the parts of a language model go in its network, if they can: for --from and --vectors."""
+    sizes: ClassVar[tuple[str, ...]] = ()
+    """Options that may follow from how fast this machine trains: see `sized`."""
     likelihood: ClassVar[bool] = True
     """Whether the loss is a mean negative log-likelihood, so that exp of it is a perplexity."""
 
@@ -143,6 +145,16 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
     def settled_words(cls, before: OptionsT, after: OptionsT) -> str:
         """What of the settled options a user would like to hear of."""
         return ""
+
+    @classmethod
+    def sizes_itself(cls, asked: OptionsT) -> bool:
+        """Whether options as they were asked for leave the network's size to what this machine can do in the budget."""
+        return False
+
+    def sized(self, asked: OptionsT, data: DataT, speed: Callable[[OptionsT], float]) -> tuple[JsonObject, str]:
+        """What of the options follows from that, and how it is said. `speed` tries some options: predictions a second
+        that are trained on."""
+        return {}, ""
 
     @property
     def curve(self) -> str:

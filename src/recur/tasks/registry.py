@@ -119,6 +119,22 @@ def refusal(task: str, name: str, flag: str = "") -> str:
     return f"{flag} belongs to {listed}; the task here is {task}: recur train --task {task} --help"
 
 
+def arguments_of(task: str, fields: Mapping[str, Any]) -> list[str]:
+    """What `recur train` is given for these options."""
+    found = [*map(str, listed(fields.get("texts"))), "--task", task]
+    for name in options_class(task).names():
+        value = fields.get(name)
+        if name == "texts" or value is None:
+            continue
+        if isinstance(value, bool):
+            found.append(flag_of(name) if value else f"--no-{flag_of(name).removeprefix('--')}")
+            continue
+        for one in listed(value):
+            word = repr(one) if isinstance(one, float) else str(one)
+            found += [f"{flag_of(name)}={word}"] if word.startswith("-") else [flag_of(name), word]
+    return found
+
+
 # Configuration files ------------------------------------------------------------------------------------------
 
 

@@ -118,7 +118,7 @@ def standing(name: str, value: float | None, plain: Sequence[Baseline]) -> list[
 def training(task: AnyTask, history: Sequence[JsonObject]) -> list[Remark]:
     """Whether figures were still getting better, or had begun to get worse."""
     name, entries = task.curve, [entry for entry in history if _number(entry.get(task.curve))]
-    values = [_to_lose(name, float(entry[name])) for entry in entries]
+    values = [to_lose(name, float(entry[name])) for entry in entries]
     losses = [float(entry["valid_loss"]) for entry in entries if _number(entry.get("valid_loss"))]
     if diverged := divergence(task, history):
         return [diverged]
@@ -132,7 +132,7 @@ def training(task: AnyTask, history: Sequence[JsonObject]) -> list[Remark]:
             best=show(name, entries[at][name]), last=show(name, entries[-1][name]),
         )  # fmt: skip
         return [Remark(sentence, _more_dropout(task), "overfits")]
-    if second_half(task, history) <= FALLING:
+    if second_half(task, history) <= FALLING or min(values) == 0.0:  # which cannot become better
         return []
     longer = said("{metric} was still getting better when it ended", metric=words(name))
     return [_by_heart(task, entries) or Remark(longer, longer_option(task), "longer")]
@@ -141,7 +141,7 @@ def training(task: AnyTask, history: Sequence[JsonObject]) -> list[Remark]:
 def second_half(task: AnyTask, history: Sequence[JsonObject]) -> float:
     """The share that the second half of a run took off its figure or its loss, where it ended with its best."""
     entries = [entry for entry in history if _number(entry.get(task.curve))]
-    values = [_to_lose(task.curve, float(entry[task.curve])) for entry in entries]
+    values = [to_lose(task.curve, float(entry[task.curve])) for entry in entries]
     losses = [float(entry["valid_loss"]) for entry in entries if _number(entry.get("valid_loss"))]
     return max(_gain(values), _gain(losses) if len(losses) == len(values) else 0.0) if len(values) > 1 else 0.0
 
@@ -205,7 +205,7 @@ def _gain(values: Sequence[float]) -> float:
     return (half - best) / (abs(half) or 1.0) if ended else 0.0
 
 
-def _to_lose(name: str, value: float) -> float:
+def to_lose(name: str, value: float) -> float:
     """A figure of which less is better, 0 being the best there is, where there is one."""
     if not metric_of(name).higher:
         return value

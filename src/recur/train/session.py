@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from recur.errors import OptionError, RunError, TooLargeError
-from recur.run import Run, Vocabs, check_free, check_precision, is_run, pick_device, pick_precision
+from recur.run import Run, Vocabs, check_free, is_run, pick_device
 from recur.tasks import (
     config_text,
     name_of,
@@ -24,17 +24,17 @@ from recur.tasks import (
     with_own_texts,
 )
 from recur.tasks.carry import Beginning
-from recur.tasks.contract import Baseline, Moment, Task
+from recur.tasks.contract import Baseline, Task
 from recur.tasks.metrics import better
 from recur.tasks.options import TaskOptions
 from recur.tasks.registry import PATHS
 from recur.tasks.verdict import verdict
 from recur.train.bystander import Bystander
 from recur.train.events import Callback, Event
+from recur.train.here import on_device, sized, with_threads
 from recur.train.machine import machine_of
 from recur.train.optimise import Schedule
 from recur.train.ranks import ALONE, Ranks
-from recur.train.threads import pick_threads
 from recur.train.trainer import Trainer
 from recur.typedefs import JsonObject
 
@@ -92,8 +92,10 @@ def train(
         if both := _learned_and_measured(options):
             text = f"{', '.join(both)}: learned from and measured on, so that these figures are of what it knows"
             callback(Event("note", {"text": text}))
+        options = sized(asked, task, data, callback, ranks)
+        task = task_of(options)
         task.check_size(data.vocabs)
-        options = _with_threads(task, data, options, callback, ranks)
+        options = with_threads(task, data, options, callback, ranks)
         task = task_of(options)
         named = Path(out) if out is not None else Path("runs") / f"{task.run_name}-{time.strftime('%Y%m%d-%H%M%S')}"
         folder = Path(ranks.first(lambda: str(named)))
@@ -146,7 +148,7 @@ def resume(
     with _process_restored(), _writing(Path(path), lambda: _after_first(ranks, opened)) as run:
         options = options_of_run(run)
         if device is not None:
-            options = _on_device(options, pick_device(device))
+            options = on_device(options, pick_device(device))
         here = with_own_texts(run, options, ("texts", "valid"), changed_text)
         data = task_of(here).read(run.vocabs)
         trainer = Trainer(run, task_of(here), data, callback, stop, ranks)
@@ -162,16 +164,6 @@ def resume(
         if more or changed_text or device is not None:
             run.write_config(config_text(options, run.path))
         return _run(trainer, callback)
-
-
-def _on_device(options: TaskOptions, device: torch.device) -> TaskOptions:
-    """Options for another device; one that has not their precision takes its own."""
-    precision = options.precision
-    try:
-        check_precision(precision or "float32", device)
-    except OptionError:
-        precision = pick_precision(device, options.in_16_bits)
-    return options.changed(device=str(device), precision=precision)
 
 
 def _run(trainer: Trainer, callback: Callback) -> Outcome:
@@ -236,23 +228,6 @@ def _writing(path: Path, opened: Callable[[], Run]) -> Iterator[Run]:
     finally:
         if run is not None:
             run.release()
-
-
-def _with_threads(
-    task: Task[Any, Any, Any, Any], data: Any, options: TaskOptions, callback: Callback, ranks: Ranks
-) -> TaskOptions:
-    """Options with a number of threads: the fastest now, which the run keeps, since another one rounds otherwise. Of
-    several processes, as many as whoever started them has given each."""
-    model = task.new_model(data.vocabs)
-    if options.threads or options.device != "cpu":
-        return options
-    if ranks.size > 1:
-        return options.changed(threads=ranks.first(torch.get_num_threads))
-    batch = next(iter(task.batches(data).batches(0)))
-    threads = pick_threads(lambda: task.training_step(model, batch, None, Moment(0, 0, 0.0)).loss.backward())
-    text = f"{threads} thread{'s' * (threads > 1)}, the fastest now; the same numbers again: --threads {threads}"
-    callback(Event("note", {"text": text}))
-    return options.changed(threads=threads)
 
 
 @contextmanager

@@ -147,7 +147,7 @@ class Trainer:
             while not self._over():
                 before = time.monotonic()
                 for batch in self.stream.batches(self.epoch, skip=self.index):
-                    self._train_on(batch)
+                    self.train_on(batch)
                     now = time.monotonic()
                     self.seconds += self.ranks.spent(now - before)
                     if now - last_report > REPORT:
@@ -178,7 +178,7 @@ class Trainer:
             if self.thin > 1:
                 measure_best(self)
 
-    def _train_on(self, batch: Any) -> None:
+    def train_on(self, batch: Any) -> None:
         """One batch: forward, backward and, every `accumulate` batches, a step."""
         o = self.options
         optimise.open_groups(self.optimizer, self.progress)
@@ -219,7 +219,10 @@ class Trainer:
 
     def _report(self) -> None:
         """What happened since the last report; the measurement that follows an interval sums up all of it."""
-        self.callback(Event("progress", self._entry(self.records.take_report())))
+        entry = self._entry(self.records.take_report())
+        if "train_loss" in entry and self.ranks.writes:
+            self.run.progress.add(entry)
+        self.callback(Event("progress", entry))
 
     def _entry(self, seen: list[StepRecord]) -> JsonObject:
         entry: JsonObject = {"step": self.step, "epoch": self.epoch, "predictions": self.predictions}

@@ -25,6 +25,10 @@ class UnknownError(RecurError):
     """There is nothing of this name."""
 
 
+class ForbiddenError(RecurError):
+    """It may not be done here."""
+
+
 class BusyError(RecurError):
     """Too many requests wait already."""
 
@@ -33,7 +37,15 @@ class GoneError(RecurError):
     """What a request goes on from is not remembered any more: all of it has to be sent again."""
 
 
-STATUS = {TooLargeError: 413, UnknownError: 404, BusyError: 503, GoneError: 410, OptionError: 400, TextError: 400}
+STATUS = {
+    TooLargeError: 413,
+    UnknownError: 404,
+    ForbiddenError: 403,
+    BusyError: 503,
+    GoneError: 410,
+    OptionError: 400,
+    TextError: 400,
+}
 """Of an error; any other is the run's and no mistake of the request: 409."""
 
 

@@ -42,7 +42,9 @@ class Guard(ABC):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def with_headers(message: Message) -> None:
             if message["type"] in STARTS:
-                MutableHeaders(scope=message).update(HEADERS)
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)  # a report in a frame has a policy of its own
             await send(message)
 
         await (self._rejection(scope, Headers(scope=scope)) or self.app)(scope, receive, with_headers)

@@ -20,7 +20,9 @@ from recur.web.answers import error_line
 from recur.web.guard import HEAD
 
 REQUEST = 10.0
-"""Seconds from the first byte of a request, or from the connection, to its last."""
+"""Seconds from the first byte of a request, or from the connection, to its last; of a large one, for every part."""
+PART = 1 << 20
+"""Bytes of such a part: a text that is sent may take its time, and what trickles may not."""
 IDLE = 5
 """Seconds that a connection is kept between two requests."""
 STALLED = 20.0
@@ -85,6 +87,7 @@ class Connection(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
         self._upgraded = False
+        self._received = 0
         self._expect_request(REQUEST)
         if len(self.connections) > min(CONNECTIONS, _open_files() // 2):
             self._make_room()
@@ -113,8 +116,11 @@ class Connection(H11Protocol):
         super().data_received(data)
         if self._upgraded or self.conn.their_state not in INCOMPLETE:
             self._drop_deadline()
-        elif self._deadline is None:
+        elif self._deadline is None or self._received + len(data) >= PART:
+            self._received = 0
             self._expect_request(REQUEST)
+        else:
+            self._received += len(data)
 
     def _expect_request(self, seconds: float) -> None:
         self._drop_deadline()

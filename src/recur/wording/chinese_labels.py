@@ -115,6 +115,8 @@ FIGURES = {
     "value of the gate": "门的取值",
     "per cent of values": "占比（%）",
     "gate {gate}, {name}": "门 {gate}，{name}",
+    "what it learns from, with dropout": "训练数据（有 dropout）",
+    "clipped above θ = {theta:g}": "超过 θ = {theta:g} 即裁剪",
     "what it learns from": "训练数据",
     "what it has not seen": "未见过的数据",
     "step of training": "训练步数",
@@ -180,7 +182,7 @@ FIGURES = {
     "features by gradient": "各特征的梯度",
     "mean": "平均",
     "1 keeps, 0 forgets": "1 保留，0 遗忘",
-    "gate {gate} by token": "门 {gate} 逐词元的取值",
+    "gate {gate} by token; dashed: its mean": "门 {gate} 逐词元的取值（虚线为均值）",
 }
 
 WORDS = {
@@ -195,6 +197,14 @@ WORDS = {
     "the linear autoregression": "线性自回归",
     "the seasonal naive forecast": "季节性朴素预测",
     "linear autoregression": "线性自回归",
+    "shared linear autoregression": "共享的线性自回归",
+    "nearest mean of a class": "最近的类别均值",
+    "CRF on words": "基于词的 CRF",
+    "each word's most frequent tag": "每个词最常见的标签",
+    "remembering nothing": "什么也不记",
+    "look-up": "查表",
+    "dictionary": "词典",
+    "copy": "照抄",
     "seasonal naive": "季节性朴素预测",
     "too narrow": "过窄",
     "too wide": "过宽",

@@ -33,6 +33,12 @@ SENTENCES = {
         "以它的大小，能学的已经学到了：训练的后一半只降低了 {gain:.0%}，而且{fit}"
     ),
     "{remark}: the second half of the run took {gain:.0%} off": "{remark}：训练的后一半又降低了 {gain:.0%}",
+    "it has hardly begun to learn: {name} is about as good": "几乎还没开始学：{name}差不多一样好",
+    "it has hardly begun to learn: none of its answers is right": "几乎还没开始学：没有一个回答是对的",
+    "the network has hardly begun to learn: alone it is right in {own:.0%}, the commonest class in {other:.0%}": (
+        "网络几乎还没开始学：单独使用时它的正确率为 {own:.0%}，总答最常见的类别也有 {other:.0%}"
+    ),
+    "a plain model is better, and nothing that was measured says why": "有更好的简单模型，而测得的结果都不能说明原因",
     "it has hardly begun to learn: its loss is {loss:.2f}, that of guessing {guess:.2f}": (
         "几乎还没开始学：损失为 {loss:.2f}，瞎猜的损失为 {guess:.2f}"
     ),
@@ -174,8 +180,9 @@ SENTENCES = {
     # texts
     "no window cut its gradients": "没有窗口截断梯度",
     "not known: the text is too short for contexts beyond the window of {window}": "无法判断：文本太短，没有超出窗口 {window} 的上下文",
-    "context from beyond its {window} steps lowers the loss by {gain:.3f} nats a token": (
-        "超出 {window} 步的上下文使损失每词元降低 {gain:.3f} 奈特"
+    "context from beyond its {window} steps lowers the loss by {gain:.3f} nats a token, "
+    "{share:.0%} of what all context brings": (
+        "超出 {window} 步的上下文使损失每词元降低 {gain:.3f} 奈特，占全部上下文所带来的 {share:.0%}"
     ),
     "the window is long enough: {detail}": "截断窗口够长：{detail}",
     "the window is too short: {detail}, and nothing teaches the network to use it": "截断窗口过短：{detail}，却没有什么教网络去利用它",

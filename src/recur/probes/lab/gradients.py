@@ -18,7 +18,7 @@ from recur.probes.lab.experiment import Experiment
 from recur.probes.lab.recall import Recall, recall_batch
 from recur.probes.paths import memory_paths
 from recur.probes.subject import Subject
-from recur.probes.theme import DIM
+from recur.probes.theme import legend, level
 from recur.typedefs import JsonObject
 
 if TYPE_CHECKING:
@@ -49,13 +49,12 @@ def vanishing(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
 
 def shares_figure(curves: dict[str, list[float]], label: str, title: str) -> Figure:
     """Curves by lag, each over its first value."""
-    figure, (axis,) = canvas()
+    figure, (axis,) = canvas(width=7.2)
     for name, curve in curves.items():
         axis.semilogy(np.maximum(np.array(curve) / curve[0], 1e-20), label=name)
-    axis.axhline(0.01, color=DIM, lw=1.0, ls="--")
-    axis.annotate("1 % is left", (0, 0.01), color=DIM, fontsize=9, va="bottom")
+    level(axis, 0.01, "1 % is left")
     axis.set(xlabel="steps back", ylabel=label, ylim=(1e-12, 10), title=title)
-    axis.legend(fontsize=9)
+    legend(axis, "beside")
     return figure
 
 
@@ -76,10 +75,10 @@ def exploding(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
         style = "--" if bounded else "-"
         left.semilogy(forward, style, label=name)
         right.semilogy(back, style, label=name)
-    left.set(xlabel="step t", ylabel="‖h_t‖", title="forward: the state")
-    right.set(xlabel="steps back, T − t", ylabel="‖∂L_T / ∂h_t‖", title="back: the gradient")
-    left.legend(fontsize=9)
-    right.legend(fontsize=9)
+    left.set(xlabel="step t", ylabel="‖$h_t$‖", title="forward: the state")
+    right.set(xlabel="steps back, T − t", ylabel=r"‖$\partial L_T / \partial h_t$‖", title="back: the gradient")
+    legend(left)
+    legend(right)
     low, one, high, held = numbers.values()
     small, same, large, saturated = gradients.values()
     numbers["gradient"] = gradients
@@ -118,7 +117,7 @@ def forget_gate(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
         torch.manual_seed(seed)
         subject = Subject.of(Recurrent("lstm", 4, H, init=Init(forget_bias=bias)), x)
         path = memory_paths(subject, rows=8, steps=T)["layer 1"].memory
-        curves[f"bias {bias:g}, σ(bias) = {1 / (1 + np.exp(-bias)):.2f}"] = path[1:].tolist()
+        curves[f"bias {bias:g}, σ(bias) = {1 / (1 + np.exp(-bias)):.2f}".replace("-", "−")] = path[1:].tolist()
     figure = shares_figure(curves, "share of the gradient left along c", "the forget gate decides what is left")
     decays = {name: fit_decay(np.array(curve)) for name, curve in curves.items()}
     listed = "; ".join(f"{name}: × {found.decay:.3f} a step" for name, found in decays.items())
@@ -154,14 +153,12 @@ def clipping(seed: int = 0, H: int = 16, T: int = 10, steps: int = 150, theta: f
     for name in curves:
         left.plot(curves[name], label=name)
         right.semilogy(norms[name], label=name)
-    left.axhline(math.log(2), color=DIM, lw=1.0, ls="--")
-    left.annotate("chance, log 2", (steps, math.log(2)), color=DIM, fontsize=9, ha="right", va="bottom")
+    level(left, math.log(2), "chance, log 2")
     left.set(xlabel="step of training", ylabel="loss", title="what is learned")
-    left.legend(fontsize=9)
-    right.axhline(theta, color=DIM, lw=1.0, ls="--")
-    right.annotate(bounded, (0, theta), color=DIM, fontsize=9, va="bottom")
-    right.set(xlabel="step of training", ylabel="‖g‖ before clipping", title="the gradient's norm")
-    right.legend(fontsize=9)
+    legend(left)
+    level(right, theta, f"clipped above {bounded}")
+    right.set(xlabel="step of training", ylabel="‖g‖ before clipping", ylim=(1e-4, None), title="the gradient's norm")
+    legend(right, "lower left")
     numbers: JsonObject = {
         name: {
             "largest_loss": max(curves[name]),

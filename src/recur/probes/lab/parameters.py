@@ -16,6 +16,7 @@ from recur.errors import OptionError
 from recur.ngram.counts import Counts, Sequences
 from recur.probes.figures import canvas
 from recur.probes.lab.experiment import Experiment
+from recur.probes.theme import INK, legend
 from recur.text import Corpus, Vocab
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _figure(tables: Sequence[int], counted: Sequence[int], network: Network) -> 
     axis.semilogy(*zip(*drawable, strict=True), "o-", ms=3, label="table, k^τ")
     if counted:
         axis.semilogy(steps, counted, "o-", ms=3, label="n-grams of the text")
-    axis.axhline(network.size, color="k", lw=1, ls="--", label=f"network: {network.size:,}")
+    axis.axhline(network.size, color=INK, lw=1, ls="--", label=f"network: {network.size:,}")
     axis.set(xlabel="tokens spanned, τ", ylabel="numbers", title="how many numbers a model has")
-    axis.legend(fontsize=8)
+    legend(axis)
     return figure

@@ -22,7 +22,7 @@ from recur.layers import Init, Recurrent
 from recur.probes.figures import canvas
 from recur.probes.lab.experiment import Experiment
 from recur.probes.lab.recall import Recall, recall_batch
-from recur.probes.theme import COLOURS, INK
+from recur.probes.theme import COLOURS, INK, legend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +43,7 @@ def truncation(seed: int = 0, lag: int = 10, steps: int = 150, T: int = 40) -> E
     left.barh(list(accuracy), list(accuracy.values()), color=COLOURS[0])
     left.axvline(0.5, color=INK, lw=1, ls="--")
     left.annotate(
-        "chance", (0.5, 1), xycoords=("data", "axes fraction"), color=INK, fontsize=9, rotation=90, ha="right", va="top"
+        "chance", (0.5, "truncated:3"), (6, 0), textcoords="offset points", color=INK, fontsize=9, va="center"
     )
     left.set(xlabel="share of right answers", xlim=(0, 1.05), title=f"recall over {lag} steps")
     _draw_errors(right, gradients)
@@ -150,9 +150,10 @@ def _times(gradient: Callable[[str], Tensor]) -> dict[str, float]:
 
 def _draw_errors(axis: Axes, gradients: dict[str, GradientError]) -> None:
     at = np.arange(len(MEASURED))
-    axis.barh(at + 0.2, [gradients[mode].bias for mode in MEASURED], 0.4, color=COLOURS[1], label="bias")
-    axis.barh(at - 0.2, [gradients[mode].spread for mode in MEASURED], 0.4, color=COLOURS[2], label="spread")
+    axis.barh(at - 0.2, [gradients[mode].bias for mode in MEASURED], 0.4, color=COLOURS[1], label="bias")
+    axis.barh(at + 0.2, [gradients[mode].spread for mode in MEASURED], 0.4, color=COLOURS[2], label="spread")
     rows = [gradients[mode].rows for mode in MEASURED]
     axis.set_yticks(at, [f"{mode}, {n} rows" if n > 1 else mode for mode, n in zip(MEASURED, rows, strict=True)])
+    axis.invert_yaxis()  # full on top, as beside it
     axis.set(xlabel="error, over the full gradient's norm", title="how far a gradient is off")
-    axis.legend(fontsize=8)
+    legend(axis)

@@ -21,7 +21,7 @@ from torch import Tensor
 from recur.errors import OptionError
 from recur.probes.figures import canvas
 from recur.probes.lab.experiment import Experiment
-from recur.probes.theme import COLOURS
+from recur.probes.theme import COLOURS, INK, legend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -109,7 +109,7 @@ def _single_weights(axis: Axes, target: float, draw: torch.Generator) -> list[di
         axis.semilogy(at, [row[f"{name}_theory"] for row in rows], color=colour, label=label)
         axis.semilogy(at, [row[name] for row in rows], "o", color=colour, ms=4)
     axis.set(xlabel="n, with v = ⁿ√v*", ylabel="variance of the product", title="single weights")
-    axis.legend(fontsize=8)
+    legend(axis)
     return rows
 
 
@@ -141,6 +141,6 @@ def _draw_networks(axis: Axes, own: Tensor, shared: Tensor, v: float) -> None:
         low, middle, high = np.array([_quantiles(row) for row in values]).T
         axis.fill_between(t, low, high, color=colour, alpha=0.2, lw=0)
         axis.semilogy(t, middle, color=colour, label=label)
-    axis.semilogy(t, v**t, "k:", lw=1, label="vⁿ")
+    axis.semilogy(t, v**t, ":", color=INK, lw=1, label="theory of its mean, vⁿ")
     axis.set(xlabel="steps", ylabel="‖h‖², median, 8 in 10", title="matrices")
-    axis.legend(fontsize=8)
+    legend(axis)

@@ -67,7 +67,7 @@ async function show() {
   const { view: wanted, name, params } = place(), view = viewOf(wanted);
   frame(view, name);
   try {
-    const { runs } = await fetchJson("/api/runs");
+    const { runs } = await fetchJson(`/api/runs?run=${encodeURIComponent(name)}`);
     if (mine !== visits) return;
     frame(view, name, runs.find((run) => run.name === name && !run.error));
     main.replaceChildren(el("h1", {}, t(`view_${view.name}`)), el("p", { class: "lead" }, t(`lead_${view.name}`)));

@@ -21,7 +21,7 @@ export function confusion(name, onPick) {
     const shown = classes.slice(0, MOST), most = Math.max(...counts.flat(), 1);
     const cell = (count, right, said) => el("td", { class: "number" }, count ? el("button", { type: "button", class: "cell", onclick: () => show(classes, right, said),
       "aria-label": t("cell_label", { right: classes[right], said: classes[said], count }),
-      style: { background: `rgba(var(${right === said ? "--cold" : "--warm"}), ${(0.12 + 0.5 * count / most).toFixed(3)})` } }, String(count)) : "·");
+      style: { background: `rgba(var(${right === said ? "--cold" : "--warm"}), calc(${(0.15 + 0.85 * count / most).toFixed(3)} * var(--strong)))` } }, String(count)) : "·");
     const row = (right) => el("tr", {}, el("th", { scope: "row" }, classes[right]), shown.map((_, said) => cell(counts[right][said], right, said)),
       el("td", { class: "number" }, recall(counts[right], right)));
     table.replaceChildren(el("table", { class: "confusion", id: "confusion" },

@@ -27,7 +27,7 @@ const answer = (text) => el("p", { class: "answer", id: "answer" }, text === "" 
 function along({ tokens, rows }, names, output) {
   const k = names.indexOf(output);
   const piece = (token, i) => el("span", { title: `${visible(token)}: ${output} ${percent(rows[i][k])}`,
-    style: { background: `rgba(var(--warm), ${(0.75 * rows[i][k]).toFixed(3)})` } }, token, tokens.join("").length > tokens.length ? " " : "");
+    style: { background: `rgba(var(--warm), calc(${rows[i][k].toFixed(3)} * var(--strong)))` } }, token, tokens.join("").length > tokens.length ? " " : "");
   return [el("h3", {}, t("along", { output })), el("p", { class: "along" }, tokens.map(piece))];
 }
 

@@ -1,127 +1,205 @@
-// Runs: a table, curves side by side, samples over time; refreshed while the view is open.
+// Runs: a table, curves side by side, a chart a task and measure; what they differ in, notes, samples. What trains is live.
 
-import { dot, el, emptyCard, fetchJson, number, picker, runPath } from "./dom.js";
-import { address } from "./link.js";
-import { viewFor } from "./views.js";
-import { chart, COLOURS } from "./chart.js";
+import { card, el, emptyCard, fetchJson, keepFocus, notice, picker, runPath, slider } from "./dom.js";
+import { colours } from "./colours.js";
+import { AXES, curves } from "./curves.js";
+import { remember } from "./link.js";
+import { differences, metricOptions, metricsOf, notes, samples } from "./runs_panels.js";
+import { table } from "./runs_table.js";
+import { watch } from "./watch.js";
 import { metricLabel, t } from "./words.js";
 import "./runs_words.js";
 
-const EVERY = 2000, INITIAL = 4, SAMPLES = 4;
+const INITIAL = 4, LOSS = "train_loss", TRIES = 400;
 const LOGARITHMIC = /perplexity|grad_norm|mse|per_second|^rate$/;
-const selection = { runs: null, metric: null };
+const state = { runs: null, metrics: {}, axis: "step", smoothing: 0, sort: "runs_changed", order: -1, every: false, sampled: "",
+  filter: { words: "", task: "", cell: "" } };
 
 const byChange = (runs) => [...runs].sort((a, b) => b.changed - a.changed);
+const whole = (runs) => runs.filter((run) => !run.error && !run.pending);
 
-// All metrics of some runs: what their tasks are judged by first, then others of the validation part, then the rest.
-function metricsOf(runs) {
-  const own = runs.map((run) => run.metric), all = runs.flatMap((run) => Object.keys(run.curves));
-  const of = (part) => all.filter((name) => name.startsWith(part));
-  return [...new Set([...own, ...of("valid_"), ...of("train_"), ...all])];
+// The points of a run's measure over an axis.
+export function points(run, metric, axis) {
+  const found = run.curves[metric];
+  return found ? found[axis].map((x, k) => [x, found.value[k]]) : [];
 }
 
-export function runs(body, { runs: first }) {
+// Points that came meanwhile, behind those that are known.
+export function extend(run, fresh) {
+  for (const point of fresh) for (const [name, value] of Object.entries(point)) {
+    const curve = run.curves[name];
+    const last = curve?.step.at(-1) ?? -1;
+    if (!curve || typeof value !== "number" || name.startsWith("valid_") || point.step <= last) continue;
+    curve.step.push(point.step);
+    curve.tokens.push(point.predictions);
+    curve.seconds.push(point.seconds);
+    curve.value.push(value);
+  }
+}
+
+function fromAddress(params, list) {
+  const named = params.get("runs")?.split(",").filter((name) => list.some((run) => run.name === name));
+  if (named?.length) state.runs = new Set(named);
+  if (params.get("axis") in AXES) state.axis = params.get("axis");
+  const share = Number(params.get("smoothing"));
+  if (share > 0 && share < 1) state.smoothing = share;
+  state.runs ??= new Set(byChange(whole(list)).slice(0, INITIAL).map((run) => run.name));
+}
+
+export function runs(body, { runs: first, params }) {
+  let list = first, found = [], closed = false, unwatch = () => {}, readOnly = false;
+  const empty = el("div");
   if (!first.length) {
-    body.append(emptyCard(t("empty"), "recur train --out runs/first"));
-    return null;
+    body.append(empty);
+    empty.append(emptyCard(t("runs_empty"), "recur train --out runs/first"));
   }
-  let list = first, timer = null, closed = false, offered = "";
-  selection.runs ??= new Set(byChange(list.filter((run) => !run.error)).slice(0, INITIAL).map((run) => run.name));
-  const colour = (name) => COLOURS[list.findIndex((run) => run.name === name) % COLOURS.length];
-  const table = el("div", { class: "card scroll runs" }), samples = el("div", { class: "card" });
-  const head = el("div", { class: "row" }), picture = el("div"), legend = el("div", { class: "legend" });
-  body.append(table, el("div", { class: "grid" }, el("div", { class: "card" }, head, picture, legend), samples));
+  fromAddress(params, list);
+  const colour = (name) => colours([...state.runs]).get(name) ?? "var(--dim)";
+  const rows = table(state, colour, (selected) => { keep(); if (selected) choose(); });
+  const charts = el("div", { class: "stack" }), tools = el("div", { class: "row tools-of-charts" });
+  const differing = card(""), written = card("written"), made = card("");
+  const parts = el("div", { hidden: !first.length }, rows.filters, rows.place, tools, charts,
+    el("div", { class: "grid" }, el("div", { class: "stack" }, differing, made), written));
+  body.append(parts);
 
-  function row(run) {
-    if (run.error) return el("tr", { class: "error" }, el("td"), el("td", {}, run.name),
-      el("td", { colspan: "6" }, `${t("error")}: ${run.error}`));
-    const box = el("input", { type: "checkbox", "aria-label": `${t("compare")} ${run.name}`,
-      checked: selection.runs.has(run.name), onchange: () => {
-        box.checked ? selection.runs.add(run.name) : selection.runs.delete(run.name);
-        refresh();
-      } });
-    const opens = viewFor(run);
-    const name = opens ? el("a", { href: address(opens.name, run.name) }, run.name) : run.name;
-    const { layers, hidden } = run.options;
-    const size = [layers, hidden].filter((part) => part !== undefined).join(" × ");
-    return el("tr", { "data-run": run.name }, el("td", {}, box),
-      el("td", {}, dot(colour(run.name), name), run.live ? el("span", { class: "live" }, t("live")) : null),
-      el("td", { class: "optional" }, run.task), el("td", { class: "optional" }, run.architecture),
-      el("td", { class: "optional" }, size),
-      el("td", { class: "number step" }, number(run.step)),
-      el("td", { class: "number" }, number(run.best), el("small", {}, metricLabel(run.metric))),
-      el("td", { class: "number" }, number(run.baseline?.value), el("small", {}, run.baseline?.name ?? "")));
+  const keep = () => remember("runs", "", { runs: [...state.runs].join(","), axis: state.axis === "step" ? "" : state.axis,
+    smoothing: state.smoothing || "" });
+
+  function drawTools() {
+    const axes = Object.entries(AXES).map(([value, { label }]) => ({ value, label: t(label) }));
+    tools.replaceChildren(
+      picker(t("runs_axis"), axes, state.axis, (value) => { state.axis = value; keep(); drawCharts(); }),
+      slider(t("runs_smoothing"), { min: 0, max: 0.99, step: 0.01, value: state.smoothing, show: (v) => v.toFixed(2),
+        oninput: (value) => { state.smoothing = value; keep(); drawCharts(); } }));
   }
 
-  function drawTable() {
-    const focused = document.activeElement?.getAttribute("aria-label");
-    const columns = [["", ""], ["name", ""], ["task", "optional"], ["cell", "optional"], ["size", "optional"],
-      ["step", "number"], ["best", "number"], ["baseline", "number"]];
-    const heads = columns.map(([name, kind]) => el("th", { class: kind, scope: "col" }, name && t(name)));
-    table.replaceChildren(el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, list.map(row))));
-    if (focused) table.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus();
+  // A card a task: its measure, and the training loss as it goes. Charts are kept while their runs are.
+  const kept = new Map();
+  function drawCharts() {
+    const tasks = [...new Set(found.map((run) => run.task))];
+    for (const task of [...kept.keys()]) if (!tasks.includes(task)) { kept.get(task).node.remove(); kept.delete(task); }
+    for (const task of tasks) {
+      const runs = found.filter((run) => run.task === task);
+      if (!kept.has(task)) kept.set(task, chartsOf(task));
+      kept.get(task).draw(runs);
+    }
   }
 
-  function drawPicker(found) {
-    const metrics = metricsOf(found);
-    if (!metrics.includes(selection.metric)) selection.metric = metrics[0] ?? null;
-    const offer = JSON.stringify([metrics, selection.metric]);
-    if (offer === offered) return;
-    offered = offer;
-    const options = metrics.map((name) => ({ value: name, label: metricLabel(name) }));
-    head.replaceChildren(picker(t("metric"), options, selection.metric, (value) => {
-      selection.metric = value;
-      refresh();
-    }));
+  function chartsOf(task) {
+    const head = el("div", { class: "row" }), pair = el("div", { class: "pair" });
+    const node = card("", head, pair);
+    node.dataset.task = task;
+    charts.append(node);
+    let offer = "", drawn = new Map();
+    const draw = (runs) => {
+      const metrics = metricsOf(runs);
+      if (!metrics.includes(state.metrics[task])) state.metrics[task] = metrics[0];
+      const metric = state.metrics[task], measures = [...new Set([metric, LOSS])].filter((name) => metrics.includes(name));
+      if (offer !== JSON.stringify([metrics, metric])) {
+        offer = JSON.stringify([metrics, metric]);
+        keepFocus(head, () => head.replaceChildren(el("h2", {}, task), picker(t("metric"), metricOptions(metrics), metric, (value) => {
+          state.metrics[task] = value;
+          draw(found.filter((run) => run.task === task));
+        })));
+        drawn = new Map(measures.map((name) => [name, curves(metricLabel(name), `${task} ${name}`)]));
+        pair.replaceChildren(...measures.map((name) => el("div", { "data-measure": name },
+          el("h3", {}, metricLabel(name)), drawn.get(name).node)));
+      }
+      for (const [name, chart] of drawn) chart.draw(runs.filter((run) => name in run.curves).map((run) => ({ name: run.name,
+        colour: colour(run.name), points: points(run, name, state.axis),
+        baseline: name === run.metric ? run.baseline : null })),
+      { axis: state.axis, log: LOGARITHMIC.test(name), smoothing: state.smoothing });
+    };
+    return { node, draw };
   }
 
-  function drawCurves(found) {
-    const drawn = found.filter((run) => selection.metric in run.curves);
-    const series = drawn.map((run) => ({ name: run.name, colour: colour(run.name),
-      points: run.steps.map((step, k) => [step, run.curves[selection.metric][k]]) }));
-    const lines = drawn.filter((run) => run.baseline && run.metric === selection.metric)
-      .map((run) => ({ y: run.baseline.value, colour: colour(run.name) }));
-    const log = LOGARITHMIC.test(selection.metric);
-    picture.replaceChildren(chart(series, { log, x: t("step"), label: metricLabel(selection.metric ?? ""), lines }));
-    legend.replaceChildren(...drawn.map((run) => dot(colour(run.name), run.name)));
+  function drawPanels() {
+    differences(differing, found, colour);
+    notes(written, found, colour, readOnly);
+    samples(made, found, state);
+    differing.hidden = written.hidden = made.hidden = !found.length;
+    tools.hidden = !found.length;
   }
 
-  function drawSamples(found) {
-    const newest = byChange(found).find((run) => run.samples.length);
-    samples.replaceChildren(el("h2", {}, newest ? `${t("samples")} · ${newest.name}` : t("samples")));
-    if (!newest) samples.append(el("p", { class: "lead" }, t("no samples")));
-    for (const { step, text } of newest?.samples.slice(-SAMPLES).reverse() ?? [])
-      samples.append(el("span", { class: "legend" }, `${t("step")} ${step}`),
-        el("div", { class: "sample" }, text.trim()));
-  }
+  const names = () => byChange(whole(list).filter((run) => state.runs.has(run.name))).map((run) => run.name);
+  const load = (name) => fetchJson(runPath(name)).catch(() => null);
 
-  async function refresh() {
-    const names = byChange(list.filter((run) => !run.error && selection.runs.has(run.name))).map((run) => run.name);
-    const answers = await Promise.all(names.map((name) => fetchJson(runPath(name)).catch(() => null)));
+  async function refresh(only = null) {
+    const wanted = names();
+    const answers = await Promise.all(wanted.map((name) =>
+      only && !only.includes(name) ? found.find((run) => run.name === name) ?? load(name) : load(name)));
     if (closed) return;
-    const found = answers.filter((run) => run && !run.error);
-    drawPicker(found);
-    drawCurves(found);
-    drawSamples(found);
+    found = answers.filter((run) => run && !run.error);
+    drawCharts();
+    drawPanels();
   }
 
-  async function poll() {
-    try {
+  function choose() {
+    unwatch();
+    unwatch = watch(names(), tell);
+    refresh([]);
+  }
+
+  let waiting = null;
+  const soon = (name) => {  // measured anew: fetched once for all that came
+    waiting ??= (setTimeout(() => { const only = waiting; waiting = null; refresh(only); }, 300), []);
+    waiting.push(name);
+  };
+
+  async function all() {
+    for (let k = 0; k < TRIES; k++) {
       const { runs: now } = await fetchJson("/api/runs");
       if (closed) return;
-      for (const run of now) if (!run.error && !list.some((old) => old.name === run.name)) selection.runs.add(run.name);
-      const changed = JSON.stringify(now) !== JSON.stringify(list);
       list = now;
-      if (changed) {
-        drawTable();
-        await refresh();
-      }
-    } catch { /* the server may be restarting: the next round tries again */ }
-    if (!closed) timer = setTimeout(poll, EVERY);
+      if (!list.some((run) => run.pending)) break;
+      rows.draw(list);
+    }
+    rows.draw(list);
   }
 
-  drawTable();
-  refresh();
-  timer = setTimeout(poll, EVERY);
-  return () => { closed = true; clearTimeout(timer); };
+  function tell(news) {
+    if (closed) return;
+    if (news.fresh) all().then(() => refresh()).catch(() => {});
+    for (const run of news.runs ?? []) {
+      const k = list.findIndex((old) => old.name === run.name), before = list[k];
+      if (!before || before.pending) {
+        if (!before) list = [...list, run];
+        if (!run.error && run.live) state.runs.add(run.name);
+        appear();
+        rows.draw(list);
+        if (state.runs.has(run.name)) choose();
+        continue;
+      }
+      list[k] = run;
+      if (before.error || run.error) rows.draw(list);
+      else rows.update(run);
+      if (state.runs.has(run.name) && (before.changed !== run.changed || before.live !== run.live)) soon(run.name);
+    }
+    if (news.gone) {
+      list = list.filter((run) => !news.gone.includes(run.name));
+      rows.draw(list);
+      refresh([]);
+    }
+    for (const [name, fresh] of Object.entries(news.points ?? {})) {
+      const run = found.find((one) => one.name === name);
+      if (run && LOSS in run.curves) extend(run, fresh);
+      else soon(name);
+    }
+    if (news.points) drawCharts();
+    for (const name of news.again ?? []) soon(name);
+  }
+
+  function appear() {
+    empty.remove();
+    parts.hidden = false;
+  }
+
+  drawTools();
+  rows.draw(list);
+  fetchJson("/api/train").then((about) => { readOnly = about.read_only; }).catch((error) => notice(error.message));
+  choose();
+  if (list.some((run) => run.pending)) all().then(() => refresh([]));
+  const resized = () => drawCharts();
+  addEventListener("resize", resized);
+  return () => { closed = true; unwatch(); removeEventListener("resize", resized); };
 }

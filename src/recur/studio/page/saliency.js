@@ -10,7 +10,7 @@ export function saliencyStrip() {
 
   function draw(found) {
     const most = Math.max(...found.values.map(Math.abs), Math.abs(found.before), 1e-12);
-    const shade = (value) => `rgba(var(${value > 0 ? "--warm" : "--cold"}), ${(0.75 * Math.abs(value) / most).toFixed(3)})`;
+    const shade = (value) => `rgba(var(${value > 0 ? "--warm" : "--cold"}), calc(${(Math.abs(value) / most).toFixed(3)} * var(--strong)))`;
     const piece = (token, value, label) => el("span", { title: `${label} ${value > 0 ? "+" : ""}${number(value)}`,
       "data-value": String(value), style: { background: shade(value) } }, visible(token));
     const before = found.tokens.length && found.before ? [piece("…", found.before, t("hangs_before"))] : [];

@@ -59,6 +59,9 @@ export function setLanguage(code) {
 export const t = (name, values = {}) => Object.entries(values).reduce(
   (text, [key, value]) => text.replaceAll(`{${key}}`, value), catalogue[current][name] ?? name);
 
+// Names that a language has sentences for.
+export const names = (code) => Object.keys(catalogue[code]);
+
 // A metric by its name in metrics.jsonl: valid_error is "validation error".
 export function metricLabel(name) {
   const [, part, rest] = /^(?:(valid|train)_)?(.+)$/.exec(name);

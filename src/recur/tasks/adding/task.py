@@ -19,6 +19,7 @@ from recur.tasks.adding.options import AddingOptions
 from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation
 from recur.tasks.synthetic import VALID, Generated, SyntheticTask
 from recur.tasks.tokens import with_time_scale
+from recur.tasks.watching import FEW
 from recur.typedefs import Metrics
 
 SOLVED = 0.01
@@ -76,6 +77,13 @@ class AddingTask(SyntheticTask[AddingOptions, Sums, Regressor]):
     def validate(self, model: Regressor, data: Generated[Sums]) -> Validation:
         error = self.score(model, data.held(VALID))["mse"]
         return Validation(error, {"valid_mse": error}, f"valid squared error {error:.4f}")
+
+    def sample(self, model: Regressor, data: Generated[Sums]) -> str:
+        x, y = (part[:FEW] for part in data.held(VALID))
+        found = model(x.to(model.output.bias.device)).cpu()
+        marked = [" + ".join(f"{u:.3f}" for u, m in row if m) for row in x.tolist()]
+        rows = zip(marked, found.tolist(), y.tolist(), strict=True)
+        return "\n".join(f"{what} → {said:.3f}   it is {true:.3f}" for what, said, true in rows)
 
 
 TASK = AddingTask

@@ -16,6 +16,7 @@ from recur.tasks.classify.options import ClassifyOptions
 from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation
 from recur.tasks.signal_plain import plain_classes
 from recur.tasks.signals import Example, SignalBatch, SignalData, SignalTask, by_length
+from recur.tasks.watching import FEW, with_classes
 
 
 class SignalClassify(SignalTask[ClassifyOptions, SignalClassifier]):
@@ -55,6 +56,12 @@ class SignalClassify(SignalTask[ClassifyOptions, SignalClassifier]):
     def validate(self, model: SignalClassifier, data: SignalData) -> Validation:
         p = probabilities([model], data.valid)
         return validation(p.clamp_min(1e-30).log(), targets_of(data.valid, p.shape[1])[0])
+
+    def sample(self, model: SignalClassifier, data: SignalData) -> str:
+        few, classes = data.valid[:FEW], classes_of(data.vocabs["labels"])
+        found = probabilities([model], few).argmax(-1).tolist()
+        shown = [f"sequence {n}, {example.size} steps" for n, example in enumerate(few, 1)]
+        return with_classes(shown, found, targets_of(few, len(classes))[0], classes)
 
 
 def targets_of(examples: Sequence[Example], classes: int) -> tuple[list[int], int]:

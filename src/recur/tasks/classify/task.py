@@ -27,6 +27,7 @@ from recur.tasks.places import Places
 from recur.tasks.registry import task_of
 from recur.tasks.signal_options import with_input
 from recur.tasks.tokens import choose_token, with_time_scale
+from recur.tasks.watching import FEW, with_classes
 from recur.text import fit_lines, layout_note, read_labelled
 
 
@@ -115,6 +116,11 @@ class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
         summary = f"{found.summary}, the network alone {alone['accuracy']:.1%}"
         metrics = {**found.metrics, "valid_network_accuracy": alone["accuracy"]}
         return found._replace(metrics=metrics, summary=summary)
+
+    def sample(self, model: TextModel, data: TextData) -> str:
+        few = data.valid[:FEW]
+        found = model.mixed(model.parts(few)).argmax(-1).tolist()
+        return with_classes([e.text for e in few], found, [e.label for e in few], classes_of(data.vocabs["labels"]))
 
 
 TASK = ClassifyTask

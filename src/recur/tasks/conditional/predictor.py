@@ -16,11 +16,11 @@ from recur.models.writer import DecoderWriter
 from recur.options import Natural, checked
 from recur.run import Run
 from recur.tasks.conditional.plain import plain_models
-from recur.tasks.conditional.task import ConditionalTask
+from recur.tasks.conditional.task import ConditionalTask, read_lines
 from recur.tasks.contract import Predictor
 from recur.tasks.examples import split, test_part
 from recur.tasks.writing import some_of
-from recur.text import SPECIALS, Pair, read_pairs
+from recur.text import SPECIALS, Pair
 from recur.text.arrays import Floats, Ids
 from recur.text.corpus import normalised
 from recur.typedefs import JsonObject
@@ -104,7 +104,7 @@ class ConditionalWriter(Predictor[ConditionalModel]):
     def _evaluate(self, texts: Sequence[str] | None, **options: Any) -> JsonObject:
         """Perplexity of lines given their labels, ends included; beside it that of n-grams."""
         self.refuse(options)
-        pairs = read_pairs(texts) if texts else test_part(self.task.options, read_pairs)
+        pairs = read_lines(texts) if texts else test_part(self.task.options, read_lines)
         encoded = self.task.encode(pairs, self.run.vocabs["labels"], self.vocab, training=False)
         found = self.task.losses(self.model, encoded)
         predictions = sum(len(line) + 1 for _, line in encoded)
@@ -112,7 +112,7 @@ class ConditionalWriter(Predictor[ConditionalModel]):
         counts = {"tokens": predictions, "sequences": len(pairs)}
         made: JsonObject = {"model": self.name, **found, "bits_per_character": bits, **counts}
         if self.has_training_texts():
-            train, valid, _ = split(self.task.options, read_pairs)
+            train, valid, _ = split(self.task.options, read_lines)
             plain = plain_models(train, some_of(valid), self.vocab.tokenizer, self.task.backward)
             made["beside"] = [{"model": name, "perplexity": measure(pairs)} for name, measure in plain.items()]
         return made

@@ -18,8 +18,13 @@ from recur.tasks.pairs import EncodedPair, PairBatch, PairData, longer_half
 from recur.tasks.places import Places
 from recur.tasks.tokens import choose_token, with_time_scale
 from recur.tasks.writing import WritingTask, some_of
-from recur.text import SPECIALS, Pair, Vocab, fit_lines, read_pairs
+from recur.text import SPECIALS, Pair, Vocab, fit_lines, layout_note, read_labelled
 from recur.text.marks import without_leading_marks
+
+
+def read_lines(names: Sequence[str]) -> list[Pair]:
+    """Labels and their lines, from the same files as a classifier's: with or without a header, in either order."""
+    return [Pair(one.label, one.text, one.where) for one in read_labelled(names)]
 
 
 class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
@@ -36,7 +41,7 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
     @classmethod
     def settle(cls, options: ConditionalOptions) -> ConditionalOptions:
         if options.token is None:
-            options = options.changed(token=choose_token(pair.target for pair in read_pairs(options.texts)))
+            options = options.changed(token=choose_token(pair.target for pair in read_lines(options.texts)))
         options = options.for_token(str(options.token))
         if options.recurrence == "output":
             options = options.with_defaults(condition="input")
@@ -57,7 +62,7 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
         return without_leading_marks(vocab.decode(made.ids[::-1])) if self.backward else vocab.decode(made.ids)
 
     def read(self, vocabs: Vocabs | None = None) -> PairData:
-        train, valid, _ = split(self.options, read_pairs)
+        train, valid, _ = split(self.options, read_lines)
         if vocabs is None:
             lines, token = (pair.target for pair in train), self.options.token or "char"
             vocabs = {
@@ -69,7 +74,9 @@ class ConditionalTask(WritingTask[ConditionalOptions, ConditionalModel]):
 
     def describe(self, data: PairData) -> str:
         labels = len(data.vocabs["labels"]) - len(SPECIALS)
-        return f"{len(data.train):,} lines of {labels} labels to learn from, {len(data.vocabs['vocab']):,} tokens"
+        found = f"{len(data.train):,} lines of {labels} labels to learn from, {len(data.vocabs['vocab']):,} tokens"
+        note = layout_note([*self.options.texts, *self.options.valid])
+        return f"{found}; {note}" if note else found
 
     def baselines(self, data: PairData) -> list[Baseline]:
         """n-grams of the same lines, ends included, that do not know their labels, and that do."""

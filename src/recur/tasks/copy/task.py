@@ -24,6 +24,7 @@ from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation
 from recur.tasks.copy.options import CopyOptions
 from recur.tasks.synthetic import VALID, Generated, SyntheticTask
 from recur.tasks.tokens import with_time_scale
+from recur.tasks.watching import FEW, examples_line
 from recur.typedefs import Metrics
 
 SYMBOLS, MESSAGE = 8, 10
@@ -110,6 +111,13 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
         metrics = {f"valid_{name}": value for name, value in found.items()} | {"valid_error": 1 - found["accuracy"]}
         summary = f"valid accuracy {found['accuracy']:6.2%} of recalled symbols"
         return Validation(found["loss"], metrics, summary)
+
+    def sample(self, model: Tagger | OutputTagger, data: Generated[Messages]) -> str:
+        few = Messages(*(part[:FEW] for part in data.held(VALID)))
+        found = self.logits(model, few).argmax(-1).cpu().view_as(few.y)[:, -MESSAGE:].tolist()
+        spelled = [" ".join("·" if k == BLANK else str(k) for k in row) for row in found]
+        true = [" ".join(map(str, row)) for row in few.y[:, -MESSAGE:].tolist()]
+        return "\n".join(examples_line(what, said, what) for what, said in zip(true, spelled, strict=True))
 
 
 TASK = CopyTask

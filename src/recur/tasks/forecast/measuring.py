@@ -13,6 +13,7 @@ from recur.series import Panel, Split, Tally, deviations, mase_scales, origins, 
 from recur.series.anomaly import residuals
 from recur.series.conformal import Bands
 from recur.tasks.forecast.rows import Rows
+from recur.tasks.watching import FEW
 from recur.text.arrays import Floats, Ids
 
 BLOCK = 512
@@ -123,6 +124,18 @@ def with_bands(model: Forecaster, rows: Rows, which: Ids, scaled: np.ndarray) ->
         mine = channel == c
         found[mine] = Bands(model.quantiles, offsets[:, c * V : (c + 1) * V]).apply(scaled[mine])
     return found
+
+
+def first_forecast(model: Forecaster, rows: Rows, part: Part, run: Callable[[Ids, Ids], np.ndarray]) -> str:
+    """Something to watch: from the first origin, the first steps ahead of the first series, with their bands."""
+    which, ends = (each[:1] for each in pairs(rows, part.origins()))
+    made, came = with_bands(model, rows, which, run(which, ends)), coming(rows, which, ends, part.horizon)[..., None]
+    quantiles, true = (rows.scales[0].back(each.astype(np.float64))[0, :FEW, 0] for each in (made, came))
+    name, middle = part.panel.series[rows.series[0]].id or part.panel.targets[0], model.quantiles.index(0.5)
+    return "\n".join(
+        f"{name}, {k} ahead → {q[middle]:.4g} in {q[0]:.4g} … {q[-1]:.4g}   it was {was[0]:.4g}"
+        for k, (q, was) in enumerate(zip(quantiles, true, strict=True), 1)
+    )
 
 
 def score(part: Part, quantiles: Sequence[float], forecasts: Iterable[Floats]) -> dict[str, Any]:

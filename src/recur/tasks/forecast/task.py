@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from recur.errors import OptionError
 from recur.models import Forecaster
 from recur.models.forecast import Sizes
 from recur.run import Vocabs
-from recur.series import Clock, Columns, Form, Panel, Split, continued, parse_panel, read_panel
+from recur.series import Clock, Form, Panel, Split
 from recur.tasks.classes import classes_of, names_vocab
 from recur.tasks.contract import Baseline, Moment, Remark, Task, TrainingStep, Validation
 from recur.tasks.forecast import measuring
@@ -24,6 +24,8 @@ from recur.tasks.forecast.columns import as_learned, check_lists
 from recur.tasks.forecast.forecasting import forecast
 from recur.tasks.forecast.options import ForecastOptions
 from recur.tasks.forecast.plain import plain_scores
+from recur.tasks.forecast.reading import parse_series as parse_series
+from recur.tasks.forecast.reading import read_series as read_series
 from recur.tasks.forecast.rows import Rows, Settings, known_names, make_rows, past_names
 from recur.tasks.forecast.rules import settled
 from recur.tasks.tokens import with_time_scale
@@ -275,26 +277,9 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
         metrics["valid_share"] = float(model.share)
         return Validation(scores["mase"], metrics, f"valid MASE {scores['mase']:.3f}")
 
-
-def read_series(o: ForecastOptions) -> tuple[Panel, int]:
-    """What options name, values to test on behind those to learn from; and how many of these there are: as many of each
-    series as of the shortest, lest those of longer ones are learned from."""
-    panel = read_panel(o.texts, columns_of(o))
-    if not o.test:
-        return panel, 0
-    test = read_panel(o.test, columns_of(o))
-    both = continued(panel, test)
-    ahead = min(len(whole) - len(one) for whole, one in zip(both.series, panel.series, strict=True))
-    cut = (whole.until(len(one) + ahead) for whole, one in zip(both.series, panel.series, strict=True))
-    return replace(both, series=tuple(cut)), ahead
-
-
-def columns_of(o: ForecastOptions) -> Columns:
-    return Columns(o.target, o.covariates, o.past_covariates, o.static, o.date, o.id, o.layout)
-
-
-def parse_series(o: ForecastOptions, lines: Iterable[str], name: str) -> Panel:
-    return parse_panel(lines, name, columns_of(o))
+    def sample(self, model: Forecaster, data: SeriesData) -> str:
+        part = self.part(data.panel, data.splits, "valid")
+        return measuring.first_forecast(model, data.rows, part, partial(self.forecast, model, data.rows))
 
 
 TASK = ForecastTask

@@ -28,6 +28,7 @@ from recur.tasks.grid.data import (
 )
 from recur.tasks.grid.linear import plain_guesses
 from recur.tasks.grid.options import GridOptions
+from recur.tasks.watching import FEW, with_classes
 
 ROWS = 64
 """Images measured as one batch."""
@@ -103,6 +104,12 @@ class GridTask(Task[GridOptions, ImageData, GridClassifier, ImageBatch]):
         targets = [example.label for example in data.valid]
         log_p = network_log_probabilities(model, data.valid, self.options)
         return validation(calibrated(model.temperature, [log_p], targets, model.class_weights), targets)
+
+    def sample(self, model: GridClassifier, data: ImageData) -> str:
+        few = data.valid[:FEW]
+        found = network_log_probabilities(model, few, self.options).argmax(-1).tolist()
+        shown = [f"image {n}" for n in range(1, len(few) + 1)]
+        return with_classes(shown, found, [example.label for example in few], classes_of(data.vocabs["labels"]))
 
 
 @torch.no_grad()

@@ -39,12 +39,20 @@ class LanguageOptions(TaskOptions, SplitOptions, VocabOptions, LanguageModelOpti
     strict: bool = False
     """Refuse a text that is shorter than a window, where otherwise the window is shortened."""
 
+    bias_init: Literal["zero", "unigram"] = "zero"
+    """Where the output's bias begins: at zero, or at ln of how often each token comes in training, which a network that
+    is sized does. With --init-range it is drawn, and an adaptive softmax has its own."""
+
     tuned_on: Natural = 0
     """These settings were found on a text of so many tokens: one of another size has dropouts, width and epochs that
     follow from them by rule; 0 takes them as they are."""
 
     untouched: tuple[str, ...] = ()
     """Options that this rule leaves as they are; what is typed beside a recipe is among them."""
+
+    sized: bool = True
+    """With a budget of minutes alone: width, batch, window, rate, dropouts and passes follow from the text and from how
+    fast this device trains (tasks/language/sizing.py), except for those that are given."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from recur.decode import Choice, generate
 from recur.models import LanguageModel
 from recur.run import Vocabs, pick_device
 from recur.tasks.contract import Baseline, Batches, Moment, Task, TrainingStep, Validation
-from recur.tasks.language import rule
+from recur.tasks.language import rule, sizing
 from recur.tasks.language.baseline import best_ngram
 from recur.tasks.language.data import (
     LanguageData,
@@ -29,6 +30,7 @@ from recur.tasks.places import Places
 from recur.tasks.scores import perplexity
 from recur.tasks.tokens import with_time_scale
 from recur.text import Batch, Corpus
+from recur.typedefs import JsonObject
 
 SMALL = 250_000
 """Texts of fewer tokens are learned by heart within the budget, and want more dropout."""
@@ -47,6 +49,7 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
     verb = "sample"
     on_text = True
     places = Places(output=("output", "bias"))
+    sizes = sizing.FIELDS
 
     @classmethod
     def settle(cls, options: LanguageOptions) -> LanguageOptions:
@@ -64,6 +67,16 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
     def settled_words(cls, before: LanguageOptions, after: LanguageOptions) -> str:
         return rule.words(before, after) if before.tuned_on else ""
 
+    @classmethod
+    def sizes_itself(cls, asked: LanguageOptions) -> bool:
+        return sizing.applies(asked)
+
+    def sized(self, asked: LanguageOptions, data: LanguageData, speed: sizing.Speed) -> tuple[JsonObject, str]:
+        words = self.options.token != "char" or len(data.vocab) > ALPHABET
+        text = sizing.Text(len(data.train), len(data.vocab), words)
+        found = sizing.size(asked, self.options, text, speed)
+        return sizing.fields_of(asked, found.options), sizing.words_of(asked, found)
+
     def read(self, vocabs: Vocabs | None = None) -> LanguageData:
         return load_data(self.options, vocabs["vocab"] if vocabs else None)
 
@@ -80,6 +93,13 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
 
     def new_model(self, vocabs: Vocabs) -> LanguageModel:
         return LanguageModel(len(vocabs["vocab"]), self.options)
+
+    def start(self, model: LanguageModel, data: LanguageData) -> None:
+        """How often each token comes is known: what is left to learn is when."""
+        if self.options.bias_init == "unigram" and not self.options.init_range and model.bias is not None:
+            seen = torch.tensor(data.vocab.counts, dtype=torch.float64) + 1
+            with torch.no_grad():
+                model.bias.copy_((seen / seen.sum()).log())
 
     def batches(self, data: LanguageData) -> Batches[Batch | Window]:
         stream, device = make_stream(self.options, self.batch, data), pick_device(self.options.device)

@@ -31,6 +31,7 @@ from recur.tasks.table.data import (
     vectors,
 )
 from recur.tasks.table.options import TableOptions
+from recur.tasks.watching import FEW, with_classes
 from recur.typedefs import Metrics
 
 
@@ -157,6 +158,15 @@ class TableTask(Task[TableOptions, RowData, RowModel, RowBatch]):
         found = self.score(outputs, y)
         metrics = {f"valid_{name}": value for name, value in found.items()}
         return Validation(found["unexplained"], metrics, f"valid R² {found['r2']:.4f}, RMSE {found['rmse']:.4g}")
+
+    def sample(self, model: RowModel, data: RowData) -> str:
+        outputs, y = outputs_of(model, data.valid[:FEW])
+        shown = [f"row {n}" for n in range(1, len(y) + 1)]
+        if self.options.classes:
+            return with_classes(shown, outputs.argmax(-1).tolist(), y.tolist(), classes_of(data.vocabs["labels"]))
+        mean, deviation = self.options.column_mean[-1], self.options.column_deviation[-1]
+        pairs = zip(shown, (outputs[:, 0] * deviation + mean).tolist(), (y * deviation + mean).tolist(), strict=True)
+        return "\n".join(f"{row} → {found:.4g}   it is {true:.4g}" for row, found, true in pairs)
 
 
 @torch.no_grad()

@@ -23,6 +23,7 @@ from recur.tasks.scores import edits_per_symbol, error_rates
 from recur.tasks.signal_plain import Guesses, plain_sequences, plain_steps
 from recur.tasks.signals import Example, SignalBatch, SignalData, SignalTask, by_length
 from recur.tasks.tag.options import TagOptions
+from recur.tasks.watching import FEW, examples_line
 from recur.typedefs import Metrics
 from recur.wording import said
 
@@ -92,6 +93,10 @@ class SignalTag(SignalTask[TagOptions, SignalTagger]):
         metrics |= {f"valid_{name}": value for name, value in scores.items()}
         summary = f"valid accuracy {scores['accuracy']:6.2%}, macro F1 {scores['macro_f1']:.3f}"
         return Validation(error + TIE * found.loss, metrics, summary)
+
+    def sample(self, model: SignalTagger, data: SignalData) -> str:
+        few = data.valid[:FEW]
+        return _compared(few, label_steps(model, few).labels, data.vocabs)
 
 
 class Found(NamedTuple):
@@ -185,6 +190,20 @@ class Transcribe(SignalTag):
         words = [f"{name.removesuffix('_error_rate')}s wrong {show(name, value)}" for name, value in scores.items()]
         summary = f"valid {', '.join(words[:-1])}"
         return Validation(scores["symbol_error_rate"] + TIE * found.loss, metrics, summary)
+
+    def sample(self, model: SignalTagger, data: SignalData) -> str:
+        assert isinstance(model, Transcriber)
+        few = data.valid[:FEW]
+        return _compared(few, [list(row[0].labels) for row in transcribe(model, few).labellings], data.vocabs)
+
+
+def _compared(examples: Sequence[Example], guesses: Sequence[Sequence[int]], vocabs: Vocabs) -> str:
+    """Labels of sequences, beside what they should be."""
+    names = classes_of(vocabs["labels"])
+    return "\n".join(
+        examples_line(f"sequence {n}, {one.size} steps", " ".join(names[k] for k in row), " ".join(one.names))
+        for n, (one, row) in enumerate(zip(examples, guesses, strict=True), 1)
+    )
 
 
 class Transcribed(NamedTuple):

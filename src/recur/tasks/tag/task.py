@@ -25,6 +25,7 @@ from recur.tasks.tag.options import TagOptions
 from recur.tasks.tag.plain import plain_tags
 from recur.tasks.tag.spans import are_spans, compare, span_scores
 from recur.tasks.tokens import with_time_scale
+from recur.tasks.watching import FEW
 from recur.text import read_tagged
 from recur.typedefs import Metrics
 from recur.wording import said
@@ -126,6 +127,14 @@ class TagTask(Task[TagOptions, TagData, AnyTagger, TagBatch]):
         summary = f"valid {', '.join(f'{words(name)} {show(name, value)}' for name, value in scores.items())}"
         decides = 1 - scores["f1"] if self.options.spans else metrics["valid_error"]
         return Validation(decides + TIE * (found.loss or 0.0), metrics, summary)
+
+    def sample(self, model: AnyTagger, data: TagData) -> str:
+        few = data.valid_sentences[:FEW]
+        found = tag(model, data.valid[: len(few)], data.vocabs).tags
+        return "\n".join(
+            " ".join(f"{word}/{a}" + f"✗{b}" * (a != b) for word, a, b in zip(one.words, tags, one.tags, strict=True))
+            for one, tags in zip(few, found, strict=True)
+        )
 
     def remarks(self, metrics: Metrics) -> Iterator[Remark]:
         if share := metrics.get("unseen"):

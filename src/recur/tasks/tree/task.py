@@ -31,6 +31,7 @@ from recur.tasks.examples import Shuffled, in_order, split
 from recur.tasks.places import Places
 from recur.tasks.tree.options import TreeOptions
 from recur.tasks.tree.plain import plain_models
+from recur.tasks.watching import FEW, with_classes
 from recur.text import UNK, Tree, Vocab, Words, read_trees, restructured
 from recur.typedefs import JsonObject
 
@@ -161,6 +162,12 @@ class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
             if name in found
         }
         return Validation(metrics["valid_error"], metrics, f"valid accuracy {found['accuracy']:6.2%}")
+
+    def sample(self, model: TreeModel, data: TreeData) -> str:
+        batch = TreeBatch.of(data.valid[:FEW]).to(model.embedding.device)
+        found = model(batch.ids, batch.forest)[batch.forest.roots].argmax(-1).tolist()
+        few = data.valid_texts[:FEW]
+        return with_classes([text for text, _ in few], found, [k for _, k in few], classes_of(data.vocabs["labels"]))
 
 
 def as_texts(trees: Sequence[Tree], encoded: Sequence[Encoded]) -> list[tuple[str, int]]:

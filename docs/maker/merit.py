@@ -1,0 +1,258 @@
+"""The figures of merit: one page of every table of bench/results and docs/results.md, and the figures README names.
+
+Nothing here is typed: a figure stands in a file that a benchmark wrote, or in a table of docs/results.md, and is
+copied, to the page when the site is built. README marks each of its figures, `<!-- merit:NAME -->1.2<!-- -->`;
+`python -m docs merit` puts the values in, and a test compares.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from docs.maker.languages import CHINESE, DOCS, ROOT, without_stamp
+
+RESULTS = ROOT / "bench" / "results"
+MARK = re.compile(r"(<!-- merit:([\w-]+) -->)(.*?)(<!-- -->)", re.S)
+
+Row = Sequence[object]
+Table = tuple[Sequence[str], list[Row]]
+
+TITLES = {
+    "scan": ("A layer beside torch.nn, on the CPU", "CPU 上的一层，与 torch.nn 并排"),
+    "streaming": ("One step of a stream, µs", "流式一步的用时，µs"),
+    "calls": ("What a small call costs, µs", "一次小调用的开销，µs"),
+    "training": ("Training and sampling, on the CPU", "CPU 上的训练与采样"),
+    "counting": ("Counting n-grams and reading text", "n 元语法计数与读文本"),
+    "writing": ("Encoder–decoders", "编码器–解码器"),
+    "trees": ("Trees", "树"),
+    "grids": ("Grids", "网格"),
+    "serve": ("Serving", "在线服务"),
+    "xray": ("X-ray and the studio, seconds", "X 光与工作室，秒"),
+    "diagnosis": ("Does the diagnosis find what was planted?", "诊断能否查出预设的毛病？"),
+    "gpu": ("A layer beside cuDNN, on a GPU", "GPU 上的一层，与 cuDNN 并排"),
+    "gpu-training": ("Training a language model on a GPU", "在 GPU 上训练语言模型"),
+}
+WORDS = {
+    "what": "内容", "threads": "线程", "ours": "recur", "peer": "对照", "times as fast": "倍速", "quartiles": "四分位",
+    "MiB": "MiB", "MiB, peer": "MiB，对照", "measured": "测量项", "value": "值", "cell": "单元",
+}  # fmt: skip
+
+
+def number(value: object) -> str:
+    """Three digits that matter, as a person writes them."""
+    if isinstance(value, bool) or value is None:
+        return "" if value is None else str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    if isinstance(value, list):
+        return "–".join(number(part) for part in value)
+    return str(value)
+
+
+def beside(found: dict[str, Any]) -> Table:
+    """Ours and a peer's, in milliseconds, as bench.side_by_side writes them."""
+    rows = []
+    for r in found["results"]:
+        ratio = r.get("ratio")
+        times = r["times"] if ratio is None else 1 / ratio
+        spread = [1 / q for q in reversed(r["quartiles"])] if r.get("quartiles") else None
+        rows.append(
+            [r["what"], r["threads"], r["ours_ms"], r["peer_ms"], times, spread, r.get("ours_mib"), r.get("peer_mib")]
+        )
+    return ["what", "threads", "ours, ms", "peer, ms", "times as fast", "quartiles", "MiB", "MiB, peer"], rows
+
+
+def streaming(found: dict[str, Any]) -> Table:
+    names = sorted({name for r in found["results"] for name in r["microseconds"]}, key=lambda n: (n != "recur", n))
+    rows = [
+        [f"LSTM, H {r['hidden']}", r["threads"], *(r["microseconds"].get(n) for n in names)] for r in found["results"]
+    ]
+    return ["what", "threads", *names], rows
+
+
+def calls(found: dict[str, Any]) -> Table:
+    names = list(found["results"][0]["microseconds"])
+    return ["what", *names], [[r["what"], *(r["microseconds"][n] for n in names)] for r in found["results"]]
+
+
+def gpu(found: dict[str, Any]) -> Table:
+    rows = [
+        [r["what"], r["peer"], r["forward"]["us_a_step"]["ours"], r["forward"]["us_a_step"]["peer"],
+         r["both"]["us_a_step"]["ours"], r["both"]["us_a_step"]["peer"], r["both"]["times"]]
+        for r in found["results"]
+    ]  # fmt: skip
+    return ["what", "peer", "forward, µs a step", "peer", "both, µs a step", "peer", "times as fast"], rows
+
+
+def gpu_training(found: dict[str, Any]) -> Table:
+    names = list(found["rows"][0]["tokens_per_second"])
+    rows = [
+        [f"{r['case']}, {r['precision']}, B {r['B']} T {r['T']}", *(r["tokens_per_second"].get(n) for n in names)]
+        for r in found["rows"]
+    ]
+    return ["what", *(f"tokens/s, {name}" for name in names)], rows
+
+
+def diagnosis(found: dict[str, Any]) -> Table:
+    keys = ["fault", "text", "token", "seed", "expected", "found"]
+    return keys, [[r[key] for key in keys] for r in found["rows"]]
+
+
+def serve(found: dict[str, Any]) -> Table:
+    keys = ["way", "sessions", "clients", "p50_ms", "p99_ms", "tokens_per_second"]
+    return keys, [[r[key] for key in keys] for r in found["over_websockets"]]
+
+
+def listed(found: dict[str, Any]) -> Table:
+    """Whatever it holds, a line a figure."""
+    rows: list[Row] = []
+
+    def walk(name: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, part in value.items():
+                walk(f"{name}, {key}" if name else str(key), part)
+        elif isinstance(value, int | float | str):
+            rows.append([name.replace("_", " "), value])
+
+    walk("", {key: value for key, value in found.items() if key != "machine"})
+    return ["measured", "value"], rows
+
+
+def rows_of(found: dict[str, Any]) -> Table:
+    """A list of flat objects: their keys are the columns."""
+    rows = next(value for value in found.values() if isinstance(value, list) and value and isinstance(value[0], dict))
+    keys = [key for key, value in rows[0].items() if isinstance(value, int | float | str)]
+    return [key.replace("_", " ") for key in keys], [[r.get(key) for key in keys] for r in rows]
+
+
+TABLES: dict[str, Callable[[dict[str, Any]], Table]] = {
+    "scan": beside, "trees": beside, "writing": beside, "grids": beside, "streaming": streaming, "calls": calls,
+    "gpu": gpu, "gpu-training": gpu_training, "serve": serve, "diagnosis": diagnosis,
+    "training": listed, "counting": listed, "xray": listed,
+}  # fmt: skip
+
+
+def read(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def provenance(machine: dict[str, Any], language: str) -> str:
+    """When, on what, of which commit."""
+    where = machine.get("device") or machine.get("gpu") or f"{machine['processor']}, {machine['cores']} cores"
+    parts = [machine["date"], where, f"torch {machine['torch']}", f"commit {machine['commit']}"]
+    return " · ".join(parts).replace(" cores", " 核" if language == "zh" else " cores")
+
+
+def markdown(table: Table, language: str) -> str:
+    heads, rows = table
+    heads = [WORDS.get(head, head) if language == "zh" else head for head in heads]
+    numeric = [any(isinstance(row[k], int | float | list) for row in rows) for k in range(len(heads))]
+    lines = [
+        heads,
+        ["--:" if right else "---" for right in numeric],
+        *[[number(value) for value in row] for row in rows],
+    ]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def published(language: str) -> str:
+    """The tables of docs/results.md, under their headings."""
+    path = CHINESE / "results.md" if language == "zh" and (CHINESE / "results.md").exists() else DOCS / "results.md"
+    parts = []
+    for section in re.split(r"^## ", without_stamp(path.read_text(encoding="utf-8")), flags=re.M)[1:]:
+        title, _, body = section.partition("\n")
+        tables = re.findall(r"^\|.*(?:\n\|.*)+", body, flags=re.M)
+        if tables:
+            parts.append(f"### {title}\n\n" + "\n\n".join(tables))
+    return "\n\n".join(parts)
+
+
+def page(language: str) -> str:
+    intro = {
+        "en": "# Figures of merit\n\nEvery table that was measured, beside its peers, with date, machine and commit. "
+        "This page is made from `bench/results/*.json`, which `python -m bench` writes, and from the tables of "
+        "[results](results.md), whose text says how they came about; [performance](performance.md) has the others. "
+        "“Times as fast” is the peer's time by ours, a median; above 1 recur is faster. A commit that ends in "
+        "`-dirty` had changes that were not committed yet.",
+        "zh": "# 性能与效果一览\n\n所有测量过的表格，与对照并列，附日期、机器和提交。"
+        "本页在建站时由 `python -m bench` 写出的 `bench/results/*.json` 生成，"
+        "并收入[结果](results.md)一页的表格，那里说明了它们的来历；其余见[性能](performance.md)。"
+        "“倍速”是对照的用时除以 recur 的用时，取中位数，大于 1 表示 recur 更快。"
+        "提交号以 `-dirty` 结尾，表示当时有尚未提交的改动。",
+    }[language]
+    heads = {"en": ("Against published figures", "Benchmarks"), "zh": ("与已发表的数字相比", "基准测试")}[language]
+    parts = [intro, f"## {heads[0]}", published(language), f"## {heads[1]}"]
+    names = [path.stem for path in RESULTS.glob("*.json")]
+    for name in sorted(names, key=lambda n: (list(TITLES).index(n) if n in TITLES else len(TITLES), n)):
+        found = read(name)
+        titles = TITLES.get(name, (name.replace("-", " "), name.replace("-", " ")))
+        table = TABLES.get(name, rows_of)(found)
+        about = provenance({**found["machine"], "gpu": found.get("gpu")}, language)
+        parts += [
+            f"### {titles[language == 'zh']}",
+            f"`bench/results/{name}.json` · {about}",
+            markdown(table, language),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+# README -----------------------------------------------------------------------------------------------------------
+
+
+def cell_of(file: str, row: str, column: int) -> str:
+    """A cell of a table of a page: of the first row that begins so."""
+    for line in (DOCS / file).read_text(encoding="utf-8").splitlines():
+        if line.startswith(f"| {row} |"):
+            return line.strip("| ").split(" | ")[column].strip("* ")
+    raise ValueError(f"docs/{file} has no row {row}")
+
+
+def times(name: str, what: str, threads: int) -> float:
+    """How many times as fast as its peer."""
+    (found,) = [r for r in read(name)["results"] if r["what"] == what and r["threads"] == threads]
+    return 1 / float(found["ratio"])
+
+
+def figures() -> dict[str, str]:
+    """What README names."""
+    stream = {(r["hidden"], r["threads"]): r["microseconds"] for r in read("streaming")["results"]}[256, 1]
+    means = read("gpu")["means"]
+    layers = {"elman": "RNN", "gru": "GRU", "lstm": "LSTM"}
+    size = "B 32 T 35 H 128, forward + backward"
+    return {
+        "pydoc": cell_of("results.md", "language | pydoc, characters", 3),
+        "pydoc-ngram": cell_of("results.md", "language | pydoc, characters", 4).split()[0],
+        "kneser-ney": f"{float(cell_of('results.md', 'modified Kneser–Ney', -1)):.1f}",
+        **{cell: f"{times('scan', f'{cell} on native / nn.{layers[cell]}, {size}', 2):.1f}" for cell in layers},
+        "stream": f"{stream['recur']:.0f}",
+        "stream-torch": f"{stream['torch.nn']:.0f}",
+        "gpu-float32": f"{means['float32 beside cuDNN']['both']:.1f}",
+        "gpu-bfloat16": f"{means['bfloat16 beside cuDNN']['both']:.1f}",
+        "gpu": str(read("gpu")["machine"]["device"]),
+        "cpu-date": str(read("scan")["machine"]["date"]),
+        "gpu-date": str(read("gpu")["machine"]["date"]),
+    }
+
+
+def with_figures(text: str) -> str:
+    """A README with its figures as they are now."""
+    known = figures()
+    return MARK.sub(lambda match: f"{match[1]}{known[match[2]]}{match[4]}", text)
+
+
+def written() -> dict[Path, str]:
+    """The READMEs as they should be."""
+    readmes = (ROOT / "README.md", ROOT / "README.zh-CN.md")
+    return {path: with_figures(path.read_text(encoding="utf-8")) for path in readmes}
+
+
+def write() -> None:
+    for path, text in written().items():
+        path.write_text(text, encoding="utf-8")

@@ -1,0 +1,80 @@
+// The words of Step.
+
+import { words } from "./words.js";
+
+words({
+  en: {
+    view_step: "Step",
+    lead_step: "One step of a recurrent network with every number in view: forward, then back. Change any number, and all "
+      + "that follows from it changes with it.",
+    step_cell: "cell", step_own: "your own", step_text: "text", step_units: "units", step_seed: "seed", step_weights: "weights",
+    step_toy: "toy weights", step_run: "run {name}", step_undo: "Undo", step_redo: "Redo", step_reset: "Reset numbers", step_copy: "Copy link",
+    step_copied: "Copied.", step_reads: "reads", step_says: "should say",
+    step_first: "Previous step", step_back: "Previous quantity", step_next: "Next quantity", step_last: "Next step",
+    step_forward: "Forward", step_backward: "Backward", step_position: "Step {t} of {T}", step_all: "all gradients at once",
+    step_keys: "Keys: ← → a quantity, Shift ← → a step, Home and End the beginning and the end. In a table the arrows move, "
+      + "Enter takes a number, Escape gives it back, an empty field lets it go. Ctrl Z undoes.",
+    step_loss: "loss of all steps", step_here: "loss of this step",
+    step_numbers: "The numbers of step {t}", step_output: "Output layer", step_in_step: "The cell",
+    step_of_weights: "Weights", step_shared: "The same at every step.",
+    step_legend: "Below each weight: what this step adds to its gradient, and the sum from the last step back to here.",
+    step_legend_rows: "Below each number: ∂L/∂ of it. ∂q stands for ∂L/∂q.",
+    step_from_output: "from this step", step_from_next: "from step {t}", step_no_next: "the last step: nothing comes from behind",
+    step_others: "the other {count} units", step_other_symbols: "the other {count} symbols",
+    step_held: "held", step_edited: "changed", step_changes: "Changed by hand", step_let_go: "Undo this change",
+    step_held_hint: "A number that you change where it is computed is held: what comes after follows it. On the way back the gradient "
+      + "reaches it and stops there, as with detach().",
+    step_no_number: "This is no number.", step_exact: "exactly", step_gradient: "gradient",
+    step_checked: "Loss and every gradient agree with recur.reference, derived by hand, to {difference}.",
+    step_unchecked_held: "Not compared with recur.reference while a number is held: the reference computes all of them.",
+    step_unchecked_own: "Your own cell: its gradients come from the same rules as those of the three, which agree with recur.reference.",
+    step_of_run: "The network of {name}, whole: {H} units, {K} symbols, logits as its own to {difference}. Its embedding E is multiplied "
+      + "into U, so that x is one-hot.",
+    step_of_many: "{count} units are shown; every number of them comes from the whole network, and what the other units add stands below.",
+    step_shown: "units shown",
+    step_equations: "Equations", step_example: "begin with", step_equations_hint: "x is the input. A name with ' (or _t) that is read without it "
+      + "(or as _{t−1}) is a state. Capitals are matrices, small letters vectors, both drawn for you. ⊙ or * is element by element.",
+    step_mistake: "Not read yet:", step_take: "Take it along", step_take_hint: "The same equations as a cell for recur, in a file of your own:",
+    step_download: "Save typed.py", step_worked: "worked out",
+    step_state_before: "the state before this step", step_input: "one-hot: which symbol is read", step_start: "the state before the first step",
+    step_elman_h: "the state", step_lstm_f: "forget gate", step_lstm_i: "input gate", step_lstm_g: "candidate, c̃", step_lstm_o: "output gate",
+    step_lstm_c: "the memory", step_lstm_h: "the state, and the output", step_gru_r: "reset gate", step_gru_z: "update gate", "step_gru_h̃": "candidate",
+    step_gru_h: "the state", step_at_end: "All gradients are there: each sum is ∇ of its weight.",
+  },
+  zh: {
+    view_step: "逐步",
+    lead_step: "循环网络的一步，每个数都看得见：先前向，再反向。改动任何一个数，由它算出的数都会随之改变。",
+    step_cell: "单元", step_own: "自己写", step_text: "文本", step_units: "单元数", step_seed: "种子", step_weights: "权重",
+    step_toy: "示例权重", step_run: "训练 {name}", step_undo: "撤销", step_redo: "重做", step_reset: "恢复所有数", step_copy: "复制链接",
+    step_copied: "已复制。", step_reads: "输入", step_says: "应输出",
+    step_first: "上一步", step_back: "上一个量", step_next: "下一个量", step_last: "下一步",
+    step_forward: "前向", step_backward: "反向", step_position: "第 {t} 步，共 {T} 步", step_all: "一次显示全部梯度",
+    step_keys: "按键：← → 移动一个量，Shift 加 ← → 移动一步，Home 和 End 到开头和末尾。在表格里，方向键移动，回车确认，Esc 放弃，清空则恢复原数。"
+      + "Ctrl Z 撤销。",
+    step_loss: "各步损失之和", step_here: "这一步的损失",
+    step_numbers: "第 {t} 步的各个数", step_output: "输出层", step_in_step: "单元内部",
+    step_of_weights: "权重", step_shared: "每一步共用同一组权重。",
+    step_legend: "每个权重下方：这一步对其梯度的贡献，以及从最后一步累加到这里的和。",
+    step_legend_rows: "每个数下方是损失对它的梯度；∂q 表示 ∂L/∂q。",
+    step_from_output: "来自本步", step_from_next: "来自第 {t} 步", step_no_next: "最后一步：后面没有梯度传来",
+    step_others: "其余 {count} 个单元", step_other_symbols: "其余 {count} 个符号",
+    step_held: "已固定", step_edited: "已修改", step_changes: "手动改动", step_let_go: "取消这项改动",
+    step_held_hint: "改动一个中间结果，它就被固定在那个值上：后面的数随之改变。反向传播时，梯度传到它为止，不再往前传，等同于 detach()。",
+    step_no_number: "这不是数字。", step_exact: "精确值", step_gradient: "梯度",
+    step_checked: "损失和所有梯度与手工推导的 recur.reference 一致，相差不超过 {difference}。",
+    step_unchecked_held: "有数被固定时不与 recur.reference 比较：参考实现会重新计算所有的数。",
+    step_unchecked_own: "自己写的单元：梯度所用的规则与上述三种单元相同，而后者与 recur.reference 一致。",
+    step_of_run: "{name} 的完整网络：{H} 个单元，{K} 个符号，logits 与网络自身相差不超过 {difference}。嵌入矩阵 E 已乘进 U，因此 x 是独热向量。",
+    step_of_many: "显示其中 {count} 个单元；它们的每个数都由整个网络算出，其余单元的贡献写在下方。",
+    step_shown: "显示的单元",
+    step_equations: "方程", step_example: "从这里开始", step_equations_hint: "x 是输入。带 '（或 _t）定义、又不带它（或以 _{t−1}）使用的名称是状态。"
+      + "大写字母是矩阵，小写字母是向量，取值自动给出。⊙ 或 * 表示逐元素相乘。",
+    step_mistake: "还读不懂：", step_take: "带走这个单元", step_take_hint: "同样的方程，写成 recur 的单元，放进自己的文件：",
+    step_download: "保存 typed.py", step_worked: "代入数字",
+    step_state_before: "这一步之前的状态", step_input: "独热向量：读入的是哪个符号", step_start: "第一步之前的状态",
+    step_elman_h: "状态", step_lstm_f: "遗忘门", step_lstm_i: "输入门", step_lstm_g: "候选记忆 c̃", step_lstm_o: "输出门",
+    step_lstm_c: "记忆", step_lstm_h: "状态，也是输出", step_gru_r: "重置门", step_gru_z: "更新门", "step_gru_h̃": "候选状态",
+    step_gru_h: "状态", step_at_end: "梯度已全部算出：每个和就是对应权重的 ∇。",
+    leaky: "漏积分", "one gate": "单门", "GRU, 2014": "GRU（2014，先重置再相乘）", "LSTM, [h, x]": "LSTM（[h, x] 拼接写法）", peephole: "窥孔 LSTM",
+  },
+});

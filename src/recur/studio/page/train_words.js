@@ -1,0 +1,50 @@
+// The words of Train.
+
+import { words } from "./words.js";
+
+words({
+  en: {
+    view_train: "Train",
+    lead_train: "Paste a text or a table, or choose a file: the task is recognised, the rest has defaults. A training goes on when "
+      + "this page is closed; others wait their turn.",
+    train_new: "A new training", train_paste: "Paste a text or a table here, or drop a file", train_file: "choose a file …",
+    train_or: "or", train_here: "one that is here …", train_pydoc: "pydoc: Python's language reference", train_stdlib: "stdlib: Python's own sources",
+    train_limit: "A text has at most {most}, and is kept in the folder texts beside the runs.", train_too_large: "The file is too large: at most {most}",
+    train_sending: "{name}: {share} % sent", train_lost: "The studio does not answer.", train_holds: "It holds {why}.", train_looks: "It looks like {why}. What to learn from it?",
+    train_cell: "cell", train_hidden: "units in a layer", train_layers: "layers", train_rate: "learning rate", train_budget: "train for",
+    train_minutes: "minutes", train_steps: "steps", train_epochs: "epochs", train_name: "name of the run", train_auto: "by itself",
+    train_default: "default: {value}", train_on: "on", train_off: "off", train_gpu: "on a GPU", train_words: "words", train_subwords: "subwords", train_more: "More options of {task}", train_find: "find an option",
+    train_count: "{n} options", train_own: "{task} alone", train_start: "Start training", train_queue: "Add to the queue",
+    train_keep: "goes on when the studio ends", train_no_text: "Paste a text, choose a file, or take one that is here.",
+    train_read_only: "This studio was started with --read-only: it shows runs and trains none.",
+    train_stop: "Stop", train_stop_now: "Stop at once", train_resume: "Resume", train_begin: "Start again", train_remove: "Remove",
+    train_progress: "progress", train_time: "trained", train_left: "left", train_samples: "What it writes", train_examples: "Validation examples, and what it says of them",
+    train_jobs: "Queue", train_place: "waits, {n}.", train_go_on: "Go on with a run", train_further: "for so many minutes more",
+    train_state_running: "training", train_state_stopping: "is being saved", train_state_stopped: "stopped; can be resumed", train_state_done: "finished",
+    train_state_failed: "failed", train_state_waiting: "waits", train_state_held: "had not begun",
+    options_Data: "Data", options_Tokens: "Tokens", "options_Language model": "Language model", "options_Encoder and decoder": "Encoder and decoder", options_Network: "Network",
+    options_Regularisation: "Regularisation", options_Decoder: "Decoder", options_Optimisation: "Optimisation", options_Budget: "Budget", options_Machine: "Machine",
+  },
+  zh: {
+    view_train: "训练",
+    lead_train: "粘贴文本或表格，或者选择文件：任务会自动识别，其余都有默认值。关闭本页后训练会继续；其他训练排队等候。",
+    train_new: "新的训练", train_paste: "在此粘贴文本或表格，或拖入文件", train_file: "选择文件……",
+    train_or: "或", train_here: "已有的文本……", train_pydoc: "pydoc：Python 语言参考", train_stdlib: "stdlib：Python 标准库源码",
+    train_limit: "文本最大 {most}，保存在训练记录旁的 texts 文件夹里。", train_too_large: "文件太大：最多 {most}",
+    train_sending: "{name}：已发送 {share} %", train_lost: "studio 没有回应。", train_holds: "内容是{why}。", train_looks: "看起来是{why}。要从中学什么？",
+    train_cell: "单元类型", train_hidden: "每层单元数", train_layers: "层数", train_rate: "学习率", train_budget: "训练多久",
+    train_minutes: "分钟", train_steps: "步", train_epochs: "轮", train_name: "训练记录的名称", train_auto: "自动",
+    train_default: "默认：{value}", train_on: "开", train_off: "关", train_gpu: "GPU 上", train_words: "词", train_subwords: "子词", train_more: "{task} 的更多选项", train_find: "查找选项",
+    train_count: "{n} 个选项", train_own: "{task} 专有", train_start: "开始训练", train_queue: "加入队列",
+    train_keep: "studio 结束后继续训练", train_no_text: "请粘贴文本、选择文件，或选用已有的文本。",
+    train_read_only: "这个 studio 以 --read-only 启动：只显示训练记录，不训练。",
+    train_stop: "停止", train_stop_now: "立即停止", train_resume: "继续训练", train_begin: "重新开始", train_remove: "移除",
+    train_progress: "进度", train_time: "已训练", train_left: "剩余", train_samples: "它写出的文本", train_examples: "验证样例及其预测",
+    train_jobs: "队列", train_place: "等候中，第 {n} 位", train_go_on: "继续已有的训练", train_further: "再训练的分钟数",
+    train_state_running: "训练中", train_state_stopping: "正在保存", train_state_stopped: "已停止，可以继续", train_state_done: "已完成",
+    train_state_failed: "失败", train_state_waiting: "等候中", train_state_held: "尚未开始",
+    baseline: "基线",
+    options_Data: "数据", options_Tokens: "词元", "options_Language model": "语言模型", "options_Encoder and decoder": "编码器与解码器", options_Network: "网络",
+    options_Regularisation: "正则化", options_Decoder: "解码器", options_Optimisation: "优化", options_Budget: "预算", options_Machine: "机器",
+  },
+});

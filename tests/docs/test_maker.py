@@ -1,0 +1,156 @@
+"""What makes the site: stamps, links to sources, executed blocks, notebooks, figures, and a small site built."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+
+import recur
+from docs.maker import build, checking, drawings, executing, hooks, languages, merit, notebooks, sources
+from docs.maker.blocks import Block, blocks_of
+from docs.maker.languages import DOCS, ROOT, Pair, pairs
+
+PAGE = """# A page
+
+```python run short="range(9) => range(2)"
+print(sum(range(9)))
+3 + 4
+```
+
+```sh skip="why not"
+recur train nothing.txt
+```
+"""
+
+
+def test_a_stamp_notices_a_change_in_either_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(languages, "ROOT", tmp_path)
+    pair = Pair(tmp_path / "a.md", tmp_path / "a.zh.md")
+    assert "missing" in (pair.why_stale() or "missing")
+    pair.english.write_text("one"), pair.chinese.write_text("一")
+    assert "no stamp" in (pair.why_stale() or "")
+    pair.stamp()
+    assert pair.why_stale() is None
+    for path in pair:
+        before = path.read_text()
+        path.write_text(before + "!")
+        assert path.name in (pair.why_stale() or "")
+        path.write_text(before)
+    assert pair.why_stale() is None
+
+
+def test_both_languages_of_every_page_say_the_same() -> None:
+    assert [why for pair in pairs() if (why := pair.why_stale())] == []
+
+
+def test_every_page_stands_in_the_nav() -> None:
+    text = (ROOT / "mkdocs.yml").read_text().replace("!!python/object/apply:pymdownx.slugs.slugify", "")
+    named = set(re.findall(r"[\w./-]+\.md", str(yaml.safe_load(text)["nav"])))
+    assert {pair.english.relative_to(DOCS).as_posix() for pair in pairs() if DOCS in pair.english.parents} <= named
+
+
+def test_blocks_know_their_words() -> None:
+    first, second = blocks_of(PAGE)
+    assert (first.run, first.shortened.splitlines()[0], second.skip) == (True, "print(sum(range(2)))", "why not")
+    with pytest.raises(ValueError, match="unknown words"):
+        blocks_of(PAGE.replace("python run", "python rnu"))
+    with pytest.raises(ValueError, match="no such text"):
+        _ = Block("python", "a", options={"short": "b => c"}).shortened
+    assert Block("sh", "recur doctor   # words\n").meaning == Block("sh", "recur doctor # 字\n").meaning
+
+
+def test_blocks_are_executed_and_their_results_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    shell = ["sh", "echo '<p>' > made.html; echo done"]
+    draws = ["python", "import matplotlib.pyplot as plt\nplt.plot([1, 2])"]
+    results = executing.run([["python", blocks_of(PAGE)[0].source], shell, draws], tmp_path)
+    assert [result["text"] for result in results] == ["36\n7", "done", ""]
+    assert [result["files"] for result in results] == [[], ["2-made.html"], ["3-1.svg"]]
+    shown = hooks.below(blocks_of(PAGE)[0], results[2], tmp_path, "tutorials/x.html")
+    assert 'src="x-3-1.svg"' in shown[0]
+    with pytest.raises(SystemExit, match="exit 3"):
+        executing.run_shell("exit 3")
+
+
+def test_links_to_sources_find_their_line() -> None:
+    found = sources.Sources()
+    text = found.linked("[`bptt.py`](../src/recur/bptt.py#BPTT.parse)", "page.html", DOCS)
+    line = int(re.search(r"#L-(\d+)", text)[1])  # type: ignore[index]
+    assert "def parse" in (ROOT / "src/recur/bptt.py").read_text().splitlines()[line - 1]
+    assert f"bptt.py:{line}" in text
+    for link in ("../src/recur/bptt.py#Nothing", "../src/recur/nothing.py"):
+        with pytest.raises(ValueError, match=r"has no|leads to nothing"):
+            found.linked(f"[x]({link})", "page.html", DOCS)
+    assert 'id="L-1"' in sources.of_file(ROOT / "src/recur/nn.py") or 'name="L-1"' in sources.of_file(
+        ROOT / "src/recur/nn.py"
+    )
+
+
+def test_a_page_becomes_a_notebook() -> None:
+    found = notebooks.notebook(PAGE + "[words](x.md)", short=True)
+    nbformat.validate(found)
+    cells = [cell.source for cell in found.cells if cell.cell_type == "code"]
+    assert any("range(2)" in cell for cell in cells)
+    assert not any("nothing.txt" in cell for cell in cells)
+    assert found.cells[-1].source == "words"
+
+
+def test_links_anchors_and_networks_are_checked(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text('<a href="b.html#here"></a><a href="c.html"></a><img src="https://x/y.png">')
+    (tmp_path / "b.html").write_text('<p id="there"></p><a href="a.html"></a>')
+    found = checking.problems(tmp_path)
+    assert [line.split(" ", 2)[2] for line in found] == [
+        "leads to no anchor", "leads to no file", "would be fetched from a network",
+    ]  # fmt: skip
+
+
+def test_readme_has_the_figures_that_were_measured() -> None:
+    for path, text in merit.written().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: python -m docs merit"
+    assert len(merit.MARK.findall((ROOT / "README.md").read_text())) >= 10
+    for language in ("en", "zh"):
+        page = merit.page(language)
+        for path in merit.RESULTS.glob("*.json"):
+            assert f"`bench/results/{path.name}` · 20" in page
+
+
+def test_the_pictures_are_those_of_their_tables() -> None:
+    for path, content in drawings.drawings().items():
+        assert path.read_text(encoding="utf-8") == content, f"{path.name}: python -m docs drawings"
+
+
+def test_there_is_one_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == recur.__version__
+    assert f"## {recur.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_a_small_site_is_built(tmp_path: Path) -> None:
+    """Of one page, in both languages: what was printed, equations as MathML, the switch. A broken link is refused."""
+    pages = tmp_path / "docs"
+    (pages / "zh").mkdir(parents=True)
+    (pages / "assets").mkdir()
+    for name in ("site.css", "iframe-worker.js"):
+        (pages / "assets" / name).write_text("")
+    text = PAGE + "\n$h_t = \\tanh(U x_t)$\n"
+    (pages / "index.md").write_text(text)
+    (pages / "zh" / "index.md").write_text(text.replace("# A page", "# 一页"))
+    site = tmp_path / "site"
+    found = build.build(site, pages=pages, only=["index.md"])
+    assert found == []
+    english, chinese = ((site / code / "index.html").read_text() for code in ("en", "zh"))
+    assert "36" in english
+    assert "<math" in english
+    assert 'href="../zh/index.html"' in english
+    assert 'href="../en/index.html"' in chinese
+    assert "一页" in chinese
+    (pages / "index.md").write_text(text + "[nothing](nothing.md)")
+    with pytest.raises(SystemExit):
+        build.build(site, pages=pages, only=["index.md"], languages=("en",))

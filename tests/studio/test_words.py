@@ -1,0 +1,133 @@
+"""Every word of the page in both languages, and every error that it shows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import recur
+from recur.probes import lab
+from recur.studio.labs import run_lab
+from recur.wording import in_language
+from recur.wording.chinese_errors import ERRORS
+from tests.studio.browser import Visit, needs_browser
+from tests.studio.conftest import Served
+
+httpx = pytest.importorskip("httpx")
+
+SOURCE = Path(recur.__file__).parent
+PAGE = SOURCE / "studio" / "page"
+HAN = re.compile("[\u4e00-\u9fff]")
+RAISED = re.compile(r"Error\(\s*(f?)\"((?:[^\"\\]|\\.)*)\"((?:\s*f?\"(?:[^\"\\]|\\.)*\")*)")
+
+
+def raised() -> list[str]:
+    """The lines that the studio and what it serves with raise, a number or a name in place of each value."""
+    found = []
+    for room in ("studio", "web"):
+        for path in sorted((SOURCE / room).glob("*.py")):
+            if path.name in ("address.py", "server.py", "training.py", "queue.py"):  # of the command line
+                continue
+            for _, first, more in RAISED.findall(path.read_text()):
+                text = first + "".join(re.findall(r"\"((?:[^\"\\]|\\.)*)\"", more))
+                found.append(re.sub(r"{[^{}]*}", "7", text))
+    return found
+
+
+def test_every_error_of_the_page_has_its_chinese() -> None:
+    lines = raised()
+    assert len(lines) > 20
+    assert [line for line in lines if not HAN.search(in_language(line, "zh"))] == []
+    assert len(ERRORS) > len(set(lines)) / 2
+    assert in_language("x cannot be opened: unknown run 'y'", "zh") == "无法打开 x：没有训练记录 'y'"
+    assert in_language("nothing of ours", "zh") == "nothing of ours"
+
+
+def test_errors_come_in_the_language_that_is_asked_for(served: Served) -> None:
+    with httpx.Client(base_url=served.address, headers=served.headers, timeout=60) as client:
+        for language, expected in (
+            ("zh", "没有训练记录 'none'"),
+            ("en", "unknown run 'none'"),
+            ("", "unknown run 'none'"),
+        ):
+            answer = client.post("/api/runs/none/next", json={}, headers={"Accept-Language": language})
+            assert answer.json()["error"] == expected
+        runs = client.get("/api/runs", headers={"Accept-Language": "zh"}).json()["runs"]
+        assert {run["name"] for run in runs if "error" in run} == {"damaged"}
+        answer = client.post("/api/lab", json={"name": "nothing"}, headers={"Accept-Language": "zh-CN"})
+        assert (answer.status_code, answer.json()["error"][:4]) == (400, "没有实验")
+        assert client.post("/api/nothing", json={}).status_code == 404
+
+
+def test_reports_and_labs_come_in_chinese_and_for_a_frame_alone(served: Served) -> None:
+    with httpx.Client(base_url=served.address, headers=served.headers, timeout=120) as client:
+        verdict = client.post("/api/runs/gru/diagnosis", json={"language": "zh"}).json()
+        assert HAN.search(verdict["diagnosis"]["name"])
+        assert {finding["level"] for finding in verdict["findings"]} <= {"ok", "warning", "fault", "unknown"}
+        report = client.get("/api/runs/gru/xray?language=en")
+        assert report.headers["content-type"].startswith("text/html")
+        assert 'lang="en"' in report.text
+        policy = report.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "script" not in policy
+        assert "frame-ancestors 'self'" in policy
+        assert "frame-ancestors 'none'" in client.get("/").headers["Content-Security-Policy"]
+        assert client.get("/api/runs/none/xray").status_code == 404
+        offered = client.post("/api/labs", json={}).json()["labs"]
+        assert {"vanishing", "exploding", "clipping", "parameters"} <= set(offered)
+        dark = client.post("/api/lab", json={"name": "exploding", "T": 10, "language": "zh", "theme": "dark"}).json()
+        assert HAN.search(dark["paragraph"])
+        assert ">往回：梯度<" in dark["figure"]
+        assert "#1c2430" not in dark["figure"], "ink of a light page"
+
+
+def test_a_lab_measures_what_it_is_set_to() -> None:
+    found = run_lab({"name": "parameters", "k": 10, "tau": 3})
+    assert "k = 10 tokens has k^τ numbers: 10 for one token, 1,000 for 3" in found["paragraph"]
+    for made in (lab.vanishing(0, 8, 12), lab.forget_gate(0, 8, 12)):
+        assert HAN.search(in_language(made.paragraph, "zh"))
+    with pytest.raises(ValueError, match="T must lie in 10 … 120, got 9"):
+        run_lab({"name": "vanishing", "T": 9})
+
+
+class TestPage:
+    pytestmark = needs_browser
+
+    def test_every_word_has_its_chinese(self, visit: Visit) -> None:
+        page = visit.open("runs")
+        ask = "(code) => import('/page/words.js').then((words) => words.names(code))"
+        chinese, english = (set(page.evaluate(ask, code)) for code in ("zh", "en"))
+        said: set[str] = set()
+        for path in PAGE.glob("*.js"):
+            text = path.read_text()
+            said |= set(re.findall(r"\bt\(\"([^\"]+)\"", text))
+            said |= {name for two in re.findall(r"\bt\([^()]*\? \"([^\"]+)\" : \"([^\"]+)\"\)", text) for name in two}
+        assert len(said) > 100
+        assert said - chinese == set()
+        assert english - chinese == set()
+
+    def test_the_keyboard_leads_everywhere_and_focus_stays(self, visit: Visit) -> None:
+        page = visit.open("labs", "")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.id") == "skip"
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "main"
+        assert page.evaluate("location.hash").startswith("#/labs"), "the way to the content leads to no other view"
+        page.locator("#views a[data-key=write]").focus()
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#bars button")
+        assert page.evaluate("document.activeElement.dataset.key") == "write", "of the menu"
+        page.locator("#bars button").first.focus()
+        page.keyboard.press("Enter")
+        page.wait_for_timeout(300)
+        assert page.evaluate("document.activeElement.closest('#bars') !== null"), "of the bars that were drawn again"
+
+    def test_a_frame_shows_the_report(self, visit: Visit, served: Served) -> None:
+        page = visit.open("xray", "gru")
+        page.wait_for_selector("#report:not([hidden])", timeout=90_000)
+        frame: Any = page.frame_locator("#report")
+        frame.locator("section").nth(5).wait_for(timeout=90_000)
+        assert page.inner_text("#verdict")

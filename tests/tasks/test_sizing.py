@@ -1,0 +1,156 @@
+"""A network sized by rule: what the rule does with text, speed and minutes, what it leaves alone, and that a run keeps
+it."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from recur.tasks import make_options, task_of
+from recur.tasks.language import sizing
+from recur.tasks.language.options import LanguageOptions
+from recur.tasks.language.sizing import Sized, Text, applies, size, worth
+from recur.train import here, resume, train
+from recur.train.speed import predictions_a_second
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+LETTERS, WORDS = Text(2_000_000, 100, False), Text(200_000, 8000, True)
+
+
+def asked(**fields: Any) -> LanguageOptions:
+    made = make_options("language", {"texts": ("book.txt",), **fields})
+    assert isinstance(made, LanguageOptions)
+    return made
+
+
+def slower_with_width(flops: float) -> Callable[[LanguageOptions], float]:
+    """A device that does so many operations a second, whatever their form."""
+    return lambda o: flops / (6 * (3 * o.hidden * (o.hidden + o.embedding)) * o.layers)
+
+
+def sized(text: Text, speed: Callable[[LanguageOptions], float], **fields: Any) -> Sized:
+    o = asked(**fields)
+    return size(o, o.settled("cpu"), text, speed)
+
+
+def test_what_is_read_again_is_worth_less() -> None:
+    assert worth(1000, 700) == 700
+    assert worth(1000, 1000) == 1000
+    assert worth(1000, 2000) == pytest.approx(1000 + 1000 * sizing.REPEATED * (1 - math.exp(-1 / sizing.REPEATED)))
+    assert worth(1000, 1e9) == pytest.approx(1000 * (1 + sizing.REPEATED))
+
+
+@pytest.mark.parametrize("text", [LETTERS, WORDS])
+def test_more_time_or_a_faster_device_is_a_wider_network(text: Text) -> None:
+    found = [sized(text, slower_with_width(3e10), minutes=minutes).options for minutes in (0.5, 2, 8, 30)]
+    widths = [o.hidden for o in found]
+    assert widths == sorted(widths)
+    assert widths[0] < widths[-1]
+    rates = [o.rate for o in found]
+    assert rates == sorted(rates, reverse=True)
+    fast = sized(text, slower_with_width(1.2e11), minutes=0.5).options
+    assert abs(fast.hidden - widths[1]) <= sizing.STEP, "four times as fast is four times as long"
+
+
+def test_the_width_is_where_speed_and_appetite_meet() -> None:
+    speeds = (slower_with_width(5e10), lambda o: 40_000.0, lambda o: 5e9 / o.hidden**2, lambda o: 1e7 / o.hidden)
+    for speed in speeds:
+        found = sized(LETTERS, speed, minutes=3)
+        read = 180 * sizing.TRAINING * speed(found.options)
+        assert abs(math.log(sizing.wanted_width(LETTERS, read) / found.options.hidden)) < 2 * sizing.NEAR
+
+
+def test_a_short_text_is_not_read_without_end() -> None:
+    short = Text(20_000, 60, False)
+    found = sized(short, lambda o: 1e6, minutes=30).options
+    assert found.epochs == sizing.LETTERS.passes
+    assert found.dropout_output > sized(LETTERS, lambda o: 1e4, minutes=2).options.dropout_output
+    assert found.hidden <= sizing.LETTERS.width
+    assert sized(LETTERS, lambda o: 1e4, minutes=2).options.epochs is None
+
+
+def test_what_is_given_stays_and_the_rest_follows() -> None:
+    speed = slower_with_width(5e10)
+    free, given = (
+        sized(LETTERS, speed, minutes=2, **fields) for fields in ({}, {"hidden": 64, "dropout_output": 0.45})
+    )
+    assert (given.options.hidden, given.options.dropout_output) == (64, 0.45)
+    assert given.options.rate > free.options.rate
+    assert given.options.embedding < free.options.embedding
+    said = sizing.words_of(asked(minutes=2, hidden=64), given)
+    assert said.startswith("sized for 2 minutes of this CPU (")
+    assert f"rate {given.options.rate:g}" in said
+    assert "hidden 64" not in said
+    assert sized(LETTERS, speed, minutes=2, embedding=0).options.embedding == 0
+
+
+def test_many_types_are_sampled_in_few_passes() -> None:
+    assert sized(WORDS, lambda o: 1e4, minutes=0.5, token="word").options.softmax == "sampled"
+    assert sized(WORDS, lambda o: 1e6, minutes=5, token="word").options.softmax == "full"
+    assert sized(WORDS, lambda o: 1e4, minutes=0.5, token="word", softmax="full").options.softmax == "full"
+    assert sized(WORDS._replace(types=900), lambda o: 1e4, minutes=0.5).options.softmax == "full"
+
+
+def test_when_it_applies() -> None:
+    assert applies(asked())
+    assert applies(asked(minutes=5, hidden=512))
+    for fields in ({"epochs": 2}, {"steps": 3}, {"minutes": 0.1}, {"sized": False}, {"minutes": 2, "steps": 9}):
+        assert not applies(asked(**fields)), fields
+    assert not applies(asked(minutes=3, tuned_on=1000))
+    assert not applies(asked(minutes=3, recurrence="output"))
+    for path in RECIPES.glob("*.toml"):
+        recipe = tomllib.loads(path.read_text(encoding="utf-8"))
+        if recipe["task"] == "language":
+            assert recipe["sized"] is False, path
+
+
+def test_a_run_says_and_keeps_what_it_was_sized_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    book = tmp_path / "book.txt"
+    book.write_text("the state of a network is what it keeps of a text\n" * 40)
+    monkeypatch.setattr(sizing, "LEAST", 0.0)
+    tried: list[LanguageOptions] = []
+
+    class Speed:
+        def __init__(self, *_: object) -> None: ...
+
+        def __call__(self, options: LanguageOptions) -> float:
+            tried.append(options)
+            return 20_000_000 / options.hidden
+
+    monkeypatch.setattr(here, "Speed", Speed)
+    notes: list[str] = []
+    options = asked(texts=str(book), minutes=0.002, window=20, threads=1, baseline=False, measure=1000)
+    train(options, tmp_path / "run", lambda event: notes.append(str(event.content.get("text"))))
+    (said,) = [note for note in notes if note.startswith("sized for 0.002 minutes")]
+    assert tried
+    kept = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
+    assert kept["hidden"] == tried[-1].hidden
+    assert (
+        f"hidden {kept['hidden']}, embedding {kept['embedding']}, layers {kept['layers']}, batch {kept['batch']}, rate"
+        in said
+    )
+    assert kept["window"] == 20
+    tried.clear()
+    outcome = resume(tmp_path / "run", steps=2)
+    assert outcome.task.options.hidden == kept["hidden"]
+    assert not tried
+
+
+def test_the_speed_is_that_of_training_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    book = tmp_path / "book.txt"
+    book.write_text("the state of a network is what it keeps of a text\n" * 40)
+    task = task_of(asked(texts=str(book), hidden=8, batch=4, window=16, steps=1, threads=1).settled("cpu"))
+    data, ticks = task.read(), iter(range(1000))
+    threads = torch.get_num_threads()
+    try:
+        found = predictions_a_second(task, data, clock=lambda: float(next(ticks)))  # every look takes a second
+    finally:
+        torch.set_num_threads(threads)
+    assert found == pytest.approx(4 * 16 * 3 / 2), "three steps of 64 tokens between the first look and the third"
+    assert not list(tmp_path.glob("*/manifest.json"))
