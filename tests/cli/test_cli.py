@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -357,8 +356,13 @@ def test_standard_input_and_a_reader_that_leaves(book: str) -> None:
 
 
 def test_interrupted() -> None:
-    waiting = subprocess.Popen([*RECUR, "ngram", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(5.0)
+    # A job of the background ignores SIGINT, and so would what it starts.
+    heeding = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {RECUR[2]}"
+    command = [sys.executable, "-c", heeding, "ngram", "-"]
+    waiting = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert waiting.stdin is not None
+    waiting.stdin.write("more than a pipe holds, so that it is being read\n" * 10_000)
+    waiting.stdin.flush()
     os.kill(waiting.pid, signal.SIGINT)
     _, errors = waiting.communicate(timeout=20)
     assert waiting.returncode == 130

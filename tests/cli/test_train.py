@@ -256,6 +256,8 @@ def test_interrupted_it_saves_and_says_how_to_go_on(book: str) -> None:
         *SMALL,
         "--minutes",
         "5",
+        "--measure",
+        "1",  # so that there are weights to keep before half a minute has passed
         "--no-baseline",
         "--out",
         "runs/i",
@@ -263,7 +265,7 @@ def test_interrupted_it_saves_and_says_how_to_go_on(book: str) -> None:
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while not Path("runs/i/model.safetensors").exists() and time.monotonic() < deadline:
-        time.sleep(0.2)
+        time.sleep(0.05)
     os.kill(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -411,6 +412,7 @@ def test_terminated_it_saves_and_says_how_to_go_on() -> None:
                 break
         while not Path("r/manifest.json").exists():
             assert process.poll() is None
+            time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
         said = process.stderr.read()
     assert process.returncode == 130
