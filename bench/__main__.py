@@ -13,7 +13,8 @@ python -m bench export                 exported models: C and ONNX Runtime a tok
 python -m bench training               the trainer's overhead, what the backend gains, and sampling
 python -m bench trees                  trees beside plain recursion, grids beside the double loop
 python -m bench writing                encoder and decoder: training, decoding, output recurrence
-python -m bench xray                   gradient flow, a report, the studio's first view and a keystroke
+python -m bench xray                   gradient flow, and a report
+python -m bench studio                 the page: first view over 1,000 runs, a key to its bars in texts of any length
 python -m bench diagnosis              planted faults: whether X-ray names the right one first, and its advice helps
 python -m bench defaults               every task with nothing but its file, beside its recipe and something plain
 python -m bench carry                  100 labelled examples: from nothing, and from a language model of the same texts
@@ -121,6 +122,9 @@ def main() -> None:
     sized.add_argument("--set", choices=("fitted", "held-out"), default="held-out", help="which texts")
     sized.add_argument("--around", type=int, default=16, help="trials around the rule, of texts it is fitted on (16)")
     sized.add_argument("--data", type=Path, default=defaults.DATA, help="the folder of data sets (../shared/data)")
+    sized.add_argument("--match", default="", help="only cases whose name contains this")
+    sized.add_argument("--minutes", type=float, help="in place of each case's own")
+    sized.add_argument("--cpu-clock", action="store_true", help="minutes of CPU time, for a machine that is busy")
     sized.add_argument("--jobs", type=int, default=1, help="processes, of one thread each (1)")
     sized.add_argument("--seconds", type=float, default=math.inf, help="begin no trial that would not end in them")
     sized.add_argument(
@@ -160,6 +164,10 @@ def main() -> None:
     cut.add_argument("--out", type=Path, default=RESULTS / "truncation.json")
     looked = suites.add_parser("xray", help="how long it takes to look into a model")
     looked.add_argument("--out", type=Path, default=RESULTS / "xray.json")
+    paged = suites.add_parser("studio", help="the page: first view over many runs, a key to its bars")
+    paged.add_argument("--runs", type=int, default=1000, help="in the folder (1000)")
+    paged.add_argument("--hidden", type=int, default=256, help="units of the model that is typed to, in 2 layers (256)")
+    paged.add_argument("--out", type=Path, default=RESULTS / "studio.json")
     planted = suites.add_parser("diagnosis", help="planted faults: whether X-ray names the right one first")
     planted.add_argument("--data", type=Path, default=defaults.DATA, help="the folder of data sets (../shared/data)")
     planted.add_argument("--set", choices=("setting", "held-out"), default="held-out", help="which texts and seeds")
@@ -200,6 +208,7 @@ def main() -> None:
     runs |= {"defaults": run_defaults, "affine": run_affine, "truncation": run_truncation, "calls": run_calls}
     runs |= {"scaling": run_scaling, "gpu": run_gpu, "gpu-training": run_gpu_training, "serve": run_serve}
     runs |= {"sizing": run_sizing, "export": run_export, "memory": run_memory, "diagnosis": run_diagnosis}
+    runs |= {"studio": run_studio}
     runs.get(options.suite, run_scan)(options)
     if options.out is not None:
         print(f"written to {options.out}")
@@ -212,8 +221,10 @@ def run_scan(options: argparse.Namespace) -> None:
 def run_sizing(options: argparse.Namespace) -> None:
     rows = sizing.read_rows(options.out)
     known, here = {(one["case"], one["kind"], one["seed"]) for one in rows}, machine()
-    todo = [trial for trial in sizing.trials(options.set, options.around) if trial.key not in known]
-    for found in sizing.measure(todo, options.data, options.jobs, options.seconds):
+    made = sizing.trials(options.set, options.around, options.match, options.minutes)
+    todo = [trial for trial in made if trial.key not in known]
+    running = sizing.measure(todo, list(rows), options.data, options.jobs, options.seconds, options.cpu_clock)
+    for found in running:
         rows.append(found)
         print(found, flush=True)
         _write(options.out, {"machine": here, "rows": rows, "compared": sizing.compared(rows)})
@@ -396,6 +407,15 @@ def run_xray(options: argparse.Namespace) -> None:
     for name, value in found.items():
         print(f"{name}: {json.dumps(value)}")
     _write(options.out, {"machine": machine(), **found})
+
+
+def run_studio(options: argparse.Namespace) -> None:
+    from bench import studio  # it needs the extras of the studio
+
+    found = studio.measure(options.runs, options.hidden)
+    for name, value in found.items():
+        print(f"{name}: {json.dumps(value)}")
+    _write(options.out, {"machine": machine(), "hidden": options.hidden, **found})
 
 
 def run_diagnosis(options: argparse.Namespace) -> None:

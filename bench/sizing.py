@@ -19,10 +19,11 @@ import os
 import random
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +34,12 @@ TRIALS, SEEDS = 30, 3
 SPARE = 20.0
 """Seconds that a trial takes beyond its minutes: reading, asking for the speed, the last measurement."""
 SIZES = (
-    "hidden",
-    "embedding",
-    "layers",
-    "batch",
-    "window",
-    "rate",
-    "dropout_input",
-    "dropout_hidden",
-    "dropout_output",
+    *("hidden", "embedding", "layers", "batch", "window", "rate"),
+    *("dropout_input", "dropout_hidden", "dropout_output", "softmax", "softmax_samples"),
 )
+HOPELESS, AFTER = 1.25, 0.35
+"""A trial of a sweep is left whose perplexity is so many times the rule's at the same point, behind that share of the
+minutes."""
 
 
 @dataclass(frozen=True)
@@ -132,13 +129,14 @@ class Trial:
         return self.case.name, self.kind, self.seed
 
 
-def trials(which: str, around: int) -> list[Trial]:
+def trials(which: str, around: int, match: str = "", minutes: float | None = None) -> list[Trial]:
     """Of the texts that were fitted on, some around the rule, fewer where they take longer; of those held out, a sweep;
     of both the rule itself and the default.
 
     They take turns, so that a limit of time cuts all cases alike; the longest come first.
     """
-    cases = sorted(FITTED if which == "fitted" else HELD_OUT, key=lambda case: -case.minutes)
+    cases = [case for case in (FITTED if which == "fitted" else HELD_OUT) if match in case.name]
+    cases = sorted((replace(case, minutes=minutes or case.minutes) for case in cases), key=lambda case: -case.minutes)
     found = [Trial(case, "rule", seed) for seed in range(1 if which == "fitted" else SEEDS) for case in cases]
     found += [Trial(case, "default", 0) for case in cases]
     if which == "held-out":
@@ -198,12 +196,19 @@ def moved(base: Any, trial: Trial) -> dict[str, Any]:
     return found | (softmax_of(draw) if trial.case.token != "char" else {})
 
 
-def run(trial: Trial, text: Path) -> JsonObject:
-    """Train, and what it came to."""
+Curve = list[tuple[float, float]]
+"""Perplexity by progress, 0 … 1."""
+
+
+def run(trial: Trial, text: Path, bar: Curve, cpu_clock: bool) -> JsonObject:
+    """Train, and what it came to. With a `cpu_clock` all minutes are those of the process itself, for machines that are
+    busy with something else."""
+    if cpu_clock:
+        time.monotonic = time.perf_counter = time.process_time
     import torch
 
     from recur.tasks import make_options, task_class, task_of
-    from recur.train import train
+    from recur.train import Event, train
     from recur.train.ranks import ALONE
     from recur.train.speed import Speed
 
@@ -224,23 +229,37 @@ def run(trial: Trial, text: Path) -> JsonObject:
         fields["sized"] = False
     if trial.kind in ("sweep", "around"):
         fields["bias_init"] = "unigram"  # as the rule has it: sizes are compared
+    curve: Curve = []
+    stop = threading.Event()
+
+    def watch(event: Event) -> None:
+        if event.kind == "measured":
+            at, found = float(event.content["progress"]), float(event.content["valid_perplexity"])
+            curve.append((at, found))
+            beside = [value for progress, value in bar if progress <= at + 0.02]
+            if trial.kind == "sweep" and at > AFTER and beside and found > HOPELESS * beside[-1]:
+                stop.set()
+
     with tempfile.TemporaryDirectory() as folder:
         try:
-            outcome = train(make_options("language", fields), Path(folder) / "run")
+            outcome = train(make_options("language", fields), Path(folder) / "run", watch, stop)
         except Exception as error:  # a trial that diverges is a result, and none is the end of all
             return row | {name: fields.get(name) for name in SIZES} | {"perplexity": None, "error": str(error)}
     o, data, done = outcome.task.options, outcome.task.read(), outcome.summary
     row |= {name: getattr(o, name) for name in (*SIZES, "epochs")}
     row |= {"tokens": len(data.train), "types": len(data.vocab), "read": done["epochs"]}
     row |= {"speed": done["predictions_per_second"], "seconds": done["seconds"], "perplexity": done["valid_perplexity"]}
-    return row
+    return row | {"curve": curve, "left": outcome.stopped}
 
 
 # All of them ----------------------------------------------------------------------------------------------------
 
 
-def measure(todo: list[Trial], data: Path, jobs: int, seconds: float) -> Iterator[JsonObject]:
-    """Rows as they are done; after so many seconds none is begun that would not end in them."""
+def measure(
+    todo: list[Trial], rows: list[JsonObject], data: Path, jobs: int, seconds: float, cpu_clock: bool
+) -> Iterator[JsonObject]:
+    """Rows as they are done, after those that are there; after so many seconds none is begun that would not end in
+    them."""
     os.environ["OMP_NUM_THREADS"] = "1"
     end = time.monotonic() + seconds
     waiting = list(reversed(todo))
@@ -253,9 +272,18 @@ def measure(todo: list[Trial], data: Path, jobs: int, seconds: float) -> Iterato
             while waiting and len(running) < jobs:
                 trial = waiting.pop()
                 if time.monotonic() + 60 * trial.case.minutes + SPARE < end:
-                    running.add(pool.submit(run, trial, trial.case.write(data, Path(folder))))
+                    text, bar = trial.case.write(data, Path(folder)), bar_of(trial.case, rows)
+                    running.add(pool.submit(run, trial, text, bar, cpu_clock))
             done, running = wait(running, return_when=FIRST_COMPLETED)
-            yield from (one.result() for one in done)
+            found = [one.result() for one in done]
+            rows = rows + found
+            yield from found
+
+
+def bar_of(case: Case, rows: Iterable[JsonObject]) -> Curve:
+    """How the rule went, the first time it was done with a case."""
+    done = [row["curve"] for row in rows if row["case"] == case.name and row["kind"] == "rule" and row.get("curve")]
+    return done[0] if done else []
 
 
 def compared(rows: Iterable[JsonObject]) -> list[JsonObject]:

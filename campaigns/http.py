@@ -101,7 +101,7 @@ def server_of(verb: str, named: str, kind: type[Target]) -> Iterator[Target]:
             yield kind(int(port), token or said.get("token", ""), server, log)
         finally:
             server.terminate()
-            server.wait(20)
+            server.wait(60)  # what runs has half a minute
 
 
 def attempts(seed: int, numbers: Iterable[int]) -> Iterator[Attempt]:

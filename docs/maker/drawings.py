@@ -38,7 +38,7 @@ ROWS: list[tuple[str, str, list[Cell]]] = [
         NOTHING, ("c_t", "c_t", "made"), ("c", "c", "made"), ("c_t, c_{t−1}: read", "c_t、c_{t−1}：只读", "made"),
         ("c_t, c_{t−1}: read", "c_t、c_{t−1}：只读", "made"), NOTHING]),
     ("tape", "(N, saved·H), saved", [
-        NOTHING, ("what found no gate's place", "门位放不下的值", "made"), ("the same", "同左", "made"), ("read", "只读", "made"),
+        NOTHING, ("what found\nno gate's place", "门位放不下的值", "made"), ("the same", "同左", "made"), ("read", "只读", "made"),
         ("read", "只读", "made"), NOTHING]),
     ("d_weight_hh", "(products·H, H), returned", [
         NOTHING, NOTHING, NOTHING, ("W, packed", "打包的 W", "given"), ("W, packed", "打包的 W", "given"), ("∂W", "∂W", "gradient")]),
@@ -50,7 +50,7 @@ ROWS: list[tuple[str, str, list[Cell]]] = [
         ("→ ∂W", "→ ∂W", "gradient")]),
     ("workspace", "scratch", [
         ("W and U, packed", "打包的 W、U", "given"), ("one block of gates,\nof each thread", "每个线程\n一块门", "work"), NOTHING,
-        ("∂h_t, ∂c_t carried", "传来的 ∂h_t、∂c_t", "gradient"), ("∂h_{t−1}, ∂c_{t−1} carried", "传出的 ∂h_{t−1}、∂c_{t−1}", "gradient"),
+        ("∂h_t, ∂c_t carried", "传来的 ∂h_t、∂c_t", "gradient"), ("∂h_{t−1}, ∂c_{t−1}\ncarried", "传出的\n∂h_{t−1}、∂c_{t−1}", "gradient"),
         ("panels of the products", "矩阵乘的面板", "work")]),
 ]  # fmt: skip
 

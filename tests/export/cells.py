@@ -50,20 +50,18 @@ class Blocks(Cell):
 
 def samples() -> list[Recurrent]:
     """By what becomes of them: ONNX's own operators; its Scan."""
-    both, summed = {"direction": "both"}, Connections(merge="sum")
+    summed = Connections(merge="sum")
     return [
-        Recurrent("lstm", D, H, layers=2, **both),  # type: ignore[arg-type]
+        Recurrent("lstm", D, H, direction="both"),
         Recurrent("gru", D, H, direction="backward", bias=False),
         Recurrent(Swapped(), D, H, direction="both", connections=summed),
         Recurrent("elman-relu", D, H),
-        Recurrent("elman-sigmoid", D, H),
         Recurrent("peephole", D, H, direction="both"),
         Recurrent("slstm", D, H),
         Recurrent("lru", D, H, direction="backward"),
         Recurrent("lstm", D, H, projection=2),
         Recurrent(Leaning(), D, H),
         Recurrent(Blocks(), D, H, bias=False),
-        Recurrent("mingru", D, H, direction="both"),
     ]
 
 

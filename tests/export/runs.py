@@ -25,7 +25,7 @@ PAIRS = [("".join(row), "".join(reversed(row))) for row in ("abc", "bca", "cab",
 def language(folder: Path, **options: Any) -> Predictor[Any]:
     text = folder / "text.txt"
     text.write_text("\n".join([LINE] * 30))
-    return recur.fit(text, task="language", window=8, batch=2, **SMALL, **options)
+    return recur.fit(text, task="language", window=8, batch=2, **SMALL | options)
 
 
 def classify(folder: Path, **options: Any) -> Predictor[Any]:

@@ -1,4 +1,4 @@
-"""Models as C headers: compiled by gcc, and asked what `recur predict` is asked."""
+"""Models as C headers: what gcc makes of them, how they are tested before they are kept, and what is refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ctypes
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -42,32 +41,35 @@ def test_two_models_live_in_one_program(
     form: Portable,
     tmp_path: Path,
 ) -> None:
-    """A language model and a classifier of texts, with its n-grams."""
-    classify = runs.classify(tmp_path, token="word", lower=True, punctuation=True)
-    headers = {"lm": header(form, "lm", 60)[1], "cl": header(portable(classify), "cl", 200)[1]}
+    """In float32, and in 8 bits."""
+    headers = {"lm": header(form, "lm", 60)[1], "narrow": header(form, "narrow", 60, quantize=True)[1]}
     calls = """
-    static lm_work work; static lm_state state; static cl_work other;
-    int32_t go_on(const char *prompt, char *text); int32_t tell(const char *text, float *p);
+    static lm_work work; static lm_state state; static narrow_work other; static narrow_state own;
+    int32_t go_on(const char *prompt, char *text); int32_t go_on_narrow(const char *prompt, char *text);
     int32_t go_on(const char *prompt, char *text) {
         return lm_predict(&state, &work, prompt, text, 500, 20, 0.0f, 1);
     }
-    int32_t tell(const char *text, float *p) { return cl_predict(&other, text, p); }
+    int32_t go_on_narrow(const char *prompt, char *text) {
+        return narrow_predict(&own, &other, prompt, text, 500, 20, 0.0f, 1);
+    }
     int32_t draw(float *logits, int32_t top_k, float top_p, uint64_t *seed);
     int32_t draw(float *logits, int32_t top_k, float top_p, uint64_t *seed) {
         return lm_choose(logits, 0.5f, top_k, top_p, seed);
     }
+    void after(int32_t token, float *logits);
+    void after(int32_t token, float *logits) { lm_init(&state); lm_step(&state, &work, token, logits); }
     """
     compiled = library(tmp_path, headers, calls)
     for prompt in ("the cat", "", "a\nb"):
         expected = language.generate(prompt, 20, top_k=1)[0]
         assert text_of(compiled.go_on, prompt.encode()) == (len(expected), expected)
+        assert text_of(compiled.go_on_narrow, prompt.encode())[0] == 20
     assert text_of(compiled.go_on, "Ω".encode())[0] == -1  # never seen
-    for text in ("good thing number 3 is fine", "Bad, thing's POOR! Ärger ΣΑΣ", "so so"):
-        p = (ctypes.c_float * 2)()
-        found, expected = compiled.tell(text.encode(), p), classify.predict(text)
-        assert classify.classes[found] == expected["output"]
-        assert list(p) == pytest.approx(list(expected["probabilities"].values()), abs=1e-6)
-    assert compiled.tell(b" ", (ctypes.c_float * 2)()) == -1
+    K = len(language.vocab)
+    unknown = [(ctypes.c_float * K)() for _ in range(4)]
+    for token, logits in zip((0, -1, K, 2**31 - 1), unknown, strict=True):
+        compiled.after(token, logits)
+    assert all(list(logits) == list(unknown[0]) for logits in unknown), "tokens that there are not are <unk>"
     _check_draws(compiled, len(language.vocab))
 
 
@@ -99,64 +101,6 @@ def test_subwords_are_cut_as_sentencepiece_cuts_them(tmp_path: Path) -> None:
         ids, data = (ctypes.c_int32 * 200)(), text.encode()
         count = compiled.cut(data, len(data), ids)
         assert ids[:count] == model.run.vocab.encode(text).tolist()
-
-
-def test_tags_are_those_of_predict(tmp_path: Path) -> None:
-    """With a CRF, characters and casing."""
-    model = runs.tag(tmp_path, rate=0.05)
-    calls = "static m_work work; int32_t tag(const char *t, int32_t *tags);\nint32_t tag(const char *t, int32_t *tags) "
-    calls += "{ return m_predict(&work, t, tags, 50); }\n"
-    compiled = library(tmp_path, {"m": header(portable(model), "m", 60)[1]}, calls)
-    long = "aWordOfMoreThanThirtyTwoCharactersWhoseMiddleIsLeftOut"
-    for line in ("Anna lives in Rome now", f"  1,000.5 x2  ÄÖ Paris ß , 42 {long} iPhone"):
-        tags = (ctypes.c_int32 * 50)()
-        count = compiled.tag(line.encode(), tags)
-        assert [model.tags[k] for k in tags[:count]] == model.predict(line)["tags"]
-    assert compiled.tag(b" ", (ctypes.c_int32 * 50)()) == -1
-
-
-@pytest.mark.parametrize("options", [{"copy": True, "input_feeding": True}, {"attention": "none", "stop": "length"}])
-def test_what_is_written_is_that_of_predict(options: dict[str, object], tmp_path: Path) -> None:
-    """… and the header is clean where an address or a number is wrong."""
-    model = runs.seq2seq(tmp_path, rate=0.05, **options)
-    text = header(portable(model), "m", 30)[1]
-    calls = "static m_work work; int32_t put(const char *s, char *t);\nint32_t put(const char *s, char *t) "
-    calls += "{ return m_predict(&work, s, t, 500, 0.0f, 1); }\n"
-    compiled = library(tmp_path, {"m": text}, calls)
-    for source in ("abc", "a", "bca"):
-        assert text_of(compiled.put, source.encode())[1] == model.predict(source)["output"]
-    if "copy" in options:  # attention, the most that a header has
-        run_self_test(
-            tmp_path / "m.h", "gcc", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-x", "c"
-        )
-
-
-def test_labels_of_numbers(tmp_path: Path) -> None:
-    model = runs.numbers(tmp_path, "tag", loss="ctc", rate=0.05)
-    calls = "static m_work work; int32_t say(const float *x, int32_t n, int32_t *labels);\n"
-    calls += "int32_t say(const float *x, int32_t n, int32_t *labels) { return m_predict(&work, x, n, labels); }\n"
-    compiled = library(tmp_path, {"m": header(portable(model), "m", 30)[1]}, calls)
-    for x in runs.signals(4):
-        labels = (ctypes.c_int32 * 30)()
-        count = compiled.say(x.ctypes.data_as(ctypes.c_void_p), len(x), labels)
-        assert [model.labels[k] for k in labels[:count]] == model.predict(x)["labels"]
-
-
-def test_a_forecast(tmp_path: Path) -> None:
-    model = runs.forecast(tmp_path, lags=12, segment=3, base="none", transform="log")
-    model.model.share.fill_(1.0)
-    calls = "static m_work work; int32_t ahead(const double *x, int32_t n, double *q);\n"
-    calls += "int32_t ahead(const double *x, int32_t n, double *q) { return m_predict(&work, x, n, 0, q); }\n"
-    compiled = library(tmp_path, {"m": header(portable(model), "m", 200)[1]}, calls)
-    table = tmp_path / "table.csv"
-    values, q = np.array([float(row) for row in table.read_text().split()[1:]]), (ctypes.c_double * 12)()
-    pointer = values.ctypes.data_as(ctypes.c_void_p)
-    assert compiled.ahead(pointer, len(values), q) == 0
-    expected = [value for row in model.predict(table) for value in row["quantiles"].values()]
-    assert list(q) == pytest.approx(expected, rel=1e-5)
-    assert compiled.ahead(pointer, 3, q) == -1  # too few
-    values[5] = 0.0
-    assert compiled.ahead(pointer, len(values), q) == -1  # which has no logarithm
 
 
 def test_a_file_is_tested_before_it_is_kept(form: Portable, tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 import torch
 
+import recur
 from recur.errors import OptionError
 from recur.export.graphs import ready
 from recur.export.portable import portable
@@ -52,11 +54,39 @@ def test_a_forecast_is_that_of_predict(tmp_path: Path) -> None:
     close(quantiles[0, :, 0], expected, tolerance=1e-6)
 
 
-def test_what_has_no_graph_is_refused_in_a_line(tmp_path: Path, language: runs.Predictor) -> None:  # type: ignore[type-arg]
+def test_a_forecast_reads_what_is_known_beside(tmp_path: Path) -> None:
+    """Prices that are known ahead, visits until now, the season's phase and the time."""
+    value = [20 + 5 * math.sin(k * math.pi / 3) + 0.1 * k + k * k % 7 / 5 for k in range(90)]
+    price, visits = [3 + math.cos(k / 4) for k in range(94)], [100 + k % 11 for k in range(90)]
+    lines = [f"{value[k]:.6f},{price[k]:.6f},{visits[k]}" if k < 90 else f",{price[k]:.6f}," for k in range(94)]
+    (tmp_path / "table.csv").write_text("\n".join(["value,price,visits", *lines]) + "\n")
+    given = {"target": ("value",), "covariates": ("price",), "past_covariates": ("visits",), "time_input": True}
+    shape = {"scale": "changes", "base": "none", "transform": "none", "horizon": 4, "season": 6}
+    model = recur.fit(tmp_path / "table.csv", task="forecast", **given, **shape, **runs.SMALL)
+    model.model.share.fill_(1.0)
+    graph = portable(model).graphs["forecast"]
+    columns = {"values": value, "covariates": price, "past": visits}
+    inputs = [
+        torch.tensor([float(f"{x:.6f}") for x in columns[v.name]], dtype=torch.float64).view(1, -1, 1)
+        if v.name in columns
+        else torch.zeros(1, dtype=torch.int64)
+        for v in graph.inputs
+    ]
+    assert [v.name for v in graph.inputs] == ["values", "start", "covariates", "past"]
+    (quantiles,) = graph(*inputs)
+    expected = [list(row["quantiles"].values()) for row in model.predict(tmp_path / "table.csv")]
+    close(quantiles[0, :, 0], torch.tensor(expected, dtype=torch.float64), tolerance=1e-5)
+
+
+def test_what_has_no_graph_is_refused_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OptionError, match=r"lnlstm.*no program.*pointwise"):
         ready(Recurrent("lnlstm", 2, 3))
+    drawn, counted = runs.forecast(tmp_path, strategy="iterated"), runs.forecast(tmp_path)
     with pytest.raises(OptionError, match="strategy iterated"):
-        portable(runs.forecast(tmp_path, strategy="iterated"))
+        portable(drawn)
+    monkeypatch.setattr("recur.export.forecasting.NegativeBinomial", type(counted.model.distribution))
+    with pytest.raises(OptionError, match="counted one by one"):
+        portable(counted)
     run = runs.classify(tmp_path, baseline=False)
     both = open_predictor([run.run.path, run.run.path], "cpu")
     with pytest.raises(OptionError, match="export them one by one"):

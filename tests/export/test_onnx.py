@@ -58,17 +58,17 @@ def test_a_wrong_model_is_not_kept(pairs: Predictor[Any], tmp_path: Path, monkey
 
 def test_a_language_model_in_eight_bits_goes_on_token_by_token(tmp_path: Path) -> None:
     """By what the file says of itself alone: vocabulary, first token, start, which output is which input."""
-    model = runs.language(tmp_path, cell="minlstm", embedding=256, layers=2)
+    model = runs.language(tmp_path, cell="lstm", hidden=16, embedding=64)
     written = export(model, "onnx", tmp_path / "model.onnx", quantize=True)
     assert written.size < 0.6 * sum(4 * weight.numel() for weight in model.model.parameters())
-    assert "opset 20, 2 Scan" in written.holds
+    assert "opset 20, 1 LSTM" in written.holds
     assert "weights in 8 bits: outputs move by up to" in written.notes[-1]
     about, run = said(tmp_path / "model.onnx"), session(tmp_path / "model.onnx")
     assert about["task"] == "language"
     assert about["step"] == {"size": 1, "of": "char"}
     vocab = Vocab.from_json(json.dumps(about["vocabulary"]))
     ids = np.array([vocab.encode("the old red barn")], np.int64)
-    state = {into: np.full((1, 6), about["start"][into], np.float32) for into in about["carried"].values()}
+    state = {into: np.full((1, 16), about["start"][into], np.float32) for into in about["carried"].values()}
     outputs = [value.name for value in run.get_outputs()]
     together = run.run(None, {"tokens": ids, **state})[0]
     for t in range(ids.shape[1]):

@@ -8,7 +8,6 @@ page over the runs of conftest.py.
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -24,10 +23,6 @@ needs_browser = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
 ]
 SCREENSHOTS = Path(__file__).parent.parent.parent / "screenshots"
-PLACES = [Path(place) for place in os.environ.get("NODE_PATH", "").split(os.pathsep) if place]
-FOUND = [place / "axe-core" / "axe.min.js" for place in (SCREENSHOTS.parent / "node_modules", *PLACES)]
-AXE = next((file for file in FOUND if file.exists()), None)
-"""Checks accessibility, where it is installed."""
 SIZES = {"wide": (1280, 800), "phone": (390, 844)}
 
 
@@ -70,11 +65,3 @@ class Visit:
         self.context.close()
         assert self.errors == []
         assert self.elsewhere == [], "a request left the machine"
-
-
-def violations(page: Any) -> list[str]:
-    """What axe finds wrong with the page as it is."""
-    assert AXE is not None
-    page.evaluate(AXE.read_text() + ";0")
-    found = page.evaluate("axe.run()")["violations"]
-    return [f"{one['id']}: {one['nodes'][0]['html'][:120]}" for one in found]

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.studio.browser import AXE, SCREENSHOTS, SIZES, Visit, needs_browser, violations
+from tests.studio.axe import AXE, needs_axe, violations
+from tests.studio.browser import SCREENSHOTS, SIZES, Visit, needs_browser
 from tests.studio.conftest import Served
 
 pytestmark = needs_browser
@@ -31,7 +32,7 @@ def test_every_view_opens(browser: Any, served: Served, size: str, theme: str, l
     visit = Visit(browser, served, size, theme, language)
     for view in READY:
         page = visit.open(view)
-        page.wait_for_selector(READY[view])
+        page.wait_for_selector(READY[view], timeout=90_000)
         page.wait_for_timeout(150)
         wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0, f"{view} is wider than the screen"
@@ -44,7 +45,7 @@ def test_every_view_opens(browser: Any, served: Served, size: str, theme: str, l
     visit.close()
 
 
-@pytest.mark.skipif(AXE is None, reason="no axe-core here: npm install axe-core, and its node_modules in NODE_PATH")
+@needs_axe
 def test_what_axe_would_find_is_found(visit: Visit) -> None:
     page = visit.open("runs")
     page.wait_for_selector(READY["runs"])

@@ -19,6 +19,7 @@ import pytest
 
 from recur.cli.app import run
 from recur.run import Run
+from recur.run.lock import Lock
 from recur.studio.app import BODY, make_app
 from recur.studio.folder import Folder
 from recur.studio.loaded import LoadedModel
@@ -67,8 +68,12 @@ def test_runs_are_listed_with_their_baseline(client: Any) -> None:
     assert found["lstm"]["baseline"]["value"] > 1
     assert not found["lstm"]["live"], "it is finished"
     curves = client.get("/api/runs/lstm").json()
-    assert curves["steps"][-1] == 120
-    assert min(curves["curves"]["valid_perplexity"]) == found["lstm"]["best"]
+    perplexity = curves["curves"]["valid_perplexity"]
+    assert perplexity["step"][-1] == 120
+    assert min(perplexity["value"]) == found["lstm"]["best"]
+    assert curves["curves"]["train_loss"]["step"][-1] == 120, "as it went"
+    assert curves["config"]["hidden"] == 24
+    assert curves["config"]["texts"] == ["book.txt"], "files by their names"
     assert curves["samples"][-1]["step"] == 120
     assert len(curves["samples"][-1]["text"]) > 50
 
@@ -336,10 +341,13 @@ def test_a_run_that_trains_appears_and_grows(runs: Path, tmp_path: Path) -> None
     shutil.copytree(runs / "gru", tmp_path / "new")
     lines = (tmp_path / "new" / "metrics.jsonl").read_text().splitlines()
     (tmp_path / "new" / "metrics.jsonl").write_text(lines[0] + "\n")
+    (tmp_path / "new" / "progress.jsonl").unlink()
+    lock = Lock(tmp_path / "new")
     (first,) = folder.list()
-    assert first["live"]
+    assert first["live"], "while somebody writes"
+    lock.release()
     (tmp_path / "new" / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     (second,) = folder.list()
     assert second["step"] > first["step"]
-    assert not second["live"], "its budget is spent"
+    assert not second["live"]
     assert json.loads(lines[0])["step"] == first["step"]

@@ -19,6 +19,7 @@ from recur.errors import OptionError, RecurError
 from recur.run import Run
 from recur.studio.loaded import LoadedModel
 from recur.studio.step import run_step, step
+from recur.wording import in_language
 from tests.studio.axe import needs_axe, violations
 from tests.studio.browser import SCREENSHOTS, SIZES, Visit, needs_browser
 from tests.studio.conftest import BOOK, Served
@@ -108,12 +109,15 @@ def test_a_cell_of_ones_own_is_read_and_refused_in_both_languages() -> None:
         {"cell": "transformer"}, {"text": "a"}, {"text": "a" * 14}, {"units": 9}, {"weights": {"Q": {"0": 1}}},
         {"weights": {"U": {"99": 1}}}, {"weights": []}, {"weights": {"U": 1}}, {"weights": {"U": {"0": "1"}}},
         {"x": {"6": {"0": 1}}}, {"x": {"a": {"0": 1}}}, {"start": {"k": {"0": 1}}}, {"held": {"0.1": {"0": 1}}},
-        {"held": {"0.99": {"0": 1}}}, {"held": {"0.8": {"4": 1}}}, {"held": {"0.8": {"-1": 1}}}, {"held": {"0." + "9" * 5000: {"0": 1}}},
+        {"held": {"0.99": {"0": 1}}}, {"held": {"0.8": {"4": 1}}}, {"held": {"0.8": {"-1": 1}}},
+        {"held": {"0." + "9" * 5000: {"0": 1}}},
     ],
 )  # fmt: skip
 def test_bad_requests_are_refused(request_: dict[str, Any]) -> None:
-    with pytest.raises(OptionError):
+    with pytest.raises(OptionError) as refused:
         step(request_)
+    chinese = in_language(str(refused.value), "zh")
+    assert any("\u4e00" <= sign <= "\u9fff" for sign in chinese), chinese
 
 
 @pytest.fixture(scope="module")
@@ -152,8 +156,9 @@ def test_the_network_of_a_run(folder: Path) -> None:
     assert matrix(chosen, "W_z")[0, 1] == 0.25
     assert chosen["loss"] != found["loss"]
     for request in ({"text": "a word", "shown": [12]}, {"text": "a wörd"}):
-        with pytest.raises(RecurError):
+        with pytest.raises(RecurError) as refused:
             run_step(model, request)
+        assert in_language(str(refused.value), "zh") != str(refused.value), "as the page shows it"
     model.language.model.recurrent.layers = 2
     with pytest.raises(RecurError, match="one layer of elman, lstm or gru"):
         run_step(model, {"text": "a word"})

@@ -17,7 +17,8 @@ from recur.studio.validation import KINDS, READERS, mistakes, samples
 from recur.tasks import open_predictor, task_names, task_of_run
 from recur.tasks.metrics import best_of
 from recur.tasks.predictor import Predictor
-from tests.studio.browser import AXE, SCREENSHOTS, Visit, needs_browser, violations
+from tests.studio.axe import AXE, violations
+from tests.studio.browser import SCREENSHOTS, Visit, needs_browser
 from tests.studio.conftest import Served
 
 httpx = pytest.importorskip("httpx")

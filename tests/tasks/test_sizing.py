@@ -16,7 +16,7 @@ from recur.tasks import make_options, task_of
 from recur.tasks.language import sizing
 from recur.tasks.language.options import LanguageOptions
 from recur.tasks.language.sizing import Sized, Text, applies, size, worth
-from recur.train import resume, session, train
+from recur.train import here, resume, train
 from recur.train.speed import predictions_a_second
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -123,7 +123,7 @@ def test_a_run_says_and_keeps_what_it_was_sized_to(tmp_path: Path, monkeypatch: 
             tried.append(options)
             return 20_000_000 / options.hidden
 
-    monkeypatch.setattr(session, "Speed", Speed)
+    monkeypatch.setattr(here, "Speed", Speed)
     notes: list[str] = []
     options = asked(texts=str(book), minutes=0.002, window=20, threads=1, baseline=False, measure=1000)
     train(options, tmp_path / "run", lambda event: notes.append(str(event.content.get("text"))))

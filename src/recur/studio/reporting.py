@@ -48,4 +48,9 @@ def _measure(model: LoadedModel) -> Report:
 
 
 def report_page(model: LoadedModel, language: Language) -> str:
-    return model.kept(f"report {language}", lambda: report_of(model).html(language))
+    """Without the name of the folder on this machine, which commands would have."""
+    folder = model.predictor.run.path.absolute().parent
+    page = model.kept(f"report {language}", lambda: report_of(model).html(language))
+    return page.replace(f"{folder}/", f"{folder.name}/").replace(
+        f"{model.predictor.run.path.parent}/", f"{folder.name}/"
+    )

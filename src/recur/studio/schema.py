@@ -53,12 +53,10 @@ def _options(task: str, language: Language) -> list[JsonObject]:
             "group": "" if group == task else group,
             "main": name in MAIN,
             "default": shown_default(cls, name),
-            "help": (OPTIONS.get(f"{task}.{name}") or OPTIONS[name])
-            if language == "zh"
-            else " ".join(texts[name].split()),
+            "help": " ".join(texts[name].split()),
         }
         if language == "zh":
-            option["help"] = OPTIONS.get(f"{task}.{name}") or OPTIONS[name]
+            option["help"] = OPTIONS.get(f"{task}.{name}") or OPTIONS.get(name) or option["help"]
         found.append(option | _kind(name, value_of(hint)))
     order = ("", *GROUPS)
     return sorted(found, key=lambda option: order.index(option["group"]) if option["group"] in order else 0)

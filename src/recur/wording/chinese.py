@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
-from recur.wording.chinese_equations import EQUATIONS
+from recur.wording.chinese_equations import EQUATIONS, STEP
 from recur.wording.chinese_errors import ERRORS
 from recur.wording.chinese_explanations import EXPLANATIONS
 from recur.wording.chinese_labels import LABELS
@@ -13,7 +13,7 @@ from recur.wording.chinese_labs import LAB_LABELS, LAB_PARAGRAPHS
 from recur.wording.chinese_sentences import SENTENCES
 from recur.wording.chinese_training import TRAINING
 
-TEMPLATES = {**LAB_LABELS, **SENTENCES, **EXPLANATIONS, **LABELS, **EQUATIONS}
+TEMPLATES = {**LAB_LABELS, **SENTENCES, **EXPLANATIONS, **LABELS, **EQUATIONS, **STEP}
 """By the English template."""
 
 NAMES = (
@@ -62,7 +62,7 @@ def _patterns() -> list[tuple[re.Pattern[str], str]]:
     """What each template fits: anything for its values. Those with more words of their own come first."""
     found = []
     for template, said in sorted(
-        (ERRORS | LAB_PARAGRAPHS | TRAINING).items(), key=lambda pair: -len(re.sub(r"{\w+}", "", pair[0]))
+        (ERRORS | LAB_PARAGRAPHS | TRAINING | STEP).items(), key=lambda pair: -len(re.sub(r"{\w+}", "", pair[0]))
     ):
         parts = re.split(r"{(\w+)}", template)
         written = "".join(re.escape(part) if k % 2 == 0 else f"(?P<{part}>.+?)" for k, part in enumerate(parts))

@@ -48,6 +48,11 @@ EQUATIONS = {
     "a cell of recur sees x through matrices only; {formula} is none": (
         "recur 的单元只能通过矩阵读取 x；{formula} 不是这样"
     ),
+}
+
+STEP = {
+    "{name} must be an object, got {kind}": "{name} 必须是对象，得到 {kind}",
+    "{name} must hold objects of numbers": "{name} 里应是由数字组成的对象",
     "cell must be one of {known}, got {got}": "单元应为 {known} 之一，现在是 {got}",
     "a text of 2 to {most} characters is stepped through, got {count}": "文本应有 2 到 {most} 个字符，现有 {count} 个",
     "at most {most} units can be shown, each in 0 … {last}": "最多显示 {most} 个单元，编号在 0 … {last} 之间",

@@ -11,7 +11,7 @@ const STEPS = 4, GAP = 170, ROW = 90, LEFT = 90, BOX = { width: 96, height: 34 }
 const TIMES = ["t−1", "t", "t+1", "t+2"], SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 
 export function unfold(body, { name }) {
-  const picture = el("div", { class: "scroll", id: "unrolled" }), about = el("div", { class: "stack" });
+  const picture = el("div", { class: "scroll", id: "unrolled", tabindex: "0", role: "region", "aria-label": t("view_unfold") }), about = el("div", { class: "stack" });
   const choose = el("div", { class: "row" });
   let model = null;
 
@@ -30,7 +30,7 @@ export function unfold(body, { name }) {
     const rows = model.weights.map((weight) => el("tr", {}, el("td", {}, el("b", {}, weight.letter)),
       el("td", {}, el("code", {}, weight.name)), el("td", { class: "number" }, weight.shape.join(" × "))));
     about.replaceChildren(
-      el("div", { class: "card" }, el("h2", {}, title), el("pre", { class: "equations" }, model.equations)),
+      el("div", { class: "card" }, el("h2", {}, title), el("pre", { class: "equations", tabindex: "0" }, model.equations)),
       el("div", { class: "card scroll" }, el("h2", {}, t("weights")), el("table", {}, el("tbody", {}, rows))));
     draw();
   })();
