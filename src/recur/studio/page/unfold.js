@@ -33,7 +33,7 @@ export function unfold(body, { name }) {
     const rows = model.weights.map((weight) => el("tr", {}, el("td", {}, el("b", {}, weight.letter)),
       el("td", {}, el("code", {}, weight.name)), el("td", { class: "number" }, weight.shape.join(" × "))));
     about.replaceChildren(
-      el("div", { class: "card" }, el("h2", {}, title), el("pre", { class: "equations", tabindex: "0" }, model.equations)),
+      el("div", { class: "card" }, el("h2", {}, title), el("pre", { class: "equations", ...region(title) }, model.equations)),
       el("div", { class: "card scroll", ...region(t("weights")) }, el("h2", {}, t("weights")), el("table", {}, el("tbody", {}, rows))));
     draw();
   })();
