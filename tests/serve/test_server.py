@@ -226,13 +226,14 @@ def ask_raw(served: Serving, body: dict[str, Any]) -> socket.socket:
 def test_who_reads_slowly_or_leaves_blocks_nobody(runs: Path) -> None:
     made = Serving(runs / "chars", max_tokens=50_000, grace=2.0)
     try:
+        # The system would take megabytes that nobody reads; connections have what the listening socket has.
+        made.server.servers[0].sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
         endless = {"prompt": "the", "max_tokens": 50_000, "stream": True, "logprobs": 20}
         slow = [ask_raw(made, endless) for _ in range(2)]
         until(lambda: made.hub.engine.active == 2)
 
         def stand_still() -> bool:
-            """Whether they are passed over for good, and not only until the server has sent what it has: the system
-            takes megabytes that nobody reads."""
+            """Whether they are passed over for good, and not only until the server has sent what it has."""
             before = made.hub.engine.counts.written["chars"]
             for _ in range(10):
                 made.get("/health")  # a turn of the server's
@@ -241,9 +242,9 @@ def test_who_reads_slowly_or_leaves_blocks_nobody(runs: Path) -> None:
         counts = made.hub.engine.counts
         until(stand_still, 40)
         written = counts.written["chars"]
-        assert written < 100_000  # that were asked for
+        assert written < 10_000  # of 100,000 that were asked for
         made.post("/v1/completions", prompt="the", max_tokens=50)
-        assert counts.written["chars"] == written + 50
+        assert 50 <= counts.written["chars"] - written < 500  # of theirs no more than what the system takes meanwhile
         for line in slow:
             line.close()
         until(lambda: made.hub.engine.active == 0)  # and what they have left is called off
