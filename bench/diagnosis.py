@@ -149,10 +149,12 @@ def advice_table(rows: Iterable[JsonObject]) -> str:
     for name in dict.fromkeys(row["expected"] for row in kept):
         mine = [row for row in kept if row["expected"] == name]
         ratios = [row["tried"] / row["perplexity"] for row in mine]
+        first = {
+            (row["text"], row["token"]): row for row in sorted(mine, key=lambda row: -row["seed"])
+        }  # a seed of each
         shown = ", ".join(
-            f"{row['text']} {row['token']} {row['perplexity']:.3g} → {row['tried']:.3g}"
-            for row in sorted(mine, key=lambda row: (row["text"], row["token"], row["seed"]))
-            if row["seed"] == min(each["seed"] for each in mine)
+            f"{text} {token} {row['perplexity']:.3g} → {row['tried']:.3g}"
+            for (text, token), row in sorted(first.items())
         )
         options = " or ".join(dict.fromkeys(row["try"].split()[0] for row in mine))
         better = sum(ratio < 1 for ratio in ratios)

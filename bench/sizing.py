@@ -5,9 +5,9 @@
     default   the task's own numbers, whatever the text and the minutes
     around    the rule's own numbers, each moved a little at random: what its constants are fitted on
 
-All with the same minutes, one thread each, several at a time. The rule (tasks/language/sizing.py) was fitted on the
-texts of FITTED; those of HELD_OUT are for the comparison, and nothing was chosen on them. Figures are of validation
-parts, on which a sweep takes the best of its trials, so that the comparison leans to the sweep's side.
+All with the same minutes, one thread each, several at a time. The rule (tasks/language/sizing.py) was chosen on texts
+of FITTED; those of HELD_OUT are for the comparison, and nothing was chosen on them. Figures are of validation parts, on
+which a sweep takes the best of its trials, so that the comparison leans to the sweep's side.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import logging
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 from docs.maker.checking import problems
 from docs.maker.languages import DOCS, ROOT
@@ -29,12 +30,13 @@ def build(
     logging.getLogger("mkdocs").addHandler(heard)
     logging.getLogger("jieba").setLevel(logging.WARNING)  # it tells how it loads its words
     shutil.rmtree(site, ignore_errors=True)
+    changed: dict[str, Any] = {} if only is None else {"nav": only, "plugins": []}
     for code in languages:
         config = load_config(
             str(ROOT / "mkdocs.yml"),
             docs_dir=str(pages if code == "en" else pages / "zh"),
             site_dir=str(site / code),
-            **({} if only is None else {"nav": only, "plugins": []}),
+            **changed,
         )
         config.extra["pages"], config.extra["code"] = str(pages), code
         config.theme["language"] = code

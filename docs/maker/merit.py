@@ -19,7 +19,7 @@ RESULTS = ROOT / "bench" / "results"
 MARK = re.compile(r"(<!-- merit:([\w-]+) -->)(.*?)(<!-- -->)", re.S)
 
 Row = Sequence[object]
-Table = tuple[Sequence[str], list[Row]]
+Table = tuple[Sequence[str], Sequence[Row]]
 
 TITLES = {
     "scan": ("A layer beside torch.nn, on the CPU", "CPU 上的一层，与 torch.nn 并排"),

@@ -91,6 +91,10 @@ def line_of(path: Path, name: str) -> int:
         for number, line in enumerate(text.splitlines(), 1):
             if re.search(rf"\b{re.escape(name)}\b\s*[({{<=]", line) and not line.lstrip().startswith(("//", "return")):
                 return number
+    elif path.suffix == ".md":
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.startswith("#") and re.sub(r"[^\w\s-]", "", line).strip().lower().replace(" ", "-") == name:
+                return number
     raise ValueError(f"{path.relative_to(ROOT)} has no {name}")
 
 

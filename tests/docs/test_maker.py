@@ -92,6 +92,27 @@ def test_links_to_sources_find_their_line() -> None:
     )
 
 
+def test_a_link_with_words_finds_the_line_that_holds_them() -> None:
+    page = '[`elman.py`](../src/recur/reference/elman.py#step_backward "phi_prime(")'
+    shown = sources.Sources().linked(page, "x.html", DOCS)
+    path = ROOT / "src" / "recur" / "reference" / "elman.py"
+    line, content = sources.line_with(path, "step_backward", "phi_prime(")
+    assert path.read_text().splitlines()[line - 1].strip() == content == "da = phi_prime(s_next) * ds_next"
+    assert f"elman.py:{line}</code></a> `{content}`" in shown
+    assert line > sources.line_of(path, "step_backward")
+    assert sources.line_with(path, "", "s_t = φ(a_t)")[0] < 10  # of the file's own words
+    for name, words in (("step_backward", "s_next = phi"), ("nothing", "da")):
+        with pytest.raises(ValueError, match="elman.py"):
+            sources.line_with(path, name, words)
+
+
+def test_a_figure_made_without_pyplot_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = "from recur.plotting import new_figure\nfigure, _ = new_figure()\nfigure"
+    (result,) = executing.run([["python", source]], tmp_path)
+    assert (result["text"], result["files"]) == ("", ["1-1.svg"])
+
+
 def test_a_page_becomes_a_notebook() -> None:
     found = notebooks.notebook(PAGE + "[words](x.md)", short=True)
     nbformat.validate(found)

@@ -7,6 +7,7 @@ coverage     the share of the source's places that got at least half a look in a
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ def attention(predictor: Transducer) -> Measurement:
     return Measurement(Finding("attention", Level.OK, blurred, BLURRED, verdict), numbers)
 
 
-def _clearest(wrote: list[tuple[dict[str, Any], Pair]]) -> dict[str, Any]:
+def _clearest(wrote: Sequence[tuple[Mapping[str, Any], Pair]]) -> dict[str, Any]:
     """A map of a size that can be drawn."""
     looked = [row["attention"] for row, _ in wrote]
     fitting = [one for one in looked if len(one["source"]) <= SHOWN and len(one["target"]) <= SHOWN] or looked[:1]

@@ -29,8 +29,8 @@ NATS = 0.02
 """… if it is that much a token at least …"""
 CERTAIN = 3
 """… and so many standard errors, so that it is not chance where it was measured."""
-PLACES = 1000
-"""Tokens that are predicted from each context."""
+PLACES, READ = 1000, 100_000
+"""Tokens that are predicted from each context, and that are read for it in all, at most."""
 WIDEN, SHORTEST = 4, 32
 """A window that is too short becomes so many times as long, and at least this."""
 HARM = -0.05
@@ -90,7 +90,7 @@ def window(subject: Subject) -> Measurement:
         return Measurement(Finding("window", Level.OK, 0.0, BEYOND, said("no window cut its gradients")))
     factors = (1, 2, 4) if trained >= 32 else (1, 4, 16)
     lengths = tuple(dict.fromkeys((1, *(trained * n for n in factors if trained * n <= 512))))
-    found = losses_by_context(subject, lengths, PLACES)
+    found = losses_by_context(subject, lengths, min(PLACES, READ // sum(lengths)))
     if max(found) <= trained:
         few = said("not known: the text is too short for contexts beyond the window of {window}", window=trained)
         return Measurement(Finding("window", Level.UNKNOWN, 0.0, BEYOND, few))

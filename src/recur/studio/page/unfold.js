@@ -10,8 +10,11 @@ const settings = { pattern: PATTERNS[0] };
 const STEPS = 4, GAP = 170, ROW = 90, LEFT = 90, BOX = { width: 96, height: 34 };
 const TIMES = ["t−1", "t", "t+1", "t+2"], SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 
+// What scrolls can be reached by the keyboard.
+const region = (label) => ({ tabindex: "0", role: "region", "aria-label": label });
+
 export function unfold(body, { name }) {
-  const picture = el("div", { class: "scroll", id: "unrolled" }), about = el("div", { class: "stack" });
+  const picture = el("div", { class: "scroll", id: "unrolled", ...region(t("view_unfold")) }), about = el("div", { class: "stack" });
   const choose = el("div", { class: "row" });
   let model = null;
 
@@ -30,8 +33,8 @@ export function unfold(body, { name }) {
     const rows = model.weights.map((weight) => el("tr", {}, el("td", {}, el("b", {}, weight.letter)),
       el("td", {}, el("code", {}, weight.name)), el("td", { class: "number" }, weight.shape.join(" × "))));
     about.replaceChildren(
-      el("div", { class: "card" }, el("h2", {}, title), el("pre", { class: "equations" }, model.equations)),
-      el("div", { class: "card scroll" }, el("h2", {}, t("weights")), el("table", {}, el("tbody", {}, rows))));
+      el("div", { class: "card" }, el("h2", {}, title), el("pre", { class: "equations", ...region(title) }, model.equations)),
+      el("div", { class: "card scroll", ...region(t("weights")) }, el("h2", {}, t("weights")), el("table", {}, el("tbody", {}, rows))));
     draw();
   })();
   body.append(choose, el("div", { class: "card" }, picture), about);

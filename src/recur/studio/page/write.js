@@ -4,7 +4,7 @@ import { card, el, latest, number, post, runPath, slider, visible } from "./dom.
 import { remember } from "./link.js";
 import { reader } from "./reader.js";
 import { saliencyStrip } from "./saliency.js";
-import { startText, typed } from "./state.js";
+import { isTyped, startText, typed } from "./state.js";
 import { undoable } from "./undo.js";
 import { t } from "./words.js";
 import "./write_words.js";
@@ -13,7 +13,7 @@ const settings = { temperature: 0.8, top_k: 0, top_p: 1, length: 200 };
 
 export function write(body, { name, params }) {
   for (const key of ["temperature", "top_k", "top_p"]) if (params.has(key)) settings[key] = Number(params.get(key));
-  let stream = null, backward = false, read = { key: "", characters: 0 };
+  let example = null, stream = null, backward = false, read = { key: "", characters: 0 };
   const area = el("textarea", { class: "tall", id: "written", "aria-label": t("text"), spellcheck: "false" });
   const bars = el("div", { class: "bars", id: "bars" }), entropy = el("span", { class: "legend" });
   const unknown = el("p", { class: "unknown", id: "unknown" }), title = el("h2", {}, t("next token"));
@@ -55,7 +55,7 @@ export function write(body, { name, params }) {
   const hangsOn = latest(async (signal) => strip.draw(await ask("saliency", area.value, {}, signal)));
 
   const update = latest(async (signal) => {
-    typed(area.value);
+    if (area.value !== example) typed(area.value);  // which other views open with
     remember("write", name, { text: area.value, ...choice() });
     const found = await ask("next", area.value, choice(), signal);
     [backward, read] = [found.backward, found];
@@ -111,7 +111,8 @@ export function write(body, { name, params }) {
       card("", el("div", { class: "row" }, title, entropy), bars, unknown, el("p", { class: "legend" }, t("bars_hint"))),
       card("", controls))));
   startText(name, params).then((text) => {
-    area.value ||= text.split(/(?<=\s)/).slice(0, 3).join("");
+    if (!area.value) area.value = isTyped() ? text : text.split(/(?<=\s)/).slice(0, 3).join("");
+    if (!isTyped()) example = area.value;
     undo.start();
     update();
   }, update);

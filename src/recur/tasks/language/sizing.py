@@ -12,8 +12,8 @@ to learn from, read D in the minutes (D/N passes), the rule is
     softmax   sampled, of many types, while p < `sampled`       more is learned from more words than from better steps
 
 D falls with H, since a wider network takes longer for a token, and H rises with D: they meet at one width, found by
-asking for the speed at a few. Constants are those of two kinds of text, of letters and of words (Chinese characters
-are such), fitted on four texts by `python -m bench sizing`.
+asking for the speed at a few. Constants are of two kinds of text, letters and words (Chinese characters are such);
+where they come from, and what the rule came to on other texts, stands in docs/language.md.
 """
 
 from __future__ import annotations
