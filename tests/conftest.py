@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
+from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch reads it: as many test processes as cores share them
 
@@ -16,6 +19,19 @@ os.environ["RECUR_STATE"] = STATE.name  # what tests trust, the user need not
 torch.set_num_threads(1)  # the tensors of tests are small: a second thread only waits
 settings.register_profile("recur", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("recur")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium without a window: one for a process, since playwright allows no second one beside it."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="pages are tested with playwright")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("no Chromium here: apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        made = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield made
+        made.close()
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from recur.cli.app import run
-from tests.test_documents import ROOT, shortened, write_files, write_images
+from tests.docs.samples import write_files
+from tests.docs.shells import shortened
+from tests.test_documents import ROOT
 
 COMMANDS = re.findall(r"\| `recur (train [^`]*)` \|", (ROOT / "docs" / "patterns.md").read_text(encoding="utf-8"))
 
@@ -25,7 +27,6 @@ def test_all_patterns_are_there() -> None:
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("patterns")
     write_files(folder)
-    write_images(folder)
     draw = np.random.default_rng(0)
     rows = [f"{a:.3f},{b:.3f},{'high' if a > b else 'low'}\n" for a, b in draw.normal(size=(80, 2))]
     (folder / "rows.csv").write_text("a,b,kind\n" + "".join(rows))

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Self
-
-import pytest
 
 from recur.export.graphs import Portable
 from recur.export.javascript_model import JavaScript, javascript
@@ -49,14 +46,3 @@ class Visit:
         assert self.page.evaluate(wide) <= 0, "it is wider than the screen"
         self.context.close()
         assert self.errors == []
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here: apt-get install chromium")
-    with playwright.sync_playwright() as driver:
-        made = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield made
-        made.close()

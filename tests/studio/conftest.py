@@ -187,18 +187,6 @@ def log() -> Iterator[list[str]]:
     assert found == []
 
 
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    from tests.studio.browser import CHROMIUM
-
-    with sync_playwright() as driver:
-        made = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield made
-        made.close()
-
-
 @pytest.fixture
 def visit(browser: Any, served: Served) -> Iterator[Any]:
     """A wide, light page in English over `runs`."""
