@@ -108,10 +108,12 @@ export function train(body, { runs: first, name: named }) {
     unwatch();
     unwatch = watch(name ? [name] : [], tell);
     load();
+    refresh();
   }
 
   // The queue, and runs to go on with --------------------------------------------------------------------------
 
+  let drawn = "";
   function drawJobs() {
     const waiting = jobs.filter((one) => one.state === "waiting");
     const line = (one) => el("li", { "data-job": one.name, class: one.state }, el("div", { class: "between" },
@@ -123,7 +125,10 @@ export function train(body, { runs: first, name: named }) {
     one.error ? el("p", { class: "fault" }, one.error) : null);
     if (shown && !job() && !summary()) look(working());
     queue.hidden = !jobs.length;
-    keepFocus(queue, () => queue.replaceChildren(el("h2", {}, t("train_jobs")), el("ol", { class: "jobs" }, jobs.map(line))));
+    // A button that is replaced while it is pressed is not clicked: drawn again only where something differs.
+    const now = JSON.stringify([jobs.map(({ name, state, error }) => [name, state, error]), shown, readOnly]);
+    if (now !== drawn) keepFocus(queue, () => queue.replaceChildren(el("h2", {}, t("train_jobs")), el("ol", { class: "jobs" }, jobs.map(line))));
+    drawn = now;
     entry?.busy(jobs.some((one) => [...AT_WORK, "waiting"].includes(one.state)));
     drawGoOn();
   }
@@ -153,17 +158,17 @@ export function train(body, { runs: first, name: named }) {
 
   // News -------------------------------------------------------------------------------------------------------
 
+  // All that is known, anew: of runs that were not watched, what became of them was not told.
+  const refresh = () => Promise.all([fetchJson("/api/runs"), fetchJson("/api/train")]).then(([{ runs }, { jobs: now }]) => {
+    if (closed) return;
+    [list, jobs] = [runs, now];
+    drawMonitor();
+    drawJobs();
+  }).catch(() => {});
+
   function tell(news) {
     if (closed) return;
-    if (news.fresh) {
-      Promise.all([fetchJson("/api/runs"), fetchJson("/api/train")]).then(([{ runs }, { jobs: now }]) => {
-        if (closed) return;
-        [list, jobs] = [runs, now];
-        drawMonitor();
-        drawJobs();
-        load();
-      }).catch(() => {});
-    }
+    if (news.fresh) refresh().then(load);
     if (news.jobs) {
       const before = jobs;
       jobs = news.jobs;
