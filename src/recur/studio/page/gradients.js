@@ -30,7 +30,7 @@ export function gradients(body, { name, params }) {
   const terms = steps({ onCut: (cuts) => { asked.cuts = cuts; update(); } });
   const spectrum = eigenvalues(name);
   const control = el("div", { class: "row" }), curve = el("div", { id: "flow" }), legend = el("div", { class: "legend" });
-  const facts = el("div", { class: "scroll" }), clips = el("div", { class: "card" });
+  const facts = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t("flow") }), clips = el("div", { class: "card" });
   let found = null;
 
   const hangsOn = latest(async (signal) => {
