@@ -22,14 +22,20 @@ function commonPrefix(a, b) {
 const whole = (text, k) => (k > 0 && k < text.length && /[\ud800-\udbff]/.test(text[k - 1]) ? k - 1 : k);
 
 export function reader(name) {
-  let key = "", known = "";
+  let key = "", known = "", counted = { length: 0, points: 0 };  // of a prefix of what is known, so that a key counts a key
+
+  function pointsBefore(text, keep) {
+    const base = counted.length <= keep ? counted : { length: 0, points: 0 };
+    counted = { length: keep, points: base.points + points(text.slice(base.length, keep)) };
+    return counted.points;
+  }
 
   async function send(view, text, more, signal) {
     let keep = key ? commonPrefix(known, text) : 0;
     for (;;) {
       const piece = text.slice(keep, whole(text, Math.min(text.length, keep + PIECE)));
       const last = keep + piece.length >= text.length;
-      const request = { text: piece, ...(key ? { base: key, keep: points(text.slice(0, keep)) } : {}), ...(last ? more : {}) };
+      const request = { text: piece, ...(key ? { base: key, keep: pointsBefore(text, keep) } : {}), ...(last ? more : {}) };
       const found = await fetchJson(runPath(name, last ? view : "next"), request, signal);
       if (found.key) [key, known] = [found.key, text.slice(0, keep + piece.length)];
       if (last) return found;
@@ -44,6 +50,7 @@ export function reader(name) {
     } catch (error) {
       if (error.status !== 410) throw error;
       key = known = "";  // the server has forgotten it
+      counted = { length: 0, points: 0 };
       return send(view, text, more, signal);
     }
   };

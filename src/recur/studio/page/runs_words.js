@@ -4,9 +4,6 @@ import { language, words } from "./words.js";
 
 words({
   en: {
-    view_runs: "Runs",
-    lead_runs: "Compare curves; a run that is training is drawn as it goes. Dashed lines are the plain models to beat. Tasks have "
-      + "charts of their own.",
     "no samples": "None of these runs kept samples.", samples: "Samples over time",
     runs_time: "time", runs_loss: "training loss", runs_changed: "changed", runs_filter: "filter by name, notes, options",
     runs_all: "draw these", runs_none: "draw none", runs_open: "not finished", runs_more: "{n} more",
@@ -16,8 +13,6 @@ words({
     runs_empty: "There is no run here yet. Train one from this page, or type:",
   },
   zh: {
-    view_runs: "训练记录",
-    lead_runs: "比较各次训练的曲线；正在训练的会随训练实时画出。虚线是要超过的简单模型。不同任务分开画图。",
     name: "名称", cell: "单元类型", size: "大小", best: "最佳", baseline: "基线", live: "训练中", metric: "指标",
     samples: "各时刻的样本", "no samples": "这些训练没有保存样本。", compare: "比较",
     runs_time: "用时", runs_loss: "训练损失", runs_changed: "更新时间", runs_filter: "按名称、笔记、选项筛选",

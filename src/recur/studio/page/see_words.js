@@ -4,8 +4,6 @@ import { words } from "./words.js";
 
 words({
   en: {
-    view_see: "See",
-    lead_see: "What the units do while the network reads: one of them over the text, all of them over time, and places with a similar state.",
     features: "Features that units follow", similar: "Similar states in this text", similar_training: "Similar states in the training text",
     "none similar": "No similar state.", "no training text": "What the run learned from is not on this machine.",
     searched: "Searched: the first {n} tokens of it.",
@@ -14,8 +12,6 @@ words({
     map_label: "{units} units at {steps} steps, coloured by their value; arrow keys move", map_about: "unit {unit} after {token}: {value}", first_units: "the first {n} of {all} units",
   },
   zh: {
-    view_see: "观察",
-    lead_see: "网络阅读时各单元在做什么：一个单元沿文本的值，全部单元沿时间的值，以及状态相似的地方。",
     features: "各单元跟踪的特征", similar: "本文中相似的状态", similar_training: "训练文本中相似的状态",
     "none similar": "没有相似的状态。", "no training text": "训练所用的文本不在这台机器上。",
     searched: "搜索了它开头的 {n} 个词元。",

@@ -52,12 +52,13 @@ export function write(body, { name, params }) {
     unknown.textContent = parts.join(" ");
   }
 
-  const hangsOn = latest(async (signal) => strip.draw(await ask("saliency", area.value, {}, signal)));
+  const hangsOn = latest(async (signal, text) => strip.draw(await ask("saliency", text, {}, signal)));
 
   const update = latest(async (signal) => {
-    if (area.value !== example) typed(area.value);  // which other views open with
-    remember("write", name, { text: area.value, ...choice() });
-    const found = await ask("next", area.value, choice(), signal);
+    const text = area.value;  // once: a browser puts it together each time
+    if (text !== example) typed(text);  // which other views open with
+    remember("write", name, { text, ...choice() });
+    const found = await ask("next", text, choice(), signal);
     [backward, read] = [found.backward, found];
     title.textContent = found.half ? t("completions", { letters: found.half }) : t(backward ? "token before" : "next token");
     entropy.textContent = `${t("entropy")} ${found.entropy.toFixed(2)} ${t("nats")} · ${t("tokens_read", { n: found.tokens.toLocaleString() })}`;
@@ -65,7 +66,7 @@ export function write(body, { name, params }) {
     bars.replaceChildren(...found.bars.map(drawBar));
     if (focused) bars.firstChild?.focus();
     drawUnknown(found.unknown);
-    hangsOn();
+    hangsOn(text);
   });
 
   const button = el("button", { type: "button", class: "main", onclick: () => (stream ? stream.abort() : start()) },
