@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from recur.run import Run
 from recur.studio.loaded import LoadedModel
+from recur.studio.looking import look
 from recur.studio.predicting import predict
 from recur.studio.states import unit_activations, unit_map
 from recur.studio.validation import KINDS, READERS, mistakes, samples
@@ -120,12 +122,22 @@ def test_the_confusion_table_is_the_models_and_its_cells_have_examples(every_tas
         mistakes(LoadedModel(Run.open(every_task / "adding")), {})
 
 
-def test_states_of_classifiers_and_taggers_are_shown(every_task: Path) -> None:
-    for task, given in (("classify", "a good film 3"), ("tag", "the network reads")):
+def test_states_of_all_that_reads_along_time_are_shown(every_task: Path) -> None:
+    for task, first in (
+        ("classify", "a"), ("tag", "the"), ("seq2seq", "3"), ("forecast", "2000-01"), ("adding", ""), ("copy", ""),
+    ):  # fmt: skip
         model = LoadedModel(Run.open(every_task / task))
+        given = samples(model, {})["examples"][0]["input"]
         found = unit_activations(model, {"text": given})
         assert len(found["tokens"]) == len(found["values"]) > 1
+        assert max(map(abs, found["values"])) == pytest.approx(1), "of the largest, which is the scale"
+        assert not first or found["tokens"][0][: len(first)].isdigit() == first.isdigit()
         assert unit_map(model, {"text": given})["units"] == found["units"] == 8
+    series = LoadedModel(Run.open(every_task / "forecast"))
+    looked = look(series, samples(series, {})["examples"][0]["input"])
+    assert looked.tokens[1][:7] == "2000-02"
+    assert looked.features is not None
+    np.testing.assert_array_equal(looked.features["input 1"], looked.subject.inputs[0, :, 0].numpy())
     with pytest.raises(ValueError, match="no layer that reads along time"):
         unit_activations(LoadedModel(Run.open(every_task / "tree")), {"text": "(2 (2 a) (2 film))"})
 

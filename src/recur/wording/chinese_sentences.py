@@ -130,10 +130,10 @@ SENTENCES = {
     "1 % is left after {steps} steps": "{steps} 步后只剩 1 %",
     "more than 1 % is left after {steps} steps": "{steps} 步后还剩 1 % 以上",
     ", 1 % of it is left after {steps:,} steps": "，{steps:,} 步后只剩 1 %",
-    "× {decay:.3g} a step in {name}, {reach}": "{name}中每步 × {decay:.3g}，{reach}",
+    "× {decay:.3g} a step in {name}, {reach}": "{name} 中每步 × {decay:.3g}，{reach}",
     "gradients vanish: {detail}": "梯度消失：{detail}",
     "gradients explode: × {decay:.3g} a step in {name}, × {growth:.3g} at most": (
-        "梯度爆炸：{name}中每步 × {decay:.3g}，最多放大 {growth:.3g} 倍"
+        "梯度爆炸：{name} 中每步 × {decay:.3g}，最多放大 {growth:.3g} 倍"
     ),
     "gradients are preserved: {detail}": "梯度得以保持：{detail}",
     "gradients decay slowly: {detail}": "梯度衰减得慢：{detail}",

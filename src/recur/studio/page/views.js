@@ -7,6 +7,8 @@
 
 import "./views_words.js";
 
+// Tasks whose networks read what they are given along time; trees, grids and tables carry nothing along it.
+const ALONG_TIME = ["language", "classify", "tag", "seq2seq", "forecast", "adding", "copy"];
 const language = (run) => run.task === "language";
 
 export const VIEWS = [
@@ -14,7 +16,7 @@ export const VIEWS = [
   { name: "train", group: "training" },
   { name: "write", group: "model", reads: language },
   { name: "predict", group: "model", reads: (run) => !language(run) },
-  { name: "see", group: "model", reads: (run) => ["language", "classify", "tag"].includes(run.task) },
+  { name: "see", group: "model", reads: (run) => ALONG_TIME.includes(run.task) },
   { name: "gradients", group: "model", reads: language },
   { name: "xray", group: "model", reads: () => true },
   { name: "step", group: "learning" },
