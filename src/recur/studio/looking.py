@@ -13,7 +13,7 @@ from torch import Tensor
 from recur.errors import RunError, TextError
 from recur.layers import Recurrent
 from recur.probes import Subject
-from recur.probes.units import Series, features, tokens_read
+from recur.probes.units import Series, tokens_read
 from recur.studio.loaded import LoadedModel, display_text
 from recur.studio.validation import kind_of
 from recur.tasks.forecast.task import parse_series
@@ -90,8 +90,9 @@ def _vocab(kind: str) -> str:
 
 def _columns(numbers: NDArray[np.float64]) -> dict[str, Series]:
     """Each number of a step as a feature, beside its position."""
-    named = {f"input {k + 1}": numbers[:, k].tolist() for k in range(min(numbers.shape[1], COLUMNS))}
-    return features([str(k) for k in range(len(numbers))], named)
+    named = {"position": np.arange(len(numbers), dtype=np.float64)}
+    named |= {f"input {k + 1}": numbers[:, k] for k in range(min(numbers.shape[1], COLUMNS))}
+    return {name: series for name, series in named.items() if series.std() > 0}
 
 
 # Reading, by the kind of input: each gives what the steps are called, where that is known.

@@ -38,7 +38,7 @@ def saliency(model: LoadedModel, request: JsonObject) -> JsonObject:
         with torch.no_grad():
             start = network(earlier_ids, start).state
     about: JsonObject = {"target": display_text(vocab.tokens[target]), "token": vocab.tokens[target]}
-    about |= {"words": vocab.tokenizer.kind != "char"}
+    about |= {"words": vocab.tokenizer.kind != "char", "backward": model.language.backward}
     if not ids.shape[1]:  # nothing but what precedes every text
         return {**about, "tokens": [], "values": [], "before": 0.0, "p": number(float(mark.logits.softmax(-1)[target]))}
     state = tuple(tuple(part.detach().requires_grad_(part.is_floating_point()) for part in s) for s in start)

@@ -48,15 +48,15 @@ function runView(view, open, name, params, found) {
   const names = [...(other ? [other] : []), ...fitting].map((run) => run.name);
   const choose = picker(t("run"), names, chosen.name, (value) => { location.hash = address(view.name, value); });
   const body = el("div");
-  if (other) body.append(otherTask(other));
+  if (other) body.append(otherTask(view, other));
   else leave = open(body, { runs: found, run: chosen, name: chosen.name, params }) || (() => {});
   return [el("div", { class: "row" }, choose), body];
 }
 
-function otherTask(run) {
+function otherTask(view, run) {
   const links = VIEWS.filter((view) => view.reads?.(run)).map((view) =>
     el("a", { href: address(view.name, run.name) }, t(`view_${view.name}`)));
-  return card("empty", el("p", {}, t("other_task", run)), links.length ? el("p", { class: "links" }, links) : null);
+  return card("empty", el("p", {}, t("other_task", run), t(`instead_${view.name}`)), links.length ? el("p", { class: "links" }, links) : null);
 }
 
 async function show() {

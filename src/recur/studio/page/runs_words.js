@@ -26,7 +26,8 @@ words({
 
 // Plain models by their names in baselines.json, such as 6-gram or always good.
 const PLAIN = [
-  [/^(\d+)-gram(, from the end)?$/, "$1 元语法"], [/^always (.+)$/, "总是 $1"], [/^seasonal naive$/, "季节朴素"], [/^naive 2$/, "朴素 2"],
+  [/^(\d+)-grams? by class$/, "按类别的 $1 元语法"], [/^(\d+)-grams? by label$/, "按标签的 $1 元语法"], [/^(\d+)-grams?(, from the end)?$/, "$1 元语法"],
+  [/^each word's most frequent tag$/, "每个词最常见的标签"], [/^CRF on words$/, "基于词的 CRF"], [/^always (.+)$/, "总是 $1"], [/^seasonal naive$/, "季节朴素"], [/^naive 2$/, "朴素 2"],
   [/^naive$/, "朴素"], [/^linear autoregression$/, "线性自回归"], [/^naive Bayes/, "朴素贝叶斯"], [/^TF-IDF logistic regression/, "TF-IDF 逻辑回归"],
   [/^copy$/, "照抄"], [/^look-up$/, "查表"], [/^dictionary$/, "词典"], [/^the most frequent sequence$/, "最常见的序列"],
   [/^the most frequent label, by length$/, "按长度最常见的标签"], [/^the most frequent class$/, "最常见的类别"], [/^the most frequent tag/, "最常见的标签"],

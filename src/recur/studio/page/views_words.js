@@ -4,6 +4,10 @@ import { words } from "./words.js";
 
 words({
   en: {
+    instead_write: "It answers inputs and writes no text on:", instead_predict: "It is a language model, which writes on:",
+    instead_see: "Its network carries no state along time that could be drawn over a text. What it makes of an input is here:",
+    instead_gradients: "How far its gradients reach along time is measured by X-ray:",
+    instead_unfold: "What it is made of is told by X-ray, and what it answers here:",
     view_runs: "Runs",
     lead_runs: "Compare curves; a run that is training is drawn as it goes. Dashed lines are the plain models to beat. Tasks have "
       + "charts of their own.",
@@ -30,6 +34,9 @@ words({
     lead_labs: "The textbook's arguments as experiments: move a number, and it is measured again.",
   },
   zh: {
+    instead_write: "它不续写文字，而是回答输入：", instead_predict: "它是语言模型，续写文字：",
+    instead_see: "它的网络不沿时间传递状态，没有可以沿文本画出的值。它怎样看一个输入，见：",
+    instead_gradients: "它的梯度沿时间传到多远，由 X 光测量：", instead_unfold: "它由哪些部分组成，见 X 光；它怎样回答，见：",
     view_runs: "训练记录",
     lead_runs: "比较各次训练的曲线；正在训练的会随训练实时画出。虚线是要超过的简单模型。不同任务分开画图。",
     view_train: "训练",
