@@ -20,7 +20,7 @@ from recur.tasks import open_predictor, task_names, task_of_run
 from recur.tasks.metrics import best_of
 from recur.tasks.predictor import Predictor
 from tests.studio.axe import AXE, violations
-from tests.studio.browser import SCREENSHOTS, Visit, needs_browser
+from tests.studio.browser import Visit, needs_browser, picture
 from tests.studio.conftest import Served
 
 httpx = pytest.importorskip("httpx")
@@ -163,14 +163,14 @@ class TestPage:
         assert page.locator('[data-task="forecast"] [data-measure="valid_mase"] .base').count() == 1, "its baseline"
         page.select_option('[data-task="seq2seq"] select', "valid_loss")
         page.wait_for_selector('[data-task="seq2seq"] [data-measure="valid_loss"]')
-        page.screenshot(path=SCREENSHOTS / f"runs-tasks-{language}.png", full_page=True)
+        picture(page, f"runs-tasks-{language}")
         page = visit.open("gradients", "adding")
         expected = {
             "en": "adding is a run of the task adding, which this view does not read",
             "zh": "adding 是任务 adding 的训练记录",
         }
         assert expected[language] in page.inner_text("main .empty")
-        page.screenshot(path=SCREENSHOTS / f"other-task-{language}.png", full_page=True)
+        picture(page, f"other-task-{language}")
         page.select_option("select", "language")
         page.wait_for_selector("#sum .step >> nth=20")
         visit.close()
@@ -183,9 +183,9 @@ class TestPage:
         for task in OTHERS:
             page = visit.open("predict", task)
             page.wait_for_selector(SHOWN[task])
-            page.wait_for_timeout(100)
+            settle(page)
             assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
-            page.screenshot(path=SCREENSHOTS / f"predict-{task}-{size}-{theme}-{language}.png", full_page=True)
+            picture(page, f"predict-{task}-{size}-{theme}-{language}")
             if AXE is not None:
                 assert violations(page) == [], task
             model = LoadedModel(Run.open(every_task / task))
