@@ -20,7 +20,7 @@ from recur.tasks import open_predictor, task_names, task_of_run
 from recur.tasks.metrics import best_of
 from recur.tasks.predictor import Predictor
 from tests.studio.axe import AXE, violations
-from tests.studio.browser import Visit, needs_browser, picture
+from tests.studio.browser import Visit, needs_browser, picture, settle
 from tests.studio.conftest import Served
 
 httpx = pytest.importorskip("httpx")
