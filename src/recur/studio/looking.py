@@ -14,7 +14,7 @@ from recur.errors import RunError, TextError
 from recur.layers import Recurrent
 from recur.probes import Subject
 from recur.probes.units import Series, tokens_read
-from recur.studio.loaded import LoadedModel, display_text
+from recur.studio.loaded import LoadedModel, shown_text
 from recur.studio.validation import kind_of
 from recur.tasks.forecast.task import parse_series
 from recur.tasks.language.predictor import Language
@@ -41,7 +41,7 @@ def look(model: LoadedModel, text: str) -> Looked:
     if isinstance(predictor, Language):
         subject = model.subject(text)
         words = predictor.vocab.tokenizer.kind in ("word", "space")
-        return Looked([display_text(token) for token in tokens_read(subject)], subject, words)
+        return Looked([shown_text(token) for token in tokens_read(subject)], subject, words)
     if not text.strip():
         raise TextError("the input is empty")
     reading = model.kept("reading copy", lambda: _reading_copy(predictor))

@@ -16,7 +16,7 @@ from recur.probes.gates import Activation, activations
 from recur.probes.layer import Layer
 from recur.probes.units import correlations, features, similar_elsewhere, similar_spans, tokens_read
 from recur.studio.fields import text_of
-from recur.studio.loaded import LoadedModel, display_text
+from recur.studio.loaded import LoadedModel, shown_text
 from recur.studio.looking import Looked, look
 from recur.tasks.language.data import corpora, in_reading_order
 from recur.tasks.language.predictor import Language
@@ -159,4 +159,4 @@ def _training_text(model: LoadedModel) -> Looked | None:
             break
     ordered = in_reading_order(np.concatenate(ids)[:SEARCHED], language.options)
     subject = model.subject_of(torch.from_numpy(np.asarray(ordered, np.int64).copy()))
-    return Looked([display_text(token) for token in tokens_read(subject)], subject)
+    return Looked([shown_text(token) for token in tokens_read(subject)], subject)
