@@ -107,6 +107,7 @@ class Init:
 
     scheme       of the weights: torch, glorot, orthogonal, identity or normal; see recur.layers.init
     forget_bias  the bias of a cell's forget gate (Jozefowicz et al. 2015)
+    chrono       instead: biases drawn so that units remember for 1 … this many steps (Tallec and Ollivier 2018)
     state        where sequences start: zero, random:σ (drawn while training, zero otherwise) or learned
 
     >>> net = recur.Recurrent("elman", 3, 4, init=Init("orthogonal"))
@@ -118,12 +119,14 @@ class Init:
     scheme: str = "torch"
     forget_bias: float | None = None
     state: str = "zero"
+    chrono: int | None = None
 
     def __post_init__(self) -> None:
         parse_scheme(self.scheme)
         parse_state(self.state)
         if self.forget_bias is not None and not is_number(self.forget_bias):
             raise OptionError(f"forget_bias must be a number, got {shown(self.forget_bias)}")
+        check_chrono(self.chrono, self.forget_bias)
 
     @staticmethod
     def of(given: str | Init) -> Init:
@@ -138,6 +141,11 @@ class Init:
     def sigma(self) -> float:
         """The deviation of a random initial state; 0 where it is not random."""
         return parse_state(self.state)
+
+
+def check_chrono(chrono: int | None, forget_bias: float | None) -> None:
+    if chrono is not None and whole("chrono", chrono, 3) and forget_bias is not None:
+        raise OptionError(f"chrono draws the biases of forget gates: leave forget_bias {forget_bias:g} away")
 
 
 def parse_scheme(scheme: str) -> tuple[str, float]:

@@ -136,7 +136,7 @@ class Recurrent(nn.Module):
     def reset_parameters(self) -> None:
         """Draw all weights of the cells anew."""
         for suffix in self.suffixes():
-            initialise(self.cell, self.weights(suffix), self.init.scheme, self.init.forget_bias)
+            initialise(self.cell, self.weights(suffix), self.init.scheme, self.init.forget_bias, self.init.chrono)
             if self.init.learned:
                 for state, _ in self._learned_states():
                     nn.init.zeros_(getattr(self, f"{state}0{suffix}"))

@@ -3,8 +3,9 @@
 A step of a recurrent network is some hundred kernels of a few microseconds, and Python launches one in about ten. What
 a batch differs in lies in buffers that stay where they are: its tensors, the state that is carried on, and the rate,
 which is a tensor on the device. The first two batches of a form are trained on as without graphs, which compiles and
-allocates (two directions are one kernel from the second time on); the third is recorded. Random numbers go on where they were: a recorded kernel reads its place in
-the generator's sequence at every replay, so that a replayed step draws what the same step would have drawn.
+allocates (two directions are one kernel from the second time on); the third is recorded. Random numbers go on where
+they were: a recorded kernel reads its place in the generator's sequence at every replay, so that a replayed step draws
+what the same step would have drawn.
 """
 
 from __future__ import annotations

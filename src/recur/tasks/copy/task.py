@@ -50,6 +50,7 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
         if (
             options.recurrence == "hidden"
             and options.forget_bias is None
+            and options.chrono is None
             and make_cell(options.cell).forget_gate is not None
         ):
             options = options.changed(forget_bias=OPEN)

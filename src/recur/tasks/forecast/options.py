@@ -147,7 +147,7 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
 
     def unused(self) -> dict[str, str]:
         deep = ("depth_input", "depth_transition", "depth_output")
-        of_states = ("cell", "init", "forget_bias", "backend", "bptt", "recurrence", *deep)
+        of_states = ("cell", "init", "forget_bias", "chrono", "backend", "bptt", "recurrence", *deep)
         why = f"is for a state; --lags {self.lags} has none"
         found = super().unused()
         if self.lags and not self.segment:
