@@ -64,7 +64,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "classify, texts": {"texts": "names.tsv", "token": "char", "dropout_words": 0.1, "blend": False},
     "tag": {"texts": "steps.npz", "cell": "rglru", "variational": True, "dropout_output": 0.2},
     "forecast": {"texts": "series.csv", "target": "y", "horizon": 4, "season": 12, "base": "seasonal", "lags": 0},
-    "forecast, windows": {"texts": "series.csv", "target": "y", "horizon": 4, "season": 12, "lags": 24, "base": "last"},
+    "forecast, windows": {"texts": "series.csv", "target": "y", "horizon": 4, "season": 12, "lags": 24, "base": "none"},
 }
 
 
