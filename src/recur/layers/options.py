@@ -81,11 +81,13 @@ class Connections:
 
 @dataclass(frozen=True)
 class Depth:
-    """Layers of an MLP with tanh at three places (Deep Learning, section 10.5).
+    """Layers of an MLP with tanh at three places (Deep Learning, section 10.5), and at a fourth.
 
     input       between input and hidden
     transition  between hidden and hidden, in each recurrent layer
     output      between hidden and output
+    between     between one recurrent layer and the next, before a residual connection adds: cells that are linear, such
+                as the LRU, are so in layers too without it
 
     >>> net = recur.Recurrent("gru", 3, 4, depth=Depth(output=1))
     >>> net(torch.randn(2, 5, 3)).outputs.shape
@@ -95,9 +97,10 @@ class Depth:
     input: int = 0
     transition: int = 0
     output: int = 0
+    between: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("input", "transition", "output"):
+        for name in ("input", "transition", "output", "between"):
             object.__setattr__(self, name, whole(f"depth of {name}", getattr(self, name), 0))
 
 

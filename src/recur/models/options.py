@@ -60,6 +60,10 @@ class NetworkOptions(Options):
     depth_output: NoLayers = 0
     """Layers of tanh between hidden and output."""
 
+    depth_between: NoLayers = 0
+    """Layers of tanh between one recurrent layer and the next; without them linear cells, such as lru, are linear in
+    layers too."""
+
     time_input: bool = False
     """The time t is one more input: −1 … 1 over the length learned from, and beyond it, ever more slowly, more."""
 
@@ -90,8 +94,8 @@ class RecurrenceOptions(NetworkOptions):
     title = "Network"
 
     of_hidden_states: ClassVar[tuple[str, ...]] = (
-        *("cell", "layers", "init", "forget_bias", "chrono", "depth_transition", "backend", "bptt", "residual"),
-        *("initial", "dropout_hidden", "dropout_weight", "hidden_top"),
+        *("cell", "layers", "init", "forget_bias", "chrono", "depth_transition", "depth_between", "backend"),
+        *("bptt", "residual", "initial", "dropout_hidden", "dropout_weight", "hidden_top"),
     )
     """Options that mean something between hidden states only."""
 

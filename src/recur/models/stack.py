@@ -74,5 +74,5 @@ def writing_stack(o: NetworkOptions, layers: int, dropout: float) -> dict[str, A
 
 
 def depth(o: NetworkOptions) -> Depth:
-    """The three deepenings of section 10.5."""
-    return Depth(o.depth_input, o.depth_transition, o.depth_output)
+    """Where layers of tanh stand."""
+    return Depth(o.depth_input, o.depth_transition, o.depth_output, o.depth_between)

@@ -77,6 +77,7 @@ OPTIONS = {
     "depth_input": "输入与隐层之间的 tanh 层数。",
     "depth_transition": "每个循环层内部隐层到隐层之间的 tanh 层数；按步逐个计算。",
     "depth_output": "隐层与输出之间的 tanh 层数。",
+    "depth_between": "相邻两个循环层之间的 tanh 层数；没有它，线性单元（如 lru）叠成多层仍是线性的。",
     "time_input": "时间 t 也是一个输入：在学过的长度内为 −1 … 1，超出后越来越慢地增大。",
     "time_scale": "上面所说的长度；未给出时是最长的训练序列或整个训练文本的长度。",
     "time_origin": "配合 --time-input：t 为 0 的那一步；未给出时是第一行，有日期则按日期。",
