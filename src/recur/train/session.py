@@ -93,7 +93,9 @@ def train(
             text = f"{', '.join(both)}: learned from and measured on, so that these figures are of what it knows"
             callback(Event("note", {"text": text}))
         if _keeps_a_test_part(options):
-            text = "a part is held out of what it learns from, for recur eval; with --test FILE all of it is learned from"
+            text = (
+                "a part is held out of what it learns from, for recur eval; with --test FILE all of it is learned from"
+            )
             callback(Event("note", {"text": text}))
         options = sized(asked, task, data, callback, ranks)
         task = task_of(options)
