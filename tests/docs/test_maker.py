@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import recur
-from docs.maker import build, checking, drawings, executing, hooks, languages, merit, notebooks, sources
+from docs.maker import build, checking, copied, drawings, executing, hooks, languages, merit, notebooks, sources
 from docs.maker.blocks import Block, blocks_of
 from docs.maker.languages import DOCS, ROOT, Pair, pairs
 
@@ -131,14 +131,30 @@ def test_links_anchors_and_networks_are_checked(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_readme_has_the_figures_that_were_measured() -> None:
-    for path, text in merit.written().items():
+def test_pages_have_the_figures_that_were_measured() -> None:
+    for path, text in copied.written().items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: python -m docs merit"
-    assert len(merit.MARK.findall((ROOT / "README.md").read_text())) >= 10
+    for found in copied.marked():
+        ours, theirs = (sorted(m[2] for m in copied.MARK.finditer(path.read_text("utf-8"))) for path in found)
+        assert ours == theirs, found.name
+    assert len(copied.MARK.findall((ROOT / "README.md").read_text())) >= 10
     for language in ("en", "zh"):
         page = merit.page(language)
         for path in merit.RESULTS.glob("*.json"):
             assert f"`bench/results/{path.name}` · 20" in page
+
+
+def test_a_copied_figure_follows_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = {"a": {"b": [0.25, 45_578.0]}}
+    monkeypatch.setattr(copied, "read", lambda name: measured)
+    monkeypatch.setattr(copied, "worked_out", lambda: {"known": "7"})
+    monkeypatch.setitem(copied.ROWS, "few", lambda: [[None, "1"], [None, "2"]])
+    for mark, value in {"known": "7", "x.a.b.0": "0.25", "x.a.b.0/:.1f": "4.0", "x.a.b.1": "45,600"}.items():
+        assert copied.with_figures(f"<!-- merit:{mark} -->9<!-- -->") == f"<!-- merit:{mark} -->{value}<!-- -->"
+    table = "<!-- merit:rows:few -->\n\n| 头 | n |\n| --- | --: |\n| 甲 | 8 |\n| 乙 | 9 |\n\n<!-- -->"
+    assert copied.with_figures(table) == table.replace("8", "1").replace("9", "2")
+    with pytest.raises(ValueError, match="2 rows were measured"):
+        copied.with_figures(table.replace("| 乙 | 9 |\n", ""))
 
 
 def test_the_pictures_are_those_of_their_tables() -> None:
