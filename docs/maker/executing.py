@@ -69,6 +69,9 @@ def main(folder: Path, jobs: list[list[str]]) -> None:
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     with tempfile.TemporaryDirectory() as here:
         os.chdir(here)
+        # Letters of figures stay letters: the reader's fonts draw them, and a Chinese page can say them in Chinese.
+        Path(".matplotlibrc").write_text("svg.fonttype: none\n", encoding="utf-8")
+        os.environ["MATPLOTLIBRC"] = f"{here}/.matplotlibrc"
         results = run(jobs, folder)
     (folder / "results.json").write_text(json.dumps(results, ensure_ascii=False), encoding="utf-8")
 
