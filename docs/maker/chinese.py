@@ -18,7 +18,42 @@ WORD = re.compile(r"(<text [^>]*>)([^<>]+)(</text>)")
 PARAGRAPH = 120
 """Lines longer than this are a lab's conclusion; tables and numbers stay as they are printed."""
 
-DRAWN: dict[str, str] = {}
+DRAWN = {
+    r"n, with v = ⁿ√v\*": "n，取 v = ⁿ√v*",
+    "one w": "共用一个 w",
+    "one W": "共用一个 W",
+    "one for each step": "每步各一个",
+    "theory of its mean, vⁿ": "均值的理论值 vⁿ",
+    "network: (.+)": r"网络：\1",
+    r"bias (.+), σ\(bias\) = (.+)": r"偏置 \1，σ(偏置) = \2",
+    "1997: f = 1": "1997 年：f = 1",
+    "along C": "沿 C",
+    "all other paths": "其余所有路径",
+    "forget bias (.+)": r"遗忘偏置 \1",
+    "LSTM, forget bias (.+)": r"LSTM，遗忘偏置 \1",
+    "Elman, W orthogonal": "Elman，W 正交",
+    "tanh, (.+)": r"tanh，\1",
+    r"‖∂L/∂s_t‖, the last is 1": "‖∂L/∂s_t‖，最后一步为 1",
+    "chance": "瞎猜",
+    "recall over (.+) steps": r"隔 \1 步的回忆",
+    "(.+), 5 rows": r"\1，5 行",
+    "clipped above (.+)": r"超过 \1 则裁剪",
+    "rank": "排名",
+    "count": "次数",
+    "single, (.+)": r"一元，\1",
+    "pairs, (.+)": r"二元，\1",
+    "triples, (.+)": r"三元，\1",
+    "step": "步",
+    "perplexity of the validation part": "验证集困惑度",
+    "window (.+)": r"窗口 \1",
+    "ways to cut it, of layer 1, h": "各种截断方式，第 1 层的 h",
+    "what was": "实际值",
+    "median": "中位数",
+    "the rule without noise": "不含噪声的规律",
+    "Sold": "销量",
+    "forecast": "预测",
+}
+"""Words of pages and of figures that recur itself draws in English only, as patterns."""
 
 
 def result(found: Result, folder: Path) -> Result:
@@ -40,4 +75,7 @@ def figure(folder: Path, name: str) -> str:
 
 
 def said(word: str) -> str:
-    return DRAWN.get(word) or in_language(word, "zh")
+    for pattern, chinese in DRAWN.items():
+        if found := re.fullmatch(pattern, word):
+            return found.expand(chinese)
+    return in_language(word, "zh")

@@ -11,7 +11,19 @@ import pytest
 import yaml
 
 import recur
-from docs.maker import build, checking, copied, drawings, executing, hooks, languages, merit, notebooks, sources
+from docs.maker import (
+    build,
+    checking,
+    chinese,
+    copied,
+    drawings,
+    executing,
+    hooks,
+    languages,
+    merit,
+    notebooks,
+    sources,
+)
 from docs.maker.blocks import Block, blocks_of
 from docs.maker.languages import DOCS, ROOT, Pair, pairs
 
@@ -111,6 +123,27 @@ def test_a_figure_made_without_pyplot_is_drawn(tmp_path: Path, monkeypatch: pyte
     source = "from recur.plotting import new_figure\nfigure, _ = new_figure()\nfigure"
     (result,) = executing.run([["python", source]], tmp_path)
     assert (result["text"], result["files"]) == ("", ["1-1.svg"])
+
+
+def test_figures_and_conclusions_are_chinese_on_a_chinese_page(tmp_path: Path) -> None:
+    drawn = '<svg><text x="1">steps back</text><text x="2">forget bias 4</text><text x="3">&lt;eos&gt;</text></svg>'
+    (tmp_path / "1-1.svg").write_text(drawn)
+    (tmp_path / "2-1.svg").write_text('<svg><text x="1">t</text></svg>')
+    lab = "∂c_t/∂c_{t−1} = f_t along the memory, so the forget gate is the gradient's decay. Measured over 3 steps: a. "
+    lab += (
+        "With f near 0 the past is cut off on purpose; with f near 1 it is kept as in the LSTM of 1997, which had no "
+    )
+    lab += "forget gate. This is why its bias is often initialised to 1 or more."
+    found = chinese.result(executing.Result(text=f"loss 3\n{lab}", files=["1-1.svg", "2-1.svg", "x.html"]), tmp_path)
+    assert found["files"] == ["1-1.zh.svg", "2-1.svg", "x.html"]
+    assert found["text"].startswith("loss 3\n沿记忆 ∂c_t/∂c_{t−1} = f_t，所以遗忘门就是梯度的衰减")
+    words = re.findall(r">([^<>]+)</text>", (tmp_path / "1-1.zh.svg").read_text())
+    assert words == ["往回的步数", "遗忘偏置 4", "&lt;eos&gt;"]
+
+
+def test_equations_side_by_side_are_several() -> None:
+    made = hooks.EQUATION.sub(hooks.mathml, r'<div class="arithmatex">\[a = b \qquad c = d\]</div>')
+    assert made.count("<math") == 2
 
 
 def test_a_page_becomes_a_notebook() -> None:
