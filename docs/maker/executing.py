@@ -65,7 +65,7 @@ def sources_digest() -> str:
 
 
 def main(folder: Path, jobs: list[list[str]]) -> None:
-    os.environ.update(MPLBACKEND="Agg", COLUMNS="100", NO_COLOR="1", TERM="dumb", PYTHONHASHSEED="0")
+    os.environ.update(MPLBACKEND="Agg", COLUMNS="84", NO_COLOR="1", TERM="dumb", PYTHONHASHSEED="0")
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     with tempfile.TemporaryDirectory() as here:
         os.chdir(here)

@@ -105,11 +105,11 @@ def language(config: Any) -> str:
 
 
 def mathml(match: re.Match[str]) -> str:
-    """Equations side by side (\\qquad between them) are several: what has no room in a line stands below."""
+    """Equations side by side (\\quad or \\qquad between them) are several: what has no room in a line stands below."""
     source = html.unescape(match[3])
     if match[2] != "[":
         return str(convert(source, display="inline"))
-    parts = [source] if "\\begin" in source else source.split("\\qquad")
+    parts = [source] if "\\begin" in source else re.split(r"\\q?quad", source)
     return f'<div class="equation">{"".join(convert(part, display="block") for part in parts)}</div>'
 
 
