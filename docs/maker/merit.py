@@ -37,9 +37,10 @@ WORDS = {
     "what": "内容", "threads": "线程", "ours": "recur", "peer": "对照", "times as fast": "倍速", "quartiles": "四分位",
     "MiB": "MiB", "MiB, peer": "MiB，对照", "measured": "测量项", "value": "值", "cell": "单元",
     "ours, ms": "recur，毫秒", "peer, ms": "对照，毫秒", "forward, µs a step": "正向，每步微秒",
-    "both, µs a step": "正向与反向，每步微秒", "tokens/s, recur": "词元/秒，recur", "tokens/s, eager": "词元/秒，不录制图",
-    "tokens/s, by hand": "词元/秒，手写", "way": "方式", "sessions": "会话", "clients": "连接", "p50_ms": "p50，毫秒",
-    "p99_ms": "p99，毫秒", "tokens_per_second": "词元/秒", "fault": "预设的毛病", "text": "文本", "token": "词元", "seed": "种子",
+    "both, µs a step": "正向与反向，每步微秒", "tokens/s, recur": "词元/秒，recur",
+    "tokens/s, eager": "词元/秒，不录制图", "tokens/s, by hand": "词元/秒，手写", "way": "方式",
+    "sessions": "会话", "clients": "连接", "p50_ms": "p50，毫秒", "p99_ms": "p99，毫秒", "tokens_per_second": "词元/秒",
+    "fault": "预设的毛病", "text": "文本", "token": "词元", "seed": "种子",
     "expected": "应指出", "found": "指出了", "case": "情形", "hidden": "单元数",
 }  # fmt: skip
 
