@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.docs.shells import commands, run_line
 
 PAGES = [pair for pair in pairs() if DOCS in pair.english.parents and blocks_of(pair.english.read_text())]
 TRAINED = {"book.txt": ("language", "book"), "names.tsv": ("classify", "names"), "pairs.tsv": ("seq2seq", "pairs-2")}
+RULE = re.compile(r"[ |:]*-[ |:-]*")
 COPIED = {"a": "names", "b": "names", "c": "names", "pairs-3": "pairs-2"}
 
 
@@ -73,3 +75,18 @@ def test_the_chinese_pages_have_the_same_blocks() -> None:
         ]
         for ours, theirs in zip(*found, strict=True):
             assert ours == theirs, pair.name
+
+
+def test_the_chinese_pages_have_the_same_tables() -> None:
+    """As many, of as many rows, each with a head."""
+    for pair in pairs():
+        shapes = []
+        for path in pair:
+            text = re.sub(r"^ *```.*?^ *```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+            tables = re.findall(r"^ *\|.*(?:\n *\|.*)+", text, flags=re.M)
+            for table in tables:
+                lines = table.split("\n")
+                assert not RULE.fullmatch(lines[0]), f"{path}: a table without a head: {lines[1]}"
+                assert RULE.fullmatch(lines[1]), f"{path}: {lines[0]}"
+            shapes.append([table.count("\n") for table in tables])
+        assert shapes[0] == shapes[1], pair.name
