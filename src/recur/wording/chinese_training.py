@@ -47,6 +47,10 @@ TRAINING = {
     "{n} pages are watching already; close one of them": "已有 {n} 个页面在观看；请关掉一个",
     "its process was ended by signal {n}": "它的进程被信号 {n} 结束",
     "its process ended with {n}": "它的进程以 {n} 结束",
+    # what a process prints
+    "to beat: {name}, {metric} {figure}": "要超过：{name}，{metric} {figure}",
+    "nothing to beat: {why}": "没有可比的简单模型：{why}",
+    "stopping after the step in progress; Ctrl-C once more leaves at once": "做完这一步就停；再按一次 Ctrl-C 立即结束",
     # what a text looks like
     "one": "1",
     "several": "多",
