@@ -66,6 +66,10 @@ TRAINING = {
     "{n} columns between tabs": "以制表符分隔的 {n} 列",
     "{n} columns between commas, {names}": "以逗号分隔的 {n} 列：{names}",
     "a .csv without a column of numbers": "没有数值列的 .csv",
+    "rows with a text ({text}) and its label ({label})": "各行有文本（{text}）及其标签（{label}）",
+    "{n} rows with {m} columns of numbers and none of dates, beside words ({words}), dates are written 2024-01-31": (
+        "{n} 行，{m} 列数，没有日期，另有文字列（{words}），日期应写作 2024-01-31"
+    ),
     "{n} rows of a column of dates and {m} of numbers": "{n} 行，一列日期和 {m} 列数",
     "{n} rows of a column of evenly counted steps and {m} of numbers": "{n} 行，一列等距的步和 {m} 列数",
     "{n} rows with {m} columns of numbers and none of dates, beside words ({words})": "{n} 行，{m} 列数，没有日期，另有文字列（{words}）",
