@@ -1,9 +1,17 @@
-"""Each way to carry h many times with random waits in every CTA, bit for bit the same each time; and a few small scans
-for compute-sanitizer.
+"""Each way to carry h many times with random waits in every CTA and every warp, bit for bit the same each time; and a
+few small scans for compute-sanitizer.
 
     python -m tests.cuda.stress --repetitions 1000 --seconds 90
     compute-sanitizer --tool memcheck python -m tests.cuda.stress --small
     compute-sanitizer --tool racecheck python -m tests.cuda.stress --small
+
+racecheck does not follow what `st.async` puts in order, and reports the sums of clusters, which are written again after
+the next v has arrived. Built with one barrier more there, the kernels must have nothing to report and give the same
+bits; built with one barrier less they must be reported:
+
+    compute-sanitizer --tool racecheck python -m tests.cuda.stress --small --ordered
+    compute-sanitizer --tool racecheck python -m tests.cuda.stress --small --ordered --planted
+    python -m tests.cuda.stress --ordering
 """
 
 from __future__ import annotations
@@ -19,6 +27,7 @@ from recur.cuda.way import NAMES, Problem, Way
 from tests.cuda.support import on_gpu
 
 WIDTHS = 24, 96, 300
+CELLS = ("lstm", torch.float32), ("gru", torch.bfloat16)
 
 
 def by(exchange: int) -> None:
@@ -28,19 +37,43 @@ def by(exchange: int) -> None:
     run.SELECT = select
 
 
-def small() -> None:
+def small(checked: int) -> None:
+    run.DELAYS = checked
     for exchange, H in enumerate(WIDTHS):
         by(exchange)
-        for name, dtype in (("lstm", torch.float32), ("gru", torch.bfloat16)):
+        for name, dtype in CELLS:
             case = on_gpu(name, 9, 4, 5, H, dtype=dtype)
             case.everything(lambda case=case: case.scan(backend="cuda"))
-    run.SELECT = None
+    run.SELECT, run.DELAYS = None, 0
     for dtype in (torch.float32, torch.bfloat16):
         for name in ("mingru", "lru"):
             case = on_gpu(name, 3, 40, 5, 64, dtype=dtype)
             case.everything(lambda case=case: case.scan(backend="cuda"))
     torch.cuda.synchronize()
     print("small scans done")
+
+
+def ordering() -> int:
+    """One barrier more gives the same bits, one less does not."""
+    wrong = 0
+    for exchange, H in enumerate(WIDTHS):
+        by(exchange)
+        for name, dtype in CELLS:
+            case = on_gpu(name, 40, 60, 8, H, dtype=dtype)
+            found = {}
+            for checked in (0, run.ORDERED, run.PLANTED | 1, run.PLANTED | 2):
+                run.DELAYS = checked
+                found[checked] = case.everything(lambda case=case: case.scan(backend="cuda"))
+            same = {
+                checked: all(torch.equal(values[key], true) for key, true in found[0].items())
+                for checked, values in found.items()
+            }
+            ordered, planted = same[run.ORDERED], same[run.PLANTED | 1] and same[run.PLANTED | 2]
+            wrong += not ordered or planted
+            more, less = "the same bits" if ordered else "OTHER BITS", "THE SAME BITS" if planted else "other bits"
+            print(f"{NAMES[exchange]}, {name}: one barrier more, {more}; one less, {less}", flush=True)
+    run.SELECT, run.DELAYS = None, 0
+    return wrong
 
 
 def repeated(repetitions: int, seconds: float) -> int:
@@ -63,14 +96,19 @@ def repeated(repetitions: int, seconds: float) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=90.0)
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--ordered", action="store_true")
+    parser.add_argument("--planted", action="store_true")
+    parser.add_argument("--ordering", action="store_true")
     options = parser.parse_args()
     if options.small:
-        small()
+        small(run.ORDERED * options.ordered | run.PLANTED * options.planted)
         return 0
+    if options.ordering:
+        return int(ordering() > 0)
     return int(repeated(options.repetitions, options.seconds) > 0)
 
 

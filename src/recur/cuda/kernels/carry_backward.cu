@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_backward(const Di
             delay(k);
             const bool multiplies = k + 1 < steps;
             if (multiplies) W.multiply(shared, exchange, a.W, H, cta);
-            __syncthreads();
+            sums_ready(k);
 #pragma unroll
             for (int e = 0; e < ELEMENTS; ++e) {
                 Element& here = element[e];

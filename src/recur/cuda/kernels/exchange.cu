@@ -106,6 +106,7 @@ struct Exchange {
 #if __CUDA_ARCH__ >= 900
             const int from = (turn - 1) & 1;
             barrier_wait(shared_address(&shared.full[from]), ((turn - 1) >> 1) & 1);
+            if (ORDERED) __syncthreads();
             if (threadIdx.x == 0) barrier_expect(shared_address(&shared.full[from]), V_PUBLISHED);
             return shared.v[from];
 #endif

@@ -211,10 +211,21 @@ FUNCTION void bring(const num* at) {
     if (threadIdx.x % (32 / SIZE) == 0) asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
 
-FUNCTION void delay(int k) {
-#if DELAYS  // for tests: every CTA at its own pace
-    unsigned x = (blockIdx.x * 2654435761u) ^ (k * 40503u + DELAYS * 7919u);
+// For tests. DELAYS is a number from which waits are drawn, and two bits: with the first, what the exchange of a cluster
+// puts in order by itself is put in order once more, by a barrier that racecheck knows; with the second, the barrier
+// between what warps write of their sums and what others read of them is missing.
+#define ORDERED (DELAYS >> 16 & 1)
+#define PLANTED (DELAYS >> 17 & 1)
+FUNCTION void delay(int k, int who = 0) {
+#if DELAYS & 0xffff  // every CTA at its own pace, and every warp of it
+    unsigned x = ((blockIdx.x + who * 977u) * 2654435761u) ^ (k * 40503u + DELAYS * 7919u);
     x ^= x >> 13, x *= 0x5bd1e995u, x ^= x >> 15;
     if ((x & 7) == 0) __nanosleep(x % 4000);
 #endif
+}
+
+// All warps' sums are there to be read.
+FUNCTION void sums_ready(int k) {
+    if (!PLANTED) __syncthreads();
+    delay(k, 1 + threadIdx.x / 32);
 }
