@@ -55,6 +55,10 @@ def candidates(p: Problem, device: Device) -> list[Way]:
                         made = _fitted(p, device, shape.but(multicast=multicast), pieces)
                         if made is not None:
                             found[made] = estimate(made, p)
+                if p.backward and exchange == CLUSTER:
+                    made = _fitted(p, device, Way(exchange, units, tiles, ctas, WARPS, 0, 0, 1, partial=1), 1)
+                    if made is not None:
+                        found[made] = estimate(made, p)
     return sorted(found, key=lambda way: found[way])
 
 
@@ -74,7 +78,7 @@ def _fetches(exchange: int, device: Device) -> list[tuple[int, int]]:
 def _fitted(p: Problem, device: Device, bare: Way, pieces: int) -> Way | None:
     """With as much of W in registers, then in shared memory, as there is room for."""
     resident = _resident(device, bare)
-    if bare.warps_m > bare.m_tiles(p) or not resident:
+    if (bare.warps_m > bare.m_tiles(p) and not bare.partial) or not resident:
         return None
     if pieces > 1:
         bare = _chunked(p, device, bare, pieces)
@@ -124,7 +128,7 @@ def amounts(way: Way, p: Problem) -> dict[str, float]:
         "streamed group": way.streamed(p) * each,
         "element": 0 if p.backward else elements,
         "element back": elements if p.backward else 0,
-        "byte to a cluster": v * cluster,
+        "byte to a cluster": (way.mail_bytes() if way.partial else v) * cluster,
         "CTA of a cluster": way.ctas * cluster,
         "byte through L2": v * grid,
         "byte from L2": v * at_once / way.multicast * grid,
@@ -176,4 +180,4 @@ def ordered(p: Problem, device: Device, measured: Way | None = None, by_steps: b
 
 def _likeness(way: Way, p: Problem) -> tuple[int, ...]:
     """What ways have in common that differ in the width of their layer alone."""
-    return way.exchange, way.units, way.tiles, way.warps_m, way.multicast, way.chunks(p)
+    return way.exchange, way.units, way.tiles, way.warps_m, way.multicast, way.chunks(p), way.partial

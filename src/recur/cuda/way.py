@@ -65,6 +65,8 @@ class Way:
     """How many such chunks there is room for."""
     multicast: int = 1
     """CTAs that fetch them for each other."""
+    partial: int = 0
+    """Back, in a cluster: whether partial sums travel, and δ does not."""
 
     def but(self, **changed: int) -> Way:
         """As dataclasses.replace, in a third of its time: thousands are made to choose one."""
@@ -82,16 +84,21 @@ class Way:
 
     def groups(self, p: Problem) -> int:
         group = 64 // p.size
-        return p.parts * (-(-self.ctas * self.units // group) * group) // group
+        if self.partial:
+            return -(-p.parts * self.units // group)
+        return p.parts * self.width(p) // group
 
     def width(self, p: Problem) -> int:
         """Of a part of v, padded."""
-        return self.groups(p) * (64 // p.size) // p.parts
+        group = 64 // p.size
+        return -(-self.ctas * self.units // group) * group
 
     def groups_each(self, p: Problem) -> int:
         return -(-self.groups(p) // self.warps_k)
 
     def m_tiles(self, p: Problem) -> int:
+        if self.partial:
+            return self.ctas * self.units // 16
         return -(-p.sums * self.units // 16)
 
     def m_each(self, p: Problem) -> int:
@@ -113,7 +120,13 @@ class Way:
     def v_bytes(self, p: Problem) -> int:
         return self.chunks(p) * self.chunk_bytes(p)
 
+    def mail_bytes(self) -> int:
+        """Partial sums that come to a CTA in a step."""
+        return self.ctas * self.units * self.rows * 4
+
     def part_bytes(self, p: Problem) -> int:
+        if self.partial:
+            return 2 * self.mail_bytes()
         return self.warps_k * self.rows * ((self.m_tiles(p) * 16 + 31) // 32 * 32 + 4) * 4
 
     def shared_bytes(self, p: Problem) -> int:
@@ -151,6 +164,7 @@ class Way:
             ("CHUNK", self.chunk_groups(p)),
             ("RING", self.buffers()),
             ("MULTICAST", self.multicast),
+            ("PARTIAL", self.partial),
             ("BACKWARD", int(p.backward)),
             ("EXACT", int(p.exact)),
             ("SHARED_BYTES", self.shared_bytes(p)),
@@ -161,6 +175,7 @@ class Way:
         """For a reader."""
         sharing = "one CTA" if self.ctas == 1 else f"{self.ctas} CTAs"
         shared = f", {self.multicast} of which fetch together" if self.multicast > 1 else ""
+        shared += ", partial sums" if self.partial else ""
         return f"{NAMES[self.exchange]}: {self.rows} rows on {sharing} of {self.units} units{shared}"
 
     def numbers(self) -> dict[str, int]:

@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_backward(const Di
             delay(k);
             const bool multiplies = k + 1 < steps;
             if (multiplies) W.multiply(shared, exchange, a.W, H, cta);
-            sums_ready(k);
+            exchange.sums_ready(k, multiplies);
 #pragma unroll
             for (int e = 0; e < ELEMENTS; ++e) {
                 Element& here = element[e];
@@ -108,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_backward(const Di
                     for (int j = 0; j < STATES; ++j) {
                         real g = here.carry[j];
                         if (k + 1 < here.length) {
-                            if (j == 0) g += here.mask * sum_of(shared, index / UNITS, index % UNITS);
+                            if (j == 0) g += here.mask * sum_of(shared, index / UNITS, index % UNITS, exchange.last());
                             g = here.xi == real(0) ? real(0) : g * here.xi;  // whatever g is, NaN too
                         }
                         d_after[j] = g + read(here.d_outputs[j]);

@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_forward(const Dir
             delay(k);
             const bool multiplies = k > 0 || a.initial[0];
             if (multiplies) W.multiply(shared, exchange, a.W, H, cta);
-            sums_ready(k);
+            exchange.sums_ready(k, multiplies);
 #pragma unroll
             for (int e = 0; e < ELEMENTS; ++e) {
                 Element& here = element[e];
