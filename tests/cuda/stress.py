@@ -23,24 +23,28 @@ import time
 import torch
 
 from recur.cuda import run
-from recur.cuda.way import NAMES, Problem, Way
+from recur.cuda.way import CLUSTER, NAMES, Problem, Way
 from tests.cuda.support import on_gpu
 
-WIDTHS = 24, 96, 300
+WIDTHS = 24, 96, 300, 96
+WAYS = (*NAMES, "cluster, partial sums back")
 CELLS = ("lstm", torch.float32), ("gru", torch.bfloat16)
 
 
-def by(exchange: int) -> None:
+def by(way: int) -> None:
+    """One of `WAYS`."""
+    exchange, partial = (CLUSTER, 1) if way == len(NAMES) else (way, 0)
+
     def select(problem: Problem, found: list[Way]) -> list[Way]:
-        return [way for way in found if way.exchange == exchange][:1]
+        return [way for way in found if way.exchange == exchange and way.partial == partial * problem.backward][:1]
 
     run.SELECT = select
 
 
 def small(checked: int) -> None:
     run.DELAYS = checked
-    for exchange, H in enumerate(WIDTHS):
-        by(exchange)
+    for way, H in enumerate(WIDTHS):
+        by(way)
         for name, dtype in CELLS:
             case = on_gpu(name, 9, 4, 5, H, dtype=dtype)
             case.everything(lambda case=case: case.scan(backend="cuda"))
@@ -56,8 +60,8 @@ def small(checked: int) -> None:
 def ordering() -> int:
     """One barrier more gives the same bits, one less does not."""
     wrong = 0
-    for exchange, H in enumerate(WIDTHS):
-        by(exchange)
+    for way, H in enumerate(WIDTHS):
+        by(way)
         for name, dtype in CELLS:
             case = on_gpu(name, 40, 60, 8, H, dtype=dtype)
             found = {}
@@ -71,7 +75,7 @@ def ordering() -> int:
             ordered, planted = same[run.ORDERED], same[run.PLANTED | 1] and same[run.PLANTED | 2]
             wrong += not ordered or planted
             more, less = "the same bits" if ordered else "OTHER BITS", "THE SAME BITS" if planted else "other bits"
-            print(f"{NAMES[exchange]}, {name}: one barrier more, {more}; one less, {less}", flush=True)
+            print(f"{WAYS[way]}, {name}: one barrier more, {more}; one less, {less}", flush=True)
     run.SELECT, run.DELAYS = None, 0
     return wrong
 
@@ -79,18 +83,18 @@ def ordering() -> int:
 def repeated(repetitions: int, seconds: float) -> int:
     """The waits of a kernel are drawn from a number that it is compiled with: 16 of them, each many times."""
     wrong = 0
-    for exchange, H in enumerate(WIDTHS):
-        by(exchange)
+    for way, H in enumerate(WIDTHS):
+        by(way)
         case = on_gpu("lstm", 40, 60, 8, H, dtype=torch.bfloat16)
         run.DELAYS = 0
         true = case.everything(lambda case=case: case.scan(backend="cuda"))
-        end, done = time.perf_counter() + seconds / 3, 0
+        end, done = time.perf_counter() + seconds / len(WIDTHS), 0
         while done < repetitions and time.perf_counter() < end:
             run.DELAYS = 1 + done % 16
             found = case.everything(lambda case=case: case.scan(backend="cuda"))
             wrong += any(not torch.equal(found[key], value) for key, value in true.items())
             done += 1
-        print(f"{NAMES[exchange]}: {done} repetitions with waits, {wrong} different", flush=True)
+        print(f"{WAYS[way]}: {done} repetitions with waits, {wrong} different", flush=True)
     run.SELECT, run.DELAYS = None, 0
     return wrong
 

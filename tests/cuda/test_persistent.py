@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from recur.cuda import run
-from recur.cuda.way import NAMES, Problem, Way
+from recur.cuda.way import CLUSTER, NAMES, Problem, Way
 from tests.cuda.support import agrees, needs_gpu, on_gpu
 from tests.cuda.test_gpu import OPTIONS, options_of
 from tests.support import NATIVE_CELLS, make_cell
@@ -24,12 +24,19 @@ class Taken:
 
     def __init__(self) -> None:
         self.exchange = 0
+        self.partial = 0
         self.multicast = 0
         self.change: dict[str, int] = {}
         self.ways: list[Way] = []
 
+    def take(self, which: int) -> None:
+        """One of `WAYS`."""
+        self.exchange, self.partial = (CLUSTER, 1) if which == PARTIAL else (which, 0)
+
     def __call__(self, p: Problem, found: list[Way]) -> list[Way | None]:
-        fitting = [way for way in found if way.exchange == self.exchange and self.multicast in (0, way.multicast)]
+        partial = self.partial * p.backward
+        fitting = [way for way in found if way.exchange == self.exchange and way.partial == partial]
+        fitting = [way for way in fitting if self.multicast in (0, way.multicast)]
         if self.change:
             fitting = [dataclasses.replace(way, **self.change) for way in fitting]
         self.ways += fitting[:1]
@@ -44,23 +51,25 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Taken]:
     assert select.ways, "no such way was taken"
 
 
-WIDTHS = {0: 40, 1: 72, 2: 300}
+PARTIAL = 3
+WAYS = (*NAMES, "partial sums")
+WIDTHS = {0: 40, 1: 72, 2: 300, PARTIAL: 72}
 """Units for which there are one CTA, a cluster, and a grid."""
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("exchange", [0, 1, 2], ids=NAMES)
+@pytest.mark.parametrize("exchange", [0, 1, 2, PARTIAL], ids=WAYS)
 @pytest.mark.parametrize("name", RECURRENT)
 def test_every_cell(name: str, exchange: int, dtype: torch.dtype, taken: Taken) -> None:
-    taken.exchange = exchange
+    taken.take(exchange)
     agrees(on_gpu(name, 5, 6, 7, WIDTHS[exchange], dtype=dtype), trace=dtype == torch.float32)
 
 
 @pytest.mark.parametrize("which", [which for which in OPTIONS if which != "clip"])
-@pytest.mark.parametrize("exchange", [0, 1, 2], ids=NAMES)
+@pytest.mark.parametrize("exchange", [0, 1, 2, PARTIAL], ids=WAYS)
 @pytest.mark.parametrize("name", ["lstm", "gru"])
 def test_options(name: str, exchange: int, which: str, taken: Taken) -> None:
-    taken.exchange = exchange
+    taken.take(exchange)
     case = on_gpu(name, 21, 9, 5, WIDTHS[exchange], dtype=torch.float32)
     agrees(case, **options_of(case)[which])
 
@@ -76,9 +85,10 @@ def test_odd_sizes(name: str, size: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("kept", [{"in_registers": 1, "in_shared": 1}, {"in_registers": 0, "in_shared": 0}], ids=str)
-@pytest.mark.parametrize("exchange", [0, 1, 2], ids=NAMES)
+@pytest.mark.parametrize("exchange", [0, 1, 2, PARTIAL], ids=WAYS)
 def test_weights_that_do_not_fit(exchange: int, kept: dict[str, int], taken: Taken) -> None:
-    taken.exchange, taken.change = exchange, kept
+    taken.take(exchange)
+    taken.change = kept
     for dtype in (torch.float32, torch.bfloat16):
         agrees(on_gpu("gru", 17, 5, 8, WIDTHS[exchange], dtype=dtype), trace=False)
 
@@ -99,10 +109,10 @@ def test_chunks_of_a_vector(name: str, multicast: int, taken: Taken) -> None:
         agrees(on_gpu(name, 40, 7, 8, 500, dtype=dtype), trace=False)
 
 
-@pytest.mark.parametrize("exchange", [0, 1, 2], ids=NAMES)
+@pytest.mark.parametrize("exchange", [0, 1, 2, PARTIAL], ids=WAYS)
 def test_long_sequences_at_every_pace(exchange: int, taken: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit for bit the same, however long single CTAs wait."""
-    taken.exchange = exchange
+    taken.take(exchange)
     case = on_gpu("gru", 40, 600, 8, WIDTHS[exchange], dtype=torch.float32)
     found: list[dict[str, Any]] = []
     for delays in (0, 1, 2, 3):
