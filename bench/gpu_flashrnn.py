@@ -3,15 +3,19 @@
 It compiles a kernel for every cell, dtype, H and B with nvcc and ninja, which takes a minute, after a solver has looked
 for sizes that fit, which may take another. So kernels are compiled first, several at a time:
 
-    python -m bench.gpu_flashrnn lstm bfloat16 64,256,512
+    python -m bench.gpu_flashrnn --compile-only lstm,bfloat16,64,256,512
+    python -m bench.gpu_flashrnn lstm,bfloat16,64,256,512        beside ours and cuDNN, in one process
 
 LSTM and Elman networks have kernels that keep W on the chip (`cuda_fused`); a GRU takes one step a launch (`cuda`).
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,23 +70,51 @@ def _at_home_with_cuda_13() -> None:
     loader.time = SimpleNamespace(sleep=lambda seconds: None)
 
 
-def main() -> int:
-    """Compiles the kernel of a row, and says how long that took or why it failed."""
-    cell, dtype, shape = sys.argv[1:]
-    B, _, H = map(int, shape.split(","))
-    begin = time.perf_counter()
+def compiled(cell: str, dtype: str, B: int, H: int) -> str:
+    """Why a row's kernel cannot be used; empty where it can."""
     try:
         side = flashrnn(Data(cell, B, 2, H, getattr(torch, dtype)))
         if side is None:
-            raise ImportError("flashrnn is not installed")
+            return "flashrnn is not installed"
         side(True)
         torch.cuda.synchronize()
-        said = "compiled"
     except Exception as error:  # nvcc's, ninja's, the solver's or the GPU's own
         lines = [line for line in str(error).splitlines() if "error" in line.lower()] or [str(error)]
-        said = f"{type(error).__name__}: {' | '.join(lines[:4])[:600]}"
-    print(f"FlashRNN, {cell} {dtype} B {B} H {H}: {time.perf_counter() - begin:.0f} s, {said}", flush=True)
-    return int(said != "compiled")
+        return f"{type(error).__name__}: {' | '.join(lines[:4])[:600]}"
+    return ""
+
+
+def main() -> int:
+    from bench.gpu import contests, header, line
+    from bench.gpu_timing import compare
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("row", nargs="+", help="cell,dtype,B,T,H")
+    parser.add_argument("--compile-only", action="store_true")
+    parser.add_argument("--seconds", type=float, default=4.0, help="a row")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    failed, rows = 0, []
+    if not options.compile_only:
+        print(header())
+    for text in options.row:
+        cell, dtype, *numbers = text.split(",")
+        B, T, H = map(int, numbers)
+        begin = time.perf_counter()
+        if options.compile_only:
+            why = compiled(cell, dtype, B, H)
+            failed += bool(why)
+            print(f"{text} {time.perf_counter() - begin:.0f} s {why or 'compiled'}", flush=True)
+            continue
+        what = f"{cell} {dtype}, "
+        (contest,) = (found for found in contests([(B, T, H)], "cuda") if found.what.startswith(what))
+        rows.append(compare(contest, 1000, options.seconds))
+        why = rows[-1].get("FlashRNN left out", "")
+        failed += bool(why)
+        print(line(rows[-1]) + (f"  FlashRNN left out: {why}" if why else ""), flush=True)
+        if options.out:
+            options.out.write_text(json.dumps(rows, indent=1))
+    return failed
 
 
 if __name__ == "__main__":
