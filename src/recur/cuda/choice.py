@@ -7,9 +7,10 @@ before it where there is one.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from recur.cuda.device import Device
-from recur.cuda.way import ALONE, CLUSTER, GRID, THREADS, WARPS, Problem, Way
+from recur.cuda.way import ALONE, CLUSTER, GRID, Problem, Way
 
 COSTS = {
     "cluster": 0.0,
@@ -31,7 +32,8 @@ COSTS = {
     "fetched by four": 2701.0,
 }
 """Nanoseconds a step: non-negative least squares on 820 measured ways of LSTM, GRU and Elman networks on an H200."""
-REGISTERS = 236
+REGISTERS = {8: 236, 16: 116}
+"""Of a thread, by the number of a CTA's warps."""
 STEP_LAUNCHES = 14000.0
 """Nanoseconds that Python takes for one step's product and kernel."""
 
@@ -49,17 +51,24 @@ def candidates(p: Problem, device: Device) -> list[Way]:
             for tiles in (1, 2, 3, 4, 6, 8, 12, 16):
                 if tiles > 1 and 8 * (tiles - 1) >= p.S:
                     continue
-                for warps_m in (1, 2, 4, 8):
-                    for multicast, pieces in _fetches(exchange, device):
-                        shape = Way(exchange, units, tiles, -(-ctas // multicast) * multicast, warps_m, 0, 0, 1)
-                        made = _fitted(p, device, shape.but(multicast=multicast), pieces)
-                        if made is not None:
-                            found[made] = estimate(made, p)
-                if p.backward and exchange == CLUSTER:
-                    made = _fitted(p, device, Way(exchange, units, tiles, ctas, WARPS, 0, 0, 1, partial=1), 1)
+                for shape, pieces in _shapes(Way(exchange, units, tiles, ctas, 1, 0, 0, 1), p, device):
+                    made = _fitted(p, device, shape, pieces)
                     if made is not None:
                         found[made] = estimate(made, p)
-    return sorted(found, key=lambda way: found[way])
+    return sorted(found, key=lambda way: (found[way], way.warps))
+
+
+def _shapes(way: Way, p: Problem, device: Device) -> Iterator[tuple[Way, int]]:
+    """How warps share a CTA's product, and how v comes to it: in how many pieces."""
+    for warps in REGISTERS:
+        for warps_m in (1, 2, 4, 8, 16):
+            if warps_m > warps:
+                continue
+            for multicast, pieces in _fetches(way.exchange, device):
+                ctas = -(-way.ctas // multicast) * multicast
+                yield way.but(warps=warps, warps_m=warps_m, multicast=multicast, ctas=ctas), pieces
+        if p.backward and way.exchange == CLUSTER:
+            yield way.but(warps=warps, warps_m=warps, partial=1), 1
 
 
 def _exchanges(ctas: int, device: Device) -> list[int]:
@@ -82,13 +91,13 @@ def _fitted(p: Problem, device: Device, bare: Way, pieces: int) -> Way | None:
         return None
     if pieces > 1:
         bare = _chunked(p, device, bare, pieces)
-    each, room = bare.m_each(p), REGISTERS - bare.registers(p)
+    each, room = bare.m_each(p), REGISTERS[bare.warps] - bare.registers(p)
     left = device.shared - bare.shared_bytes(p)
     if room < 0 or left < 0:
         return None
     groups = bare.groups_each(p)
     in_registers = min(groups, room // (each * 8), 128 // (each * 8))
-    in_shared = min(groups - in_registers, left // (each * 8192))
+    in_shared = min(groups - in_registers, left // (each * 32 * bare.threads))
     wanted = math.ceil(p.S / bare.rows)
     teams = min(wanted, resident // p.directions) if bare.exchange == GRID else wanted
     if not teams:
@@ -115,19 +124,19 @@ def amounts(way: Way, p: Problem) -> dict[str, float]:
     """How much of what costs time a step has, for one team's turn."""
     v, each, groups = way.v_bytes(p), way.m_each(p), way.groups_each(p)
     products = groups * 2 * each * way.tiles * (3 if p.exact else 1)
-    elements = -(-way.units * way.rows // THREADS)
+    share = way.warps / 8  # of 16 warps two wait for each other
     at_once = way.ctas * min(p.directions * math.ceil(p.S / way.rows), _at_once(way, p))
     cluster, grid = way.exchange == CLUSTER, way.exchange == GRID
     return {
         "cluster": cluster,
         "grid": grid,
         "shared byte": v * way.warps_m + 2 * way.part_bytes(p),
-        "product of 16 bits": products if p.size == 2 else 0,
-        "product of 32 bits": products if p.size == 4 else 0,
-        "streamed byte": way.streamed(p) * each * 1024 * WARPS * at_once,
-        "streamed group": way.streamed(p) * each,
-        "element": 0 if p.backward else elements,
-        "element back": elements if p.backward else 0,
+        "product of 16 bits": products * share if p.size == 2 else 0,
+        "product of 32 bits": products * share if p.size == 4 else 0,
+        "streamed byte": way.streamed(p) * each * 1024 * way.warps * at_once,
+        "streamed group": way.streamed(p) * each * share,
+        "element": 0 if p.backward else way.elements * share,
+        "element back": way.elements * share if p.backward else 0,
         "byte to a cluster": (way.mail_bytes() if way.partial else v) * cluster,
         "CTA of a cluster": way.ctas * cluster,
         "byte through L2": v * grid,
@@ -180,4 +189,4 @@ def ordered(p: Problem, device: Device, measured: Way | None = None, by_steps: b
 
 def _likeness(way: Way, p: Problem) -> tuple[int, ...]:
     """What ways have in common that differ in the width of their layer alone."""
-    return way.exchange, way.units, way.tiles, way.warps_m, way.multicast, way.chunks(p), way.partial
+    return way.exchange, way.units, way.tiles, way.warps_m, way.multicast, way.chunks(p), way.partial, way.warps

@@ -9,7 +9,6 @@ from recur.program.assembly import Assembly
 
 ALONE, CLUSTER, GRID = 0, 1, 2
 NAMES = ("cta", "cluster", "grid")
-THREADS, WARPS = 256, 8
 
 
 @dataclass(frozen=True)
@@ -67,6 +66,8 @@ class Way:
     """CTAs that fetch them for each other."""
     partial: int = 0
     """Back, in a cluster: whether partial sums travel, and δ does not."""
+    warps: int = 8
+    """Of a CTA: 8 with all registers that there are for a thread, or 16 with half of them."""
 
     def but(self, **changed: int) -> Way:
         """As dataclasses.replace, in a third of its time: thousands are made to choose one."""
@@ -80,7 +81,16 @@ class Way:
 
     @property
     def warps_k(self) -> int:
-        return WARPS // self.warps_m
+        return self.warps // self.warps_m
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
+
+    @property
+    def elements(self) -> int:
+        """Units of rows that a thread has."""
+        return -(-self.units * self.rows // self.threads)
 
     def groups(self, p: Problem) -> int:
         group = 64 // p.size
@@ -133,8 +143,8 @@ class Way:
         kept = min(self.in_registers, self.groups_each(p))
         kept_shared = min(self.in_shared, self.groups_each(p) - kept)
         total = self.chunk_bytes(p) * self.buffers()
-        total += (kept_shared * self.m_each(p) * 2 * THREADS + 1) * 16
-        total += self.part_bytes(p) + THREADS * p.parts * p.size + 16 * self.buffers()
+        total += (kept_shared * self.m_each(p) * 2 * self.threads + 1) * 16
+        total += self.part_bytes(p) + self.threads * p.parts * p.size + 16 * self.buffers()
         return -(-total // 16) * 16
 
     def streamed(self, p: Problem) -> int:
@@ -143,12 +153,11 @@ class Way:
 
     def registers(self, p: Problem) -> int:
         """What a thread takes, about: weights, sums, the numbers of its elements."""
-        elements = -(-self.units * self.rows // THREADS)
         each = self.m_each(p)
         weights = min(self.in_registers, self.groups_each(p)) * each * 8
         split = each * 16 if p.exact else 0
-        waiting = p.pressure if elements <= 2 else p.resting
-        return weights + each * self.tiles * 4 + split + elements * waiting + 44
+        waiting = p.pressure if self.elements <= 2 else p.resting
+        return weights + each * self.tiles * 4 + split + self.elements * waiting + 44
 
     def options(self, p: Problem) -> tuple[tuple[str, int], ...]:
         """As the kernels are built with it."""
@@ -157,6 +166,7 @@ class Way:
             ("UNITS", self.units),
             ("TILES", self.tiles),
             ("CTAS", self.ctas),
+            ("THREADS", self.threads),
             ("WARPS_M", self.warps_m),
             ("WARPS_K", self.warps_k),
             ("IN_REGISTERS", self.in_registers),
@@ -176,6 +186,7 @@ class Way:
         sharing = "one CTA" if self.ctas == 1 else f"{self.ctas} CTAs"
         shared = f", {self.multicast} of which fetch together" if self.multicast > 1 else ""
         shared += ", partial sums" if self.partial else ""
+        shared += f", {self.warps} warps" if self.warps != 8 else ""
         return f"{NAMES[self.exchange]}: {self.rows} rows on {sharing} of {self.units} units{shared}"
 
     def numbers(self) -> dict[str, int]:

@@ -23,7 +23,6 @@
 #define ALONE 0
 #define CLUSTER 1
 #define GRID 2
-#define THREADS 256
 
 #if BACKWARD
 #define SUMS 1
