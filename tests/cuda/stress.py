@@ -23,7 +23,7 @@ import time
 import torch
 
 from recur.cuda import run
-from recur.cuda.way import CLUSTER, NAMES, Problem, Way
+from recur.cuda.way import ALONE, CLUSTER, GRID, NAMES, Problem, Way
 from tests.cuda.support import on_gpu
 
 WIDTHS = 24, 96, 300, 96
@@ -58,21 +58,22 @@ def small(checked: int) -> None:
 
 
 def ordering() -> int:
-    """One barrier more gives the same bits, one less does not."""
+    """One barrier more gives the same bits, one less does not. Clusters first, which are in question."""
     wrong = 0
-    for way, H in enumerate(WIDTHS):
+    for way in (CLUSTER, len(NAMES), ALONE, GRID):
         by(way)
+        H = WIDTHS[way]
         for name, dtype in CELLS:
             case = on_gpu(name, 40, 60, 8, H, dtype=dtype)
             found = {}
-            for checked in (0, run.ORDERED, run.PLANTED | 1, run.PLANTED | 2):
+            for checked in (0, run.ORDERED, run.PLANTED | 1):
                 run.DELAYS = checked
                 found[checked] = case.everything(lambda case=case: case.scan(backend="cuda"))
             same = {
                 checked: all(torch.equal(values[key], true) for key, true in found[0].items())
                 for checked, values in found.items()
             }
-            ordered, planted = same[run.ORDERED], same[run.PLANTED | 1] and same[run.PLANTED | 2]
+            ordered, planted = same[run.ORDERED], same[run.PLANTED | 1]
             wrong += not ordered or planted
             more, less = "the same bits" if ordered else "OTHER BITS", "THE SAME BITS" if planted else "other bits"
             print(f"{WAYS[way]}, {name}: one barrier more, {more}; one less, {less}", flush=True)
