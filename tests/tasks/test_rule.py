@@ -41,6 +41,9 @@ def test_more_text_less_dropout_and_a_wider_network() -> None:
     assert made[-1].dropout_input == pytest.approx(0.1, abs=0.005), "as published for WikiText-103"
     assert made[-1].hidden == pytest.approx(2500, rel=0.02)
     assert made[-1].epochs == pytest.approx(14, abs=1)
+    for one in made:
+        assert one.epochs
+        assert one.measure * o.epochs == pytest.approx(o.measure * one.epochs, rel=0.01)
     assert made[0].dropout_weight <= 0.75
     assert for_text(o, 103_000_000, 267_000).softmax == "sampled"
 

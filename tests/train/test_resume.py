@@ -219,3 +219,14 @@ def test_what_is_learned_from_and_measured_on_is_said(book: str, tmp_path: Path)
     assert [note for note in notes if "measured on" in note] == [
         f"{book}: learned from and measured on, so that these figures are of what it knows"
     ]
+    assert not [note for note in notes if "held out" in note]
+
+
+def test_a_test_part_held_out_beside_a_given_validation_text_is_said(book: str, tmp_path: Path) -> None:
+    (tmp_path / "more.txt").write_text(TEXT[:400])
+    notes: list[str] = []
+    options = make_options("language", {**SMALL, "texts": (book,), "valid": (str(tmp_path / "more.txt"),), "steps": 2})
+    train(options, tmp_path / "run", lambda event: notes.append(str(event.content.get("text"))))
+    assert [note for note in notes if "held out" in note] == [
+        "a part is held out of what it learns from, for recur eval; with --test FILE all of it is learned from"
+    ]

@@ -6,7 +6,7 @@ from recur.run.folder import Run, Vocabs
 from recur.run.lock import holder_of
 from recur.run.logs import read_json, read_jsonl
 from recur.run.manifest import Fingerprint
-from recur.run.precision import Precision, check_precision, computing_in, pick_precision
+from recur.run.precision import Precision, check_precision, computing_in, pick_precision, products_of
 from recur.run.trust import trust
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "is_run",
     "pick_device",
     "pick_precision",
+    "products_of",
     "read_json",
     "read_jsonl",
     "trust",

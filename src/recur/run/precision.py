@@ -53,18 +53,26 @@ def _multiplies_bfloat16() -> bool:
 
 
 @contextmanager
-def computing_in(precision: Precision, device: torch.device) -> Iterator[None]:
-    """While this lasts, products on a device are of this precision; torch's switches are put back after it."""
+def products_of(precision: Precision, device: torch.device) -> Iterator[None]:
+    """While this lasts, a GPU's products of float32 read what this says; torch's switches are put back after it."""
     number = "ieee" if precision == "float32" else "tf32"
     before = {op: torch._C._get_fp32_precision_getter("cuda", op) for op in SWITCHES if device.type == "cuda"}
     try:
         for op in before:
             torch._C._set_fp32_precision_setter("cuda", op, number)
+        yield
+    finally:
+        for op, value in before.items():
+            torch._C._set_fp32_precision_setter("cuda", op, value)
+
+
+@contextmanager
+def computing_in(precision: Precision, device: torch.device) -> Iterator[None]:
+    """… and what is computed is of 16 bits, where it says so. A way back belongs into `products_of` alone: its numbers
+    are those of the way there."""
+    with products_of(precision, device):
         if precision in ("bfloat16", "float16"):
             with torch.autocast(device.type, getattr(torch, precision)):
                 yield
         else:
             yield
-    finally:
-        for op, value in before.items():
-            torch._C._set_fp32_precision_setter("cuda", op, value)

@@ -26,7 +26,7 @@ from recur.tasks import (
 from recur.tasks.carry import Beginning
 from recur.tasks.contract import Baseline, Task
 from recur.tasks.metrics import better
-from recur.tasks.options import TaskOptions
+from recur.tasks.options import FoldOptions, SplitOptions, TaskOptions
 from recur.tasks.registry import PATHS
 from recur.tasks.verdict import verdict
 from recur.train.bystander import Bystander
@@ -91,6 +91,11 @@ def train(
             callback(Event("note", {"text": text}))
         if both := _learned_and_measured(options):
             text = f"{', '.join(both)}: learned from and measured on, so that these figures are of what it knows"
+            callback(Event("note", {"text": text}))
+        if _keeps_a_test_part(options):
+            text = (
+                "a part is held out of what it learns from, for recur eval; with --test FILE all of it is learned from"
+            )
             callback(Event("note", {"text": text}))
         options = sized(asked, task, data, callback, ranks)
         task = task_of(options)
@@ -211,6 +216,12 @@ def _learned_and_measured(options: TaskOptions) -> list[str]:
     """Files that stand on both sides."""
     texts = {Path(name).resolve() for name in getattr(options, "texts", ())}
     return [name for name in getattr(options, "valid", ()) if Path(name).resolve() in texts]
+
+
+def _keeps_a_test_part(options: TaskOptions) -> bool:
+    """Who names what to measure on may think that all of the rest is learned from."""
+    folds = isinstance(options, FoldOptions) and options.fold
+    return isinstance(options, SplitOptions) and bool(options.valid) and not options.test and not folds
 
 
 @contextmanager

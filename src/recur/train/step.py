@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from recur.run import Precision, computing_in
+from recur.run import Precision, computing_in, products_of
 from recur.tasks.contract import Moment, Task, TrainingStep
 from recur.train import optimise
 from recur.train.ranks import Ranks
@@ -52,7 +52,8 @@ class Stepper:
             if agreed.scale
             else 0 * done.loss
         )
-        with torch.autograd.set_multithreading_enabled(False):  # to wake a thread for the GPU may take most of a step
+        # To wake a thread for the GPU may take most of a step.
+        with torch.autograd.set_multithreading_enabled(False), products_of(self.precision, self.device):
             self.scaler.scale(loss).backward()
         return done._replace(loss=agreed.loss, predictions=agreed.predictions)
 

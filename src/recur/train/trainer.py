@@ -148,9 +148,11 @@ class Trainer:
                 before = time.monotonic()
                 for batch in self.stream.batches(self.epoch, skip=self.index):
                     self.train_on(batch)
-                    now = time.monotonic()
-                    self.seconds += self.ranks.spent(now - before)
-                    if now - last_report > REPORT:
+                    reporting = time.monotonic() - last_report > REPORT
+                    if reporting or self._measure_due():
+                        self._wait()
+                    self.seconds += self.ranks.spent(time.monotonic() - before)
+                    if reporting:
                         self._report()
                         last_report = time.monotonic()
                     if self.ranks.size > 1 and self.index % self.options.accumulate:
@@ -177,6 +179,11 @@ class Trainer:
                 self._measure()
             if self.thin > 1:
                 measure_best(self)
+
+    def _wait(self) -> None:
+        """For a GPU to have done what was launched: it is part of the steps' time, not of what comes after them."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
     def train_on(self, batch: Any) -> None:
         """One batch: forward, backward and, every `accumulate` batches, a step."""
@@ -278,7 +285,10 @@ class Trainer:
         return summary_of(self)
 
     def checkpoint(self) -> None:
+        """Its time is counted with that of measurements, so that a budget of minutes holds both."""
+        begun = time.monotonic()
         save_checkpoint(self)
+        self.measuring += self.ranks.first(lambda: time.monotonic() - begun)
 
     def restore(self) -> list[str]:
         """Go back to the newest whole checkpoint; what was wrong with newer ones is returned."""
