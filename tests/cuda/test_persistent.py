@@ -20,16 +20,17 @@ RECURRENT = [name for name in NATIVE_CELLS if make_cell(name).recurrent_gates]
 
 
 WAYS = {
-    "cta": (ALONE, 0, 8),
-    "cluster": (CLUSTER, 0, 8),
-    "grid": (GRID, 0, 8),
-    "partial": (CLUSTER, 1, 8),
-    "cta16": (ALONE, 0, 16),
-    "cluster16": (CLUSTER, 0, 16),
-    "grid16": (GRID, 0, 16),
-    "partial16": (CLUSTER, 1, 16),
+    "cta": (ALONE, 0, 8, False),
+    "cluster": (CLUSTER, 0, 8, False),
+    "grid": (GRID, 0, 8, False),
+    "partial": (CLUSTER, 1, 8, False),
+    "few": (CLUSTER, 0, 8, True),
+    "cta16": (ALONE, 0, 16, False),
+    "cluster16": (CLUSTER, 0, 16, False),
+    "grid16": (GRID, 0, 16, False),
+    "partialfew16": (CLUSTER, 1, 16, True),
 }
-"""How v travels, whether back it is partial sums, and a CTA's warps."""
+"""How v travels, whether back it is partial sums, a CTA's warps, and whether teams have fewer rows than their products."""
 PLAIN, OTHERS = list(WAYS)[:3], list(WAYS)[3:]
 WIDTHS = {ALONE: 40, CLUSTER: 72, GRID: 300}
 """Units for which there are one CTA, a cluster, and a grid."""
@@ -43,18 +44,18 @@ class Taken:
     """Has one kind of way taken, and remembers which."""
 
     def __init__(self) -> None:
-        self.exchange, self.partial, self.warps = WAYS["cta"]
+        self.exchange, self.partial, self.warps, self.few = WAYS["cta"]
         self.multicast = 0
         self.change: dict[str, int] = {}
         self.ways: list[Way] = []
 
     def take(self, which: str) -> None:
         """One of `WAYS`."""
-        self.exchange, self.partial, self.warps = WAYS[which]
+        self.exchange, self.partial, self.warps, self.few = WAYS[which]
 
     def __call__(self, p: Problem, found: list[Way]) -> list[Way | None]:
-        wanted = self.exchange, self.partial * p.backward, self.warps
-        fitting = [way for way in found if (way.exchange, way.partial, way.warps) == wanted]
+        wanted = self.exchange, self.partial * p.backward, self.warps, self.few
+        fitting = [way for way in found if (way.exchange, way.partial, way.warps, way.used > 0) == wanted]
         fitting = [way for way in fitting if self.multicast in (0, way.multicast)]
         if self.change:
             fitting = [dataclasses.replace(way, **self.change) for way in fitting]

@@ -51,11 +51,23 @@ def candidates(p: Problem, device: Device) -> list[Way]:
             for tiles in (1, 2, 3, 4, 6, 8, 12, 16):
                 if tiles > 1 and 8 * (tiles - 1) >= p.S:
                     continue
-                for shape, pieces in _shapes(Way(exchange, units, tiles, ctas, 1, 0, 0, 1), p, device):
-                    made = _fitted(p, device, shape, pieces)
-                    if made is not None:
-                        found[made] = estimate(made, p)
+                way = Way(exchange, units, tiles, ctas, 1, 0, 0, 1)
+                for used in _rows(way, p, device):
+                    for shape, pieces in _shapes(way.but(used=used), p, device):
+                        made = _fitted(p, device, shape, pieces)
+                        if made is not None:
+                            found[made] = estimate(made, p)
     return sorted(found, key=lambda way: (found[way], way.warps))
+
+
+def _rows(way: Way, p: Problem, device: Device) -> list[int]:
+    """How many a team has: all that its products have room for, or so few that clusters have the whole chip."""
+    resident = _resident(device, way) // p.directions
+    if way.exchange != CLUSTER or not resident or math.ceil(p.S / way.rows) > resident:
+        return [0]
+    whole = max(2, 32 // way.units)  # what warps send whole
+    used = math.ceil(p.S / resident / whole) * whole
+    return [0, used] if used < min(way.rows, p.S) else [0]
 
 
 def _shapes(way: Way, p: Problem, device: Device) -> Iterator[tuple[Way, int]]:
@@ -98,7 +110,7 @@ def _fitted(p: Problem, device: Device, bare: Way, pieces: int) -> Way | None:
     groups = bare.groups_each(p)
     in_registers = min(groups, room // (each * 8), 128 // (each * 8))
     in_shared = min(groups - in_registers, left // (each * 32 * bare.threads))
-    wanted = math.ceil(p.S / bare.rows)
+    wanted = math.ceil(p.S / bare.own_rows)
     teams = min(wanted, resident // p.directions) if bare.exchange == GRID else wanted
     if not teams:
         return None
@@ -125,7 +137,7 @@ def amounts(way: Way, p: Problem) -> dict[str, float]:
     v, each, groups = way.v_bytes(p), way.m_each(p), way.groups_each(p)
     products = groups * 2 * each * way.tiles * (3 if p.exact else 1)
     share = way.warps / 8  # of 16 warps two wait for each other
-    at_once = way.ctas * min(p.directions * math.ceil(p.S / way.rows), _at_once(way, p))
+    at_once = way.ctas * min(p.directions * math.ceil(p.S / way.own_rows), _at_once(way, p))
     cluster, grid = way.exchange == CLUSTER, way.exchange == GRID
     return {
         "cluster": cluster,
@@ -137,7 +149,7 @@ def amounts(way: Way, p: Problem) -> dict[str, float]:
         "streamed group": way.streamed(p) * each * share,
         "element": 0 if p.backward else way.elements * share,
         "element back": way.elements * share if p.backward else 0,
-        "byte to a cluster": (way.mail_bytes() if way.partial else v) * cluster,
+        "byte to a cluster": (way.mail_bytes() if way.partial else v) * cluster * way.own_rows / way.rows,
         "CTA of a cluster": way.ctas * cluster,
         "byte through L2": v * grid,
         "byte from L2": v * at_once / way.multicast * grid,
@@ -150,7 +162,7 @@ def amounts(way: Way, p: Problem) -> dict[str, float]:
 
 def turns(way: Way, p: Problem) -> int:
     """How often teams take theirs."""
-    return math.ceil(p.directions * math.ceil(p.S / way.rows) / _at_once(way, p))
+    return math.ceil(p.directions * math.ceil(p.S / way.own_rows) / _at_once(way, p))
 
 
 def estimate(way: Way, p: Problem) -> float:
@@ -189,4 +201,14 @@ def ordered(p: Problem, device: Device, measured: Way | None = None, by_steps: b
 
 def _likeness(way: Way, p: Problem) -> tuple[int, ...]:
     """What ways have in common that differ in the width of their layer alone."""
-    return way.exchange, way.units, way.tiles, way.warps_m, way.multicast, way.chunks(p), way.partial, way.warps
+    return (
+        way.exchange,
+        way.units,
+        way.tiles,
+        way.warps_m,
+        way.multicast,
+        way.chunks(p),
+        way.partial,
+        way.warps,
+        way.used,
+    )

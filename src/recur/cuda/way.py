@@ -68,6 +68,8 @@ class Way:
     """Back, in a cluster: whether partial sums travel, and δ does not."""
     warps: int = 8
     """Of a CTA: 8 with all registers that there are for a thread, or 16 with half of them."""
+    used: int = 0
+    """Rows that a team has, of those that its products have room for; 0 for all of them."""
 
     def but(self, **changed: int) -> Way:
         """As dataclasses.replace, in a third of its time: thousands are made to choose one."""
@@ -77,7 +79,13 @@ class Way:
 
     @property
     def rows(self) -> int:
+        """That a team's products have."""
         return 8 * self.tiles
+
+    @property
+    def own_rows(self) -> int:
+        """That a team has."""
+        return self.used or self.rows
 
     @property
     def warps_k(self) -> int:
@@ -90,7 +98,7 @@ class Way:
     @property
     def elements(self) -> int:
         """Units of rows that a thread has."""
-        return -(-self.units * self.rows // self.threads)
+        return -(-self.units * self.own_rows // self.threads)
 
     def groups(self, p: Problem) -> int:
         group = 64 // p.size
@@ -165,6 +173,7 @@ class Way:
             ("EXCHANGE", self.exchange),
             ("UNITS", self.units),
             ("TILES", self.tiles),
+            ("USED", self.own_rows),
             ("CTAS", self.ctas),
             ("THREADS", self.threads),
             ("WARPS_M", self.warps_m),
@@ -187,7 +196,7 @@ class Way:
         shared = f", {self.multicast} of which fetch together" if self.multicast > 1 else ""
         shared += ", partial sums" if self.partial else ""
         shared += f", {self.warps} warps" if self.warps != 8 else ""
-        return f"{NAMES[self.exchange]}: {self.rows} rows on {sharing} of {self.units} units{shared}"
+        return f"{NAMES[self.exchange]}: {self.own_rows} rows on {sharing} of {self.units} units{shared}"
 
     def numbers(self) -> dict[str, int]:
         return asdict(self)

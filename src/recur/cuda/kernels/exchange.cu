@@ -117,6 +117,7 @@ struct Exchange {
     FUNCTION void send_sums(int tile, int n, uint4 found) {
 #if PARTIAL && __CUDA_ARCH__ >= 900
         const int lane = threadIdx.x & 31, owner = tile / (UNITS / 16);
+        if (n * 8 + (lane & 3) * 2 >= USED) return;
         const float* at = shared.mail[last()][cta] + mail_slot(tile % (UNITS / 16), n, lane >> 2, (lane & 3) * 2);
         send(of_rank(shared_address(at), owner), of_rank(shared_address(&shared.full[last()]), owner), found);
 #endif
@@ -198,7 +199,7 @@ struct Exchange {
 #pragma unroll
             for (int part = 0; part < PARTS; ++part) stage[part][lane] = values[part];
             __syncwarp();
-            if (base < UNITS * ROWS) {
+            if (base < UNITS * USED) {
 #pragma unroll
                 for (int q = lane; q < PARTS * SENT * CTAS; q += 32) {
                     const int piece = q % SENT, part = q / SENT % PARTS, there = q / (SENT * PARTS);
@@ -210,7 +211,7 @@ struct Exchange {
             }
             __syncwarp();
 #endif
-        } else if (index < UNITS * ROWS) {
+        } else if (index < UNITS * USED) {
             byte* v = EXCHANGE == GRID ? memory + (turn & 1) * V_BYTES : shared.v[PARTIAL ? turn & 1 : 0];
 #pragma unroll
             for (int part = 0; part < PARTS; ++part) *reinterpret_cast<num*>(v + place(index, part)) = values[part];

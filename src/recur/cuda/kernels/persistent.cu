@@ -1,6 +1,6 @@
 // All steps in one launch: W stays on the chip, and what it multiplies travels between the CTAs that share it.
 //
-// A team of CTAS CTAs carries ROWS rows of the batch. Each CTA owns UNITS units: the rows of W that make them, and their
+// A team of CTAS CTAs carries USED rows of the batch, of ROWS that products have. Each CTA owns UNITS units: the rows of W that make them, and their
 // states in registers. At every step it multiplies its part of W with the whole vector v of the step before, runs the
 // cell's program on its units, and hands its part of the next v to the team:
 //
@@ -43,10 +43,11 @@ static_assert(CHUNKS == 1 || CHUNK % WARPS_K == 0, "all warps have groups of eve
 static_assert(CHUNKS == 1 || RING > 1, "a chunk is asked for while the one before it is read");
 constexpr int PITCH = CHUNK * 64 + (CHUNK % 2 ? 0 : 64);  // bytes: rows of v begin in different banks
 constexpr int CHUNK_BYTES = ROWS * PITCH, V_BYTES = CHUNKS * CHUNK_BYTES;
-constexpr int V_PUBLISHED = CTAS * UNITS * ROWS * (PARTIAL ? sizeof(float) : PARTS * SIZE);
+constexpr int V_PUBLISHED = CTAS * UNITS * USED * (PARTIAL ? sizeof(float) : PARTS * SIZE);
 static_assert(!PARTIAL || (EXCHANGE == CLUSTER && BACKWARD && WARPS_K == 1 && UNITS % 16 == 0), "see above");
 constexpr int M_PITCH = (M_TILES * 16 + 31) / 32 * 32 + 4;
-constexpr int ELEMENTS = (UNITS * ROWS + THREADS - 1) / THREADS;
+constexpr int ELEMENTS = (UNITS * USED + THREADS - 1) / THREADS;
+static_assert(USED <= ROWS && (USED == ROWS || (USED % 2 == 0 && UNITS * USED % 32 == 0)), "warps send what they have whole");
 constexpr bool PREFETCH = ELEMENTS <= 2;  // what a step reads, while v is on its way: there are not registers for more
 constexpr int KEPT = IN_REGISTERS < GROUPS_EACH ? IN_REGISTERS : GROUPS_EACH;
 constexpr int KEPT_SHARED = IN_SHARED < GROUPS_EACH - KEPT ? IN_SHARED : GROUPS_EACH - KEPT;
