@@ -30,7 +30,7 @@ WAYS = {
     "grid16": (GRID, 0, 16, False),
     "partialfew16": (CLUSTER, 1, 16, True),
 }
-"""How v travels, whether back it is partial sums, a CTA's warps, and whether a team has fewer rows than its products."""
+"""How v travels, whether back it is partial sums, a CTA's warps, and whether a team has fewer rows than products."""
 PLAIN, OTHERS = list(WAYS)[:3], list(WAYS)[3:]
 WIDTHS = {ALONE: 40, CLUSTER: 72, GRID: 300}
 """Units for which there are one CTA, a cluster, and a grid."""
