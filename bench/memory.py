@@ -16,8 +16,18 @@ from recur.train import Event, train
 
 CELLS = ("lstm", "gru", "indrnn", "mingru", "rglru", "lru", "slstm", "elman")
 
-OPEN = {"lstm": 7.0, "gru": 7.0}
-"""Biases of forget gates for a thousand steps: a state lasts about 1 + eᵇ of them."""
+STARTS: dict[str, dict[str, dict[str, Any]]] = {
+    "copy": {
+        "lstm": {"chrono": 1500},
+        "gru": {"chrono": 1500},
+        "mingru": {"chrono": 1500},
+        "slstm": {"chrono": 1500},
+        "lru": {"cell": "lru:r_min=0.998", "rate": 0.01, "schedule": "cosine"},
+        "elman": {"init": "orthogonal", "rate": 0.0003},
+    },
+    "adding": {"lstm": {"chrono": 600}, "mingru": {"chrono": 600}, "lru": {"cell": "lru:r_min=0.99"}},
+}
+"""How a cell must begin to have a chance: states that last as long as the task is."""
 
 
 class Memory(NamedTuple):
@@ -57,8 +67,7 @@ def measure(cell: str, name: str, memory: Memory, minutes: float, device: str) -
             stop.set()
 
     fields = {**memory.fields, "cell": cell, "minutes": minutes, "measure": 1.0, "baseline": False, "device": device}
-    if memory.task == "copy" and cell in OPEN:
-        fields["forget_bias"] = OPEN[cell]
+    fields |= STARTS.get(memory.task, {}).get(cell, {})
     if memory.task == "classify":
         fields["measure"] = 0.5
     with tempfile.TemporaryDirectory() as folder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -49,6 +50,47 @@ def test_recorded_steps_are_the_same_steps(fields: dict[str, Any], tmp_path: Pat
     assert recorded.graphs is not None
     assert recorded.graphs._recorded
     assert plain.graphs is None
+    same(recorded, plain)
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "adding": {"length": 20, "cell": "lstm", "chrono": 20},
+    "copy": {"length": 20, "cell": "gru", "precision": "tf32"},
+    "copy, affine": {"length": 20, "cell": "lru", "layers": 2, "residual": True, "average": 0.9},
+    "copy, output": {"length": 20, "recurrence": "output"},
+    "classify": {"texts": "even.npz", "direction": "both", "layers": 2, "dropout_hidden": 0.2, "dropout_output": 0.3},
+    "classify, weighted": {"texts": "even.npz", "cell": "mingru", "pool": "concat", "class_weights": "balanced"},
+    "classify, noise": {"texts": "even.npz", "cell": "lstm", "pool": "self-attention", "noise": 0.1, "clip": 0.5},
+    "classify, texts": {"texts": "names.tsv", "token": "char", "dropout_words": 0.1, "blend": False},
+    "tag": {"texts": "steps.npz", "cell": "rglru", "variational": True, "dropout_output": 0.2},
+    "forecast": {"texts": "series.csv", "target": "y", "horizon": 4, "season": 12, "base": "seasonal", "lags": 0},
+    "forecast, windows": {"texts": "series.csv", "target": "y", "horizon": 4, "season": 12, "lags": 24, "base": "none"},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_recorded_steps_of_other_tasks(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of sequences that are all as long: a whole epoch and more, so that its last, smaller batch is recorded too."""
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((140, 12, 3)).astype(np.float32)
+    np.savez("even.npz", x_train=x[:100], y_train=np.arange(100) % 3, x_valid=x[100:], y_valid=np.arange(40) % 3)
+    labels = (x.sum(-1) > 0).astype(np.int64)
+    np.savez("steps.npz", x_train=x[:100], y_train=labels[:100], x_valid=x[100:], y_valid=labels[100:])
+    Path("names.tsv").write_text("".join(f"{k % 2}\t{'ab' if k % 2 else 'xy'}{k % 7}\n" for k in range(140)))
+    values = [100 + k + 20 * (k % 12 > 6) for k in range(120)]
+    Path("series.csv").write_text(
+        "date,y\n" + "".join(f"{1990 + k // 12}-{k % 12 + 1:02},{y}\n" for k, y in enumerate(values))
+    )
+    fields = {"hidden": 16, "batch": 8, "steps": 45, "baseline": False, "device": "cuda", **OTHERS[name]}
+    made = []
+    for graph in ("on", "off"):
+        made.append(begin(tmp_path / graph, name.partition(",")[0], graph=graph, **fields))
+        made[-1].train()
+    recorded, plain = made
+    assert recorded.graphs is not None
+    assert recorded.graphs._recorded
+    assert recorded.predictions == plain.predictions
     same(recorded, plain)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from recur.cells import make_cell
 from recur.layers import Depth, Init, Recurrent
+from recur.layers.init import initialise
 from tests.support import DOUBLE, close
 
 I = torch.eye(6, **DOUBLE)
@@ -77,6 +79,31 @@ def test_a_forget_bias_goes_to_the_forget_gate(cell: str, gate: int, gates: int)
         for k, block in enumerate(weights["bias_ih"].chunk(gates)):
             assert (block == (1.5 if k == gate else 0.0)).all()
         assert (weights["bias_hh"] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("cell", "forget", "letting_in"),
+    [("lstm", 1, 0), ("gru", 1, None), ("mingru", None, 0), ("minlstm", 0, 1), ("slstm", 1, None), ("mgu", None, 0)],
+)
+def test_chrono_spreads_times_evenly(cell: str, forget: int | None, letting_in: int | None) -> None:
+    """τ = 1 / (1 − σ(b)) = 1 + eᵇ is uniform in 2 … T: by its ends and its mean."""
+    H, T = 4000, 1000
+    made = make_cell(cell)
+    weights = {name: torch.empty(shape) for name, shape in made.shapes(1, H).items() if name.startswith("bias")}
+    weights |= {"weight_ih": torch.empty(len(made.gates) * H, 1)}
+    initialise(made, weights, "glorot", chrono=T)
+    blocks = weights["bias_ih"].chunk(len(made.gates))
+    for k, block in enumerate(blocks):
+        if k not in (forget, letting_in):
+            assert (block == 0).all()
+            continue
+        kept = 1 / torch.sigmoid(block if k == letting_in else -block).double()
+        assert 2 <= kept.min() < 5
+        assert 995 < kept.max() < T + 0.1
+        assert abs(kept.mean() - (T + 2) / 2) < 4 * (T - 2) / 12**0.5 / H**0.5
+    if forget is not None and letting_in is not None:
+        assert torch.equal(blocks[forget], -blocks[letting_in])
+    assert (weights.get("bias_hh", torch.zeros(1)) == 0).all()
 
 
 def test_a_forget_bias_over_torchs_own_start() -> None:

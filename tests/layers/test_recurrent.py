@@ -146,6 +146,31 @@ def test_the_three_deepenings() -> None:
     assert (short[1, :2] != 0).all()
 
 
+@pytest.mark.parametrize("residual", [False, True])
+def test_an_mlp_between_layers(residual: bool) -> None:
+    """Inside a residual connection, and not behind the last layer; in a pass, in a step, and without a native stack."""
+    net = layer("lru", layers=3, depth=Depth(between=1), connections=Connections(residual=residual))
+    x = inputs()
+    mlps = [mlp[0] for mlp in net.between_mlps]
+    assert [(m.in_features, m.out_features) for m in mlps] == [(2 * H, 2 * H)] * 2
+    y = x
+    for k in range(3):
+        found = scan(net.cell, net.weights(f"_l{k}"), y).outputs
+        if k < 2:
+            found = torch.tanh(found @ mlps[k].weight.T + mlps[k].bias)
+        y = found + y if residual and k else found
+    close(net(x).outputs, y)
+    state = None
+    for t in range(x.shape[1]):
+        out, state = net.step(x[:, t], state)
+        close(out, y[:, t].detach())
+    short = net(x, lengths=[6, 2, 4]).outputs
+    close(short[1, :2], y[1, :2])
+    assert (short[1, 2:] == 0).all()
+    with pytest.raises(OptionError, match="there is one layer"):
+        layer("lru", depth=Depth(between=1))
+
+
 # Options of scan ------------------------------------------------------------------------------------------
 
 

@@ -35,6 +35,8 @@ from tests.support import DOUBLE
         ({"cell": "indrnn", "dropout": Dropout(state=0.5)}, "IndRNN has no product with W"),
         ({"cell": "elman", "init": Init(forget_bias=1.0)}, "Elman has no forget gate"),
         ({"bias": False, "init": Init(forget_bias=1.0)}, "without biases"),
+        ({"cell": "elman", "init": Init(chrono=10)}, "neither a forget nor an input gate"),
+        ({"cell": "slstm:forget=exp", "init": Init(chrono=10)}, "neither a forget nor an input gate"),
     ],
 )
 def test_an_option_out_of_range_is_refused(options: dict[str, Any], says: str) -> None:

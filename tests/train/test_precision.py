@@ -113,7 +113,7 @@ def test_graphs_are_refused_with_the_reason(book: str, tmp_path: Path) -> None:
     for fields, words in reasons:
         options = made.options.changed(**fields)
         made.stepper.task = task_of(options)
-        assert words in refusal(made.stepper, options)
-        assert bool(words) == bool(refusal(made.stepper, options))
+        assert words in refusal(made.stepper, options, made.data)
+        assert bool(words) == bool(refusal(made.stepper, options, made.data))
     assert form_of([1]) is None
     assert form_of(next(made.stream.batches())) is None, "arrays are of no form"

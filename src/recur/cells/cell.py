@@ -78,6 +78,10 @@ class Cell:
     forget_gate: str | None = None
     """The gate that carries the old state on when it is near 1: where a forget bias goes."""
 
+    input_gate: str | None = None
+    """The gate that lets new in when it is near 1: beside a forget gate, or, where 1 minus it carries the state on,
+    instead of one."""
+
     own_products: bool = False
     """Whether the step multiplies a state by a matrix of its own, where a mask on the recurrent state cannot reach."""
 

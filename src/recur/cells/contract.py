@@ -39,7 +39,8 @@ def check_names(cell: Cell | type[Cell]) -> None:
     if cell.states == ():
         raise CellError(f"{who}.states is empty; a recurrence carries at least one state, such as ('h',)")
     if any(
-        isinstance(getattr(cell, attribute), property) for attribute in ("extras", "gates", "states", "forget_gate")
+        isinstance(getattr(cell, attribute), property)
+        for attribute in ("extras", "gates", "states", "forget_gate", "input_gate")
     ):
         return
     for attribute in ("outputs", "initial"):
@@ -47,9 +48,10 @@ def check_names(cell: Cell | type[Cell]) -> None:
             states = ", ".join(cell.states)
             raise CellError(f"{who}.{attribute} must name its states, {states}; got {', '.join(sorted(strange))}")
     _check_extras(who, cell)
-    if cell.gates and cell.forget_gate is not None and cell.forget_gate not in cell.gates:
-        gates = ", ".join(cell.gates)
-        raise CellError(f"{who}.forget_gate must be one of its gates, {gates}; got {cell.forget_gate!r}")
+    for role in ("forget_gate", "input_gate"):
+        gate = getattr(cell, role)
+        if cell.gates and gate is not None and gate not in cell.gates:
+            raise CellError(f"{who}.{role} must be one of its gates, {', '.join(cell.gates)}; got {gate!r}")
 
 
 def _check_extras(who: str, cell: Cell | type[Cell]) -> None:

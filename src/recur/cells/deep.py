@@ -43,7 +43,7 @@ class DeepTransition(Cell):
             who = type(self.cell).__name__
             raise CellError(f"{who} has no product with W, so there is no transition to deepen; use another cell")
         self.gates, self.state_gates = self.cell.gates, self.cell.state_gates
-        self.states, self.forget_gate = self.cell.states, self.cell.forget_gate
+        self.states, self.forget_gate, self.input_gate = self.cell.states, self.cell.forget_gate, self.cell.input_gate
         self.own_products = self.cell.own_products
         self.outputs, self.initial, self.heads = self.cell.outputs, self.cell.initial, self.cell.heads
         own = {f"M_{k}": ("H", "H") for k in range(1, self.depth + 1)}

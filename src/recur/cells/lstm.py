@@ -26,6 +26,7 @@ class LSTM(Cell):
     gates = ("i", "f", "g", "o")
     states = ("h", "c")
     forget_gate = "f"
+    input_gate = "i"
 
     def step(self, x: Tensors, h: Tensors, s: Tensors) -> State:
         i = sigmoid(x.i + h.i)

@@ -22,6 +22,7 @@ class MGU(Cell):
 
     name = "mgu"
     gates = ("f", "n")
+    input_gate = "f"
 
     def step(self, x: Tensors, h: Tensors, s: Tensors) -> State:
         f = sigmoid(x.f + h.f)

@@ -35,6 +35,7 @@ class MinGRU(Cell):
     name = "mingru"
     gates = ("z", "n")
     state_gates = ()
+    input_gate = "z"
 
     def __post_init__(self) -> None:
         check_options(self, positive=bool)

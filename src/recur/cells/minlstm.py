@@ -31,6 +31,7 @@ class MinLSTM(Cell):
     gates = ("f", "i", "n")
     state_gates = ()
     forget_gate = "f"
+    input_gate = "i"
 
     def __post_init__(self) -> None:
         check_options(self, positive=bool)

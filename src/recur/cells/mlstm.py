@@ -30,6 +30,7 @@ class MLSTM(Cell):
     extras = {"M": ("H", "H")}
     pointwise = False
     forget_gate = "f"
+    input_gate = "i"
 
     def multiplied(self, x: Tensors, s: Tensors, w: Tensors) -> Tensor:
         return x.m * linear(s.h, w.M)

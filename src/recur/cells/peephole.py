@@ -26,6 +26,7 @@ class PeepholeLSTM(Cell):
     states = ("h", "c")
     extras = {"p_i": ("H",), "p_f": ("H",), "p_o": ("H",)}
     forget_gate = "f"
+    input_gate = "i"
 
     def step(self, x: Tensors, h: Tensors, s: Tensors, w: Tensors) -> State:
         i = sigmoid(x.i + h.i + w.p_i * s.c)

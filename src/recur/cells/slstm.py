@@ -45,6 +45,8 @@ class SLSTM(Cell):
     def __post_init__(self) -> None:
         if self.forget not in FORGETS:
             raise OptionError(f"SLSTM: {unknown('forget gate', self.forget, FORGETS)}")
+        if self.forget == "exp":  # open at 0 already: a bias above it would let the state grow
+            self.forget_gate = None  # type: ignore[assignment]
 
     def init_extras(self, weights: Weights) -> None:
         if "bias_ih" in weights and self.forget == "sigmoid":

@@ -7,6 +7,10 @@
     identity:0.1    the same with W = 0.1 · I
     normal:0.01     all of U, W and V normal with this deviation; biases zero
 
+A gate that is open by σ(b) = 1 − 1/τ keeps a state for about τ steps. Chrono (Tallec and Ollivier 2018) spreads these
+times evenly: b = log u, u uniform in 1 … T − 1, for each unit, at the forget gate, and −b at the input gate; both where
+the cell has both. Other biases of these gates are zero.
+
 Every block of a gate (and of a head) is filled on its own, as if it were a matrix by itself. V is filled as U is; an
 embedding that is V (tied) starts as `embedding_init` says.
 """
@@ -28,7 +32,13 @@ from recur.layers.options import Init, parse_scheme
 
 
 @torch.no_grad()
-def initialise(cell: Cell, weights: Weights, scheme: str = "torch", forget_bias: float | None = None) -> None:
+def initialise(
+    cell: Cell,
+    weights: Weights,
+    scheme: str = "torch",
+    forget_bias: float | None = None,
+    chrono: int | None = None,
+) -> None:
     """Fill one cell's weights in place. `forget_bias` goes to the forget gate (Jozefowicz et al. 2015)."""
     name, number = parse_scheme(scheme)
     if name == "torch":
@@ -52,7 +62,12 @@ def initialise(cell: Cell, weights: Weights, scheme: str = "torch", forget_bias:
             if key != "weight_hh":  # a recurrent matrix by another name
                 fill_recurrent(weights[key])
     if forget_bias is not None:
-        _set_forget_bias(cell, weights, forget_bias)
+        _set_bias(cell, weights, cell.forget_gate, forget_bias)
+    if chrono is not None:
+        H = weights["bias_ih"].shape[0] // len(cell.gates)
+        drawn = torch.empty_like(weights["bias_ih"][:H]).uniform_(1, chrono - 1).log()
+        _set_bias(cell, weights, cell.forget_gate, drawn)
+        _set_bias(cell, weights, cell.input_gate, -drawn)
 
 
 @torch.no_grad()
@@ -82,8 +97,11 @@ def check_init(cell: Cell, init: Init, bias: bool) -> None:
     who = type(cell).__name__
     if init.forget_bias is not None and cell.forget_gate is None:
         raise OptionError(f"{who} has no forget gate, so forget_bias has nowhere to go")
-    if init.forget_bias is not None and not bias:
-        raise OptionError(f"{who} is made without biases, so forget_bias has nowhere to go")
+    if init.chrono is not None and cell.forget_gate is None and cell.input_gate is None:
+        raise OptionError(f"{who} has neither a forget nor an input gate, so chrono has nowhere to go")
+    for name in ("forget_bias", "chrono"):
+        if getattr(init, name) is not None and not bias:
+            raise OptionError(f"{who} is made without biases, so {name} has nowhere to go")
 
 
 Fill = Callable[[Tensor], object]
@@ -109,7 +127,7 @@ def _each_block(matrix: Tensor, blocks: int, fill: Fill) -> None:
         fill(block)
 
 
-def _set_forget_bias(cell: Cell, weights: Weights, value: float) -> None:
+def _set_bias(cell: Cell, weights: Weights, gate: str | None, value: float | Tensor) -> None:
     for key, gates, start in (("bias_ih", cell.gates, value), ("bias_hh", cell.recurrent_gates, 0.0)):
-        if cell.forget_gate in gates:
-            weights[key].chunk(len(gates))[gates.index(cell.forget_gate)].fill_(start)
+        if gate in gates:
+            weights[key].chunk(len(gates))[gates.index(gate)][:] = start

@@ -1,4 +1,4 @@
-"""Layers of tanh before and behind a recurrence."""
+"""Layers of tanh before, between and behind recurrent layers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 from torch.types import Device
+
+from recur.errors import OptionError
 
 
 def make_mlp(width: int, out: int, depth: int, device: Device, dtype: torch.dtype | None) -> nn.Sequential | None:
@@ -20,15 +22,25 @@ def make_mlp(width: int, out: int, depth: int, device: Device, dtype: torch.dtyp
     return nn.Sequential(*layers)
 
 
-def reset_mlp(mlp: nn.Sequential | None) -> None:
+def make_between(widths: Sequence[int], depth: int, device: Device, dtype: torch.dtype | None) -> nn.ModuleList | None:
+    """One behind each recurrent layer but the last, of outputs of these widths; None for none."""
+    if not depth:
+        return None
+    if len(widths) == 1:
+        raise OptionError("depth of between acts between layers, and there is one layer")
+    mlps = (make_mlp(width, width, depth, device, dtype) for width in widths[:-1])
+    return nn.ModuleList(mlp for mlp in mlps if mlp is not None)
+
+
+def reset_mlp(mlp: nn.Module | None) -> None:
     """Weights as Glorot and Bengio draw them; biases zero."""
-    for layer in mlp or ():
+    for layer in () if mlp is None else mlp.modules():
         if isinstance(layer, nn.Linear):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
 
 
-def apply_mlp(mlp: nn.Sequential | None, x: Tensor, padding: Tensor | None) -> Tensor:
+def apply_mlp(mlp: nn.Module | None, x: Tensor, padding: Tensor | None) -> Tensor:
     """An MLP, if there is one; padding neither enters it nor comes out."""
     if mlp is None:
         return x

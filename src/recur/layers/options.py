@@ -81,11 +81,13 @@ class Connections:
 
 @dataclass(frozen=True)
 class Depth:
-    """Layers of an MLP with tanh at three places (Deep Learning, section 10.5).
+    """Layers of an MLP with tanh at three places (Deep Learning, section 10.5), and at a fourth.
 
     input       between input and hidden
     transition  between hidden and hidden, in each recurrent layer
     output      between hidden and output
+    between     between one recurrent layer and the next, before a residual connection adds: cells that are linear, such
+                as the LRU, are so in layers too without it
 
     >>> net = recur.Recurrent("gru", 3, 4, depth=Depth(output=1))
     >>> net(torch.randn(2, 5, 3)).outputs.shape
@@ -95,9 +97,10 @@ class Depth:
     input: int = 0
     transition: int = 0
     output: int = 0
+    between: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("input", "transition", "output"):
+        for name in ("input", "transition", "output", "between"):
             object.__setattr__(self, name, whole(f"depth of {name}", getattr(self, name), 0))
 
 
@@ -107,6 +110,7 @@ class Init:
 
     scheme       of the weights: torch, glorot, orthogonal, identity or normal; see recur.layers.init
     forget_bias  the bias of a cell's forget gate (Jozefowicz et al. 2015)
+    chrono       instead: biases drawn so that units remember for 1 … this many steps (Tallec and Ollivier 2018)
     state        where sequences start: zero, random:σ (drawn while training, zero otherwise) or learned
 
     >>> net = recur.Recurrent("elman", 3, 4, init=Init("orthogonal"))
@@ -118,12 +122,14 @@ class Init:
     scheme: str = "torch"
     forget_bias: float | None = None
     state: str = "zero"
+    chrono: int | None = None
 
     def __post_init__(self) -> None:
         parse_scheme(self.scheme)
         parse_state(self.state)
         if self.forget_bias is not None and not is_number(self.forget_bias):
             raise OptionError(f"forget_bias must be a number, got {shown(self.forget_bias)}")
+        check_chrono(self.chrono, self.forget_bias)
 
     @staticmethod
     def of(given: str | Init) -> Init:
@@ -138,6 +144,11 @@ class Init:
     def sigma(self) -> float:
         """The deviation of a random initial state; 0 where it is not random."""
         return parse_state(self.state)
+
+
+def check_chrono(chrono: int | None, forget_bias: float | None) -> None:
+    if chrono is not None and whole("chrono", chrono, 3) and forget_bias is not None:
+        raise OptionError(f"chrono draws the biases of forget gates: leave forget_bias {forget_bias:g} away")
 
 
 def parse_scheme(scheme: str) -> tuple[str, float]:

@@ -100,7 +100,7 @@ def _stamp(net: Recurrent, x: Tensor) -> list[object] | None:
     weights = itertools.chain(net.parameters(), net.buffers()) if inside else net._parameters.values()
     stamp = [
         _OPTIMIZER_STEPS.count, x.dtype, compiled.instruction_set(), found_out(net.cell), net.backend, net.bias,
-        net.connections, net.projection, net.input_mlp, net.output_mlp, torch.compiler.is_compiling(),
+        net.connections, net.projection, net.input_mlp, net.output_mlp, net.between_mlps, torch.compiler.is_compiling(),
     ]  # fmt: skip
     try:
         for weight in weights:
@@ -113,7 +113,8 @@ def _stamp(net: Recurrent, x: Tensor) -> list[object] | None:
 
 def _pack(net: Recurrent, x: Tensor, products: str, stamp: list[object] | None) -> Packed:
     """The stack that a stamp is for; none without one, or where the core cannot run the network."""
-    connected = net.connections.skip or net.connections.residual or net.input_mlp or net.output_mlp
+    deepened = net.input_mlp or net.output_mlp or net.between_mlps
+    connected = net.connections.skip or net.connections.residual or deepened
     joined = connected or net.projection or net.cell.outputs
     if stream.is_on_gpu(x) and net.backend in ("auto", "cuda") and not products:
         alike = not joined and not net.top  # its kernels take layers of one width

@@ -17,7 +17,7 @@ from recur.layers.checks import whole
 from recur.layers.directions import MERGED, SUFFIXES, scan_at_once
 from recur.layers.dropout import drop, drop_steps
 from recur.layers.init import check_init, check_weights_fit, initialise
-from recur.layers.mlp import apply_mlp, make_mlp, padding_of, reset_mlp
+from recur.layers.mlp import apply_mlp, make_between, make_mlp, padding_of, reset_mlp
 from recur.layers.network_checks import check_dropout, check_forward, check_given
 from recur.layers.options import Connections, Depth, Dropout, Init, check_direction
 from recur.layers.recurred import NetworkState, Recurred
@@ -42,7 +42,7 @@ class Recurrent(nn.Module):
     projection     to how many numbers weight_hr brings the output, and what W multiplies (Sak et al. 2014); 0 for none
     dropout        a number, between layers, or Dropout(…)
     connections    how directions merge, residual and skip connections: Connections(…)
-    depth          MLPs before, inside and behind the recurrence: Depth(…)
+    depth          MLPs before, inside, between and behind recurrent layers: Depth(…)
     init           a scheme for the weights, or Init(…), which has the initial state too
     bptt, backend  as in scan; so is the attribute `products`, which is set later
 
@@ -109,6 +109,7 @@ class Recurrent(nn.Module):
         self.output_size = sum(widths) if connections.skip else widths[-1]
         self.input_mlp = make_mlp(self.input_size, H, depth.input, device, dtype)
         self.output_mlp = make_mlp(self.output_size, self.output_size, depth.output, device, dtype)
+        self.between_mlps = make_between(widths, depth.between, device, dtype)
         for layer in range(self.layers):
             below = bottom if not layer else widths[layer - 1] + (bottom if connections.skip else 0)
             for suffix in self._directions(layer):
@@ -130,18 +131,21 @@ class Recurrent(nn.Module):
         vars(self).setdefault("projection", 0)
         vars(self).setdefault("products", "")
         vars(self).setdefault("top", 0)
+        if "between_mlps" not in self._modules:
+            vars(self).setdefault("between_mlps", None)
         vars(self).setdefault("state_widths", self.cell.widths(self.hidden_size, self.projection))
         self._names = self._weight_names()
 
     def reset_parameters(self) -> None:
         """Draw all weights of the cells anew."""
         for suffix in self.suffixes():
-            initialise(self.cell, self.weights(suffix), self.init.scheme, self.init.forget_bias)
+            initialise(self.cell, self.weights(suffix), self.init.scheme, self.init.forget_bias, self.init.chrono)
             if self.init.learned:
                 for state, _ in self._learned_states():
                     nn.init.zeros_(getattr(self, f"{state}0{suffix}"))
         reset_mlp(self.input_mlp)
         reset_mlp(self.output_mlp)
+        reset_mlp(self.between_mlps)
 
     # Sizes and names ----------------------------------------------------------------------------------------------
 
@@ -203,7 +207,7 @@ class Recurrent(nn.Module):
         """
         check_given(self, x, state)
         states = dict(zip(self.suffixes(), state, strict=True)) if state is not None else {}
-        deepened = self.input_mlp or self.output_mlp
+        deepened = self.input_mlp or self.output_mlp or self.between_mlps
         padding = padding_of(x, lengths) if lengths is not None and deepened else None
         below = bottom = apply_mlp(self.input_mlp, x, padding)
         drops = self.training and (self.dropout.weights or self.dropout.state)
@@ -234,6 +238,7 @@ class Recurrent(nn.Module):
             outputs = here[0].outputs
             if self.direction == "both":
                 outputs = MERGED[self.connections.merge](outputs, here[1].outputs)
+            outputs = apply_mlp(self.between(layer), outputs, padding)
             below = outputs + below if self.connections.residual and layer else outputs
             every.append(below)
         outputs = torch.cat(every, dim=-1) if self.connections.skip else below
@@ -254,6 +259,10 @@ class Recurrent(nn.Module):
         """The network as a stream of `rows` sequences, which keeps its state; `products`, if not its own: see scan."""
         check_forward(self)
         return Stream(self, rows, state, products)
+
+    def between(self, layer: int) -> nn.Module | None:
+        """The MLP behind a layer, if there is one."""
+        return None if self.between_mlps is None or layer == self.layers - 1 else self.between_mlps[layer]
 
     def _between(self, below: Tensor, bottom: Tensor) -> Tensor:
         """What a layer above the first reads."""

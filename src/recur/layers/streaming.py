@@ -63,7 +63,8 @@ def _plain_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor
         if R:
             products = cell.product(cell.multiplied(share, before, own), weights).chunk(R, dim=-1)
         after = s_of(cell.projected(cell.advance(share, h_of(products), before, own), weights))
-        here = cell.output(after)
+        mlp, here = net.between(layer), cell.output(after)
+        here = here if mlp is None else mlp(here)
         below = here + below if net.connections.residual and layer else here
         every.append(below)
         finals.append(after)

@@ -36,7 +36,7 @@ def linear(values: Tensor, ends: Tensor, rows: Tensor, weights: Tensor) -> Tenso
     lags = weights.shape[2] - 1
     padded = torch.cat([values[:, :1].expand(-1, lags - 1, -1), values], dim=1)
     windows = padded.unfold(1, lags, 1)[:, ends]  # (B, E, V, lags)
-    if weights.shape[0] * 4 > rows.shape[0]:  # about as many series as rows: each brings its own matrix
+    if brings_its_own(weights.shape[0], rows.shape[0]):
         own = weights[rows]
         return torch.einsum("bevl,bvlk->bekv", windows, own[:, :, 1:]) + own[:, None, :, 0].transpose(2, 3)
     found = values.new_empty(len(values), len(ends), weights.shape[3], values.shape[2])
@@ -45,3 +45,8 @@ def linear(values: Tensor, ends: Tensor, rows: Tensor, weights: Tensor) -> Tenso
         part = torch.einsum("bevl,vlk->bekv", windows[mine], weights[row, :, 1:])
         found[mine] = part + weights[row, :, 0].t()
     return found
+
+
+def brings_its_own(series: int, rows: int) -> bool:
+    """Whether a matrix for each of the rows costs less than to gather those of each series: there are few of one."""
+    return series * 4 > rows

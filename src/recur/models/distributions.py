@@ -73,7 +73,7 @@ class Quantiles(Distribution):
 
     def loss(self, parameters: Tensor, targets: Tensor, unit: Tensor) -> Tensor:
         """Pinball: max(q e, (q − 1) e), e = y − ŷ_q, in the mean over q."""
-        q = targets.new_tensor(self.levels)
+        q = _levels(self.levels, targets.dtype, targets.device)
         error = targets[..., None] - parameters
         return torch.maximum(q * error, (q - 1) * error).mean(-1)
 
@@ -206,6 +206,12 @@ KINDS: dict[str, type[Distribution]] = {
     "student": Student,
     "negative-binomial": NegativeBinomial,
 }
+
+
+@lru_cache(maxsize=16)
+def _levels(levels: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """On a device; brought there once, since a training step that is recorded copies nothing to it."""
+    return torch.tensor(levels, dtype=dtype, device=device)
 
 
 def distribution(name: str, quantiles: Sequence[float]) -> Distribution:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from recur.errors import OptionError
-from recur.layers.options import parse_scheme, parse_state
+from recur.layers.options import check_chrono, parse_scheme, parse_state
 from recur.models.forms import EmbeddingInit, parse_bptt
 from recur.options import (
     Count,
     Form,
     Layers,
+    Length,
     NoLayers,
     NonNegative,
     Options,
@@ -46,6 +47,10 @@ class NetworkOptions(Options):
     forget_bias: float | None = None
     """Bias of the forget gate."""
 
+    chrono: Length | None = None
+    """Instead: draw the biases of forget and input gates so that units remember for 1 … this many steps, the longest
+    dependency that is to be learned (Tallec and Ollivier 2018)."""
+
     depth_input: NoLayers = 0
     """Layers of tanh between input and hidden."""
 
@@ -54,6 +59,10 @@ class NetworkOptions(Options):
 
     depth_output: NoLayers = 0
     """Layers of tanh between hidden and output."""
+
+    depth_between: NoLayers = 0
+    """Layers of tanh between one recurrent layer and the next; without them linear cells, such as lru, are linear in
+    layers too."""
 
     time_input: bool = False
     """The time t is one more input: −1 … 1 over the length learned from, and beyond it, ever more slowly, more."""
@@ -66,6 +75,7 @@ class NetworkOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_chrono(self.chrono, self.forget_bias)
         if self.time_scale is not None and not self.time_input:
             raise OptionError("--time-scale is for --time-input, which is not given")
 
@@ -84,8 +94,8 @@ class RecurrenceOptions(NetworkOptions):
     title = "Network"
 
     of_hidden_states: ClassVar[tuple[str, ...]] = (
-        *("cell", "layers", "init", "forget_bias", "depth_transition", "backend", "bptt", "residual", "initial"),
-        *("dropout_hidden", "dropout_weight", "hidden_top"),
+        *("cell", "layers", "init", "forget_bias", "chrono", "depth_transition", "depth_between", "backend"),
+        *("bptt", "residual", "initial", "dropout_hidden", "dropout_weight", "hidden_top"),
     )
     """Options that mean something between hidden states only."""
 

@@ -37,7 +37,7 @@ def stack(o: StackOptions, width: int, direction: str = "forward") -> Recurrent:
         ),
         connections=Connections(residual=o.residual),
         depth=depth(o),
-        init=Init(o.init, o.forget_bias, o.initial),
+        init=Init(o.init, o.forget_bias, o.initial, o.chrono),
         bptt=o.bptt,
         backend=o.backend,
     )
@@ -51,7 +51,7 @@ def plain_stack(o: SequenceOptions, width: int) -> Recurrent:
         o.hidden,
         layers=o.layers,
         depth=depth(o),
-        init=Init(o.init, o.forget_bias),
+        init=Init(o.init, o.forget_bias, chrono=o.chrono),
         bptt=o.bptt,
         backend=o.backend,
     )
@@ -68,11 +68,11 @@ def writing_stack(o: NetworkOptions, layers: int, dropout: float) -> dict[str, A
         "layers": layers,
         "dropout": Dropout(layers=dropout if layers > 1 else 0.0, variational=False),
         "depth": depth(o),
-        "init": Init(o.init, o.forget_bias),
+        "init": Init(o.init, o.forget_bias, chrono=o.chrono),
         "backend": o.backend,
     }
 
 
 def depth(o: NetworkOptions) -> Depth:
-    """The three deepenings of section 10.5."""
-    return Depth(o.depth_input, o.depth_transition, o.depth_output)
+    """Where layers of tanh stand."""
+    return Depth(o.depth_input, o.depth_transition, o.depth_output, o.depth_between)

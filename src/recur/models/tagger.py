@@ -92,9 +92,10 @@ class Tagger(TagsOut, Reader):
         """`tags` (B, W), those to learn, are not looked at: the states know nothing of them."""
         return self._read_out(self.read(words.ids, words.lengths), words.ends)
 
-    def _read_out(self, states: Tensor, ends: Tensor) -> Tensor:
+    def _read_out(self, states: Tensor, ends: Tensor | None) -> Tensor:
         o = self.options
-        states = states.gather(1, ends[..., None].expand(-1, -1, states.shape[2]))
+        if ends is not None:
+            states = states.gather(1, ends[..., None].expand(-1, -1, states.shape[2]))
         scores: Tensor = self.output(
             drop_steps(states, o.dropout_output, training=self.training, variational=o.variational)
         )

@@ -43,18 +43,18 @@ class Words(NamedTuple):
 
     ids: Tensor
     """Of tokens (B, T)."""
-    lengths: Tensor
-    """Tokens in each sentence (B,)."""
-    ends: Tensor
-    """The last token of each word (B, W), 0 behind the last word."""
+    lengths: Tensor | None
+    """Tokens in each sentence (B,); None where all are as long."""
+    ends: Tensor | None
+    """The last token of each word (B, W), 0 behind the last word; None where every token is a word."""
     counts: Tensor
     """Words in each sentence (B,)."""
     forms: Forms | None = None
 
     @classmethod
-    def of_tokens(cls, ids: Tensor, lengths: Tensor) -> Words:
+    def of_tokens(cls, ids: Tensor, lengths: Tensor | None = None) -> Words:
         """Where every token is a word."""
-        return cls(ids, lengths, torch.arange(ids.shape[1], device=ids.device).expand(len(ids), -1), lengths)
+        return cls(ids, lengths, None, torch.full(ids.shape[:1], ids.shape[1]) if lengths is None else lengths)
 
     def to(self, device: torch.device) -> Words:
         """On a device; lengths and counts are asked for by the host, and stay there."""
@@ -63,7 +63,8 @@ class Words(NamedTuple):
             casing=self.forms.casing.to(device),
             which=self.forms.which.to(device),
         )
-        return self._replace(ids=self.ids.to(device), ends=self.ends.to(device), forms=forms)
+        ends = self.ends if self.ends is None else self.ends.to(device)
+        return self._replace(ids=self.ids.to(device), ends=ends, forms=forms)
 
 
 class WordForms(nn.Module):

@@ -59,7 +59,10 @@ def class_weights(vocab: Vocab) -> Tensor:
 
 def weight_of(classes: Tensor, weights: Tensor | None) -> Tensor | None:
     """What the mean loss of a batch is over, where classes have weights; one below 0 is none."""
-    return None if weights is None else weights[classes[classes >= 0].to(weights.device)].sum()
+    if weights is None:
+        return None
+    classes = classes.to(weights.device)
+    return torch.where(classes >= 0, weights[classes.clamp_min(0)], 0.0).sum()
 
 
 def class_of(label: str, classes: Mapping[str, int], where: str) -> int:

@@ -212,9 +212,10 @@ class Task(ABC, Generic[OptionsT, DataT, ModelT, BatchT]):
     ) -> TrainingStep:
         """The loss of one batch; `state` is what the batch before left, None at the start of an epoch."""
 
-    def unrecordable(self) -> str:
-        """Why its training steps cannot be recorded and replayed as CUDA graphs; nothing where they can: batches are
-        named tuples of few shapes, and a step asks nothing of the device."""
+    def unrecordable(self, data: DataT) -> str:
+        """Why training steps on this data cannot be recorded and replayed as CUDA graphs; nothing where they can:
+        batches are named tuples of few shapes, those of a shape are as many predictions, and a step asks nothing of
+        the device and copies nothing to it."""
         return f"batches of the task {self.name} are of many shapes"
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:

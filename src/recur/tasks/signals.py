@@ -20,6 +20,7 @@ from recur.signals import Signal, Values, as_values, labels_of, read_signals
 from recur.tasks.classes import classes_of, label_vocab, names_vocab, numbers_of
 from recur.tasks.contract import Task
 from recur.tasks.examples import Shuffled, in_order, split
+from recur.tasks.recordable import of_several_lengths
 from recur.tasks.signal_options import with_input
 from recur.tasks.tokens import with_time_scale
 
@@ -43,22 +44,27 @@ class Example(NamedTuple):
 class SignalBatch(NamedTuple):
     x: Tensor
     """(B, T, D), 0 behind the ends."""
-    lengths: Tensor
-    """On the CPU, where scans want them."""
+    lengths: Tensor | None
+    """(B,), on the CPU, where scans want them; None where all are as long."""
     labels: Tensor
     """(B, L), NONE behind the ends."""
     counts: Tensor
 
     @classmethod
     def of(cls, examples: Sequence[Example]) -> Self:
-        lengths = torch.tensor([example.size for example in examples])
-        x = np.zeros((len(examples), int(lengths.max()), examples[0].values.shape[1]), np.float32)
-        for row, example in zip(x, examples, strict=True):
+        lengths, counts = [example.size for example in examples], [len(example.labels) for example in examples]
+        x = np.zeros((len(examples), max(lengths), examples[0].values.shape[1]), np.float32)
+        labels = np.full((len(examples), max(1, *counts)), NONE)
+        for row, marks, example in zip(x, labels, examples, strict=True):
             row[: example.size] = example.values
-        labels = torch.full((len(examples), max(1, *(len(e.labels) for e in examples))), NONE)
-        for k, example in enumerate(examples):
-            labels[k, : len(example.labels)] = torch.tensor(example.labels, dtype=torch.long)
-        return cls(torch.from_numpy(x), lengths, labels, torch.tensor([len(e.labels) for e in examples]))
+            marks[: len(example.labels)] = example.labels
+        ends = torch.tensor(lengths) if min(lengths) < max(lengths) else None
+        return cls(torch.from_numpy(x), ends, torch.from_numpy(labels), torch.tensor(counts))
+
+    @property
+    def steps(self) -> Tensor:
+        """(B,): of each sequence."""
+        return torch.full(self.x.shape[:1], self.x.shape[1]) if self.lengths is None else self.lengths
 
 
 @dataclass(frozen=True)
@@ -143,6 +149,9 @@ class SignalTask(Task[OptionsT, SignalData, ModelT, SignalBatch]):
 
     def batches(self, data: SignalData) -> Shuffled[Example, SignalBatch]:
         return Shuffled(data.train, self.batch, self.options.seed, SignalBatch.of, lambda example: example.size)
+
+    def unrecordable(self, data: SignalData) -> str:
+        return of_several_lengths((example.size for example in data.train), self.options)
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:
         return 10 * math.log(max(len(vocabs["labels"]), 3))

@@ -27,6 +27,7 @@ SHAPE = (
     "depth_input",
     "depth_transition",
     "depth_output",
+    "depth_between",
     "initial",
     "recurrence",
     "tied",

@@ -15,6 +15,7 @@ from recur.errors import OptionError
 from recur.run import Vocabs
 from recur.tasks.contract import Predictor, Task, as_file_name
 from recur.tasks.options import TaskOptions
+from recur.tasks.recordable import drawn_on_the_cpu
 from recur.text.shares import WHOLE, Share
 from recur.typedefs import JsonObject, Metrics
 
@@ -95,6 +96,9 @@ class SyntheticTask(Task[OptionsT, Generated[BatchT], ModelT, BatchT]):
 
     def batches(self, data: Generated[BatchT]) -> Generated[BatchT]:
         return data
+
+    def unrecordable(self, data: Generated[BatchT]) -> str:
+        return drawn_on_the_cpu(self.options)
 
 
 class Solver(Predictor[ModelT]):

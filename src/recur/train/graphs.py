@@ -2,9 +2,10 @@
 
 A step of a recurrent network is some hundred kernels of a few microseconds, and Python launches one in about ten. What
 a batch differs in lies in buffers that stay where they are: its tensors, the state that is carried on, and the rate,
-which is a tensor on the device. The first batch of a form is trained on as without graphs, which compiles and
-allocates; the second is recorded. Random numbers go on where they were: a recorded kernel reads its place in
-the generator's sequence at every replay, so that a replayed step draws what the same step would have drawn.
+which is a tensor on the device. The first two batches of a form are trained on as without graphs, which compiles and
+allocates (two directions are one kernel from the second time on); the third is recorded. Random numbers go on where
+they were: a recorded kernel reads its place in the generator's sequence at every replay, so that a replayed step draws
+what the same step would have drawn.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from recur.tasks.contract import Moment, TrainingStep
 from recur.tasks.options import TaskOptions
 from recur.train.step import Done, Stepper
 
+WARM = 2
+"""Batches of a form before one is recorded."""
+
 FORMS = 128
 """Forms that are recorded at most; a batch of another one is trained on without a graph."""
 
 
-def refusal(stepper: Stepper, options: TaskOptions) -> str:
-    """Why steps of these options cannot be recorded; nothing where they can."""
+def refusal(stepper: Stepper, options: TaskOptions, data: Any) -> str:
+    """Why steps of these options on this data cannot be recorded; nothing where they can."""
     if stepper.device.type != "cuda":
         return f"graphs are for GPUs, and this is {stepper.device}"
     if options.accumulate > 1:
@@ -37,7 +41,7 @@ def refusal(stepper: Stepper, options: TaskOptions) -> str:
         return "several processes average their gradients on the way back"
     if len(stepper.optimizer.param_groups) > 1:
         return "layers begin to learn one after the other"
-    return stepper.task.unrecordable()
+    return stepper.task.unrecordable(data)
 
 
 def form_of(batch: Any) -> tuple[Hashable, list[Tensor]] | None:
@@ -66,7 +70,8 @@ class Graphs:
 
     def __init__(self, stepper: Stepper, set_rate: Callable[[float], None]) -> None:
         self.stepper, self._set_rate = stepper, set_rate
-        self._seen: dict[Hashable, TrainingStep] = {}
+        self._seen: dict[Hashable, list[TrainingStep]] = {}
+        """The first steps of each form, until it is recorded."""
         self._recorded: dict[Hashable, Recorded] = {}
         self._state: tuple[Any, ...] | None = None
         """The buffers that a state is carried on in."""
@@ -82,10 +87,14 @@ class Graphs:
             return None
         form, tensors = (found[0], state is None), found[1]
         known = self._recorded.get(form)
-        if known is None and form in self._seen and len(self._recorded) < FORMS:
-            known = self._recorded[form] = self._record(batch, tensors, state, moment, self._seen[form])
+        seen = self._seen.setdefault(form, []) if known is None else []
+        if len(seen) == WARM and len(self._recorded) < FORMS:
+            known = self._recorded[form] = self._record(batch, tensors, state, moment, self._seen.pop(form)[0])
         if known is None:
-            return self._first(batch, state, moment, rate, form)
+            step, done = self._plain(batch, state, moment, rate)
+            if len(seen) < WARM:
+                seen.append(step)
+            return step, done
         for place, value in zip(known.inputs, tensors, strict=True):
             place.copy_(value, non_blocking=True)
         if state is not None and state is not self._state:
@@ -95,8 +104,8 @@ class Graphs:
         torch.autograd.graph.increment_version(self.stepper.parameters)  # nothing else tells that weights have changed
         return known.step, Done(*torch.stack(known.done).unbind())
 
-    def _first(
-        self, batch: Any, state: tuple[Any, ...] | None, moment: Moment, rate: float, form: Hashable
+    def _plain(
+        self, batch: Any, state: tuple[Any, ...] | None, moment: Moment, rate: float
     ) -> tuple[TrainingStep, Done]:
         """As without graphs, on the stream that is recorded on later."""
         self._stream.wait_stream(torch.cuda.current_stream())
@@ -106,9 +115,7 @@ class Graphs:
             self._set_rate(rate * step.rate)
             self.stepper.update()
         torch.cuda.current_stream().wait_stream(self._stream)
-        step = step._replace(loss=done.loss, penalty=0.0)
-        self._seen[form] = step
-        return step, done
+        return step._replace(loss=done.loss, penalty=0.0), done
 
     def _record(
         self, batch: Any, tensors: list[Tensor], state: tuple[Any, ...] | None, moment: Moment, first: TrainingStep

@@ -14,6 +14,7 @@ from recur.tasks import task_of
 from recur.tasks.contract import Moment, Task
 from recur.tasks.options import TaskOptions
 from recur.train.bystander import Bystander
+from recur.train.graphs import WARM
 from recur.train.ranks import Ranks
 from recur.train.threads import pick_threads
 from recur.train.trainer import Trainer
@@ -56,7 +57,7 @@ def predictions_a_second(
     trainer = Trainer(Bystander.of(Path(), task.name, data.vocabs), task, data, lambda event: None)
     trainer.model.train()
     batches = _without_end(trainer)
-    for _ in range(2 if trainer.graphs is None else 3):
+    for _ in range(2 if trainer.graphs is None else WARM + 2):  # a state comes with the second, and is another form
         trainer.train_on(next(batches))
     _wait(trainer.device)
     begun, before, done = clock(), trainer.predictions, 0

@@ -68,7 +68,7 @@ class Trainer:
         self.schedule = optimise.Schedule(o.schedule, o.warmup)
         self.stepper = Stepper(task, self.model, self.optimizer, self.device, ranks, self.stop)
         check_precision(self.stepper.precision, self.device)
-        why_not = refusal(self.stepper, o)
+        why_not = refusal(self.stepper, o, data)
         if why_not and o.graph == "on":
             raise OptionError(f"--graph on: {why_not}")
         self.graphs = None if why_not or o.graph == "off" else Graphs(self.stepper, self._set_rate)

@@ -64,9 +64,6 @@ class AddingTask(SyntheticTask[AddingOptions, Sums, Regressor]):
         loss = mse_loss(model(batch.x.to(device)), batch.y.to(device))
         return TrainingStep(loss, len(batch.y), model.backend)
 
-    def unrecordable(self) -> str:
-        return "" if self.options.bptt == "full" else f"--bptt {self.options.bptt} draws on the CPU what crosses time"
-
     def score(self, model: Regressor, batch: Sums) -> Metrics:
         device = model.output.bias.device
         return {"mse": float(mse_loss(model(batch.x.to(device)), batch.y.to(device)))}

@@ -33,13 +33,15 @@ class Example(NamedTuple):
 
 class TextBatch(NamedTuple):
     ids: Tensor
-    lengths: Tensor
-    """On the CPU, where scans want them."""
+    lengths: Tensor | None
+    """(B,), on the CPU, where scans want them; None where all are as long."""
     classes: Tensor
 
     @classmethod
     def of(cls, examples: Sequence[Example]) -> Self:
-        return cls(*padded([e.ids for e in examples]), torch.tensor([e.label for e in examples]))
+        ids, lengths = padded([e.ids for e in examples])
+        ends = None if bool((lengths == ids.shape[1]).all()) else lengths
+        return cls(ids, ends, torch.tensor([e.label for e in examples]))
 
 
 @dataclass

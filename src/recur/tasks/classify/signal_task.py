@@ -51,7 +51,7 @@ class SignalClassify(SignalTask[ClassifyOptions, SignalClassifier]):
         logits = model(batch.x.to(model.device), batch.lengths)
         loss = model.loss(logits, batch.labels[:, 0].to(model.device))
         weight = weight_of(batch.labels[:, 0], model.class_weights)
-        return TrainingStep(loss, len(batch.lengths), model.backend, weight=weight)
+        return TrainingStep(loss, len(batch.x), model.backend, weight=weight)
 
     def validate(self, model: SignalClassifier, data: SignalData) -> Validation:
         p = probabilities([model], data.valid)

@@ -24,6 +24,7 @@ from recur.tasks.classify.tfidf import LinearText
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
 from recur.tasks.examples import Shuffled, split
 from recur.tasks.places import Places
+from recur.tasks.recordable import of_several_lengths
 from recur.tasks.registry import task_of
 from recur.tasks.signal_options import with_input
 from recur.tasks.tokens import choose_token, with_time_scale
@@ -97,6 +98,9 @@ class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):
         loss = model.loss(logits, batch.classes.to(model.device))
         weight = weight_of(batch.classes, model.class_weights)
         return TrainingStep(loss, len(batch.classes), model.backend, weight=weight)
+
+    def unrecordable(self, data: TextData) -> str:
+        return of_several_lengths((example.size for example in data.train), self.options)
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:
         return 10 * math.log(max(len(vocabs["labels"]), 3))

@@ -20,7 +20,8 @@ class CopyOptions(TaskOptions, TaggerOptions):
     """Steps between the symbols and their recall."""
 
     forget_bias: float | None = None
-    """Bias of the forget gate; 4, if not given, where the cell has one: a state then lasts about 1 + e⁴ steps."""
+    """Bias of the forget gate; 4, if neither it nor --chrono is given, where the cell has one: a state then lasts about
+    1 + e⁴ steps."""
 
     # Defaults of its own ---------------------------------------------------------------------------------
 

@@ -50,6 +50,7 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
         if (
             options.recurrence == "hidden"
             and options.forget_bias is None
+            and options.chrono is None
             and make_cell(options.cell).forget_gate is not None
         ):
             options = options.changed(forget_bias=OPEN)
@@ -82,9 +83,8 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
 
     def logits(self, model: Tagger | OutputTagger, batch: Messages, y: Tensor | None = None) -> Tensor:
         """With the outputs y (B, T), behind those, where a step reads the output before."""
-        rows, T = batch.x.shape
         device = model.output.bias.device
-        words = Words.of_tokens(batch.x, torch.full((rows,), T)).to(device)
+        words = Words.of_tokens(batch.x).to(device)
         found: Tensor = model(words, None if y is None else y.to(device))
         return found.flatten(0, 1)
 
@@ -98,10 +98,10 @@ class CopyTask(SyntheticTask[CopyOptions, Messages, Tagger | OutputTagger]):
         return 10 * math.log(SYMBOLS + 1)
 
     def score(self, model: Tagger | OutputTagger, batch: Messages) -> Metrics:
-        logits = self.logits(model, batch).cpu()
-        predictions = logits.argmax(-1).view_as(batch.y)
-        right = (predictions == batch.y)[:, -MESSAGE:].float().mean()
-        return {"accuracy": float(right), "loss": float(cross_entropy(logits, batch.y.flatten()))}
+        logits = self.logits(model, batch)
+        y = batch.y.to(logits.device)
+        right = (logits.argmax(-1).view_as(y) == y)[:, -MESSAGE:].float().mean()
+        return {"accuracy": float(right), "loss": float(cross_entropy(logits, y.flatten()))}
 
     def is_solved(self, scores: Metrics) -> bool:
         return scores["accuracy"] >= SOLVED

@@ -146,8 +146,8 @@ class ForecastOptions(TaskOptions, TextOptions, ForecasterOptions):
             raise OptionError("--distribution negative-binomial is for counts as they are: leave --transform log away")
 
     def unused(self) -> dict[str, str]:
-        deep = ("depth_input", "depth_transition", "depth_output")
-        of_states = ("cell", "init", "forget_bias", "backend", "bptt", "recurrence", *deep)
+        deep = ("depth_input", "depth_transition", "depth_output", "depth_between")
+        of_states = ("cell", "init", "forget_bias", "chrono", "backend", "bptt", "recurrence", *deep)
         why = f"is for a state; --lags {self.lags} has none"
         found = super().unused()
         if self.lags and not self.segment:

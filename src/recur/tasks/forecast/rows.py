@@ -78,10 +78,10 @@ class Scale(NamedTuple):
         return np.exp(np.minimum(values, 700.0)) if self.log else values
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rows:
-    """All rows one behind the other, each with `front` steps like its first before it, and `horizon` behind its
-    last."""
+    """All rows one behind the other, each with `front` steps like its first before it, and `horizon` behind its last.
+    Equal to themselves only, so that steps that read others are of another form."""
 
     values: Tensor
     """(steps, V): filled, and scaled."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from recur.errors import OptionError
-from recur.models import Forecaster
+from recur.models import Forecaster, bases
 from recur.models.forecast import Sizes
 from recur.run import Vocabs
 from recur.series import Clock, Form, Panel, Split
@@ -28,6 +28,7 @@ from recur.tasks.forecast.reading import parse_series as parse_series
 from recur.tasks.forecast.reading import read_series as read_series
 from recur.tasks.forecast.rows import Rows, Settings, known_names, make_rows, past_names
 from recur.tasks.forecast.rules import settled
+from recur.tasks.recordable import drawn_on_the_cpu
 from recur.tasks.tokens import with_time_scale
 from recur.text.arrays import Ids
 from recur.typedefs import Metrics
@@ -230,6 +231,11 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
         unit = rows.unit[which][:, None, None].expand(targets.shape)
         loss, weight = model.loss(parameters, targets, unit), (~targets.isnan()).sum()
         return TrainingStep(loss, len(which), model.backend, weight=weight)
+
+    def unrecordable(self, data: SeriesData) -> str:
+        if self.options.base == "linear" and not bases.brings_its_own(len(data.rows), self.batch):
+            return "--base linear asks which rows of a batch are of one series"
+        return drawn_on_the_cpu(self.options)
 
     # Measuring ------------------------------------------------------------------------------------------------
 

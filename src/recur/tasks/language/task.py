@@ -27,6 +27,7 @@ from recur.tasks.language.measure import free_running_gap, mean_loss
 from recur.tasks.language.on_device import Window, Windows, cut, has_room
 from recur.tasks.language.options import LanguageOptions
 from recur.tasks.places import Places
+from recur.tasks.recordable import drawn_on_the_cpu
 from recur.tasks.scores import perplexity
 from recur.tasks.tokens import with_time_scale
 from recur.text import Batch, Corpus
@@ -105,11 +106,10 @@ class LanguageTask(Task[LanguageOptions, LanguageData, LanguageModel, Batch | Wi
         stream, device = make_stream(self.options, self.batch, data), pick_device(self.options.device)
         return Windows(stream, device) if device.type == "cuda" and has_room(stream, device) else stream
 
-    def unrecordable(self) -> str:
-        o = self.options
-        if o.bptt != "full":
-            return f"--bptt {o.bptt} draws on the CPU what crosses time"
-        return "an adaptive softmax asks which tokens came" if o.softmax == "adaptive" else ""
+    def unrecordable(self, data: LanguageData) -> str:
+        if self.options.softmax == "adaptive":
+            return "an adaptive softmax asks which tokens came"
+        return drawn_on_the_cpu(self.options)
 
     def training_step(
         self, model: LanguageModel, batch: Batch | Window, state: tuple[Any, ...] | None, moment: Moment

@@ -83,7 +83,8 @@ class SignalTag(SignalTask[TagOptions, SignalTagger]):
     ) -> TrainingStep:
         logits = model(batch.x.to(model.device), batch.lengths)
         loss, weight = model.loss(logits, batch.labels.to(model.device)), weight_of(batch.labels, model.class_weights)
-        return TrainingStep(loss, int(batch.counts.sum()), model.backend, weight=weight)
+        count = batch.labels.numel() if batch.lengths is None else int(batch.counts.sum())
+        return TrainingStep(loss, count, model.backend, weight=weight)
 
     def validate(self, model: SignalTagger, data: SignalData) -> Validation:
         found = label_steps(model, data.valid)
@@ -113,7 +114,7 @@ def label_steps(model: SignalTagger, examples: Sequence[Example]) -> Found:
 
     def run(batch: SignalBatch) -> Iterator[tuple[list[int], float, int]]:
         logits = model(batch.x.to(model.device), batch.lengths).cpu()
-        for row, labels, n in zip(logits, batch.labels, batch.lengths.tolist(), strict=True):
+        for row, labels, n in zip(logits, batch.labels, batch.steps.tolist(), strict=True):
             known = labels[:n][: len(row)]
             loss = cross_entropy(row[: len(known)], known, ignore_index=NONE, reduction="sum") if len(known) == n else 0
             yield row[:n].argmax(-1).tolist(), float(loss), int((known != NONE).sum())
@@ -173,9 +174,12 @@ class Transcribe(SignalTag):
     ) -> TrainingStep:
         assert isinstance(model, Transcriber)
         logits = model(batch.x.to(model.device), batch.lengths)
-        nll = model.negative_log_likelihood(logits, batch.lengths, batch.labels.to(model.device), batch.counts)
+        nll = model.negative_log_likelihood(logits, batch.steps, batch.labels.to(model.device), batch.counts)
         labels = int(batch.counts.sum())
         return TrainingStep(nll.sum() / max(labels, 1), labels, model.backend)
+
+    def unrecordable(self, data: SignalData) -> str:
+        return "CTC asks how many labels each sequence has"
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:
         """A label may be spread over many steps, and all of them are wrong at first."""
@@ -224,10 +228,10 @@ def transcribe(
 
     def run(batch: SignalBatch) -> Iterator[tuple[list[Labelling], float, int]]:
         logits = model(batch.x.to(model.device), batch.lengths)
-        nll = model.negative_log_likelihood(logits, batch.lengths, batch.labels.to(model.device), batch.counts)
+        nll = model.negative_log_likelihood(logits, batch.steps, batch.labels.to(model.device), batch.counts)
         unknown = (batch.labels == NONE).sum(1) > batch.labels.shape[1] - batch.counts
         rows = logits.log_softmax(-1).double().cpu().numpy()
-        of_each = zip(rows, batch.lengths.tolist(), nll.tolist(), batch.counts.tolist(), unknown.tolist(), strict=True)
+        of_each = zip(rows, batch.steps.tolist(), nll.tolist(), batch.counts.tolist(), unknown.tolist(), strict=True)
         for logp, n, loss, count, strange in of_each:
             if beam == 1:
                 found = [best_path(logp[:n], model.blank)]
