@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from recur.cuda import after, along, around, backward_pass, blas, forward_pass, persistent, run, stream
+from recur.cuda import along, around, backward_pass, blas, forward_pass, persistent, run, stream
 from recur.cuda.device import Device
 from recur.cuda.driver import Launch
 from recur.cuda.source import KERNELS, load, maps, programs
@@ -129,7 +129,6 @@ def on_cpu(patch: pytest.MonkeyPatch, folder: Path) -> None:
     forget()
     for module in (along, around, persistent):
         patch.setattr(module, "loaded", functools.partial(loaded, folder))
-    for module in (after, along, around, persistent):
         patch.setattr(module, "device", lambda index: SMALL)
     for passes in (forward_pass, backward_pass):
         patch.setattr(passes, "current_stream", lambda index: 0)

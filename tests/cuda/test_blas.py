@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from recur.cuda import blas
-from recur.cuda.blas import Product, Side, Split, splits_of
+from recur.cuda.blas import Product, Side
 from recur.errors import BackendError
-from tests.cuda.support import needs_gpu
 
 
 class Library:
@@ -76,46 +75,6 @@ def test_nothing_to_multiply_and_what_fails(library: Library) -> None:
     library.status = 13
     with pytest.raises(BackendError, match="cuBLAS failed with status 13"):
         run(ctypes.c_void_p(7), 1, 2, 3)
-
-
-def test_long_and_narrow_products_are_made_in_pieces() -> None:
-    assert splits_of((2048, 512, 64 * 256), 132) == 4
-    assert splits_of((2048, 512, 64 * 255), 132) == 4
-    assert splits_of((1024, 256, 64 * 256), 132) == 8
-    assert splits_of((4096, 1024, 64 * 256), 132) == 1  # C itself has tiles enough
-    assert splits_of((2048, 512, 700), 132) == 1
-    assert splits_of((512, 128, 8191), 132) == 1  # which nothing divides
-
-
-def test_pieces_and_their_sum(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    """C (2, 3) = Aᵀ B of A (8, 2) and B (8, 3), in two pieces: four rows of each."""
-    monkeypatch.setattr(torch, "device", lambda *name: "cpu")
-    run = Split((2, 3, 8), Side(20, True), Side(3), True, 2, 0)
-    run(ctypes.c_void_p(7), 100, 200, 300)
-    (name, given), (then, summed) = library.calls
-    assert (name, then) == ("cublasGemmStridedBatchedEx", "cublasSgemv_v2")
-    pieces = given[16]
-    assert given[:6] == [7, 0, 1, 3, 2, 4]
-    assert given[7:15] == [200, 0, 3, 12, 100, 0, 20, 80]
-    assert given[17:] == [0, 3, 6, 2, 77, -1]
-    assert summed[:4] == [7, 0, 6, 2]
-    assert summed[5:9] == [pieces, 6, run._ones.data_ptr(), 1]
-    assert summed[10:] == [300, 1]
-    assert [part.value for part in (given[6], given[15], summed[4], summed[9])] == [1.0, 0.0, 1.0, 1.0]
-    library.status = 3
-    with pytest.raises(MemoryError):
-        run(ctypes.c_void_p(7), 100, 200, 300)
-
-
-@pytest.mark.parametrize("adds", [pytest.param(adds, marks=needs_gpu) for adds in (False, True)])
-def test_pieces_on_a_gpu(adds: bool) -> None:
-    sizes = rows, columns, inner = 96, 40, 4096
-    A, B = (torch.randn(inner, width, device="cuda") for width in (rows + 4, columns))
-    C = torch.randn(rows, columns, device="cuda")
-    expected = A[:, :rows].double().t() @ B.double() + (C.double() if adds else 0)
-    run = Split(sizes, Side(rows + 4, True), Side(columns), adds, splits_of(sizes, 132), torch.cuda.current_device())
-    run(blas.handle(False), A.data_ptr(), B.data_ptr(), C.data_ptr())
-    assert float((C - expected).norm() / expected.norm()) < 1e-3
 
 
 def test_it_is_where_torch_has_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from ctypes import c_void_p
 from typing import NamedTuple
 
-import torch
-
-from recur.cuda.blas import Product, Side, Split, splits_of
-from recur.cuda.device import device
+from recur.cuda.blas import Product, Side
 from recur.cuda.memory import Layout
 from recur.cuda.scratch import Places, product
 
@@ -68,15 +65,7 @@ class After:
     leave out what reaches the initial state through W."""
 
     def __init__(
-        self,
-        lay: Layout,
-        asked: Asked,
-        places: Places,
-        d_share: int,
-        tf32: bool,
-        reverse: bool,
-        carries: bool,
-        index: int,
+        self, lay: Layout, asked: Asked, places: Places, d_share: int, tf32: bool, reverse: bool, carries: bool
     ) -> None:
         self.pieces = pieces_of(lay)
         self.plain = lay.uniform and not lay.of.masked
@@ -84,7 +73,6 @@ class After:
         self.carries = carries and asked.for_state and self.plain and not lay.of.weighted and lay.assembly.heads == 1
         """Whether a product adds what reaches the initial state through W; else operations of PyTorch do."""
         self._lay, self._places, self._d_share, self._tf32, self._reverse = lay, places, d_share, tf32, reverse
-        self._index = index
         self._all = [*self._of_inputs(asked.for_data)]
         for piece in self.pieces:
             self._all += self._of_state(piece)
@@ -92,15 +80,6 @@ class After:
     def __call__(self, handle: c_void_p, addresses: list[int]) -> None:
         for run, (a, a_at), (b, b_at), (c, c_at) in self._all:
             run(handle, addresses[a] + a_at, addresses[b] + b_at, addresses[c] + c_at)
-
-    def _of_weights(self, sizes: tuple[int, int, int], pitch: int, adds: bool = False) -> Product:
-        """A sum over all rows of a batch, of gradients that lie `pitch` apart."""
-        a, b = Side(pitch, True), Side(sizes[1])
-        if self._tf32 and self._lay.of.dtype == torch.float32:
-            splits = splits_of(sizes, device(self._index).multiprocessors)
-            if splits > 1:
-                return Split(sizes, a, b, adds, splits, self._index)
-        return product(self._lay, sizes, a, b, sizes[1], self._tf32, adds)
 
     def _of_inputs(self, for_data: bool) -> list[tuple[Product, Where, Where, Where]]:
         """Of x and U, and of a projection."""
@@ -110,7 +89,7 @@ class After:
         if for_data:
             of_data = product(lay, (N, D, G), Side(G), Side(D), D, self._tf32, self._reverse)
             made.append((of_data, d, (places["weight_ih"], 0), (places["d_data"], 0)))
-        of_U = self._of_weights((G, D, N), G)
+        of_U = product(lay, (G, D, N), Side(G, True), Side(D), D, self._tf32)
         made.append((of_U, d, (places["data"], 0), (places["d_weight_ih"], 0)))
         if P:
             of_R = product(lay, (P, H, N), Side(P, True), Side(H), H, self._tf32)
@@ -127,7 +106,7 @@ class After:
         begin, into = piece.place * H * item, (places["d_weight_hh"], piece.product * H * width * item)
 
         def of_W(inner: int, adds: bool = False) -> Product:  # noqa: N802
-            return self._of_weights((rows, width, inner), pitch, adds)
+            return product(lay, (rows, width, inner), Side(pitch, True), Side(width), width, self._tf32, adds)
 
         if not self.plain:
             return [(of_W(N), (source, begin), (places["before"], 0), into)]

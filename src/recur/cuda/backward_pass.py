@@ -72,7 +72,7 @@ class Backward:
             },
             H=lay.H, S=lay.S, N=lay.N, splits=self._splits,
         )  # fmt: skip
-        self._products = After(lay, asked, places, self._d_share, tf32, reverse, chosen is not None, index)
+        self._products = After(lay, asked, places, self._d_share, tf32, reverse, chosen is not None)
 
     def _memory(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
         """What is made: gradients, and what they are made of."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from ctypes import c_double, c_float, c_int, c_longlong, c_void_p
+from ctypes import c_double, c_float, c_int, c_void_p
 from typing import NamedTuple
 
 import torch
@@ -108,51 +108,5 @@ class Product:
         status = _function("cublasGemmEx")(
             handle, *self._head, c_void_p(b), *self._between, c_void_p(a), *self._middle, c_void_p(c), *self._tail
         )
-        if status:
-            _check(status)
-
-
-TILE = 128, 256
-"""Of a large product in TF32: so many rows and columns of C are one CTA's."""
-LEAST_INNER, MOST_SPLITS = 1024, 8
-
-
-def splits_of(sizes: tuple[int, int, int], multiprocessors: int) -> int:
-    """In how many pieces of `inner` a product is best made, so that the whole chip has work."""
-    rows, columns, inner = sizes
-    ctas = -(-rows // TILE[0]) * -(-columns // TILE[1])
-    most = min(MOST_SPLITS, multiprocessors // max(1, ctas), inner // LEAST_INNER)
-    return next((n for n in range(most, 1, -1) if inner % n == 0), 1)
-
-
-class Split(Product):
-    """The same of Aᵀ and B, which are long and narrow, in pieces of their length at once, which are added in one order:
-    cuBLAS itself leaves most of the chip idle there, in TF32. C has no gaps."""
-
-    def __init__(self, sizes: tuple[int, int, int], a: Side, b: Side, adds: bool, splits: int, index: int) -> None:
-        rows, columns, inner = sizes
-        dtype, each = torch.float32, inner // splits
-        assert (a.transposed, b.transposed, each * splits) == (True, False, inner)
-        super().__init__(dtype, dtype, (rows, columns, each), a, b, columns, False, True)
-        self._size, self._device = splits * rows * columns, torch.device("cuda", index)
-        self._ones = torch.ones(splits, device=self._device)
-        self._strides = c_longlong(each * b.pitch), c_longlong(each * a.pitch), c_longlong(rows * columns)
-        kind, pitch, how, algorithm = self._tail
-        self._tails = kind, pitch, self._strides[2], c_int(splits), how, algorithm
-        self._sum_beta, one = c_float(1.0 if adds else 0.0), c_int(1)
-        matrix = c_int(rows * columns)
-        self._sum_head = c_int(0), matrix, c_int(splits), ctypes.byref(self._one)
-        self._sum_middle = matrix, c_void_p(self._ones.data_ptr()), one, ctypes.byref(self._sum_beta)
-
-    def __call__(self, handle: c_void_p, a: int, b: int, c: int) -> None:
-        pieces = torch.empty(self._size, device=self._device)
-        into = c_void_p(pieces.data_ptr())
-        (b_kind, b_pitch), (a_kind, a_pitch, beta) = self._between, self._middle
-        status = _function("cublasGemmStridedBatchedEx")(
-            handle, *self._head, c_void_p(b), b_kind, b_pitch, self._strides[0],
-            c_void_p(a), a_kind, a_pitch, self._strides[1], beta, into, *self._tails,
-        ) or _function("cublasSgemv_v2")(
-            handle, *self._sum_head, into, *self._sum_middle, c_void_p(c), c_int(1)
-        )  # fmt: skip
         if status:
             _check(status)
