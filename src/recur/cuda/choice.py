@@ -32,8 +32,8 @@ COSTS = {
     "fetched by four": 2701.0,
     "partial sums": 300.0,
 }
-"""Nanoseconds a step: non-negative least squares on 820 measured ways of LSTM, GRU and Elman networks on an H200; that of
-partial sums by what it chose best, of 469 more."""
+"""Nanoseconds a step: non-negative least squares on 820 measured ways of LSTM, GRU and Elman networks on an H200; for
+partial sums, what made it choose best among 469 more."""
 REGISTERS = {8: 236, 16: 116}
 """Of a thread, by the number of a CTA's warps."""
 CONFIRMED_ALONE = True
