@@ -24,6 +24,9 @@ core = Extension(
 
 setup(
     ext_modules=[core],
-    options={"build_ext": {"force": True}},  # files may be newer in content than by their date
+    options={
+        "build_ext": {"force": True},  # files may be newer in content than by their date
+        "bdist_wheel": {"py_limited_api": "cp311"},  # one wheel for Python 3.11 and newer, as the core holds no Python
+    },
     exclude_package_data={"recur.native": ["*.h", "*.cpp"]},  # the compiled library alone is installed
 )

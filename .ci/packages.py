@@ -68,6 +68,7 @@ def main() -> None:
         cores = [name for name in names if name.startswith("recur/native/_core")]
         print(f"{wheel.name}: {len(names)} files, native core: {cores}")
         assert cores or sys.platform == "win32", "the wheel has no native core"
+        assert "-abi3-" in wheel.name, "one wheel serves every Python from 3.11 on"
         assert not any(name.endswith((".cpp", ".h")) for name in names), "sources do not belong into a wheel"
         installed(wheel, here / "from-wheel", own)
         code = "from setuptools.build_meta import build_sdist; print(build_sdist('..'))"

@@ -5,7 +5,7 @@ python -m docs --language en       one language
 python -m docs stale               pages that changed in one language and not in the other
 python -m docs stamp PAGE…         both languages of these pages say the same; --all: of every page
 python -m docs links               check build/site again
-python -m docs merit               copy what was measured into the READMEs
+python -m docs merit               copy what was measured into the pages and READMEs that name it
 python -m docs drawings            draw the pictures of memory again
 python -m docs picture             train for a minute, and draw README's picture
 """
@@ -16,10 +16,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from docs.maker import drawings, merit, picture
+from docs.maker import copied, drawings, picture
 from docs.maker.languages import pairs
 
-MAKERS = {"merit": merit.write, "drawings": drawings.write, "picture": lambda: picture.draw(minutes=1.0)}
+MAKERS = {"merit": copied.write, "drawings": drawings.write, "picture": lambda: picture.draw(minutes=1.0)}
 
 
 def main() -> int:

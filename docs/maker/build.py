@@ -22,13 +22,14 @@ def build(
     site: Path = SITE, languages: tuple[str, ...] = ("en", "zh"), pages: Path = DOCS, only: list[str] | None = None
 ) -> list[str]:
     """Both languages into a folder; what is wrong with it, a line each. `only` is for tests: these pages alone."""
+    import jieba
     from mkdocs.commands.build import build as mkdocs_build
     from mkdocs.config import load_config
 
     heard = logging.StreamHandler(sys.stderr)
     heard.setLevel(logging.WARNING)
     logging.getLogger("mkdocs").addHandler(heard)
-    logging.getLogger("jieba").setLevel(logging.WARNING)  # it tells how it loads its words
+    jieba.setLogLevel(logging.WARNING)  # it tells how it loads its words
     shutil.rmtree(site, ignore_errors=True)
     changed: dict[str, Any] = {} if only is None else {"nav": only, "plugins": []}
     for code in languages:

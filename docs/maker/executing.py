@@ -65,10 +65,13 @@ def sources_digest() -> str:
 
 
 def main(folder: Path, jobs: list[list[str]]) -> None:
-    os.environ.update(MPLBACKEND="Agg", COLUMNS="100", NO_COLOR="1", TERM="dumb", PYTHONHASHSEED="0")
+    os.environ.update(MPLBACKEND="Agg", COLUMNS="84", NO_COLOR="1", TERM="dumb", PYTHONHASHSEED="0")
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     with tempfile.TemporaryDirectory() as here:
         os.chdir(here)
+        # Letters of figures stay letters: the reader's fonts draw them, and a Chinese page can say them in Chinese.
+        Path(".matplotlibrc").write_text("svg.fonttype: none\n", encoding="utf-8")
+        os.environ["MATPLOTLIBRC"] = f"{here}/.matplotlibrc"
         results = run(jobs, folder)
     (folder / "results.json").write_text(json.dumps(results, ensure_ascii=False), encoding="utf-8")
 

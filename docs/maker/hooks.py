@@ -13,7 +13,7 @@ from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
-from docs.maker import api, merit, notebooks
+from docs.maker import api, chinese, merit, notebooks
 from docs.maker.blocks import Block, blocks_of
 from docs.maker.executing import Result, executed
 from docs.maker.languages import without_stamp
@@ -72,7 +72,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         text = _sources.linked(without_stamp(markdown), place, folder)
         if name.startswith("tutorials/") and not name.endswith("index.md"):
             text = with_notebook(text, Path(page.file.abs_src_path), place, language(config))
-        return with_results(text, name, place)
+        return with_results(text, name, place, language(config))
     except (ValueError, RuntimeError, SyntaxError) as error:
         raise PluginError(f"{name}: {error}") from error
 
@@ -105,8 +105,12 @@ def language(config: Any) -> str:
 
 
 def mathml(match: re.Match[str]) -> str:
-    found = convert(html.unescape(match[3]), display="block" if match[2] == "[" else "inline")
-    return f'<div class="equation">{found}</div>' if match[2] == "[" else found
+    """Equations side by side (\\quad or \\qquad between them) are several: what has no room in a line stands below."""
+    source = html.unescape(match[3])
+    if match[2] != "[":
+        return str(convert(source, display="inline"))
+    parts = [source] if "\\begin" in source else re.split(r"\\q?quad", source)
+    return f'<div class="equation">{"".join(convert(part, display="block") for part in parts)}</div>'
 
 
 def with_notebook(text: str, page: Path, place: str, code: str) -> str:
@@ -121,8 +125,8 @@ def with_notebook(text: str, page: Path, place: str, code: str) -> str:
 # Executed blocks --------------------------------------------------------------------------------------------------
 
 
-def with_results(text: str, name: str, place: str) -> str:
-    """A page with what its blocks gave below them."""
+def with_results(text: str, name: str, place: str, code: str = "en") -> str:
+    """A page with what its blocks gave below them, on a Chinese page in Chinese where recur can say it."""
     blocks = blocks_of(text)
     running = [block for block in blocks if block.run and not block.skip]
     results: dict[int, Result] = {}
@@ -134,7 +138,8 @@ def with_results(text: str, name: str, place: str) -> str:
         start, end = block.span
         shown = [] if block.hide else [f"```{block.language}\n{block.source}```"]
         if start in results:
-            shown += below(block, results[start], folder, place)
+            result = results[start] if code == "en" else chinese.result(results[start], folder)
+            shown += below(block, result, folder, place)
         lines = "\n\n".join(shown).splitlines()
         text = text[:start] + "\n".join(block.indent + line if line else "" for line in lines) + text[end:]
     return text

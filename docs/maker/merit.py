@@ -1,8 +1,7 @@
-"""The figures of merit: one page of every table of bench/results and docs/results.md, and the figures README names.
+"""The figures of merit: one page of every table of bench/results and docs/results.md.
 
-Nothing here is typed: a figure stands in a file that a benchmark wrote, or in a table of docs/results.md, and is
-copied, to the page when the site is built. README marks each of its figures, `<!-- merit:NAME -->1.2<!-- -->`;
-`python -m docs merit` puts the values in, and a test compares.
+Nothing here is typed: a figure stands in a file that a benchmark wrote, or in a table of docs/results.md, and comes to
+the page when the site is built. What other pages and the READMEs name of them is copied: `copied.py`.
 """
 
 from __future__ import annotations
@@ -10,13 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from docs.maker.languages import CHINESE, DOCS, ROOT, without_stamp
 
 RESULTS = ROOT / "bench" / "results"
-MARK = re.compile(r"(<!-- merit:([\w-]+) -->)(.*?)(<!-- -->)", re.S)
 
 Row = Sequence[object]
 Table = tuple[Sequence[str], Sequence[Row]]
@@ -39,6 +36,12 @@ TITLES = {
 WORDS = {
     "what": "内容", "threads": "线程", "ours": "recur", "peer": "对照", "times as fast": "倍速", "quartiles": "四分位",
     "MiB": "MiB", "MiB, peer": "MiB，对照", "measured": "测量项", "value": "值", "cell": "单元",
+    "ours, ms": "recur，毫秒", "peer, ms": "对照，毫秒", "forward, µs a step": "正向，每步微秒",
+    "both, µs a step": "正向与反向，每步微秒", "tokens/s, recur": "词元/秒，recur",
+    "tokens/s, eager": "词元/秒，不录制图", "tokens/s, by hand": "词元/秒，手写", "way": "方式",
+    "sessions": "会话", "clients": "连接", "p50_ms": "p50，毫秒", "p99_ms": "p99，毫秒", "tokens_per_second": "词元/秒",
+    "fault": "预设的毛病", "text": "文本", "token": "词元", "seed": "种子",
+    "expected": "应指出", "found": "指出了", "case": "情形", "hidden": "单元数",
 }  # fmt: skip
 
 
@@ -201,58 +204,3 @@ def page(language: str) -> str:
             markdown(table, language),
         ]
     return "\n\n".join(parts) + "\n"
-
-
-# README -----------------------------------------------------------------------------------------------------------
-
-
-def cell_of(file: str, row: str, column: int) -> str:
-    """A cell of a table of a page: of the first row that begins so."""
-    for line in (DOCS / file).read_text(encoding="utf-8").splitlines():
-        if line.startswith(f"| {row} |"):
-            return line.strip("| ").split(" | ")[column].strip("* ")
-    raise ValueError(f"docs/{file} has no row {row}")
-
-
-def times(name: str, what: str, threads: int) -> float:
-    """How many times as fast as its peer."""
-    (found,) = [r for r in read(name)["results"] if r["what"] == what and r["threads"] == threads]
-    return 1 / float(found["ratio"])
-
-
-def figures() -> dict[str, str]:
-    """What README names."""
-    stream = {(r["hidden"], r["threads"]): r["microseconds"] for r in read("streaming")["results"]}[256, 1]
-    means = read("gpu")["means"]
-    layers = {"elman": "RNN", "gru": "GRU", "lstm": "LSTM"}
-    size = "B 32 T 35 H 128, forward + backward"
-    return {
-        "pydoc": cell_of("results.md", "language | pydoc, characters", 3),
-        "pydoc-ngram": cell_of("results.md", "language | pydoc, characters", 4).split()[0],
-        "kneser-ney": f"{float(cell_of('results.md', 'modified Kneser–Ney', -1)):.1f}",
-        **{cell: f"{times('scan', f'{cell} on native / nn.{layers[cell]}, {size}', 2):.1f}" for cell in layers},
-        "stream": f"{stream['recur']:.0f}",
-        "stream-torch": f"{stream['torch.nn']:.0f}",
-        "gpu-float32": f"{means['float32 beside cuDNN']['both']:.1f}",
-        "gpu-bfloat16": f"{means['bfloat16 beside cuDNN']['both']:.1f}",
-        "gpu": str(read("gpu")["machine"]["device"]),
-        "cpu-date": str(read("scan")["machine"]["date"]),
-        "gpu-date": str(read("gpu")["machine"]["date"]),
-    }
-
-
-def with_figures(text: str) -> str:
-    """A README with its figures as they are now."""
-    known = figures()
-    return MARK.sub(lambda match: f"{match[1]}{known[match[2]]}{match[4]}", text)
-
-
-def written() -> dict[Path, str]:
-    """The READMEs as they should be."""
-    readmes = (ROOT / "README.md", ROOT / "README.zh-CN.md")
-    return {path: with_figures(path.read_text(encoding="utf-8")) for path in readmes}
-
-
-def write() -> None:
-    for path, text in written().items():
-        path.write_text(text, encoding="utf-8")

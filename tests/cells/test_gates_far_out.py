@@ -137,6 +137,14 @@ def test_lru_starts_on_its_ring() -> None:
         close(torch.exp(w["gamma"]).square(), 1 - radius.square())
 
 
+def test_lru_starts_with_numbers_on_the_narrowest_ring() -> None:
+    """In float32 1 − |λ|² of some units there is 0, which has no logarithm."""
+    cell = make_cell("lru:r_min=0.9999999")
+    weights = {name: torch.empty(4000) for name in cell.extras}
+    cell.init_extras(weights)
+    assert all(w.isfinite().all() for w in weights.values())
+
+
 def test_rglru_starts_between_09_and_0999() -> None:
     kept = torch.exp(-8 * torch.nn.functional.softplus(started("rglru")["Lambda"]))
     assert kept.min() >= 0.9

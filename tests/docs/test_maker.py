@@ -11,7 +11,19 @@ import pytest
 import yaml
 
 import recur
-from docs.maker import build, checking, drawings, executing, hooks, languages, merit, notebooks, sources
+from docs.maker import (
+    build,
+    checking,
+    chinese,
+    copied,
+    drawings,
+    executing,
+    hooks,
+    languages,
+    merit,
+    notebooks,
+    sources,
+)
 from docs.maker.blocks import Block, blocks_of
 from docs.maker.languages import DOCS, ROOT, Pair, pairs
 
@@ -113,6 +125,27 @@ def test_a_figure_made_without_pyplot_is_drawn(tmp_path: Path, monkeypatch: pyte
     assert (result["text"], result["files"]) == ("", ["1-1.svg"])
 
 
+def test_figures_and_conclusions_are_chinese_on_a_chinese_page(tmp_path: Path) -> None:
+    drawn = '<svg><text x="1">steps back</text><text x="2">forget bias 4</text><text x="3">&lt;eos&gt;</text></svg>'
+    (tmp_path / "1-1.svg").write_text(drawn)
+    (tmp_path / "2-1.svg").write_text('<svg><text x="1">t</text></svg>')
+    lab = "∂c_t/∂c_{t−1} = f_t along the memory, so the forget gate is the gradient's decay. Measured over 3 steps: a. "
+    lab += (
+        "With f near 0 the past is cut off on purpose; with f near 1 it is kept as in the LSTM of 1997, which had no "
+    )
+    lab += "forget gate. This is why its bias is often initialised to 1 or more."
+    found = chinese.result(executing.Result(text=f"loss 3\n{lab}", files=["1-1.svg", "2-1.svg", "x.html"]), tmp_path)
+    assert found["files"] == ["1-1.zh.svg", "2-1.svg", "x.html"]
+    assert found["text"].startswith("loss 3\n沿记忆 ∂c_t/∂c_{t−1} = f_t，所以遗忘门就是梯度的衰减")
+    words = re.findall(r">([^<>]+)</text>", (tmp_path / "1-1.zh.svg").read_text())
+    assert words == ["往回的步数", "遗忘偏置 4", "&lt;eos&gt;"]
+
+
+def test_equations_side_by_side_are_several() -> None:
+    made = hooks.EQUATION.sub(hooks.mathml, r'<div class="arithmatex">\[a = b \qquad c = d\]</div>')
+    assert made.count("<math") == 2
+
+
 def test_a_page_becomes_a_notebook() -> None:
     found = notebooks.notebook(PAGE + "[words](x.md)", short=True)
     nbformat.validate(found)
@@ -131,14 +164,30 @@ def test_links_anchors_and_networks_are_checked(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_readme_has_the_figures_that_were_measured() -> None:
-    for path, text in merit.written().items():
+def test_pages_have_the_figures_that_were_measured() -> None:
+    for path, text in copied.written().items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: python -m docs merit"
-    assert len(merit.MARK.findall((ROOT / "README.md").read_text())) >= 10
+    for found in copied.marked():
+        ours, theirs = (sorted(m[2] for m in copied.MARK.finditer(path.read_text("utf-8"))) for path in found)
+        assert ours == theirs, found.name
+    assert len(copied.MARK.findall((ROOT / "README.md").read_text())) >= 10
     for language in ("en", "zh"):
         page = merit.page(language)
         for path in merit.RESULTS.glob("*.json"):
             assert f"`bench/results/{path.name}` · 20" in page
+
+
+def test_a_copied_figure_follows_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = {"a": {"b": [0.25, 45_578.0]}}
+    monkeypatch.setattr(copied, "read", lambda name: measured)
+    monkeypatch.setattr(copied, "worked_out", lambda: {"known": "7"})
+    monkeypatch.setitem(copied.ROWS, "few", lambda: [[None, "1"], [None, "2"]])
+    for mark, value in {"known": "7", "x.a.b.0": "0.25", "x.a.b.0/:.1f": "4.0", "x.a.b.1": "45,600"}.items():
+        assert copied.with_figures(f"<!-- merit:{mark} -->9<!-- -->") == f"<!-- merit:{mark} -->{value}<!-- -->"
+    table = "<!-- merit:rows:few -->\n\n| 头 | n |\n| --- | --: |\n| 甲 | 8 |\n| 乙 | 9 |\n\n<!-- -->"
+    assert copied.with_figures(table) == table.replace("8", "1").replace("9", "2")
+    with pytest.raises(ValueError, match="2 rows were measured"):
+        copied.with_figures(table.replace("| 乙 | 9 |\n", ""))
 
 
 def test_the_pictures_are_those_of_their_tables() -> None:

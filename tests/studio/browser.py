@@ -1,5 +1,5 @@
-"""A real browser, Chromium without a window, and a visit to the page with it. Screenshots go to screenshots/, which git
-ignores.
+"""A real browser, Chromium without a window, and a visit to the page with it. With SCREENSHOTS=1 in the environment,
+tests leave pictures in screenshots/, which git ignores, for somebody to look at.
 
 A file of tests that needs it says `pytestmark = needs_browser` and asks for the fixture `browser`, or for `visit`, a
 page over the runs of conftest.py.
@@ -8,6 +8,7 @@ page over the runs of conftest.py.
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,20 @@ needs_browser = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
 ]
 SCREENSHOTS = Path(__file__).parent.parent.parent / "screenshots"
+SETTLED = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 SIZES = {"wide": (1280, 800), "phone": (390, 844)}
+
+
+def picture(page: Any, name: str, whole: bool = True) -> None:
+    """A screenshot of all of the page, or of what is in view, where somebody wants to see them."""
+    if os.environ.get("SCREENSHOTS"):
+        SCREENSHOTS.mkdir(exist_ok=True)
+        page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=whole)
+
+
+def settle(page: Any) -> None:
+    """Until what was changed is drawn."""
+    page.evaluate(SETTLED)
 
 
 class Visit:

@@ -196,9 +196,9 @@ def test_who_leaves_the_line_is_not_waited_for(small: Served, monkeypatch: pytes
         release.wait(20)
         return {}
 
-    monkeypatch.setitem(views.VIEWS, "unfold", slow)
+    monkeypatch.setitem(views.VIEWS, "gradients", slow)
     lines = small.studio.turns.lines
-    asked = request("POST /api/runs/tiny/unfold HTTP/1.1", HOST, JSON, "Content-Length: 2", body="{}")
+    asked = request("POST /api/runs/tiny/gradients HTTP/1.1", HOST, JSON, "Content-Length: 2", body="{}")
     waiting = [socket.create_connection(("127.0.0.1", small.port), timeout=20) for _ in range(9)]
     for line in waiting:
         line.sendall(asked)

@@ -15,7 +15,7 @@ from recur.studio.gradients import Asked, gradients
 from recur.studio.loaded import LoadedModel
 from recur.studio.rescaled import eigenvalues
 from recur.studio.saliency import saliency
-from tests.studio.browser import SCREENSHOTS, Visit, needs_browser
+from tests.studio.browser import Visit, needs_browser, picture
 
 TEXT = "the network keeps a word and the word is kept\n"
 
@@ -145,7 +145,7 @@ class TestPage:
         page.get_by_label("of every token").check()
         page.wait_for_selector("#triangle rect")
         assert page.locator("#triangle rect").count() == len(TEXT) * (len(TEXT) + 1) // 2
-        page.screenshot(path=SCREENSHOTS / "gradients-all.png", full_page=True)
+        picture(page, "gradients-all")
 
     def test_truncation_keeps_its_axes_and_the_full_curve(self, visit: Visit) -> None:
         page = visit.open("gradients", "gru")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.studio.axe import AXE, needs_axe, violations
-from tests.studio.browser import SCREENSHOTS, SIZES, Visit, needs_browser
+from tests.studio.browser import SIZES, Visit, needs_browser, picture, settle
 from tests.studio.conftest import Served
 
 pytestmark = needs_browser
@@ -28,15 +28,14 @@ READY = {
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_every_view_opens(browser: Any, served: Served, size: str, theme: str, language: str) -> None:
-    SCREENSHOTS.mkdir(exist_ok=True)
     visit = Visit(browser, served, size, theme, language)
     for view in READY:
         page = visit.open(view)
         page.wait_for_selector(READY[view], timeout=90_000)
-        page.wait_for_timeout(150)
+        settle(page)
         wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0, f"{view} is wider than the screen"
-        page.screenshot(path=SCREENSHOTS / f"{view}-{size}-{theme}-{language}.png", full_page=True)
+        picture(page, f"{view}-{size}-{theme}-{language}")
         title = page.inner_text("main h1")
         assert (title.isascii()) == (language == "en")
         assert page.evaluate("document.documentElement.dataset.theme") == theme
@@ -92,7 +91,7 @@ def test_a_span_is_dragged_over_and_similar_places_are_found(visit: Visit) -> No
     assert page.locator("#similar li code").count() >= 1
     assert page.locator("#coloured .span").count() == 7
     assert page.locator("#coloured .similar").count() >= 7
-    page.screenshot(path=SCREENSHOTS / "activations-span.png")
+    picture(page, "activations-span", whole=False)
 
 
 def test_the_keyboard_is_enough(visit: Visit) -> None:
@@ -131,7 +130,7 @@ def test_patterns_are_drawn(visit: Visit) -> None:
         select = page.locator("select").nth(1)
         select.select_option(index=k)
         pictures.add(page.inner_html("#unrolled"))
-        page.screenshot(path=SCREENSHOTS / f"unfold-pattern-{k}.png")
+        picture(page, f"unfold-pattern-{k}", whole=False)
     assert len(pictures) == 6
     assert "24" in page.inner_text("#unrolled"), "shapes are written beside"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
 from typing import Any
@@ -35,22 +36,34 @@ def word(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "runs"
 
 
+@pytest.fixture(scope="module")
+def backward(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of two runs that read from the end: `char` and `word`."""
+    folder = tmp_path_factory.mktemp("backward")
+    (folder / "book.txt").write_text(BOOK)
+    for token in ("char", "word"):
+        options = ["--direction", "backward", "--token", token, "--steps", "3", "--no-baseline"]
+        assert run(["train", str(folder / "book.txt"), *SMALL, *options, "--out", str(folder / "runs" / token)]) == 0
+    return folder / "runs"
+
+
 def whole(model: LoadedModel, text: str) -> Any:
     """Logits behind a text that is read at once."""
     vocab = model.language.vocab
     first = vocab.ids["\n"] if vocab.tokenizer.kind == "char" else EOS
-    ids = torch.tensor([[first, *(int(k) for k in vocab.encode(normalised(text)))]])
+    read = [int(k) for k in vocab.encode(normalised(text))]
+    ids = torch.tensor([[first, *(read[::-1] if model.language.backward else read)]])
     return model.language.model(ids).logits[0, -1].detach()
 
 
 def test_typing_deleting_and_pasting_give_what_reading_whole_gives(
-    runs: Path, word: Path, monkeypatch: pytest.MonkeyPatch
+    runs: Path, word: Path, backward: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "BLOCK", 7)
     monkeypatch.setattr(reading, "NEAR", 60)
     monkeypatch.setattr(reading, "LONG_BLOCK", 31)
     draw = random.Random(0)
-    for path in (runs / "gru", word / "word"):
+    for path in (runs / "gru", word / "word", backward / "char", backward / "word"):
         model = LoadedModel(Run.open(path))
         readings = Readings(model.language)
         text, key = "", ""
@@ -58,11 +71,28 @@ def test_typing_deleting_and_pasting_give_what_reading_whole_gives(
             keep = max(0, len(text) - draw.choice([0, 0, 0, 1, 5, 40]))
             added = draw.choice(["a", "the ", " word\n", "netw", TEXT * 3, "", "e\u0301"])
             key, found = readings.read(added, key, keep)
-            text = text[:keep] + added
+            ends = model.language.backward
+            text = added + text[len(text) - keep :] if ends else text[:keep] + added
             assert found.text == text
             read = text[: len(text) - len(found.half)]
             assert torch.allclose(found.end.logits, whole(model, read), atol=2e-4), repr(text[-60:])
-        assert any(mark.tokens > 5 for mark in found.marks)
+        assert any(mark.tokens > 5 for mark in found.marks[1:-1]), "not read in one piece"
+
+
+def test_marks_stand_close_together_near_the_end_and_nowhere_else(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "BLOCK", 8)
+    monkeypatch.setattr(reading, "NEAR", 64)
+    monkeypatch.setattr(reading, "LONG_BLOCK", 128)
+    readings = Readings(LoadedModel(Run.open(runs / "gru")).language)
+    text, key = TEXT * 40, ""
+    for at in range(0, len(text), 150):  # as a text that is pasted comes
+        key, found = readings.read(text[at : at + 150], key, at)
+    ends = [mark.characters for mark in found.marks]
+    gaps = [b - a for a, b in itertools.pairwise(ends)]
+    assert ends[-1] == len(text)
+    assert max(gap for gap, end in zip(gaps, ends[1:], strict=True) if end > len(text) - 64) <= 8
+    assert max(gaps) <= 128
+    assert len(ends) <= 2 + 64 // 8 + 2 * len(text) // 128
 
 
 def test_a_text_that_is_forgotten_has_to_be_sent_again(runs: Path) -> None:

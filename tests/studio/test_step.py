@@ -21,7 +21,7 @@ from recur.studio.loaded import LoadedModel
 from recur.studio.step import run_step, step
 from recur.wording import in_language
 from tests.studio.axe import needs_axe, violations
-from tests.studio.browser import SCREENSHOTS, SIZES, Visit, needs_browser
+from tests.studio.browser import SIZES, Visit, needs_browser, picture
 from tests.studio.conftest import BOOK, Served
 
 OWN = "z = σ(U_z x + W_z h + b_z)\nh' = (1 − z) ⊙ h + z ⊙ tanh(U x + W h + b)"
@@ -250,7 +250,7 @@ class TestPage:
         same(page, found, 0, slopes=True)
         assert "each sum is ∇" in page.inner_text(".where")
         assert "agree with recur.reference" in page.inner_text(".step-view")
-        page.screenshot(path=SCREENSHOTS / "step-end.png", full_page=True)
+        picture(page, "step-end")
 
     def test_numbers_are_typed_over_held_undone_and_linked(self, opened: Any, stepped: Served) -> None:
         page = opened
@@ -340,5 +340,5 @@ class TestPage:
             page.wait_for_selector(".step-row.now")
             assert page.evaluate("document.documentElement.scrollWidth") == SIZES[size][0]
             assert violations(page) == []
-            page.screenshot(path=SCREENSHOTS / f"step-{size}-{theme}-{language}.png", full_page=True)
+            picture(page, f"step-{size}-{theme}-{language}")
             visit.close()

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from recur.run import Run
 from recur.studio.loaded import LoadedModel
+from recur.studio.looking import look
 from recur.studio.predicting import predict
 from recur.studio.states import unit_activations, unit_map
 from recur.studio.validation import KINDS, READERS, mistakes, samples
@@ -18,7 +20,7 @@ from recur.tasks import open_predictor, task_names, task_of_run
 from recur.tasks.metrics import best_of
 from recur.tasks.predictor import Predictor
 from tests.studio.axe import AXE, violations
-from tests.studio.browser import SCREENSHOTS, Visit, needs_browser
+from tests.studio.browser import Visit, needs_browser, picture, settle
 from tests.studio.conftest import Served
 
 httpx = pytest.importorskip("httpx")
@@ -120,12 +122,21 @@ def test_the_confusion_table_is_the_models_and_its_cells_have_examples(every_tas
         mistakes(LoadedModel(Run.open(every_task / "adding")), {})
 
 
-def test_states_of_classifiers_and_taggers_are_shown(every_task: Path) -> None:
-    for task, given in (("classify", "a good film 3"), ("tag", "the network reads")):
+def test_states_of_all_that_reads_along_time_are_shown(every_task: Path) -> None:
+    for task in ("classify", "tag", "seq2seq", "forecast", "adding", "copy"):
         model = LoadedModel(Run.open(every_task / task))
+        given = samples(model, {})["examples"][0]["input"]
         found = unit_activations(model, {"text": given})
         assert len(found["tokens"]) == len(found["values"]) > 1
+        assert max(map(abs, found["values"])) == pytest.approx(1), "of the largest, which is the scale"
+        if task in ("classify", "tag", "seq2seq"):
+            assert (" " if found["words"] else "").join(found["tokens"]) == given
         assert unit_map(model, {"text": given})["units"] == found["units"] == 8
+    series = LoadedModel(Run.open(every_task / "forecast"))
+    looked = look(series, samples(series, {})["examples"][0]["input"])
+    assert looked.tokens[1][:7] == "2000-02"
+    assert looked.features is not None
+    np.testing.assert_array_equal(looked.features["input 1"], looked.subject.inputs[0, :, 0].numpy())
     with pytest.raises(ValueError, match="no layer that reads along time"):
         unit_activations(LoadedModel(Run.open(every_task / "tree")), {"text": "(2 (2 a) (2 film))"})
 
@@ -152,14 +163,14 @@ class TestPage:
         assert page.locator('[data-task="forecast"] [data-measure="valid_mase"] .base').count() == 1, "its baseline"
         page.select_option('[data-task="seq2seq"] select', "valid_loss")
         page.wait_for_selector('[data-task="seq2seq"] [data-measure="valid_loss"]')
-        page.screenshot(path=SCREENSHOTS / f"runs-tasks-{language}.png", full_page=True)
+        picture(page, f"runs-tasks-{language}")
         page = visit.open("gradients", "adding")
         expected = {
             "en": "adding is a run of the task adding, which this view does not read",
             "zh": "adding 是任务 adding 的训练记录",
         }
         assert expected[language] in page.inner_text("main .empty")
-        page.screenshot(path=SCREENSHOTS / f"other-task-{language}.png", full_page=True)
+        picture(page, f"other-task-{language}")
         page.select_option("select", "language")
         page.wait_for_selector("#sum .step >> nth=20")
         visit.close()
@@ -172,9 +183,9 @@ class TestPage:
         for task in OTHERS:
             page = visit.open("predict", task)
             page.wait_for_selector(SHOWN[task])
-            page.wait_for_timeout(100)
+            settle(page)
             assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
-            page.screenshot(path=SCREENSHOTS / f"predict-{task}-{size}-{theme}-{language}.png", full_page=True)
+            picture(page, f"predict-{task}-{size}-{theme}-{language}")
             if AXE is not None:
                 assert violations(page) == [], task
             model = LoadedModel(Run.open(every_task / task))

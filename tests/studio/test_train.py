@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.studio.browser import SCREENSHOTS, Visit, needs_browser
+from tests.studio.browser import Visit, needs_browser, picture
 from tests.studio.conftest import BOOK, EXAMPLES, Served
 
 pytestmark = needs_browser
@@ -31,7 +31,6 @@ def points(folder: Path, file: str) -> list[Any]:
 
 def test_from_a_pasted_text_to_its_curve(browser: Any, empty: Served, tmp_path: Path) -> None:
     """Paste, start, watch, stop, resume; a table waits meanwhile, and another is taken out of the queue."""
-    SCREENSHOTS.mkdir(exist_ok=True)
     runs = tmp_path / "runs"
     visit = Visit(browser, empty, "wide", "light", "en", bypass_csp=True)
     page = visit.open("train", "")
@@ -108,5 +107,5 @@ def test_from_a_pasted_text_to_its_curve(browser: Any, empty: Served, tmp_path: 
         measured["valid_error"], abs=1e-4
     )
     assert page.locator("tr[data-run]").count() == 2
-    page.screenshot(path=SCREENSHOTS / "trained.png", full_page=True)
+    picture(page, "trained")
     visit.close()

@@ -400,11 +400,14 @@ def test_notes_stay_in_the_run_and_do_not_change_it(client: Any, tiny: Path, tmp
     assert (tmp_path / "mine").read_text() == "mine", "a link is replaced, and not followed"
 
 
-def test_many_runs_are_listed_with_what_is_known(tiny: Path, tmp_path: Path) -> None:
+def test_many_runs_are_listed_with_what_is_known(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recur.studio.folder.NEWEST", 1)
     for name in "abc":
         shutil.copytree(tiny / "tiny", tmp_path / name)
     folder = Folder(tmp_path)
     found = {run["name"]: "pending" in run for run in folder.list(0, first="b")}
     assert found == {"a": True, "b": False, "c": True}
+    monkeypatch.setattr("recur.studio.folder.NEWEST", 8)
+    assert not any("pending" in run for run in Folder(tmp_path).list(0)), "the newest few are always read"
     assert not any("pending" in run for run in folder.list())
     assert not any("pending" in run for run in folder.list(0)), "read once"

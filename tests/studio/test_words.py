@@ -10,6 +10,7 @@ import pytest
 
 import recur
 from recur.probes import lab
+from recur.studio.app import STYLES
 from recur.studio.labs import run_lab
 from recur.wording import in_language
 from recur.wording.chinese_errors import ERRORS
@@ -93,21 +94,46 @@ def test_a_lab_measures_what_it_is_set_to() -> None:
         run_lab({"name": "vanishing", "T": 9})
 
 
+def modules(name: str, found: set[str]) -> set[str]:
+    """A module of the page with all that it imports."""
+    if name not in found:
+        found.add(name)
+        for other in re.findall(r"(?:from|import) \"\./(\w+)\.js\"", (PAGE / f"{name}.js").read_text()):
+            modules(other, found)
+    return found
+
+
+def names(text: str, language: str) -> set[str]:
+    """Those that a module has sentences for."""
+    part = re.search(rf"^words\(.*?\n  {language}: {{\n(.*?)\n  }},", text, re.DOTALL | re.MULTILINE)
+    found = re.findall(r"(?:^|[{,])\s*(?:(\w+)|\"([^\"]+)\"):\s*\"", part[1], re.MULTILINE) if part else []
+    return {plain or quoted for plain, quoted in found}
+
+
+def test_every_word_has_its_chinese_in_each_view_by_itself() -> None:
+    views = re.findall(r"{ name: \"(\w+)\"", (PAGE / "views.js").read_text())
+    assert len(views) == 10
+    frame, everything = modules("app", set()), set()
+    for view in views:
+        texts = [(PAGE / f"{name}.js").read_text() for name in modules(view, set()) | frame]
+        said = {name for text in texts for name in re.findall(r"\bt\(\"([^\"]+)\"", text)}
+        either = (two for text in texts for two in re.findall(r"\bt\([^()]*\? \"([^\"]+)\" : \"([^\"]+)\"\)", text))
+        said |= {name for two in either for name in two}
+        english, chinese = ({name for text in texts for name in names(text, code)} for code in ("en", "zh"))
+        assert said - chinese == set(), view
+        assert english - chinese == set(), view
+        everything |= said
+    assert len(everything) > 100
+
+
+def test_the_first_view_is_fetched_at_once() -> None:
+    asked = re.findall(r"modulepreload\" href=\"/page/(\w+)\.js", (PAGE / "index.html").read_text())
+    assert {"app", *asked} == modules("runs", modules("app", set())), "what index.html names, no more and no less"
+    assert {f"{style}.css" for style in STYLES} == {path.name for path in PAGE.glob("*.css")}
+
+
 class TestPage:
     pytestmark = needs_browser
-
-    def test_every_word_has_its_chinese(self, visit: Visit) -> None:
-        page = visit.open("runs")
-        ask = "(code) => import('/page/words.js').then((words) => words.names(code))"
-        chinese, english = (set(page.evaluate(ask, code)) for code in ("zh", "en"))
-        said: set[str] = set()
-        for path in PAGE.glob("*.js"):
-            text = path.read_text()
-            said |= set(re.findall(r"\bt\(\"([^\"]+)\"", text))
-            said |= {name for two in re.findall(r"\bt\([^()]*\? \"([^\"]+)\" : \"([^\"]+)\"\)", text) for name in two}
-        assert len(said) > 100
-        assert said - chinese == set()
-        assert english - chinese == set()
 
     def test_the_keyboard_leads_everywhere_and_focus_stays(self, visit: Visit) -> None:
         page = visit.open("labs", "")

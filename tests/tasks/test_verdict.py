@@ -65,6 +65,19 @@ def test_what_gets_worse_is_given_more_dropout() -> None:
     assert found.option == "--dropout-output 0.5"
 
 
+def test_of_a_blend_the_network_alone_says_whether_it_had_ended() -> None:
+    right = (0.62, 0.62, 0.62, 0.63, 0.74, 0.76, 0.77, 0.76, 0.76, 0.78)
+    plain = [Baseline("n-grams", 0.15)]
+
+    def of(shares: tuple[float, ...]) -> Verdict:
+        entries = [{"step": 10 * k, "valid_error": 0.17, "valid_network_accuracy": p} for k, p in enumerate(shares, 1)]
+        return verdict(CLASSIFY, {"valid_error": 0.17}, plain, entries)
+
+    assert of(right).remarks[-1].startswith("the network alone was still getting better when it ended: 74% right")
+    assert of(right).option == "--epochs 8"
+    assert of(right[-1:] * 10).option == "", "whether more units would help was not measured"
+
+
 def test_what_is_level_and_behind_is_made_larger() -> None:
     flat = (0.30, 0.301, 0.30, 0.302, 0.30, 0.3, 0.301, 0.30, 0.30, 0.3)
     assert said(CLASSIFY, "valid_error", *flat, plain=(Baseline("n-grams", 0.2),)).option == "--hidden 64"

@@ -73,9 +73,19 @@ def test_a_csv_with_quotes_and_more_columns(tmp_path: Path) -> None:
         (["label,text", "good"], r"file.csv:2: a row is label,text, got 'good'"),
         (["label,text", 'good,"never closed'], "file.csv:2: no CSV"),
         (["id,label,text", "1,good"], "file.csv:2: 2 columns, where the first line names 3"),
-        (["label,text", "good, "], "file.csv:2: .* its text is empty"),
+        (["label,text", "good, "], r"file.csv:2: its text is empty \(column text\)"),
+        (["1,well said,good", "2,so so,bad"], "file.csv: 3 columns, and its first line does not name which"),
     ],
 )
 def test_what_is_wrong_with_a_csv_is_said(rows: list[str], complaint: str, tmp_path: Path) -> None:
     with pytest.raises(TextError, match=complaint):
         read_labelled([written(tmp_path, rows, "file.csv")])
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_a_csv_as_other_programs_write_it(mark: str, tmp_path: Path) -> None:
+    rows = [mark.join(row) for row in (("编号", "评论", "类别"), ("1", "well, yes", "good"), ("2", "no", "bad"))]
+    name = written(tmp_path, rows, "file.csv")
+    assert read(name) == [("good", "well, yes"), ("bad", "no")]
+    if mark == ";":
+        assert recognise([name]).why == "rows with a text (评论) and its label (类别)"

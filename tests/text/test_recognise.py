@@ -214,3 +214,28 @@ def test_real_words_are_no_symbols(folder: str) -> None:
     for name in real(folder):
         lines = Path(name).read_text().splitlines()[:2000]
         assert not between_spaces(line.partition("\t")[2] or line for line in lines), name
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"", "file.csv has nothing in it"),
+        (b"date,y\n", "file.csv has a header and no rows"),
+        (b"date;y\n2024-01-01;1,5\n", r"semicolons between its columns, .* tr ',;' '.,' < "),
+        ("date,y\n".encode("utf-16"), "iconv -f utf-16"),
+        ("日期,销量\n一月,10\n".encode("gb18030"), "it looks like Chinese in GB 18030, iconv -f gb18030"),
+        ("Ort,Größe\nKöln,10\n".encode("latin1"), "iconv -f latin1"),
+    ],
+)
+def test_what_is_no_table_says_why(content: bytes, complaint: str, tmp_path: Path) -> None:
+    (tmp_path / "file.csv").write_bytes(content)
+    with pytest.raises(TextError, match=complaint):
+        recognise([str(tmp_path / "file.csv")])
+
+
+def test_other_dates_and_long_tables(tmp_path: Path) -> None:
+    """A date that is written otherwise is said; names that texts and labels may have make no text of a series."""
+    found = recognise([written(tmp_path, "day,y\n01/31/2024,1\n02/01/2024,2\n", "us.csv")])
+    assert found.why.endswith("beside words (day), dates are written 2024-01-31")
+    rows = "".join(f"2024-01-{k:02},{name},{k}\n" for k in range(1, 20) for name in ("a", "b"))
+    assert recognise([written(tmp_path, f"date,name,y\n{rows}", "long.csv")]).kind == "series"

@@ -50,8 +50,9 @@ class LRU(Cell):
     def init_extras(self, weights: Weights) -> None:
         nu, theta, gamma = (weights[name] for name in self.extras)
         with torch.no_grad():
-            # 0 and 1 are left out: |λ| = 1 never forgets, and 0 has no logarithm.
-            area = torch.empty_like(nu).uniform_(1e-6, 1 - 1e-6)
+            # 0 and 1 are left out: |λ| = 1 never forgets, and 0 has no logarithm. On a ring close to 1, float32 is not
+            # fine enough to tell.
+            area = torch.empty_like(nu).uniform_(1e-6, 1 - 1e-6).double()
             square = self.r_min**2 + area * (self.r_max**2 - self.r_min**2)
             nu.copy_(torch.log(-0.5 * torch.log(square)))
             theta.copy_(torch.log(self.max_phase * torch.empty_like(theta).uniform_(1e-6, 1)))

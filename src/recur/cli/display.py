@@ -97,7 +97,8 @@ class Display:
         if outcome.stopped:
             self.screen.note(f"go on with: recur resume {content['run']}")
             return
-        self.screen.note(f"use it: recur {outcome.task.verb} {content['run']}")
+        what = " FILE" if outcome.task.verb == "predict" else ""
+        self.screen.note(f"use it: recur {outcome.task.verb} {content['run']}{what}")
         if content["try"]:
             self.screen.note(f"try: {content['try']}")
 

@@ -114,6 +114,8 @@ def predict(
     asked |= {"lm": lm, "lm_weight": lm_weight}
     asked |= {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     options: JsonObject = {name: value for name, value in asked.items() if value is not None}
+    if figure is not None and model.task.name == "forecast":
+        raise OptionError(f"--figure draws attention; recur eval {model.run.path} --figure {figure} draws forecasts")
     if attention or figure is not None:
         options["attention"] = True
     if anomalies:

@@ -203,7 +203,7 @@ def checked(name: str, value: object, hint: object) -> Any:
             return None
         return checked(name, value, next(part for part in arguments if part is not type(None)))
     if origin is Literal:
-        if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        if not isinstance(value, str | bool) and isinstance(value, SupportsIndex):
             value = _plain(value, int)  # one of NumPy's
         if not isinstance(value, str | int) or value not in arguments or isinstance(value, bool):
             raise OptionError(unknown(name, value, [str(choice) for choice in arguments]))
@@ -230,10 +230,12 @@ def _plain(value: object, kind: object) -> str | bool | int | float | None:
         return str(value) if isinstance(value, str | Path) else None
     if isinstance(value, bool):
         return None
+    if type(value) is int and kind is int:  # at once: a protocol takes long to ask
+        return value
     try:
         if kind is int:
             return operator.index(value) if isinstance(value, SupportsIndex) else None
-        number = float(value) if isinstance(value, SupportsFloat) else math.nan
+        number = float(value) if isinstance(value, float | SupportsFloat) else math.nan
     except (TypeError, ValueError, OverflowError, RuntimeError):  # an array of several; more digits than a float has
         return None
     return number if math.isfinite(number) else None

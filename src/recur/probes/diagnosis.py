@@ -30,7 +30,7 @@ from recur.tasks.classes import classes_of
 from recur.tasks.contract import Baseline, Remark
 from recur.tasks.metrics import best_of, metric_of, show, words
 from recur.tasks.predictor import Predictor
-from recur.tasks.verdict import ENOUGH, all_remarks, longer_option, second_half, to_lose
+from recur.tasks.verdict import ENOUGH, FALLING, all_remarks, longer_option, second_half, to_lose
 from recur.typedefs import JsonObject, Metrics
 from recur.wording import Language, in_language, said
 
@@ -149,10 +149,10 @@ def _of_training(evidence: Known) -> Found:
         )  # fmt: skip
         return "too small", Level.FAULT, reason, (larger(hidden),)
     if "longer" in remarks and (behind or not known or gain > FAST):
-        reason = said(
-            "{remark}: the second half of the run took {gain:.0%} off", remark=remarks["longer"].text, gain=gain
-        )  # fmt: skip
-        return "under-trained", Level.FAULT, reason, (longer(remarks["longer"].option),)
+        remark = remarks["longer"].text
+        taken = said("{remark}: the second half of the run took {gain:.0%} off", remark=remark, gain=gain)
+        why = taken if gain > FALLING else remark  # which is of the network alone, within a blend
+        return "under-trained", Level.FAULT, why, (longer(remarks["longer"].option),)
     if behind and "larger" in remarks and hidden:
         return "too small", Level.FAULT, remarks["larger"].text, (larger(hidden),)
     if "few" in remarks or not known:

@@ -16,7 +16,7 @@ from recur.probes.command import command
 from recur.probes.explained import EXPLAINED
 from recur.probes.figures import canvas, panels_of
 from recur.probes.finding import Finding, Level, Try
-from recur.probes.theme import COLOURS, DIM, IN_THE_DARK, INK, LINE, Panel
+from recur.probes.theme import COLOURS, DIM, IN_THE_DARK, INK, LINE, Panel, plain_powers
 from recur.probes.units import UnitCorrelation, tokens_read, unit_values
 from recur.typedefs import JsonObject
 from recur.wording import Language, in_language, said
@@ -166,11 +166,15 @@ def _svg(panel: Panel, numbers: JsonObject, language: Language, name: str) -> st
     import matplotlib
 
     written = io.StringIO()
-    with warnings.catch_warnings(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+    with (
+        warnings.catch_warnings(),
+        matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "axes.titley": 1.0}),  # no title is moved
+    ):
         warnings.filterwarnings("ignore", message="Glyph")  # the browser has the letters that matplotlib's font lacks
         figure, (axis,) = canvas(width=3.9, height=2.9)
         figure.set_layout_engine("tight", pad=0.4)  # one pass: a report has dozens of panels
         panel(axis, numbers, lambda text: in_language(text, language))
+        plain_powers(axis)
         figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = written.getvalue()
     svg = svg[svg.index("<svg") :]

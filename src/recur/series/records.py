@@ -10,7 +10,7 @@ import numpy as np
 
 from recur.errors import TextError, shown
 from recur.text.arrays import Floats
-from recur.text.fields import LARGEST, MISSING, number
+from recur.text.fields import LARGEST, MISSING, no_commas, number
 
 
 class Record(NamedTuple):
@@ -29,6 +29,8 @@ def read_records(lines: Iterable[str], name: str, ragged: bool = False) -> tuple
         for cells in ([cell.strip() for cell in row] for row in reader):
             if not header:
                 header = cells
+                if len(header) == 1 and (why := no_commas(header[0], name)):
+                    raise TextError(why)
                 if not any(header):
                     raise TextError(f"{name}: the first line must name the columns, and there is none")
             elif not any(cells):

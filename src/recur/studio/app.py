@@ -29,10 +29,17 @@ from recur.wording import in_language
 PAGE = Path(__file__).parent / "page"
 FILES = {path.name: path for path in PAGE.iterdir() if path.is_file()}
 """All that can be had of the page: a name is looked up, and no path is made of it."""
+STYLES = (
+    *("style", "curves", "runs", "train", "write", "predict", "see"),
+    *("gradients", "saliency", "step", "xray", "labs"),
+)
+"""Style sheets in the order in which they apply; the page asks for all of them at once, as styles.css."""
 BODY = 64 * 1024
 """Bytes of a request, at most."""
-FIRST = 0.3
+FIRST = 0.2
 """Seconds for reading runs before the list of them is sent with what is known."""
+REST = 2.0
+"""… where somebody has that already and asks for the rest: fewer and larger answers."""
 
 
 def make_app(
@@ -80,14 +87,19 @@ class Studio:
         self.training = Training(folder, self.turns, read_only)
 
     async def page(self, request: Request) -> Response:
-        file = FILES.get(request.path_params.get("file", "index.html"))
-        if file is None:
+        name = request.path_params.get("file", "index.html")
+        files = [FILES[f"{style}.css"] for style in STYLES] if name == "styles.css" else [FILES.get(name)]
+        if None in files:
             raise UnknownError("the page has no such file")
-        return Response(file.read_bytes(), media_type=mimetypes.guess_type(file.name)[0])
+        content = b"".join(file.read_bytes() for file in files if file is not None)
+        return Response(content, media_type=mimetypes.guess_type(name)[0])
 
     async def runs(self, request: Request) -> Response:
         first = request.query_params.get("run", "")
-        found = await self.turns.list(lambda: self.folder.list(FIRST, first))
+        if "rest" in request.query_params:
+            found = await self.turns.rest(lambda: self.folder.list(REST, first))
+        else:
+            found = await self.turns.list(lambda: self.folder.list(FIRST, first))
         language = language_of(request.headers.get("accept-language", ""))
         if language != "en":
             said = [{**run, "error": in_language(run["error"], language)} if "error" in run else run for run in found]

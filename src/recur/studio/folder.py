@@ -21,6 +21,8 @@ from recur.web.answers import UnknownError, error_text
 
 LOADED = 6
 """Models kept in memory."""
+NEWEST = 8
+"""Runs that are read however long it takes."""
 TAILS = 64
 """Runs whose points are."""
 GROWING = ("metrics.jsonl", "samples.jsonl", "progress.jsonl", "baselines.json", "manifest.json", "notes.txt", "lock")
@@ -57,7 +59,7 @@ class Folder:
         self._descriptions, self._measured = FileCache(), FileCache()
         self._tails: OrderedDict[str, Tail] = OrderedDict()
         self._loaded: OrderedDict[str, tuple[State, LoadedModel]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock, self._first = threading.Lock(), threading.Lock()
 
     def names(self) -> list[str]:
         try:
@@ -82,13 +84,16 @@ class Folder:
 
     def list(self, seconds: float = math.inf, first: str = "") -> list[JsonObject]:
         """The runs by name. After so many seconds what is left to be read is `pending`, the oldest runs and never the
-        one that is asked for first: whoever asks again has more of them."""
+        newest few or the one that is asked for first: whoever asks again has more of them."""
         until = time.monotonic() + seconds
         changed = {name: modified(f"{self.path}/{name}/manifest.json") / 1e9 for name in self.names()}
         found: dict[str, JsonObject] = {}
-        for name in sorted(changed, key=lambda name: (name != first, -changed[name])):
-            if name == first or self._descriptions.has(name) or time.monotonic() < until:
+        for k, name in enumerate(sorted(changed, key=lambda name: (name != first, -changed[name]))):
+            if self._descriptions.has(name):
                 found[name] = self.summary(name)
+            elif k < NEWEST or time.monotonic() < until:
+                with self._first:  # who asks meanwhile does not read the same ones
+                    found[name] = self.summary(name)
             else:
                 found[name] = {"name": name, "changed": changed[name], "pending": True}
         return [found[name] for name in changed]

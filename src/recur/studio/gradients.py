@@ -21,7 +21,7 @@ from recur.probes.flow import fit_decay
 from recur.probes.layer import layer_name
 from recur.probes.terms import LETTERS, terms_of
 from recur.studio.fields import text_of
-from recur.studio.loaded import LoadedModel, display_text
+from recur.studio.loaded import LoadedModel, shown_text
 from recur.studio.rescaled import radius_of, rescaled
 from recur.typedefs import JsonObject
 from recur.web.fields import field, number
@@ -98,8 +98,8 @@ def gradients(model: LoadedModel, request: JsonObject) -> JsonObject:
     return {
         "rows": [_row(*pair) for pair in zip(found.states(), full.states(), strict=True)],
         "terms": [_term(*pair) for pair in zip(found.terms(), full.terms(), strict=True)],
-        "tokens": [display_text(subject.token(k)) for k in x[0].tolist()],
-        "targets": [display_text(subject.token(k)) for k in y[0].tolist()],
+        "tokens": [shown_text(subject.token(k)) for k in x[0].tolist()],
+        "targets": [shown_text(subject.token(k)) for k in y[0].tolist()],
         "losses": _numbers(found.losses),
         "steps": asked.steps,
         "length": len(subject.inputs),

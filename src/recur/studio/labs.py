@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import io
 import re
@@ -30,6 +31,10 @@ DARK = {
     "#ffffff": "#1c222b",
     "#cccccc": "#38424f",
 } | dict(zip(COLOURS, IN_THE_DARK, strict=True))
+
+
+KEPT = 32
+"""Experiments that are not measured again."""
 
 
 class Setting(NamedTuple):
@@ -89,21 +94,27 @@ def run_lab(request: JsonObject) -> JsonObject:
         default = int(setting.value) if whole else float(setting.value)
         given[setting.name] = field(request, setting.name, default, setting.low, setting.high)
     language = language_of(field(request, "language", "en"))
-    with torch.random.fork_rng(devices=[]):  # an experiment sets the seed of its own
-        found = LABS[name].run(**given)
-    figure = _svg(found, field(request, "theme", "light") == "dark", language)
-    return {"name": name, "paragraph": in_language(found.paragraph, language), "figure": figure}
+    paragraph, svg = _measured(name, **given)
+    figure = _in_colours(svg, field(request, "theme", "light") == "dark", language)
+    return {"name": name, "paragraph": in_language(paragraph, language), "figure": figure}
 
 
-def _svg(found: lab.Experiment, dark: bool, language: Language) -> str:
-    """The figure in the colours of the page and in its language; its words are words."""
+@functools.lru_cache(KEPT)
+def _measured(name: str, **given: float) -> tuple[str, str]:
+    """The paragraph of an experiment and its figure: the same for the same numbers."""
     import matplotlib
 
+    with torch.random.fork_rng(devices=[]):  # an experiment sets the seed of its own
+        found = LABS[name].run(**given)
     written = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         found.figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = written.getvalue()
-    svg = svg[svg.index("<svg") :]
+    return found.paragraph, svg[svg.index("<svg") :]
+
+
+def _in_colours(svg: str, dark: bool, language: Language) -> str:
+    """The figure in the colours of the page and in its language; its words are words."""
     if dark:
         for light, colour in DARK.items():
             svg = svg.replace(light, colour)

@@ -114,6 +114,11 @@ def display_text(token: str) -> str:
     return "\n" if token == "<eos>" else "" if token in SPECIALS else token
 
 
+def shown_text(token: str) -> str:
+    """The same to look at: other special tokens, such as <unk>, by their names."""
+    return display_text(token) or token
+
+
 def without_specials(text: str) -> str:
     """Text as a person would have typed it, without special tokens."""
     for special in SPECIALS:

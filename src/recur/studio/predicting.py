@@ -9,6 +9,7 @@ import numpy as np
 from recur.errors import OptionError, RecurError, TextError
 from recur.series.naive import SeasonalNaive
 from recur.studio.loaded import LoadedModel
+from recur.studio.looking import numbers_of
 from recur.studio.validation import kind_of
 from recur.tasks.forecast.task import parse_series
 from recur.tasks.predictor import Predictor
@@ -113,14 +114,8 @@ def _table(predictor: Predictor[Any], given: str) -> JsonObject:
 
 def _array(predictor: Predictor[Any], given: str) -> JsonObject:
     """Rows of numbers between spaces: the pixels of an image, or the steps of a sequence."""
-    try:
-        rows = [[float(cell) for cell in line.replace(",", " ").split()] for line in given.strip().split("\n")]
-        values = np.array(rows, np.float32)
-    except ValueError:
-        raise TextError("the input must be rows of numbers, all of one length") from None
-    if values.ndim != 2 or not np.isfinite(values).all():
-        raise TextError("the input must be rows of numbers, all of one length")
-    return {**dict(predictor.predict(values)), "input": "", "rows": rows}
+    values = numbers_of(given)
+    return {**dict(predictor.predict(values)), "input": "", "rows": values.tolist()}
 
 
 SHOWS = {

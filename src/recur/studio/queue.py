@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -44,6 +45,8 @@ GRACE = 30.0
 """Seconds for a process to save and end, when the studio does."""
 PRINTED = 4096
 """Bytes of what a process printed last that are read."""
+MEASURED, NOTHING = re.compile(r"(recur: )?step +\d"), re.compile(r"(?!)")
+"""Lines of measurements, whose numbers the page has; and none."""
 RESERVED = (FOLDER, OWN)
 COMMAND = [sys.executable, "-P", "-m", "recur"]
 """-P: what lies in the folder of runs, which may be a stranger's, is not imported."""
@@ -69,19 +72,23 @@ class Queue:
             jobs = list(self._jobs.values())
         return [
             asdict(job)
-            | {"said": self._said(job) if job.state in AT_WORK else "", "error": in_language(job.error, language)}
+            | {
+                "said": in_language(self._said(job, MEASURED), language) if job.state in AT_WORK else "",
+                "error": in_language(job.error, language),
+            }
             for job in jobs
         ]
 
-    def _said(self, job: Job) -> str:
-        """The last line that a process printed."""
+    def _said(self, job: Job, without: re.Pattern[str] = NOTHING) -> str:
+        """The last line that a process printed, without some of them."""
         try:
             with open(self._log(job.name), "rb") as stream:
                 stream.seek(max(0, os.fstat(stream.fileno()).st_size - PRINTED))
                 lines = stream.read().decode(errors="replace").splitlines()
         except OSError:
             return ""
-        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        kept = (line.strip() for line in reversed(lines) if line.strip() and not without.match(line))
+        said = next(kept, "")
         return without_folders(said.removeprefix("recur: "), self.folder.resolve())
 
     def _log(self, name: str) -> Path:

@@ -3,6 +3,9 @@
 A text that was read has a key. A request names it and says what became of it, `base`, how many of its characters are
 `keep`t, and the `text` behind them: nothing before is sent, encoded or read again, but for what stands behind the last
 mark. Marks, the states at some places of a text, stand where it can be cut without changing its tokens.
+
+A model that reads from the end keeps characters of the text's end, and what is new stands before them: typing there is
+what costs a step. Characters and marks are counted in the order of reading.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import unicodedata
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -71,12 +75,23 @@ class Reading:
         return self.marks[max(0, bisect.bisect_right(self.marks, tokens, key=lambda mark: mark.tokens) - 1)]
 
 
+def _thinned(marks: list[Mark]) -> tuple[Mark, ...]:
+    """Marks near the end, and those further back as far apart as they are meant to be."""
+    kept = marks[:1]
+    for mark, following in pairwise([*marks[1:], marks[-1]]):
+        near = marks[-1].characters - mark.characters <= NEAR
+        if near or following.characters - kept[-1].characters > LONG_BLOCK:
+            kept.append(mark)
+    return tuple(kept)
+
+
 class Readings:
     """The texts that one model has read lately."""
 
     def __init__(self, language: Language) -> None:
         self.language, self.vocab = language, language.vocab
         self.network: LanguageModel = language.model
+        self.backward = language.backward
         self.kind = self.vocab.tokenizer.kind
         self._kept: OrderedDict[str, Reading] = OrderedDict()
         self._sorted: list[tuple[str, int]] | None = None
@@ -95,7 +110,7 @@ class Readings:
                 return base, before
         if keep + len(text) > LONGEST:
             raise OptionError(f"the text is too long: {keep + len(text):,} characters, at most {LONGEST:,}")
-        reading = self._read_backward(text) if self.language.backward else self._go_on(before, keep, text)
+        reading = self._go_on(before, keep, text)
         key = secrets.token_hex(8)
         with self._lock:
             self._kept[key] = reading
@@ -106,7 +121,7 @@ class Readings:
     # Reading ----------------------------------------------------------------------------------------------
 
     def _go_on(self, before: Reading | None, keep: int, rest: str) -> Reading:
-        text = rest if before is None else before.text[:keep] + rest
+        text = rest if before is None else self._joined(before.text, keep, rest)
         marks = [self._first()] if before is None else list(before.marks)
         while len(marks) > 1 and not (marks[-1].characters <= keep and self._cuttable(text, marks[-1].characters)):
             marks.pop()
@@ -115,18 +130,15 @@ class Readings:
         ids = [np.array([first_input(self.vocab)], np.int32) if before is None else before.ids[: begin.tokens]]
         at = begin.characters
         for end in self._blocks(text, at, len(text) - len(half)):
-            piece = normalised(text[at:end])
-            ids.append(self.vocab.encode(piece))
+            piece = normalised(text[len(text) - end : len(text) - at] if self.backward else text[at:end])
+            read = self.vocab.encode(piece)
+            ids.append(read[::-1] if self.backward else read)
             marks.append(self._after(marks[-1], end, ids[-1], piece))
             at = end
-        return Reading(text, np.concatenate(ids), tuple(marks), half)
+        return Reading(text, np.concatenate(ids), _thinned(marks), half)
 
-    def _read_backward(self, text: str) -> Reading:
-        """All of it: whoever writes from the end changes the text's beginning, which such a model reads last."""
-        piece = normalised(text)
-        ids = np.concatenate([[first_input(self.vocab)], self.vocab.encode(piece)[::-1]])
-        first = self._first()
-        return Reading(text, ids, (first, self._after(first, len(text), ids[1:], piece)))
+    def _joined(self, known: str, keep: int, rest: str) -> str:
+        return rest + known[len(known) - keep :] if self.backward else known[:keep] + rest
 
     def _first(self) -> Mark:
         return self._after(None, 0, np.array([first_input(self.vocab)]))
@@ -147,15 +159,18 @@ class Readings:
     def _blocks(self, text: str, begin: int, end: int) -> Iterator[int]:
         """Where blocks of a text end, up to its own end."""
         while begin < end:
-            size = BLOCK if end - begin <= NEAR else LONG_BLOCK
+            size = BLOCK if end - begin <= NEAR else min(LONG_BLOCK, end - begin - NEAR)
             cut = next((at for at in range(begin + size, end) if self._cuttable(text, at)), end)
             yield cut
             begin = cut
 
-    def _cuttable(self, text: str, at: int) -> bool:
-        """Whether tokens before a place and behind it are those of the whole text."""
-        if at == 0:
+    def _cuttable(self, text: str, read: int) -> bool:
+        """Whether tokens read up to a place and behind it are those of the whole text."""
+        if read == 0:
             return True
+        at = len(text) - read if self.backward else read
+        if at <= 0:  # all of it, from its end: a letter before it may join its first word
+            return self.kind == "char" or text[:1].isspace()
         if at >= len(text):
             return self.kind == "char" or text[-1].isspace()
         before, after = text[at - 1], text[at]
@@ -167,7 +182,7 @@ class Readings:
 
     def _half_word(self, text: str, begin: int) -> str:
         """The unfinished word at a text's end, if the model has words that begin so."""
-        if self.kind != "word" or not text or text[-1].isspace():
+        if self.backward or self.kind != "word" or not text or text[-1].isspace():
             return ""
         split = self.vocab.tokenizer.split(normalised(text[begin:]))
         if not split or not split[-1][-1].isalnum() or split[-1] in SPECIALS:

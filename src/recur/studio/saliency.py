@@ -13,7 +13,7 @@ import torch
 from recur.decode.sampling import NEVER_WRITTEN
 from recur.errors import OptionError
 from recur.models.time import beside, positions, split_state
-from recur.studio.loaded import LoadedModel, display_text
+from recur.studio.loaded import LoadedModel, shown_text
 from recur.studio.reading import Reading
 from recur.typedefs import JsonObject
 from recur.web.fields import field, number
@@ -37,8 +37,8 @@ def saliency(model: LoadedModel, request: JsonObject) -> JsonObject:
     if earlier_ids.shape[1]:
         with torch.no_grad():
             start = network(earlier_ids, start).state
-    about: JsonObject = {"target": display_text(vocab.tokens[target]), "token": vocab.tokens[target]}
-    about |= {"words": vocab.tokenizer.kind != "char"}
+    about: JsonObject = {"target": shown_text(vocab.tokens[target]), "token": vocab.tokens[target]}
+    about |= {"words": vocab.tokenizer.kind != "char", "backward": model.language.backward}
     if not ids.shape[1]:  # nothing but what precedes every text
         return {**about, "tokens": [], "values": [], "before": 0.0, "p": number(float(mark.logits.softmax(-1)[target]))}
     state = tuple(tuple(part.detach().requires_grad_(part.is_floating_point()) for part in s) for s in start)
@@ -56,7 +56,7 @@ def saliency(model: LoadedModel, request: JsonObject) -> JsonObject:
     earlier = [float((g * part).detach().sum()) for g, part in zip(grads[1:], parts, strict=True) if g is not None]
     return {
         **about,
-        "tokens": [display_text(vocab.tokens[k]) or vocab.tokens[k] for k in ids[0].tolist()],
+        "tokens": [shown_text(vocab.tokens[k]) for k in ids[0].tolist()],
         "values": [number(value) for value in values],
         "before": number(sum(earlier)),
         "p": number(float(logp.detach().exp())),

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import base64
-import copy
 import itertools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from recur.errors import OptionError, RunError, TextError
-from recur.layers import Recurrent
+from recur.errors import OptionError
 from recur.probes import Subject
 from recur.probes.gates import Activation, activations
 from recur.probes.layer import Layer
 from recur.probes.units import correlations, features, similar_elsewhere, similar_spans, tokens_read
 from recur.studio.fields import text_of
-from recur.studio.loaded import LoadedModel, display_text
+from recur.studio.loaded import LoadedModel, shown_text
+from recur.studio.looking import Looked, look
 from recur.tasks.language.data import corpora, in_reading_order
 from recur.tasks.language.predictor import Language
 from recur.typedefs import JsonObject
@@ -33,47 +32,6 @@ SEARCHED = 6000
 """Tokens of the training text in which similar states are looked for."""
 AROUND = 12
 """Tokens of the training text on either side of a place that is shown."""
-
-
-class Looked(NamedTuple):
-    """A model while it reads a text."""
-
-    tokens: list[str]
-    subject: Subject
-
-
-def look(model: LoadedModel, text: str) -> Looked:
-    """Of a language model, or of any other whose network reads tokens along time."""
-    predictor = model.predictor
-    if isinstance(predictor, Language):
-        subject = model.subject(text)
-        return Looked([display_text(token) for token in tokens_read(subject)], subject)
-    if not text.strip():
-        raise TextError("the input is empty")
-    reading = model.kept("reading copy", lambda: _reading_copy(predictor))
-    nets = [module for module in reading.model.modules() if isinstance(module, Recurrent)]
-    if not nets:
-        raise RunError(f"the network of a run of the task {predictor.task.name} has no layer that reads along time")
-    seen: list[Tensor] = []
-    hook = nets[0].register_forward_pre_hook(lambda _, args: seen.append(args[0].detach()))
-    try:
-        reading.predict(" ".join(text.split()))
-    finally:
-        hook.remove()
-    tokens = predictor.run.vocab.tokenizer.split(" ".join(text.split())) if "vocab" in predictor.run.vocabs else []
-    steps = seen[0].shape[1]
-    return Looked(
-        tokens if len(tokens) == steps else [str(k + 1) for k in range(steps)], Subject(nets[0], nets[0], seen[0][:1])
-    )
-
-
-def _reading_copy(predictor: Any) -> Any:
-    """Whose hooks disturb no other request."""
-    made = copy.copy(predictor)
-    made.models = [copy.deepcopy(predictor.model)]
-    if hasattr(made, "tagger"):
-        made.tagger = made.models[0]
-    return made
 
 
 class Signal(NamedTuple):
@@ -116,19 +74,19 @@ def _values(layer: Layer, gates: dict[str, Activation], signal: str) -> tuple[Te
 
 def unit_activations(model: LoadedModel, request: JsonObject) -> JsonObject:
     """One unit of a state or gate along a text, and the unit that follows each feature of the text best."""
-    tokens, subject = look(model, text_of(request))
-    signal = _signal(subject, request)
+    looked = look(model, text_of(request))
+    tokens, signal = looked.tokens, _signal(looked.subject, request)
     values = signal.values
     unit = field(request, "unit", 0, 0, values.shape[1] - 1)
     scale = 1.0 if signal.bounded else max(float(values[:, unit].abs().max()), 1e-9)
     best = {}
-    for name, series in features(tokens).items():
+    for name, series in (features(tokens) if looked.features is None else looked.features).items():
         r = correlations(values, series)
         k = int(r.abs().argmax())
         best[name] = {"unit": k, "r": float(r[k])}
     return {
         "tokens": tokens,
-        "words": len(tokens) > 1 and model.predictor.run.vocab.tokenizer.kind in ("word", "space"),
+        "words": looked.words,
         "values": [number(value) for value in (values[:, unit] / scale).tolist()],
         "scale": scale,
         "unit": unit,
@@ -141,7 +99,7 @@ def unit_activations(model: LoadedModel, request: JsonObject) -> JsonObject:
 
 def unit_map(model: LoadedModel, request: JsonObject) -> JsonObject:
     """All units × time: bytes, 127 for the largest absolute value, in base64."""
-    tokens, subject = look(model, text_of(request))
+    tokens, subject, *_ = look(model, text_of(request))
     signal = _signal(subject, request)
     values = signal.values[-COLUMNS:, :UNITS].double()
     scale = 1.0 if signal.bounded else max(float(values.abs().max()), 1e-9)
@@ -201,4 +159,4 @@ def _training_text(model: LoadedModel) -> Looked | None:
             break
     ordered = in_reading_order(np.concatenate(ids)[:SEARCHED], language.options)
     subject = model.subject_of(torch.from_numpy(np.asarray(ordered, np.int64).copy()))
-    return Looked([display_text(token) for token in tokens_read(subject)], subject)
+    return Looked([shown_text(token) for token in tokens_read(subject)], subject)

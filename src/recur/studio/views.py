@@ -46,5 +46,5 @@ ALONE: dict[str, Callable[[JsonObject], JsonObject]] = {
     "lab": run_lab,
     "step": step,
 }
-QUICK = frozenset({"next", "saliency", "step"})
+QUICK = frozenset({"next", "saliency", "step", "unfold"})
 """Views that do not queue: a step of a model that nothing else changes, or a few numbers."""

@@ -37,6 +37,9 @@ the figure, and one of the four that were not."""
 TURNED = 0.01
 """By how much of itself the loss has risen, at least, where a network overfits."""
 
+ALONE = "valid_network_accuracy"
+"""Of a blend with plain models: how often its network is right without them."""
+
 UNSTABLE = 0.1
 """Nats above its best at which the loss ends, where training diverges and does not overfit."""
 
@@ -78,7 +81,8 @@ def all_remarks(
     figures = {name.removeprefix("valid_"): value for name, value in metrics.items()}
     remarks = [*standing(name, metrics.get(name), plain), *task.remarks(figures), *training(task, history)]
     if not any(remark.option for remark in remarks) and behind(name, metrics.get(name), plain):
-        remarks.append(_why_behind(task, history))
+        why = _why_behind(task, history)
+        remarks += [] if why is None else [why]
     return remarks
 
 
@@ -183,13 +187,29 @@ def _by_heart(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | None:
     return Remark(sentence, _more_dropout(task), "by heart")
 
 
-def _why_behind(task: AnyTask, history: Sequence[JsonObject]) -> Remark:
-    """Of a model that plain ones are better than, and that shows no trend."""
+def _why_behind(task: AnyTask, history: Sequence[JsonObject]) -> Remark | None:
+    """Of a model that plain ones are better than, and that shows no trend; None where that cannot be told."""
     entries = [entry for entry in history if _number(entry.get(task.curve))]
     if len(entries) < ENOUGH:
         few = said("too little was measured to say whether it was trained long enough")
         return Remark(few, longer_option(task), "few")
-    return _by_heart(task, entries) or Remark(said("it has learned what it can at this size"), _larger(task), "larger")
+    if by_heart := _by_heart(task, entries):
+        return by_heart
+    if ALONE in entries[-1]:  # a blend, whose figures may stand still while its network learns
+        return _network_alone(task, entries)
+    return Remark(said("it has learned what it can at this size"), _larger(task), "larger")
+
+
+def _network_alone(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | None:
+    right = [float(entry[ALONE]) for entry in entries if _number(entry.get(ALONE))]
+    if len(right) < ENOUGH or _gain([1.0 - share for share in right]) <= FALLING:
+        return None
+    sentence = said(
+        "the network alone was still getting better when it ended: {half:.0%} right in the first half of the run, "
+        "{last:.0%} at the end",
+        half=max(right[: len(right) // 2]), last=max(right),
+    )  # fmt: skip
+    return Remark(sentence, longer_option(task), "longer")
 
 
 def _has_turned(values: Sequence[float], by: float = WORSE) -> bool:

@@ -17,11 +17,11 @@ from recur.text.labelled import layout_note as layout_note
 from recur.text.lines import numbered_lines as numbered_lines
 from recur.text.pairs import Pair, read_pairs
 from recur.text.recognise import Recognised as Recognised
-from recur.text.recognise import between_spaces as between_spaces
 from recur.text.recognise import recognise as recognise
 from recur.text.specials import BOS, EOS, PAD, SPECIALS, UNK
 from recur.text.stream import Batch, Stream
 from recur.text.subwords import Subwords
+from recur.text.symbols import between_spaces as between_spaces
 from recur.text.tokens import Characters, Lines, Tokenizer, Words
 from recur.text.tokens import make_tokenizer as make_tokenizer
 from recur.text.trees import Tree, parse_tree, read_trees

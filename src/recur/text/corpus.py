@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
 from recur.errors import TextError, shown
+from recur.text.encodings import UTF_16, not_utf8
 from recur.text.marks import LONGEST, joins_before, too_many_marks
 from recur.text.shards import Known, cut, is_large, known_of
 from recur.text.sources import Source, find_sources
@@ -223,25 +224,15 @@ def _decoded(stream: BinaryIO, source: Source) -> Iterator[str]:
         try:
             text, used = codecs.utf_8_decode(data, "strict", not read)
         except UnicodeDecodeError as error:
-            raise TextError(_invalid(source.name, offset + error.start, data, error)) from None
+            raise TextError(not_utf8(source.name, offset + error.start, data, error)) from None
         if (zero := data.find(b"\0")) >= 0:
-            raise TextError(f"{source.name} is not text: it has a zero byte, at {offset + zero}; if it is {_UTF_16}")
+            raise TextError(f"{source.name} is not text: it has a zero byte, at {offset + zero}; if it is {UTF_16}")
         pending = data[used:]
         offset += used
         if text:
             yield text
         if not read:
             return
-
-
-_UTF_16 = "UTF-16, iconv -f utf-16 -t utf-8 makes it UTF-8"
-
-
-def _invalid(name: str, offset: int, data: bytes, error: UnicodeDecodeError) -> str:
-    hint = "is it another encoding? iconv -f latin1 -t utf-8 makes it UTF-8"
-    if offset == 0 and data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        hint = f"it looks like {_UTF_16}"
-    return f"{name} is not UTF-8 at byte {offset} (0x{data[error.start]:02x}, {error.reason}); {hint}"
 
 
 def _normalised(texts: Iterator[str], notes: Notes, name: str, first: bool = True) -> Iterator[str]:

@@ -7,6 +7,8 @@ import re
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
+from recur.errors import shown
+
 MISSING = frozenset(("", "na", "nan", "null", "none", "?"))
 """What stands, in any case, where a value is missing."""
 
@@ -66,3 +68,12 @@ def time_of(date: str) -> datetime | None:
         return when if when.tzinfo is None else when.astimezone(UTC).replace(tzinfo=None)
     except (ValueError, OverflowError):
         return None
+
+
+def no_commas(header: str, name: str) -> str | None:
+    """What is wrong with a table whose first line has semicolons or tabs in the place of commas, and what helps."""
+    for mark, called in ((";", "semicolons"), ("\t", "tabs")):
+        if mark in header and "," not in header:
+            written = "tr ',;' '.,'" if mark == ";" else "tr '\\t' ','"
+            return f"{name}: {called} between its columns, where commas are read; {written} < {shown(name)} > new.csv"
+    return None

@@ -3,6 +3,7 @@
     label TAB text        as it is meant to be; all behind the first tab is the text
     text TAB label        known by its values: those of the second column repeat, and those of the first do not
     label,text            a .csv, quoted where it needs to be; of more columns, those that the header names so
+    label;text            a .csv as some programs write it, also with tabs
     label TAB text        a first line of names is left out
 
 What was found beside the plain form is said once: see `layout_note`.
@@ -12,17 +13,21 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from recur.errors import TextError, shown
 from recur.text.lines import source_lines
 from recur.text.sources import Source, find_sources
 
-LABELS = frozenset(("label", "labels", "class", "category", "target", "sentiment", "language", "lang", "intent", "y"))
+LABELS = frozenset(
+    ("label", "labels", "class", "category", "target", "sentiment", "language", "lang", "intent", "y",
+     "标签", "类别", "分类", "情感", "标注", "语言", "意图")
+)  # fmt: skip
 TEXTS = frozenset(
-    ("text", "texts", "sentence", "review", "name", "content", "document", "message", "comment", "title", "word", "x")
-)
+    ("text", "texts", "sentence", "review", "name", "content", "document", "message", "comment", "title", "word", "x",
+     "文本", "句子", "评论", "内容", "文档", "消息", "标题", "姓名", "名字", "词")
+)  # fmt: skip
 """What columns are called, in any case."""
 
 LOOK = 1000
@@ -76,10 +81,28 @@ def read_labelled(names: Sequence[str], classes: Collection[str] = ()) -> list[L
     for source in find_sources(names)[0]:
         rows = list(_rows(source))
         layout = find_layout([row.cells for row in rows[:LOOK]], classes)
+        if is_csv(source.name):
+            _check_named(rows, layout, source.name)
         found += [_labelled(row, layout) for row in rows[bool(layout.header) :]]
     if not found:
         raise TextError(f"{', '.join(names)} holds no line; one is label TAB text")
     return found
+
+
+def _check_named(rows: Sequence[Row], layout: Layout, name: str) -> None:
+    """Which of several columns is the label is not guessed; a text with commas in it has more in some rows only."""
+    width = len(rows[0].cells) if rows else 2
+    if width > 2 and len(rows) > 1 and not layout.header and all(len(row.cells) == width for row in rows):
+        raise TextError(
+            f"{name}: {width} columns, and its first line does not name which is the label and which the text, such as "
+            f"label and text; it is {shown(','.join(rows[0].cells)[:60])}"
+        )
+
+
+def named_columns(header: Sequence[str]) -> tuple[str, str] | None:
+    """The columns of texts and of labels, by their names; x and y may be anything."""
+    text, label = (next((name for name in header if name.lower() in names), "") for names in (TEXTS, LABELS))
+    return (text, label) if text and label and (text, label) != ("x", "y") else None
 
 
 def layout_note(names: Sequence[str]) -> str:
@@ -109,8 +132,14 @@ def _between_tabs(lines: Iterable[tuple[str, str]]) -> Iterator[Row]:
 
 
 def _between_commas(lines: Iterable[tuple[str, str]]) -> Iterator[Row]:
-    """A quoted field may hold commas and line ends."""
-    at = ""
+    """A quoted field may hold commas and line ends. Where the first line has no comma but semicolons or tabs, these
+    are what is between columns."""
+    lines = iter(lines)
+    first = next(lines, None)
+    if first is None:
+        return
+    mark = next((mark for mark in ",;\t" if mark in first[1]), ",")
+    lines, at = chain([first], lines), ""
 
     def read() -> Iterator[str]:
         nonlocal at
@@ -119,7 +148,7 @@ def _between_commas(lines: Iterable[tuple[str, str]]) -> Iterator[Row]:
             yield f"{line}\n"
 
     try:
-        for cells in csv.reader(read(), strict=True):
+        for cells in csv.reader(read(), strict=True, delimiter=mark):
             if not any(cells):
                 continue
             if len(cells) < 2:
@@ -170,7 +199,9 @@ def _labelled(row: Row, layout: Layout) -> LabelledText:
     else:
         raise TextError(f"{row.where}: {len(cells)} columns, where the first line names {len(layout.header)}")
     if not label.strip() or not text.strip():
-        what = "label" if not label.strip() else "text"
+        what, at = ("label", layout.label) if not label.strip() else ("text", layout.text)
+        if layout.header:
+            raise TextError(f"{row.where}: its {what} is empty (column {layout.header[at]}); leave such rows out")
         raise TextError(
             f"{row.where}: a line is label TAB text, and its {what} is empty: {shown(' '.join(cells)[:40])}"
         )

@@ -17,11 +17,11 @@ meant either way.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import itertools
 import re
-import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -31,8 +31,11 @@ from recur.images import find_arrays, is_image_folder, split_name
 from recur.signals import look_at
 from recur.text.columns import looks_like_rows, read_columns
 from recur.text.conll import DOCUMENT, fields_of, is_conllu
-from recur.text.fields import MISSING, number
+from recur.text.encodings import not_utf8
+from recur.text.fields import MISSING, no_commas, number
+from recur.text.labelled import named_columns
 from recur.text.sources import BUILT_IN, find_sources
+from recur.text.symbols import between_spaces
 from recur.text.trees import parse_tree
 
 BYTES, LINES = 1 << 16, 1000
@@ -113,7 +116,11 @@ def _head(name: str) -> _Head:
     (source,), _ = find_sources([name])
     with source.open() as stream:
         data = source.read(stream, BYTES + 1)
-    text = data[:BYTES].decode("utf-8-sig", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+    try:
+        text, _ = codecs.utf_8_decode(data[:BYTES], "strict", len(data) <= BYTES)
+    except UnicodeDecodeError as error:
+        raise TextError(not_utf8(name, error.start, data, error)) from None
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     lines = text.removesuffix("\n").split("\n")
     if len(data) > BYTES and len(lines) > 1:
         lines.pop()  # it may be cut
@@ -233,8 +240,14 @@ def _between_commas(head: _Head) -> Recognised | None:
     if (several := _series_in_rows(head)) is not None:
         return several
     found = read_columns(head.lines)
+    named = head.name.removesuffix(".gz").lower().endswith(".csv")
+    if named and len(head.rows) < 2:
+        raise TextError(f"{head.name} has {'a header and no rows' if head.rows else 'nothing in it'}")
+    if named and (names := named_columns(re.split("[,;]", head.rows[0]))) and (found is None or not found.dates):
+        return Recognised("labelled", False, f"rows with a text ({names[0]}) and its label ({names[1]})")
+    if named and (why := no_commas(head.rows[0], head.name)):
+        raise TextError(why)
     if found is None or not found.numbers:
-        named = head.name.removesuffix(".gz").lower().endswith(".csv")
         if named and found is not None and len(found.header) == 2 and len(found.words) == 2:
             return Recognised("labelled", False, f"2 columns between commas, {' and '.join(found.header)}")
         return Recognised("text", False, "a .csv without a column of numbers") if named else None
@@ -247,9 +260,13 @@ def _between_commas(head: _Head) -> Recognised | None:
     if found.ids is not None:
         return Recognised("series", True, f"{rows} of several series, told apart by {shown(found.ids)}", found.header)
     doubts = [f"beside words ({', '.join(found.words[:3])})"] if found.words else []
+    doubts += ["dates are written 2024-01-31"] * any(map(_OTHER_DATE.search, head.rows[1:2]))
     doubts += ["without a header"] * all(number(name) is not None for name in found.numbers)
     sure = bool(found.dates or found.steps) and not doubts
     return Recognised("series", sure, ", ".join([why, *doubts]), found.header)
+
+
+_OTHER_DATE = re.compile(r"(^|,)\s*\d{1,2}[/.]\d{1,2}[/.]\d{2,4}\s*(,|$)")
 
 
 def _series_in_rows(head: _Head) -> Recognised | None:
@@ -266,28 +283,3 @@ def _series_in_rows(head: _Head) -> Recognised | None:
     if max(map(len, rows)) > len(header) or not cells or any(number(cell) is None for cell in cells):
         return None
     return Recognised("series", True, f"{len(rows) if head.whole else 'several'} series, a row each")
-
-
-# Symbols --------------------------------------------------------------------------------------------------------
-
-
-def between_spaces(lines: Iterable[str]) -> bool:
-    """Whether symbols stand between spaces, as in `t͡ʃ a n d`: nine in ten are of 1 to 3 letters, and nine in ten lines
-    that are longer than that have a space.
-
-    A letter is counted without its marks (ʰ, ː, a tie), and a syllable of Hangul by its letters. Of the words of a
-    text in English or German not even half are as short; Chinese without spaces has none between symbols.
-    """
-    rows = [line.split() for line in lines if line.strip()]
-    symbols = [_letters(symbol) for row in rows for symbol in row]
-    long = [row for row in rows if len(row) > 1 or _letters(row[0]) > 3]
-    spaced = sum(len(row) > 1 for row in long)
-    short = sum(letters <= 3 for letters in symbols)
-    return spaced > 0 and spaced >= 0.9 * len(long) and short >= 0.9 * len(symbols)
-
-
-def _letters(symbol: str) -> int:
-    if len(symbol) > 100:  # no symbol
-        return len(symbol)
-    marks = ("Mn", "Mc", "Me", "Lm", "Sk")
-    return sum(unicodedata.category(c) not in marks for c in unicodedata.normalize("NFD", symbol))

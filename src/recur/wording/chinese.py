@@ -52,7 +52,7 @@ def fitted(text: str) -> str:
         found = pattern.fullmatch(text)
         if found is not None:
             return template.format(
-                **{name: TEMPLATES.get(part, fitted(part)) for name, part in found.groupdict().items()}
+                **{name: TEMPLATES.get(part, plain(part)) for name, part in found.groupdict().items()}
             )
     return text
 

@@ -78,12 +78,14 @@ LAB_PARAGRAPHS = {
     "A language model of {hidden} {cell} units": "一个有 {hidden} 个 {cell} 单元的语言模型",
     "Single weights first. One w for all steps: with v = ⁿ√v* the variance of wⁿ should be v* = {target}, and after {short} "
     "steps it is {shared} (theory {shared_theory}): the more steps, the further off. A weight of its own for each step: {own} "
-    "(theory {theory}). As networks of {H} units with entries of variance {v}: after {steps} steps the mean of ‖h‖² is "
+    "(theory {theory}). As networks of {H} units with entries of variance {v} and v = {root}: after {steps} steps the mean of ‖h‖² is "
     "{measured} with a matrix for each step (theory {power}), and of {networks} networks eight in ten lie between {a} and "
     "{b}. With one matrix for all steps eight in ten lie between {c} and {d}: each draw of W has its own largest eigenvalue, "
-    "and its power vanishes or explodes. The gradient meets the same factors in the other order and fares alike. {rest}": (
+    "and its power vanishes or explodes. The gradient meets the same factors in the other order and fares alike. Weights for each "
+    "step, their variance chosen for the length, are a remedy for deep networks of a fixed depth; a recurrent network shares W, "
+    "so what is left to it is W near orthogonal (--init orthogonal), gates, and clipping.": (
         "先看单个权重。所有步共用一个 w：取 v = ⁿ√v*，wⁿ 的方差应为 v* = {target}，而 {short} 步后是 {shared}（理论值 {shared_theory}）："
-        "步数越多偏得越远。每步各有一个权重：{own}（理论值 {theory}）。换成 {H} 个单元的网络，元素方差为 {v}：每步一个矩阵时，{steps} 步后 ‖h‖² 的均值为 "
+        "步数越多偏得越远。每步各有一个权重：{own}（理论值 {theory}）。换成 {H} 个单元的网络，元素方差为 {v}，v = {root}：每步一个矩阵时，{steps} 步后 ‖h‖² 的均值为 "
         "{measured}（理论值 {power}），{networks} 个网络中八成在 {a} 与 {b} 之间。所有步共用一个矩阵时，八成在 {c} 与 {d} 之间：每次抽到的 W "
         "有自己的最大特征值，它的幂消失或爆炸。梯度以相反的次序遇到同样的因子，命运相同。每步各有权重、方差按长度选定，是固定深度的深层网络的办法；"
         "循环网络共用 W，它只能让 W 接近正交（--init orthogonal）、用门、用裁剪。"
@@ -91,10 +93,16 @@ LAB_PARAGRAPHS = {
     "The first of {n} symbols has to be named at the end; chance is 50 %. After {steps} steps an LSTM is right {t3} with "
     "truncated:3, {t5} with truncated:5 and {s5} with sliding:5: no gradient reaches back over {lag} steps, so nothing teaches "
     "it to keep the symbol. With truncated:20, wider than the lag, it is right {t20}, with full backpropagation {full}, cut at "
-    "random (randomized:0.9) {r9}. {rest}": (
+    "random (randomized:0.9) {r9}. The gradients of one network with a loss at each of {T} steps, beside the full one: "
+    "truncated:5 reaches back {cut_reach} steps on average and is off by {cut_bias}, always the same way; sliding:5 reaches back "
+    "{slid_reach} and is off by {slid_bias}, for {rows} rows in the place of one and {slid_time} times the processor's time of "
+    "full backpropagation (truncated: {cut_time}); randomized:0.8 is off by {drawn_bias} in the mean of {draws} draws, of which "
+    "{noise} is what so many draws leave by chance, and a single draw by {spread}: unbiased, and noisy.": (
         "最后要说出 {n} 个符号中的第一个；瞎猜对一半。训练 {steps} 步后，LSTM 用 truncated:3 答对 {t3}，用 truncated:5 答对 {t5}，用 sliding:5 "
         "答对 {s5}：没有梯度能往回越过 {lag} 步，所以没有什么教它记住那个符号。窗口比间隔宽的 truncated:20 答对 {t20}，完整的反向传播 {full}，"
-        "随机切断（randomized:0.9）{r9}。"
+        "随机切断（randomized:0.9）{r9}。再看同一个网络的梯度，{T} 步每步都有损失，与完整的梯度相比：truncated:5 平均往回 {cut_reach} 步，"
+        "偏差 {cut_bias}，总偏向同一边；sliding:5 往回 {slid_reach} 步，偏差 {slid_bias}，代价是一行变成 {rows} 行，处理器时间为完整反向传播的 "
+        "{slid_time} 倍（truncated 为 {cut_time} 倍）；randomized:0.8 对 {draws} 次抽取取平均后偏差 {drawn_bias}，其中 {noise} "
+        "是抽取次数有限而偶然留下的，单独一次则偏 {spread}：无偏，但噪声大。"
     ),
 }
-"""The measured gradients behind the last, and what a recurrent network is left with, are said shorter in Chinese."""

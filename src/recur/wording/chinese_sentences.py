@@ -17,6 +17,8 @@ SENTENCES = {
         "过拟合：第 {step:,} 步时最好（共 {steps:,} 步），当时为 {best}，结束时为 {last}"
     ),
     "{metric} was still getting better when it ended": "训练结束时{metric}仍在改善",
+    "the network alone was still getting better when it ended: {half:.0%} right in the first half of the run, {last:.0%} at "
+    "the end": "训练结束时网络本身仍在改善：前一半最多答对 {half:.0%}，结束时 {last:.0%}",
     "it diverged at step {step:,}: {what}": "训练在第 {step:,} 步发散：{what}",
     "it diverges: its loss was {best:.3f} and rose to {last:.3f}, and to {learned:.3f} on what it learns from": (
         "训练发散：损失从 {best:.3f} 升到 {last:.3f}，在训练数据上也升到 {learned:.3f}"
@@ -130,10 +132,10 @@ SENTENCES = {
     "1 % is left after {steps} steps": "{steps} 步后只剩 1 %",
     "more than 1 % is left after {steps} steps": "{steps} 步后还剩 1 % 以上",
     ", 1 % of it is left after {steps:,} steps": "，{steps:,} 步后只剩 1 %",
-    "× {decay:.3g} a step in {name}, {reach}": "{name}中每步 × {decay:.3g}，{reach}",
+    "× {decay:.3g} a step in {name}, {reach}": "{name} 中每步 × {decay:.3g}，{reach}",
     "gradients vanish: {detail}": "梯度消失：{detail}",
     "gradients explode: × {decay:.3g} a step in {name}, × {growth:.3g} at most": (
-        "梯度爆炸：{name}中每步 × {decay:.3g}，最多放大 {growth:.3g} 倍"
+        "梯度爆炸：{name} 中每步 × {decay:.3g}，最多放大 {growth:.3g} 倍"
     ),
     "gradients are preserved: {detail}": "梯度得以保持：{detail}",
     "gradients decay slowly: {detail}": "梯度衰减得慢：{detail}",

@@ -47,6 +47,10 @@ TRAINING = {
     "{n} pages are watching already; close one of them": "已有 {n} 个页面在观看；请关掉一个",
     "its process was ended by signal {n}": "它的进程被信号 {n} 结束",
     "its process ended with {n}": "它的进程以 {n} 结束",
+    # what a process prints
+    "to beat: {name}, {metric} {figure}": "要超过：{name}，{metric} {figure}",
+    "nothing to beat: {why}": "没有可比的简单模型：{why}",
+    "stopping after the step in progress; Ctrl-C once more leaves at once": "做完这一步就停；再按一次 Ctrl-C 立即结束",
     # what a text looks like
     "one": "1",
     "several": "多",
@@ -62,6 +66,10 @@ TRAINING = {
     "{n} columns between tabs": "以制表符分隔的 {n} 列",
     "{n} columns between commas, {names}": "以逗号分隔的 {n} 列：{names}",
     "a .csv without a column of numbers": "没有数值列的 .csv",
+    "rows with a text ({text}) and its label ({label})": "各行有文本（{text}）及其标签（{label}）",
+    "{n} rows with {m} columns of numbers and none of dates, beside words ({words}), dates are written 2024-01-31": (
+        "{n} 行，{m} 列数，没有日期，另有文字列（{words}），日期应写作 2024-01-31"
+    ),
     "{n} rows of a column of dates and {m} of numbers": "{n} 行，一列日期和 {m} 列数",
     "{n} rows of a column of evenly counted steps and {m} of numbers": "{n} 行，一列等距的步和 {m} 列数",
     "{n} rows with {m} columns of numbers and none of dates, beside words ({words})": "{n} 行，{m} 列数，没有日期，另有文字列（{words}）",

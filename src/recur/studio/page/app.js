@@ -2,7 +2,7 @@
 
 import { card, el, emptyCard, fetchJson, keepFocus, notice, picker } from "./dom.js";
 import { address, forget, place } from "./link.js";
-import { VIEWS } from "./views.js";
+import { opener, VIEWS } from "./views.js";
 import { language, languages, setLanguage, t } from "./words.js";
 
 const main = document.getElementById("main"), menu = document.getElementById("views");
@@ -39,7 +39,7 @@ function frame(view, name, run = null) {
 }
 
 // The body of a view of one run: it says so where it does not read the run of the address, and what does.
-function runView(view, name, params, found) {
+function runView(view, open, name, params, found) {
   const fitting = found.filter((run) => !run.error && view.reads(run));
   const named = found.find((run) => run.name === name && !run.error);
   const other = named && !view.reads(named) ? named : null;
@@ -48,15 +48,15 @@ function runView(view, name, params, found) {
   const names = [...(other ? [other] : []), ...fitting].map((run) => run.name);
   const choose = picker(t("run"), names, chosen.name, (value) => { location.hash = address(view.name, value); });
   const body = el("div");
-  if (other) body.append(otherTask(other));
-  else leave = view.open(body, { runs: found, run: chosen, name: chosen.name, params }) || (() => {});
+  if (other) body.append(otherTask(view, other));
+  else leave = open(body, { runs: found, run: chosen, name: chosen.name, params }) || (() => {});
   return [el("div", { class: "row" }, choose), body];
 }
 
-function otherTask(run) {
+function otherTask(view, run) {
   const links = VIEWS.filter((view) => view.reads?.(run)).map((view) =>
     el("a", { href: address(view.name, run.name) }, t(`view_${view.name}`)));
-  return card("empty", el("p", {}, t("other_task", run)), links.length ? el("p", { class: "links" }, links) : null);
+  return card("empty", el("p", {}, t("other_task", run), t(`instead_${view.name}`)), links.length ? el("p", { class: "links" }, links) : null);
 }
 
 async function show() {
@@ -67,15 +67,15 @@ async function show() {
   const { view: wanted, name, params } = place(), view = viewOf(wanted);
   frame(view, name);
   try {
-    const { runs } = await fetchJson(`/api/runs?run=${encodeURIComponent(name)}`);
+    const [{ runs }, open] = await Promise.all([fetchJson(`/api/runs?run=${encodeURIComponent(name)}`), opener(view)]);
     if (mine !== visits) return;
     frame(view, name, runs.find((run) => run.name === name && !run.error));
     main.replaceChildren(el("h1", {}, t(`view_${view.name}`)), el("p", { class: "lead" }, t(`lead_${view.name}`)));
-    if (view.reads) main.append(...runView(view, name, params, runs));
+    if (view.reads) main.append(...runView(view, open, name, params, runs));
     else {
       const body = el("div");
       main.append(body);
-      leave = view.open(body, { runs, run: null, name, params }) || (() => {});
+      leave = open(body, { runs, run: null, name, params }) || (() => {});
     }
   } catch (error) {
     notice(error.message);

@@ -30,8 +30,8 @@ function bounds(values, log) {
 }
 
 // series: [{ name, colour, points: [[x, y], …], ghost }]; lines: [{ y, colour, label }]; range: [x0, x1, y0, y1] of axes that stay;
-// band: { low: [[x, y], …], high: [[x, y], …], colour }
-export function chart(series, { log = false, label = "", x: xLabel = "", lines = [], range = null, band = null } = {}) {
+// showX: a mark of the horizontal axis in words; band: { low: [[x, y], …], high: [[x, y], …], colour }
+export function chart(series, { log = false, label = "", x: xLabel = "", showX = number, lines = [], range = null, band = null } = {}) {
   const W = innerWidth < 760 ? 400 : 720;  // drawn for its place, so that its words keep their size
   const usable = ([x, y]) => x !== null && y !== null && (!log || y > 0);
   const drawn = series.map((one) => ({ ...one, points: one.points.filter(usable) }));
@@ -48,7 +48,7 @@ export function chart(series, { log = false, label = "", x: xLabel = "", lines =
     svg("line", { class: "axis", x1: LEFT, x2: W - RIGHT, y1: py(v), y2: py(v) }),
     svg("text", { x: LEFT - 8, y: py(v) + 4, "text-anchor": "end" }, number(v)));
   for (const v of ticks(x0, x1)) picture.append(
-    svg("text", { x: px(v), y: H - BOTTOM + 16, "text-anchor": "middle" }, number(v)));
+    svg("text", { x: px(v), y: H - BOTTOM + 16, "text-anchor": "middle" }, showX(v)));
   picture.append(svg("text", { x: W - RIGHT, y: H - 4, "text-anchor": "end" }, xLabel));
   for (const { y, colour, label: words } of references) picture.append(svg("line", { x1: LEFT, x2: W - RIGHT, y1: py(y), y2: py(y),
     stroke: colour, "stroke-dasharray": "5 4", "stroke-width": 1.3 }),

@@ -102,7 +102,8 @@ export function curves(label, key) {
     let y0 = least(ys), y1 = most(ys);
     if (log) [y0, y1] = [y0 / 1.05, y1 * 1.05];
     else {
-      const padding = (y1 - y0 || Math.abs(y1) || 1) * 0.06;
+      const flat = y1 - y0 <= 1e-3 * Math.abs(y1);  // digits that nobody reads would be all there is to see
+      const padding = (flat ? Math.abs(y1) || 1 : y1 - y0) * 0.06;
       [y0, y1] = [y0 === 0 ? 0 : y0 - padding, y1 + padding];
     }
     const f = log ? Math.log : (v) => v;

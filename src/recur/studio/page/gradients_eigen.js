@@ -16,7 +16,7 @@ export function eigenvalues(name) {
 
   function control() {
     const show = (value) => value.toFixed(2);
-    controls.replaceChildren(layers, slider(t("radius"), { min: 0.05, max: MOST, step: 0.05, value: settings.radius || Math.min(base.radius, MOST),
+    controls.replaceChildren(layers, slider(t("radius"), { min: 0.05, max: Math.max(MOST, Math.ceil(base.radius)), step: 0.05, value: settings.radius || base.radius,
       show, oninput: (value) => { settings.radius = value; update(); } }), reset);
   }
   let layers = el("span");

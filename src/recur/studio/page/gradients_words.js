@@ -4,8 +4,6 @@ import { words } from "./words.js";
 
 words({
   en: {
-    view_gradients: "Gradients",
-    lead_gradients: "What a loss teaches the weights, step by step back through time: cut it, truncate it, rescale W, and see what is left.",
     terms: "∂L/∂W is a sum over the steps",
     lead_terms: "One term a step, G_t = δ_t h_{t−1}ᵀ; a bar is its norm. Click between two steps to detach the state there: "
       + "the terms before it lose what came through. The outline is the full gradient.",
@@ -38,8 +36,6 @@ words({
     clip_share: "{share} % of the last steps were clipped",
   },
   zh: {
-    view_gradients: "梯度",
-    lead_gradients: "一个损失沿时间一步步往回教给权重什么：切断它、截断它、缩放 W，看还剩多少。",
     terms: "∂L/∂W 是各步之和",
     lead_terms: "每步一项 G_t = δ_t h_{t−1}ᵀ；柱高是它的范数。在两步之间点击即在那里断开（detach）状态：之前的各项失去从那里传来的部分。轮廓是完整的梯度。",
     loss: "损失", loss_last: "最后一个词元", loss_all: "每个词元", matrix: "矩阵", scale: "刻度",

@@ -4,7 +4,6 @@ import { words } from "./words.js";
 
 words({
   en: {
-    view_labs: "Labs", lead_labs: "The textbook's arguments as experiments: move a number, and it is measured again.",
     experiment: "experiment", lab_busy: "measuring…",
     name_vanishing: "vanishing gradients", name_exploding: "exploding gradients", "name_forget-gate": "the forget gate", name_clipping: "clipping",
     name_variance: "variance", name_truncation: "truncation", name_parameters: "shared parameters",
@@ -18,7 +17,6 @@ words({
     set_T: "steps T", set_H: "units H", set_seed: "seed", set_theta: "bound θ", set_steps: "steps n", set_target: "variance v*", set_lag: "lag", set_k: "tokens k", set_tau: "span τ", set_hidden: "units H",
   },
   zh: {
-    view_labs: "实验", lead_labs: "把教科书的论证做成实验：移动一个数，立刻重新测量。",
     experiment: "实验项目", lab_busy: "正在测量……",
     name_vanishing: "梯度消失", name_exploding: "梯度爆炸", "name_forget-gate": "遗忘门", name_clipping: "梯度裁剪",
     name_variance: "方差", name_truncation: "截断", name_parameters: "参数共享",

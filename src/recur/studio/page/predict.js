@@ -14,6 +14,7 @@ export function predict(body, { name, params }) {
 
   const update = latest(async (signal) => {
     remember("predict", name, { input: area.value });
+    if (!made.children.length) made.append(el("p", { class: "lead" }, t("reading_input")));
     const found = await fetchJson(runPath(name, "predict"), { input: area.value }, signal);
     made.replaceChildren(...shows[found.kind]?.(found, { target: offered[at]?.target, input: area.value, edit }) ?? []);
     unknown.textContent = found.unknown?.length ? t("unknown_inputs", { tokens: found.unknown.slice(0, 12).join("  ") }) : "";
@@ -42,7 +43,7 @@ export function predict(body, { name, params }) {
     const another = el("button", { type: "button", onclick: () => take(at + 1) }, t("another"));
     chooser.replaceChildren(...(offered.length > 1 && kind !== "labels" ? [another] : []),
       ...(kind === "labels" ? [el("button", { type: "button", class: "main", onclick: () => update() }, t("draw_one"))] : []),
-      el("span", { class: "legend" }, found.own ? t("own_examples") : t("no_examples")));
+      ["labels", "line"].includes(kind) ? "" : el("span", { class: "legend" }, found.own ? t("own_examples") : t("no_examples")));
     if (found.confusion) body.append(confusion(name, (text) => { area.value = text; wanted.textContent = ""; update(); scrollTo({ top: 0 }); }));
     if (params.get("input")) edit(params.get("input"));
     else take(0);

@@ -9,7 +9,8 @@ const SCALE = ["#1f4fb0", "#4f78b8", "#6b7480", "#b5692f", "#c2410c"];  // of cl
 
 function colourOf(names) {
   const ordered = names.length > 2 && names.every((name) => /^-?\d+$/.test(name)) ? [...names].sort((a, b) => a - b) : null;
-  if (!ordered) return (name) => COLOURS[Math.max(0, names.indexOf(name)) % COLOURS.length];
+  const other = (k) => (k < COLOURS.length ? COLOURS[k] : `hsl(${Math.round(137.5 * k) % 360} 60% 52%)`);  // no two alike
+  if (!ordered) return (name) => other(Math.max(0, names.indexOf(name)));
   return (name) => SCALE[Math.round(ordered.indexOf(name) / (ordered.length - 1) * (SCALE.length - 1))];
 }
 const MOST = 12;
@@ -66,27 +67,31 @@ function attention({ source, target, weights }) {
   return [el("h3", {}, t("attention")), el("p", { class: "legend" }, t("attention_about")), el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t("attention") }, picture)];
 }
 
-// A tree from its root down, each node in the colour of its class.
+// A tree, each node in the colour of its class: from its root down, or from the left with a word a line, where it is too wide.
 function tree(found) {
-  const names = Object.keys(found.probabilities), colour = colourOf(names);
-  const width = 76, height = 64, words = [...found.words];
+  const names = Object.keys(found.probabilities), colour = colourOf(names), words = [...found.words];
+  const room = innerWidth < 760 ? 300 : 430, down = words.length * 76 <= room;
   const x = [], y = [];
   let leaf = 0;
   found.nodes.forEach(({ children }, k) => {
     if (!children.length) [x[k], y[k]] = [leaf++, 0];
     else [x[k], y[k]] = [children.reduce((sum, c) => sum + x[c], 0) / children.length, 1 + Math.max(...children.map((c) => y[c]))];
   });
-  const deepest = Math.max(...y), px = (k) => width * (x[k] + 0.5), py = (k) => 20 + height * (deepest - y[k]);
-  const picture = svg("svg", { class: "tree", id: "tree", role: "img", "aria-label": found.tree,
-    viewBox: `0 0 ${width * words.length} ${height * (deepest + 1)}` });
-  picture.style.width = `${width * words.length}px`;
+  const deepest = Math.max(...y), longest = 8 * Math.max(...words.map((word) => word.length));
+  const width = down ? 76 : 26, height = down ? 64 : Math.min(30, Math.max(9, (room - 40 - longest) / deepest)), radius = down ? 13 : 9;
+  const along = (k) => width * (x[k] + 0.5), level = (k) => 20 + height * (deepest - y[k]);
+  const [px, py] = down ? [along, level] : [level, along];
+  const size = down ? [width * words.length, height * (deepest + 1)] : [40 + height * deepest + longest, width * words.length];
+  const picture = svg("svg", { class: "tree", id: "tree", role: "img", "aria-label": found.tree, viewBox: `0 0 ${size.join(" ")}` });
+  picture.style.width = `${size[0]}px`;
   found.nodes.forEach(({ children }, k) => children.forEach((c) => picture.append(
     svg("line", { class: "edge", x1: px(k), y1: py(k), x2: px(c), y2: py(c) }))));
   let word = 0;
   found.nodes.forEach(({ label, children }, k) => {
-    picture.append(svg("circle", { cx: px(k), cy: py(k), r: 13, fill: colour(label) }),
+    picture.append(svg("circle", { cx: px(k), cy: py(k), r: radius, fill: colour(label) }),
       svg("text", { x: px(k), y: py(k) + 4, "text-anchor": "middle", class: "on" }, label));
-    if (!children.length) picture.append(svg("text", { x: px(k), y: py(k) + 30, "text-anchor": "middle", class: "strong" }, words[word++]));
+    const beside = down ? { x: px(k), y: py(k) + 30, "text-anchor": "middle" } : { x: px(k) + 14, y: py(k) + 5 };
+    if (!children.length) picture.append(svg("text", { ...beside, class: "strong" }, words[word++]));
   });
   return [answer(found.output), el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t("coloured_tree") }, picture),
     el("div", { class: "legend" }, names.map((name) => dot(colour(name), name))), chances(found.probabilities)];
@@ -96,13 +101,14 @@ function series(found, { target }) {
   const past = found.history.length, points = (values) => values.map((value, k) => [past + k, value]);
   const levels = Object.keys(found.forecast[0]?.quantiles ?? {}), low = levels[0], high = levels.at(-1);
   const of = (level) => points(found.forecast.map((row) => row.quantiles[level]));
+  const dates = found.dates.length ? [...found.dates, ...found.forecast.map((row) => row.date)] : [];
   const came = target ? target.split(" ").map(Number).filter(Number.isFinite) : [];
   const shown = found.history.map((value, k) => [k, value]).slice(-Math.max(48, 4 * found.forecast.length));
   const picture = chart([{ name: t("history"), colour: COLOURS[7], points: shown },
     ...(came.length ? [{ name: t("came"), colour: COLOURS[7], points: points(came), ghost: true }] : []),
     { name: t("naive", found), colour: COLOURS[4], points: points(found.naive), ghost: true },
     { name: t("median"), colour: COLOURS[0], points: of("0.5") }],
-  { x: found.dates.length ? "" : t("step"), label: t("forecast"), band: levels.length > 1 ? { low: of(low), high: of(high), colour: COLOURS[0] } : null });
+  { x: found.dates.length ? "" : t("step"), showX: (k) => dates[k] ?? number(k), label: t("forecast"), band: levels.length > 1 ? { low: of(low), high: of(high), colour: COLOURS[0] } : null });
   const rows = found.forecast.map((row, k) => el("tr", {}, el("th", { scope: "row" }, row.date ?? `+${row.step}`),
     levels.map((level) => el("td", { class: "number", "data-q": level }, number(row.quantiles[level]))),
     el("td", { class: "number" }, number(found.naive[k])), came.length ? el("td", { class: "number" }, number(came[k])) : null));

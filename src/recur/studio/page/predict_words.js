@@ -4,8 +4,7 @@ import { words } from "./words.js";
 
 words({
   en: {
-    view_predict: "Predict", lead_predict: "Give the model an input of its own task and see what it makes of it, and where it errs.",
-    input: "Input", prediction: "Prediction", another: "another example", draw_one: "draw a line", own_examples: "from the run's own validation part",
+    reading_input: "reading it …", input: "Input", prediction: "Prediction", another: "another example", draw_one: "draw a line", own_examples: "from the run's own validation part",
     no_examples: "the run's files are not here: made of its vocabulary", wanted: "It should say: {target}", wanted_short: "should be",
     unknown_inputs: "Not in the vocabulary, read as <unk>: {tokens}",
     takes_classes: "A text to classify.", takes_tags: "Words between spaces, each to be tagged.", takes_pairs: "A source to write from.",
@@ -19,8 +18,7 @@ words({
     cell_label: "{right} said to be {said}: {count}", cell_right: "{right}, and said so: {count}", cell_wrong: "{right} taken for {said}: {count}", found_share: "found",
   },
   zh: {
-    view_predict: "预测", lead_predict: "给模型一个它自己任务的输入，看它得出什么，以及它在哪里出错。",
-    input: "输入", prediction: "预测", another: "换一个例子", draw_one: "写一行", own_examples: "取自这次训练自己的验证集",
+    reading_input: "正在读……", input: "输入", prediction: "预测", another: "换一个例子", draw_one: "写一行", own_examples: "取自这次训练自己的验证集",
     no_examples: "训练所用的文件不在这里：用它的词表拼成", wanted: "应为：{target}", wanted_short: "应为",
     unknown_inputs: "不在词表中，读作 <unk>：{tokens}", label: "标签",
     takes_classes: "要分类的文本。", takes_tags: "以空格隔开的词，逐个标注。", takes_pairs: "据以写出结果的源文本。",

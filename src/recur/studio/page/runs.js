@@ -134,10 +134,14 @@ export function runs(body, { runs: first, params }) {
     drawPanels();
   }
 
-  function choose() {
+  // Curves first: what is watched has all runs looked at, and they would wait behind that.
+  let chosen = 0;
+  async function choose() {
+    const mine = ++chosen;
     unwatch();
-    unwatch = watch(names(), tell);
-    refresh([]);
+    unwatch = () => {};
+    await refresh([]);
+    if (!closed && mine === chosen) unwatch = watch(names(), tell);
   }
 
   let waiting = null;
@@ -148,7 +152,7 @@ export function runs(body, { runs: first, params }) {
 
   async function all() {
     for (let k = 0; k < TRIES; k++) {
-      const { runs: now } = await fetchJson("/api/runs");
+      const { runs: now } = await fetchJson("/api/runs?rest");
       if (closed) return;
       list = now;
       if (!list.some((run) => run.pending)) break;
@@ -197,8 +201,7 @@ export function runs(body, { runs: first, params }) {
   drawTools();
   rows.draw(list);
   fetchJson("/api/train").then((about) => { readOnly = about.read_only; }).catch((error) => notice(error.message));
-  choose();
-  if (list.some((run) => run.pending)) all().then(() => refresh([]));
+  choose();  // what is pending comes with the first news
   const resized = () => drawCharts();
   addEventListener("resize", resized);
   return () => { closed = true; unwatch(); removeEventListener("resize", resized); };

@@ -9,8 +9,8 @@ import { plainLabel } from "./runs_words.js";
 
 const SHOWN = 200;  // rows, until all are asked for
 
+const times = () => new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "short", timeStyle: "short" });
 const size = ({ options: o = {} }) => (o.hidden ? [o.layers, o.hidden].filter((n) => n !== undefined).join(" × ") : "");
-const ago = (run) => new Date(run.changed * 1000);
 
 // Columns: what a run is sorted by, its cell, and its class.
 const COLUMNS = {
@@ -74,7 +74,7 @@ export function table(state, colour, changed) {
     } }, t(name), el("span", { "aria-hidden": "true" }, name !== state.sort ? "" : state.order > 0 ? " ▲" : " ▼"))));
   }
 
-  function row(run) {
+  function row(run, when) {
     const box = el("input", { type: "checkbox", "aria-label": `${t("compare")} ${run.name}`, checked: state.runs.has(run.name),
       onchange: () => {
         box.checked ? state.runs.add(run.name) : state.runs.delete(run.name);
@@ -94,7 +94,7 @@ export function table(state, colour, changed) {
       el("td", { class: "number optional" }, duration(run.seconds)), el("td", { class: "number optional loss" }, number(run.train_loss)),
       el("td", { class: "number" }, number(run.best), el("small", {}, metricLabel(run.metric))),
       el("td", { class: "number" }, number(run.baseline?.value), el("small", {}, plainLabel(run.baseline?.name ?? ""))),
-      el("td", { class: "number optional" }, ago(run).toLocaleString(document.documentElement.lang, { dateStyle: "short", timeStyle: "short" })));
+      el("td", { class: "number optional" }, when.format(run.changed * 1000)));
   }
 
   const broken = (run) => el("tr", { class: "error" }, el("td"), el("td", {}, run.name),
@@ -104,7 +104,7 @@ export function table(state, colour, changed) {
     list = now;
     drawFilters();
     const whole = sorted(), shown = state.every ? whole : whole.slice(0, SHOWN);
-    const pending = list.filter((run) => run.pending).length;
+    const when = times(), pending = list.filter((run) => run.pending).length;
     const left = [
       whole.length > shown.length && el("button", { type: "button", "data-key": "every", onclick: () => { state.every = true; draw(list); } },
         t("runs_more", { n: whole.length - shown.length })),
@@ -114,14 +114,14 @@ export function table(state, colour, changed) {
     place.setAttribute("aria-label", t("view_runs"));
     keepFocus(place, () => place.replaceChildren(
       el("table", {}, el("thead", {}, el("tr", {}, el("td"), heads())),
-        el("tbody", {}, shown.map(row), list.filter((run) => run.error).map(broken))),
+        el("tbody", {}, shown.map((run) => row(run, when)), list.filter((run) => run.error).map(broken))),
       el("div", { class: "row foot" }, left)));
   }
 
   // One run has changed: its row alone is drawn again.
   function update(run) {
     const old = place.querySelector(`tr[data-run="${CSS.escape(run.name)}"]`);
-    if (old) keepFocus(old, () => old.replaceChildren(...row(run).childNodes));
+    if (old) keepFocus(old, () => old.replaceChildren(...row(run, times()).childNodes));
   }
 
   return { filters, place, draw, update };

@@ -4,9 +4,6 @@ import { language, words } from "./words.js";
 
 words({
   en: {
-    view_runs: "Runs",
-    lead_runs: "Compare curves; a run that is training is drawn as it goes. Dashed lines are the plain models to beat. Tasks have "
-      + "charts of their own.",
     "no samples": "None of these runs kept samples.", samples: "Samples over time",
     runs_time: "time", runs_loss: "training loss", runs_changed: "changed", runs_filter: "filter by name, notes, options",
     runs_all: "draw these", runs_none: "draw none", runs_open: "not finished", runs_more: "{n} more",
@@ -16,8 +13,6 @@ words({
     runs_empty: "There is no run here yet. Train one from this page, or type:",
   },
   zh: {
-    view_runs: "训练记录",
-    lead_runs: "比较各次训练的曲线；正在训练的会随训练实时画出。虚线是要超过的简单模型。不同任务分开画图。",
     name: "名称", cell: "单元类型", size: "大小", best: "最佳", baseline: "基线", live: "训练中", metric: "指标",
     samples: "各时刻的样本", "no samples": "这些训练没有保存样本。", compare: "比较",
     runs_time: "用时", runs_loss: "训练损失", runs_changed: "更新时间", runs_filter: "按名称、笔记、选项筛选",
@@ -31,7 +26,8 @@ words({
 
 // Plain models by their names in baselines.json, such as 6-gram or always good.
 const PLAIN = [
-  [/^(\d+)-gram(, from the end)?$/, "$1 元语法"], [/^always (.+)$/, "总是 $1"], [/^seasonal naive$/, "季节朴素"], [/^naive 2$/, "朴素 2"],
+  [/^(\d+)-grams? by class$/, "按类别的 $1 元语法"], [/^(\d+)-grams? by label$/, "按标签的 $1 元语法"], [/^(\d+)-grams?(, from the end)?$/, "$1 元语法"],
+  [/^each word's most frequent tag$/, "每个词最常见的标签"], [/^CRF on words$/, "基于词的 CRF"], [/^always (.+)$/, "总是 $1"], [/^seasonal naive$/, "季节朴素"], [/^naive 2$/, "朴素 2"],
   [/^naive$/, "朴素"], [/^linear autoregression$/, "线性自回归"], [/^naive Bayes/, "朴素贝叶斯"], [/^TF-IDF logistic regression/, "TF-IDF 逻辑回归"],
   [/^copy$/, "照抄"], [/^look-up$/, "查表"], [/^dictionary$/, "词典"], [/^the most frequent sequence$/, "最常见的序列"],
   [/^the most frequent label, by length$/, "按长度最常见的标签"], [/^the most frequent class$/, "最常见的类别"], [/^the most frequent tag/, "最常见的标签"],

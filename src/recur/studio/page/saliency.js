@@ -15,9 +15,10 @@ export function saliencyStrip() {
       "data-value": String(value), style: { background: shade(value) } }, visible(token));
     const before = found.tokens.length && found.before ? [piece("…", found.before, t("hangs_before"))] : [];
     line.classList.toggle("words", found.words);
-    line.replaceChildren(...before, ...found.tokens.map((token, k) => piece(token, found.values[k], visible(token))),
-      el("span", { class: "arrow", "aria-hidden": "true" }, "→"), el("b", {}, visible(found.target)));
-    about.textContent = t("hangs_about", { token: visible(found.target), p: (100 * found.p).toFixed(1) });
+    const read = [...before, ...found.tokens.map((token, k) => piece(token, found.values[k], visible(token))),
+      el("span", { class: "arrow", "aria-hidden": "true" }, found.backward ? "←" : "→"), el("b", {}, visible(found.target))];
+    line.replaceChildren(...(found.backward ? read.reverse() : read));  // in the order of the text
+    about.textContent = t(found.backward ? "hangs_about_before" : "hangs_about", { token: visible(found.target), p: (100 * found.p).toFixed(1) });
   }
 
   return { place, draw };

@@ -54,7 +54,7 @@ export function see(body, { name, params, run }) {
     legend.replaceChildren(map.scale(found.scale));
     features.replaceChildren(...Object.entries(found.features).map(([feature, { unit, r }]) => el("button",
       { type: "button", onclick: () => { units.replaceChildren(); set("unit")(unit); } },
-      `${t(feature)} → ${unit} (${r.toFixed(2)})`)));
+      `${t(feature.replace(/ \d+$/, ""))}${/ \d+$/.exec(feature) ?? ""} → ${unit} (${r.toFixed(2)})`)));
     places.replaceChildren(el("li", { class: "legend" }, t("drag_hint")));
     learned.replaceChildren();
   }
@@ -117,7 +117,8 @@ export function see(body, { name, params, run }) {
   const titled = (title, ...content) => card("", el("h2", {}, t(title)), ...content);
   body.append(card("", area), el("div", { class: "grid" },
     el("div", { class: "stack" }, card("", controls, units, text, legend), titled("units_time", el("p", { class: "lead" }, t("lead_map")), map.place)),
-    el("div", { class: "stack" }, titled("features", features), titled("similar", places), titled("similar_training", learned))));
+    el("div", { class: "stack" }, titled("features", features), titled("similar", places),
+      run.task === "language" ? titled("similar_training", learned) : null)));
   const start = run.task === "language" ? startText(name, params)
     : fetchJson(runPath(name, "samples"), {}).then((given) => params.get("text") ?? given.examples[0].input);
   start.then((drawn) => { area.value ||= drawn; update(); }, update);

@@ -40,7 +40,9 @@ export function heatMap(onUnit) {
     context.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--dim");
     context.font = "10px ui-monospace, monospace";
     context.textAlign = "center";
-    if (w >= 7) found.tokens.forEach((token, k) => context.fillText(visible(token).slice(0, Math.max(1, Math.floor(w / 6))), (k + 0.5) * w, rows * h + 12));
+    const room = Math.floor(w / 6);  // letters below a column; what does not fit is read on the way over the map
+    if (w >= 7 && found.tokens.every((token) => visible(token).length <= room))
+      found.tokens.forEach((token, k) => context.fillText(visible(token), (k + 0.5) * w, rows * h + 12));
     canvas.dataset.cell = `${w},${h}`;
   }
 

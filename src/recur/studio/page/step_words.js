@@ -4,9 +4,6 @@ import { words } from "./words.js";
 
 words({
   en: {
-    view_step: "Step",
-    lead_step: "One step of a recurrent network with every number in view: forward, then back. Change any number, and all "
-      + "that follows from it changes with it.",
     step_cell: "cell", step_own: "your own", step_text: "text", step_units: "units", step_seed: "seed", step_weights: "weights",
     step_toy: "toy weights", step_run: "run {name}", step_undo: "Undo", step_redo: "Redo", step_reset: "Reset numbers", step_copy: "Copy link",
     step_copied: "Copied.", step_reads: "reads", step_says: "should say",
@@ -42,8 +39,6 @@ words({
     step_gru_h: "the state", step_at_end: "All gradients are there: each sum is ∇ of its weight.",
   },
   zh: {
-    view_step: "逐步",
-    lead_step: "循环网络的一步，每个数都看得见：先前向，再反向。改动任何一个数，由它算出的数都会随之改变。",
     step_cell: "单元", step_own: "自己写", step_text: "文本", step_units: "单元数", step_seed: "种子", step_weights: "权重",
     step_toy: "示例权重", step_run: "训练 {name}", step_undo: "撤销", step_redo: "重做", step_reset: "恢复所有数", step_copy: "复制链接",
     step_copied: "已复制。", step_reads: "输入", step_says: "应输出",

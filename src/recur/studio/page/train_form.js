@@ -36,7 +36,7 @@ export function form(about, tasks, started) {
       el("button", { type: "button", "aria-pressed": String(task === current().name), "data-key": `choice ${task}`,
         onclick: () => { kept.task = task; draw(); } }, el("b", {}, task), ` ${what}`))) : null;
     keepFocus(told, () => told.replaceChildren(why ? el("p", { class: "why" }, why) : "", chips ?? "",
-      el("div", { class: "field wide" }, el("label", { for: "task" }, t("task")), choose, el("p", { class: "help" }, current().about))));
+      el("div", { class: "field wide" }, el("label", { for: "task" }, t("task")), choose, el("p", { class: "help" }, current().about.replaceAll("`", "")))));
   }
 
   function drawFields() {

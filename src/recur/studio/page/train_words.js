@@ -4,9 +4,6 @@ import { words } from "./words.js";
 
 words({
   en: {
-    view_train: "Train",
-    lead_train: "Paste a text or a table, or choose a file: the task is recognised, the rest has defaults. A training goes on when "
-      + "this page is closed; others wait their turn.",
     train_new: "A new training", train_paste: "Paste a text or a table here, or drop a file", train_file: "choose a file …",
     train_or: "or", train_here: "one that is here …", train_pydoc: "pydoc: Python's language reference", train_stdlib: "stdlib: Python's own sources",
     train_limit: "A text has at most {most}, and is kept in the folder texts beside the runs.", train_too_large: "The file is too large: at most {most}",
@@ -26,8 +23,6 @@ words({
     options_Regularisation: "Regularisation", options_Decoder: "Decoder", options_Optimisation: "Optimisation", options_Budget: "Budget", options_Machine: "Machine",
   },
   zh: {
-    view_train: "训练",
-    lead_train: "粘贴文本或表格，或者选择文件：任务会自动识别，其余都有默认值。关闭本页后训练会继续；其他训练排队等候。",
     train_new: "新的训练", train_paste: "在此粘贴文本或表格，或拖入文件", train_file: "选择文件……",
     train_or: "或", train_here: "已有的文本……", train_pydoc: "pydoc：Python 语言参考", train_stdlib: "stdlib：Python 标准库源码",
     train_limit: "文本最大 {most}，保存在训练记录旁的 texts 文件夹里。", train_too_large: "文件太大：最多 {most}",

@@ -4,7 +4,8 @@
 import { el } from "./dom.js";
 import { t } from "./words.js";
 
-const MOST = 200, PAUSE = 700;  // milliseconds after which typing is a new change
+const MOST = 200, LARGEST = 2e7;  // changes, and characters of all of them
+const PAUSE = 700;  // milliseconds after which typing is a new change
 
 export function undoable(area, onchange) {
   const past = [], future = [];
@@ -20,13 +21,13 @@ export function undoable(area, onchange) {
 
   // What the area holds now is a change; one that follows soon belongs to it, if it was typed.
   function changed(isTyped = false) {
-    if (area.value === last) return;
-    const now = performance.now();
+    const value = area.value, now = performance.now();  // read once: a browser puts it together each time
+    if (value === last) return;
     if (!isTyped || now - time > PAUSE || !past.length) past.push(last);
-    if (past.length > MOST) past.shift();
+    while (past.length > 1 && past.length > Math.min(MOST, LARGEST / value.length)) past.shift();
     time = isTyped ? now : 0;
     future.length = 0;
-    last = area.value;
+    last = value;
     show();
   }
 

@@ -16,7 +16,7 @@ export function words(added) {
 words({
   en: {
     skip: "Skip to content", group_training: "training", group_model: "one run", group_learning: "learning",
-    other_task: "{name} is a run of the task {task}, which this view does not read. These do:",
+    other_task: "{name} is a run of the task {task}, which this view does not read. ",
     no_run_fits: "There is no run here yet that this view reads. Try:",
     empty: "There is no run here yet. Try:", error: "cannot be read",
   },
@@ -24,7 +24,7 @@ words({
     skip: "跳到正文", views: "视图", group_training: "训练", group_model: "单次训练", group_learning: "学习",
     light: "浅色", dark: "深色", run: "训练记录", task: "任务", text: "文本", layer: "层", unit: "单元", state: "状态",
     gate: "门", step: "步数", all: "全部", full: "完整", parameters: "参数", error: "无法读取",
-    other_task: "{name} 是任务 {task} 的训练记录，这个视图不读它。可以用：",
+    other_task: "{name} 是任务 {task} 的训练记录，这个视图不读它。",
     no_run_fits: "这里还没有这个视图能读的训练记录。试试：",
     empty: "这里还没有训练记录。试试：",
   },

@@ -6,7 +6,7 @@ import { reader } from "./reader.js";
 import { saliencyStrip } from "./saliency.js";
 import { isTyped, startText, typed } from "./state.js";
 import { undoable } from "./undo.js";
-import { t } from "./words.js";
+import { language, t } from "./words.js";
 import "./write_words.js";
 
 const settings = { temperature: 0.8, top_k: 0, top_p: 1, length: 200 };
@@ -16,6 +16,7 @@ export function write(body, { name, params }) {
   let example = null, stream = null, backward = false, read = { key: "", characters: 0 };
   const area = el("textarea", { class: "tall", id: "written", "aria-label": t("text"), spellcheck: "false" });
   const bars = el("div", { class: "bars", id: "bars" }), entropy = el("span", { class: "legend" });
+  const from = el("p", { class: "legend" });
   const unknown = el("p", { class: "unknown", id: "unknown" }), title = el("h2", {}, t("next token"));
   const strip = saliencyStrip(), ask = reader(name), undo = undoable(area, () => update());
 
@@ -49,23 +50,26 @@ export function write(body, { name, params }) {
     if (count) parts.push(t("unknown_read", { tokens: tokens.map(visible).join("  ") }));
     if (count || p >= 0.01) parts.push(seen ? t("unknown_seen", { seen: seen.toLocaleString(), of: of.toLocaleString() }) : t("unknown_never"));
     if (p >= 0.01) parts.push(t("unknown_next", { p: (100 * p).toFixed(1) }));
-    unknown.textContent = parts.join(" ");
+    unknown.textContent = parts.join(language() === "zh" ? "" : " ");
   }
 
-  const hangsOn = latest(async (signal) => strip.draw(await ask("saliency", area.value, {}, signal)));
+  const hangsOn = latest(async (signal, text) => strip.draw(await ask("saliency", text, {}, signal)));
 
   const update = latest(async (signal) => {
-    if (area.value !== example) typed(area.value);  // which other views open with
-    remember("write", name, { text: area.value, ...choice() });
-    const found = await ask("next", area.value, choice(), signal);
+    const text = area.value;  // once: a browser puts it together each time
+    if (text !== example) typed(text);  // which other views open with
+    remember("write", name, { text, ...choice() });
+    const found = await ask("next", text, choice(), signal);
+    if (found.backward && !backward && document.activeElement !== area) area.setSelectionRange(0, 0);
     [backward, read] = [found.backward, found];
+    from.textContent = backward ? t("backward_hint") : "";
     title.textContent = found.half ? t("completions", { letters: found.half }) : t(backward ? "token before" : "next token");
     entropy.textContent = `${t("entropy")} ${found.entropy.toFixed(2)} ${t("nats")} · ${t("tokens_read", { n: found.tokens.toLocaleString() })}`;
     const focused = bars.contains(document.activeElement);
     bars.replaceChildren(...found.bars.map(drawBar));
     if (focused) bars.firstChild?.focus();
     drawUnknown(found.unknown);
-    hangsOn();
+    hangsOn(text);
   });
 
   const button = el("button", { type: "button", class: "main", onclick: () => (stream ? stream.abort() : start()) },
@@ -106,7 +110,7 @@ export function write(body, { name, params }) {
       { min: 20, max: 1000, step: 20, value: settings.length, oninput: (value) => { settings.length = value; } }));
   area.addEventListener("input", () => update());
   body.append(el("div", { class: "grid" },
-    card("", area, el("div", { class: "row tight" }, button, undo.buttons), strip.place),
+    card("", area, from, el("div", { class: "row tight" }, button, undo.buttons), strip.place),
     el("div", { class: "stack" },
       card("", el("div", { class: "row" }, title, entropy), bars, unknown, el("p", { class: "legend" }, t("bars_hint"))),
       card("", controls))));

@@ -20,8 +20,8 @@ from recur.tasks.seq2seq.plain import plain_models
 from recur.tasks.tokens import choose_token, with_time_scale
 from recur.tasks.writing import WritingTask, pair_batches
 from recur.text import UNK, Pair, fit_lines, read_pairs
-from recur.text.recognise import between_spaces
 from recur.text.subwords import has_subwords
+from recur.text.symbols import between_spaces
 from recur.typedefs import Metrics
 from recur.wording import said
 

@@ -14,7 +14,7 @@ from recur.run import Vocabs
 from recur.tasks.classes import classes_of, names_vocab
 from recur.text import numbered_lines
 from recur.text.arrays import Floats
-from recur.text.fields import LARGEST, MISSING, number
+from recur.text.fields import LARGEST, MISSING, no_commas, number
 
 CLASSES = 20
 """Different whole numbers up to which a target is a class, if nobody says."""
@@ -52,6 +52,8 @@ def parse_rows(lines: Iterable[str], name: str) -> list[Row]:
                 continue
             if not header:
                 header = row
+                if len(header) == 1 and (why := no_commas(header[0], name)):
+                    raise TextError(why)
                 twice = [column for column, count in Counter(header).items() if count > 1]
                 if twice:
                     raise TextError(f"{where}: a column's name stands there twice: {listed(twice)}")
