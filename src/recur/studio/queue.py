@@ -70,14 +70,10 @@ class Queue:
     def jobs(self, language: Language = "en") -> list[JsonObject]:
         with self._lock:
             jobs = list(self._jobs.values())
-        return [
-            asdict(job)
-            | {
-                "said": in_language(self._said(job, MEASURED), language) if job.state in AT_WORK else "",
-                "error": in_language(job.error, language),
-            }
-            for job in jobs
-        ]
+        last = {job.name: self._said(job, MEASURED) for job in jobs if job.state in AT_WORK}
+        said = [{"said": last.get(job.name, ""), "error": job.error} for job in jobs]
+        spoken = [{key: in_language(line, language) for key, line in one.items()} for one in said]
+        return [asdict(job) | one for job, one in zip(jobs, spoken, strict=True)]
 
     def _said(self, job: Job, without: re.Pattern[str] = NOTHING) -> str:
         """The last line that a process printed, without some of them."""
@@ -87,8 +83,7 @@ class Queue:
                 lines = stream.read().decode(errors="replace").splitlines()
         except OSError:
             return ""
-        kept = (line.strip() for line in reversed(lines) if line.strip() and not without.match(line))
-        said = next(kept, "")
+        said = next((line.strip() for line in reversed(lines) if line.strip() and not without.match(line)), "")
         return without_folders(said.removeprefix("recur: "), self.folder.resolve())
 
     def _log(self, name: str) -> Path:
