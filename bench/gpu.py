@@ -29,7 +29,8 @@ from typing import Any
 import torch
 
 from bench.gpu_compile import Row, compile_all
-from bench.gpu_sides import PEERS, Data, Ours, Side, cudnn, flashrnn, own_cells
+from bench.gpu_flashrnn import flashrnn
+from bench.gpu_sides import PEERS, Data, Ours, Side, cudnn, own_cells
 from bench.gpu_timing import Contest, Shape, compare
 from bench.side_by_side import machine
 from recur.cells import make_cell

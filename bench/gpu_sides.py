@@ -1,4 +1,4 @@
-"""The sides of the benchmark on a GPU: our scan, torch.nn's layer on cuDNN, and FlashRNN where it is installed.
+"""The sides of the benchmark on a GPU: our scan and torch.nn's layer on cuDNN; gpu_flashrnn.py has a third.
 
 All of them read the same memory, which goes step after step, as cuDNN has it: none has anything to transpose. A side is
 called with whether gradients are wanted, does the whole job once and returns what it gave, by name, step after step.
@@ -7,7 +7,6 @@ called with whether gradients are wanted, does the whole job once and returns wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn, sigmoid, tanh
@@ -104,32 +103,5 @@ def cudnn(data: Data) -> Side:
             data.layer.train(backward)
         with torch.set_grad_enabled(backward):
             return data.finish(data.layer(data.x)[0], data.arriving, data.weights, backward)
-
-    return run
-
-
-def flashrnn(data: Data) -> Side | None:
-    """Its kernels with one head, our product with U before them; None where it is not installed."""
-    try:
-        from flashrnn.flashrnn import FlashRNNConfig  # type: ignore[import-not-found]
-        from flashrnn.flashrnn import flashrnn as carry
-    except ImportError:
-        return None
-    T, B, H = data.x.shape
-    name, dtype = data.name, str(data.x.dtype).removeprefix("torch.")
-    config: Any = FlashRNNConfig(
-        head_dim=H, num_heads=1, batch_size=B, function=name, dtype=dtype, input_shape="TBGHD", output_shape="STBHD"
-    )
-
-    def run(backward: bool) -> Tensors:
-        w = data.weights
-        with torch.set_grad_enabled(backward):
-            share = nn.functional.linear(data.x, w["weight_ih"]).view(T, B, -1, 1, H)
-            W, b = w["weight_hh"].view(-1, 1, H, H), w["bias_ih"] + w["bias_hh"]
-            if name == "gru":  # the reset's own product and its bias come first, the input's bias last
-                W = W[[2, 0, 1]]
-                b = torch.cat([w["bias_hh"][2 * H :], b[: 2 * H], w["bias_ih"][2 * H :]])
-            states, _ = carry(share, W.contiguous(), b.view(-1, 1, H), config=config)
-            return data.finish(states[0].reshape(T, B, H), data.arriving, w, backward)
 
     return run

@@ -2,6 +2,7 @@
 
 <!-- merit:training.step.bare_ms:.1f -->8.5<!-- -->    a value of bench/results/training.json; three digits unless said
 <!-- merit:gru -->2.5<!-- -->                          one that is worked out in `worked_out`
+<!-- merit:classifying.md|names|1 -->82<!-- -->        a cell of an English page's table: of the row that begins so
 <!-- merit:rows:trees -->                              the rows of a table between this line and <!-- -->; its head is
                                                        the page's own, and so is a cell that is None in `ROWS`
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -154,9 +156,21 @@ def parts() -> Cells:
     ]
 
 
+FAULTS = (
+    "fine", "rate too high", "diverging", "dead units", "forget gate closed", "window too short", "too small",
+    "over-fitted", "under-trained",
+)  # fmt: skip
+
+
+def diagnosed() -> Cells:
+    """How often each condition was named where each was planted."""
+    found = Counter((r["expected"], r["found"]) for r in read("diagnosis")["rows"])
+    return [[None, *(str(found[planted, named] or "") for named in FAULTS)] for planted in FAULTS]
+
+
 ROWS: dict[str, Callable[[], Cells]] = {
     "native": native, "streaming": streaming, "trees": trees, "grids": grids, "serving": serving, "cudnn": cudnn,
-    "export": exported, "sizing": sized, "graphs": graphs, "parts": parts,
+    "export": exported, "sizing": sized, "graphs": graphs, "parts": parts, "diagnosis": diagnosed,
 }  # fmt: skip
 
 
@@ -178,6 +192,8 @@ def worked_out() -> dict[str, str]:
         **of_the_scan(),
         **of_the_gpu(),
         **of_the_server(),
+        **of_the_diagnoses("diagnosis"),
+        **of_the_diagnoses("diagnosis-first"),
     }
 
 
@@ -221,6 +237,12 @@ def of_the_server() -> dict[str, str]:
     }
 
 
+def of_the_diagnoses(name: str) -> dict[str, str]:
+    rows = [r for r in read(name)["rows"] if r["expected"] in FAULTS]
+    right = sum(r["found"] == r["expected"] for r in rows)
+    return {f"{name}-runs": str(len(rows)), f"{name}-right": str(right), f"{name}-share": f"{right / len(rows):.0%}"}
+
+
 def cell_of(file: str, row: str, column: int) -> str:
     """A cell of a table of a page: of the first row that begins so."""
     for line in (DOCS / file).read_text(encoding="utf-8").splitlines():
@@ -241,6 +263,9 @@ def times(name: str, what: str, threads: int) -> float:
 
 def value_of(path: str) -> str:
     """`FILE.KEY.KEY:FORMAT`, a number being a place in a list; a slash at the end: one by the value."""
+    if ".md|" in path:
+        page, row, column = path.split("|")
+        return cell_of(page, row, int(column))
     path, _, form = path.partition(":")
     path, inverse, _ = path.partition("/")
     file, *keys = path.split(".")

@@ -1,9 +1,17 @@
-"""Each way to carry h many times with random waits in every CTA, bit for bit the same each time; and a few small scans
-for compute-sanitizer.
+"""Each way to carry h many times with random waits in every CTA and every warp, bit for bit the same each time; and a
+few small scans for compute-sanitizer.
 
     python -m tests.cuda.stress --repetitions 1000 --seconds 90
     compute-sanitizer --tool memcheck python -m tests.cuda.stress --small
     compute-sanitizer --tool racecheck python -m tests.cuda.stress --small
+
+racecheck does not follow what `st.async` puts in order, and reports the sums of clusters, which are written again after
+the next v has arrived. Built with one barrier more there, the kernels must have nothing to report and give the same
+bits; built with one barrier less they must be reported:
+
+    compute-sanitizer --tool racecheck python -m tests.cuda.stress --small --ordered
+    compute-sanitizer --tool racecheck python -m tests.cuda.stress --small --ordered --planted
+    python -m tests.cuda.stress --ordering
 """
 
 from __future__ import annotations
@@ -15,26 +23,32 @@ import time
 import torch
 
 from recur.cuda import run
-from recur.cuda.way import NAMES, Problem, Way
+from recur.cuda.way import ALONE, CLUSTER, GRID, NAMES, Problem, Way
 from tests.cuda.support import on_gpu
 
-WIDTHS = 24, 96, 300
+WIDTHS = 24, 96, 300, 96
+WAYS = (*NAMES, "cluster, partial sums back")
+CELLS = ("lstm", torch.float32), ("gru", torch.bfloat16)
 
 
-def by(exchange: int) -> None:
+def by(way: int) -> None:
+    """One of `WAYS`."""
+    exchange, partial = (CLUSTER, 1) if way == len(NAMES) else (way, 0)
+
     def select(problem: Problem, found: list[Way]) -> list[Way]:
-        return [way for way in found if way.exchange == exchange][:1]
+        return [way for way in found if way.exchange == exchange and way.partial == partial * problem.backward][:1]
 
     run.SELECT = select
 
 
-def small() -> None:
-    for exchange, H in enumerate(WIDTHS):
-        by(exchange)
-        for name, dtype in (("lstm", torch.float32), ("gru", torch.bfloat16)):
+def small(checked: int) -> None:
+    run.DELAYS = checked
+    for way, H in enumerate(WIDTHS):
+        by(way)
+        for name, dtype in CELLS:
             case = on_gpu(name, 9, 4, 5, H, dtype=dtype)
             case.everything(lambda case=case: case.scan(backend="cuda"))
-    run.SELECT = None
+    run.SELECT, run.DELAYS = None, 0
     for dtype in (torch.float32, torch.bfloat16):
         for name in ("mingru", "lru"):
             case = on_gpu(name, 3, 40, 5, 64, dtype=dtype)
@@ -43,34 +57,63 @@ def small() -> None:
     print("small scans done")
 
 
+def ordering() -> int:
+    """One barrier more gives the same bits, one less does not. Clusters first, which are in question."""
+    wrong = 0
+    for way in (CLUSTER, len(NAMES), ALONE, GRID):
+        by(way)
+        H = WIDTHS[way]
+        for name, dtype in CELLS:
+            case = on_gpu(name, 40, 60, 8, H, dtype=dtype)
+            found = {}
+            for checked in (0, run.ORDERED, run.PLANTED | 1):
+                run.DELAYS = checked
+                found[checked] = case.everything(lambda case=case: case.scan(backend="cuda"))
+            same = {
+                checked: all(torch.equal(values[key], true) for key, true in found[0].items())
+                for checked, values in found.items()
+            }
+            ordered, planted = same[run.ORDERED], same[run.PLANTED | 1]
+            wrong += not ordered or planted
+            more, less = "the same bits" if ordered else "OTHER BITS", "THE SAME BITS" if planted else "other bits"
+            print(f"{WAYS[way]}, {name}: one barrier more, {more}; one less, {less}", flush=True)
+    run.SELECT, run.DELAYS = None, 0
+    return wrong
+
+
 def repeated(repetitions: int, seconds: float) -> int:
     """The waits of a kernel are drawn from a number that it is compiled with: 16 of them, each many times."""
     wrong = 0
-    for exchange, H in enumerate(WIDTHS):
-        by(exchange)
+    for way, H in enumerate(WIDTHS):
+        by(way)
         case = on_gpu("lstm", 40, 60, 8, H, dtype=torch.bfloat16)
         run.DELAYS = 0
         true = case.everything(lambda case=case: case.scan(backend="cuda"))
-        end, done = time.perf_counter() + seconds / 3, 0
+        end, done = time.perf_counter() + seconds / len(WIDTHS), 0
         while done < repetitions and time.perf_counter() < end:
             run.DELAYS = 1 + done % 16
             found = case.everything(lambda case=case: case.scan(backend="cuda"))
             wrong += any(not torch.equal(found[key], value) for key, value in true.items())
             done += 1
-        print(f"{NAMES[exchange]}: {done} repetitions with waits, {wrong} different", flush=True)
+        print(f"{WAYS[way]}: {done} repetitions with waits, {wrong} different", flush=True)
     run.SELECT, run.DELAYS = None, 0
     return wrong
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=90.0)
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--ordered", action="store_true")
+    parser.add_argument("--planted", action="store_true")
+    parser.add_argument("--ordering", action="store_true")
     options = parser.parse_args()
     if options.small:
-        small()
+        small(run.ORDERED * options.ordered | run.PLANTED * options.planted)
         return 0
+    if options.ordering:
+        return int(ordering() > 0)
     return int(repeated(options.repetitions, options.seconds) > 0)
 
 

@@ -114,13 +114,12 @@ def test_a_text_names_all_that_it_is_made_of() -> None:
 @needs_nvrtc
 @pytest.mark.parametrize("directions", [1, 2])
 def test_weights_make_room_for_what_would_spill(directions: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way that should be the fastest has W in more registers than the compiler can give it: some go elsewhere."""
+    """A way has W in more registers than the compiler can give it: some go elsewhere."""
     monkeypatch.setattr(persistent, "uses_tf32", lambda: False)
     cell, H = text_of(make_cell("lstm"), True), 300
     of = Signature(cell, torch.float32, (6, 20, 16), (), 4 * H, H, 4, 0, 0, False, False, 0.0, "")
     p = persistent.problem(Layout(of), True, directions)
-    first = ordered(p, H200)[0]
-    assert first is not None
+    first = next(way for way in ordered(p, H200) if way and (way.warps, way.partial, way.used) == (8, 0, 0))
     way = persistent.fitted(cell, torch.float32, p, first, H200, False)
     assert way is not None
     assert way.in_registers < first.in_registers

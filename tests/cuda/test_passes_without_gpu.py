@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from recur.bptt import BPTT
+from recur.cuda import choice, run
+from recur.cuda.way import ALONE
 from recur.native import compiled, operators, together
 from tests.cuda import host
 from tests.support import Case, close, in_double, needs_core
@@ -58,10 +60,21 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(
-    ("name", "which"),
-    [("lstm", "plain"), ("gru", "lengths"), ("peephole", "ξ"), ("elman", "mask"), ("slstm", "plain")],
+    ("name", "which", "warps"),
+    [
+        ("lstm", "plain", 8),
+        ("gru", "lengths", 8),
+        ("peephole", "ξ", 8),
+        ("elman", "mask", 8),
+        ("slstm", "plain", 8),
+        ("lstm", "lengths", 16),
+    ],
 )
-def test_against_the_loop(kernels: None, name: str, which: str) -> None:
+def test_against_the_loop(kernels: None, name: str, which: str, warps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "CONFIRMED_ALONE", warps == 8)
+    monkeypatch.setattr(
+        run, "SELECT", lambda problem, found: [way for way in found if (way.exchange, way.warps) == (ALONE, warps)][:1]
+    )
     case, options = single(name), OPTIONS[which]
     doubled = {k: v.double() if k == "mask" else v for k, v in options.items()}
     got, expected = everything(case, "native", **options), everything(in_double(case), "loop", **doubled)

@@ -49,7 +49,8 @@ def devices() -> list[Device]:
     return [A100, *OTHERS, H200, Device("the newest", newest // 10, newest % 10, 48, 101376)]
 
 
-PLACES = {"cta": (64, 32), "cluster": (64, 256), "grid": (64, 1024), "along": (64, 512), "slices": (1, 64)}
+PLACES = {"cta": (64, 32), "cluster": (64, 256), "partial": (64, 256), "grid": (64, 1024)}
+PLACES |= {"along": (64, 512), "slices": (1, 64)}
 """The rows and units with which each family is compiled."""
 
 
@@ -85,7 +86,8 @@ def families(cell: str, dtype: torch.dtype, device: Device) -> list[str]:
     if make_cell(cell).recurrent_gates:
         carried = [ALONE, *([CLUSTER] if device.clusters else []), GRID]
         ways = [NAMES[way] for way in carried] if dtype != torch.float64 else []
-    return [f"{way} {direction}" for way in ways for direction in ("forward", "backward")]
+    found = [f"{way} {direction}" for way in ways for direction in ("forward", "backward")]
+    return [*found, *(["partial backward"] if "cluster" in ways and cell in ("gru", "lstm") else [])]
 
 
 def text(row: Row) -> str | None:
@@ -101,7 +103,9 @@ def text(row: Row) -> str | None:
     if not a.products:
         return along_text(Layout(of), backward, row.device)
     p = persistent.problem(Layout(of), backward)
-    way = next((way for way in candidates(p, row.device) if NAMES[way.exchange] == kind), None)
+    exchange, partial = ("cluster", 1) if kind == "partial" else (kind, 0)
+    plain = (way for way in candidates(p, row.device) if way.warps == 8 and not way.used)
+    way = next((way for way in plain if NAMES[way.exchange] == exchange and way.partial == partial), None)
     return None if way is None else persistent.text(cell, row.dtype, p, way, not backward)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from recur.cli.app import run
 
 SERVERS = ("serve", "studio")  # do not end; tested by themselves
+ONCE = ("doctor", "export", "lab", "stats", "xray")  # leave nothing that another line needs: the same line runs once
 
 
 def commands(source: str) -> list[str]:
@@ -27,6 +28,8 @@ def shortened(words: list[str]) -> list[str]:
     if words[0] not in ("train", "resume") or "--help" in words:
         return words
     words = without(without(words, "--minutes"), "--epochs")
+    if "--folds" in words:
+        words = [*without(words, "--folds"), "--folds", "2"]
     if "--steps" not in words:
         words = [*words, "--steps", "2"]
     return [*words, *(["--threads", "1"] if words[0] == "train" else []), *small(words)]
@@ -45,12 +48,19 @@ def without(words: list[str], flag: str) -> list[str]:
     return words
 
 
+_seen: set[str] = set()
+
+
 def run_line(line: str) -> str | None:
     """Run one command; the verb where it was recur's."""
     words = shlex.split(line, comments=True)
     if Path(words[0]).name == "recur":
         if words[1] in SERVERS:
             return None
+        if words[1] in ONCE:
+            if (same := shlex.join(words[1:])) in _seen:
+                return words[1]
+            _seen.add(same)
         if words[1] == "train" and "--help" not in words:
             words += [] if "--out" in words else ["--out", "runs/unnamed"]
             shutil.rmtree(words[words.index("--out") + 1], ignore_errors=True)

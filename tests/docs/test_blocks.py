@@ -10,14 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nbclient import NotebookClient
 
 from docs.maker.blocks import blocks_of
 from docs.maker.languages import DOCS, ROOT, Pair, pairs
+from docs.maker.notebooks import notebook
 from recur.cli.app import run
 from tests.docs.samples import write_files
 from tests.docs.shells import commands, run_line
 
-PAGES = [pair for pair in pairs() if DOCS in pair.english.parents and blocks_of(pair.english.read_text())]
+NOTEBOOK = "docs/tutorials/vanishing.md"
+"""Run as a notebook; the other pages are run here, in this process."""
+PAGES = [
+    pair
+    for pair in pairs()
+    if DOCS in pair.english.parents and pair.name != NOTEBOOK and blocks_of(pair.english.read_text())
+]
 TRAINED = {"book.txt": ("language", "book"), "names.tsv": ("classify", "names"), "pairs.tsv": ("seq2seq", "pairs-2")}
 RULE = re.compile(r"[ |:]*-[ |:-]*")
 COPIED = {"a": "names", "b": "names", "c": "names", "pairs-3": "pairs-2"}
@@ -57,6 +65,17 @@ def test_every_block_of_a_page_runs(
             continue
         for line in commands(block.shortened):
             run_line(line)
+
+
+def test_a_tutorial_runs_as_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a kernel of its own, shortened; its figures are shown in it."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    made = notebook((ROOT / NOTEBOOK).read_text(encoding="utf-8"), short=True)
+    client = NotebookClient(made, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}})
+    client.execute()
+    shown = [output for cell in made.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert sum("image/png" in output.get("data", {}) for output in shown) == 2
 
 
 def close_figures() -> None:

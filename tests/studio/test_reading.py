@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,22 @@ def test_typing_deleting_and_pasting_give_what_reading_whole_gives(
             read = text[: len(text) - len(found.half)]
             assert torch.allclose(found.end.logits, whole(model, read), atol=2e-4), repr(text[-60:])
         assert any(mark.tokens > 5 for mark in found.marks[1:-1]), "not read in one piece"
+
+
+def test_marks_stand_close_together_near_the_end_and_nowhere_else(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "BLOCK", 8)
+    monkeypatch.setattr(reading, "NEAR", 64)
+    monkeypatch.setattr(reading, "LONG_BLOCK", 128)
+    readings = Readings(LoadedModel(Run.open(runs / "gru")).language)
+    text, key = TEXT * 40, ""
+    for at in range(0, len(text), 150):  # as a text that is pasted comes
+        key, found = readings.read(text[at : at + 150], key, at)
+    ends = [mark.characters for mark in found.marks]
+    gaps = [b - a for a, b in itertools.pairwise(ends)]
+    assert ends[-1] == len(text)
+    assert max(gap for gap, end in zip(gaps, ends[1:], strict=True) if end > len(text) - 64) <= 8
+    assert max(gaps) <= 128
+    assert len(ends) <= 2 + 64 // 8 + 2 * len(text) // 128
 
 
 def test_a_text_that_is_forgotten_has_to_be_sent_again(runs: Path) -> None:

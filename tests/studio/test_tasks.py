@@ -180,6 +180,12 @@ class TestPage:
         self, browser: Any, all_tasks: Served, every_task: Path, size: str, theme: str, language: str
     ) -> None:
         visit = Visit(browser, all_tasks, size, theme, language)
+        for task in ("seq2seq", "forecast"):
+            page = visit.open("see", task)
+            page.wait_for_selector("#coloured span >> nth=1")
+            assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+            if AXE is not None:
+                assert violations(page) == [], f"see {task}"
         for task in OTHERS:
             page = visit.open("predict", task)
             page.wait_for_selector(SHOWN[task])

@@ -7,9 +7,10 @@ before it where there is one.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from recur.cuda.device import Device
-from recur.cuda.way import ALONE, CLUSTER, GRID, THREADS, WARPS, Problem, Way
+from recur.cuda.way import ALONE, CLUSTER, GRID, Problem, Way
 
 COSTS = {
     "cluster": 0.0,
@@ -29,9 +30,15 @@ COSTS = {
     "chunk": 203.0,
     "fetched by two": 297.0,
     "fetched by four": 2701.0,
+    "partial sums": 300.0,
 }
-"""Nanoseconds a step: non-negative least squares on 820 measured ways of LSTM, GRU and Elman networks on an H200."""
-REGISTERS = 236
+"""Nanoseconds a step: non-negative least squares on 820 measured ways of LSTM, GRU and Elman networks on an H200; for
+partial sums, what made it choose best among 469 more."""
+REGISTERS = {8: 236, 16: 116}
+"""Of a thread, by the number of a CTA's warps."""
+CONFIRMED_ALONE = True
+"""Leaves out ways that were timed on a GPU but whose tests have not been seen to pass on one: CTAs of sixteen warps,
+and clusters of fewer rows than their products have room for. docs/gpu.md has their figures."""
 STEP_LAUNCHES = 14000.0
 """Nanoseconds that Python takes for one step's product and kernel."""
 
@@ -49,13 +56,36 @@ def candidates(p: Problem, device: Device) -> list[Way]:
             for tiles in (1, 2, 3, 4, 6, 8, 12, 16):
                 if tiles > 1 and 8 * (tiles - 1) >= p.S:
                     continue
-                for warps_m in (1, 2, 4, 8):
-                    for multicast, pieces in _fetches(exchange, device):
-                        shape = Way(exchange, units, tiles, -(-ctas // multicast) * multicast, warps_m, 0, 0, 1)
-                        made = _fitted(p, device, shape.but(multicast=multicast), pieces)
+                way = Way(exchange, units, tiles, ctas, 1, 0, 0, 1)
+                for used in _rows(way, p, device):
+                    for shape, pieces in _shapes(way.but(used=used), p, device):
+                        made = _fitted(p, device, shape, pieces)
                         if made is not None:
                             found[made] = estimate(made, p)
-    return sorted(found, key=lambda way: found[way])
+    return sorted(found, key=lambda way: (found[way], way.warps))
+
+
+def _rows(way: Way, p: Problem, device: Device) -> list[int]:
+    """How many a team has: all that its products have room for, or so few that clusters have the whole chip."""
+    resident = _resident(device, way) // p.directions
+    if CONFIRMED_ALONE or way.exchange != CLUSTER or not resident or math.ceil(p.S / way.rows) > resident:
+        return [0]
+    whole = max(2, 32 // way.units)  # what warps send whole
+    used = math.ceil(p.S / resident / whole) * whole
+    return [0, used] if used < min(way.rows, p.S) else [0]
+
+
+def _shapes(way: Way, p: Problem, device: Device) -> Iterator[tuple[Way, int]]:
+    """How warps share a CTA's product, and how v comes to it: in how many pieces."""
+    for warps in [8] if CONFIRMED_ALONE else REGISTERS:
+        for warps_m in (1, 2, 4, 8, 16):
+            if warps_m > warps:
+                continue
+            for multicast, pieces in _fetches(way.exchange, device):
+                ctas = -(-way.ctas // multicast) * multicast
+                yield way.but(warps=warps, warps_m=warps_m, multicast=multicast, ctas=ctas), pieces
+        if p.backward and way.exchange == CLUSTER:
+            yield way.but(warps=warps, warps_m=warps, partial=1), 1
 
 
 def _exchanges(ctas: int, device: Device) -> list[int]:
@@ -74,18 +104,18 @@ def _fetches(exchange: int, device: Device) -> list[tuple[int, int]]:
 def _fitted(p: Problem, device: Device, bare: Way, pieces: int) -> Way | None:
     """With as much of W in registers, then in shared memory, as there is room for."""
     resident = _resident(device, bare)
-    if bare.warps_m > bare.m_tiles(p) or not resident:
+    if (bare.warps_m > bare.m_tiles(p) and not bare.partial) or not resident:
         return None
     if pieces > 1:
         bare = _chunked(p, device, bare, pieces)
-    each, room = bare.m_each(p), REGISTERS - bare.registers(p)
+    each, room = bare.m_each(p), REGISTERS[bare.warps] - bare.registers(p)
     left = device.shared - bare.shared_bytes(p)
     if room < 0 or left < 0:
         return None
     groups = bare.groups_each(p)
     in_registers = min(groups, room // (each * 8), 128 // (each * 8))
-    in_shared = min(groups - in_registers, left // (each * 8192))
-    wanted = math.ceil(p.S / bare.rows)
+    in_shared = min(groups - in_registers, left // (each * 32 * bare.threads))
+    wanted = math.ceil(p.S / bare.own_rows)
     teams = min(wanted, resident // p.directions) if bare.exchange == GRID else wanted
     if not teams:
         return None
@@ -111,20 +141,20 @@ def amounts(way: Way, p: Problem) -> dict[str, float]:
     """How much of what costs time a step has, for one team's turn."""
     v, each, groups = way.v_bytes(p), way.m_each(p), way.groups_each(p)
     products = groups * 2 * each * way.tiles * (3 if p.exact else 1)
-    elements = -(-way.units * way.rows // THREADS)
-    at_once = way.ctas * min(p.directions * math.ceil(p.S / way.rows), _at_once(way, p))
+    share = way.warps / 8  # of 16 warps two wait for each other
+    at_once = way.ctas * min(p.directions * math.ceil(p.S / way.own_rows), _at_once(way, p))
     cluster, grid = way.exchange == CLUSTER, way.exchange == GRID
     return {
         "cluster": cluster,
         "grid": grid,
         "shared byte": v * way.warps_m + 2 * way.part_bytes(p),
-        "product of 16 bits": products if p.size == 2 else 0,
-        "product of 32 bits": products if p.size == 4 else 0,
-        "streamed byte": way.streamed(p) * each * 1024 * WARPS * at_once,
-        "streamed group": way.streamed(p) * each,
-        "element": 0 if p.backward else elements,
-        "element back": elements if p.backward else 0,
-        "byte to a cluster": v * cluster,
+        "product of 16 bits": products * share if p.size == 2 else 0,
+        "product of 32 bits": products * share if p.size == 4 else 0,
+        "streamed byte": way.streamed(p) * each * 1024 * way.warps * at_once,
+        "streamed group": way.streamed(p) * each * share,
+        "element": 0 if p.backward else way.elements * share,
+        "element back": way.elements * share if p.backward else 0,
+        "byte to a cluster": (way.mail_bytes() if way.partial else v) * cluster * way.own_rows / way.rows,
         "CTA of a cluster": way.ctas * cluster,
         "byte through L2": v * grid,
         "byte from L2": v * at_once / way.multicast * grid,
@@ -132,12 +162,13 @@ def amounts(way: Way, p: Problem) -> dict[str, float]:
         "chunk": way.chunks(p) * grid,
         "fetched by two": way.multicast == 2,
         "fetched by four": way.multicast == 4,
+        "partial sums": way.partial,
     }
 
 
 def turns(way: Way, p: Problem) -> int:
     """How often teams take theirs."""
-    return math.ceil(p.directions * math.ceil(p.S / way.rows) / _at_once(way, p))
+    return math.ceil(p.directions * math.ceil(p.S / way.own_rows) / _at_once(way, p))
 
 
 def estimate(way: Way, p: Problem) -> float:
@@ -176,4 +207,14 @@ def ordered(p: Problem, device: Device, measured: Way | None = None, by_steps: b
 
 def _likeness(way: Way, p: Problem) -> tuple[int, ...]:
     """What ways have in common that differ in the width of their layer alone."""
-    return way.exchange, way.units, way.tiles, way.warps_m, way.multicast, way.chunks(p)
+    return (
+        way.exchange,
+        way.units,
+        way.tiles,
+        way.warps_m,
+        way.multicast,
+        way.chunks(p),
+        way.partial,
+        way.warps,
+        way.used,
+    )

@@ -12,7 +12,7 @@ from recur.cuda.driver import Launch, Prepared
 from recur.cuda.memory import Layout
 from recur.cuda.operands import uses_tf32
 from recur.cuda.source import source
-from recur.cuda.way import CLUSTER, GRID, THREADS, Problem, Way, pressure, rounded_up
+from recur.cuda.way import CLUSTER, GRID, Problem, Way, pressure, rounded_up
 
 MOST_SPILLED = 128
 """Bytes: registers that lie in memory are read and written at every step."""
@@ -63,7 +63,7 @@ def relieved(p: Problem, way: Way, registers: int, here: Device) -> Way | None:
     fewer = way.but(in_registers=min(way.in_registers, way.groups_each(p)) - -(-registers // group), in_shared=0)
     if fewer.in_registers < 0:
         return None
-    room = (here.shared - fewer.shared_bytes(p)) // (group * 1024)
+    room = (here.shared - fewer.shared_bytes(p)) // (group * 4 * way.threads)
     return fewer.but(in_shared=min(fewer.groups_each(p) - fewer.in_registers, room))
 
 
@@ -77,7 +77,7 @@ def kernel(
         return None
     function = loaded(text(cell, dtype, p, own, variant, delays), device(index).architecture, index).function(_name(p))
     cluster = own.ctas if own.exchange == CLUSTER else own.multicast
-    how = Launch(p.directions * own.teams * own.ctas, THREADS, own.shared_bytes(p), cluster, own.exchange == GRID)
+    how = Launch(p.directions * own.teams * own.ctas, own.threads, own.shared_bytes(p), cluster, own.exchange == GRID)
     prepared = function.prepare(how)
     resident = prepared.resident()
     fits = resident >= how.grid if own.exchange == GRID else resident >= own.ctas

@@ -34,7 +34,9 @@ Select = Callable[[Problem, list[Way]], Sequence[Way | None]]
 SELECT: Select | None = None
 """For tests and measurements: which of the ways that fit are tried, in this order; None is one step a launch."""
 DELAYS = 0
-"""For tests: not 0, every CTA waits now and then, differently for each such number."""
+"""For tests: with a number in the lower 16 bits, CTAs and warps wait now and then, differently for each such number."""
+ORDERED, PLANTED = 1 << 16, 1 << 17
+"""For tests, added to `DELAYS`: a barrier more than a cluster needs, and one less than any way needs."""
 
 
 def plan(lay: Layout, index: int, backward: bool, variant: bool, directions: int = 1) -> Chosen | None:

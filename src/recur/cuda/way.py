@@ -9,7 +9,6 @@ from recur.program.assembly import Assembly
 
 ALONE, CLUSTER, GRID = 0, 1, 2
 NAMES = ("cta", "cluster", "grid")
-THREADS, WARPS = 256, 8
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,12 @@ class Way:
     """How many such chunks there is room for."""
     multicast: int = 1
     """CTAs that fetch them for each other."""
+    partial: int = 0
+    """Back, in a cluster: whether partial sums travel, and δ does not."""
+    warps: int = 8
+    """Of a CTA: 8 with all registers that there are for a thread, or 16 with half of them."""
+    used: int = 0
+    """Rows that a team has, of those that its products have room for; 0 for all of them."""
 
     def but(self, **changed: int) -> Way:
         """As dataclasses.replace, in a third of its time: thousands are made to choose one."""
@@ -74,24 +79,44 @@ class Way:
 
     @property
     def rows(self) -> int:
+        """That a team's products have."""
         return 8 * self.tiles
 
     @property
+    def own_rows(self) -> int:
+        """That a team has."""
+        return self.used or self.rows
+
+    @property
     def warps_k(self) -> int:
-        return WARPS // self.warps_m
+        return self.warps // self.warps_m
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
+
+    @property
+    def elements(self) -> int:
+        """Units of rows that a thread has."""
+        return -(-self.units * self.own_rows // self.threads)
 
     def groups(self, p: Problem) -> int:
         group = 64 // p.size
-        return p.parts * (-(-self.ctas * self.units // group) * group) // group
+        if self.partial:
+            return -(-p.parts * self.units // group)
+        return p.parts * self.width(p) // group
 
     def width(self, p: Problem) -> int:
         """Of a part of v, padded."""
-        return self.groups(p) * (64 // p.size) // p.parts
+        group = 64 // p.size
+        return -(-self.ctas * self.units // group) * group
 
     def groups_each(self, p: Problem) -> int:
         return -(-self.groups(p) // self.warps_k)
 
     def m_tiles(self, p: Problem) -> int:
+        if self.partial:
+            return self.ctas * self.units // 16
         return -(-p.sums * self.units // 16)
 
     def m_each(self, p: Problem) -> int:
@@ -113,15 +138,21 @@ class Way:
     def v_bytes(self, p: Problem) -> int:
         return self.chunks(p) * self.chunk_bytes(p)
 
+    def mail_bytes(self) -> int:
+        """Partial sums that come to a CTA in a step."""
+        return self.ctas * self.units * self.rows * 4
+
     def part_bytes(self, p: Problem) -> int:
+        if self.partial:
+            return 2 * self.mail_bytes()
         return self.warps_k * self.rows * ((self.m_tiles(p) * 16 + 31) // 32 * 32 + 4) * 4
 
     def shared_bytes(self, p: Problem) -> int:
         kept = min(self.in_registers, self.groups_each(p))
         kept_shared = min(self.in_shared, self.groups_each(p) - kept)
         total = self.chunk_bytes(p) * self.buffers()
-        total += (kept_shared * self.m_each(p) * 2 * THREADS + 1) * 16
-        total += self.part_bytes(p) + THREADS * p.parts * p.size + 16 * self.buffers()
+        total += (kept_shared * self.m_each(p) * 2 * self.threads + 1) * 16
+        total += self.part_bytes(p) + self.threads * p.parts * p.size + 16 * self.buffers()
         return -(-total // 16) * 16
 
     def streamed(self, p: Problem) -> int:
@@ -130,12 +161,11 @@ class Way:
 
     def registers(self, p: Problem) -> int:
         """What a thread takes, about: weights, sums, the numbers of its elements."""
-        elements = -(-self.units * self.rows // THREADS)
         each = self.m_each(p)
         weights = min(self.in_registers, self.groups_each(p)) * each * 8
         split = each * 16 if p.exact else 0
-        waiting = p.pressure if elements <= 2 else p.resting
-        return weights + each * self.tiles * 4 + split + elements * waiting + 44
+        waiting = p.pressure if self.elements <= 2 else p.resting
+        return weights + each * self.tiles * 4 + split + self.elements * waiting + 44
 
     def options(self, p: Problem) -> tuple[tuple[str, int], ...]:
         """As the kernels are built with it."""
@@ -143,7 +173,9 @@ class Way:
             ("EXCHANGE", self.exchange),
             ("UNITS", self.units),
             ("TILES", self.tiles),
+            ("USED", self.own_rows),
             ("CTAS", self.ctas),
+            ("THREADS", self.threads),
             ("WARPS_M", self.warps_m),
             ("WARPS_K", self.warps_k),
             ("IN_REGISTERS", self.in_registers),
@@ -151,6 +183,7 @@ class Way:
             ("CHUNK", self.chunk_groups(p)),
             ("RING", self.buffers()),
             ("MULTICAST", self.multicast),
+            ("PARTIAL", self.partial),
             ("BACKWARD", int(p.backward)),
             ("EXACT", int(p.exact)),
             ("SHARED_BYTES", self.shared_bytes(p)),
@@ -161,7 +194,9 @@ class Way:
         """For a reader."""
         sharing = "one CTA" if self.ctas == 1 else f"{self.ctas} CTAs"
         shared = f", {self.multicast} of which fetch together" if self.multicast > 1 else ""
-        return f"{NAMES[self.exchange]}: {self.rows} rows on {sharing} of {self.units} units{shared}"
+        shared += ", partial sums" if self.partial else ""
+        shared += f", {self.warps} warps" if self.warps != 8 else ""
+        return f"{NAMES[self.exchange]}: {self.own_rows} rows on {sharing} of {self.units} units{shared}"
 
     def numbers(self) -> dict[str, int]:
         return asdict(self)

@@ -95,8 +95,11 @@ class Studio:
         return Response(content, media_type=mimetypes.guess_type(name)[0])
 
     async def runs(self, request: Request) -> Response:
-        first, seconds = request.query_params.get("run", ""), REST if "rest" in request.query_params else FIRST
-        found = await self.turns.list(lambda: self.folder.list(seconds, first))
+        first = request.query_params.get("run", "")
+        if "rest" in request.query_params:
+            found = await self.turns.rest(lambda: self.folder.list(REST, first))
+        else:
+            found = await self.turns.list(lambda: self.folder.list(FIRST, first))
         language = language_of(request.headers.get("accept-language", ""))
         if language != "en":
             said = [{**run, "error": in_language(run["error"], language)} if "error" in run else run for run in found]

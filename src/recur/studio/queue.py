@@ -27,6 +27,7 @@ from recur.run.logs import parse_object
 from recur.run.place import NO_LINK, Place
 from recur.studio.job import AT_WORK, Job
 from recur.studio.points import last_point
+from recur.studio.printed import MEASURED, NOTHING, last_line
 from recur.studio.texts import FOLDER, Texts, clean_name, split_name
 from recur.typedefs import JsonObject
 from recur.web.answers import BusyError, UnknownError, without_folders
@@ -43,10 +44,6 @@ EVERY = 0.1
 """Seconds between looks at the process."""
 GRACE = 30.0
 """Seconds for a process to save and end, when the studio does."""
-PRINTED = 4096
-"""Bytes of what a process printed last that are read."""
-MEASURED, NOTHING = re.compile(r"(recur: )?step +\d"), re.compile(r"(?!)")
-"""Lines of measurements, whose numbers the page has; and none."""
 RESERVED = (FOLDER, OWN)
 COMMAND = [sys.executable, "-P", "-m", "recur"]
 """-P: what lies in the folder of runs, which may be a stranger's, is not imported."""
@@ -81,15 +78,7 @@ class Queue:
 
     def _said(self, job: Job, without: re.Pattern[str] = NOTHING) -> str:
         """The last line that a process printed, without some of them."""
-        try:
-            with open(self._log(job.name), "rb") as stream:
-                stream.seek(max(0, os.fstat(stream.fileno()).st_size - PRINTED))
-                lines = stream.read().decode(errors="replace").splitlines()
-        except OSError:
-            return ""
-        kept = (line.strip() for line in reversed(lines) if line.strip() and not without.match(line))
-        said = next(kept, "")
-        return without_folders(said.removeprefix("recur: "), self.folder.resolve())
+        return without_folders(last_line(self._log(job.name), without), self.folder.resolve())
 
     def _log(self, name: str) -> Path:
         return self.folder / OWN / f"{name}.log"

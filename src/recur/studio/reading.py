@@ -17,6 +17,7 @@ import unicodedata
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -74,6 +75,16 @@ class Reading:
         return self.marks[max(0, bisect.bisect_right(self.marks, tokens, key=lambda mark: mark.tokens) - 1)]
 
 
+def _thinned(marks: list[Mark]) -> tuple[Mark, ...]:
+    """Marks near the end, and those further back as far apart as they are meant to be."""
+    kept = marks[:1]
+    for mark, following in pairwise([*marks[1:], marks[-1]]):
+        near = marks[-1].characters - mark.characters <= NEAR
+        if near or following.characters - kept[-1].characters > LONG_BLOCK:
+            kept.append(mark)
+    return tuple(kept)
+
+
 class Readings:
     """The texts that one model has read lately."""
 
@@ -124,7 +135,7 @@ class Readings:
             ids.append(read[::-1] if self.backward else read)
             marks.append(self._after(marks[-1], end, ids[-1], piece))
             at = end
-        return Reading(text, np.concatenate(ids), tuple(marks), half)
+        return Reading(text, np.concatenate(ids), _thinned(marks), half)
 
     def _joined(self, known: str, keep: int, rest: str) -> str:
         return rest + known[len(known) - keep :] if self.backward else known[:keep] + rest
@@ -148,7 +159,7 @@ class Readings:
     def _blocks(self, text: str, begin: int, end: int) -> Iterator[int]:
         """Where blocks of a text end, up to its own end."""
         while begin < end:
-            size = BLOCK if end - begin <= NEAR else LONG_BLOCK
+            size = BLOCK if end - begin <= NEAR else min(LONG_BLOCK, end - begin - NEAR)
             cut = next((at for at in range(begin + size, end) if self._cuttable(text, at)), end)
             yield cut
             begin = cut

@@ -22,8 +22,9 @@ SLOW = 3
 """Runs whose slow views are computed at once."""
 WAITING = 64
 """Requests in the line of one run."""
-LISTS, LOADS, STEPS = 2, 2, 4
-"""Threads for the list of runs and its curves; for opening runs; for steps of models."""
+LISTS, RESTS, LOADS, STEPS = 2, 1, 2, 4
+"""Threads for the list of runs and its curves; for the runs that were left out of it at first; for opening runs; for
+steps of models."""
 STREAMS = 64
 """Texts generated at once."""
 
@@ -50,6 +51,10 @@ class Turns:
         return CapacityLimiter(LISTS)
 
     @cached_property
+    def rests(self) -> CapacityLimiter:
+        return CapacityLimiter(RESTS)
+
+    @cached_property
     def loading(self) -> CapacityLimiter:
         return CapacityLimiter(LOADS)
 
@@ -64,6 +69,10 @@ class Turns:
     async def list(self, work: Callable[[], Made]) -> Made:
         """Read files, in a thread that models do not hold."""
         return await to_thread.run_sync(work, limiter=self.lists)
+
+    async def rest(self, work: Callable[[], Made]) -> Made:
+        """Read the many files that nobody looks at yet, one after the other."""
+        return await to_thread.run_sync(work, limiter=self.rests)
 
     async def step(self, work: Callable[[], Made]) -> Made:
         """One step of a model in memory."""

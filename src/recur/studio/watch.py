@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 
 import anyio
@@ -26,6 +27,8 @@ EVERY = 0.2
 """Seconds between looks at what is live."""
 LIST = 10
 """Of so many looks, one is at all runs."""
+SLACK = 5.0
+"""Seconds before the first look from which on a run is new: who watches has read the list before."""
 WATCHERS = 32
 WATCHED = 64
 """Runs, by one watcher."""
@@ -52,7 +55,7 @@ class Watch(Response):
         self._said = ""
         self._live: list[str] = []
         self._sent: dict[str, tuple[int, int]] = {}
-        self._looks = 0
+        self._looks, self._since = 0, time.time() - SLACK
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         Watch.open += 1
@@ -96,16 +99,22 @@ class Watch(Response):
         self._looks += 1
         whole = self._looks % LIST == 1
         if whole:
-            runs = {run["name"]: run for run in self.folder.list(seconds=EVERY) if "pending" not in run}
+            runs = {run["name"]: run for run in self.folder.list(seconds=0) if "pending" not in run}
         else:
             runs = {name: self.folder.summary(name) for name in self._live}
         self._live = [name for name, run in runs.items() if run.get("live")]
         told = {name: json.dumps(run) for name, run in runs.items()}
-        changed = [runs[name] for name, text in told.items() if self._known.get(name) != text]
+        changed = [
+            runs[name] for name, text in told.items() if self._known.get(name) != text and self._is_news(runs[name])
+        ]
         gone = [name for name in self._known if name not in told] if whole else []
         first, self._known = not self._known, (told if whole else self._known | told)
         found = {"runs": changed, "gone": gone}
         return {} if first and self._looks == 1 else {name: value for name, value in found.items() if value}
+
+    def _is_news(self, run: JsonObject) -> bool:
+        """And not merely a run that was read for the first time."""
+        return bool(run["name"] in self._known or run.get("live") or run.get("changed", 0.0) >= self._since)
 
     def _points(self) -> JsonObject:
         points, again = {}, []

@@ -33,12 +33,16 @@ CONNECTIONS = 512
 """At once, or half of the files that the process may open; one more takes the place of the one that has waited longest.
 """
 
+SWITCH = 0.001
+"""Seconds after which a thread that computes lets others go on: a key that is typed should not wait for a report."""
+
 NO_RESPONSE_YET = (h11.IDLE, h11.SEND_RESPONSE)
 INCOMPLETE = (h11.IDLE, h11.SEND_BODY)
 
 
 def make_server(app: ASGIApp, host: str = "127.0.0.1", port: int = 0) -> uvicorn.Server:
     """A server of an application, with the limits above."""
+    sys.setswitchinterval(SWITCH)
     return uvicorn.Server(make_config(app, host, port))
 
 

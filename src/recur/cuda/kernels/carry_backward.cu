@@ -55,15 +55,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_backward(const Di
 #pragma unroll
     for (int e = 0; e < EXTRAS; ++e) extra[e] = read(a.extra[e][mine]);
 
-    for (int team = block / CTAS; team * ROWS < a.S; team += blocks / CTAS) {
-        const int first = team * ROWS, steps = a.length ? a.length[first] : a.steps;
+    for (int team = block / CTAS; team * USED < a.S; team += blocks / CTAS) {
+        const int first = team * USED, steps = a.length ? a.length[first] : a.steps;
         exchange.join(a.exchange, a.arrived, team);
         Element element[ELEMENTS];
 #pragma unroll
         for (int e = 0; e < ELEMENTS; ++e) {
             Element& here = element[e];
             const int index = threadIdx.x + e * THREADS, s = first + index / UNITS;
-            const bool inside = index < UNITS * ROWS && s < a.S && u < H;
+            const bool inside = index < UNITS * USED && s < a.S && u < H;
             here.s = inside ? s : first;
             here.length = !inside ? 0 : a.length ? a.length[s] : a.steps;
             const long own = long(here.s) * H + mine;
@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_backward(const Di
             delay(k);
             const bool multiplies = k + 1 < steps;
             if (multiplies) W.multiply(shared, exchange, a.W, H, cta);
-            __syncthreads();
+            exchange.sums_ready(k, multiplies);
 #pragma unroll
             for (int e = 0; e < ELEMENTS; ++e) {
                 Element& here = element[e];
@@ -108,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) carry_backward(const Di
                     for (int j = 0; j < STATES; ++j) {
                         real g = here.carry[j];
                         if (k + 1 < here.length) {
-                            if (j == 0) g += here.mask * sum_of(shared, index / UNITS, index % UNITS);
+                            if (j == 0) g += here.mask * sum_of(shared, index / UNITS, index % UNITS, exchange.last());
                             g = here.xi == real(0) ? real(0) : g * here.xi;  // whatever g is, NaN too
                         }
                         d_after[j] = g + read(here.d_outputs[j]);

@@ -100,15 +100,43 @@ struct Exchange {
     }
 #endif
 
+    // Which of two buffers was published last.
+    FUNCTION int last() const { return (turn - 1) & 1; }
+
+    // CLUSTER: until all that is sent to this CTA in a step has come.
+    FUNCTION void wait_for_bytes() {
+#if __CUDA_ARCH__ >= 900
+        const bits32 full = shared_address(&shared.full[last()]);
+        barrier_wait(full, ((turn - 1) >> 1) & 1);
+        if (ORDERED) __syncthreads();
+        if (threadIdx.x == 0) barrier_expect(full, V_PUBLISHED);
+#endif
+    }
+
+    // PARTIAL: what this thread found of a tile of sums, to the CTA that owns its units.
+    FUNCTION void send_sums(int tile, int n, uint4 found) {
+#if PARTIAL && __CUDA_ARCH__ >= 900
+        const int lane = threadIdx.x & 31, owner = tile / (UNITS / 16);
+        if (n * 8 + (lane & 3) * 2 >= USED) return;
+        const float* at = shared.mail[last()][cta] + mail_slot(tile % (UNITS / 16), n, lane >> 2, (lane & 3) * 2);
+        send(of_rank(shared_address(at), owner), of_rank(shared_address(&shared.full[last()]), owner), found);
+#endif
+    }
+
+    // The sums of the step at hand can be read.
+    FUNCTION void sums_ready(int k, bool multiplied) {
+        if (PARTIAL) {
+            if (multiplied) wait_for_bytes();
+        } else if (!PLANTED)
+            __syncthreads();
+        delay(k, 1 + threadIdx.x / 32);
+    }
+
     // A chunk of v as the step before left it.
     FUNCTION const byte* receive(int c) {
         if (EXCHANGE == CLUSTER) {
-#if __CUDA_ARCH__ >= 900
-            const int from = (turn - 1) & 1;
-            barrier_wait(shared_address(&shared.full[from]), ((turn - 1) >> 1) & 1);
-            if (threadIdx.x == 0) barrier_expect(shared_address(&shared.full[from]), V_PUBLISHED);
-            return shared.v[from];
-#endif
+            if (!PARTIAL) wait_for_bytes();
+            return shared.v[last()];
         }
         if (EXCHANGE == GRID) {
 #if __CUDA_ARCH__ >= 900
@@ -163,7 +191,7 @@ struct Exchange {
     // The next v's values of an element, of every thread of a warp at once.
     FUNCTION void publish(int e, const num (&values)[PARTS]) {
         const int index = threadIdx.x + e * THREADS;
-        if (EXCHANGE == CLUSTER) {
+        if (EXCHANGE == CLUSTER && !PARTIAL) {
 #if __CUDA_ARCH__ >= 900
             const int lane = threadIdx.x & 31, base = index - lane, to = turn & 1;
             constexpr int SENT = 32 / PER_CHUNK;
@@ -171,7 +199,7 @@ struct Exchange {
 #pragma unroll
             for (int part = 0; part < PARTS; ++part) stage[part][lane] = values[part];
             __syncwarp();
-            if (base < UNITS * ROWS) {
+            if (base < UNITS * USED) {
 #pragma unroll
                 for (int q = lane; q < PARTS * SENT * CTAS; q += 32) {
                     const int piece = q % SENT, part = q / SENT % PARTS, there = q / (SENT * PARTS);
@@ -183,8 +211,8 @@ struct Exchange {
             }
             __syncwarp();
 #endif
-        } else if (index < UNITS * ROWS) {
-            byte* v = EXCHANGE == GRID ? memory + (turn & 1) * V_BYTES : shared.v[0];
+        } else if (index < UNITS * USED) {
+            byte* v = EXCHANGE == GRID ? memory + (turn & 1) * V_BYTES : shared.v[PARTIAL ? turn & 1 : 0];
 #pragma unroll
             for (int part = 0; part < PARTS; ++part) *reinterpret_cast<num*>(v + place(index, part)) = values[part];
         }
@@ -192,7 +220,8 @@ struct Exchange {
 
     // Where a value of this CTA's lies in v.
     FUNCTION int place(int index, int part) const {
-        const int bytes = (part * WIDTH + cta * UNITS + index % UNITS) * SIZE, row = index / UNITS;
+        const int first = PARTIAL ? part * UNITS : part * WIDTH + cta * UNITS, row = index / UNITS;
+        const int bytes = (first + index % UNITS) * SIZE;
         if (CHUNKS == 1) return row * PITCH + bytes;
         return bytes / (CHUNK * 64) * CHUNK_BYTES + row * PITCH + bytes % (CHUNK * 64);
     }
@@ -200,7 +229,7 @@ struct Exchange {
     // All of this CTA's part was published.
     FUNCTION void published() {
         ++turn;
-        if (EXCHANGE == ALONE) __syncthreads();
+        if (EXCHANGE == ALONE || PARTIAL) __syncthreads();
         if (EXCHANGE == GRID) {
 #if __CUDA_ARCH__ >= 900
             asm volatile("fence.proxy.async;" ::: "memory");

@@ -1,6 +1,6 @@
 // All steps in one launch: W stays on the chip, and what it multiplies travels between the CTAs that share it.
 //
-// A team of CTAS CTAs carries ROWS rows of the batch. Each CTA owns UNITS units: the rows of W that make them, and their
+// A team of CTAS CTAs carries USED rows of the batch, of ROWS that products have. Each CTA owns UNITS units: the rows of W that make them, and their
 // states in registers. At every step it multiplies its part of W with the whole vector v of the step before, runs the
 // cell's program on its units, and hands its part of the next v to the team:
 //
@@ -13,13 +13,16 @@
 // Through L2, v comes in chunks of CHUNK groups of K, into a ring of RING buffers: while one is multiplied, others are on
 // their way. MULTICAST CTAs side by side fetch a part each for all of them.
 //
+// PARTIAL (backward, CLUSTER): δ stays where it is made. A CTA multiplies its own part of it with its columns of Wᵀ, for
+// all units of the team, and sends each owner its partial sums, straight from registers; the owner adds them in the order
+// of CTAs. That is H numbers of 32 bits a row, whatever the number of products.
+//
 // K is taken in groups of 64 bytes a row. Of such a group a thread holds 16 bytes, in whatever order: both sides of
 // the product have the same. WARPS_M warps divide the rows of the sums, WARPS_K divide K; what they find is added in
 // this order. Of its groups a warp keeps IN_REGISTERS in registers, IN_SHARED in shared memory, and reads the rest.
 #define ALONE 0
 #define CLUSTER 1
 #define GRID 2
-#define THREADS 256
 
 #if BACKWARD
 #define SUMS 1
@@ -31,17 +34,20 @@
 
 constexpr int ROWS = 8 * TILES, SIZE = sizeof(num), GROUP = 64 / SIZE, PER_CHUNK = 16 / SIZE;
 constexpr int WIDTH = (CTAS * UNITS + GROUP - 1) / GROUP * GROUP;  // of a part of v, padded
-constexpr int GROUPS = PARTS * WIDTH / GROUP, COLUMNS = GROUPS * GROUP;
+constexpr int COLUMNS = PARTS * WIDTH;                               // of W as it is laid out
+constexpr int GROUPS = PARTIAL ? (PARTS * UNITS + GROUP - 1) / GROUP : COLUMNS / GROUP;
 constexpr int GROUPS_EACH = (GROUPS + WARPS_K - 1) / WARPS_K;
-constexpr int M = SUMS * UNITS, M_TILES = (M + 15) / 16, M_EACH = (M_TILES + WARPS_M - 1) / WARPS_M;
+constexpr int M = PARTIAL ? CTAS * UNITS : SUMS * UNITS, M_TILES = (M + 15) / 16, M_EACH = (M_TILES + WARPS_M - 1) / WARPS_M;
 constexpr int CHUNKS = (GROUPS + CHUNK - 1) / CHUNK, EACH = (CHUNK + WARPS_K - 1) / WARPS_K;
 static_assert(CHUNKS == 1 || CHUNK % WARPS_K == 0, "all warps have groups of every chunk");
 static_assert(CHUNKS == 1 || RING > 1, "a chunk is asked for while the one before it is read");
 constexpr int PITCH = CHUNK * 64 + (CHUNK % 2 ? 0 : 64);  // bytes: rows of v begin in different banks
 constexpr int CHUNK_BYTES = ROWS * PITCH, V_BYTES = CHUNKS * CHUNK_BYTES;
-constexpr int V_PUBLISHED = CTAS * UNITS * ROWS * PARTS * SIZE;
+constexpr int V_PUBLISHED = CTAS * UNITS * USED * (PARTIAL ? sizeof(float) : PARTS * SIZE);
+static_assert(!PARTIAL || (EXCHANGE == CLUSTER && BACKWARD && WARPS_K == 1 && UNITS % 16 == 0), "see above");
 constexpr int M_PITCH = (M_TILES * 16 + 31) / 32 * 32 + 4;
-constexpr int ELEMENTS = (UNITS * ROWS + THREADS - 1) / THREADS;
+constexpr int ELEMENTS = (UNITS * USED + THREADS - 1) / THREADS;
+static_assert(USED <= ROWS && (USED == ROWS || (USED % 2 == 0 && UNITS * USED % 32 == 0)), "warps send what they have whole");
 constexpr bool PREFETCH = ELEMENTS <= 2;  // what a step reads, while v is on its way: there are not registers for more
 constexpr int KEPT = IN_REGISTERS < GROUPS_EACH ? IN_REGISTERS : GROUPS_EACH;
 constexpr int KEPT_SHARED = IN_SHARED < GROUPS_EACH - KEPT ? IN_SHARED : GROUPS_EACH - KEPT;
@@ -59,7 +65,11 @@ template <typename Pass> FUNCTION long row_at(const Pass& a, int k, int s) {
 struct Shared {
     byte v[RING][CHUNK_BYTES];
     uint4 weights[KEPT_SHARED * M_EACH * 2 * THREADS + 1];
+#if PARTIAL
+    float mail[2][CTAS][UNITS * ROWS];  // from each CTA, tile after tile as its registers had them
+#else
     float part[WARPS_K][ROWS][M_PITCH];
+#endif
     __align__(16) num stage[THREADS / 32][PARTS][32];
     __align__(16) bits64 full[RING];
     bits64 empty[RING];
@@ -76,12 +86,17 @@ FUNCTION void mma_group(Sums& c, const Weights& w, const uint4& b) {
 }
 
 FUNCTION Weights read_weights(const num* W, int H, int cta, int tile, int group) {
-    const int lane = threadIdx.x & 31, at = group * GROUP + (lane & 3) * PER_CHUNK;
+    const int lane = threadIdx.x & 31;
+    int at = group * GROUP + (lane & 3) * PER_CHUNK;
     Weights w;
+#if PARTIAL
+    if (at >= PARTS * UNITS) return {{0, 0, 0, 0}, {0, 0, 0, 0}};
+    at = at / UNITS * WIDTH + cta * UNITS + at % UNITS;
+#endif
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        const int m = tile * 16 + half * 8 + (lane >> 2), unit = cta * UNITS + m % UNITS;
-        const long row = m < M ? long(m / UNITS) * H + min(unit, H - 1) : 0;  // what is beyond is never looked at
+        const int m = tile * 16 + half * 8 + (lane >> 2), unit = PARTIAL ? m : cta * UNITS + m % UNITS;
+        const long row = m < M ? long(PARTIAL ? 0 : m / UNITS) * H + min(unit, H - 1) : 0;  // beyond: never looked at
         const uint4 found = __ldg(reinterpret_cast<const uint4*>(W + row * COLUMNS + at));
         (half ? w.lower : w.upper) = found;
     }
@@ -98,17 +113,22 @@ struct Product {
     FUNCTION static int warp_k() { return (threadIdx.x >> 5) / WARPS_M; }
     FUNCTION static int group(int i) { return i * WARPS_K + warp_k(); }
     FUNCTION static bool there(int i) { return GROUPS % WARPS_K == 0 || group(i) < GROUPS; }
+    // Of this warp's tiles of sums, one. Partial ones begin with the CTA's own: no two CTAs send to the same at once.
+    FUNCTION static int tile(int j, int cta) {
+        const int raw = warp_m() + j * WARPS_M;
+        return PARTIAL ? (raw + cta * (UNITS / 16)) % M_TILES : raw;
+    }
 
     FUNCTION void load(Shared& shared, const num* W, int H, int cta) {
 #pragma unroll
         for (int i = 0; i < KEPT; ++i)
 #pragma unroll
             for (int j = 0; j < M_EACH; ++j)
-                if (there(i)) kept[i][j] = read_weights(W, H, cta, warp_m() + j * WARPS_M, group(i));
+                if (there(i)) kept[i][j] = read_weights(W, H, cta, tile(j, cta), group(i));
         for (int i = 0; i < KEPT_SHARED; ++i)
             for (int j = 0; j < M_EACH; ++j)
                 if (there(KEPT + i)) {
-                    const Weights w = read_weights(W, H, cta, warp_m() + j * WARPS_M, group(KEPT + i));
+                    const Weights w = read_weights(W, H, cta, tile(j, cta), group(KEPT + i));
                     uint4* to = shared.weights + (i * M_EACH + j) * 2 * THREADS + threadIdx.x;
                     to[0] = w.upper, to[THREADS] = w.lower;
                 }
@@ -149,7 +169,7 @@ struct Product {
                 const uint4* from = shared.weights + ((i - KEPT) * M_EACH + j) * 2 * THREADS + threadIdx.x;
                 w[j] = {from[0], from[THREADS]};
             } else
-                w[j] = read_weights(W, H, cta, warp_m() + j * WARPS_M, group(i));
+                w[j] = read_weights(W, H, cta, tile(j, cta), group(i));
         }
     }
 
@@ -176,23 +196,42 @@ struct Product {
         const int lane = threadIdx.x & 31;
 #pragma unroll
         for (int j = 0; j < M_EACH; ++j) {
-            const int tile = warp_m() + j * WARPS_M, m = tile * 16 + (lane >> 2);
-            if (M_TILES % WARPS_M && tile >= M_TILES) continue;
+            const int m = (warp_m() + j * WARPS_M) * 16 + (lane >> 2);
+            if (M_TILES % WARPS_M && m >= M_TILES * 16) continue;
 #pragma unroll
             for (int n = 0; n < TILES; ++n) {
+#if PARTIAL
+                uint4 found;
+                bits32* words = &found.x;
+#pragma unroll
+                for (int q = 0; q < 4; ++q) words[q] = __float_as_uint(sum[j][n][0][q] + (TWICE > 1 ? sum[j][n][TWICE - 1][q] : 0));
+                chunks.send_sums(tile(j, cta), n, found);
+#else
                 float(*to)[M_PITCH] = shared.part[warp_k()] + n * 8 + (lane & 3) * 2;
 #pragma unroll
                 for (int q = 0; q < 4; ++q) to[q & 1][m + (q & 2) * 4] = sum[j][n][0][q] + (TWICE > 1 ? sum[j][n][TWICE - 1][q] : 0);
+#endif
             }
         }
     }
 };
 
-// Of the sums of a row and a unit of this CTA, one.
-FUNCTION real sum_of(const Shared& shared, int row, int m) {
+// Of a tile of 16 units and 8 rows, what a thread has of it: rows side by side, so that readers meet different banks.
+FUNCTION int mail_slot(int tile, int n, int unit, int row) {
+    return ((tile * TILES + n) * 32 + row / 2 * 8 + unit) * 4;
+}
+
+// Of the sums of a row and a unit of this CTA, one. `which`: of the two that partial ones come to.
+FUNCTION real sum_of(const Shared& shared, int row, int m, int which = 0) {
     float found = 0;
+#if PARTIAL
+    const int at = mail_slot(m / 16, row / 8, m % 8, row % 8) + (m & 8) / 4 + (row & 1);
+#pragma unroll
+    for (int c = 0; c < CTAS; ++c) found += shared.mail[which][c][at];
+#else
 #pragma unroll
     for (int w = 0; w < WARPS_K; ++w) found += shared.part[w][row][m];
+#endif
     return found;
 }
 
@@ -211,10 +250,16 @@ FUNCTION void bring(const num* at) {
     if (threadIdx.x % (32 / SIZE) == 0) asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
 
-FUNCTION void delay(int k) {
-#if DELAYS  // for tests: every CTA at its own pace
-    unsigned x = (blockIdx.x * 2654435761u) ^ (k * 40503u + DELAYS * 7919u);
+// For tests. DELAYS is a number from which waits are drawn, and two bits: with the first, what the exchange of a cluster
+// puts in order by itself is put in order once more, by a barrier that racecheck knows; with the second, the barrier
+// between what warps write of their sums and what others read of them is missing.
+#define ORDERED (DELAYS >> 16 & 1)
+#define PLANTED (DELAYS >> 17 & 1)
+FUNCTION void delay(int k, int who = 0) {
+#if DELAYS & 0xffff  // every CTA at its own pace, and every warp of it
+    unsigned x = ((blockIdx.x + who * 977u) * 2654435761u) ^ (k * 40503u + DELAYS * 7919u);
     x ^= x >> 13, x *= 0x5bd1e995u, x ^= x >> 15;
     if ((x & 7) == 0) __nanosleep(x % 4000);
 #endif
 }
+
