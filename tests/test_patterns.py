@@ -18,7 +18,7 @@ COMMANDS = re.findall(r"\| `recur (train [^`]*)` \|", (ROOT / "docs" / "patterns
 
 
 def test_all_patterns_are_there() -> None:
-    assert len(COMMANDS) == 16
+    assert len(COMMANDS) == 17
     for option in ("--recurrence output", "--depth-input", "--depth-transition", "--depth-output", "--time-input"):
         assert sum(option in command for command in COMMANDS) == 1
 

@@ -53,7 +53,7 @@ class Visit:
             **options,
         )
         self.page = self.context.new_page()
-        self.page.set_default_timeout(20_000)
+        self.page.set_default_timeout(90_000)  # a view may wait behind the report that a view before it began
         self.served, self.errors, self.elsewhere = served, [], []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)

@@ -285,10 +285,11 @@ class Trainer:
         return summary_of(self)
 
     def checkpoint(self) -> None:
-        """Its time is counted with that of measurements, so that a budget of minutes holds both."""
+        """Its time is counted with that of measurements, so that a budget of minutes holds both, once it has begun."""
         begun = time.monotonic()
         save_checkpoint(self)
-        self.measuring += self.ranks.first(lambda: time.monotonic() - begun)
+        if self.step:
+            self.measuring += self.ranks.first(lambda: time.monotonic() - begun)
 
     def restore(self) -> list[str]:
         """Go back to the newest whole checkpoint; what was wrong with newer ones is returned."""
