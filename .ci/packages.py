@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -55,6 +56,14 @@ def installed(wheel: Path, here: Path, own: bool) -> None:
     print(run(python, "-I", "-m", "recur", "--version", cwd=here))
 
 
+def builder(here: Path) -> Path:
+    """A Python with what pyproject.toml asks for to build: this one's setuptools may be older."""
+    venv.create(here, with_pip=True)
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+    run(python_of(here), "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", *wanted)
+    return python_of(here)
+
+
 def main() -> None:
     own = "--no-deps" not in sys.argv
     isolated = [] if own else ["--no-build-isolation"]
@@ -72,7 +81,7 @@ def main() -> None:
         assert not any(name.endswith((".cpp", ".h")) for name in names), "sources do not belong into a wheel"
         installed(wheel, here / "from-wheel", own)
         code = "from setuptools.build_meta import build_sdist; print(build_sdist('..'))"
-        run(sys.executable, "-c", code, cwd=here / "clone")
+        run(builder(here / "builder") if own else sys.executable, "-c", code, cwd=here / "clone")
         (source,) = here.glob("recur-*.tar.gz")
         (here / "again").mkdir()
         run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", *isolated, "-w", here / "again", source)
