@@ -146,7 +146,7 @@ def paper(machine: Machine, lanes: int, batch: int) -> dict[str, object]:
     print("\nthe narrowest network that is four fifths efficient, float32 and bfloat16:")
     for n, found in least.items():
         print(f"  {n:4d} GPUs   {found[4] or 'none':>6}   {found[2] or 'none':>6}")
-    return {"machine": machine._asdict(), "lanes": lanes, "rows": rows, "narrowest": least}
+    return {"assumed": machine._asdict(), "lanes": lanes, "rows": rows, "narrowest": least}
 
 
 def narrowest(n: int, lanes: int, width: int, machine: Machine) -> int | None:
