@@ -74,7 +74,8 @@ def described(name: str, value: Any) -> list[str]:
         return parts
     if inspect.isroutine(value):
         return [f"## {name}", signature(name, value), prose(inspect.getdoc(value) or "")]
-    return [f"## {name}", fenced(textwrap.shorten(f"{name} = {value!r}", 300), "python")]
+    shown = re.sub(r"<module '([\w.]+)' from '[^']*'>", r"\1", repr(value))  # not where it lies
+    return [f"## {name}", fenced(textwrap.shorten(f"{name} = {shown}", 300), "python")]
 
 
 def own_doc(value: type) -> str:
