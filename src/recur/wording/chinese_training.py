@@ -103,4 +103,25 @@ TRAINING = {
     "reads it as text": "当作文本来读",
     "tags every word with its last column": "用最后一列给每个词打标签",
     "classifies every node": "给每个结点分类",
+    # what a run says before its first step
+    "a part is held out of what it learns from, for recur eval; with --test FILE all of it is learned from": (
+        "学习的数据留出一部分供 recur eval 用；给出 --test FILE 则全部用来学习"
+    ),
+    "{names}: learned from and measured on, so that these figures are of what it knows": (
+        "{names}：既用来学习又用来评测，所以这些数字说的是它学过的东西"
+    ),
+    "products of {precision}, the fastest here that costs no quality; exact: --precision float32": (
+        "乘积用 {precision}，这里不损质量的最快一种；要精确：--precision float32"
+    ),
+    "{n} thread, the fastest now; the same numbers again: --threads {same}": "{n} 个线程，现在最快；要再得到同样的数：--threads {same}",
+    "{n} threads, the fastest now; the same numbers again: --threads {same}": "{n} 个线程，现在最快；要再得到同样的数：--threads {same}",
+    "sized for {time} minute of this {device} ({speed} tokens a second): {sizes}; what is given by hand stays, and the rest follows from it": (
+        "按这个 {device} 的 {time} 分钟定尺寸（每秒 {speed} 个词元）：{sizes}；手工给出的不变，其余随之而定"
+    ),
+    "sized for {time} minutes of this {device} ({speed} tokens a second): {sizes}; what is given by hand stays, and the rest follows from it": (
+        "按这个 {device} 的 {time} 分钟定尺寸（每秒 {speed} 个词元）：{sizes}；手工给出的不变，其余随之而定"
+    ),
+    "of {parts} to measure on, one in {thin} is measured while training, and all of them at the end": (
+        "{parts} 个用来评测，训练中每 {thin} 个测一个，结束时全部测"
+    ),
 }
