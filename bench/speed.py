@@ -53,10 +53,8 @@ def main(given: argparse.Namespace) -> dict[str, object]:
     for width in given.width or ((64, 256, 1024, 2048) if device == "cuda" else (64, 128, 256)):
         row = measure(given.text, width, given.lanes, device, given.seconds, given.threads)
         asked, real = row["asked"], row["trained"]
-        print(
-            f"{width:>7}{min(asked):>12,.0f} … {max(asked):<10,.0f}{real:>11,.0f}{statistics.median(asked) / real:>15.2f}"
-            f"{row['asking_seconds']:>20.2f}",
-            flush=True,
-        )
+        share, seconds = statistics.median(asked) / real, row["asking_seconds"]
+        rates = f"{min(asked):>12,.0f} … {max(asked):<10,.0f}{real:>11,.0f}"
+        print(f"{width:>7}{rates}{share:>15.2f}{seconds:>20.2f}", flush=True)
         rows.append(row)
     return {"device": device, "text": given.text, "rows": rows}
