@@ -117,7 +117,7 @@ def main() -> None:
     many.add_argument("--tflops", type=float, default=19.0, help="what a GPU reaches, 10¹² operations a second (19)")
     many.add_argument("--lanes", type=int, default=64, help="lanes on each GPU (64)")
     many.add_argument("--batch", type=int, default=1024, help="lanes in all, for where it stops paying (1024)")
-    many.add_argument("--measure", action="store_true", help="weak scaling by gloo, one thread a process, too")
+    many.add_argument("--measure", action="store_true", help="weak scaling of two processes, one thread each, too")
     many.add_argument("--rounds", type=int, default=3, help="of measuring (3)")
     many.add_argument("--steps", type=int, default=150, help="in each (150)")
     many.add_argument("--hidden", type=int, default=320, help="of the network that is measured (320)")
