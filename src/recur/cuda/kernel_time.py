@@ -16,6 +16,7 @@ from recur.cuda.device import device
 from recur.cuda.forward_pass import Forward
 from recur.cuda.memory import Layout, layout
 from recur.cuda.operands import uses_tf32
+from recur.cuda.passes import FILLS, STEPS
 from recur.cuda.scratch import Chosen
 from recur.cuda.source import load
 from recur.cuda.way import Problem, Way
@@ -87,13 +88,8 @@ class Measured:
         made = Forward(self.lay, True, torch.cuda.current_device(), uses_tf32(), chosen)
         if chosen is None:
             return lambda: made(self.given)
-        bound = made.begin(self.given)
-
-        def run() -> None:
-            made.prepare(bound.addresses)
-            made.carry(bound.addresses)
-
-        return run
+        bound = made.bind(self.given)
+        return lambda: made.launches(bound.addresses, FILLS, STEPS)(bound.addresses)
 
     def _backward(self, chosen: Chosen | None) -> Callable[[], object]:
         lay, n = self.lay, len(self.lay.outputs)
@@ -105,9 +101,4 @@ class Measured:
         if chosen is None:
             return lambda: made(kept, gradients)
         bound = made.bind(kept, gradients)
-
-        def run() -> None:
-            made.prepare(bound.addresses)
-            made.carry(bound.addresses)
-
-        return run
+        return lambda: made.launches(bound.addresses, FILLS, STEPS)(bound.addresses)
