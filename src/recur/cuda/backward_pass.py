@@ -168,7 +168,7 @@ class Backward(Pass):
             self.launches(addresses, FILLS, STEPS, AFTER)(addresses)
             return self.end(kept, bound)
         self.launches(addresses, FILLS)(addresses)
-        carried = self._step_by_step(kept, gradients, bound)
+        carried = self.step_by_step(kept, gradients, bound)
         self.launches(addresses, AFTER)(addresses)
         return self.end(kept, bound, carried)
 
@@ -220,9 +220,10 @@ class Backward(Pass):
         lay, width = self.lay, self.lay.P or self.lay.H
         return _flat(lay, bound.ready[first_state(lay, self._places)], width)
 
-    def _step_by_step(
+    def step_by_step(
         self, kept: Sequence[Tensor], gradients: Sequence[Tensor | None], bound: Bound
     ) -> Sequence[Tensor]:
+        """The steps, a launch each; what reaches the states before them."""
         lay, of, n, found = self.lay, self.lay.of, len(self.lay.outputs), bound.found
         outputs = [lay.by_step(part) for part in kept[of.given : of.given + n]]
         results = Results(lay, outputs, (), kept[of.given + n :])

@@ -94,7 +94,7 @@ class Forward(Pass):
         bound = self.bind(given)
         self.launches(bound.addresses, SHARES, FILLS, STEPS)(bound.addresses)
         if self.by_steps:
-            self._step_by_step(given, bound.made)
+            self.step_by_step(given, bound.made)
         return self.end(bound)
 
     def _products(self) -> Sequence[Kernel | Multiplication]:
@@ -113,7 +113,8 @@ class Forward(Pass):
         self._chosen[2].packed(current_stream(self._index), arguments)
         return [*self.end(here), *other.end(there)]
 
-    def _step_by_step(self, given: Sequence[Tensor], made: list[Tensor]) -> None:
+    def step_by_step(self, given: Sequence[Tensor], made: list[Tensor]) -> None:
+        """The steps, a launch each."""
         lay, n, m = self.lay, len(self.lay.outputs), len(self.lay.finals)
         ops = Operands(lay, given)
         saved = made[n + m : self._returned]

@@ -86,9 +86,9 @@ class Measured:
 
     def _forward(self, chosen: Chosen | None) -> Callable[[], object]:
         made = Forward(self.lay, True, torch.cuda.current_device(), uses_tf32(), chosen)
-        if chosen is None:
-            return lambda: made(self.given)
         bound = made.bind(self.given)
+        if chosen is None:
+            return lambda: made.step_by_step(self.given, bound.made)
         return lambda: made.launches(bound.addresses, FILLS, STEPS)(bound.addresses)
 
     def _backward(self, chosen: Chosen | None) -> Callable[[], object]:
@@ -98,7 +98,7 @@ class Measured:
         outputs = [lay.by_row(part) for part in self.results[:n]]
         kept = [*self.given, *outputs, *self.results[n + lay.assembly.states :]]
         gradients = [*self.arriving, *[None] * lay.assembly.states]
-        if chosen is None:
-            return lambda: made(kept, gradients)
         bound = made.bind(kept, gradients)
+        if chosen is None:
+            return lambda: made.step_by_step(kept, gradients, bound)
         return lambda: made.launches(bound.addresses, FILLS, STEPS)(bound.addresses)
