@@ -86,7 +86,8 @@ def test_a_product_row_after_row_as_columns(
     assert (a, b, rest) == (160, 320, [480, rest[1], 480, rest[1]])
     assert (library.made[handle], workspace, size, stream) == (["cublasLtCreate"], 8, 16, 9)
     wanted = [made for made in library.made.values() if "Preference" in made[0]]
-    assert [made[1:3] for made in wanted] == [[(1, blas.MOST_WORKSPACE, 8), (3, 3, 4)]] * 2
+    most = 25 * dtype.itemsize + 6 * into.itemsize  # what the matrices take
+    assert [made[1:3] for made in wanted] == [[(1, most, 8), (3, 3, 4)]] * 2
     assert algorithm[0] == 1016
     assert library.multiplied[1][-4][0] == 1000 + dtype.itemsize  # of a B that begins anywhere
     before = library.destroyed
@@ -103,7 +104,7 @@ def test_nothing_to_multiply_and_what_fails(library: Library) -> None:
     run = Product(torch.float32, torch.float32, (2, 3, 5), Side(5), Side(3), 3, False, False)
     run(0, 9, 8, 16, 32, 48)
     assert library.multiplied[0][-4] is None  # cuBLAS finds one itself
-    assert run.workspace == blas.MOST_WORKSPACE
+    assert run.workspace == 4 * (2 * 5 + 5 * 3 + 2 * 3)
     library.status = 3
     with pytest.raises(MemoryError, match="the GPU ran out of memory: a product by cuBLAS"):
         run(0, 9, 8, 16, 32, 48)

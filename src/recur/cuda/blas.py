@@ -26,6 +26,7 @@ MOST_BYTES, REDUCTIONS, ALIGNMENTS = 1, 3, (5, 6, 7, 8)
 IN_PLACE_OR_IN_FLOAT32 = 3
 """How the parts of a sum may be added up: in one order, and not rounded before."""
 MOST_WORKSPACE = 32 << 20
+"""Bytes; and no more than the matrices of a product take themselves."""
 WHOLE = 16
 """Bytes at whose multiples a matrix should begin."""
 
@@ -131,6 +132,12 @@ class Product:
         return self._prepared[0]
 
     @functools.cached_property
+    def _most_workspace(self) -> int:
+        rows, columns, inner = self.sizes
+        read = (rows + columns) * inner * self.dtype.itemsize
+        return min(MOST_WORKSPACE, read + rows * columns * self.into.itemsize)
+
+    @functools.cached_property
     def _prepared(self) -> tuple[Described, int]:
         """Asked of the current device, once."""
         rows, columns, inner = self.sizes
@@ -150,11 +157,12 @@ class Product:
         made.left, made.right = _layout(kind, *left, self.b.pitch), _layout(kind, *right, self.a.pitch)
         made.out = _layout(into, columns, rows, self.pitch)
         weakref.finalize(self, _destroy, made).atexit = False
-        found = [_algorithm(made, alignment) for alignment in (WHOLE, self.dtype.itemsize)]
+        most = self._most_workspace
+        found = [_algorithm(made, alignment, most) for alignment in (WHOLE, self.dtype.itemsize)]
         for into_place, one in zip(made.algorithms, found, strict=True):
             if one is not None:
                 into_place[:] = one.algorithm[:]
-        return made, max(MOST_WORKSPACE if one is None else one.workspace for one in found)
+        return made, max(most if one is None else one.workspace for one in found)
 
     def __call__(self, index: int, stream: int, workspace: int, a: int, b: int, c: int) -> None:
         """On a stream of a device; what `launches` does in C++, for where there is none."""
@@ -195,11 +203,11 @@ def _layout(kind: int, rows: int, columns: int, pitch: int) -> int | None:
     return _made("cublasLtMatrixLayoutCreate", c_int(kind), c_uint64(rows), c_uint64(columns), c_int64(pitch))
 
 
-def _algorithm(made: Described, alignment: int) -> _Found | None:
-    """The likeliest for matrices that begin at multiples of so many bytes."""
+def _algorithm(made: Described, alignment: int, most: int) -> _Found | None:
+    """The likeliest for matrices that begin at multiples of so many bytes, with so many bytes of workspace at most."""
     wanted = _made("cublasLtMatmulPreferenceCreate")
     put = functools.partial(_set, "cublasLtMatmulPreferenceSetAttribute", wanted)
-    put(MOST_BYTES, c_uint64(MOST_WORKSPACE))
+    put(MOST_BYTES, c_uint64(most))
     put(REDUCTIONS, c_uint32(IN_PLACE_OR_IN_FLOAT32))
     for which in ALIGNMENTS:
         put(which, c_uint32(alignment))

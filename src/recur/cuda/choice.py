@@ -37,7 +37,7 @@ partial sums, what made it choose best among 469 more."""
 REGISTERS = {8: 236, 16: 116}
 """Of a thread, by the number of a CTA's warps."""
 STEP_LAUNCHES = 14000.0
-"""Nanoseconds that Python takes for one step's product and kernel."""
+"""Nanoseconds in which one step's product and kernel are launched."""
 
 
 def candidates(p: Problem, device: Device) -> list[Way]:
@@ -176,7 +176,7 @@ def estimate(way: Way, p: Problem) -> float:
 def estimate_steps(p: Problem) -> float:
     """The same of one step a launch: a product by cuBLAS and a kernel, which Python launches."""
     operations = 2 * p.products * p.H * p.H * p.S
-    rate = 40.0 if p.exact else {2: 450.0, 4: 220.0}[p.size]
+    rate = 40.0 if p.exact else {2: 140.0, 4: 85.0}[p.size]
     return max(STEP_LAUNCHES, 2500 + operations / rate / 1000)
 
 
