@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Hashable
 from ctypes import Structure, byref, c_double, c_float, c_int32, c_int64, c_uint64, c_void_p
 from typing import NamedTuple
 
@@ -16,8 +17,12 @@ from recur.cuda.blas import Described, Product, Side
 from recur.cuda.driver import Config, Prepared, current_stream
 from recur.cuda.launches import library, workspace_of
 from recur.cuda.memory import Layout
+from recur.cuda.replayed import replayed
 from recur.cuda.scratch import product
 from recur.native.library import core
+
+FEWEST_STEPS = 8
+"""That are worth a graph."""
 
 
 class _Steps(Structure):
@@ -77,11 +82,13 @@ class Stepping:
             step=arguments.at("step"), rows=arguments.at("rows"), later=arguments.at("later") if backward else 0,
             product=arguments.at("product"), taken=ctypes.addressof(taken), steps=lay.steps, H=lay.H, backward=backward,
         )  # fmt: skip
-        self._alive += [taken, arguments]
+        self._arguments, self._tf32 = arguments, False
+        self._alive.append(taken)
 
     def multiply(self, of: torch.Tensor, W: torch.Tensor, tf32: bool, started: bool) -> None:
         """Before every step, the first too if it `started` from a state."""
         lay, all = self._lay, self._all
+        self._tf32 = tf32
         found = products(lay, bool(all.backward), tf32, self._index)
         into = of.new_empty((lay.S, lay.H * (1 if all.backward else lay.assembly.products)), dtype=lay.real)
         workspace = of.new_empty(found.workspace, dtype=torch.uint8)
@@ -98,10 +105,21 @@ class Stepping:
         self._all.bound = int.from_bytes(bytes(number), "little")
 
     def __call__(self) -> None:
+        stream = current_stream(self._index)
+        if self._lay.steps < FEWEST_STEPS:
+            self._launch(stream)
+        else:
+            replayed(self._index)(self._key(), stream, self._launch)
+
+    def _key(self) -> Hashable:
+        """All that its launches depend on."""
+        all = self._all
+        numbers = all.kernel, all.clip, all.bound, all.started, all.a, all.b, all.c, all.workspace, all.product_count
+        return self._lay, self._tf32, numbers, bytes(self._arguments.struct)
+
+    def _launch(self, stream: int) -> None:
         native, at = core(), c_int64()
         assert native is not None
-        status = native.launch_steps(
-            byref(library(self._index)), byref(self._all), current_stream(self._index), byref(at)
-        )
+        status = native.launch_steps(byref(library(self._index)), byref(self._all), stream, byref(at))
         if status:
             blas.check(status) if at.value else self._kernel.check(status)
