@@ -111,3 +111,11 @@ def test_ranks_that_do_not_see_the_same_memory_have_none(tmp_path: Path) -> None
     with ThreadPoolExecutor(2) as pool:
         ranks = [Elsewhere(rank, said, barrier) for rank in range(2)]
         assert list(pool.map(lambda rank: SharedMemory.of(rank, LENGTH, torch.float32), ranks)) == [None, None]
+
+
+def test_without_room_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: int) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    assert together(2, lambda group: SharedMemory.of(group, LENGTH, torch.float32)) == [None, None]

@@ -63,12 +63,13 @@ class SharedMemory:
 
     @classmethod
     def of(cls, group: Group, length: int, dtype: torch.dtype) -> SharedMemory | None:
-        """Found by all ranks at the same time; None where they do not see the same, in containers of their own."""
+        """Found by all ranks at the same time; None where there is no room, or they do not see the same one, in
+        containers of their own."""
         bytes_ = HEAD * (1 + group.size) + 2 * group.size * length * dtype.itemsize
         path, mark = group.first(lambda: _created(bytes_))
         memory = _mapped(Path(path), bytes_, mark)
         pids = group.everyone(0 if memory is None else os.getpid())
-        if group.rank == 0:
+        if path and group.rank == 0:
             Path(path).unlink()  # it lasts as long as somebody has it, and no longer
         return cls(memory, group.rank, pids, length, dtype) if memory is not None and all(pids) else None
 
@@ -107,16 +108,25 @@ class SharedMemory:
 
 
 def _created(size: int) -> tuple[str, str]:
-    """A file of so many zeros behind a mark, by which it is known again."""
+    """A file of so many zeros behind a mark, by which it is known again; its path is empty where there is no room. That
+    is asked for here: who writes where there is none is killed, and containers have little of this memory."""
     mark = secrets.token_hex(HEAD // 2)
-    file, path = tempfile.mkstemp(prefix="recur-", dir=PLACE if PLACE.is_dir() else None)
-    os.write(file, mark.encode())
-    os.truncate(file, size)
-    os.close(file)
-    return path, mark
+    try:
+        with tempfile.NamedTemporaryFile(prefix="recur-", dir=PLACE if PLACE.is_dir() else None, delete=False) as file:
+            reserve = getattr(os, "posix_fallocate", None)  # not everywhere
+            try:
+                file.truncate(size) if reserve is None else reserve(file.fileno(), 0, size)
+                file.write(mark.encode())
+            except OSError:
+                os.unlink(file.name)
+                raise
+    except OSError:
+        return "", mark
+    return file.name, mark
 
 
 def _mapped(path: Path, size: int, mark: str) -> Tensor | None:
+    """… where it is that one."""
     try:
         if path.stat().st_size != size:
             return None
