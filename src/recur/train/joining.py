@@ -16,8 +16,9 @@ from torch.distributed.rendezvous import rendezvous
 from recur.errors import OptionError, RankError, RecurError
 from recur.launch import Launch
 from recur.train.ranks import FAILED, Ranks, SeveralRanks, local_device
+from recur.train.shared_memory import PATIENCE
 
-STEP = timedelta(minutes=5)
+STEP = timedelta(seconds=PATIENCE)
 """What a step of another rank may take; one that takes longer hangs."""
 
 _JOINED = itertools.count()

@@ -41,7 +41,7 @@ class OneMessage:
 
     def __init__(self, group: Group, one_machine: bool, compress: str = "none") -> None:
         self.group, self.compress = group, compress
-        self._by_memory = one_machine and group.size <= RANKS and compress == "none"
+        self._by_memory = one_machine and 1 < group.size <= RANKS and compress == "none"
         self._memory = torch.empty(0)
         self._shared: SharedMemory | None = None
 

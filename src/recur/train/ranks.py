@@ -1,9 +1,9 @@
 """Processes that train one model together: which rows are whose, what they agree on, and who writes.
 
 Every rank has the whole model and its rows of each batch. Gradients are averaged while the rest of the backward pass
-runs (together.py), so that weights stay the same on all of them. What is decided by a clock, a validation or a signal
-is decided once: rank 0 measures, writes and tells; a stop that any rank hears of, all of them follow after the same
-step. A single process is the same with nobody to ask.
+runs (together.py), or behind it, where they are few (one_message.py), so that weights stay the same on all of them.
+What is decided by a clock, a validation or a signal is decided once: rank 0 measures, writes and tells; a stop that any
+rank hears of, all of them follow after the same step. A single process is the same with nobody to ask.
 """
 
 from __future__ import annotations

@@ -63,15 +63,18 @@ class SharedMemory:
 
     @classmethod
     def of(cls, group: Group, length: int, dtype: torch.dtype) -> SharedMemory | None:
-        """Found by all ranks at the same time; None where there is no room, or they do not see the same one, in
-        containers of their own."""
+        """Found by all ranks at the same time; None where there is no room, or they do not see the same one, or
+        not each other, in containers of their own."""
         bytes_ = HEAD * (1 + group.size) + 2 * group.size * length * dtype.itemsize
         path, mark = group.first(lambda: _created(bytes_))
         memory = _mapped(Path(path), bytes_, mark)
         pids = group.everyone(0 if memory is None else os.getpid())
         if path and group.rank == 0:
             Path(path).unlink()  # it lasts as long as somebody has it, and no longer
-        return cls(memory, group.rank, pids, length, dtype) if memory is not None and all(pids) else None
+        found = memory is not None and all(pid and _lives(pid) for pid in pids)
+        if not all(group.everyone(found)) or memory is None:
+            return None
+        return cls(memory, group.rank, pids, length, dtype)
 
     def add_up(self, x: Tensor) -> None:
         """In its place, the sum over ranks."""
@@ -143,5 +146,5 @@ def _lives(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[-1].split()[0] not in "ZX"
     except FileNotFoundError:  # no /proc here, or it has just gone
         return not Path("/proc/self/stat").exists()
-    except OSError:
+    except ProcessLookupError:
         return False
