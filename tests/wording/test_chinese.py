@@ -69,3 +69,4 @@ def test_names_of_plain_models() -> None:
     assert in_language(said("it has hardly begun to learn: {name} is about as good", name="always 3"), "zh") == (
         "几乎还没开始学：总答“3”差不多一样好"
     )
+    assert in_language("the most frequent class", "zh") == "总答最常见的类别"

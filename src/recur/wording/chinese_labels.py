@@ -202,6 +202,8 @@ WORDS = {
     "CRF on words": "基于词的 CRF",
     "each word's most frequent tag": "每个词最常见的标签",
     "remembering nothing": "什么也不记",
+    "the mean": "总答均值",
+    "the most frequent class": "总答最常见的类别",
     "look-up": "查表",
     "dictionary": "词典",
     "copy": "照抄",
