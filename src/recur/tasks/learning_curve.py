@@ -105,10 +105,11 @@ def _overfits(
 
 
 def standard_error(entries: Sequence[JsonObject]) -> float:
-    """Of a mean loss over n examples, as a share of it: 1/√n, where they scatter as much as they are large; 0 where n
-    is not known. Chosen on six sets and looked at on seven others (`python -m bench overfitting`)."""
+    """Of the difference of two mean losses over the same n examples, as a share of them; 0 where n is not known. Of one
+    it is 1/√n, where examples scatter as much as they are large; of the difference √(2 (1 − ρ)/n), half of that where
+    what is hard is hard for both (ρ = 7/8). Chosen on thirteen sets (`python -m bench overfitting`)."""
     examples = entries[-1].get("measured")
-    return 1 / math.sqrt(examples) if isinstance(examples, int) and examples > 0 else 0.0
+    return 0.5 / math.sqrt(examples) if isinstance(examples, int) and examples > 0 else 0.0
 
 
 def by_heart(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | None:
