@@ -19,10 +19,12 @@ import argparse
 import json
 import math
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,9 +34,10 @@ BUCKET = 25e6
 """Bytes; DistributedDataParallel's own."""
 WINDOW = 32
 """Steps of a batch, in what is measured here."""
-QUIET, PATIENCE = 1.85, 6
-"""Two processes that know nothing of each other have at least so many times the tokens of one, where nobody else
-computes; and so many rounds, for each that is wanted, are tried."""
+OTHERS = 0.15
+"""Of a core: while others have more of it, nothing is measured, and what was measured is measured again."""
+TRIES, WAIT = 8, 300
+"""How often, and the seconds that are waited for a quiet moment before each."""
 PAYS = 1.25
 """Twice the GPUs have to bring so much, to pay."""
 
@@ -170,24 +173,26 @@ def measure(rounds: int, steps: int, hidden: int, batch: int) -> dict[str, objec
         floor     2 t / (t + m)     of a step of one process, t, and a message alone, m: nobody waits for a slower one
     """
     found: dict[str, list[float]] = {"one": [], "two": [], "apart": []}
-    busy, weights = 0, 0
+    weights = 0
     with tempfile.TemporaryDirectory() as folder:
-        while len(found["one"]) < rounds and busy < PATIENCE * rounds:
-            rates: dict[str, float] = {}
-            for name in found:
-                out, ranks = Path(folder) / f"{len(found['one'])}-{busy}-{name}", 2 if name == "two" else 1
-                jobs = [_started(ranks, Path(f"{out}-{k}"), steps, hidden, batch * ranks) for k in range(_jobs(name))]
-                ended = [_ended(job) for job in jobs]
+        for turn in range(rounds):
+            for name, rates in found.items():
+                ranks, jobs = 2 if name == "two" else 1, 2 if name == "apart" else 1
+                for tried in range(TRIES):
+                    _await_quiet()
+                    begun = _Others()
+                    outs = [Path(folder) / f"{turn}-{name}-{tried}-{job}" for job in range(jobs)]
+                    ended = [
+                        _ended(job) for job in [_started(ranks, out, steps, hidden, batch * ranks) for out in outs]
+                    ]
+                    if begun.share() < OTHERS:
+                        break
+                else:
+                    raise RuntimeError("this machine is busy with something else")
                 weights = ended[0]["parameters"]
-                rates[name] = sum(one["predictions_per_second"] for one in ended)
-            shown = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
-            quiet = rates["apart"] >= QUIET * rates["one"]
-            print(f"tokens a second: {shown}{'' if quiet else ', with somebody else: not counted'}", flush=True)
-            busy += not quiet
-            for name, rate in rates.items() if quiet else ():
-                found[name].append(rate)
-    if not found["one"]:
-        raise RuntimeError("this machine is busy with something else")
+                rates.append(sum(one["predictions_per_second"] for one in ended))
+            shown = ", ".join(f"{name} {rates[-1]:,.0f}" for name, rates in found.items())
+            print(f"round {turn + 1}, tokens a second: {shown}", flush=True)
     message = json.loads(_torchrun(2, ["-m", "bench.message", str(4 * weights)]).communicate()[0])
     ratios = {name: [a / b for a, b in zip(rates, found["one"], strict=True)] for name, rates in found.items()}
     middle = {name: statistics.median(each) for name, each in ratios.items()}
@@ -202,13 +207,41 @@ def measure(rounds: int, steps: int, hidden: int, batch: int) -> dict[str, objec
     print(f"a message of {size} alone: {alone:.2f} ms by shared memory, {by_gloo:.2f} by gloo")
     print(f"a step of one {step:.1f} ms, and with the message {floor:.2f} ×")
     return {
-        "tokens_per_second": found, "not_counted": busy, "ratios": ratios, "ratio": middle["two"],
+        "tokens_per_second": found, "ratios": ratios, "ratio": middle["two"],
         "apart": middle["apart"], "step_ms": step, "message": message, "floor": floor, "hidden": hidden, "batch": batch,
     }  # fmt: skip
 
 
-def _jobs(name: str) -> int:
-    return 2 if name == "apart" else 1
+class _Others:
+    """What processes other than this one's have of the cores, from now on: of one core, 0 where nothing says it."""
+
+    def __init__(self) -> None:
+        self._begun, self._all, self._own = time.monotonic(), _seconds_of_all(), _seconds_of_children()
+
+    def share(self) -> float:
+        own = _seconds_of_children() - self._own
+        return (_seconds_of_all() - self._all - own) / (time.monotonic() - self._begun)
+
+
+def _seconds_of_all() -> float:
+    try:
+        counted = [int(part) for part in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    except OSError:
+        return 0.0
+    return (sum(counted) - counted[3] - counted[4]) / os.sysconf("SC_CLK_TCK")  # without what was idle or waited
+
+
+def _seconds_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _await_quiet() -> None:
+    for _ in range(WAIT):
+        now = _Others()
+        time.sleep(1)
+        if now.share() < OTHERS:
+            return
 
 
 def _torchrun(ranks: int, command: list[str]) -> subprocess.Popen[str]:
