@@ -168,7 +168,7 @@ def test_pages_have_the_figures_that_were_measured() -> None:
     for path, text in copied.written().items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: python -m docs merit"
     for found in copied.marked():
-        ours, theirs = (sorted(m[2] for m in copied.MARK.finditer(path.read_text("utf-8"))) for path in found)
+        ours, theirs = (sorted(m[3] for m in copied.MARK.finditer(path.read_text("utf-8"))) for path in found)
         assert ours == theirs, found.name
     assert len(copied.MARK.findall((ROOT / "README.md").read_text())) >= 10
     for language in ("en", "zh"):
@@ -181,9 +181,18 @@ def test_a_copied_figure_follows_what_was_measured(monkeypatch: pytest.MonkeyPat
     measured = {"a": {"b": [0.25, 45_578.0]}}
     monkeypatch.setattr(copied, "read", lambda name: measured)
     monkeypatch.setattr(copied, "worked_out", lambda: {"known": "7"})
+    monkeypatch.setattr(copied, "typed", lambda: {"said": "1,234.5"})
     monkeypatch.setitem(copied.ROWS, "few", lambda: [[None, "1"], [None, "2"]])
-    for mark, value in {"known": "7", "x.a.b.0": "0.25", "x.a.b.0/:.1f": "4.0", "x.a.b.1": "45,600"}.items():
+    for mark, value in {
+        "known": "7",
+        "x.a.b.0": "0.25",
+        "x.a.b.0/:.1f": "4.0",
+        "x.a.b.1": "45,600",
+        "said": "1,234.5",
+        "said:.0f": "1234",
+    }.items():
         assert copied.with_figures(f"<!-- merit:{mark} -->9<!-- -->") == f"<!-- merit:{mark} -->{value}<!-- -->"
+    assert copied.with_figures("<!-- figure:new -->5<!-- -->") == "<!-- figure:new -->5<!-- -->"
     table = "<!-- merit:rows:few -->\n\n| 头 | n |\n| --- | --: |\n| 甲 | 8 |\n| 乙 | 9 |\n\n<!-- -->"
     assert copied.with_figures(table) == table.replace("8", "1").replace("9", "2")
     with pytest.raises(ValueError, match="2 rows were measured"):
