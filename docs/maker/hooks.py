@@ -28,6 +28,8 @@ BROKEN = re.compile(r"(?<=[\u3000-\u9fff\uff00-\uffef])\n(?=[\u3000-\u9fff\uff00
 NAMED = re.compile(r"<mo>([A-Za-z]{2,})</mo>")
 FUNCTION = re.compile(r"([A-Za-z]{2}</m[io]>)(?=<m(?:i|n|sub|sup|subsup|over|frac)\b)")
 """A function whose argument has no brackets: a book leaves a little room between them, and none before a bracket."""
+SHORT = re.compile(r"<code>([^<\n]{1,24})</code>")
+"""A name or an option, which is not broken at its hyphens."""
 SECTIONS = {
     "Tutorials": "教程", "Read along": "伴读", "How-to": "操作指南", "Reference": "参考", "Explanation": "原理",
 }  # fmt: skip
@@ -88,6 +90,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 def on_page_content(content: str, page: Any, config: Any, files: Any) -> str:
     parts = re.split(r"(<pre.*?</pre>)", content, flags=re.S)
     joined = "".join(part if part.startswith("<pre") else BROKEN.sub("", part) for part in parts)
+    joined = SHORT.sub(r'<code class="short">\1</code>', joined)
     return TOGETHER.sub(r'<span class="together">\1</span>', EQUATION.sub(mathml, joined))
 
 

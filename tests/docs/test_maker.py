@@ -170,6 +170,9 @@ def test_pages_have_the_figures_that_were_measured() -> None:
     for found in copied.marked():
         ours, theirs = (sorted(m[3] for m in copied.MARK.finditer(path.read_text("utf-8"))) for path in found)
         assert ours == theirs, found.name
+        for path in found:
+            cells = re.findall(r"^\|.*<!-- \w+:[^>\n]*\|.*-->", path.read_text("utf-8"), flags=re.M)
+            assert not cells, f"{path.name}: a mark with a bar in it would end its cell: {cells}"
     assert len(copied.MARK.findall((ROOT / "README.md").read_text())) >= 10
     for language in ("en", "zh"):
         page = merit.page(language)
