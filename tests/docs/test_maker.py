@@ -129,11 +129,12 @@ def test_figures_and_conclusions_are_chinese_on_a_chinese_page(tmp_path: Path) -
     drawn = '<svg><text x="1">steps back</text><text x="2">forget bias 4</text><text x="3">&lt;eos&gt;</text></svg>'
     (tmp_path / "1-1.svg").write_text(drawn)
     (tmp_path / "2-1.svg").write_text('<svg><text x="1">t</text></svg>')
-    lab = "∂c_t/∂c_{t−1} = f_t along the memory, so the forget gate is the gradient's decay. Measured over 3 steps: a. "
+    lab = "∂c_t/∂c_{t−1} = f_t along the memory, so the forget gate is the gradient's decay. A step multiplies it, "
     lab += (
-        "With f near 0 the past is cut off on purpose; with f near 1 it is kept as in the LSTM of 1997, which had no "
+        "with a bias of b, by what was measured over 3 steps: a. With f near 0 the past is cut off on purpose; with f "
     )
-    lab += "forget gate. This is why its bias is often initialised to 1 or more."
+    lab += "near 1 it is kept as in the LSTM of 1997, which had no forget gate. This is why its bias is often "
+    lab += "initialised to 1 or more."
     found = chinese.result(executing.Result(text=f"loss 3\n{lab}", files=["1-1.svg", "2-1.svg", "x.html"]), tmp_path)
     assert found["files"] == ["1-1.zh.svg", "2-1.svg", "x.html"]
     assert found["text"].startswith("loss 3\n沿记忆 ∂c_t/∂c_{t−1} = f_t，所以遗忘门就是梯度的衰减")
@@ -144,6 +145,16 @@ def test_figures_and_conclusions_are_chinese_on_a_chinese_page(tmp_path: Path) -
 def test_equations_side_by_side_are_several() -> None:
     made = hooks.EQUATION.sub(hooks.mathml, r'<div class="arithmatex">\[a = b \qquad c = d\]</div>')
     assert made.count("<math") == 2
+
+
+def test_an_equation_stays_with_the_sign_behind_it_and_lines_of_chinese_join() -> None:
+    content = (
+        r'<p>复杂度是\n<code>k</code>，都是\n深 <span class="arithmatex">\(O(\log k)\)</span>。</p><pre>甲\n乙</pre>'
+    )
+    made = hooks.on_page_content(content.replace(r"\n", "\n"), None, None, None)
+    assert made.startswith('<p>复杂度是\n<code class="short">k</code>，都是深 <span class="together"><math')
+    assert '<mi>log</mi><mspace width="0.17em"></mspace><mi>k</mi>' in made
+    assert made.endswith("</math>。</span></p><pre>甲\n乙</pre>")
 
 
 def test_a_page_becomes_a_notebook() -> None:
