@@ -20,6 +20,7 @@ python -m bench defaults               every task with nothing but its file, bes
 python -m bench carry                  100 labelled examples: from nothing, and from a language model of the same texts
 python -m bench bands                  bands of forecasts: how much they cover, fitted once and again with what comes
 python -m bench sizing                 a training that sizes itself, beside a sweep of 30 trials
+python -m bench speed                  what a training takes for its speed before it sizes itself, and its speed
 python -m bench scaling                many GPUs on paper: bytes, overlap, where it stops paying; and two processes here
 python -m bench counting TRAIN TEST    n-grams beside dictionaries, encoding, a corpus larger than memory should be
 """
@@ -49,6 +50,7 @@ from bench import (
     scaling,
     scan,
     sizing,
+    speed,
     streaming,
     training,
     trees_and_grids,
@@ -130,6 +132,14 @@ def main() -> None:
     sized.add_argument(
         "--out", type=Path, default=RESULTS / "sizing.json", help="where the JSON goes; gone on with where it is there"
     )
+    asked = suites.add_parser("speed", help="what a training takes for its speed before it sizes itself, and its speed")
+    asked.add_argument("--text", default="pydoc", help="to learn (pydoc)")
+    asked.add_argument("--width", type=int, action="append", default=[], help="only this; repeat it")
+    asked.add_argument("--lanes", type=int, default=64)
+    asked.add_argument("--seconds", type=float, default=4.0, help="of each training (4)")
+    asked.add_argument("--threads", type=int, default=1, help="on the CPU (1)")
+    asked.add_argument("--device", default="auto")
+    asked.add_argument("--out", type=Path, help="where the JSON goes; nowhere, if not given")
     counted = suites.add_parser("counting", help="n-grams, encoding and streaming")
     counted.add_argument("train", type=Path)
     counted.add_argument("test", type=Path)
@@ -208,7 +218,7 @@ def main() -> None:
     runs |= {"defaults": run_defaults, "affine": run_affine, "truncation": run_truncation, "calls": run_calls}
     runs |= {"scaling": run_scaling, "gpu": run_gpu, "gpu-training": run_gpu_training, "serve": run_serve}
     runs |= {"sizing": run_sizing, "export": run_export, "memory": run_memory, "diagnosis": run_diagnosis}
-    runs |= {"studio": run_studio}
+    runs |= {"studio": run_studio, "speed": run_speed}
     runs.get(options.suite, run_scan)(options)
     if options.out is not None:
         print(f"written to {options.out}")
@@ -323,6 +333,12 @@ def run_shards(gigabytes: float, processes: int) -> dict[str, float]:
     print(f"{gigabytes:.1f} GB, {found['tokens'] / 1e6:.0f} M words, {many}: {', '.join(times)}, ", end="")
     print(f"peak memory {found['peak_mib']:.0f} MiB", flush=True)
     return found
+
+
+def run_speed(options: argparse.Namespace) -> None:
+    found = speed.main(options)
+    if options.out is not None:
+        _write(options.out, {"machine": machine(), **found})
 
 
 def run_scaling(options: argparse.Namespace) -> None:

@@ -26,6 +26,7 @@ from recur.cuda.backward_pass import Backward
 from recur.cuda.device import device
 from recur.cuda.forward_pass import Forward
 from recur.cuda.memory import Layout
+from recur.cuda.passes import STEPS
 from recur.cuda.plan import Plan
 from recur.cuda.printer import writes
 from recur.errors import BackendError
@@ -82,7 +83,7 @@ def kernels(cell: Cell, B: int, T: int, H: int, dtype: torch.dtype) -> Iterator[
         going = Forward(lay, train, 0, True, None)
         bound = going.bind(given)
         bound.made[-1 if not train or "share" not in lay.saved else len(lay.outputs) + a.states].normal_()
-        took = milliseconds(functools.partial(going.carry, bound.addresses))
+        took = milliseconds(functools.partial(going.launches(bound.addresses, STEPS), bound.addresses))
         yield name, took, numbers * (todo.loads + written[name]), Plan.of(todo, device(0), along.forced_slices)
     n, made = len(lay.outputs), bound.made
     kept = [*given, *map(lay.by_row, made[:n]), *made[n + a.states : n + a.states + len(lay.saved)]]
@@ -90,7 +91,7 @@ def kernels(cell: Cell, B: int, T: int, H: int, dtype: torch.dtype) -> Iterator[
     back, arriving = Backward(lay, asked, 0, True, None), [lay.by_row(torch.randn_like(part)) for part in made[:n]]
     returning = back.bind(kept, [*arriving, *[None] * a.states])
     todo = along.work(lay, True, False, True)
-    took = milliseconds(lambda: back.carry(returning.addresses))
+    took = milliseconds(functools.partial(back.launches(returning.addresses, STEPS), returning.addresses))
     yield "back", took, numbers * (todo.loads + a.gates), Plan.of(todo, device(0), along.forced_slices)
 
 

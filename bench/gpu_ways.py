@@ -11,7 +11,7 @@ import argparse
 import torch
 
 from recur.cells import make_cell
-from recur.cuda import choice, persistent
+from recur.cuda import persistent
 from recur.cuda.choice import candidates, estimate
 from recur.cuda.device import device
 from recur.cuda.kernel_time import Measured, compile_all
@@ -60,9 +60,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=24)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--compile-only", action="store_true")
-    parser.add_argument("--left-out", action="store_true", help="with the ways that are left out as yet")
     options = parser.parse_args()
-    choice.CONFIRMED_ALONE = not options.left_out
     for text in options.layer:
         asked = Asked(text, options.most, options.steps)
         if not options.compile_only:

@@ -24,12 +24,14 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 GPUS = (8, 16, 64, 256, 1024)
 WIDTHS = (256, 650, 1150, 1500, 4096)
 BUCKET = 25e6
 """Bytes; DistributedDataParallel's own."""
+WINDOW = 32
+"""Steps of a batch, in what is measured here."""
 PAYS = 1.25
 """Twice the GPUs have to bring so much, to pay."""
 
@@ -159,35 +161,63 @@ def narrowest(n: int, lanes: int, width: int, machine: Machine) -> int | None:
 
 
 def measure(rounds: int, steps: int, hidden: int, batch: int) -> dict[str, object]:
-    """Tokens a second of one process and of two with twice the batch, in turns, one thread each, by gloo."""
-    found: dict[int, list[float]] = {1: [], 2: []}
+    """Tokens a second of one process, of two with twice the batch, and of two that know nothing of each other, in
+    turns, one thread each, by gloo; and the message of a step alone.
+
+        floor     2 t / (t + m)     of a step of one process, t, and a message alone, m: nobody waits for a slower one
+    """
+    found: dict[str, list[float]] = {"one": [], "two": [], "apart": []}
+    weights = 0
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(rounds):
-            for ranks, rates in found.items():
-                out = Path(folder) / f"{turn}-{ranks}"
-                rates.append(_tokens_a_second(ranks, out, steps, hidden, batch * ranks))
-                print(f"round {turn + 1}: {ranks} process{'es' * (ranks > 1)}, {rates[-1]:,.0f} tokens a second")
-    ratios = [two / one for one, two in zip(found[1], found[2], strict=True)]
-    middle = statistics.median(ratios)
-    print(
-        f"two processes: {middle:.2f} × the tokens of one (median of {rounds}; {min(ratios):.2f} … {max(ratios):.2f})"
-    )
-    return {"tokens_per_second": found, "ratio": middle, "ratios": ratios, "hidden": hidden, "batch": batch}
+            for name, rates in found.items():
+                out, ranks = Path(folder) / f"{turn}-{name}", 2 if name == "two" else 1
+                jobs = [_started(ranks, Path(f"{out}-{k}"), steps, hidden, batch * ranks) for k in range(_jobs(name))]
+                ended = [_ended(job) for job in jobs]
+                weights = ended[0]["parameters"]
+                rates.append(sum(one["predictions_per_second"] for one in ended))
+            shown = ", ".join(f"{name} {rates[-1]:,.0f}" for name, rates in found.items())
+            print(f"round {turn + 1}, tokens a second: {shown}", flush=True)
+    message = json.loads(_torchrun(2, ["-m", "bench.message", str(4 * weights)]).communicate()[0])
+    ratios = {name: [a / b for a, b in zip(rates, found["one"], strict=True)] for name, rates in found.items()}
+    middle = {name: statistics.median(each) for name, each in ratios.items()}
+    step = 1e3 * batch * WINDOW / statistics.median(found["one"])
+    floor = 2 * step / (step + message["median_ms"])
+    low, high = min(ratios["two"]), max(ratios["two"])
+    print(f"two processes: {middle['two']:.2f} × the tokens of one (median of {rounds}; {low:.2f} … {high:.2f})")
+    print(f"two that do not speak to each other: {middle['apart']:.2f} ×")
+    alone = f"a message of {4 * weights / 1e6:.2f} MB alone {message['median_ms']:.2f} ms"
+    print(f"a step of one {step:.1f} ms, {alone}: with nothing else {floor:.2f} ×")
+    return {
+        "tokens_per_second": found, "ratios": ratios, "ratio": middle["two"], "apart": middle["apart"],
+        "step_ms": step, "message": message, "floor": floor, "hidden": hidden, "batch": batch,
+    }  # fmt: skip
 
 
-def _tokens_a_second(ranks: int, out: Path, steps: int, hidden: int, batch: int) -> float:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    command += ["-m", "recur", "train", "pydoc", "--device", "cpu", "--threads", "1", "--no-baseline", "--json"]
-    command += ["--hidden", str(hidden), "--batch", str(batch), "--steps", str(steps), "--measure", "1000"]
-    done = subprocess.run(
-        [*command, "--out", str(out)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=True,
+def _jobs(name: str) -> int:
+    return 2 if name == "apart" else 1
+
+
+def _torchrun(ranks: int, command: list[str]) -> subprocess.Popen[str]:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [*torchrun, *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env
     )
-    rate: float = json.loads(done.stdout)["predictions_per_second"]
-    return rate
+
+
+def _started(ranks: int, out: Path, steps: int, hidden: int, batch: int) -> subprocess.Popen[str]:
+    command = ["-m", "recur", "train", "pydoc", "--device", "cpu", "--threads", "1", "--no-baseline", "--json"]
+    command += ["--hidden", str(hidden), "--batch", str(batch), "--window", str(WINDOW), "--steps", str(steps)]
+    return _torchrun(ranks, [*command, "--measure", "1000", "--out", str(out)])
+
+
+def _ended(job: subprocess.Popen[str]) -> dict[str, Any]:
+    out, _ = job.communicate()
+    if job.returncode:
+        raise RuntimeError(f"a training ended with {job.returncode}")
+    found: dict[str, Any] = json.loads(out)
+    return found
 
 
 def main(given: argparse.Namespace) -> dict[str, object]:

@@ -9,6 +9,7 @@ import hashlib
 import re
 import subprocess
 from ctypes import Structure
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from recur.cuda import along, around, backward_pass, blas, forward_pass, persistent, run, stream
+from recur.cuda import along, around, backward_pass, blas, forward_pass, launches, persistent, run, stream
 from recur.cuda.device import Device
 from recur.cuda.driver import Launch
 from recur.cuda.source import KERNELS, load, maps, programs
@@ -65,7 +66,8 @@ KERNEL_NAMES = (
 SMALL = Device("a small one", 9, 0, 2, 232448)
 
 
-class Prepared(NamedTuple):
+@dataclass(eq=False)
+class Prepared:
     """A launch, which is a call."""
 
     entry: Any
@@ -130,9 +132,10 @@ def on_cpu(patch: pytest.MonkeyPatch, folder: Path) -> None:
     for module in (along, around, persistent):
         patch.setattr(module, "loaded", functools.partial(loaded, folder))
         patch.setattr(module, "device", lambda index: SMALL)
-    for passes in (forward_pass, backward_pass):
-        patch.setattr(passes, "current_stream", lambda index: 0)
-    patch.setattr(blas, "handle", lambda exact: None)
+    for launching in (forward_pass, backward_pass, launches):
+        patch.setattr(launching, "current_stream", lambda index: 0)
+    patch.setattr(launches, "core", lambda: None)  # which would launch on a GPU
+    patch.setattr(blas.Product, "workspace", 0)
     patch.setattr(blas.Product, "__call__", multiply)
     patch.setattr(persistent, "compiled", lambda text, architecture: SimpleNamespace(usage={}))
     patch.setattr(run, "device", lambda index: SMALL)
@@ -148,7 +151,7 @@ def forget() -> None:
         kept.cache_clear()
 
 
-def multiply(self: blas.Product, handle: None, a: int, b: int, c: int) -> None:
+def multiply(self: blas.Product, index: int, stream: int, workspace: int, a: int, b: int, c: int) -> None:
     """What cuBLAS does, of memory that is named by its address alone."""
     if self.empty:
         return

@@ -23,30 +23,30 @@ import time
 import torch
 
 from recur.cuda import run
-from recur.cuda.way import ALONE, CLUSTER, GRID, NAMES, Problem, Way
+from recur.cuda.way import CLUSTER, Problem, Way
 from tests.cuda.support import on_gpu
+from tests.cuda.test_persistent import WAYS, width
 
-WIDTHS = 24, 96, 300, 96
-WAYS = (*NAMES, "cluster, partial sums back")
 CELLS = ("lstm", torch.float32), ("gru", torch.bfloat16)
 
 
-def by(way: int) -> None:
+def by(way: str) -> None:
     """One of `WAYS`."""
-    exchange, partial = (CLUSTER, 1) if way == len(NAMES) else (way, 0)
+    exchange, partial, warps, few = WAYS[way]
 
     def select(problem: Problem, found: list[Way]) -> list[Way]:
-        return [way for way in found if way.exchange == exchange and way.partial == partial * problem.backward][:1]
+        wanted = exchange, partial * problem.backward, warps, few
+        return [way for way in found if (way.exchange, way.partial, way.warps, way.used > 0) == wanted][:8]
 
     run.SELECT = select
 
 
 def small(checked: int) -> None:
     run.DELAYS = checked
-    for way, H in enumerate(WIDTHS):
+    for way in WAYS:
         by(way)
         for name, dtype in CELLS:
-            case = on_gpu(name, 9, 4, 5, H, dtype=dtype)
+            case = on_gpu(name, 21, 4, 5, width(way), dtype=dtype)
             case.everything(lambda case=case: case.scan(backend="cuda"))
     run.SELECT, run.DELAYS = None, 0
     for dtype in (torch.float32, torch.bfloat16):
@@ -60,11 +60,10 @@ def small(checked: int) -> None:
 def ordering() -> int:
     """One barrier more gives the same bits, one less does not. Clusters first, which are in question."""
     wrong = 0
-    for way in (CLUSTER, len(NAMES), ALONE, GRID):
+    for way in sorted(WAYS, key=lambda way: WAYS[way][0] != CLUSTER):
         by(way)
-        H = WIDTHS[way]
         for name, dtype in CELLS:
-            case = on_gpu(name, 40, 60, 8, H, dtype=dtype)
+            case = on_gpu(name, 40, 60, 8, width(way), dtype=dtype)
             found = {}
             for checked in (0, run.ORDERED, run.PLANTED | 1):
                 run.DELAYS = checked
@@ -76,7 +75,7 @@ def ordering() -> int:
             ordered, planted = same[run.ORDERED], same[run.PLANTED | 1]
             wrong += not ordered or planted
             more, less = "the same bits" if ordered else "OTHER BITS", "THE SAME BITS" if planted else "other bits"
-            print(f"{WAYS[way]}, {name}: one barrier more, {more}; one less, {less}", flush=True)
+            print(f"{way}, {name}: one barrier more, {more}; one less, {less}", flush=True)
     run.SELECT, run.DELAYS = None, 0
     return wrong
 
@@ -84,18 +83,18 @@ def ordering() -> int:
 def repeated(repetitions: int, seconds: float) -> int:
     """The waits of a kernel are drawn from a number that it is compiled with: 16 of them, each many times."""
     wrong = 0
-    for way, H in enumerate(WIDTHS):
+    for way in WAYS:
         by(way)
-        case = on_gpu("lstm", 40, 60, 8, H, dtype=torch.bfloat16)
+        case = on_gpu("lstm", 40, 60, 8, width(way), dtype=torch.bfloat16)
         run.DELAYS = 0
         true = case.everything(lambda case=case: case.scan(backend="cuda"))
-        end, done = time.perf_counter() + seconds / len(WIDTHS), 0
+        end, done = time.perf_counter() + seconds / len(WAYS), 0
         while done < repetitions and time.perf_counter() < end:
             run.DELAYS = 1 + done % 16
             found = case.everything(lambda case=case: case.scan(backend="cuda"))
             wrong += any(not torch.equal(found[key], value) for key, value in true.items())
             done += 1
-        print(f"{WAYS[way]}: {done} repetitions with waits, {wrong} different", flush=True)
+        print(f"{way}: {done} repetitions with waits, {wrong} different", flush=True)
     run.SELECT, run.DELAYS = None, 0
     return wrong
 

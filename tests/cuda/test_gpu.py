@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from recur.bptt import BPTT
+from recur.cuda.replayed import replayed
 from tests.cuda.support import agrees, needs_gpu, on_gpu
 from tests.support import NATIVE_CELLS, close
 
@@ -110,3 +111,15 @@ def test_weights_that_begin_anywhere() -> None:
     found = case.scan(backend="cuda").outputs
     assert torch.equal(found, expected)
     found.sum().backward()
+
+
+def test_steps_that_come_again() -> None:
+    """From the second time on a graph, of what then lies there."""
+    case = on_gpu("lstm", 6, 11, 5, 24)
+    before = len(replayed(0)._graphs)
+    for _ in range(5):
+        with torch.no_grad():
+            for part in (case.x, *case.weights.values()):
+                part.mul_(0.95)
+        agrees(case)
+    assert len(replayed(0)._graphs) >= before + 2  # a pass each way

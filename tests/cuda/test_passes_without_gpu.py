@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from recur.bptt import BPTT
-from recur.cuda import choice, run
+from recur.cuda import run
 from recur.cuda.way import ALONE
 from recur.native import compiled, operators, together
 from tests.cuda import host
@@ -71,7 +71,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     ],
 )
 def test_against_the_loop(kernels: None, name: str, which: str, warps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "CONFIRMED_ALONE", warps == 8)
     monkeypatch.setattr(
         run, "SELECT", lambda problem, found: [way for way in found if (way.exchange, way.warps) == (ALONE, warps)][:1]
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from recur.cuda import choice, run
+from recur.cuda import run
 from recur.cuda.way import ALONE, CLUSTER, GRID, Problem, Way
 from tests.cuda.support import agrees, needs_gpu, on_gpu
 from tests.cuda.test_gpu import OPTIONS, options_of
@@ -67,7 +67,6 @@ class Taken:
 def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Taken]:
     select = Taken()
     monkeypatch.setattr(run, "SELECT", select)
-    monkeypatch.setattr(choice, "CONFIRMED_ALONE", False)
     yield select
     assert select.ways, "no such way was taken"
 

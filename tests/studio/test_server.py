@@ -335,6 +335,42 @@ def test_one_run_does_not_block_another(served: Served, monkeypatch: pytest.Monk
         assert all(future.result().json() == {"done": True} for future in waiting)
 
 
+def test_views_of_a_run_do_not_wait_behind_its_report(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ask for a report, which is made once; meanwhile a slow view of the same run answers, and as it does alone."""
+    from recur.studio import reporting
+
+    entered, release, measured = threading.Event(), threading.Event(), []
+
+    def slow(looked: Any, tokens: int) -> Any:
+        measured.append(looked)
+        entered.set()
+        assert release.wait(60)
+        return ordinary(looked, tokens=tokens)
+
+    ordinary = reporting.xray
+    monkeypatch.setattr(reporting, "xray", slow)
+
+    def post(view: str, body: dict[str, str]) -> Any:
+        return httpx.post(f"{served.address}/api/runs/gru/{view}", json=body, headers=served.headers, timeout=60)
+
+    text = {"text": "the network reads a word and the state keeps it"}
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(post, "diagnosis", {}) for _ in range(2)]
+        assert entered.wait(30)
+        while served.studio.turns.reports["gru"].length < 2:
+            time.sleep(0.01)
+        beside = post("activations", text)
+        assert beside.status_code == 200
+        assert not any(future.done() for future in asked)
+        release.set()
+        first, second = (future.result().json() for future in asked)
+    assert first["findings"]
+    assert first == second
+    assert len(measured) == 1
+    assert measured[0].model is not served.studio.folder.kept("gru").predictor.model
+    assert post("activations", text).json() == beside.json(), "the report has left nothing behind"
+
+
 def test_a_run_that_trains_appears_and_grows(runs: Path, tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     assert folder.list() == []

@@ -17,7 +17,7 @@ from recur.tasks.language import sizing
 from recur.tasks.language.options import LanguageOptions
 from recur.tasks.language.sizing import Sized, Text, applies, size, worth
 from recur.train import here, resume, train
-from recur.train.speed import predictions_a_second
+from recur.train.speed import PIECES, predictions_a_second
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 LETTERS, WORDS = Text(2_000_000, 100, False), Text(200_000, 8000, True)
@@ -146,11 +146,20 @@ def test_the_speed_is_that_of_training_and_leaves_nothing_behind(tmp_path: Path)
     book = tmp_path / "book.txt"
     book.write_text("the state of a network is what it keeps of a text\n" * 40)
     task = task_of(asked(texts=str(book), hidden=8, batch=4, window=16, steps=1, threads=1).settled("cpu"))
-    data, ticks = task.read(), iter(range(1000))
+    data, now, looks = task.read(), 0.0, 0
+
+    def clock() -> float:
+        """The two looks at a piece lie 0.02 s apart, at the fifth of them, which is somebody else's, 0.2."""
+        nonlocal now, looks
+        looks += 1
+        now += 0.0 if looks % 2 else 0.2 if looks == 10 else 0.02
+        return now
+
     threads = torch.get_num_threads()
     try:
-        found = predictions_a_second(task, data, clock=lambda: float(next(ticks)))  # every look takes a second
+        found = predictions_a_second(task, data, clock)
     finally:
         torch.set_num_threads(threads)
-    assert found == pytest.approx(4 * 16 * 3 / 2), "three steps of 64 tokens between the first look and the third"
+    assert found == pytest.approx(3 * 4 * 16 / 0.02), "a piece of 0.06 s has three steps of 64 tokens"
+    assert looks == 2 * (2 + PIECES), "to warm up, to see how long a step takes, and five pieces"
     assert not list(tmp_path.glob("*/manifest.json"))

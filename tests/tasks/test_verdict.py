@@ -8,11 +8,13 @@ import pytest
 
 from recur.tasks import make_options, task_of
 from recur.tasks.contract import Baseline, Remark
+from recur.tasks.learning_curve import training
 from recur.tasks.metrics import METRICS, best_of, better, show, words
-from recur.tasks.verdict import Verdict, training, verdict
+from recur.tasks.verdict import Verdict, verdict
 
 LANGUAGE: Any = task_of(make_options("language", {"texts": ["pydoc"], "minutes": 2.0, "dropout_output": 0.3}))
 CLASSIFY: Any = task_of(make_options("classify", {"texts": ["t.tsv"], "epochs": 4.0, "hidden": 32}))
+TABLE: Any = task_of(make_options("table", {"texts": ["t.csv"], "target": "y", "classes": False}))
 GRAM = Baseline("6-gram", 3.3)
 
 
@@ -93,6 +95,38 @@ def test_a_figure_that_wavers_while_its_loss_falls_does_not_overfit() -> None:
     values = (0.3, 0.2, 0.1, 0.11, 0.12, 0.11, 0.12, 0.11)
     entries = [{"step": k, "valid_error": v, "valid_loss": 1 / (k + 1)} for k, v in enumerate(values)]
     assert not any("overfits" in remark.text for remark in training(CLASSIFY, entries))
+
+
+def test_what_cannot_be_seen_or_may_be_chance_does_not_overfit() -> None:
+    """0.1 % and 0.1 % of the variance; a loss that 30 rows may give or take, which 3,000 would not."""
+
+    def of(name: str, values: tuple[float, ...], losses: tuple[float, ...] = (), measured: int = 0) -> bool:
+        entries = [{"step": k, name: v, "measured": measured} for k, v in enumerate(values)]
+        entries = [{**e, "valid_loss": loss} for e, loss in zip(entries, losses, strict=True)] if losses else entries
+        task = CLASSIFY if name == "valid_error" else TABLE
+        return any(remark.kind == "overfits" for remark in training(task, entries))
+
+    rising = (0.5, 0.40, 0.41, 0.42, 0.43, 0.44)
+    assert of("valid_unexplained", tuple(v / 10 for v in rising))
+    assert not of("valid_unexplained", tuple(v / 400 for v in rising)), "0.1 % then, 0.1 % at the end"
+    assert not of("valid_unexplained", rising, measured=30), "a tenth more, where the error of 30 is a sixth"
+    assert of("valid_unexplained", rising, measured=3000)
+    loss = (1.0, 0.80, 0.82, 0.84, 0.86, 0.88)
+    assert of("valid_error", rising, loss)
+    assert not of("valid_error", rising, loss, measured=30)
+    assert of("valid_error", rising, loss, measured=3000)
+
+
+def test_what_stands_still_where_it_began_has_hardly_begun() -> None:
+    blind, reading = Baseline("always a", 0.5), Baseline("n-grams", 0.2)
+    flat = (0.48, 0.481, 0.48, 0.482, 0.48, 0.48)
+    found = said(CLASSIFY, "valid_error", *flat, plain=(blind,))
+    assert found.remarks[-1] == "it has hardly begun to learn: always a is about as good"
+    assert found.option == "--epochs 8"
+    assert said(CLASSIFY, "valid_error", *flat, plain=(blind, reading)).option == "--epochs 8"
+    nothing = said(CLASSIFY, "valid_error", *flat, plain=(blind, Baseline("n-grams", 0.47)))
+    assert nothing.option == "--hidden 64", "where those that read are no better, there may be nothing to learn"
+    assert said(CLASSIFY, "valid_error", *(v - 0.1 for v in flat), plain=(blind,)).option == "", "0.38 is something"
 
 
 def test_what_is_learned_by_heart_is_not_given_more_time() -> None:

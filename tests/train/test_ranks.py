@@ -110,10 +110,15 @@ def test_what_a_clock_or_a_validation_ends_ends_on_all(folder: Path) -> None:
     assert "\nsteps = " not in config, "started again, it goes on and begins no other"
 
 
-def test_gradients_of_half_the_bytes_are_near(folder: Path) -> None:
-    one, two = weights("one/straight"), weights("two/compressed")
+@pytest.mark.parametrize("name", ["compressed", "compressed-buckets"])
+def test_gradients_of_half_the_bytes_are_near(name: str, folder: Path) -> None:
+    one, two = weights("one/straight"), weights(f"two/{name}")
     assert any(not torch.equal(value, two[name]) for name, value in one.items())
-    alike("one/straight", "two/compressed", TOLERANCE[torch.bfloat16])
+    alike("one/straight", f"two/{name}", TOLERANCE[torch.bfloat16])
+
+
+def test_gradients_of_several_buckets_come_to_the_same(folder: Path) -> None:
+    alike("one/straight", "two/buckets")
 
 
 def rank_of(pid: int, rank: int) -> int | None:

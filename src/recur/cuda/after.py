@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ctypes import c_void_p
 from typing import NamedTuple
 
 from recur.cuda.blas import Product, Side
+from recur.cuda.launches import Multiplication, Where
 from recur.cuda.memory import Layout
 from recur.cuda.scratch import Places, product
 
@@ -56,10 +56,6 @@ def first_state(lay: Layout, places: Places) -> int:
     return places["output0"] if lay.P or 0 in lay.assembly.outputs else states_of(lay, places)[0]
 
 
-Where = tuple[int, int]
-"""Which of a call's addresses, and how many bytes behind it."""
-
-
 class After:
     """`reverse`: of a scan from the end, which adds its gradient of x to that of another. `carries`: whether kernels
     leave out what reaches the initial state through W."""
@@ -73,13 +69,9 @@ class After:
         self.carries = carries and asked.for_state and self.plain and not lay.of.weighted and lay.assembly.heads == 1
         """Whether a product adds what reaches the initial state through W; else operations of PyTorch do."""
         self._lay, self._places, self._d_share, self._tf32, self._reverse = lay, places, d_share, tf32, reverse
-        self._all = [*self._of_inputs(asked.for_data)]
+        self.all = [Multiplication(*one) for one in self._of_inputs(asked.for_data)]
         for piece in self.pieces:
-            self._all += self._of_state(piece)
-
-    def __call__(self, handle: c_void_p, addresses: list[int]) -> None:
-        for run, (a, a_at), (b, b_at), (c, c_at) in self._all:
-            run(handle, addresses[a] + a_at, addresses[b] + b_at, addresses[c] + c_at)
+            self.all += [Multiplication(*one) for one in self._of_state(piece)]
 
     def _of_inputs(self, for_data: bool) -> list[tuple[Product, Where, Where, Where]]:
         """Of x and U, and of a projection."""

@@ -78,6 +78,12 @@ class Arguments:
     def number(self, name: str, value: int) -> None:
         setattr(self.struct, name, value)
 
+    def at(self, name: str) -> int:
+        """Where a number or a pointer stands, in bytes."""
+        if name in self._form.pointers:
+            return int(type(self.struct).pointers.offset) + 8 * self._form.pointers[name]
+        return int(getattr(type(self.struct), name).offset)
+
 
 NULL = -1
 """Where an address stands that is none: the last of a call's addresses."""
@@ -95,15 +101,17 @@ class Template:
             for k, place in enumerate([at] if isinstance(at, int) else at):
                 chosen[first + k] = place
         begin = made.struct.pointers.offset
-        self._numbers = bytes(made.struct(**numbers))[:begin]
+        self.numbers = bytes(made.struct(**numbers))[:begin]
+        self.chosen = chosen
+        """Which of a call's addresses each pointer is."""
         self._pack = struct.Struct(f"{begin}s{made.count}Q").pack
-        self._chosen = operator.itemgetter(*chosen)
+        self._choose = operator.itemgetter(*chosen)
         self.struct = made.struct
 
     def __call__(self, addresses: Sequence[int]) -> bytes:
         """`addresses`: the last of them is 0."""
-        return self._pack(self._numbers, *self._chosen(addresses))
+        return self._pack(self.numbers, *self._choose(addresses))
 
     def aligned(self, addresses: Sequence[int], to: int) -> bool:
         """Whether all of them are multiples of so many bytes, a power of two."""
-        return not functools.reduce(operator.or_, self._chosen(addresses)) & (to - 1)
+        return not functools.reduce(operator.or_, self._choose(addresses)) & (to - 1)

@@ -12,12 +12,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from recur.cuda import along, around, blas, steps
+from recur.cuda import around, steps
 from recur.cuda.after import After, Asked, first_state, states_of
 from recur.cuda.arguments import BACKWARD, SUMMED, Template
 from recur.cuda.driver import current_stream
+from recur.cuda.launches import Kernel, Multiplication, workspace_of
 from recur.cuda.memory import Layout
 from recur.cuda.operands import Operands, multiply, precision
+from recur.cuda.passes import AFTER, FILLS, STEPS, Pass
 from recur.cuda.results import Gradients, Results
 from recur.cuda.scratch import Chosen, Places, Scratch
 
@@ -31,19 +33,19 @@ class Bound(NamedTuple):
     """What it is given, outputs, what was saved, and gradients that arrive."""
     found: dict[str, Tensor]
     addresses: list[int]
-    alive: object
+    alive: list[object]
+    """What has to outlive the launches."""
 
 
-class Backward:
+class Backward(Pass):
     def __init__(
         self, lay: Layout, asked: Asked, index: int, tf32: bool, chosen: Chosen | None, reverse: bool = False
     ) -> None:
         """`reverse`: of a scan from the end, launched together with one from the start, to whose gradient of x it adds
         its own."""
         of, a = lay.of, lay.assembly
-        self._reverse = reverse
-        self.lay, self._asked, self._index, self._chosen, self._exact = lay, asked, index, chosen, not tf32
-        self._by_steps = chosen is None and along.fits(lay) is not None
+        super().__init__(lay, index, chosen, backward=True, variant=asked.traced)
+        self._reverse, self._asked = reverse, asked
         self._places = places = Places()
         places.add("data", *lay.names, *(f"extra{k}" for k in range(of.extras)))
         places.add(*(f"initial{k}" for k in range(of.states)))
@@ -57,12 +59,9 @@ class Backward:
         else:
             self._d_share = places["d_share"]
         places.add("packed xi", "offset", "length", *Scratch.NAMES, "before", "null")
-        self._W = places.get("weight_hh")
         biases = [places.get("d_bias_ih"), places.get("d_bias_hh")]
         self._adds_up = max(biases) >= 0 or of.extras > 0
         self._splits = around.splits_of(lay, index) if self._adds_up else 1
-        self._scratch = Scratch(lay, index, chosen, self._splits)
-        self._template = self._steps_template()
         self._sums = Template(
             a, SUMMED,
             {
@@ -72,7 +71,10 @@ class Backward:
             },
             H=lay.H, S=lay.S, N=lay.N, splits=self._splits,
         )  # fmt: skip
-        self._products = After(lay, asked, places, self._d_share, tf32, reverse, chosen is not None)
+        self._gradient_products = After(lay, asked, places, self._d_share, tf32, reverse, chosen is not None)
+        workspace = workspace_of(one.product for one in self._gradient_products.all)
+        scratch = Scratch(lay, index, chosen, places, workspace, self._splits)
+        self._ready(places, self._steps_template(), scratch)
 
     def _memory(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
         """What is made: gradients, and what they are made of."""
@@ -88,7 +90,7 @@ class Backward:
         }  # fmt: skip
         made |= {name: (shapes[name], number) for name in lay.names}
         made |= {f"extra{k}": ((lay.H,), number) for k in range(of.extras)}
-        if asked.for_state and not self._by_steps:
+        if asked.for_state and not self.by_steps:
             made |= {f"carry{j}": ((lay.S, width), lay.real) for j, width in enumerate(lay.widths)}
         if not (asked.overwrite and "share" in lay.saved):
             made["share"] = (lay.N, G), number
@@ -150,18 +152,32 @@ class Backward:
         W = addresses[self._W] if self._chosen is not None else 0
         memory, parts = self._scratch.take(kept[0], W)
         addresses += (*parts, 0, 0)
-        return Bound(ready, found, addresses, (xi, order, memory))
+        bound = Bound(ready, found, addresses, [xi, order, memory])
+        if lay.assembly.products and not self._gradient_products.plain:
+            bound.alive.append(before := Operands(lay, kept[:given]).before(self._first(bound)))
+            addresses[self._places["before"]] = before.data_ptr()
+        return bound
 
     def __call__(
         self, kept: Sequence[Tensor], gradients: Sequence[Tensor | None]
     ) -> tuple[list[Tensor | None], Tensors]:
         """The gradients of all that a scan is given, in the operator's order; and what a trace records."""
         bound = self.bind(kept, gradients)
-        self.prepare(bound.addresses)
-        if self._by_steps:
-            return self.end(kept, bound, self._step_by_step(kept, gradients, bound))
-        self.carry(bound.addresses)
-        return self.end(kept, bound)
+        addresses = bound.addresses
+        if not self.by_steps:
+            self.launches(addresses, FILLS, STEPS, AFTER)(addresses)
+            return self.end(kept, bound)
+        self.launches(addresses, FILLS)(addresses)
+        carried = self.step_by_step(kept, gradients, bound)
+        self.launches(addresses, AFTER)(addresses)
+        return self.end(kept, bound, carried)
+
+    def _products(self) -> Sequence[Kernel | Multiplication]:
+        lay, of = self.lay, self.lay.of
+        if not self._adds_up:
+            return [*self._gradient_products.all]
+        grid = around.blocks_of(lay) * self._splits
+        return [*self._gradient_products.all, Kernel(around.add_up(of.cell, of.dtype, grid, self._index), self._sums)]
 
     def together(
         self,
@@ -176,45 +192,23 @@ class Backward:
         assert self._chosen is not None
         here = self.bind(kept, gradients)
         there = other.bind(others, their_gradients, here.found.get("data"))
-        self.prepare(here.addresses)
-        other.prepare(there.addresses)
+        sides = (self, here.addresses), (other, there.addresses)
+        for one, addresses in sides:
+            one.launches(addresses, FILLS)(addresses)
         arguments = self._template(here.addresses) + other._template(there.addresses)
         self._chosen[2].packed(current_stream(self._index), arguments)
+        for one, addresses in sides:
+            one.launches(addresses, AFTER)(addresses)
         return self.end(kept, here)[0], other.end(others, there)[0]
 
     def end(
         self, kept: Sequence[Tensor], bound: Bound, carried: Sequence[Tensor] | None = None
     ) -> tuple[list[Tensor | None], Tensors]:
-        """All that comes after the steps."""
-        lay, of, found, addresses = self.lay, self.lay.of, bound.found, bound.addresses
+        """What a call returns."""
+        lay, found = self.lay, bound.found
         if carried is None:
             carried = [found[f"carry{j}"] for j in range(lay.assembly.states)] if self._asked.for_state else []
-        before = None
-        if lay.assembly.products and not self._products.plain:
-            before = Operands(lay, kept[: of.given]).before(self._first(bound))
-            addresses[self._places["before"]] = before.data_ptr()
-        handle = blas.handle(self._exact)
-        self._products(handle, addresses)
-        if self._adds_up:
-            grid = around.blocks_of(lay) * self._splits
-            summing = around.add_up(of.cell, of.dtype, grid, self._index)
-            summing.packed(current_stream(self._index), self._sums(addresses))
         return self._gradients(kept, bound, carried), self._recorded(bound) if self._asked.traced else []
-
-    def prepare(self, addresses: list[int]) -> None:
-        """What comes before the steps."""
-        W = addresses[self._W] if self._chosen is not None else 0
-        first = self._places["laid"]
-        self._scratch.prepare(current_stream(self._index), W, addresses[first : first + len(Scratch.NAMES)])
-
-    def carry(self, addresses: list[int]) -> None:
-        """All steps, in one launch."""
-        if self._chosen is not None:
-            run = self._chosen[2]
-        else:
-            aligned = self._template.aligned(addresses, 4)
-            run = along.prepared(self.lay, True, self._asked.traced, aligned, self._index, along.forced_slices)
-        run.packed(current_stream(self._index), self._template(addresses))
 
     def _d(self, bound: Bound) -> Tensor:
         """The gradients of U x + b, (N, …)."""
@@ -226,9 +220,10 @@ class Backward:
         lay, width = self.lay, self.lay.P or self.lay.H
         return _flat(lay, bound.ready[first_state(lay, self._places)], width)
 
-    def _step_by_step(
+    def step_by_step(
         self, kept: Sequence[Tensor], gradients: Sequence[Tensor | None], bound: Bound
     ) -> Sequence[Tensor]:
+        """The steps, a launch each; what reaches the states before them."""
         lay, of, n, found = self.lay, self.lay.of, len(self.lay.outputs), bound.found
         outputs = [lay.by_step(part) for part in kept[of.given : of.given + n]]
         results = Results(lay, outputs, (), kept[of.given + n :])
@@ -245,7 +240,7 @@ class Backward:
             every[0] = lay.by_row(found["data"])
         at = 1 + of.weights
         every[1:at] = [found[name] for name in lay.names]
-        if lay.assembly.products and lay.steps == 1 and not of.states and self._products.plain:
+        if lay.assembly.products and lay.steps == 1 and not of.states and self._gradient_products.plain:
             found["weight_hh"].zero_()
         if lay.assembly.heads > 1:
             k = 1 + lay.names.index("weight_hh")
@@ -253,7 +248,7 @@ class Backward:
         every[at : at + of.extras] = [found[f"extra{k}"] for k in range(of.extras)]
         at += of.extras
         if self._asked.for_state and of.states:
-            if self._chosen is not None and not self._products.carries:
+            if self._chosen is not None and not self._gradient_products.carries:
                 ops = Operands(lay, kept[: of.given])
                 first = torch.cat([part[: lay.S] for part in self._of_products(bound)], dim=1)
                 with precision(of.dtype):
@@ -264,10 +259,10 @@ class Backward:
     def _of_products(self, bound: Bound) -> Tensors:
         """The gradients of W h, (N, …), piece after piece."""
         H = self.lay.H
-        sources = [bound.found["own"] if piece.own else self._d(bound) for piece in self._products.pieces]
+        sources = [bound.found["own"] if piece.own else self._d(bound) for piece in self._gradient_products.pieces]
         return [
             source[:, piece.place * H : (piece.place + piece.many) * H]
-            for source, piece in zip(sources, self._products.pieces, strict=True)
+            for source, piece in zip(sources, self._gradient_products.pieces, strict=True)
         ]
 
     def _recorded(self, bound: Bound) -> Tensors:

@@ -1,14 +1,15 @@
-"""cuBLAS as torch has loaded it and set it up: products of matrices that are given by their addresses.
+"""cuBLASLt as torch has loaded it: products of matrices that are given by their addresses.
 
-How float32 is multiplied is said with every product, so that no switch of torch's has to be turned for it; and a
-product takes a few microseconds of Python, where torch.mm, and the views that it is given, would take some tens.
+How float32 is multiplied is said with every product, so that no switch of torch's has to be turned for it. Which of its
+algorithms takes one is asked for once, so that a product costs a call a few microseconds.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-from ctypes import c_double, c_float, c_int, c_void_p
+import weakref
+from ctypes import Structure, byref, c_double, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import NamedTuple
 
 import torch
@@ -16,17 +17,24 @@ import torch
 from recur.errors import BackendError
 
 ALLOCATION_FAILED = 3
-DEFAULT_MATH = 0
-DEFAULT_ALGORITHM = -1
 TYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 14}
 IN_FLOAT32, IN_FLOAT64, IN_TF32 = 68, 70, 77
 """In which it multiplies and adds."""
+TRANSPOSED_LEFT, TRANSPOSED_RIGHT = 3, 4
+MOST_BYTES, REDUCTIONS, ALIGNMENTS = 1, 3, (5, 6, 7, 8)
+"""What it is told of a product, and of which algorithms are wanted."""
+IN_PLACE_OR_IN_FLOAT32 = 3
+"""How the parts of a sum may be added up: in one order, and not rounded before."""
+MOST_WORKSPACE = 32 << 20
+"""Bytes; and no more than the matrices of a product take themselves."""
+WHOLE = 16
+"""Bytes at whose multiples a matrix should begin."""
 
 
 def names() -> list[str]:
     """Of its library: that of the CUDA version that torch was built for, which is loaded already."""
     major = (torch.version.cuda or "13").split(".")[0]
-    return [f"libcublas.so.{major}", f"cublas64_{major}.dll"]
+    return [f"libcublasLt.so.{major}", f"cublasLt64_{major}.dll"]
 
 
 @functools.cache
@@ -39,23 +47,23 @@ def library() -> ctypes.CDLL | None:
     return None
 
 
-def handle(exact: bool) -> c_void_p:
-    """That of this thread and its current stream. `exact`: float32 in float32, whatever torch's switch says."""
-    found = c_void_p(torch._C._cuda_getCurrentBlasHandle())
-    if exact:  # torch sets the mode anew whenever it takes the handle itself
-        _check(_function("cublasSetMathMode")(found, c_int(DEFAULT_MATH)))
-    return found
-
-
 @functools.cache
-def _function(name: str) -> ctypes._NamedFuncPointer:
+def function(name: str) -> ctypes._NamedFuncPointer:
     found = library()
     assert found is not None
     made: ctypes._NamedFuncPointer = getattr(found, name)
     return made
 
 
-def _check(status: int) -> None:
+@functools.cache
+def handle(index: int) -> c_void_p:
+    """That of a device, which is the current one: of no thread and of no stream."""
+    found = c_void_p()
+    check(function("cublasLtCreate")(byref(found)))
+    return found
+
+
+def check(status: int) -> None:
     if status == ALLOCATION_FAILED:
         raise MemoryError("the GPU ran out of memory: a product by cuBLAS")
     if status:
@@ -68,6 +76,29 @@ class Side(NamedTuple):
     pitch: int
     """How many numbers lie between the beginnings of two rows."""
     transposed: bool = False
+
+
+class Described(Structure):
+    """As in native/launches.cpp, field by field."""
+
+    _fields_ = [
+        *((name, c_void_p) for name in ("how", "left", "right", "out")),
+        ("algorithms", c_uint64 * 8 * 2),
+        ("one", c_uint64),
+        ("beta", c_uint64),
+    ]
+
+
+class _Found(Structure):
+    """An algorithm, as cuBLASLt proposes it."""
+
+    _fields_ = [
+        ("algorithm", c_uint64 * 8),
+        ("workspace", c_size_t),
+        ("state", c_int),
+        ("waves", c_float),
+        ("reserved", c_int * 4),
+    ]
 
 
 class Product:
@@ -87,26 +118,103 @@ class Product:
         adds: bool,
         tf32: bool,
     ) -> None:
-        rows, columns, inner = sizes
         self.dtype, self.into, self.sizes, self.a, self.b, self.pitch = dtype, into, sizes, a, b, pitch
         self.adds, self.tf32 = adds, tf32
-        number = c_double if dtype == torch.float64 else c_float
-        self._one, self._beta = number(1.0), number(1.0 if adds else 0.0)
-        how = IN_FLOAT64 if dtype == torch.float64 else IN_TF32 if tf32 else IN_FLOAT32
-        kind, one, beta = c_int(TYPES[dtype]), ctypes.byref(self._one), ctypes.byref(self._beta)
-        # cuBLAS goes column after column: what it sees is Cᵀ = Bᵀ Aᵀ.
-        self._head = (
-            c_int(b.transposed), c_int(a.transposed), c_int(columns), c_int(rows), c_int(inner), one,
-        )  # fmt: skip
-        self._between, self._middle = (kind, c_int(b.pitch)), (kind, c_int(a.pitch), beta)
-        self._tail = c_int(TYPES[into]), c_int(pitch), c_int(how), c_int(DEFAULT_ALGORITHM)
-        self.empty = not (rows and columns and inner)
+        self.empty = not all(sizes)
 
-    def __call__(self, handle: c_void_p, a: int, b: int, c: int) -> None:
+    @functools.cached_property
+    def workspace(self) -> int:
+        """Bytes that it needs beside its matrices."""
+        return self._prepared[1]
+
+    @property
+    def described(self) -> Described:
+        return self._prepared[0]
+
+    @functools.cached_property
+    def _most_workspace(self) -> int:
+        rows, columns, inner = self.sizes
+        read = (rows + columns) * inner * self.dtype.itemsize
+        return min(MOST_WORKSPACE, read + rows * columns * self.into.itemsize)
+
+    @functools.cached_property
+    def _prepared(self) -> tuple[Described, int]:
+        """Asked of the current device, once."""
+        rows, columns, inner = self.sizes
+        double = self.dtype == torch.float64
+        number = c_double if double else c_float
+        made = Described(one=_bits(number(1.0)), beta=_bits(number(1.0 if self.adds else 0.0)))
+        how = IN_FLOAT64 if double else IN_TF32 if self.tf32 else IN_FLOAT32
+        kind, into = TYPES[self.dtype], TYPES[self.into]
+        made.how = _made(
+            "cublasLtMatmulDescCreate", c_int(how), c_int(TYPES[torch.float64 if double else torch.float32])
+        )
+        # cuBLAS goes column after column: what it sees is Cᵀ = Bᵀ Aᵀ.
+        for which, side in ((TRANSPOSED_LEFT, self.b), (TRANSPOSED_RIGHT, self.a)):
+            _set("cublasLtMatmulDescSetAttribute", made.how, which, c_int(side.transposed))
+        left = (inner, columns) if self.b.transposed else (columns, inner)
+        right = (rows, inner) if self.a.transposed else (inner, rows)
+        made.left, made.right = _layout(kind, *left, self.b.pitch), _layout(kind, *right, self.a.pitch)
+        made.out = _layout(into, columns, rows, self.pitch)
+        weakref.finalize(self, _destroy, made).atexit = False
+        most = self._most_workspace
+        found = [_algorithm(made, alignment, most) for alignment in (WHOLE, self.dtype.itemsize)]
+        for into_place, one in zip(made.algorithms, found, strict=True):
+            if one is not None:
+                into_place[:] = one.algorithm[:]
+        return made, max(most if one is None else one.workspace for one in found)
+
+    def __call__(self, index: int, stream: int, workspace: int, a: int, b: int, c: int) -> None:
+        """On a stream of a device; what `launches` does in C++, for where there is none."""
         if self.empty:
             return
-        status = _function("cublasGemmEx")(
-            handle, *self._head, c_void_p(b), *self._between, c_void_p(a), *self._middle, c_void_p(c), *self._tail
-        )
-        if status:
-            _check(status)
+        made = self.described
+        chosen = made.algorithms[any(address % WHOLE for address in (a, b, c))]
+        one, beta = (ctypes.addressof(made) + getattr(Described, name).offset for name in ("one", "beta"))
+        status = function("cublasLtMatmul")(
+            handle(index), c_void_p(made.how), c_void_p(one), c_void_p(b), c_void_p(made.left), c_void_p(a),
+            c_void_p(made.right), c_void_p(beta), c_void_p(c), c_void_p(made.out), c_void_p(c), c_void_p(made.out),
+            chosen if any(chosen) else None, c_void_p(workspace), c_size_t(self.workspace), c_void_p(stream),
+        )  # fmt: skip
+        check(status)
+
+
+def _destroy(made: Described) -> None:
+    function("cublasLtMatmulDescDestroy")(c_void_p(made.how))
+    for layout in (made.left, made.right, made.out):
+        function("cublasLtMatrixLayoutDestroy")(c_void_p(layout))
+
+
+def _bits(number: c_float | c_double) -> int:
+    return int.from_bytes(bytes(number), "little")
+
+
+def _made(name: str, *arguments: object) -> int | None:
+    found = c_void_p()
+    check(function(name)(byref(found), *arguments))
+    return found.value
+
+
+def _set(name: str, of: int | None, which: int, value: ctypes._SimpleCData[int]) -> None:
+    check(function(name)(c_void_p(of), c_int(which), byref(value), c_size_t(ctypes.sizeof(value))))
+
+
+def _layout(kind: int, rows: int, columns: int, pitch: int) -> int | None:
+    return _made("cublasLtMatrixLayoutCreate", c_int(kind), c_uint64(rows), c_uint64(columns), c_int64(pitch))
+
+
+def _algorithm(made: Described, alignment: int, most: int) -> _Found | None:
+    """The likeliest for matrices that begin at multiples of so many bytes, with so many bytes of workspace at most."""
+    wanted = _made("cublasLtMatmulPreferenceCreate")
+    put = functools.partial(_set, "cublasLtMatmulPreferenceSetAttribute", wanted)
+    put(MOST_BYTES, c_uint64(most))
+    put(REDUCTIONS, c_uint32(IN_PLACE_OR_IN_FLOAT32))
+    for which in ALIGNMENTS:
+        put(which, c_uint32(alignment))
+    found, count = _Found(), c_int()
+    parts = [c_void_p(of) for of in (made.how, made.left, made.right, made.out, made.out, wanted)]
+    status = function("cublasLtMatmulAlgoGetHeuristic")(
+        handle(torch.cuda.current_device()), *parts, c_int(1), byref(found), byref(count)
+    )
+    function("cublasLtMatmulPreferenceDestroy")(c_void_p(wanted))
+    return found if not status and count.value else None

@@ -36,11 +36,8 @@ COSTS = {
 partial sums, what made it choose best among 469 more."""
 REGISTERS = {8: 236, 16: 116}
 """Of a thread, by the number of a CTA's warps."""
-CONFIRMED_ALONE = True
-"""Leaves out ways that were timed on a GPU but whose tests have not been seen to pass on one: CTAs of sixteen warps,
-and clusters of fewer rows than their products have room for. docs/gpu.md has their figures."""
 STEP_LAUNCHES = 14000.0
-"""Nanoseconds that Python takes for one step's product and kernel."""
+"""Nanoseconds in which one step's product and kernel are launched."""
 
 
 def candidates(p: Problem, device: Device) -> list[Way]:
@@ -68,7 +65,7 @@ def candidates(p: Problem, device: Device) -> list[Way]:
 def _rows(way: Way, p: Problem, device: Device) -> list[int]:
     """How many a team has: all that its products have room for, or so few that clusters have the whole chip."""
     resident = _resident(device, way) // p.directions
-    if CONFIRMED_ALONE or way.exchange != CLUSTER or not resident or math.ceil(p.S / way.rows) > resident:
+    if way.exchange != CLUSTER or not resident or math.ceil(p.S / way.rows) > resident:
         return [0]
     whole = max(2, 32 // way.units)  # what warps send whole
     used = math.ceil(p.S / resident / whole) * whole
@@ -77,7 +74,7 @@ def _rows(way: Way, p: Problem, device: Device) -> list[int]:
 
 def _shapes(way: Way, p: Problem, device: Device) -> Iterator[tuple[Way, int]]:
     """How warps share a CTA's product, and how v comes to it: in how many pieces."""
-    for warps in [8] if CONFIRMED_ALONE else REGISTERS:
+    for warps in REGISTERS:
         for warps_m in (1, 2, 4, 8, 16):
             if warps_m > warps:
                 continue
@@ -179,7 +176,7 @@ def estimate(way: Way, p: Problem) -> float:
 def estimate_steps(p: Problem) -> float:
     """The same of one step a launch: a product by cuBLAS and a kernel, which Python launches."""
     operations = 2 * p.products * p.H * p.H * p.S
-    rate = 40.0 if p.exact else {2: 450.0, 4: 220.0}[p.size]
+    rate = 40.0 if p.exact else {2: 140.0, 4: 85.0}[p.size]
     return max(STEP_LAUNCHES, 2500 + operations / rate / 1000)
 
 

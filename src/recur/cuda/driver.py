@@ -23,7 +23,9 @@ class _Attribute(Structure):
     _fields_ = [("id", c_int), ("pad", c_char * 4), ("value", c_uint * 16)]
 
 
-class _Config(Structure):
+class Config(Structure):
+    """CUlaunchConfig."""
+
     _fields_ = [
         *((name, c_uint) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared")),
         ("stream", c_void_p),
@@ -82,7 +84,7 @@ class Prepared:
     """A launch whose arguments change from call to call: one struct, by value."""
 
     def __init__(self, driver: Driver, handle: c_void_p, name: str, how: Launch) -> None:
-        self._driver, self._handle, self._name, self.how = driver, handle, name, how
+        self._driver, self.handle, self._name, self.how = driver, handle, name, how
         settings = {DYNAMIC_SHARED: how.shared} if how.shared > 48 << 10 else {}
         settings |= {NON_PORTABLE_CLUSTER: 1} if how.cluster > 8 else {}
         for which, value in settings.items():
@@ -97,17 +99,17 @@ class Prepared:
             self._attributes[count].id = COOPERATIVE
             self._attributes[count].value[0] = 1
             count += 1
-        self._config = _Config(how.grid, 1, 1, how.threads, 1, 1, how.shared, None, self._attributes, count)
-        self._on: dict[int, _Config] = {}
+        self.config = Config(how.grid, 1, 1, how.threads, 1, 1, how.shared, None, self._attributes, count)
+        self._on: dict[int, Config] = {}
 
     def resident(self) -> int:
         """How many of its CTAs can be on the GPU at once, if nothing else is there; whole clusters."""
         cuda, found = self._driver.cuda, c_int()
         if self.how.cluster > 1:
-            status = cuda.cuOccupancyMaxActiveClusters(byref(found), self._handle, byref(self._config))
+            status = cuda.cuOccupancyMaxActiveClusters(byref(found), self.handle, byref(self.config))
             return 0 if status else found.value * self.how.cluster
         status = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-            byref(found), self._handle, self.how.threads, ctypes.c_size_t(self.how.shared)
+            byref(found), self.handle, self.how.threads, ctypes.c_size_t(self.how.shared)
         )
         return 0 if status else found.value * _multiprocessors(self._driver)
 
@@ -122,14 +124,17 @@ class Prepared:
     def _launch(self, stream: int, pointers: ctypes.Array[c_void_p] | ctypes.Array[c_char_p]) -> None:
         config = self._on.get(stream)
         if config is None:
-            config = _Config.from_buffer_copy(self._config)  # threads launch on streams of their own
+            config = Config.from_buffer_copy(self.config)  # threads launch on streams of their own
             config.stream = stream
             if len(self._on) == MOST_STREAMS:
                 self._on.clear()
             self._on[stream] = config
-        status = self._driver.launch(byref(config), self._handle, pointers, None)
+        status = self._driver.launch(byref(config), self.handle, pointers, None)
         if status:
-            self._driver.check(status, f"launching {self._name} with {self.how}")
+            self.check(status)
+
+    def check(self, status: int) -> None:
+        self._driver.check(status, f"launching {self._name} with {self.how}")
 
 
 _One = c_char_p * 1

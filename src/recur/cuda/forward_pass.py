@@ -7,12 +7,14 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from recur.cuda import along, blas, steps
+from recur.cuda import steps
 from recur.cuda.arguments import FORWARD, Template
 from recur.cuda.blas import Side
 from recur.cuda.driver import current_stream
+from recur.cuda.launches import Kernel, Multiplication, workspace_of
 from recur.cuda.memory import Layout
 from recur.cuda.operands import Operands, precision
+from recur.cuda.passes import FILLS, SHARES, STEPS, Pass
 from recur.cuda.results import Results
 from recur.cuda.scratch import Chosen, Places, Scratch, product
 
@@ -27,7 +29,7 @@ class Bound(NamedTuple):
     """What has to outlive the launches."""
 
 
-class Forward:
+class Forward(Pass):
     """`chosen`: the way that carries all steps in one launch; without one a cell without a product goes along time, and
     others take one step a launch."""
 
@@ -36,9 +38,7 @@ class Forward:
     ) -> None:
         """`reverse`: from the end, of a scan that is launched together with one from the start."""
         of, a = lay.of, lay.assembly
-        self.lay, self._train, self._index, self._chosen = lay, train, index, chosen
-        self._by_steps = chosen is None and along.fits(lay) is not None
-        self._exact = not tf32
+        super().__init__(lay, index, chosen, backward=False, variant=train)
         saved = lay.saved if train else {}
         self._shapes = [*lay.outputs, *lay.finals, *saved.values()]
         self._returned = len(self._shapes)
@@ -52,8 +52,7 @@ class Forward:
             self._shapes.append((lay.N, a.gates * lay.H))
             places.add("saved share")
         places.add("offset", "length", *Scratch.NAMES, "null")
-        self._share, self._W = places["saved share"], places.get("weight_hh")
-        self._scratch = Scratch(lay, index, chosen)
+        self._share = places["saved share"]
         states = [
             places.get(f"saved {source}") if isinstance(source, str) else places[f"output{source}"]
             for source in lay.sources
@@ -68,9 +67,11 @@ class Forward:
         if chosen is not None:
             where |= {"bias": places.get("bias_hh"), "mask": places.get("mask")}
             where |= {"W": places["laid"], "exchange": places["exchange"], "arrived": places["arrived"]}
-        self._template = Template(a, FORWARD, where, steps=lay.steps, S=lay.S, H=lay.H, reversed=int(reverse))
+        template = Template(a, FORWARD, where, steps=lay.steps, S=lay.S, H=lay.H, reversed=int(reverse))
         G = a.gates * lay.H
-        self._input = product(lay, (lay.N, G, lay.D), Side(lay.D), Side(lay.D, True), G, tf32)
+        shares = product(lay, (lay.N, G, lay.D), Side(lay.D), Side(lay.D, True), G, tf32)
+        self._input = Multiplication(shares, (places["data"], 0), (places["weight_ih"], 0), (self._share, 0))
+        self._ready(places, template, Scratch(lay, index, chosen, places, workspace_of([shares])))
 
     def bind(self, given: Sequence[Tensor]) -> Bound:
         lay = self.lay
@@ -84,45 +85,20 @@ class Forward:
         else:
             order = lay.order(given[0].device)
             addresses += [0 if part is None else part.data_ptr() for part in order]
-        memory = None
-        if self._chosen is not None:
-            memory, parts = self._scratch.take(given[0], addresses[self._W])
-            addresses += parts
-        else:
-            addresses += (0, 0, 0, 0, 0, 0)
-        addresses.append(0)
+        W = addresses[self._W] if self._chosen is not None else 0
+        memory, parts = self._scratch.take(given[0], W)
+        addresses += (*parts, 0)
         return Bound(made, addresses, (ready, order, memory))
 
     def __call__(self, given: Sequence[Tensor]) -> list[Tensor]:
-        bound = self.begin(given)
-        if self._by_steps:
-            self._step_by_step(given, bound.made)
-        else:
-            self.carry(bound.addresses)
+        bound = self.bind(given)
+        self.launches(bound.addresses, SHARES, FILLS, STEPS)(bound.addresses)
+        if self.by_steps:
+            self.step_by_step(given, bound.made)
         return self.end(bound)
 
-    def begin(self, given: Sequence[Tensor]) -> Bound:
-        """All that comes before the steps."""
-        bound = self.bind(given)
-        addresses = bound.addresses
-        self._input(blas.handle(self._exact), addresses[0], addresses[1], addresses[self._share])
-        self.prepare(addresses)
-        return bound
-
-    def prepare(self, addresses: list[int]) -> None:
-        """W as the kernel reads it, and zeros."""
-        if self._chosen is not None:
-            parts = addresses[-1 - len(Scratch.NAMES) : -1]
-            self._scratch.prepare(current_stream(self._index), addresses[self._W], parts)
-
-    def carry(self, addresses: list[int]) -> None:
-        """All steps, in one launch."""
-        if self._chosen is not None:
-            run = self._chosen[2]
-        else:
-            aligned = self._template.aligned(addresses, 4)
-            run = along.prepared(self.lay, False, self._train, aligned, self._index, along.forced_slices)
-        run.packed(current_stream(self._index), self._template(addresses))
+    def _products(self) -> Sequence[Kernel | Multiplication]:
+        return [self._input]
 
     def end(self, bound: Bound) -> list[Tensor]:
         return self.lay.shown(bound.made[: self._returned])
@@ -130,12 +106,15 @@ class Forward:
     def together(self, given: Sequence[Tensor], other: Forward, others: Sequence[Tensor]) -> list[Tensor]:
         """This scan and one in the other direction: their steps in one launch."""
         assert self._chosen is not None
-        here, there = self.begin(given), other.begin(others)
+        here, there = self.bind(given), other.bind(others)
+        for one, bound in ((self, here), (other, there)):
+            one.launches(bound.addresses, SHARES, FILLS)(bound.addresses)
         arguments = self._template(here.addresses) + other._template(there.addresses)
         self._chosen[2].packed(current_stream(self._index), arguments)
         return [*self.end(here), *other.end(there)]
 
-    def _step_by_step(self, given: Sequence[Tensor], made: list[Tensor]) -> None:
+    def step_by_step(self, given: Sequence[Tensor], made: list[Tensor]) -> None:
+        """The steps, a launch each."""
         lay, n, m = self.lay, len(self.lay.outputs), len(self.lay.finals)
         ops = Operands(lay, given)
         saved = made[n + m : self._returned]
@@ -145,4 +124,4 @@ class Forward:
         if ops.bias_ih is not None:
             results.share += ops.bias_ih
         with precision(lay.of.dtype):
-            steps.forward(ops, results, self._train)
+            steps.forward(ops, results, self._variant)

@@ -16,6 +16,7 @@ from recur.cuda.device import device
 from recur.cuda.forward_pass import Forward
 from recur.cuda.memory import Layout, layout
 from recur.cuda.operands import uses_tf32
+from recur.cuda.passes import FILLS, STEPS
 from recur.cuda.scratch import Chosen
 from recur.cuda.source import load
 from recur.cuda.way import Problem, Way
@@ -85,15 +86,10 @@ class Measured:
 
     def _forward(self, chosen: Chosen | None) -> Callable[[], object]:
         made = Forward(self.lay, True, torch.cuda.current_device(), uses_tf32(), chosen)
+        bound = made.bind(self.given)
         if chosen is None:
-            return lambda: made(self.given)
-        bound = made.begin(self.given)
-
-        def run() -> None:
-            made.prepare(bound.addresses)
-            made.carry(bound.addresses)
-
-        return run
+            return lambda: made.step_by_step(self.given, bound.made)
+        return lambda: made.launches(bound.addresses, FILLS, STEPS)(bound.addresses)
 
     def _backward(self, chosen: Chosen | None) -> Callable[[], object]:
         lay, n = self.lay, len(self.lay.outputs)
@@ -102,12 +98,7 @@ class Measured:
         outputs = [lay.by_row(part) for part in self.results[:n]]
         kept = [*self.given, *outputs, *self.results[n + lay.assembly.states :]]
         gradients = [*self.arriving, *[None] * lay.assembly.states]
-        if chosen is None:
-            return lambda: made(kept, gradients)
         bound = made.bind(kept, gradients)
-
-        def run() -> None:
-            made.prepare(bound.addresses)
-            made.carry(bound.addresses)
-
-        return run
+        if chosen is None:
+            return lambda: made.step_by_step(kept, gradients, bound)
+        return lambda: made.launches(bound.addresses, FILLS, STEPS)(bound.addresses)

@@ -8,6 +8,7 @@ from recur.cuda import around
 from recur.cuda.arguments import LAID_OUT, Template
 from recur.cuda.blas import Product, Side
 from recur.cuda.driver import Prepared
+from recur.cuda.launches import Kernel
 from recur.cuda.memory import Layout
 from recur.cuda.way import GRID, Problem, Way
 
@@ -45,20 +46,23 @@ class Scratch:
     """What comes before the steps: W as their kernel reads it, where that is not how it is given, and zeros.
 
     NAMES: whose addresses it gives to a call. `laid` is W, exchange and arrived are as in kernels/arguments.cu, tickets
-    and partial as in add_up.cu; all that has to be zero lies together, from `zeros` on.
+    and partial as in add_up.cu, workspace is for products; all that has to be zero lies together, from `zeros` on.
     """
 
-    NAMES = ("laid", "exchange", "arrived", "tickets", "partial", "zeros")
+    NAMES = ("laid", "exchange", "arrived", "tickets", "partial", "workspace", "zeros")
 
-    def __init__(self, lay: Layout, index: int, chosen: Chosen | None, splits: int = 1) -> None:
+    def __init__(
+        self, lay: Layout, index: int, chosen: Chosen | None, places: Places, workspace: int, splits: int = 1
+    ) -> None:
+        """`places`: of a call's addresses, its own among them. `workspace`: bytes."""
         self._lay, self._index = lay, index
         a, size = lay.assembly, lay.of.dtype.itemsize
         self._width, self.lays_out, exchange, flags = lay.H, False, 0, 0
-        self._transposed = chosen is not None and chosen[0].backward
+        transposed = chosen is not None and chosen[0].backward
         if chosen is not None:
             p, way, _ = chosen
             self._width = way.width(p)
-            self.lays_out = self._transposed or self._width != lay.H or a.heads > 1
+            self.lays_out = transposed or self._width != lay.H or a.heads > 1
             if way.exchange == GRID:
                 teams = -(-p.S // way.rows)
                 exchange, flags = teams * 2 * way.v_bytes(p), teams * 128
@@ -66,15 +70,16 @@ class Scratch:
         if splits > 1:
             columns = (a.gates + a.own + a.extras) * lay.H
             tickets, partial = 4 * around.blocks_of(lay), splits * columns * lay.real.itemsize
-        self._cut = exchange, flags, tickets, partial
+        self._cut = exchange, flags, tickets, partial, workspace
         self._laid = a.products * lay.H * self._width * size
         self.bytes, self._offsets, self._zeros = self._sizes(self.lays_out)
+        zeros = {"zeros": places["zeros"]}
         self._zeroing, self._laying = (
             Template(
-                a, LAID_OUT, {"zeros": 2, **places}, H=lay.H, inner=lay.H // a.heads, width=self._width,
-                transposed=int(self._transposed), words=self._zeros // 16,
+                a, LAID_OUT, where, H=lay.H, inner=lay.H // a.heads, width=self._width, transposed=int(transposed),
+                words=self._zeros // 16,
             )
-            for places in ({}, {"W": 0, "laid": 1})
+            for where in (zeros, {"W": places.get("weight_hh"), "laid": places["laid"], **zeros})
         )  # fmt: skip
 
     def _sizes(self, lays_out: bool) -> tuple[int, list[int], int]:
@@ -92,21 +97,21 @@ class Scratch:
             lays_out = True
             size, offsets, _ = self._sizes(True)
         if not size:
-            return None, [W, 0, 0, 0, 0, 0]
+            return None, [W, *[0] * (len(self.NAMES) - 1)]
         memory = like.new_empty(size, dtype=torch.uint8)
         first = memory.data_ptr()
         laid, *rest = (first + offset for offset in offsets)
         return memory, [laid if lays_out else W, *rest, first + offsets[1]]
 
-    def prepare(self, stream: int, W: int, parts: list[int]) -> None:
-        """Launch what fills it."""
-        lay, lays_out = self._lay, parts[0] != W
+    def fills(self, lays_out: bool) -> list[Kernel]:
+        """What is launched to fill it; `lays_out`: W too."""
+        lay = self._lay
         of = lay.of
         if not lays_out and not self._zeros:
-            return
+            return []
         tiles = around.tiles_of(lay, self._width) if lays_out else 0
         run = around.lay_out(of.cell, of.dtype, tiles, self._zeros // 16, self._index)
-        run.packed(stream, (self._laying if lays_out else self._zeroing)([W, parts[0], parts[5], 0]))
+        return [Kernel(run, self._laying if lays_out else self._zeroing)]
 
 
 def product(

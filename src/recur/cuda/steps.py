@@ -14,9 +14,11 @@ from recur.cuda.cache import loaded
 from recur.cuda.device import device
 from recur.cuda.driver import Launch, Prepared, current_stream
 from recur.cuda.memory import Layout
-from recur.cuda.operands import Operands, multiply
+from recur.cuda.operands import Operands, multiply, uses_tf32
 from recur.cuda.results import Gradients, Results
 from recur.cuda.source import source
+from recur.cuda.stepping import Stepping
+from recur.native.library import core
 
 THREADS = 256
 
@@ -25,7 +27,7 @@ class Kernels:
     """A cell's kernels of one step, for as many rows as asked for."""
 
     def __init__(self, lay: Layout, index: int) -> None:
-        self._lay = lay
+        self._lay, self._index = lay, index
         text = source(lay.of.cell, lay.of.dtype, ("step",))
         self._module = loaded(text, device(index).architecture, index)
         self._stream = current_stream(index)
@@ -39,6 +41,16 @@ class Kernels:
         """A CTA for each row."""
         number = c_double(bound) if self._lay.real == torch.float64 else c_float(bound)
         self._launch("clip_carried", rows)(self._stream, arguments.struct, number)
+
+    def stepping(self, name: str, backward: bool, arguments: Arguments) -> Stepping | None:
+        """All steps by the C++ core, whose grids follow from their rows; None where Python takes them one by one."""
+        if self._lay.P or core() is None:
+            return None
+        return Stepping(self._lay, self._index, backward, self._launch(name, 1), arguments)
+
+    @property
+    def clipping(self) -> Prepared:
+        return self._launch("clip_carried", 1)
 
     def _launch(self, name: str, grid: int) -> Prepared:
         key = name, grid
@@ -66,6 +78,15 @@ def forward(ops: Operands, results: Results, train: bool) -> None:
         tape=results.tape, state=states, bias=ops.bias_hh, extra=ops.extras, mask=None if lay.P else ops.mask,
         exchange=None if lay.P else following, carry=inside,
     )  # fmt: skip
+    name = "forward_train" if train else "forward_use"
+    if (stepping := run.stepping(name, False, arguments)) is not None:
+        if following is not None:
+            if multiplied is not None:
+                following.copy_(multiplied)
+            stepping.multiply(following, ops.W.contiguous(), _in_tf32(lay), started)
+        stepping()
+        _finish(results, carry)
+        return
     first = 0
     for k, rows in enumerate(lay.counts):
         product = None
@@ -74,7 +95,7 @@ def forward(ops: Operands, results: Results, train: bool) -> None:
         arguments.number("step", k)
         arguments.number("rows", rows)
         arguments.put(product=product)
-        run("forward_train" if train else "forward_use", arguments, rows)
+        run(name, arguments, rows)
         multiplied = following
         if lay.P:
             assert ops.R is not None
@@ -83,8 +104,16 @@ def forward(ops: Operands, results: Results, train: bool) -> None:
             results.first[first : first + rows] = carry[0][:rows]
             multiplied = carry[0].to(lay.of.dtype) * (1 if ops.mask is None else ops.mask)
         first += rows
+    _finish(results, carry)
+
+
+def _finish(results: Results, carry: Sequence[Tensor]) -> None:
     for into, part in zip(results.finals, carry, strict=True):
         into.copy_(part)
+
+
+def _in_tf32(lay: Layout) -> bool:
+    return lay.of.dtype == torch.float32 and uses_tf32()
 
 
 def backward(ops: Operands, results: Results, found: Gradients, traced: bool) -> None:
@@ -105,6 +134,25 @@ def backward(ops: Operands, results: Results, found: Gradients, traced: bool) ->
         xi=None if lay.P else ops.xi, d_share=found.d_share, d_own=found.d_own, d_state=found.d_state,
         sums=found.sums, carry=inside, exchange=exchange,
     )  # fmt: skip
+    name, later = "backward_trace" if traced else "backward_back", lay.counts[0]
+    if (stepping := run.stepping(name, True, arguments)) is not None:
+        if a.products:
+            stepping.multiply(exchange, ops.W.contiguous(), _in_tf32(lay), False)
+        if lay.of.clip:
+            stepping.clip(run.clipping, lay.of.clip)
+        stepping()
+    else:
+        _back_by_python(ops, found, run, name, arguments, carry, inside, exchange)
+    product = multiply(exchange, ops.W, lay.real) if a.products else None
+    carry_back(ops, carry, product, later, 0)
+    found.carried = carry
+
+
+def _back_by_python(
+    ops: Operands, found: Gradients, run: Kernels, name: str, arguments: Arguments, carry: list[Tensor],
+    inside: list[Tensor], exchange: Tensor,
+) -> None:  # fmt: skip
+    lay, a = ops.lay, ops.lay.assembly
     bound, later, end = lay.of.clip, 0, lay.N
     for k, rows in reversed(list(enumerate(lay.counts))):
         end -= rows
@@ -127,11 +175,8 @@ def backward(ops: Operands, results: Results, found: Gradients, traced: bool) ->
             run.clip(arguments, later, bound)
             arguments.number("later", 0)
             arguments.put(product=None)
-        run("backward_trace" if traced else "backward_back", arguments, rows)
+        run(name, arguments, rows)
         later = rows
-    product = multiply(exchange, ops.W, lay.real) if a.products else None
-    carry_back(ops, carry, product, later, 0)
-    found.carried = carry
 
 
 def carry_back(ops: Operands, carry: Sequence[Tensor], product: Tensor | None, later: int, first: int) -> None:

@@ -121,6 +121,9 @@ class Core:
         self.grid_forward.argtypes = self.grid_backward.argtypes = [POINTER(Grid), c_int, c_int]
         self._grid_workspace_bytes = library.recur_grid_workspace_bytes
         self._grid_workspace_bytes.argtypes = [POINTER(Grid), c_int, c_int, c_int, number]
+        self.launch, self.launch_steps = library.recur_launch, library.recur_launch_steps
+        self.launch.argtypes = [c_void_p, c_void_p, c_int64, c_char_p, c_int64, c_int64, c_void_p, c_void_p]
+        self.launch_steps.argtypes = [c_void_p] * 4
         self.operations = {name: k for k, name in enumerate(library.recur_operations().decode().split())}
         self.places = {name: k for k, name in enumerate(library.recur_places().decode().split())}
         self.best_isa = int(library.recur_best_isa())

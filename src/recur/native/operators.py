@@ -45,7 +45,7 @@ IMPLEMENTATIONS: dict[str, Implementation | ModuleType] = {"cpu": on_cpu}
 
 def implementation(data: Tensor) -> Any:
     """That of its device; of one that holds no numbers, such as meta, whose shapes are those of the CPU."""
-    return IMPLEMENTATIONS.get(data.device.type, on_cpu)
+    return IMPLEMENTATIONS.get("cuda" if data.is_cuda else "cpu", on_cpu)
 
 
 def is_eager(x: Tensor) -> bool:

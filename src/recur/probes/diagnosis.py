@@ -28,24 +28,21 @@ from recur.probes.finding import Finding, Level, Try
 from recur.probes.standing import best_metrics, clearly_behind, plain_models
 from recur.tasks.classes import classes_of
 from recur.tasks.contract import Baseline, Remark
-from recur.tasks.metrics import best_of, metric_of, show, words
+from recur.tasks.learning_curve import ENOUGH, FALLING, longer_option, second_half, to_lose
+from recur.tasks.metrics import metric_of, show, words
 from recur.tasks.predictor import Predictor
-from recur.tasks.verdict import ENOUGH, FALLING, all_remarks, longer_option, second_half, to_lose
+from recur.tasks.verdict import NEAR, all_remarks, hardly_begun
 from recur.typedefs import JsonObject, Metrics
 from recur.wording import Language, in_language, said
 
 SLOW = 0.10
 """What the second half of a run takes off its figure, below which a network without a gap has no room for more."""
-NEAR = 0.85
-"""Of the loss of guessing, log K, above which a network has hardly begun."""
 FAST = 0.15
 """… above which a network that is ahead of plain models was ended too early all the same."""
 ALL_WRONG = 0.99
 """Of its answers: a network with so many wrong ones has hardly begun, too."""
 POINT = 0.01
 """Of accuracy: a smaller difference is none."""
-BLIND = ("always", "remembering nothing")
-"""Plain models that do not read their input."""
 NAMED = {
     "training": "diverging",
     "rate": "rate too high",
@@ -171,11 +168,9 @@ def _hardly_begun(evidence: Known, behind: bool) -> str:
     """Of a network that is hardly better than guessing: nothing of its size can be told from it."""
     predictor, metrics, plain = evidence.predictor, evidence.metrics, evidence.plain
     curve = predictor.task.curve
-    blind = [one for one in plain if one.name.startswith(BLIND)]
-    if blind and len(blind) == len(plain) and curve in metrics:
-        best = next(one for one in blind if one.value == best_of(curve, [each.value for each in blind]))
-        if to_lose(curve, metrics[curve]) >= NEAR * to_lose(curve, best.value):
-            return said("it has hardly begun to learn: {name} is about as good", name=best.name)
+    if begun := hardly_begun(curve, metrics.get(curve), plain):
+        return begun
+    blind = [one for one in plain if one.name.startswith("always")]
     own, blind_accuracy = metrics.get("valid_network_accuracy"), _most(blind, "valid_accuracy")
     if behind and own is not None and blind_accuracy is not None and own < blind_accuracy + POINT:
         return said(

@@ -1,7 +1,7 @@
 """How training went: the loss, the gradient's norm and the share of clipped steps, from the run's metrics.
 
-What is concluded from them is what `recur train` says at its end (recur.tasks.verdict), and one thing more: a loss
-above that of guessing among all tokens is a network that has diverged, however few measurements there are.
+What is concluded from them is what `recur train` says at its end (recur.tasks.learning_curve), and one thing more: a
+loss above that of guessing among all tokens is a network that has diverged, however few measurements there are.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from recur.probes.advice import longer, more_dropout, slower
 from recur.probes.finding import Finding, Level, Measurement, Try
 from recur.probes.standing import best_metrics, clearly_behind, plain_models
 from recur.tasks.contract import Remark
+from recur.tasks.learning_curve import ENOUGH, divergence
+from recur.tasks.learning_curve import training as training_remarks
 from recur.tasks.metrics import show, words
 from recur.tasks.predictor import Predictor
-from recur.tasks.verdict import ENOUGH, divergence
-from recur.tasks.verdict import training as training_remarks
 from recur.typedefs import JsonObject
 from recur.wording import Said, said
 

@@ -19,7 +19,7 @@ from recur.studio.reporting import POLICY, language_of, report_page
 from recur.studio.stream import Stream
 from recur.studio.training import Training
 from recur.studio.turns import Turns
-from recur.studio.views import ALONE, QUICK, VIEWS
+from recur.studio.views import ALONE, QUICK, REPORTS, VIEWS
 from recur.studio.writing import generate
 from recur.web.answers import Answer, UnknownError, error_text, refusal, status_of, without_folders
 from recur.web.body import read_json
@@ -118,7 +118,8 @@ class Studio:
         model = await self._model(request, name)
         if view in QUICK:
             return Answer(await self.turns.step(lambda: VIEWS[view](model, body)))
-        return Answer(await self.turns.look(request, name, lambda: VIEWS[view](model, body)))
+        turn = self.turns.report if view in REPORTS else self.turns.look
+        return Answer(await turn(request, name, lambda: VIEWS[view](model, body)))
 
     async def alone(self, request: Request) -> Response:
         view = request.path_params["view"]
@@ -133,7 +134,7 @@ class Studio:
         """The report, as a page for a frame of ours."""
         name, language = request.path_params["name"], language_of(request.query_params.get("language", "en"))
         model = await self._model(request, name)
-        page = await self.turns.look(request, name, lambda: report_page(model, language))
+        page = await self.turns.report(request, name, lambda: report_page(model, language))
         return Response(page, media_type="text/html", headers={"Content-Security-Policy": POLICY})
 
     async def generate(self, request: Request) -> Response:

@@ -21,7 +21,7 @@ OPTIONS = ("hidden", "layers", "token", "window", "rate", "clip", "optimizer")
 """Options in the summary of a run, where its task has them."""
 AXES = {"step": "step", "tokens": "predictions", "seconds": "seconds"}
 """What curves can be drawn over."""
-NO_CURVES = (*AXES.values(), "epoch", "progress", "skipped", "at")
+NO_CURVES = (*AXES.values(), "epoch", "progress", "skipped", "measured", "at")
 """Numbers in metrics.jsonl that say when, not how good."""
 SAMPLES = 20
 NOTES = 4000

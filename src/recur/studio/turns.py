@@ -2,7 +2,8 @@
 
 Worker threads are few. A run whose views take long holds one of them, however many requests ask for it: they wait in a
 line of the run's own, and beyond its end they are sent away (503) to try again. Other runs, the list and text that is
-being generated have threads of their own.
+being generated have threads of their own. So have reports, which take longest: they are made of copies of a run's model
+(reporting.py), so that views of the same run need not wait behind them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from recur.web.answers import BusyError
 
 SLOW = 3
 """Runs whose slow views are computed at once."""
+REPORTS = 2
+"""Reports made at once."""
 WAITING = 64
 """Requests in the line of one run."""
 LISTS, RESTS, LOADS, STEPS = 2, 1, 2, 4
@@ -42,6 +45,7 @@ class Turns:
     def __init__(self) -> None:
         self.lines: dict[str, Line] = {}
         self.loads: dict[str, Line] = {}
+        self.reports: dict[str, Line] = {}
         self.streams = 0
 
     # Made inside the loop that they belong to.
@@ -66,6 +70,10 @@ class Turns:
     def slow(self) -> CapacityLimiter:
         return CapacityLimiter(SLOW)
 
+    @cached_property
+    def reporting(self) -> CapacityLimiter:
+        return CapacityLimiter(REPORTS)
+
     async def list(self, work: Callable[[], Made]) -> Made:
         """Read files, in a thread that models do not hold."""
         return await to_thread.run_sync(work, limiter=self.lists)
@@ -85,6 +93,10 @@ class Turns:
     async def look(self, request: Request, name: str, work: Callable[[], Made]) -> Made:
         """A slow view of a run."""
         return await self._queue(self.lines, self.slow, request, name, work)
+
+    async def report(self, request: Request, name: str, work: Callable[[], Made]) -> Made:
+        """A report of a run: once for all who ask for it, and beside its views."""
+        return await self._queue(self.reports, self.reporting, request, name, work)
 
     async def _queue(
         self, lines: dict[str, Line], threads: CapacityLimiter, request: Request, name: str, work: Callable[[], Made]

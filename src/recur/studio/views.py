@@ -48,3 +48,5 @@ ALONE: dict[str, Callable[[JsonObject], JsonObject]] = {
 }
 QUICK = frozenset({"next", "saliency", "step", "unfold"})
 """Views that do not queue: a step of a model that nothing else changes, or a few numbers."""
+REPORTS = frozenset({"diagnosis"})
+"""Views of a report, which queue behind each other and behind nothing else."""

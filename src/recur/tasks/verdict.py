@@ -1,47 +1,41 @@
 """What there is to say of a trained model: where it stands beside plain ones, whether its training was long enough or
 too long, what its task has to say, and the one option to try.
 
-Kinds of remarks: `ahead`, `level` and `behind` of plain models; `diverges`, `overfits`, `by heart`, `longer`, `larger`
-of its training; `few` where too little was measured.
+Kinds of remarks: `ahead`, `level` and `behind` of plain models; `diverges`, `overfits`, `by heart`, `longer`, `begun`,
+`larger` of its training; `few` where too little was measured.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from recur.tasks.contract import Baseline, Remark, Task
-from recur.tasks.metrics import best_of, better, metric_of, show, words
+from recur.tasks.contract import Baseline, Remark
+from recur.tasks.learning_curve import (
+    ENOUGH,
+    FALLING,
+    AnyTask,
+    by_heart,
+    gain,
+    is_number,
+    larger_option,
+    longer_option,
+    to_lose,
+    training,
+)
+from recur.tasks.metrics import best_of, better, show, words
 from recur.tasks.predictor import Predictor
 from recur.typedefs import JsonObject, Metrics
 from recur.wording import said
 
-ENOUGH = 5
-"""Measurements from which on a trend is one."""
+BLIND = ("remembering nothing", "the mean", "the most frequent class")
+"""Plain models that do not read their input; so are those that `always` say the same."""
 
-FALLING = 0.05
-"""What the second half of a run takes off the figure or its loss, at least, where it has not ended."""
-
-WORSE = 0.03
-"""By how much the last figure is worse than the best, at least, where a network overfits."""
-
-EARLY = 0.75
-"""A best figure of a later part of the run is no sign of that."""
-
-WIDE = 0.18
-"""Of the validation loss: where the training loss lies further below it, more time teaches by heart. On seven sets of
-five tasks at four or five budgets each, twice the time helped all 22 runs that were told to take it, by 3 to 64 % of
-the figure, and one of the four that were not."""
-
-TURNED = 0.01
-"""By how much of itself the loss has risen, at least, where a network overfits."""
+NEAR = 0.85
+"""Of what a blind model loses, or of the loss of guessing, log K: a network that loses more has hardly begun."""
 
 ALONE = "valid_network_accuracy"
 """Of a blend with plain models: how often its network is right without them."""
-
-UNSTABLE = 0.1
-"""Nats above its best at which the loss ends, where training diverges and does not overfit."""
 
 
 class Verdict(NamedTuple):
@@ -51,9 +45,6 @@ class Verdict(NamedTuple):
 
     def as_json(self) -> JsonObject:
         return {"verdict": list(self.remarks), "try": self.option or None}
-
-
-AnyTask = Task[Any, Any, Any, Any]
 
 
 def verdict(
@@ -79,10 +70,13 @@ def all_remarks(
     """The same, remark by remark."""
     name = metric or task.curve
     figures = {name.removeprefix("valid_"): value for name, value in metrics.items()}
-    remarks = [*standing(name, metrics.get(name), plain), *task.remarks(figures), *training(task, history)]
-    if not any(remark.option for remark in remarks) and behind(name, metrics.get(name), plain):
-        why = _why_behind(task, history)
-        remarks += [] if why is None else [why]
+    value = metrics.get(name)
+    remarks = [*standing(name, value, plain), *task.remarks(figures), *training(task, history)]
+    if not any(remark.option for remark in remarks):
+        if begun := hardly_begun(name, value, plain):
+            remarks.append(Remark(begun, longer_option(task), "begun"))
+        elif behind(name, value, plain) and (why := _why_behind(task, history)):
+            remarks.append(why)
     return remarks
 
 
@@ -119,90 +113,36 @@ def standing(name: str, value: float | None, plain: Sequence[Baseline]) -> list[
     return [Remark(sentence, kind="ahead")]
 
 
-def training(task: AnyTask, history: Sequence[JsonObject]) -> list[Remark]:
-    """Whether figures were still getting better, or had begun to get worse."""
-    name, entries = task.curve, [entry for entry in history if _number(entry.get(task.curve))]
-    values = [to_lose(name, float(entry[name])) for entry in entries]
-    losses = [float(entry["valid_loss"]) for entry in entries if _number(entry.get("valid_loss"))]
-    if diverged := divergence(task, history):
-        return [diverged]
-    if len(values) < ENOUGH:
-        return []
-    if _has_turned(values) and (len(losses) < len(values) or _has_turned(losses, TURNED)):
-        at = values.index(min(values))
-        sentence = said(
-            "it overfits: it was best after {step:,} of {steps:,} steps, {best} then, {last} at the end",
-            step=entries[at]["step"], steps=entries[-1]["step"],
-            best=show(name, entries[at][name]), last=show(name, entries[-1][name]),
-        )  # fmt: skip
-        return [Remark(sentence, _more_dropout(task), "overfits")]
-    if second_half(task, history) <= FALLING or min(values) == 0.0:  # which cannot become better
-        return []
-    longer = said("{metric} was still getting better when it ended", metric=words(name))
-    return [_by_heart(task, entries) or Remark(longer, longer_option(task), "longer")]
-
-
-def second_half(task: AnyTask, history: Sequence[JsonObject]) -> float:
-    """The share that the second half of a run took off its figure or its loss, where it ended with its best."""
-    entries = [entry for entry in history if _number(entry.get(task.curve))]
-    values = [to_lose(task.curve, float(entry[task.curve])) for entry in entries]
-    losses = [float(entry["valid_loss"]) for entry in entries if _number(entry.get("valid_loss"))]
-    return max(_gain(values), _gain(losses) if len(losses) == len(values) else 0.0) if len(values) > 1 else 0.0
-
-
-def divergence(task: AnyTask, history: Sequence[JsonObject]) -> Remark | None:
-    """Whether training came to an end by itself, or its loss ends far above its best while that on what it learns from
-    has not fallen below: that would be overfitting."""
-    rate = f"--rate {task.options.rate / 10:g}"
-    ended = next((entry for entry in history if entry.get("diverged")), None)
-    if ended is not None:
-        sentence = said("it diverged at step {step:,}: {what}", step=ended["step"], what=str(ended["diverged"]))
-        return Remark(sentence, rate, "diverges")
-    entries = [entry for entry in history if _number(entry.get("valid_loss")) and _number(entry.get("train_loss"))]
-    losses = [float(entry["valid_loss"]) for entry in entries]
-    if len(losses) < 2:
-        return None
-    best, last, learned = min(losses), losses[-1], float(entries[-1]["train_loss"])
-    if not task.likelihood or last - best <= max(UNSTABLE, WORSE * abs(best)) or learned < best:
-        return None
-    sentence = said(
-        "it diverges: its loss was {best:.3f} and rose to {last:.3f}, and to {learned:.3f} on what it learns from",
-        best=best, last=last, learned=learned,
-    )  # fmt: skip
-    return Remark(sentence, rate, "diverges")
-
-
-def _by_heart(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | None:
-    """Where the training loss lies far below the other one."""
-    losses = [entries[-1].get(name) for name in ("train_loss", "valid_loss")]
-    if not all(map(_number, losses)):
-        return None
-    learned, other = (float(loss or 0.0) for loss in losses)
-    if other - learned <= WIDE * abs(other):
-        return None
-    sentence = said(
-        "it learns its examples by heart: its loss is {learned:.3f} there and {other:.3f} on what it has not seen",
-        learned=learned, other=other,
-    )  # fmt: skip
-    return Remark(sentence, _more_dropout(task), "by heart")
+def hardly_begun(name: str, value: float | None, plain: Sequence[Baseline]) -> str:
+    """Said of a network that is about as good as a model that does not read its input, unless none is better: then
+    there may be nothing to learn. Of its size nothing can be told from it, however long it stood still."""
+    blind = [one for one in plain if one.name.startswith("always") or one.name in BLIND]
+    if value is None or not blind:
+        return ""
+    best = next(one for one in blind if one.value == best_of(name, [each.value for each in blind]))
+    nothing = NEAR * to_lose(name, best.value)
+    reading = [to_lose(name, one.value) for one in plain if one not in blind]
+    if to_lose(name, value) < nothing or (reading and min(reading) >= nothing):
+        return ""
+    return said("it has hardly begun to learn: {name} is about as good", name=best.name)
 
 
 def _why_behind(task: AnyTask, history: Sequence[JsonObject]) -> Remark | None:
     """Of a model that plain ones are better than, and that shows no trend; None where that cannot be told."""
-    entries = [entry for entry in history if _number(entry.get(task.curve))]
+    entries = [entry for entry in history if is_number(entry.get(task.curve))]
     if len(entries) < ENOUGH:
         few = said("too little was measured to say whether it was trained long enough")
         return Remark(few, longer_option(task), "few")
-    if by_heart := _by_heart(task, entries):
-        return by_heart
+    if learned := by_heart(task, entries):
+        return learned
     if ALONE in entries[-1]:  # a blend, whose figures may stand still while its network learns
         return _network_alone(task, entries)
-    return Remark(said("it has learned what it can at this size"), _larger(task), "larger")
+    return Remark(said("it has learned what it can at this size"), larger_option(task), "larger")
 
 
 def _network_alone(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | None:
-    right = [float(entry[ALONE]) for entry in entries if _number(entry.get(ALONE))]
-    if len(right) < ENOUGH or _gain([1.0 - share for share in right]) <= FALLING:
+    right = [float(entry[ALONE]) for entry in entries if is_number(entry.get(ALONE))]
+    if len(right) < ENOUGH or gain([1.0 - share for share in right]) <= FALLING:
         return None
     sentence = said(
         "the network alone was still getting better when it ended: {half:.0%} right in the first half of the run, "
@@ -210,47 +150,3 @@ def _network_alone(task: AnyTask, entries: Sequence[JsonObject]) -> Remark | Non
         half=max(right[: len(right) // 2]), last=max(right),
     )  # fmt: skip
     return Remark(sentence, longer_option(task), "longer")
-
-
-def _has_turned(values: Sequence[float], by: float = WORSE) -> bool:
-    """Whether the best of them came early, and the last is clearly worse."""
-    best = min(values)
-    return values.index(best) + 1 <= EARLY * len(values) and values[-1] - best > by * (abs(best) or 1.0)
-
-
-def _gain(values: Sequence[float]) -> float:
-    """What the second half took off, where it ended with its best."""
-    half, best = min(values[: len(values) // 2]), min(values)
-    ended = values.index(best) + 2 >= len(values)
-    return (half - best) / (abs(half) or 1.0) if ended else 0.0
-
-
-def to_lose(name: str, value: float) -> float:
-    """A figure of which less is better, 0 being the best there is, where there is one."""
-    if not metric_of(name).higher:
-        return value
-    return (1.0 if metric_of(name).share else 100.0 if metric_of(name).digits == 1 else 0.0) - value
-
-
-def longer_option(task: AnyTask) -> str:
-    """Twice the budget, whichever part of it ended the run."""
-    o = task.options
-    budget = (("minutes", o.minutes), ("epochs", o.epochs), ("steps", o.steps))
-    return " ".join(f"--{option} {2 * value:g}" for option, value in budget if value is not None)
-
-
-def _more_dropout(task: AnyTask) -> str:
-    o = task.options
-    now = getattr(o, "dropout_output", None)
-    if now is None or now >= 0.7:
-        return f"--epochs {o.epochs / 2:g}" if o.epochs else ""
-    return f"--dropout-output {min(now + 0.2, 0.7):g}"
-
-
-def _larger(task: AnyTask) -> str:
-    hidden = getattr(task.options, "hidden", None)
-    return f"--hidden {2 * hidden}" if hidden else ""
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)

@@ -26,6 +26,7 @@ from recur.run import pick_device
 from recur.run.tensors import from_bytes, to_bytes
 from recur.tasks.contract import Batches, Moment, Task, TrainingStep
 from recur.text.shares import Share
+from recur.train.one_message import OneMessage, fits_one_message, same_start
 from recur.train.together import Together
 
 T = TypeVar("T")
@@ -37,13 +38,15 @@ LOOK = timedelta(seconds=2)
 """Between two looks at whether another rank has failed, while the first one works by itself for as long as it takes."""
 
 
+NOTHING = TrainingStep(torch.zeros(()), 0, "")
+"""Of a rank that has no row of a batch."""
+
+
 class Agreed(NamedTuple):
     """Of a step of all ranks."""
 
-    scale: float
-    """On this rank's loss, so that the average over ranks is the mean over what all of them predicted."""
     loss: Tensor
-    """That mean."""
+    """The mean over what all of them predicted."""
     predictions: int
 
 
@@ -77,9 +80,14 @@ class Ranks:
         """A task's step; the last before the optimiser's averages gradients on its way back."""
         return task.training_step(model, batch, state, moment)
 
-    def agree(self, done: TrainingStep, stop: threading.Event) -> Agreed:
-        """Between the way there and the way back."""
-        return Agreed(1.0, done.loss.detach(), done.predictions)
+    def scale(self, done: TrainingStep, stop: threading.Event, several: bool) -> float:
+        """On this rank's loss, on the way back, which one of 0 need not go: so that the average over ranks is the mean
+        over what all of them predicted. Gradients of `several` batches are added up."""
+        return 1.0
+
+    def agree(self, model: nn.Module, done: TrainingStep, stop: threading.Event, last: bool) -> Agreed:
+        """Behind the way back; the last before the optimiser's step leaves gradients that are averaged."""
+        return Agreed(done.loss.detach(), done.predictions)
 
     def spent(self, seconds: float) -> float:
         """What a step took, by the first rank's clock."""
@@ -109,7 +117,11 @@ class SeveralRanks(Ranks):
 
     def __init__(self, at: Launch, store: dist.Store, compress: str) -> None:  # type: ignore[name-defined]
         super().__init__(at)
-        self.store, self.together = store, Together(compress)
+        self.store, self.together, self.message = store, Together(compress), OneMessage(compress)
+        self._model: nn.Module | None = None
+        self._small = False
+        """Whether its gradients are one message."""
+        self._agreed: Agreed | None = None
         self._told = self._met = 0
         self.begin()
 
@@ -132,24 +144,49 @@ class SeveralRanks(Ranks):
     def training_step(
         self, task: Task[Any, Any, Any, Any], model: nn.Module, batch: Any, state: Any, moment: Moment, last: bool
     ) -> TrainingStep:
-        return self.together(task, model, batch, state, moment, last)
+        if model is not self._model:
+            self._model, self._small = model, fits_one_message(model)
+            if self._small:
+                same_start(model)
+        if not self._small:
+            return self.together(task, model, batch, state, moment, last)
+        return task.training_step(model, batch, state, moment) if batch is not None else NOTHING
 
-    def agree(self, done: TrainingStep, stop: threading.Event) -> Agreed:
-        weight = float(done.predictions if done.weight is None else done.weight)
-        loss, clock = done.loss.detach(), self._pending if self.rank == 0 else 0.0
-        on_cpu = loss.device.type == "cpu"
-        known = float(loss) * weight if on_cpu and weight else 0.0
-        message = torch.tensor([weight, known, done.predictions, float(stop.is_set()), clock], dtype=torch.float64)
-        dist.all_reduce(message)
-        total, known, predictions, stopped, clock = message.tolist()
+    def scale(self, done: TrainingStep, stop: threading.Event, several: bool) -> float:
+        """Where gradients of one batch are one message, that says the rest; else ranks meet before the way back."""
+        self._agreed, weight = None, _weight(done)
+        if self._small and not several:
+            return float(weight > 0)
+        words = torch.tensor([weight, *self._words(done, weight, stop)], dtype=torch.float64)
+        dist.all_reduce(words)
+        total, *sums = words.tolist()
+        self._agreed = self._read(done, weight, total, sums)
+        return self.size * weight / (total or 1.0)
+
+    def agree(self, model: nn.Module, done: TrainingStep, stop: threading.Event, last: bool) -> Agreed:
+        if self._agreed is None:
+            weight = _weight(done)
+            return self._read(done, weight, *self.message.average(model, weight, self._words(done, weight, stop)))
+        if self._small and last:
+            self.message.average(model, 1.0, ())
+        return self._agreed
+
+    def _words(self, done: TrainingStep, weight: float, stop: threading.Event) -> list[float]:
+        """What this rank says in a step; a loss on a GPU would have to be waited for."""
+        known = float(done.loss.detach()) * weight if done.loss.device.type == "cpu" and weight else 0.0
+        return [known, done.predictions, float(stop.is_set()), self._pending if self.rank == 0 else 0.0]
+
+    def _read(self, done: TrainingStep, weight: float, total: float, sums: list[float]) -> Agreed:
+        """… and what all of them have said."""
+        known, predictions, stopped, clock = sums
         self._stop, self._spent, self._pending = stopped > 0, self._spent + clock, 0.0
-        total = total or 1.0
-        if on_cpu:
+        loss, total = done.loss.detach(), total or 1.0
+        if loss.device.type == "cpu":
             mean = torch.tensor(known / total, dtype=loss.dtype)
-        else:  # without waiting for the GPU
+        else:
             mean = loss * (weight / total) if weight else torch.zeros_like(loss)
             dist.all_reduce(mean)
-        return Agreed(self.size * weight / total, mean, round(predictions))
+        return Agreed(mean, round(predictions))
 
     def spent(self, seconds: float) -> float:
         """One step late: what the first rank said when they agreed last."""
@@ -214,6 +251,10 @@ class SeveralRanks(Ranks):
                 continue
             content: bytes = self.store.get(key)
             return content
+
+
+def _weight(done: TrainingStep) -> float:
+    return float(done.predictions if done.weight is None else done.weight)
 
 
 def local_device(name: str, at: Launch) -> torch.device:

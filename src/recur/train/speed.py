@@ -1,8 +1,17 @@
-"""How fast this machine trains with some options now: a few steps of the trainer's own, of which nothing is kept."""
+"""How fast this machine trains with some options now: a few steps of the trainer's own, of which nothing is kept.
+
+    warm      until kernels are compiled, steps recorded, and a GPU that was idle has raised its clock
+    timed     in pieces, each of some steps that follow each other as in training: a GPU is waited for once a piece
+    speed     of the best piece on a GPU, of the middle one on the CPU
+
+What slows a GPU down for a piece is the start of something else, and passes. On the CPU it is who else computes there,
+and will while training lasts.
+"""
 
 from __future__ import annotations
 
 import gc
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,10 +28,14 @@ from recur.train.ranks import Ranks
 from recur.train.threads import pick_threads
 from recur.train.trainer import Trainer
 
-SECONDS = 0.3
-"""Over which steps are timed."""
-LEAST, MOST = 3, 200
-"""Of them."""
+WARMING = 0.25
+"""Seconds before a GPU is timed, at least."""
+PIECES, PIECE = 5, 0.06
+"""Of timed steps, and the seconds of each, about."""
+LEAST, LONG = 3, 1.0
+"""Pieces that are timed, however long they take; and the seconds behind which there are no more."""
+MOST = 500
+"""Steps of a piece."""
 
 
 class Speed:
@@ -53,19 +66,33 @@ def fastest_threads(task: Task[Any, Any, Any, Any], data: Any) -> int:
 def predictions_a_second(
     task: Task[Any, Any, Any, Any], data: Any, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Of training steps, from a batch to the weights; the first ones, which compile or record, are not timed."""
+    """Of training steps, from a batch to the weights."""
     trainer = Trainer(Bystander.of(Path(), task.name, data.vocabs), task, data, lambda event: None)
     trainer.model.train()
-    batches = _without_end(trainer)
-    for _ in range(2 if trainer.graphs is None else WARM + 2):  # a state comes with the second, and is another form
-        trainer.train_on(next(batches))
-    _wait(trainer.device)
-    begun, before, done = clock(), trainer.predictions, 0
-    while done < LEAST or (clock() - begun < SECONDS and done < MOST):
-        trainer.train_on(next(batches))
+    batches, on_gpu = _without_end(trainer), trainer.device.type == "cuda"
+
+    def timed(steps: int) -> tuple[float, float]:
+        """Seconds of so many steps, and predictions a second."""
+        begun, before = clock(), trainer.predictions
+        for _ in range(steps):
+            trainer.train_on(next(batches))
         _wait(trainer.device)
-        done += 1
-    return (trainer.predictions - before) / (clock() - begun)
+        seconds = clock() - begun
+        return seconds, (trainer.predictions - before) / seconds
+
+    timed(2 if trainer.graphs is None else WARM + 2)  # a state comes with the second, and is another form
+    taken, warmed = 0.0, 0.0
+    while not taken or (on_gpu and warmed < WARMING):
+        taken, _ = timed(1)
+        warmed += taken
+    steps = max(1, min(MOST, round(PIECE / taken)))
+    rates: list[float] = []
+    spent = 0.0
+    while len(rates) < LEAST or (len(rates) < PIECES and spent < LONG):
+        taken, rate = timed(steps)
+        rates.append(rate)
+        spent += taken
+    return max(rates) if on_gpu else statistics.median(rates)
 
 
 def _without_end(trainer: Trainer) -> Iterator[Any]:

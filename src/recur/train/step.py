@@ -46,15 +46,13 @@ class Stepper:
         optimiser's step."""
         with computing_in(self.precision, self.device):
             done = self.ranks.training_step(self.task, self.model, batch, state, moment, last)
-        agreed = self.ranks.agree(done, self._stop)
-        loss = (
-            (done.loss + done.penalty) / (self.task.options.accumulate / agreed.scale)
-            if agreed.scale
-            else 0 * done.loss
-        )
-        # To wake a thread for the GPU may take most of a step.
-        with torch.autograd.set_multithreading_enabled(False), products_of(self.precision, self.device):
-            self.scaler.scale(loss).backward()
+        scale = self.ranks.scale(done, self._stop, self.task.options.accumulate > 1)
+        loss = (done.loss + done.penalty) / (self.task.options.accumulate / scale) if scale else 0 * done.loss
+        if loss.requires_grad:
+            # To wake a thread for the GPU may take most of a step.
+            with torch.autograd.set_multithreading_enabled(False), products_of(self.precision, self.device):
+                self.scaler.scale(loss).backward()
+        agreed = self.ranks.agree(self.model, done, self._stop, last)
         return done._replace(loss=agreed.loss, predictions=agreed.predictions)
 
     def clipped(self, loss: Tensor) -> Done:

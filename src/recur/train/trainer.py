@@ -251,6 +251,7 @@ class Trainer:
         averages = self._averages()
         swap(averages)
         score, metrics, summary, sample, self.thin = self.ranks.first(lambda: validated(self, begun))
+        entry["measured"] = self.task.measured(self.data) // self.thin
         kept = score < self.best or self.options.keep == "last"
         self.since_best = 0 if score < self.best else self.since_best + 1
         self.best = min(self.best, score)

@@ -14,7 +14,6 @@ The state is carried through the whole text in both. What is measured first is n
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -34,13 +33,13 @@ SEGMENT = 5
 LANES, BATCHES = 100, 500
 """Rows and batches of the training text that σ is found on."""
 
-TRIED = 5_000
+TRIED = 10_000
 """Tokens of the validation text that settings of dynamic evaluation are tried on."""
 
-SHARPNESS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+SHARPNESS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
 SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
-RATES = (0.001, 0.002, 0.004)
-DECAYS = (0.0, 0.02, 0.04)
+RATES = (0.00025, 0.0005, 0.001, 0.002, 0.004)
+DECAYS = (0.02, 0.0, 0.01, 0.04, 0.08)
 """What is tried on the validation text: θ and λ of a cache; η and λ of dynamic evaluation."""
 
 
@@ -222,12 +221,15 @@ def _copy(to: State, state: State) -> None:
 
 
 def choose_dynamic(model: LanguageModel, x: Tensor, y: Tensor, sizes: list[Tensor], segment: int = SEGMENT) -> Dynamic:
-    """The best rate and decay on a text."""
+    """The best rate on a text, at the first decay, and the best decay at that rate."""
 
     def loss(how: Dynamic) -> float:
         return -float(read_dynamic(model, x, y, how, sizes, segment).logp.mean())
 
-    return min((Dynamic(*pair) for pair in itertools.product(RATES, DECAYS)), key=loss)
+    found = {how: loss(how) for how in (Dynamic(rate, DECAYS[0]) for rate in RATES)}
+    rate = min(found, key=found.__getitem__).rate
+    found |= {how: loss(how) for how in (Dynamic(rate, decay) for decay in DECAYS[1:])}
+    return min(found, key=found.__getitem__)
 
 
 def _segments(x: Tensor, y: Tensor, segment: int) -> Iterator[tuple[Tensor, Tensor]]:
