@@ -90,12 +90,12 @@ def of_the_server() -> dict[str, str]:
 
 def of_two_processes() -> dict[str, str]:
     found = read("scaling")["measured"]
-    speeds = {word: statistics.median(found["tokens_per_second"][n]) for word, n in (("one", "1"), ("two", "2"))}
+    ratios, speeds = found["ratios"]["two"], found["tokens_per_second"]
     return {
-        "scaling-least": f"{min(found['ratios']):.2f}",
-        "scaling-most": f"{max(found['ratios']):.2f}",
+        "scaling-least": f"{min(ratios):.2f}",
+        "scaling-most": f"{max(ratios):.2f}",
         "scaling-lost": f"{100 * (1 - found['ratio'] / 2):.0f}",
-        **{f"scaling-{word}": f"{round(speed, -2):,.0f}" for word, speed in speeds.items()},
+        **{f"scaling-{word}": f"{round(statistics.median(speeds[word]), -2):,.0f}" for word in ("one", "two")},
     }
 
 
