@@ -21,8 +21,11 @@ from docs.maker.sources import Sources
 
 EQUATION = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.S)
 SIGNS = "，。；：、）！？,.;:)!?"
-TOGETHER = re.compile(rf'(<math xmlns="[^"]*" display="inline">(?:(?!</math>).)*</math>[{SIGNS}]+)', re.S)
-"""An equation and the sign behind it, which would else begin a line."""
+TOGETHER = re.compile(
+    rf'((?:<math xmlns="[^"]*" display="inline">(?:(?!</math>).)*</math>|<code class="short">[^<]*</code>)[{SIGNS}]+)',
+    re.S,
+)
+"""An equation or a name, and the sign behind it, which would else begin a line."""
 BROKEN = re.compile(r"(?<=[\u3000-\u9fff\uff00-\uffef])\n(?=[\u3000-\u9fff\uff00-\uffef])|(?<=[，。；：、（])\n(?=<)")
 """A line of Chinese that goes on in the next one: a browser would put a space there."""
 NAMED = re.compile(r"<mo>([A-Za-z]{2,})</mo>")

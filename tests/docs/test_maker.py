@@ -152,7 +152,9 @@ def test_an_equation_stays_with_the_sign_behind_it_and_lines_of_chinese_join() -
         r'<p>复杂度是\n<code>k</code>，都是\n深 <span class="arithmatex">\(O(\log k)\)</span>。</p><pre>甲\n乙</pre>'
     )
     made = hooks.on_page_content(content.replace(r"\n", "\n"), None, None, None)
-    assert made.startswith('<p>复杂度是\n<code class="short">k</code>，都是深 <span class="together"><math')
+    assert made.startswith(
+        '<p>复杂度是\n<span class="together"><code class="short">k</code>，</span>都是深 <span class="together"><math'
+    )
     assert '<mi>log</mi><mspace width="0.17em"></mspace><mi>k</mi>' in made
     assert made.endswith("</math>。</span></p><pre>甲\n乙</pre>")
 
@@ -185,6 +187,7 @@ def test_pages_have_the_figures_that_were_measured() -> None:
             cells = re.findall(r"^\|.*<!-- \w+:[^>\n]*\|.*-->", path.read_text("utf-8"), flags=re.M)
             assert not cells, f"{path.name}: a mark with a bar in it would end its cell: {cells}"
     assert len(copied.MARK.findall((ROOT / "README.md").read_text())) >= 10
+    assert set(merit.TITLES) == set(merit.TABLES)
     for language in ("en", "zh"):
         page = merit.page(language)
         for path in merit.RESULTS.glob("*.json"):
