@@ -37,6 +37,9 @@ SECTIONS = {
     "Tutorials": "教程", "Read along": "伴读", "How-to": "操作指南", "Reference": "参考", "Explanation": "原理",
 }  # fmt: skip
 
+WIDE = 110
+"""Bytes of a printed line beyond which it is words, and wraps; tables scroll where there is no room for them."""
+
 _sources = Sources()
 _made: list[tuple[Path, str]] = []
 _notebooks: list[tuple[Path, str]] = []
@@ -168,7 +171,9 @@ def with_results(text: str, name: str, place: str, code: str = "en") -> str:
 
 
 def below(block: Block, result: Result, folder: Path, place: str) -> list[str]:
-    shown = [f"```{{.text .printed}}\n{result['text']}\n```"] if result["text"] else []
+    long = any(len(line.encode()) > WIDE for line in result["text"].splitlines())
+    kind = ".text .printed .wrapped" if long else ".text .printed"
+    shown = [f"```{{{kind}}}\n{result['text']}\n```"] if result["text"] else []
     for file in result["files"]:
         target = f"{place.removesuffix('.html')}-{file}"
         _made.append((folder / file, target))
