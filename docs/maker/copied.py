@@ -110,8 +110,11 @@ def typed() -> dict[str, str]:
     found: dict[str, str] = {}
     for pair in pairs():
         for _, kind, name, value, _ in MARK.findall(pair.english.read_text(encoding="utf-8")):
-            if kind == "figure" and found.setdefault(name, value) is not value:
+            if kind != "figure":
+                continue
+            if name in found:
                 raise ValueError(f"figure:{name} is typed twice; say merit:{name} where it is not measured")
+            found[name] = value
     return found
 
 

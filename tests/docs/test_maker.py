@@ -216,6 +216,16 @@ def test_a_copied_figure_follows_what_was_measured(monkeypatch: pytest.MonkeyPat
         copied.with_figures(table.replace("| 乙 | 9 |\n", ""))
 
 
+def test_a_figure_is_typed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "a.md"
+    page.write_text("<!-- figure:best -->59.3<!-- -->, <!-- merit:best -->59.3<!-- -->")
+    monkeypatch.setattr(copied, "pairs", lambda: [Pair(page, page)])
+    assert copied.typed() == {"best": "59.3"}
+    page.write_text(page.read_text() + " <!-- figure:best -->59.4<!-- -->")
+    with pytest.raises(ValueError, match="figure:best is typed twice"):
+        copied.typed()
+
+
 def test_the_pictures_are_those_of_their_tables() -> None:
     for path, content in drawings.drawings().items():
         assert path.read_text(encoding="utf-8") == content, f"{path.name}: python -m docs drawings"
