@@ -33,7 +33,6 @@ TITLES = {
     "gpu": ("A layer beside cuDNN, on a GPU", "GPU 上的一层，与 cuDNN 并排"),
     "gpu-training": ("Training a language model on a GPU", "在 GPU 上训练语言模型"),
     "flashrnn": ("A layer beside cuDNN and FlashRNN, on a GPU", "GPU 上的一层，与 cuDNN、FlashRNN 并排"),
-    "gpu-left-out": ("Ways of the GPU kernels that were left out", "GPU 内核中一度未启用的方式"),
     "scaling": ("Efficiency on many GPUs, computed", "多块 GPU 的效率，推算"),
     "sizing": ("A network sized by rule beside a sweep, perplexity", "按规则定大小与随机搜索，困惑度"),
     "export": ("What is exported", "导出"),
@@ -168,7 +167,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], Table]] = {
     "scan": beside, "trees": beside, "writing": beside, "grids": beside, "streaming": streaming, "calls": calls,
     "gpu": gpu, "gpu-training": gpu_training, "serve": serve, "diagnosis": diagnosis,
     "training": listed, "counting": listed, "xray": listed, "export": listed, "studio": listed,
-    "diagnosis-first": diagnosis, "flashrnn": flashrnn, "gpu-left-out": gpu, "scaling": scaling, "sizing": sizing,
+    "diagnosis-first": diagnosis, "flashrnn": flashrnn, "scaling": scaling, "sizing": sizing,
 }  # fmt: skip
 
 

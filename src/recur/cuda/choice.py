@@ -175,7 +175,7 @@ def estimate(way: Way, p: Problem) -> float:
 
 
 def estimate_steps(p: Problem) -> float:
-    """The same of one step a launch: a product by cuBLAS and a kernel, which Python launches."""
+    """The same of one step a launch: a product by cuBLAS and a kernel."""
     operations = 2 * p.products * p.H * p.H * p.S
     rate = 40.0 if p.exact else {2: 140.0, 4: 85.0}[p.size]
     return max(STEP_LAUNCHES, 2500 + operations / rate / 1000)
