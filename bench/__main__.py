@@ -20,6 +20,7 @@ python -m bench defaults               every task with nothing but its file, bes
 python -m bench carry                  100 labelled examples: from nothing, and from a language model of the same texts
 python -m bench bands                  bands of forecasts: how much they cover, fitted once and again with what comes
 python -m bench sizing                 a training that sizes itself, beside a sweep of 30 trials
+python -m bench overfitting            whether what is said to overfit does so on thousands of other examples
 python -m bench speed                  what a training takes for its speed before it sizes itself, and its speed
 python -m bench scaling                many GPUs on paper: bytes, overlap, where it stops paying; and two processes here
 python -m bench counting TRAIN TEST    n-grams beside dictionaries, encoding, a corpus larger than memory should be
@@ -47,6 +48,7 @@ from bench import (
     gpu,
     gpu_training,
     memory,
+    overfitting,
     scaling,
     scan,
     sizing,
@@ -115,7 +117,7 @@ def main() -> None:
     many.add_argument("--tflops", type=float, default=19.0, help="what a GPU reaches, 10¹² operations a second (19)")
     many.add_argument("--lanes", type=int, default=64, help="lanes on each GPU (64)")
     many.add_argument("--batch", type=int, default=1024, help="lanes in all, for where it stops paying (1024)")
-    many.add_argument("--measure", action="store_true", help="weak scaling by gloo, one thread a process, too")
+    many.add_argument("--measure", action="store_true", help="weak scaling of two processes, one thread each, too")
     many.add_argument("--rounds", type=int, default=3, help="of measuring (3)")
     many.add_argument("--steps", type=int, default=150, help="in each (150)")
     many.add_argument("--hidden", type=int, default=320, help="of the network that is measured (320)")
@@ -132,6 +134,10 @@ def main() -> None:
     sized.add_argument(
         "--out", type=Path, default=RESULTS / "sizing.json", help="where the JSON goes; gone on with where it is there"
     )
+    turning = suites.add_parser("overfitting", help="whether what is said to overfit does so elsewhere")
+    turning.add_argument("--set", choices=("setting", "held-out"), default="held-out", help="which sets")
+    turning.add_argument("--data", type=Path, default=defaults.DATA, help="the folder of data sets (../shared/data)")
+    turning.add_argument("--out", type=Path, default=RESULTS / "overfitting.json", help="where the JSON goes")
     asked = suites.add_parser("speed", help="what a training takes for its speed before it sizes itself, and its speed")
     asked.add_argument("--text", default="pydoc", help="to learn (pydoc)")
     asked.add_argument("--width", type=int, action="append", default=[], help="only this; repeat it")
@@ -218,7 +224,7 @@ def main() -> None:
     runs |= {"defaults": run_defaults, "affine": run_affine, "truncation": run_truncation, "calls": run_calls}
     runs |= {"scaling": run_scaling, "gpu": run_gpu, "gpu-training": run_gpu_training, "serve": run_serve}
     runs |= {"sizing": run_sizing, "export": run_export, "memory": run_memory, "diagnosis": run_diagnosis}
-    runs |= {"studio": run_studio, "speed": run_speed}
+    runs |= {"studio": run_studio, "speed": run_speed, "overfitting": run_overfitting}
     runs.get(options.suite, run_scan)(options)
     if options.out is not None:
         print(f"written to {options.out}")
@@ -333,6 +339,16 @@ def run_shards(gigabytes: float, processes: int) -> dict[str, float]:
     print(f"{gigabytes:.1f} GB, {found['tokens'] / 1e6:.0f} M words, {many}: {', '.join(times)}, ", end="")
     print(f"peak memory {found['peak_mib']:.0f} MiB", flush=True)
     return found
+
+
+def run_overfitting(options: argparse.Namespace) -> None:
+    kept = json.loads(options.out.read_text()) if options.out.exists() else {}
+    rows = []
+    for found in overfitting.measure(options.set, options.data):
+        rows.append(found)
+        print(f"{found['case']:<28}{found['worse']:>+8.1%}   {'overfits' if found['rule'] else ''}", flush=True)
+    print(overfitting.counted(rows))
+    _write(options.out, {**kept, "machine": machine(), options.set: {**overfitting.counted(rows), "rows": rows}})
 
 
 def run_speed(options: argparse.Namespace) -> None:

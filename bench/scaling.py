@@ -32,6 +32,9 @@ BUCKET = 25e6
 """Bytes; DistributedDataParallel's own."""
 WINDOW = 32
 """Steps of a batch, in what is measured here."""
+QUIET, PATIENCE = 1.85, 6
+"""Two processes that know nothing of each other have at least so many times the tokens of one, where nobody else
+computes; and so many rounds, for each that is wanted, are tried."""
 PAYS = 1.25
 """Twice the GPUs have to bring so much, to pay."""
 
@@ -162,35 +165,45 @@ def narrowest(n: int, lanes: int, width: int, machine: Machine) -> int | None:
 
 def measure(rounds: int, steps: int, hidden: int, batch: int) -> dict[str, object]:
     """Tokens a second of one process, of two with twice the batch, and of two that know nothing of each other, in
-    turns, one thread each, by gloo; and the message of a step alone.
+    turns, one thread each; and the message of a step alone.
 
         floor     2 t / (t + m)     of a step of one process, t, and a message alone, m: nobody waits for a slower one
     """
     found: dict[str, list[float]] = {"one": [], "two": [], "apart": []}
-    weights = 0
+    busy, weights = 0, 0
     with tempfile.TemporaryDirectory() as folder:
-        for turn in range(rounds):
-            for name, rates in found.items():
-                out, ranks = Path(folder) / f"{turn}-{name}", 2 if name == "two" else 1
+        while len(found["one"]) < rounds and busy < PATIENCE * rounds:
+            rates: dict[str, float] = {}
+            for name in found:
+                out, ranks = Path(folder) / f"{len(found['one'])}-{busy}-{name}", 2 if name == "two" else 1
                 jobs = [_started(ranks, Path(f"{out}-{k}"), steps, hidden, batch * ranks) for k in range(_jobs(name))]
                 ended = [_ended(job) for job in jobs]
                 weights = ended[0]["parameters"]
-                rates.append(sum(one["predictions_per_second"] for one in ended))
-            shown = ", ".join(f"{name} {rates[-1]:,.0f}" for name, rates in found.items())
-            print(f"round {turn + 1}, tokens a second: {shown}", flush=True)
+                rates[name] = sum(one["predictions_per_second"] for one in ended)
+            shown = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
+            quiet = rates["apart"] >= QUIET * rates["one"]
+            print(f"tokens a second: {shown}{'' if quiet else ', with somebody else: not counted'}", flush=True)
+            busy += not quiet
+            for name, rate in rates.items() if quiet else ():
+                found[name].append(rate)
+    if not found["one"]:
+        raise RuntimeError("this machine is busy with something else")
     message = json.loads(_torchrun(2, ["-m", "bench.message", str(4 * weights)]).communicate()[0])
     ratios = {name: [a / b for a, b in zip(rates, found["one"], strict=True)] for name, rates in found.items()}
     middle = {name: statistics.median(each) for name, each in ratios.items()}
     step = 1e3 * batch * WINDOW / statistics.median(found["one"])
-    floor = 2 * step / (step + message["median_ms"])
+    alone = message["shared memory"]["median"]
+    floor = 2 * step / (step + alone)
     low, high = min(ratios["two"]), max(ratios["two"])
-    print(f"two processes: {middle['two']:.2f} × the tokens of one (median of {rounds}; {low:.2f} … {high:.2f})")
+    counted = f"median of {len(ratios['two'])}; {low:.2f} … {high:.2f}"
+    print(f"two processes: {middle['two']:.2f} × the tokens of one ({counted})")
     print(f"two that do not speak to each other: {middle['apart']:.2f} ×")
-    alone = f"a message of {4 * weights / 1e6:.2f} MB alone {message['median_ms']:.2f} ms"
-    print(f"a step of one {step:.1f} ms, {alone}: with nothing else {floor:.2f} ×")
+    size, by_gloo = f"{4 * weights / 1e6:.2f} MB", message["gloo"]["median"]
+    print(f"a message of {size} alone: {alone:.2f} ms by shared memory, {by_gloo:.2f} by gloo")
+    print(f"a step of one {step:.1f} ms, and with the message {floor:.2f} ×")
     return {
-        "tokens_per_second": found, "ratios": ratios, "ratio": middle["two"], "apart": middle["apart"],
-        "step_ms": step, "message": message, "floor": floor, "hidden": hidden, "batch": batch,
+        "tokens_per_second": found, "not_counted": busy, "ratios": ratios, "ratio": middle["two"],
+        "apart": middle["apart"], "step_ms": step, "message": message, "floor": floor, "hidden": hidden, "batch": batch,
     }  # fmt: skip
 
 

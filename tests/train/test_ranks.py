@@ -117,8 +117,10 @@ def test_gradients_of_half_the_bytes_are_near(name: str, folder: Path) -> None:
     alike("one/straight", f"two/{name}", TOLERANCE[torch.bfloat16])
 
 
-def test_gradients_of_several_buckets_come_to_the_same(folder: Path) -> None:
-    alike("one/straight", "two/buckets")
+@pytest.mark.parametrize("name", ["buckets", "machines"])
+def test_gradients_come_to_the_same_by_any_way(name: str, folder: Path) -> None:
+    """By shared memory, as in all the others; by one message of gloo; in buckets."""
+    alike("one/straight", f"two/{name}")
 
 
 def rank_of(pid: int, rank: int) -> int | None:

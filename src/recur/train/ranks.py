@@ -117,7 +117,8 @@ class SeveralRanks(Ranks):
 
     def __init__(self, at: Launch, store: dist.Store, compress: str) -> None:  # type: ignore[name-defined]
         super().__init__(at)
-        self.store, self.together, self.message = store, Together(compress), OneMessage(compress)
+        self.store, self.together = store, Together(compress)
+        self.message = OneMessage(self, at.locals == at.size, compress)
         self._model: nn.Module | None = None
         self._small = False
         """Whether its gradients are one message."""
@@ -228,16 +229,15 @@ class SeveralRanks(Ranks):
         dist.all_reduce(mean)
         return mean
 
-    def check_same(self, what: str, content: str) -> None:
+    def everyone(self, value: T) -> list[T]:
+        """What each rank says (of what JSON has), in their order."""
         self._met += 1
-        digest = hashlib.sha256(content.encode()).hexdigest()
-        self.store.set(f"met/{self._met}/{self.rank}", digest)
+        self.store.set(f"met/{self._met}/{self.rank}", json.dumps(value))
+        return [json.loads(self._waited(f"met/{self._met}/{rank}")) for rank in range(self.size)]
 
-        def different() -> list[int]:
-            found = {rank: self._waited(f"met/{self._met}/{rank}").decode() for rank in range(1, self.size)}
-            return [rank for rank, other in found.items() if other != digest]
-
-        if others := self.first(different):
+    def check_same(self, what: str, content: str) -> None:
+        digests = self.everyone(hashlib.sha256(content.encode()).hexdigest())
+        if others := [rank for rank, digest in enumerate(digests) if digest != digests[0]]:
             line = f"rank {others[0]} has {what} other than rank 0's: all of them need the same files and flags"
             raise OptionError(line) if self.writes else RankError(line, mine=False)
 

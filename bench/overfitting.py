@@ -1,0 +1,171 @@
+"""Is "it overfits" true of more than the validation part? Small runs of sets of which thousands can be held out.
+
+Each run learns from a part of a set and is measured ten times on a small validation part, and on a large one that
+nothing is decided by. Said is what the rule says (tasks/learning_curve.py); true is what the large part says: the
+figure at the end beside that at the step which the validation part took for the best.
+
+    setting     sets that the rule was chosen on
+    held-out    others
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from recur.tasks import make_options, task_of
+from recur.tasks.learning_curve import to_lose, training
+from recur.train import Event, Trainer, train, trainer
+from recur.typedefs import JsonObject
+
+REALLY, NOT = 0.03, 0.005
+"""By how much a figure is worse on the large part, where a network overfits, and where it does not."""
+LARGE = 4000
+SEEDS = {"setting": (1, 2, 3, 4), "held-out": (5, 6, 7)}
+
+
+class Case(NamedTuple):
+    name: str
+    task: str
+    fields: dict[str, Any]
+    parts: tuple[str, str, str]
+    """What is learned from, a small part to measure on, and a large one."""
+
+
+def cases(which: str, seed: int, data: Path, folder: Path) -> Iterator[Case]:
+    tables = ("linear, clean", "friedman", "half") if which == "setting" else ("linear", "sine", "xor", "easy")
+    for name in tables:
+        for rows, measured in ((60, 30), (300, 100), (600, 400)):
+            sizes = enumerate((rows, measured, LARGE))
+            parts = [_file(folder, f"{name} {rows} {seed} {k}.csv", _table(name, n, (seed, k))) for k, n in sizes]
+            for hidden, epochs in ((16, 60), (64, 120), (64, 600)):
+                fields = {"target": "y", "hidden": hidden, "epochs": epochs}
+                yield Case(f"{name}, {rows} rows", "table", fields, _three(parts))
+    files = {"names": "names/train.tsv", "cr": "sentences/cr_train.tsv"}
+    for name, file in files.items() if which == "setting" else [("subj", "sentences/subj_train.tsv")]:
+        for n, measured, epochs in ((300, 60, 12), (300, 60, 40), (1200, 250, 10)):
+            lines = (data / file).read_text().splitlines(keepends=True)
+            parts = _dealt(lines, (n, measured, 1200), seed, folder, f"{name} {n}")
+            fields = {"hidden": 32, "epochs": epochs, "dropout_output": 0.0 if seed % 2 else 0.3}
+            yield Case(f"{name}, {n} lines", "classify", fields, _three(parts))
+    name, file = (
+        ("time machine", "timemachine/timemachine.txt") if which == "setting" else ("tang", "tang/quatrains.txt")
+    )
+    text = (data / file).read_text()
+    for n, measured, epochs in ((8000, 1500, 12), (8000, 1500, 40), (30_000, 5000, 5)):
+        n = n if which == "setting" else n // 2
+        at = n * (seed % 3)
+        behind = text[at + n + measured :] + text[:at]
+        pieces = (text[at : at + n], text[at + n : at + n + measured], behind[: 5 * LARGE])
+        parts = [_file(folder, f"{name} {n} {seed} {k}.txt", piece) for k, piece in enumerate(pieces)]
+        yield Case(f"{name}, {n} characters", "language", {"hidden": 64, "epochs": epochs}, _three(parts))
+    if which == "held-out":
+        sentences = [f"{one}\n\n" for one in (data / "chunking/train.conll").read_text().strip().split("\n\n")]
+        for n, measured, epochs in ((60, 20, 20), (300, 80, 8)):
+            parts = _dealt(sentences, (n, measured, 400), seed, folder, f"chunks {n}")
+            yield Case(f"chunks, {n} sentences", "tag", {"hidden": 32, "epochs": epochs}, _three(parts))
+
+
+def _three(parts: list[str]) -> tuple[str, str, str]:
+    learned, measured, large = parts
+    return learned, measured, large
+
+
+def _file(folder: Path, name: str, content: str) -> str:
+    (folder / name).write_text(content)
+    return str(folder / name)
+
+
+def _dealt(examples: list[str], sizes: Iterable[int], seed: int, folder: Path, name: str) -> list[str]:
+    rest = list(examples)
+    random.Random(seed).shuffle(rest)
+    files = []
+    for k, size in enumerate(sizes):
+        part, rest = rest[:size], rest[size:]
+        files.append(_file(folder, f"{name} {seed} {k}.txt", "".join(part)))
+    return files
+
+
+def _table(kind: str, rows: int, seed: tuple[int, int]) -> str:
+    """Numbers with noise, or two classes."""
+    draw = np.random.default_rng(seed)
+    if kind in ("half", "xor", "easy"):
+        x = draw.standard_normal((rows, 5))
+        score = {"half": x @ [1.5, -1, 0.5, 0, 0], "xor": 3 * np.sign(x[:, 0] * x[:, 1]), "easy": x @ [8, 3, 0, 0, 0]}
+        y = np.where(draw.random(rows) < 1 / (1 + np.exp(-score[kind])), "yes", "no")
+    else:
+        x = draw.random((rows, 6))
+        friedman = 3 * np.sin(np.pi * x[:, 0] * x[:, 1]) + 4 * (x[:, 2] - 0.5) ** 2 + 2 * x[:, 3] + x[:, 4]
+        plain = {"friedman": friedman, "sine": np.sin(6 * x[:, 0]) + x[:, 1]}
+        noise = {"linear, clean": 0.01, "linear": 0.3, "friedman": 0.5, "sine": 0.1}[kind]
+        y = plain.get(kind, x @ [3, -2, 1, 0.5, 0, 0]) + noise * draw.standard_normal(rows)
+    header = ",".join([f"x{k}" for k in range(x.shape[1])] + ["y"])
+    lines = [",".join([*(f"{v:.5g}" for v in row), str(target)]) for row, target in zip(x, y, strict=True)]
+    return "\n".join([header, *lines]) + "\n"
+
+
+def judge(case: Case, seed: int) -> JsonObject:
+    """Train, measured on both parts, and what the rule says with and without the number of examples."""
+    learned, measured, large = case.parts
+    fields = {**case.fields, "texts": [learned], "valid": [measured], "threads": 1, "device": "cpu", "seed": seed}
+    elsewhere: list[float] = []
+    entries: list[JsonObject] = []
+    ordinary = vars(trainer)["validated"]
+
+    def both(running: Trainer, begun: float) -> Any:
+        found = ordinary(running, begun)
+        data = task_of(running.options.changed(valid=(large,))).read(running.run.vocabs)
+        running.model.eval()
+        with torch.no_grad():
+            elsewhere.append(running.task.validate(running.model, data).metrics[running.task.curve])
+        running.model.train()
+        return found
+
+    def watch(event: Event) -> None:
+        if event.kind == "measured":
+            entries.append(event.content)
+
+    vars(trainer)["validated"] = both
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            task = train(make_options(case.task, {**fields, "baseline": False}), Path(folder) / "run", watch).task
+    finally:
+        vars(trainer)["validated"] = ordinary
+    small = [to_lose(task.curve, entry[task.curve]) for entry in entries]
+    losses = [to_lose(task.curve, value) for value in elsewhere]
+    then, end = losses[small.index(min(small))], sum(losses[-2:]) / 2
+    unknown = [{**entry, "measured": 0} for entry in entries]
+    said = {name: _said(task, each) for name, each in (("rule", entries), ("without n", unknown))}
+    return {"case": case.name, "seed": seed, "examples": entries[-1]["measured"], "worse": end / then - 1} | said
+
+
+def _said(task: Any, entries: list[JsonObject]) -> bool:
+    return any(remark.kind == "overfits" for remark in training(task, entries))
+
+
+def measure(which: str, data: Path) -> Iterator[JsonObject]:
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in SEEDS[which]:
+            for case in cases(which, seed, data, Path(folder)):
+                yield judge(case, seed)
+
+
+def counted(rows: list[JsonObject]) -> JsonObject:
+    """Of runs that overfit on the large part and of those that do not: how many are said to."""
+    found: JsonObject = {"runs": len(rows)}
+    for name in ("rule", "without n"):
+        said, silent = ([row["worse"] for row in rows if row[name] is so] for so in (True, False))
+        found[name] = {
+            "right": sum(worse > REALLY for worse in said),
+            "between": sum(NOT < worse <= REALLY for worse in said),
+            "wrong": sum(worse <= NOT for worse in said),
+            "missed": sum(worse > REALLY for worse in silent),
+        }
+    return found
