@@ -5,6 +5,7 @@ A docstring here is plain text: paragraphs, and what is laid out by hand (equati
 
 from __future__ import annotations
 
+import html
 import importlib
 import inspect
 import re
@@ -116,4 +117,7 @@ def prose(text: str) -> str:
 def escaped(paragraph: str) -> str:
     """Only backticks mean something in a docstring."""
     pieces = re.split(r"(`[^`]*`)", paragraph)
-    return "".join(piece if piece.startswith("`") else re.sub(r"([\\*_<>\[\]$#])", r"\\\1", piece) for piece in pieces)
+    return "".join(
+        piece if piece.startswith("`") else html.escape(re.sub(r"([\\*_\[\]$#])", r"\\\1", piece), quote=False)
+        for piece in pieces
+    )

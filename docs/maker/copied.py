@@ -43,6 +43,7 @@ def worked_out() -> dict[str, str]:
         **of_the_gpu(),
         **of_the_server(),
         **of_two_processes(),
+        **of_small_calls(),
         **of_the_diagnoses("diagnosis"),
         **of_the_diagnoses("diagnosis-first"),
     }
@@ -96,6 +97,19 @@ def of_two_processes() -> dict[str, str]:
         "scaling-most": f"{max(ratios):.2f}",
         "scaling-lost": f"{100 * (1 - found['ratio'] / 2):.0f}",
         **{f"scaling-{word}": f"{round(statistics.median(speeds[word]), -2):,.0f}" for word in ("one", "two")},
+    }
+
+
+def of_small_calls() -> dict[str, str]:
+    """Beyond the core's arithmetic."""
+    found = read("calls")["results"]
+    beyond = [(" a stream" in r["what"], r["microseconds"]["ours"] - r["microseconds"]["core"]) for r in found]
+    training, stream = ([spent for streamed, spent in beyond if streamed == kind] for kind in (False, True))
+    return {
+        "calls-least": f"{min(training):.0f}",
+        "calls-most": f"{max(training):.0f}",
+        "calls-stream-least": f"{min(stream):.1f}",
+        "calls-stream-most": f"{max(stream):.1f}",
     }
 
 

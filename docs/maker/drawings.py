@@ -50,7 +50,7 @@ ROWS: list[tuple[str, str, list[Cell]]] = [
         ("→ ∂W", "→ ∂W", "gradient")]),
     ("workspace", "scratch", [
         ("W and U, packed", "打包的 W、U", "given"), ("one block of\ngates, of each\nthread", "每个线程\n一块门", "work"), NOTHING,
-        ("∂h_t, ∂c_t\ncarried", "传来的\n∂h_t、∂c_t", "gradient"), ("∂h_{t−1}, ∂c_{t−1}\ncarried", "传出的\n∂h_{t−1}、∂c_{t−1}", "gradient"),
+        ("∂h_t, ∂c_t\ncarried", "传来的\n∂h_t、∂c_t", "gradient"), ("∂h_{t−1},\n∂c_{t−1}\ncarried", "传出的\n∂h_{t−1}、\n∂c_{t−1}", "gradient"),
         ("panels of\nthe products", "矩阵乘的面板", "work")]),
 ]  # fmt: skip
 

@@ -37,9 +37,6 @@ SECTIONS = {
     "Tutorials": "教程", "Read along": "伴读", "How-to": "操作指南", "Reference": "参考", "Explanation": "原理",
 }  # fmt: skip
 
-WIDE = 110
-"""Bytes of a printed line beyond which it is words, and wraps; tables scroll where there is no room for them."""
-
 _sources = Sources()
 _made: list[tuple[Path, str]] = []
 _notebooks: list[tuple[Path, str]] = []
@@ -171,8 +168,8 @@ def with_results(text: str, name: str, place: str, code: str = "en") -> str:
 
 
 def below(block: Block, result: Result, folder: Path, place: str) -> list[str]:
-    long = any(len(line.encode()) > WIDE for line in result["text"].splitlines())
-    kind = ".text .printed .wrapped" if long else ".text .printed"
+    table = sum("  " in line.strip() for line in result["text"].splitlines()) > 2  # it scrolls, where words wrap
+    kind = ".text .printed" if table else ".text .printed .wrapped"
     shown = [f"```{{{kind}}}\n{result['text']}\n```"] if result["text"] else []
     for file in result["files"]:
         target = f"{place.removesuffix('.html')}-{file}"
