@@ -124,8 +124,8 @@ def forget_gate(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
     paragraph = (
         f"∂c_t/∂c_{{t−1}} = f_t along the memory, so the forget gate is the gradient's decay. A step multiplies it, "
         f"with a bias of b, by what was measured over {T} steps: {listed}. With f near 0 the past is cut off on "
-        f"purpose; with f near 1 it is kept as in the LSTM of 1997, "
-        f"which had no forget gate. This is why its bias is often initialised to 1 or more."
+        f"purpose; with f near 1 it is kept as in the LSTM of 1997, which had no forget gate. This is why its bias is "
+        f"often initialised to 1 or more."
     )
     return Experiment(figure, paragraph, {name: found._asdict() for name, found in decays.items()})
 
