@@ -16,12 +16,14 @@ from recur.train import Event, train
 
 CELLS = ("lstm", "gru", "indrnn", "mingru", "rglru", "lru", "slstm", "elman")
 
-STARTS: dict[str, dict[str, Any]] = {
-    "lstm": {"forget_bias": 7.0},
-    "gru": {"forget_bias": 7.0},
-    "lru": {"cell": "lru:r_min=0.999", "hidden": 256, "rate": 0.01},
+STARTS: dict[tuple[str, str], dict[str, Any]] = {
+    ("copy", "lstm"): {"forget_bias": 7.0},
+    ("copy", "gru"): {"forget_bias": 7.0},
+    ("copy", "lru"): {"cell": "lru:r_min=0.999", "hidden": 256, "rate": 0.01},
+    ("copy", "indrnn"): {"cell": "indrnn:horizon=1000"},
+    ("adding", "indrnn"): {"cell": "indrnn:horizon=600"},
 }
-"""Where cells start that are to copy over a thousand steps: a state lasts 1 + eᵇ of them, or 1 / (1 − |λ|)."""
+"""Where cells start that are to remember for so long: a state lasts 1 + eᵇ steps, 1 / (1 − |λ|), or its horizon."""
 
 
 class Memory(NamedTuple):
@@ -61,8 +63,7 @@ def measure(cell: str, name: str, memory: Memory, minutes: float, device: str) -
             stop.set()
 
     fields = {**memory.fields, "cell": cell, "minutes": minutes, "measure": 1.0, "baseline": False, "device": device}
-    if memory.task == "copy":
-        fields |= STARTS.get(cell, {})
+    fields |= STARTS.get((memory.task, cell), {})
     if memory.task == "classify":
         fields["measure"] = 0.5
     with tempfile.TemporaryDirectory() as folder:

@@ -60,3 +60,12 @@ def test_its_command_has_flags_that_there_are(path: Path) -> None:
     known = {*options_class(task).names(), *OF_THE_RUN}
     flags = {flag.replace("-", "_") for flag in re.findall(r"--([\w-]+)", command)}
     assert flags <= known
+
+
+@recipes
+def test_its_figures_stand_in_one_section_that_names_it(path: Path) -> None:
+    """`figure` is a page and how a heading of it begins: no recipe repeats what a page tells."""
+    page, heading = tomllib.loads(path.read_text(encoding="utf-8"))["about"]["figure"].split(", ", 1)
+    text = (path.parent.parent / page).read_text(encoding="utf-8")
+    (section,) = [part for part in re.split(r"^#+ ", text, flags=re.M) if part.startswith(heading)]
+    assert f"`{path.stem}`" in section or f"recipes/{path.name}" in section

@@ -5,6 +5,7 @@ A docstring here is plain text: paragraphs, and what is laid out by hand (equati
 
 from __future__ import annotations
 
+import html
 import importlib
 import inspect
 import re
@@ -63,18 +64,20 @@ def anchor(name: str) -> str:
 
 
 def described(name: str, value: Any) -> list[str]:
-    if inspect.isclass(value) and isinstance(value, type):
+    if inspect.isclass(value) and isinstance(value, type) and value.__module__ != "builtins":
         parts = [f"## {name}", signature(name, value), prose(own_doc(value))]
         for method, member in vars(value).items():
-            function = getattr(member, "__func__", member)
-            if isinstance(member, property):
-                parts += [f"### {name}.{method}", prose(inspect.getdoc(member) or "")]
-            elif inspect.isfunction(function) and not method.startswith("_"):
-                parts += [f"### {name}.{method}", signature(method, function), prose(inspect.getdoc(function) or "")]
+            function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+            if inspect.isfunction(function) and not method.startswith("_"):
+                doc = prose(inspect.cleandoc(function.__doc__ or ""))  # its own: torch's would tell of any module
+                shown = signature(method, function)
+                shown = shown.replace("() ->", ":") if isinstance(member, property) else shown
+                parts += [f"### {name}.{method}", shown, doc]
         return parts
     if inspect.isroutine(value):
         return [f"## {name}", signature(name, value), prose(inspect.getdoc(value) or "")]
-    shown = re.sub(r"<module '([\w.]+)' from '[^']*'>", r"\1", repr(value))  # not where it lies
+    shown = value.__name__ if isinstance(value, type) else repr(value)
+    shown = re.sub(r"<module '([\w.]+)' from '[^']*'>", r"\1", shown)  # not where it lies
     return [f"## {name}", fenced(textwrap.shorten(f"{name} = {shown}", 300), "python")]
 
 
@@ -89,8 +92,8 @@ def signature(name: str, value: Any) -> str:
         found = str(inspect.signature(value))
     except (TypeError, ValueError):
         return ""
-    found = found.replace("'", "").replace(" -> None", "")
-    line = name + found
+    found = re.sub(r"ForwardRef\('([^']*)'[^)]*\)|(?<=: )'([^']*)'|(?<=-> )'([^']*)'", r"\1\2\3", found)
+    line = name + re.sub(r" -> None$|\bself(, )?", "", found)
     return fenced(line if len(line) < 90 else textwrap.fill(line, 90, subsequent_indent="    "), "python")
 
 
@@ -114,4 +117,7 @@ def prose(text: str) -> str:
 def escaped(paragraph: str) -> str:
     """Only backticks mean something in a docstring."""
     pieces = re.split(r"(`[^`]*`)", paragraph)
-    return "".join(piece if piece.startswith("`") else re.sub(r"([\\*_<>\[\]$#])", r"\\\1", piece) for piece in pieces)
+    return "".join(
+        piece if piece.startswith("`") else html.escape(re.sub(r"([\\*_\[\]$#])", r"\\\1", piece), quote=False)
+        for piece in pieces
+    )

@@ -49,9 +49,13 @@ class Block:
 
     @property
     def meaning(self) -> str:
-        """The source without its comments, which each language says its own way."""
+        """The source without its comments and docstrings, which each language says its own way."""
         if self.language == "python":
-            return ast.unparse(ast.parse(self.source))
+            tree = ast.parse(self.source)
+            for node in ast.walk(tree):
+                if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
+                    node.body[0] = ast.Pass()
+            return ast.unparse(tree)
         lines = (re.sub(r"(^|\s)#.*", "", line).rstrip() for line in self.source.splitlines())
         return "\n".join(" ".join(line.split()) for line in lines if line)
 

@@ -25,7 +25,6 @@ DRAWN = {
     "one for each step": "每步各一个",
     "theory of its mean, vⁿ": "均值的理论值 vⁿ",
     "network: (.+)": r"网络：\1",
-    r"bias (.+), σ\(bias\) = (.+)": r"偏置 \1，σ(偏置) = \2",
     "1997: f = 1": "1997 年：f = 1",
     "along C": "沿 C",
     "all other paths": "其余所有路径",

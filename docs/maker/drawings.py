@@ -10,7 +10,7 @@ from pathlib import Path
 
 from docs.maker.languages import DOCS
 
-WIDE, HIGH, LEFT, TOP = 178, 62, 190, 74
+WIDE, HIGH, LEFT, TOP = 120, 62, 156, 74
 
 COLOURS = {"given": "#dbe7f5", "made": "#d9efdc", "gradient": "#f8dfd0", "work": "#ece6f5", "": "#ffffff"}
 
@@ -26,32 +26,32 @@ Cell = tuple[str, str, str]
 NOTHING = ("", "", "")
 ROWS: list[tuple[str, str, list[Cell]]] = [
     ("share", "(N, gates·H), saved", [
-        ("U x_t + b", "U x_t + b", "work"), ("what is saved of step t", "第 t 步保存的值", "made"),
+        ("U x_t + b", "U x_t + b", "work"), ("what is saved\nof step t", "第 t 步保存的值", "made"),
         ("saved values", "保存的值", "made"), ("saved values", "保存的值", "made"),
-        ("∂(U x_t + b), if this is\nthe last backward pass", "∂(U x_t + b)\n（若是最后一次反向）", "gradient"),
+        ("∂(U x_t + b), if\nthis is the last\nbackward pass", "∂(U x_t + b)\n（若是最后\n一次反向）", "gradient"),
         ("→ ∂U, ∂W, ∂x", "→ ∂U、∂W、∂x", "gradient")]),
     ("outputs = state[0]", "(N, H), returned", [
-        ("U x_t + b, where one gate\nand nothing saved", "U x_t + b\n（仅一个门且不保存时）", "work"), ("h_t", "h_t", "made"),
-        ("h: the caller's", "h：归调用者", "made"), ("h_t, h_{t−1}: read", "h_t、h_{t−1}：只读", "made"),
-        ("h_t, h_{t−1}: read", "h_t、h_{t−1}：只读", "made"), ("h → ∂W", "h → ∂W", "made")]),
+        ("U x_t + b, where\none gate and\nnothing saved", "U x_t + b\n（仅一个门\n且不保存时）", "work"), ("h_t", "h_t", "made"),
+        ("h: the caller's", "h：归调用者", "made"), ("h_t, h_{t−1}:\nread", "h_t、h_{t−1}：\n只读", "made"),
+        ("h_t, h_{t−1}:\nread", "h_t、h_{t−1}：\n只读", "made"), ("h → ∂W", "h → ∂W", "made")]),
     ("state[1], …", "(N, H) each, saved", [
-        NOTHING, ("c_t", "c_t", "made"), ("c", "c", "made"), ("c_t, c_{t−1}: read", "c_t、c_{t−1}：只读", "made"),
-        ("c_t, c_{t−1}: read", "c_t、c_{t−1}：只读", "made"), NOTHING]),
+        NOTHING, ("c_t", "c_t", "made"), ("c", "c", "made"), ("c_t, c_{t−1}:\nread", "c_t、c_{t−1}：\n只读", "made"),
+        ("c_t, c_{t−1}:\nread", "c_t、c_{t−1}：\n只读", "made"), NOTHING]),
     ("tape", "(N, saved·H), saved", [
         NOTHING, ("what found\nno gate's place", "门位放不下的值", "made"), ("the same", "同左", "made"), ("read", "只读", "made"),
         ("read", "只读", "made"), NOTHING]),
     ("d_weight_hh", "(products·H, H), returned", [
         NOTHING, NOTHING, NOTHING, ("W, packed", "打包的 W", "given"), ("W, packed", "打包的 W", "given"), ("∂W", "∂W", "gradient")]),
     ("d_weight_ih", "(gates·H, D), returned", [
-        NOTHING, NOTHING, NOTHING, ("U, packed, for ∂x", "打包的 U，供 ∂x", "given"),
-        ("U, packed, for ∂x", "打包的 U，供 ∂x", "given"), ("∂U", "∂U", "gradient")]),
+        NOTHING, NOTHING, NOTHING, ("U, packed,\nfor ∂x", "打包的 U，\n供 ∂x", "given"),
+        ("U, packed,\nfor ∂x", "打包的 U，\n供 ∂x", "given"), ("∂U", "∂U", "gradient")]),
     ("d_product", "(N, own·H), scratch", [
-        NOTHING, NOTHING, NOTHING, NOTHING, ("∂(W h) where it is not\n∂ of its gate's share", "∂(W h)，当它不等于\n同门的 ∂(U x + b)", "gradient"),
+        NOTHING, NOTHING, NOTHING, NOTHING, ("∂(W h) where it\nis not ∂ of its\ngate's share", "∂(W h)，当它\n不等于同门的\n∂(U x + b)", "gradient"),
         ("→ ∂W", "→ ∂W", "gradient")]),
     ("workspace", "scratch", [
-        ("W and U, packed", "打包的 W、U", "given"), ("one block of gates,\nof each thread", "每个线程\n一块门", "work"), NOTHING,
-        ("∂h_t, ∂c_t carried", "传来的 ∂h_t、∂c_t", "gradient"), ("∂h_{t−1}, ∂c_{t−1}\ncarried", "传出的\n∂h_{t−1}、∂c_{t−1}", "gradient"),
-        ("panels of the products", "矩阵乘的面板", "work")]),
+        ("W and U, packed", "打包的 W、U", "given"), ("one block of\ngates, of each\nthread", "每个线程\n一块门", "work"), NOTHING,
+        ("∂h_t, ∂c_t\ncarried", "传来的\n∂h_t、∂c_t", "gradient"), ("∂h_{t−1},\n∂c_{t−1}\ncarried", "传出的\n∂h_{t−1}、\n∂c_{t−1}", "gradient"),
+        ("panels of\nthe products", "矩阵乘的面板", "work")]),
 ]  # fmt: skip
 
 

@@ -20,6 +20,19 @@ from docs.maker.languages import without_stamp
 from docs.maker.sources import Sources
 
 EQUATION = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.S)
+SIGNS = "，。；：、）！？,.;:)!?"
+TOGETHER = re.compile(
+    rf'((?:<math xmlns="[^"]*" display="inline">(?:(?!</math>).)*</math>|<code class="short">[^<]*</code>)[{SIGNS}]+)',
+    re.S,
+)
+"""An equation or a name, and the sign behind it, which would else begin a line."""
+BROKEN = re.compile(r"(?<=[\u3000-\u9fff\uff00-\uffef])\n(?=[\u3000-\u9fff\uff00-\uffef])|(?<=[，。；：、（])\n(?=<)")
+"""A line of Chinese that goes on in the next one: a browser would put a space there."""
+NAMED = re.compile(r"<mo>([A-Za-z]{2,})</mo>")
+FUNCTION = re.compile(r"([A-Za-z]{2}</m[io]>)(?=<m(?:i|n|sub|sup|subsup|over|frac)\b)")
+"""A function whose argument has no brackets: a book leaves a little room between them, and none before a bracket."""
+SHORT = re.compile(r"<code>([^<\n]{1,24})</code>")
+"""A name or an option, which is not broken at its hyphens."""
 SECTIONS = {
     "Tutorials": "教程", "Read along": "伴读", "How-to": "操作指南", "Reference": "参考", "Explanation": "原理",
 }  # fmt: skip
@@ -78,7 +91,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_page_content(content: str, page: Any, config: Any, files: Any) -> str:
-    return EQUATION.sub(mathml, content)
+    parts = re.split(r"(<pre.*?</pre>)", content, flags=re.S)
+    joined = "".join(part if part.startswith("<pre") else BROKEN.sub("", part) for part in parts)
+    joined = SHORT.sub(r'<code class="short">\1</code>', joined)
+    return TOGETHER.sub(r'<span class="together">\1</span>', EQUATION.sub(mathml, joined))
 
 
 def on_page_context(context: Any, page: Any, config: Any, nav: Any) -> Any:
@@ -95,6 +111,7 @@ def on_post_build(config: Any) -> None:
     for path, place in _made:
         (site / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, site / place)
+    (site / "404.html").unlink(missing_ok=True)  # for servers, from the root of a site; this one opens from a folder
     for page, place in _notebooks:
         notebooks.write(page, site / place)
     _sources.write(site)
@@ -108,9 +125,14 @@ def mathml(match: re.Match[str]) -> str:
     """Equations side by side (\\quad or \\qquad between them) are several: what has no room in a line stands below."""
     source = html.unescape(match[3])
     if match[2] != "[":
-        return str(convert(source, display="inline"))
+        return written(source, "inline")
     parts = [source] if "\\begin" in source else re.split(r"\\q?quad", source)
-    return f'<div class="equation">{"".join(convert(part, display="block") for part in parts)}</div>'
+    return f'<div class="equation">{"".join(written(part, "block") for part in parts)}</div>'
+
+
+def written(source: str, display: str) -> str:
+    made = NAMED.sub(r'<mo lspace="0.17em" rspace="0">\1</mo>', str(convert(source, display=display)))
+    return FUNCTION.sub(r'\1<mspace width="0.17em"></mspace>', made)
 
 
 def with_notebook(text: str, page: Path, place: str, code: str) -> str:
@@ -146,7 +168,9 @@ def with_results(text: str, name: str, place: str, code: str = "en") -> str:
 
 
 def below(block: Block, result: Result, folder: Path, place: str) -> list[str]:
-    shown = [f"```{{.text .printed}}\n{result['text']}\n```"] if result["text"] else []
+    table = sum("  " in line.strip() for line in result["text"].splitlines()) > 2  # it scrolls, where words wrap
+    kind = ".text .printed" if table else ".text .printed .wrapped"
+    shown = [f"```{{{kind}}}\n{result['text']}\n```"] if result["text"] else []
     for file in result["files"]:
         target = f"{place.removesuffix('.html')}-{file}"
         _made.append((folder / file, target))

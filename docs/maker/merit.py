@@ -32,6 +32,12 @@ TITLES = {
     "diagnosis": ("Does the diagnosis find what was planted?", "诊断能否查出预设的毛病？"),
     "gpu": ("A layer beside cuDNN, on a GPU", "GPU 上的一层，与 cuDNN 并排"),
     "gpu-training": ("Training a language model on a GPU", "在 GPU 上训练语言模型"),
+    "flashrnn": ("A layer beside cuDNN and FlashRNN, on a GPU", "GPU 上的一层，与 cuDNN、FlashRNN 并排"),
+    "scaling": ("Efficiency on many GPUs, computed", "多块 GPU 的效率，推算"),
+    "sizing": ("A network sized by rule beside a sweep, perplexity", "按规则定大小与随机搜索，困惑度"),
+    "export": ("What is exported", "导出"),
+    "studio": ("The page in a browser", "浏览器中的网页"),
+    "diagnosis-first": ("The diagnosis on the texts that were looked at first", "诊断：最初试的文本"),
 }
 WORDS = {
     "what": "内容", "threads": "线程", "ours": "recur", "peer": "对照", "times as fast": "倍速", "quartiles": "四分位",
@@ -41,7 +47,9 @@ WORDS = {
     "tokens/s, eager": "词元/秒，不录制图", "tokens/s, by hand": "词元/秒，手写", "way": "方式",
     "sessions": "会话", "clients": "连接", "p50_ms": "p50，毫秒", "p99_ms": "p99，毫秒", "tokens_per_second": "词元/秒",
     "fault": "预设的毛病", "text": "文本", "token": "词元", "seed": "种子",
-    "expected": "应指出", "found": "指出了", "case": "情形", "hidden": "单元数",
+    "expected": "应指出", "found": "指出了", "case": "情形", "hidden": "单元数", "width": "宽度", "float32": "float32",
+    "bfloat16": "bfloat16", "fixed default": "固定默认", "rule": "规则", "best of the sweep": "搜索中最好的",
+    "of": "次数", "rule / sweep": "规则 / 搜索", "FlashRNN": "FlashRNN", "GPUs": "GPU 块数",
 }  # fmt: skip
 
 
@@ -123,21 +131,43 @@ def listed(found: dict[str, Any]) -> Table:
         elif isinstance(value, int | float | str):
             rows.append([name.replace("_", " "), value])
 
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            for part in value:
+                (key, of), *rest = part.items()
+                walk(f"{name}, {key} {number(of)}", dict(rest))
+
     walk("", {key: value for key, value in found.items() if key != "machine"})
     return ["measured", "value"], rows
 
 
-def rows_of(found: dict[str, Any]) -> Table:
-    """A list of flat objects: their keys are the columns."""
-    rows = next(value for value in found.values() if isinstance(value, list) and value and isinstance(value[0], dict))
-    keys = [key for key, value in rows[0].items() if isinstance(value, int | float | str)]
-    return [key.replace("_", " ") for key in keys], [[r.get(key) for key in keys] for r in rows]
+def flashrnn(found: dict[str, Any]) -> Table:
+    """Forward and backward, µs a step."""
+    rows = [
+        [r["what"], *(r["both"]["us_a_step"].get(who) for who in ("ours", "peer", "FlashRNN"))]
+        for r in found["results"]
+    ]
+    return ["what", "ours", "cuDNN", "FlashRNN"], rows
+
+
+def scaling(found: dict[str, Any]) -> Table:
+    def share(spent: dict[str, float]) -> str:
+        return f"{spent['compute'] / (spent['compute'] + spent['waiting']):.0%}"
+
+    rows = [[r["width"], r["gpus"], share(r["float32"]), share(r["bfloat16"])] for r in found["rows"]]
+    return ["width", "GPUs", "float32", "bfloat16"], rows
+
+
+def sizing(found: dict[str, Any]) -> Table:
+    keys = ["case", "default", "rule", "best", "trials", "ratio"]
+    heads = ["case", "fixed default", "rule", "best of the sweep", "of", "rule / sweep"]
+    return heads, [[r[key] for key in keys] for r in found["compared"]]
 
 
 TABLES: dict[str, Callable[[dict[str, Any]], Table]] = {
     "scan": beside, "trees": beside, "writing": beside, "grids": beside, "streaming": streaming, "calls": calls,
     "gpu": gpu, "gpu-training": gpu_training, "serve": serve, "diagnosis": diagnosis,
-    "training": listed, "counting": listed, "xray": listed,
+    "training": listed, "counting": listed, "xray": listed, "export": listed, "studio": listed,
+    "diagnosis-first": diagnosis, "flashrnn": flashrnn, "scaling": scaling, "sizing": sizing,
 }  # fmt: skip
 
 
@@ -192,11 +222,12 @@ def page(language: str) -> str:
     }[language]
     heads = {"en": ("Against published figures", "Benchmarks"), "zh": ("与已发表的数字相比", "基准测试")}[language]
     parts = [intro, f"## {heads[0]}", published(language), f"## {heads[1]}"]
-    names = [path.stem for path in RESULTS.glob("*.json")]
-    for name in sorted(names, key=lambda n: (list(TITLES).index(n) if n in TITLES else len(TITLES), n)):
-        found = read(name)
-        titles = TITLES.get(name, (name.replace("-", " "), name.replace("-", " ")))
-        table = TABLES.get(name, rows_of)(found)
+    order = list(TITLES)
+    for name in sorted(
+        (path.stem for path in RESULTS.glob("*.json")), key=lambda n: order.index(n) if n in order else len(order)
+    ):
+        found, titles = read(name), TITLES.get(name, (name, name))
+        table = TABLES.get(name, listed)(found)
         about = provenance({**found["machine"], "gpu": found.get("gpu")}, language)
         parts += [
             f"### {titles[language == 'zh']}",

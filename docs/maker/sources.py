@@ -106,8 +106,9 @@ def line_with(path: Path, name: str, words: str) -> tuple[int, str]:
         raise ValueError(f"{path.relative_to(ROOT)} has no {name}")
     first, last = spans[name] if name else (1, len(lines))
     for number in range(first, last + 1):
-        if words in lines[number - 1]:
-            return number, re.sub(r" {2,}(?:# (?:type|noqa).*)?", "  ", lines[number - 1].strip()).strip()
+        if words in lines[number - 1] and not lines[number - 1].lstrip().startswith(">>>"):
+            shown = re.sub(r"  # .*", "", lines[number - 1].strip()).rstrip(",")
+            return number, re.sub(r" {2,}", "  ", shown)
     raise ValueError(f"{path.relative_to(ROOT)}: {words!r} does not stand in {name or 'it'}")
 
 

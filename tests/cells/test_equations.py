@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from recur.cells import DeepTransition, Leaky, make_cell
+from recur.cells import DeepTransition, IndRNN, Leaky, make_cell
+from recur.errors import OptionError
 from recur.scan import scan
 from tests.support import ALL_CELLS, Case, close, random_weights
 
@@ -210,6 +211,24 @@ def test_leaky_units_start_with_spread_time_scales() -> None:
     cell.init_extras({"a": a})
     scales = 1 / (1 - torch.sigmoid(a))
     close(scales, torch.logspace(np.log10(1.1), 2, 5, dtype=torch.float64))
+
+
+def test_an_indrnn_with_a_horizon_at_most_doubles() -> None:
+    """Over T steps without input a state of 1 becomes at most 2, however large u is; u itself starts near 1."""
+    cell, T = IndRNN(horizon=50), 50
+    u = torch.empty(500, dtype=torch.float64)
+    cell.init_extras({"u": u})
+    assert 2 ** (-1 / T) <= u.min() < u.max() <= 2 ** (1 / T)
+    weights = {"weight_ih": torch.zeros(3, 4), "bias_ih": torch.zeros(3), "u": torch.tensor([9.0, 1.0, -9.0])}
+    weights = {name: w.double().requires_grad_() for name, w in weights.items()}
+    x, h = torch.zeros(1, T, 4, dtype=torch.float64), torch.ones(1, 3, dtype=torch.float64)
+    for backend in ("loop", "native"):
+        found = scan(cell, weights, x, h, backend=backend)
+        close(found.state.h, torch.tensor([[2.0, 1.0, 0.0]], dtype=torch.float64))
+        (d_u,) = torch.autograd.grad(found.state.h.sum(), weights["u"])
+        close(d_u, torch.tensor([0.0, 50.0, 0.0], dtype=torch.float64))
+    with pytest.raises(OptionError, match="horizon is a number of steps, got -1"):
+        IndRNN(horizon=-1)
 
 
 @pytest.mark.parametrize("skip", [False, True])

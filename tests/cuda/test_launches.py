@@ -171,6 +171,28 @@ def test_steps_back(gpu: GPU, rows_as_algorithms: None, clip: float) -> None:
     assert by_steps(gpu, True, False, clip) == found
 
 
+def test_what_tells_steps_apart(gpu: GPU, rows_as_algorithms: None) -> None:
+    """All that their launches depend on is in the key of their graph."""
+
+    def key(
+        tf32: bool = False, started: bool = False, bound: float = 0.5, sizes: tuple[int, ...] = (5, 2), S: int = 5
+    ) -> object:
+        lay = layouts.setdefault(sizes, layout(sizes, bound))
+        made = stepping.Stepping(lay, 0, True, kernel(gpu, 21), Arguments(lay.assembly, True, S=S, H=8))
+        made.multiply(exchange, W, tf32, started)
+        made._all.c = made._all.workspace = 0  # which are allocated anew
+        made.clip(kernel(gpu, 22), bound)
+        return made._key()
+
+    layouts: dict[tuple[int, ...], Layout] = {}
+    exchange, W = torch.zeros(5, 32), torch.zeros(32, 8)
+    same = key()
+    assert key() == same
+    others = [key(tf32=True), key(started=True), key(bound=0.6), key(sizes=(5, 3)), key(S=4)]
+    exchange = torch.zeros(5, 32)
+    assert same not in [*others, key()]
+
+
 def test_structs_are_as_in_the_core() -> None:
     built = ctypes.CDLL(str(library.built()))
     assert built.recur_launch_bytes() == ctypes.sizeof(launches._Launch)

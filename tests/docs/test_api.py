@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -70,6 +71,7 @@ def test_help_leads_to_every_public_module() -> None:
 def test_a_page_names_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in api.MODULES:
         text = api.page(module)
+        assert not re.search(r"^### \w+\._|ForwardRef|:class:", text, flags=re.M), module
         for name in importlib.import_module(module).__all__:
             if not isinstance(getattr(importlib.import_module(module), name), ModuleType):
                 assert f"## {name}\n" in text, (module, name)

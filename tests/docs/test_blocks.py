@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +110,20 @@ def test_the_chinese_pages_have_the_same_tables() -> None:
                 assert RULE.fullmatch(lines[1]), f"{path}: {lines[0]}"
             shapes.append([table.count("\n") for table in tables])
         assert shapes[0] == shapes[1], pair.name
+
+
+NUMBER = re.compile(r"(?<![\d.])(?:(?:\d[\d,]*)?(?:\.\d+)+|\d[\d,]+)(?!\.?\d| million| ?[万亿])")
+"""Millions are said differently."""
+
+
+def figures(path: Path) -> Counter[str]:
+    """The numbers of three digits or more of a page, outside its blocks and links."""
+    text = re.sub(r"^ *```.*?^ *```|<!--.*?-->|\]\([^)]*\)", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+    found = (number.strip(",").replace(",", "").lstrip("0") for number in NUMBER.findall(text))
+    return Counter(number for number in found if len(number.replace(".", "")) >= 3)
+
+
+def test_the_chinese_pages_have_the_same_figures() -> None:
+    for pair in pairs():
+        ours, theirs = map(figures, pair)
+        assert ours == theirs, f"{pair.name}: {dict(ours - theirs)} in English, {dict(theirs - ours)} in Chinese"

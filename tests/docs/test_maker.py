@@ -129,11 +129,12 @@ def test_figures_and_conclusions_are_chinese_on_a_chinese_page(tmp_path: Path) -
     drawn = '<svg><text x="1">steps back</text><text x="2">forget bias 4</text><text x="3">&lt;eos&gt;</text></svg>'
     (tmp_path / "1-1.svg").write_text(drawn)
     (tmp_path / "2-1.svg").write_text('<svg><text x="1">t</text></svg>')
-    lab = "∂c_t/∂c_{t−1} = f_t along the memory, so the forget gate is the gradient's decay. Measured over 3 steps: a. "
+    lab = "∂c_t/∂c_{t−1} = f_t along the memory, so the forget gate is the gradient's decay. A step multiplies it, "
     lab += (
-        "With f near 0 the past is cut off on purpose; with f near 1 it is kept as in the LSTM of 1997, which had no "
+        "with a bias of b, by what was measured over 3 steps: a. With f near 0 the past is cut off on purpose; with f "
     )
-    lab += "forget gate. This is why its bias is often initialised to 1 or more."
+    lab += "near 1 it is kept as in the LSTM of 1997, which had no forget gate. This is why its bias is often "
+    lab += "initialised to 1 or more."
     found = chinese.result(executing.Result(text=f"loss 3\n{lab}", files=["1-1.svg", "2-1.svg", "x.html"]), tmp_path)
     assert found["files"] == ["1-1.zh.svg", "2-1.svg", "x.html"]
     assert found["text"].startswith("loss 3\n沿记忆 ∂c_t/∂c_{t−1} = f_t，所以遗忘门就是梯度的衰减")
@@ -144,6 +145,18 @@ def test_figures_and_conclusions_are_chinese_on_a_chinese_page(tmp_path: Path) -
 def test_equations_side_by_side_are_several() -> None:
     made = hooks.EQUATION.sub(hooks.mathml, r'<div class="arithmatex">\[a = b \qquad c = d\]</div>')
     assert made.count("<math") == 2
+
+
+def test_an_equation_stays_with_the_sign_behind_it_and_lines_of_chinese_join() -> None:
+    content = (
+        r'<p>复杂度是\n<code>k</code>，都是\n深 <span class="arithmatex">\(O(\log k)\)</span>。</p><pre>甲\n乙</pre>'
+    )
+    made = hooks.on_page_content(content.replace(r"\n", "\n"), None, None, None)
+    assert made.startswith(
+        '<p>复杂度是\n<span class="together"><code class="short">k</code>，</span>都是深 <span class="together"><math'
+    )
+    assert '<mi>log</mi><mspace width="0.17em"></mspace><mi>k</mi>' in made
+    assert made.endswith("</math>。</span></p><pre>甲\n乙</pre>")
 
 
 def test_a_page_becomes_a_notebook() -> None:
@@ -168,9 +181,13 @@ def test_pages_have_the_figures_that_were_measured() -> None:
     for path, text in copied.written().items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: python -m docs merit"
     for found in copied.marked():
-        ours, theirs = (sorted(m[2] for m in copied.MARK.finditer(path.read_text("utf-8"))) for path in found)
+        ours, theirs = (sorted(m[3] for m in copied.MARK.finditer(path.read_text("utf-8"))) for path in found)
         assert ours == theirs, found.name
+        for path in found:
+            cells = re.findall(r"^\|.*<!-- \w+:[^>\n]*\|.*-->", path.read_text("utf-8"), flags=re.M)
+            assert not cells, f"{path.name}: a mark with a bar in it would end its cell: {cells}"
     assert len(copied.MARK.findall((ROOT / "README.md").read_text())) >= 10
+    assert set(merit.TITLES) == set(merit.TABLES)
     for language in ("en", "zh"):
         page = merit.page(language)
         for path in merit.RESULTS.glob("*.json"):
@@ -181,13 +198,32 @@ def test_a_copied_figure_follows_what_was_measured(monkeypatch: pytest.MonkeyPat
     measured = {"a": {"b": [0.25, 45_578.0]}}
     monkeypatch.setattr(copied, "read", lambda name: measured)
     monkeypatch.setattr(copied, "worked_out", lambda: {"known": "7"})
+    monkeypatch.setattr(copied, "typed", lambda: {"said": "1,234.5"})
     monkeypatch.setitem(copied.ROWS, "few", lambda: [[None, "1"], [None, "2"]])
-    for mark, value in {"known": "7", "x.a.b.0": "0.25", "x.a.b.0/:.1f": "4.0", "x.a.b.1": "45,600"}.items():
+    for mark, value in {
+        "known": "7",
+        "x.a.b.0": "0.25",
+        "x.a.b.0/:.1f": "4.0",
+        "x.a.b.1": "45,600",
+        "said": "1,234.5",
+        "said:.0f": "1234",
+    }.items():
         assert copied.with_figures(f"<!-- merit:{mark} -->9<!-- -->") == f"<!-- merit:{mark} -->{value}<!-- -->"
+    assert copied.with_figures("<!-- figure:new -->5<!-- -->") == "<!-- figure:new -->5<!-- -->"
     table = "<!-- merit:rows:few -->\n\n| 头 | n |\n| --- | --: |\n| 甲 | 8 |\n| 乙 | 9 |\n\n<!-- -->"
     assert copied.with_figures(table) == table.replace("8", "1").replace("9", "2")
     with pytest.raises(ValueError, match="2 rows were measured"):
         copied.with_figures(table.replace("| 乙 | 9 |\n", ""))
+
+
+def test_a_figure_is_typed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "a.md"
+    page.write_text("<!-- figure:best -->59.3<!-- -->, <!-- merit:best -->59.3<!-- -->")
+    monkeypatch.setattr(copied, "pairs", lambda: [Pair(page, page)])
+    assert copied.typed() == {"best": "59.3"}
+    page.write_text(page.read_text() + " <!-- figure:best -->59.4<!-- -->")
+    with pytest.raises(ValueError, match="figure:best is typed twice"):
+        copied.typed()
 
 
 def test_the_pictures_are_those_of_their_tables() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import relu
 
 from recur.cells.cell import Cell, State, Tensors, Weights
+from recur.cells.contract import check_options
+from recur.errors import OptionError
 
 
+@dataclass
 class IndRNN(Cell):
     """h' = ReLU(x_h + u ⊙ h)
 
@@ -15,17 +20,33 @@ class IndRNN(Cell):
     the diagonal u, so the gradient of unit k over n steps is at most |u_k|ⁿ: it can be read off, and bounded.
     u starts uniform in [0, 1), as in the paper; units mix in the next layer only. torch.nn does not have it.
 
+    `horizon`: how many steps are to be remembered, T. Then |u| is at most 2^(1/T), so that over T steps nothing more
+    than doubles, and u starts uniform in 2^(−1/T) … 2^(1/T), where it halves at most: the paper's way to long ones.
+
     >>> recur.cells.IndRNN().shapes(3, 4)["u"]          # one weight for each unit in the place of W
     (4,)
     """
+
+    horizon: int = 0
 
     name = "indrnn"
     gates = ("h",)
     state_gates = ()
     extras = {"u": ("H",)}
 
+    def __post_init__(self) -> None:
+        check_options(self, horizon=int)
+        if self.horizon < 0:
+            raise OptionError(f"IndRNN: horizon is a number of steps, got {self.horizon}")
+
     def init_extras(self, weights: Weights) -> None:
-        torch.nn.init.uniform_(weights["u"], 0.0, 1.0)
+        if self.horizon:
+            torch.nn.init.uniform_(weights["u"], 2 ** (-1 / self.horizon), 2 ** (1 / self.horizon))
+        else:
+            torch.nn.init.uniform_(weights["u"], 0.0, 1.0)
 
     def step(self, x: Tensors, h: Tensors, s: Tensors, w: Tensors) -> State:
-        return (relu(x.h + w.u * s.h),)
+        if not self.horizon:
+            return (relu(x.h + w.u * s.h),)
+        most = 2 ** (1 / self.horizon)
+        return (relu(x.h + w.u.clamp(-most, most) * s.h),)

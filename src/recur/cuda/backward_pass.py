@@ -229,8 +229,7 @@ class Backward(Pass):
         results = Results(lay, outputs, (), kept[of.given + n :])
         arriving = [*gradients, *[None] * (n + lay.assembly.states - len(gradients))]
         into = Gradients(lay, arriving, self._d(bound), found)
-        with precision(of.dtype):
-            steps.backward(Operands(lay, kept[: of.given]), results, into, self._asked.traced)
+        steps.backward(Operands(lay, kept[: of.given]), results, into, self._asked.traced)
         return into.carried
 
     def _gradients(self, kept: Sequence[Tensor], bound: Bound, carried: Sequence[Tensor]) -> list[Tensor | None]:

@@ -23,8 +23,8 @@ IN_FLOAT32, IN_FLOAT64, IN_TF32 = 68, 70, 77
 TRANSPOSED_LEFT, TRANSPOSED_RIGHT = 3, 4
 MOST_BYTES, REDUCTIONS, ALIGNMENTS = 1, 3, (5, 6, 7, 8)
 """What it is told of a product, and of which algorithms are wanted."""
-IN_PLACE_OR_IN_FLOAT32 = 3
-"""How the parts of a sum may be added up: in one order, and not rounded before."""
+ADDED_IN_PLACE, ADDED_IN_FLOAT32 = 1, 2
+"""How the parts of a sum may be added up, in one order each: where the result lies, or not rounded before."""
 MOST_WORKSPACE = 32 << 20
 """Bytes; and no more than the matrices of a product take themselves."""
 WHOLE = 16
@@ -156,9 +156,10 @@ class Product:
         right = (rows, inner) if self.a.transposed else (inner, rows)
         made.left, made.right = _layout(kind, *left, self.b.pitch), _layout(kind, *right, self.a.pitch)
         made.out = _layout(into, columns, rows, self.pitch)
-        weakref.finalize(self, _destroy, made).atexit = False
+        freed = [function(f"cublasLt{what}Destroy") for what in ("MatmulDesc", *["MatrixLayout"] * 3)]
+        weakref.finalize(self, _destroy, freed, [made.how, made.left, made.right, made.out]).atexit = False
         most = self._most_workspace
-        found = [_algorithm(made, alignment, most) for alignment in (WHOLE, self.dtype.itemsize)]
+        found = [_algorithm(made, alignment, most, self.into) for alignment in (WHOLE, self.dtype.itemsize)]
         for into_place, one in zip(made.algorithms, found, strict=True):
             if one is not None:
                 into_place[:] = one.algorithm[:]
@@ -179,10 +180,9 @@ class Product:
         check(status)
 
 
-def _destroy(made: Described) -> None:
-    function("cublasLtMatmulDescDestroy")(c_void_p(made.how))
-    for layout in (made.left, made.right, made.out):
-        function("cublasLtMatrixLayoutDestroy")(c_void_p(layout))
+def _destroy(functions: list[ctypes._NamedFuncPointer], described: list[int]) -> None:
+    for function, one in zip(functions, described, strict=True):
+        function(c_void_p(one))
 
 
 def _bits(number: c_float | c_double) -> int:
@@ -203,12 +203,12 @@ def _layout(kind: int, rows: int, columns: int, pitch: int) -> int | None:
     return _made("cublasLtMatrixLayoutCreate", c_int(kind), c_uint64(rows), c_uint64(columns), c_int64(pitch))
 
 
-def _algorithm(made: Described, alignment: int, most: int) -> _Found | None:
+def _algorithm(made: Described, alignment: int, most: int, into: torch.dtype) -> _Found | None:
     """The likeliest for matrices that begin at multiples of so many bytes, with so many bytes of workspace at most."""
     wanted = _made("cublasLtMatmulPreferenceCreate")
     put = functools.partial(_set, "cublasLtMatmulPreferenceSetAttribute", wanted)
     put(MOST_BYTES, c_uint64(most))
-    put(REDUCTIONS, c_uint32(IN_PLACE_OR_IN_FLOAT32))
+    put(REDUCTIONS, c_uint32(ADDED_IN_FLOAT32 if into.itemsize == 2 else ADDED_IN_PLACE | ADDED_IN_FLOAT32))
     for which in ALIGNMENTS:
         put(which, c_uint32(alignment))
     found, count = _Found(), c_int()
@@ -217,4 +217,4 @@ def _algorithm(made: Described, alignment: int, most: int) -> _Found | None:
         handle(torch.cuda.current_device()), *parts, c_int(1), byref(found), byref(count)
     )
     function("cublasLtMatmulPreferenceDestroy")(c_void_p(wanted))
-    return found if not status and count.value else None
+    return found if not status and count.value and not found.state else None

@@ -110,7 +110,8 @@ def _fitted(p: Problem, device: Device, bare: Way, pieces: int) -> Way | None:
     if room < 0 or left < 0:
         return None
     groups = bare.groups_each(p)
-    in_registers = min(groups, room // (each * 8), 128 // (each * 8))
+    group = bare.group_registers(p)
+    in_registers = min(groups, room // group, 128 // group)
     in_shared = min(groups - in_registers, left // (each * 32 * bare.threads))
     wanted = math.ceil(p.S / bare.own_rows)
     teams = min(wanted, resident // p.directions) if bare.exchange == GRID else wanted
@@ -174,7 +175,7 @@ def estimate(way: Way, p: Problem) -> float:
 
 
 def estimate_steps(p: Problem) -> float:
-    """The same of one step a launch: a product by cuBLAS and a kernel, which Python launches."""
+    """The same of one step a launch: a product by cuBLAS and a kernel."""
     operations = 2 * p.products * p.H * p.H * p.S
     rate = 40.0 if p.exact else {2: 140.0, 4: 85.0}[p.size]
     return max(STEP_LAUNCHES, 2500 + operations / rate / 1000)

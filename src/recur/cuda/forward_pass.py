@@ -13,7 +13,7 @@ from recur.cuda.blas import Side
 from recur.cuda.driver import current_stream
 from recur.cuda.launches import Kernel, Multiplication, workspace_of
 from recur.cuda.memory import Layout
-from recur.cuda.operands import Operands, precision
+from recur.cuda.operands import Operands
 from recur.cuda.passes import FILLS, SHARES, STEPS, Pass
 from recur.cuda.results import Results
 from recur.cuda.scratch import Chosen, Places, Scratch, product
@@ -123,5 +123,4 @@ class Forward(Pass):
         assert results.share is not None
         if ops.bias_ih is not None:
             results.share += ops.bias_ih
-        with precision(lay.of.dtype):
-            steps.forward(ops, results, self._variant)
+        steps.forward(ops, results, self._variant)

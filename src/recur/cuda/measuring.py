@@ -13,8 +13,11 @@ from torch import Tensor, nn
 
 from recur.cells import make_cell
 from recur.cuda import persistent, run, tuning
+from recur.cuda.after import Asked
+from recur.cuda.backward_pass import Backward
 from recur.cuda.choice import candidates
 from recur.cuda.device import device
+from recur.cuda.forward_pass import Forward
 from recur.cuda.kernel_time import Measured, compile_all
 from recur.cuda.memory import layout
 from recur.cuda.operands import uses_tf32
@@ -61,10 +64,23 @@ class Layer:
         return run.forward(self.of, self.given, True)
 
     def backward(self, results: Sequence[Tensor]) -> list[Tensor]:
-        n = len(self.lay.outputs)
-        kept = [*self.given, *results[:n], *results[n + len(self.lay.finals) :]]
-        found, _ = run.backward(self.of, kept, [self.arriving], True, False, False)
+        found, _ = run.backward(self.of, self._kept(results), [self.arriving], True, False, False)
         return [part for part in found if part is not None]
+
+    def _kept(self, results: Sequence[Tensor]) -> list[Tensor]:
+        n = len(self.lay.outputs)
+        return [*self.given, *results[:n], *results[n + len(self.lay.finals) :]]
+
+    def prepared(self, results: Sequence[Tensor] | None) -> Callable[[], object]:
+        """A pass with all that is found out once, by the way that is taken now: back from these results, or forward."""
+        index, tf32 = self.index, uses_tf32()
+        with run.on_device(torch.device("cuda", index)):
+            chosen = run.plan(self.lay, index, results is not None, results is None)
+            if results is None:
+                return functools.partial(Forward(self.lay, True, index, tf32, chosen), self.given)
+            kept, gradients = self._kept(results), [self.arriving, *[None] * len(self.lay.finals)]
+            asked = Asked(tuple(part is not None for part in gradients), True, False, False, False)
+            return functools.partial(Backward(self.lay, asked, index, tf32, chosen), kept, gradients)
 
     def has(self, way: Way | None, backward: bool) -> bool:
         """Whether the way that is asked for is the one that runs."""
@@ -138,7 +154,8 @@ class OnGPU:
         layer, backward = self._layer(problem._replace(direction="")), problem.direction == "backward"
         results = layer.forward()
         with by(_way(way)):
-            return microseconds(lambda: layer.backward(results) if backward else layer.forward()) / STEPS
+            call = layer.prepared(results if backward else None)
+        return microseconds(call) / STEPS
 
     def cudnn(self, problem: Kind) -> float | None:
         layer = self._layer(problem._replace(direction=""))

@@ -59,11 +59,11 @@ def fitted(
 def relieved(p: Problem, way: Way, registers: int, here: Device) -> Way | None:
     """So many registers free of W, what they held in shared memory as far as there is room, or from L2 at every step;
     None where W does not take so many."""
-    group = way.m_each(p) * 8
+    group = way.group_registers(p)
     fewer = way.but(in_registers=min(way.in_registers, way.groups_each(p)) - -(-registers // group), in_shared=0)
     if fewer.in_registers < 0:
         return None
-    room = (here.shared - fewer.shared_bytes(p)) // (group * 4 * way.threads)
+    room = (here.shared - fewer.shared_bytes(p)) // (way.m_each(p) * 32 * way.threads)
     return fewer.but(in_shared=min(fewer.groups_each(p) - fewer.in_registers, room))
 
 

@@ -18,7 +18,6 @@ from recur.cuda.driver import Config, Prepared, current_stream
 from recur.cuda.launches import library, workspace_of
 from recur.cuda.memory import Layout
 from recur.cuda.replayed import replayed
-from recur.cuda.scratch import product
 from recur.native.library import core
 
 FEWEST_STEPS = 8
@@ -55,19 +54,36 @@ class Products(NamedTuple):
     workspace: int
 
 
+class Form(NamedTuple):
+    """What products with W depend on. Batches whose sequences end one by one have a layout of their own each."""
+
+    dtype: torch.dtype
+    into: torch.dtype
+    S: int
+    H: int
+    wide: int
+    """All products of a unit's row side by side."""
+    uniform: bool
+    backward: bool
+    tf32: bool
+    device: int
+
+
 @functools.lru_cache(maxsize=64)
-def products(lay: Layout, backward: bool, tf32: bool, index: int) -> Products:
-    """Asked of the current device, which is `index`."""
-    a, H = lay.assembly, lay.H
-    wide, many = a.products * H, [lay.S]
-    while not lay.uniform and many[0] > 1:
+def products(form: Form) -> Products:
+    """Asked of the current device, which is the form's."""
+    H, wide, many = form.H, form.wide, [form.S]
+    while not form.uniform and many[0] > 1:
         many.insert(0, -(-many[0] // 2))
-    if backward:
-        made = [product(lay, (S, H, wide), Side(wide), Side(H), H, tf32, into=lay.real) for S in many]
-    else:
-        made = [product(lay, (S, wide, H), Side(H), Side(H, True), wide, tf32, into=lay.real) for S in many]
-    described = (Described * len(made))(*(one.described for one in made))
-    return Products(made, described, (c_int64 * len(many))(*many), workspace_of(made))
+
+    def made(S: int) -> Product:
+        if form.backward:
+            return Product(form.dtype, form.into, (S, H, wide), Side(wide), Side(H), H, False, form.tf32)
+        return Product(form.dtype, form.into, (S, wide, H), Side(H), Side(H, True), wide, False, form.tf32)
+
+    all = [made(S) for S in many]
+    described = (Described * len(all))(*(one.described for one in all))
+    return Products(all, described, (c_int64 * len(many))(*many), workspace_of(all))
 
 
 class Stepping:
@@ -82,15 +98,16 @@ class Stepping:
             step=arguments.at("step"), rows=arguments.at("rows"), later=arguments.at("later") if backward else 0,
             product=arguments.at("product"), taken=ctypes.addressof(taken), steps=lay.steps, H=lay.H, backward=backward,
         )  # fmt: skip
-        self._arguments, self._tf32 = arguments, False
+        self._arguments, self._tf32, self._clipping = arguments, False, kernel
         self._alive.append(taken)
 
     def multiply(self, of: torch.Tensor, W: torch.Tensor, tf32: bool, started: bool) -> None:
         """Before every step, the first too if it `started` from a state."""
         lay, all = self._lay, self._all
         self._tf32 = tf32
-        found = products(lay, bool(all.backward), tf32, self._index)
-        into = of.new_empty((lay.S, lay.H * (1 if all.backward else lay.assembly.products)), dtype=lay.real)
+        wide, back = lay.assembly.products * lay.H, bool(all.backward)
+        found = products(Form(of.dtype, lay.real, lay.S, lay.H, wide, lay.uniform, back, tf32, self._index))
+        into = of.new_empty((lay.S, lay.H if back else wide), dtype=lay.real)
         workspace = of.new_empty(found.workspace, dtype=torch.uint8)
         all.products, all.product_rows = ctypes.addressof(found.described), ctypes.addressof(found.rows)
         all.product_count, all.started = len(found.all), started
@@ -101,6 +118,7 @@ class Stepping:
     def clip(self, kernel: Prepared, bound: float) -> None:
         """The gradient that a step carries back."""
         number = c_double(bound) if self._lay.real == torch.float64 else c_float(bound)
+        self._clipping = kernel
         self._all.clip, self._all.clip_config = kernel.handle, kernel.config
         self._all.bound = int.from_bytes(bytes(number), "little")
 
@@ -109,7 +127,7 @@ class Stepping:
         if self._lay.steps < FEWEST_STEPS:
             self._launch(stream)
         else:
-            replayed(self._index)(self._key(), stream, self._launch)
+            replayed(self._index)(self._key(), self._lay.steps, stream, self._launch)
 
     def _key(self) -> Hashable:
         """All that its launches depend on."""
@@ -122,4 +140,4 @@ class Stepping:
         assert native is not None
         status = native.launch_steps(byref(library(self._index)), byref(self._all), stream, byref(at))
         if status:
-            blas.check(status) if at.value else self._kernel.check(status)
+            (self._kernel.check, blas.check, self._clipping.check)[at.value](status)

@@ -14,7 +14,7 @@ from recur.cuda.cache import loaded
 from recur.cuda.device import device
 from recur.cuda.driver import Launch, Prepared, current_stream
 from recur.cuda.memory import Layout
-from recur.cuda.operands import Operands, multiply, uses_tf32
+from recur.cuda.operands import Operands, multiply, precision, uses_tf32
 from recur.cuda.results import Gradients, Results
 from recur.cuda.source import source
 from recur.cuda.stepping import Stepping
@@ -63,7 +63,7 @@ def forward(ops: Operands, results: Results, train: bool) -> None:
     lay, a = ops.lay, ops.lay.assembly
     run = Kernels(lay, ops.device.index)
     offset, length = lay.order(ops.device)
-    new = ops.data.new_empty
+    new = ops.U.new_empty
     carry = [part.to(lay.real, copy=True) for part in ops.initial]
     carry = carry or [new(lay.S, width, dtype=lay.real).zero_() for width in lay.widths]
     inside = [new(lay.S, lay.H, dtype=lay.real), *carry[1:]] if lay.P else carry  # what the program returns
@@ -85,8 +85,18 @@ def forward(ops: Operands, results: Results, train: bool) -> None:
                 following.copy_(multiplied)
             stepping.multiply(following, ops.W.contiguous(), _in_tf32(lay), started)
         stepping()
-        _finish(results, carry)
-        return
+    else:
+        with precision(lay.of.dtype):
+            _by_python(ops, results, run, name, arguments, carry, states, multiplied, following)
+    for into, part in zip(results.finals, carry, strict=True):
+        into.copy_(part)
+
+
+def _by_python(
+    ops: Operands, results: Results, run: Kernels, name: str, arguments: Arguments, carry: list[Tensor],
+    states: list[Tensor | None], multiplied: Tensor | None, following: Tensor | None,
+) -> None:  # fmt: skip
+    lay = ops.lay
     first = 0
     for k, rows in enumerate(lay.counts):
         product = None
@@ -104,12 +114,6 @@ def forward(ops: Operands, results: Results, train: bool) -> None:
             results.first[first : first + rows] = carry[0][:rows]
             multiplied = carry[0].to(lay.of.dtype) * (1 if ops.mask is None else ops.mask)
         first += rows
-    _finish(results, carry)
-
-
-def _finish(results: Results, carry: Sequence[Tensor]) -> None:
-    for into, part in zip(results.finals, carry, strict=True):
-        into.copy_(part)
 
 
 def _in_tf32(lay: Layout) -> bool:
@@ -120,7 +124,7 @@ def backward(ops: Operands, results: Results, found: Gradients, traced: bool) ->
     lay, a = ops.lay, ops.lay.assembly
     run = Kernels(lay, ops.device.index)
     offset, length = lay.order(ops.device)
-    new = ops.data.new_empty
+    new = ops.U.new_empty
     carry = [
         new(lay.S, width, dtype=lay.real).zero_() if part is None else part.to(lay.real, copy=True)
         for width, part in zip(lay.widths, found.d_final, strict=True)
@@ -141,10 +145,11 @@ def backward(ops: Operands, results: Results, found: Gradients, traced: bool) ->
         if lay.of.clip:
             stepping.clip(run.clipping, lay.of.clip)
         stepping()
-    else:
-        _back_by_python(ops, found, run, name, arguments, carry, inside, exchange)
-    product = multiply(exchange, ops.W, lay.real) if a.products else None
-    carry_back(ops, carry, product, later, 0)
+    with precision(lay.of.dtype):
+        if stepping is None:
+            _back_by_python(ops, found, run, name, arguments, carry, inside, exchange)
+        product = multiply(exchange, ops.W, lay.real) if a.products else None
+        carry_back(ops, carry, product, later, 0)
     found.carried = carry
 
 

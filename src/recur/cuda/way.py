@@ -159,11 +159,15 @@ class Way:
         """Groups of K of each warp that are read from L2 at every step."""
         return max(0, self.groups_each(p) - self.in_registers - self.in_shared)
 
+    def group_registers(self, p: Problem) -> int:
+        """What a group of K takes that is kept there: exact products have the two halves of each number."""
+        return self.m_each(p) * (16 if p.exact else 8)
+
     def registers(self, p: Problem) -> int:
         """What a thread takes, about: weights, sums, the numbers of its elements."""
         each = self.m_each(p)
-        weights = min(self.in_registers, self.groups_each(p)) * each * 8
-        split = each * 16 if p.exact else 0
+        weights = min(self.in_registers, self.groups_each(p)) * self.group_registers(p)
+        split = each * 16 + 36 if p.exact else 0
         waiting = p.pressure if self.elements <= 2 else p.resting
         return weights + each * self.tiles * 4 + split + self.elements * waiting + 44
 

@@ -134,7 +134,7 @@ int recur_launch(const Library* with, const Launch* all, int64_t count, const in
 }
 
 // All steps of a scan, one by one: the product of what the one before left with W, and a kernel. `at` is 1 where a
-// product failed, 0 where a kernel did.
+// product failed, 0 where a step's kernel did, 2 where the one that bounds gradients did.
 int recur_launch_steps(const Library* with, const Steps* all, void* stream, int64_t* at) {
     const Steps& s = *all;
     int64_t before = s.backward ? 0 : s.started ? s.taken[0] : 0;
@@ -150,7 +150,9 @@ int recur_launch_steps(const Library* with, const Steps* all, void* stream, int6
         put_product(s, multiplied ? s.c : 0);
         if (s.backward) put(s, s.later, int32_t(before));
         if (s.clip && before) {
+            *at = 2;
             if (const int status = launch_clip(*with, s, before, stream)) return status;
+            *at = 0;
             put(s, s.later, 0);
             put_product(s, 0);
         }

@@ -94,7 +94,7 @@ FIGURES = {
     "steps back, T − t": "往回的步数 T − t",
     "gradient by distance": "梯度随距离的变化",
     "ways to cut it, of {name}": "几种截断方式（{name}）",
-    "full": "完整的通过时间反向传播",
+    "full": "不截断",
     "what each step adds to the gradient": "每一步对梯度的贡献",
     "last steps taken": "只取最后若干步",
     "per cent missing": "缺失（%）",

@@ -55,10 +55,10 @@ LAB_PARAGRAPHS = {
         "遇到 Wᵀ，{T2} 步后为原来的 {small}、{same} 和 {large}：向前增长的，往回就爆炸。tanh 约束了状态（{held}），单元饱和处它的斜率小于 1："
         "同一个 W 于是只把梯度乘以 {saturated}，而不是 {large2}。"
     ),
-    "∂c_t/∂c_{open} = f_t along the memory, so the forget gate is the gradient's decay. Measured over {T} steps: {listed}. "
-    "With f near 0 the past is cut off on purpose; with f near 1 it is kept as in the LSTM of 1997, which had no forget "
+    "∂c_t/∂c_{open} = f_t along the memory, so the forget gate is the gradient's decay. A step multiplies it, with a bias of b, "
+    "by what was measured over {T} steps: {listed}. With f near 0 the past is cut off on purpose; with f near 1 it is kept as in the LSTM of 1997, which had no forget "
     "gate. This is why its bias is often initialised to 1 or more.": (
-        "沿记忆 ∂c_t/∂c_{open} = f_t，所以遗忘门就是梯度的衰减。测了 {T} 步：{listed}。f 接近 0 时有意切断过去；f 接近 1 时保留过去，"
+        "沿记忆 ∂c_t/∂c_{open} = f_t，所以遗忘门就是梯度的衰减。偏置为 b 时每步乘以多少，在 {T} 步上测得：{listed}。f 接近 0 时有意切断过去；f 接近 1 时保留过去，"
         "就像 1997 年没有遗忘门的 LSTM。这就是为什么它的偏置常初始化为 1 或更大。"
     ),
     "Plain gradient descent on an Elman network whose W has radius 1.6, which is to name the first of {T} symbols; guessing "

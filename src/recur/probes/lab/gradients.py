@@ -85,7 +85,7 @@ def exploding(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
     paragraph = (
         f"h_t = W h_{{t−1}} with every eigenvalue of W at 0.9, 1 or 1.1 in absolute value. After {T} steps "
         f"the state's norm "
-        f"is {low:.2g}, {one:.2g} and {high:.3g}: 0.9^{T} = {0.9**T:.2g} and 1.1^{T} = {1.1**T:.3g}. On the "
+        f"is {low:.2g}, {one:.2g} and {high:.3g}: 0.9^{T} = {0.9**T:.2g}, 1.1^{T} = {1.1**T:.3g}. On the "
         f"way back the "
         f"gradient meets Wᵀ at every step, and after {T} steps it is {small:.2g}, {same:.2g} and {large:.3g} "
         f"of what it "
@@ -117,14 +117,15 @@ def forget_gate(seed: int = 0, H: int = 32, T: int = 60) -> Experiment:
         torch.manual_seed(seed)
         subject = Subject.of(Recurrent("lstm", 4, H, init=Init(forget_bias=bias)), x)
         path = memory_paths(subject, rows=8, steps=T)["layer 1"].memory
-        curves[f"bias {bias:g}, σ(bias) = {1 / (1 + np.exp(-bias)):.2f}".replace("-", "−")] = path[1:].tolist()
+        curves[f"b = {bias:g}, σ(b) = {1 / (1 + np.exp(-bias)):.2f}".replace("-", "−")] = path[1:].tolist()
     figure = shares_figure(curves, "share of the gradient left along c", "the forget gate decides what is left")
     decays = {name: fit_decay(np.array(curve)) for name, curve in curves.items()}
-    listed = "; ".join(f"{name}: × {found.decay:.3f} a step" for name, found in decays.items())
+    listed = "; ".join(f"{name}: × {found.decay:.3f}" for name, found in decays.items())
     paragraph = (
-        f"∂c_t/∂c_{{t−1}} = f_t along the memory, so the forget gate is the gradient's decay. Measured over {T} steps: "
-        f"{listed}. With f near 0 the past is cut off on purpose; with f near 1 it is kept as in the LSTM of 1997, "
-        f"which had no forget gate. This is why its bias is often initialised to 1 or more."
+        f"∂c_t/∂c_{{t−1}} = f_t along the memory, so the forget gate is the gradient's decay. A step multiplies it, "
+        f"with a bias of b, by what was measured over {T} steps: {listed}. With f near 0 the past is cut off on "
+        f"purpose; with f near 1 it is kept as in the LSTM of 1997, which had no forget gate. This is why its bias is "
+        f"often initialised to 1 or more."
     )
     return Experiment(figure, paragraph, {name: found._asdict() for name, found in decays.items()})
 
