@@ -36,6 +36,8 @@ WINDOW = 32
 """Steps of a batch, in what is measured here."""
 OTHERS = 0.15
 """Of a core: while others have more of it, nothing is measured, and what was measured is measured again."""
+QUIET = 1.85
+"""Times the tokens of one, at least, that two apart have in a round that counts."""
 TRIES, WAIT = 8, 300
 """How often, and the seconds that are waited for a quiet moment before each."""
 PAYS = 1.25
@@ -194,21 +196,29 @@ def measure(rounds: int, steps: int, hidden: int, batch: int) -> dict[str, objec
             shown = ", ".join(f"{name} {rates[-1]:,.0f}" for name, rates in found.items())
             print(f"round {turn + 1}, tokens a second: {shown}", flush=True)
     message = json.loads(_torchrun(2, ["-m", "bench.message", str(4 * weights)]).communicate()[0])
-    ratios = {name: [a / b for a, b in zip(rates, found["one"], strict=True)] for name, rates in found.items()}
+    return {**summed_up(found, message, batch), "hidden": hidden, "batch": batch}
+
+
+def summed_up(found: dict[str, list[float]], message: dict[str, Any], batch: int) -> dict[str, Any]:
+    """Of the rounds in which two processes apart had what two cores are, whatever the machine below did."""
+    rounds = [dict(zip(found, rates, strict=True)) for rates in zip(*found.values(), strict=True)]
+    quiet = [one for one in rounds if one["apart"] >= QUIET * one["one"]]
+    if not quiet:
+        raise RuntimeError("this machine is busy with something else")
+    speeds = {name: [one[name] for one in quiet] for name in found}
+    ratios = {name: [one[name] / one["one"] for one in quiet] for name in ("two", "apart")}
     middle = {name: statistics.median(each) for name, each in ratios.items()}
-    step = 1e3 * batch * WINDOW / statistics.median(found["one"])
-    alone = message["shared memory"]["median"]
+    step, alone = 1e3 * batch * WINDOW / statistics.median(speeds["one"]), message["shared memory"]["median"]
     floor = 2 * step / (step + alone)
-    low, high = min(ratios["two"]), max(ratios["two"])
-    counted = f"median of {len(ratios['two'])}; {low:.2f} … {high:.2f}"
+    counted = f"median of {len(quiet)} of {len(rounds)} rounds; {min(ratios['two']):.2f} … {max(ratios['two']):.2f}"
     print(f"two processes: {middle['two']:.2f} × the tokens of one ({counted})")
     print(f"two that do not speak to each other: {middle['apart']:.2f} ×")
-    size, by_gloo = f"{4 * weights / 1e6:.2f} MB", message["gloo"]["median"]
+    size, by_gloo = f"{message['bytes'] / 1e6:.2f} MB", message["gloo"]["median"]
     print(f"a message of {size} alone: {alone:.2f} ms by shared memory, {by_gloo:.2f} by gloo")
     print(f"a step of one {step:.1f} ms, and with the message {floor:.2f} ×")
     return {
-        "tokens_per_second": found, "ratios": ratios, "ratio": middle["two"],
-        "apart": middle["apart"], "step_ms": step, "message": message, "floor": floor, "hidden": hidden, "batch": batch,
+        "tokens_per_second": speeds, "rounds": len(rounds), "ratios": ratios, "ratio": middle["two"],
+        "apart": middle["apart"], "step_ms": step, "message": message, "floor": floor,
     }  # fmt: skip
 
 

@@ -95,7 +95,6 @@ def of_two_processes() -> dict[str, str]:
     return {
         "scaling-least": f"{min(ratios):.2f}",
         "scaling-most": f"{max(ratios):.2f}",
-        "scaling-lost": f"{100 * (1 - found['ratio'] / 2):.0f}",
         **{f"scaling-{word}": f"{round(statistics.median(speeds[word]), -2):,.0f}" for word in ("one", "two")},
     }
 
