@@ -53,7 +53,7 @@ def test_what_is_typed_stays() -> None:
     made = for_text(o, 9_000_000, 10_000)
     assert (made.hidden, made.dropout_input) == (o.hidden, o.dropout_input)
     assert made.dropout_output < o.dropout_output
-    assert "dropout_output 0.4 → 0.207" in words(o, made)
+    assert "dropout_output 0.6 → 0.265" in words(o, made)
     assert ", hidden " not in words(o, made)
     with pytest.raises(OptionError, match="untouched option"):
         recipe(untouched=("width",))
@@ -74,5 +74,5 @@ def test_a_run_says_and_keeps_what_the_rule_made(tmp_path: Path) -> None:
     assert any("settings of a text of 40 tokens, by rule: " in note for note in notes)
     config = (tmp_path / "run" / "config.toml").read_text()
     assert "tuned_on = 450" in config
-    assert "dropout_output = 0.248" in config
+    assert "dropout_output = 0.209" in config
     assert "hidden = 32" in config
