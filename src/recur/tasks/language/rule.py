@@ -9,9 +9,9 @@ A text of N tokens in place of the N₀ that a recipe was tuned on:
     softmax             sampled from 100,000 types on
 
 At N₀ they are the recipe's own, to the last digit. The exponents lie between two ends: `recipes/awd-ptb.toml` on the
-Penn Treebank (0.93 million tokens: dropout of the input 0.55, 1152 units, 350 epochs) and what Merity, Keskar and Socher
-published for WikiText-103 (103 million: 0.1, 2500 units, 14 epochs). Between them lies WikiText-2, whose settings they
-had tuned by hand, as a check: 0.55 → 0.41 where they have 0.65 to 0.2 by place.
+Penn Treebank (0.93 million tokens: dropout of the input 0.55, 1152 units, 350 epochs) and what Merity, Keskar and
+Socher published for WikiText-103 (103 million: 0.1, 2500 units, 14 epochs). Between them lies WikiText-2, whose
+settings they had tuned by hand, as a check: 0.55 → 0.41 where they have 0.65 to 0.2 by place.
 """
 
 from __future__ import annotations
