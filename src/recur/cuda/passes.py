@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from recur.cuda import along
@@ -16,7 +17,7 @@ SHARES, FILLS, STEPS, AFTER = "shares", "fills", "steps", "after"
 and what is made of their gradients."""
 
 
-class Pass:
+class Pass(ABC):
     """`backward`, `variant`: whether it goes back; whether it is for training, or traced."""
 
     def __init__(self, lay: Layout, index: int, chosen: Chosen | None, backward: bool, variant: bool) -> None:
@@ -57,6 +58,6 @@ class Pass:
             return [] if kernel is None else [Kernel(kernel, self._template)]
         return self._products()
 
+    @abstractmethod
     def _products(self) -> Sequence[Kernel | Multiplication]:
         """Those before the steps, or those after them and what else is made of gradients."""
-        raise NotImplementedError
