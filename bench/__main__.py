@@ -62,7 +62,7 @@ from bench import (
 from bench.datasets import DataSet
 from bench.planted import PLANTS, VANISHING
 from bench.side_by_side import Contest, compare, header, machine, report, row
-from recur.scan import BACKENDS
+from recur.ops import BACKENDS
 from recur.tasks import task_names
 
 RESULTS = Path("bench/results")

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recur.series import Bands, read_panel, rolling_bands, windows
-from recur.series.linear import choose_form
+from recur.data.series import Bands, read_panel, rolling_bands, windows
+from recur.data.series.linear import choose_form
+from recur.data.text.arrays import Floats
 from recur.tasks.forecast.linear import fit_in_form
-from recur.text.arrays import Floats
 
 QUANTILES = (0.1, 0.5, 0.9)
 LONG, SHORT = 600, 150

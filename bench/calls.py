@@ -15,10 +15,10 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from recur.layers import Recurrent
-from recur.layers.packed import stack_of
-from recur.native.plan import Plan
-from recur.native.stack import addresses
+from recur.nn import Recurrent
+from recur.nn.packed import stack_of
+from recur.ops.cpu.plan import Plan
+from recur.ops.cpu.stack import addresses
 
 PEERS: dict[str, Callable[..., nn.Module]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 SIZES = [(1, 8), (4, 8), (16, 8), (4, 32), (16, 64)]

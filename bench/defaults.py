@@ -23,7 +23,7 @@ from recur.tasks import make_options, read_config
 from recur.tasks.contract import Baseline
 from recur.tasks.metrics import best_of, better, metric_of, show, words
 from recur.tasks.options import TaskOptions
-from recur.train import Outcome, train
+from recur.training import Outcome, train
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT.parent / "shared" / "data"

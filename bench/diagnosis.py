@@ -24,8 +24,8 @@ from typing import Any
 import torch
 
 from bench.planted import HELD_OUT, PLANTS, SETTING, TOKENS, VANISHING, Plant
-from recur.probes import xray
-from recur.typedefs import JsonObject
+from recur.diagnostics import xray
+from recur.utils.types import JsonObject
 
 SEEDS = {"setting": (0,), "held-out": (3, 4)}
 TEXTS = {"setting": SETTING, "held-out": HELD_OUT}

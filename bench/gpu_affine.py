@@ -20,18 +20,18 @@ from torch import Tensor
 
 from recur.cells import Cell, make_cell
 from recur.cells.sru import SRU
-from recur.cuda import along
-from recur.cuda.after import Asked
-from recur.cuda.backward_pass import Backward
-from recur.cuda.device import device
-from recur.cuda.forward_pass import Forward
-from recur.cuda.memory import Layout
-from recur.cuda.passes import STEPS
-from recur.cuda.plan import Plan
-from recur.cuda.printer import writes
 from recur.errors import BackendError
-from recur.native import compiled, operators
-from recur.scan import scan
+from recur.ops import scan
+from recur.ops.cpu import compiled, operators
+from recur.ops.cuda import along
+from recur.ops.cuda.after import Asked
+from recur.ops.cuda.backward_pass import Backward
+from recur.ops.cuda.device import device
+from recur.ops.cuda.forward_pass import Forward
+from recur.ops.cuda.memory import Layout
+from recur.ops.cuda.passes import STEPS
+from recur.ops.cuda.plan import Plan
+from recur.ops.cuda.printer import writes
 
 SIZES = [(8, 16384, 1024), (1, 16384, 512), (64, 1024, 512), (64, 16384, 1024)]
 DTYPES = (torch.float32, torch.bfloat16)

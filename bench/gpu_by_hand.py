@@ -9,7 +9,7 @@ import torch
 from torch import _VF, Tensor, nn
 from torch.nn.functional import cross_entropy, dropout, embedding, linear
 
-from recur.run import computing_in
+from recur.runs import computing_in
 
 Step = Callable[[Any, Any], Any]
 """A batch and the state before it; the state behind it."""

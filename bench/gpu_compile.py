@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from recur.cells import Cell
-from recur.cuda import persistent, run
-from recur.cuda.cache import compiled as cubin
-from recur.cuda.device import device
-from recur.cuda.memory import Layout
-from recur.cuda.source import source
-from recur.native import compiled, operators
+from recur.ops.cpu import compiled, operators
+from recur.ops.cuda import persistent, run
+from recur.ops.cuda.cache import compiled as cubin
+from recur.ops.cuda.device import device
+from recur.ops.cuda.memory import Layout
+from recur.ops.cuda.source import source
 
 Row = tuple[Cell, torch.dtype, tuple[int, int, int]]
 

@@ -14,9 +14,9 @@ import torch
 from bench.gpu import shape_of
 from bench.gpu_sides import Data, Ours, Side, cudnn
 from recur.cells import make_cell
-from recur.cuda import persistent, run
-from recur.cuda.kernel_time import Measured
-from recur.native.compiled import text_of
+from recur.ops.cpu.compiled import text_of
+from recur.ops.cuda import persistent, run
+from recur.ops.cuda.kernel_time import Measured
 
 CELLS = ("lstm", "gru")
 DTYPES = (torch.bfloat16, torch.float32)

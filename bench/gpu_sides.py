@@ -14,8 +14,8 @@ from torch import Tensor, nn, sigmoid, tanh
 from bench.side_by_side import Tensors
 from recur import cells
 from recur.cells import Cell, make_cell
-from recur.cuda.measuring import in_one_piece
-from recur.scan import Trace, scan
+from recur.ops import Trace, scan
+from recur.ops.cuda.measuring import in_one_piece
 
 Side = Callable[[bool], Tensors]
 

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from recur.cells import make_cell
-from recur.cuda.device import device
-from recur.cuda.operands import uses_tf32
-from recur.cuda.stream import Slots
-from recur.cuda.tiles import Step, tile_of
+from recur.ops.cuda.device import device
+from recur.ops.cuda.operands import uses_tf32
+from recur.ops.cuda.stream import Slots
+from recur.ops.cuda.tiles import Step, tile_of
 
 ROWS = (1, 16, 256, 4096)
 SIZES = (256, 1024)

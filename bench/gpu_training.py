@@ -19,18 +19,18 @@ import torch
 
 from bench.gpu_by_hand import by_hand
 from bench.gpu_floor import PRODUCTS, Problem, floor
-from recur.layers.cross_entropy import linear_cross_entropy
-from recur.layers.dropout import drop
+from recur.data.text import Stream
 from recur.models import LanguageModel
-from recur.run import computing_in
+from recur.nn.cross_entropy import linear_cross_entropy
+from recur.nn.dropout import drop
+from recur.runs import computing_in
 from recur.tasks import make_options, task_class, task_of
 from recur.tasks.contract import Moment
 from recur.tasks.language.on_device import Windows
-from recur.text import Stream
-from recur.train import optimise
-from recur.train.graphs import Graphs
-from recur.train.ranks import ALONE
-from recur.train.step import Stepper
+from recur.training import optimise
+from recur.training.graphs import Graphs
+from recur.training.ranks import ALONE
+from recur.training.step import Stepper
 
 MEMORY = 4.0e12
 """Bytes a second that a copy reaches on an H200."""

@@ -11,12 +11,12 @@ import argparse
 import torch
 
 from recur.cells import make_cell
-from recur.cuda import persistent
-from recur.cuda.choice import candidates, estimate
-from recur.cuda.device import device
-from recur.cuda.kernel_time import Measured, compile_all
-from recur.cuda.way import Problem, Way
-from recur.native.compiled import text_of
+from recur.ops.cpu.compiled import text_of
+from recur.ops.cuda import persistent
+from recur.ops.cuda.choice import candidates, estimate
+from recur.ops.cuda.device import device
+from recur.ops.cuda.kernel_time import Measured, compile_all
+from recur.ops.cuda.way import Problem, Way
 
 STEPS = 256
 SHOWN = 6

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recur.tasks import make_options
-from recur.train import Event, train
+from recur.training import Event, train
 
 CELLS = ("lstm", "gru", "indrnn", "mingru", "rglru", "lru", "slstm", "elman")
 

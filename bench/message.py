@@ -12,10 +12,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from recur.launch import launch
-from recur.train import joined
-from recur.train.ranks import SeveralRanks
-from recur.train.shared_memory import SharedMemory
+from recur.training import joined
+from recur.training.ranks import SeveralRanks
+from recur.training.shared_memory import SharedMemory
+from recur.utils.launch import launch
 
 MESSAGES = 200
 

@@ -21,8 +21,8 @@ import torch
 
 from recur.tasks import make_options, task_of
 from recur.tasks.learning_curve import to_lose, training
-from recur.train import Event, Trainer, train, trainer
-from recur.typedefs import JsonObject
+from recur.training import Event, Trainer, train, trainer
+from recur.utils.types import JsonObject
 
 REALLY, NOT = 0.03, 0.005
 """By how much a figure is worse on the large part, where a network overfits, and where it does not."""

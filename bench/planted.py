@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import recur
+from recur.data.text import Corpus
 from recur.errors import TrainingError
 from recur.tasks.language.predictor import Language
-from recur.text import Corpus
 
 CELLS = '''"""A cell with a fault in it."""
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bench.side_by_side import Contest, Tensors
 from recur import cells
 from recur.cells import GRU
-from recur.layers import Recurrent
+from recur.nn import Recurrent
 
 PEERS: dict[str, tuple[type[nn.Module], type[nn.Module]]] = {
     "elman": (nn.RNN, nn.RNNCell),

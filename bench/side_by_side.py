@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from recur.native.plan import Plan
+from recur.ops.cpu.plan import Plan
 
 Tensors = dict[str, Tensor]
 

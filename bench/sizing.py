@@ -27,8 +27,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from recur.files import write_atomically
-from recur.typedefs import JsonObject
+from recur.utils.files import write_atomically
+from recur.utils.types import JsonObject
 
 TRIALS, SEEDS = 30, 3
 SPARE = 20.0
@@ -72,7 +72,7 @@ def _read(data: Path, name: str) -> str:
 
 def _carried(name: str) -> str:
     """A text that every Python carries."""
-    from recur.text import Corpus
+    from recur.data.text import Corpus
 
     return _beginning(Corpus.of(name).text(), 3_000_000)
 
@@ -208,9 +208,9 @@ def run(trial: Trial, text: Path, bar: Curve, cpu_clock: bool) -> JsonObject:
     import torch
 
     from recur.tasks import make_options, task_class, task_of
-    from recur.train import Event, train
-    from recur.train.ranks import ALONE
-    from recur.train.speed import Speed
+    from recur.training import Event, train
+    from recur.training.ranks import ALONE
+    from recur.training.speed import Speed
 
     torch.set_num_threads(1)
     case = trial.case

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from recur.tasks import make_options, task_class, task_of
-from recur.train import Event, train
-from recur.train.speed import predictions_a_second
-from recur.typedefs import JsonObject
+from recur.training import Event, train
+from recur.training.speed import predictions_a_second
+from recur.utils.types import JsonObject
 
 FIRST = 1.0
 """Seconds of a training that are not counted."""

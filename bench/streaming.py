@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from recur.layers import Recurrent
+from recur.nn import Recurrent
 
 Step = Callable[[Tensor], Any]
 

@@ -19,15 +19,15 @@ from typing import Any
 
 import torch
 
-from recur.run import Run, read_jsonl
+from recur.data.text import Corpus, Vocab, fit_vocab
+from recur.runs import Run, read_jsonl
+from recur.serve.http.server import make_server
 from recur.studio.app import make_app
 from recur.studio.folder import Folder
 from recur.studio.loaded import LoadedModel
 from recur.studio.saliency import saliency
 from recur.studio.writing import next_tokens
 from recur.tasks import config_text, make_options, task_of
-from recur.text import Corpus, Vocab, fit_vocab
-from recur.web.server import make_server
 
 TOKEN = "open sesame"
 TEXT = "If the condition is true, the first suite is executed; otherwise the suite after else, if present. "

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recur.decode import Choice, generate
-from recur.run import Run
+from recur.decoding import Choice, generate
+from recur.runs import Run
 from recur.tasks import config_text, make_options, task_class, task_of
-from recur.train import Trainer
+from recur.training import Trainer
 
 
 def make_trainer(folder: Path, **fields: object) -> Trainer:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from bench.side_by_side import Contest, Tensors
-from recur.layers import Forest, Grid, Recursive
-from recur.layers.tree import Shape
+from recur.nn import Forest, Grid, Recursive
+from recur.nn.tree import Shape
 
 BATCH, WORDS, WIDTH = 64, 19, 150
 """Trees as in the sentiment treebank, where a sentence has 19 words."""

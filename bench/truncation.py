@@ -20,10 +20,10 @@ from torch.nn.functional import cross_entropy
 
 import recur
 from bench.side_by_side import machine, peak_bytes, seconds
-from recur.bptt import BPTT
-from recur.layers import Recurrent
+from recur.diagnostics import Subject
 from recur.models import LanguageModel
-from recur.probes import Subject
+from recur.nn import Recurrent
+from recur.ops.bptt import BPTT
 
 WINDOWS = (5, 20, 50)
 MODES = {

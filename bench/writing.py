@@ -8,10 +8,10 @@ from torch.nn.functional import cross_entropy, one_hot
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from bench.side_by_side import Contest, Tensors
-from recur.decode import greedy, search
-from recur.layers import OutputRecurrent
+from recur.decoding import greedy, search
 from recur.models import Seq2Seq
 from recur.models.decoder_options import EncoderDecoderOptions
+from recur.nn import OutputRecurrent
 
 B, S, T, K, E, H = 32, 16, 14, 60, 128, 256
 

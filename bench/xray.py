@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 
 import recur
-from recur.layers import Recurrent
-from recur.probes import Subject, xray
-from recur.probes.flow import flow
+from recur.diagnostics import Subject, xray
+from recur.diagnostics.flow import flow
+from recur.nn import Recurrent
 
 
 def seconds(work: Callable[[], object], rounds: int) -> float:

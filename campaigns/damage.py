@@ -21,8 +21,8 @@ import torch
 from campaigns.campaign import Attempt, dice
 from campaigns.small import Ended, Undisturbed, arguments_of, recur, set_up, task_of
 from recur.errors import RecurError
-from recur.run.manifest import LOGS, Manifest, sha256
-from recur.run.tensors import from_bytes, to_bytes
+from recur.runs.manifest import LOGS, Manifest, sha256
+from recur.runs.tensors import from_bytes, to_bytes
 
 TRIES = 5500
 OUTSIDE = "this is not the run's"

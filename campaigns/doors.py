@@ -24,30 +24,14 @@ import torch
 
 from campaigns.mutate import VALUES
 from campaigns.samples import ARPA, LABELLED, LABELLED_CSV, PANEL, SPECS, TABLE, TOML, VOCAB, WAYS
-from recur.bptt import BPTT
+from recur.baselines.ngram import read_arpa
 from recur.cells import make_cell
-from recur.cuda import tuning
-from recur.decode import Choice
-from recur.equations import Network, read
-from recur.equations.python_cell import python_cell
-from recur.equations.textbook import EXAMPLES
-from recur.errors import RecurError
-from recur.images import read_image, read_images
-from recur.layers.options import Init, parse_scheme
-from recur.models.forms import parse_embedding
-from recur.ngram import read_arpa
-from recur.options import check_device
-from recur.run import read_json, read_jsonl
-from recur.series.gaps import fill
-from recur.series.layout import Columns
-from recur.series.reading import parse_panel
-from recur.signals import look_at, read_signals
-from recur.sweeps.folder import parse_record
-from recur.sweeps.space import search_of
-from recur.tasks import config_text, make_options, options_class, read_config, task_names
-from recur.tasks.table.data import Inputs, find_inputs, is_class, moments, parse_rows, target_of, vectors
-from recur.tasks.teacher import Teacher
-from recur.text import (
+from recur.data.images import read_image, read_images
+from recur.data.series.gaps import fill
+from recur.data.series.layout import Columns
+from recur.data.series.reading import parse_panel
+from recur.data.signals import look_at, read_signals
+from recur.data.text import (
     Corpus,
     Subwords,
     TagColumns,
@@ -61,11 +45,27 @@ from recur.text import (
     read_words,
     recognise,
 )
-from recur.text.corpus import normalised
-from recur.text.recognise import has_columns
-from recur.text.trees import parse_tree, restructured
-from recur.text.vectors import read_vectors
-from recur.train.optimise import Schedule
+from recur.data.text.corpus import normalised
+from recur.data.text.recognise import has_columns
+from recur.data.text.trees import parse_tree, restructured
+from recur.data.text.vectors import read_vectors
+from recur.decoding import Choice
+from recur.errors import RecurError
+from recur.models.forms import parse_embedding
+from recur.nn.options import Init, parse_scheme
+from recur.ops.bptt import BPTT
+from recur.ops.cuda import tuning
+from recur.options import check_device
+from recur.runs import read_json, read_jsonl
+from recur.studio.equations import Network, read
+from recur.studio.equations.python_cell import python_cell
+from recur.studio.equations.textbook import EXAMPLES
+from recur.tasks import config_text, make_options, options_class, read_config, task_names
+from recur.tasks.table.data import Inputs, find_inputs, is_class, moments, parse_rows, target_of, vectors
+from recur.tasks.teacher import Teacher
+from recur.training.optimise import Schedule
+from recur.training.sweeps.folder import parse_record
+from recur.training.sweeps.space import search_of
 
 
 class Door(NamedTuple):

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 from recur.cli.app import run as command
-from recur.run import Run, is_run
-from recur.run.folder import MACHINES
+from recur.runs import Run, is_run
+from recur.runs.folder import MACHINES
 from recur.tasks import task_names
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 LINES = "the network reads a word\na state is what the network keeps\n"
 DATA = {

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import recur
-from recur.text import read_pairs
+from recur.data.text import read_pairs
 
 SAMPLES = 200
 

@@ -13,7 +13,7 @@ import torch
 import recur
 from recur.cli.app import run
 from recur.errors import OptionError, RecurError, RunError, TextError
-from recur.train import Event, resume
+from recur.training import Event, resume
 from tests.cli.test_cli import json_of
 
 FIELDS: dict[str, Any] = {

@@ -15,12 +15,12 @@ import polars as pl
 import pytest
 
 import recur
+from recur.data.frames import columns_of, csv_lines, is_data, write_data
+from recur.data.series.reading import parse_panel
+from recur.data.text import SPECIALS, read_labelled, read_pairs, read_tagged
 from recur.errors import OptionError, RecurError, TextError
-from recur.frames import columns_of, csv_lines, is_data, write_data
-from recur.series.reading import parse_panel
 from recur.tasks import options_of_run
-from recur.text import SPECIALS, read_labelled, read_pairs, read_tagged
-from recur.train import Event, resume
+from recur.training import Event, resume
 
 SMALL: dict[str, Any] = {"hidden": 4, "batch": 4, "steps": 4, "threads": 1, "baseline": False}
 TEXTS = [f"{'good' if k % 2 else 'bad'} book {k}" for k in range(40)]

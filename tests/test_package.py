@@ -70,7 +70,7 @@ def test_dependencies_point_one_way() -> None:
     ("line", "found"),
     [
         ("import recur", {"recur"}),
-        ("import recur.train.trainer as t", {"train"}),
+        ("import recur.training.trainer as t", {"training"}),
         ("from recur import text, scan", {"text", "scan"}),
         ("from recur.models import Seq2Seq", {"models"}),
         ("from . import options", {"tasks"}),
@@ -95,8 +95,8 @@ def test_files_stay_readable() -> None:
 
 def test_the_public_names() -> None:
     assert sorted(recur.__all__) == [
-        "BPTT", "Cell", "RecurError", "Recurrent", "bptt", "cell_names", "cells", "fit", "layers", "load", "make_cell",
-        "ngram", "nn", "probes", "reference", "scan", "sweep", "text", "xray",
+        "BPTT", "Cell", "RecurError", "Recurrent", "baselines", "cell_names", "cells", "data", "diagnostics", "fit",
+        "load", "make_cell", "nn", "ops", "reference", "scan", "sweep", "xray",
     ]  # fmt: skip
     assert dir(recur) == sorted(recur.__all__)
     for name in recur.__all__:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from recur.errors import OptionError, RecurError
-from recur.plotting import new_figure, save
+from recur.utils.plotting import new_figure, save
 
 
 def test_formats_by_the_end_of_a_name(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_formats_by_the_end_of_a_name(tmp_path: Path) -> None:
 def test_no_backend_is_chosen_for_the_whole_process(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     code = (
-        "import sys, matplotlib; from recur.plotting import new_figure, save\n"
+        "import sys, matplotlib; from recur.utils.plotting import new_figure, save\n"
         "matplotlib.use = None\n"
         "save(new_figure()[0], sys.argv[1])\n"
         "assert 'matplotlib.pyplot' not in sys.modules"

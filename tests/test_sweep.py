@@ -17,13 +17,13 @@ import recur
 from recur.cli.app import run
 from recur.errors import OptionError, RecurError, RunError, TextError
 from recur.options import Between, OneOf, checked, hints
-from recur.run import Run
-from recur.sweeps import resume_sweep, sweep
-from recur.sweeps.folder import Record, Trial, parse_record
-from recur.sweeps.space import search_of
-from recur.sweeps.study import Study
+from recur.runs import Run
 from recur.tasks import make_options, options_class, options_of_run, task_names
-from recur.train import Event
+from recur.training import Event
+from recur.training.sweeps import resume_sweep, sweep
+from recur.training.sweeps.folder import Record, Trial, parse_record
+from recur.training.sweeps.space import search_of
+from recur.training.sweeps.study import Study
 from tests.cli.test_cli import json_of
 
 SMALL: dict[str, Any] = {"steps": 20, "batch": 8, "threads": 1, "embedding": 8}
@@ -38,7 +38,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "texts.tsv"
 
 
-def params_of(found: recur.sweeps.Sweep) -> list[dict[str, Any]]:  # type: ignore[name-defined]
+def params_of(found: recur.training.sweeps.Sweep) -> list[dict[str, Any]]:  # type: ignore[name-defined]
     return [trial.params for trial in found.trials]
 
 
@@ -136,7 +136,7 @@ def test_hopeless_trials_are_left(file: str) -> None:
 
 
 def test_a_trial_that_is_left_stops_cleanly(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recur.sweeps.study.Watched.hopeless", lambda self, measured: len(measured) >= 3)
+    monkeypatch.setattr("recur.training.sweeps.study.Watched.hopeless", lambda self, measured: len(measured) >= 3)
     found = sweep(file, task="classify", trials=2, search=RANGES, **SMALL)
     assert [trial.state for trial in found.trials] == ["complete", "pruned"]
     assert len(found.trials[1].measured) == 3
@@ -314,7 +314,7 @@ def test_ctrl_c_says_how_to_go_on(
 ) -> None:
     import signal
 
-    from recur.train.trainer import Trainer
+    from recur.training.trainer import Trainer
 
     ordinary = Trainer.train_on
 

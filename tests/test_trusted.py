@@ -18,8 +18,8 @@ from torch import Tensor, nn
 import recur
 from recur import nn as rnn
 from recur.cells import Cell, cell_names
-from recur.layers import Connections, Depth, Dropout, Init
-from recur.trusted import TRUSTED
+from recur.nn import Connections, Depth, Dropout, Init
+from recur.utils.safe_globals import TRUSTED
 
 KINDS = ("RNN", "GRU", "LSTM", "RNNCell", "GRUCell", "LSTMCell")
 K, D = 7, 5
@@ -183,10 +183,10 @@ def test_import_recur_is_enough(first: str, tmp_path: Path) -> None:
     torch.save(rnn.GRU(D, 4), tmp_path / "gru.pt")
     code = f"""
 {first}, sys
-assert "recur.layers.nn" not in sys.modules
+assert "recur.nn.drop_in" not in sys.modules
 net = torch.load({str(tmp_path / "gru.pt")!r}, weights_only=True)
-assert type(net).__module__ == "recur.layers.nn"
-assert not [finder for finder in sys.meta_path if type(finder).__module__ == "recur.lazy"]
+assert type(net).__module__ == "recur.nn.drop_in"
+assert not [finder for finder in sys.meta_path if type(finder).__module__ == "recur.utils.lazy"]
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr

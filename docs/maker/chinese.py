@@ -12,7 +12,7 @@ from html import escape, unescape
 from pathlib import Path
 
 from docs.maker.executing import Result
-from recur.wording import in_language
+from recur.i18n import in_language
 
 WORD = re.compile(r"(<text [^>]*>)([^<>]+)(</text>)")
 PARAGRAPH = 120

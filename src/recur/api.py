@@ -30,14 +30,14 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from recur.data import Data
+from recur.data.frames import is_data
 from recur.errors import OptionError, shown
-from recur.frames import is_data
 from recur.options import checked
 from recur.tasks import make_options, open_predictor
 from recur.tasks.contract import file_names
 from recur.tasks.recognise import choose_task
-from recur.train import Callback, train
+from recur.training import Callback, train
+from recur.training.in_memory import Data
 
 if TYPE_CHECKING:
     from recur.tasks.classify.predictor import TextClassifier

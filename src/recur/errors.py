@@ -106,7 +106,7 @@ class BackendError(RecurError, ValueError):
 class TextError(RecurError, ValueError):
     """A text, a vocabulary or a file of counts cannot be used as it is.
 
-    >>> recur.text.parse_tree("(1 (0 not)")
+    >>> recur.data.text.parse_tree("(1 (0 not)")
     Traceback (most recent call last):
     recur.errors.TextError: ...
     """

@@ -13,8 +13,8 @@ from torch.nn.functional import linear
 
 from recur.cells import GRU, LSTM, Cell, make_cell
 from recur.errors import CellError, ShapeError
-from recur.layers import Conditioned, Init, Recurrent
-from recur.scan import scan
+from recur.nn import Conditioned, Init, Recurrent
+from recur.ops import scan
 from tests.support import DOUBLE, HERE, ISAS, all_close, close, core, needs_core
 
 CPU = [backend for backend in HERE if backend != "torch"]

@@ -11,7 +11,7 @@ import torch
 
 from recur.cells import DeepTransition, IndRNN, Leaky, make_cell
 from recur.errors import OptionError
-from recur.scan import scan
+from recur.ops import scan
 from tests.support import ALL_CELLS, Case, close, random_weights
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from recur.cells import GRU, LSTM, LSTM1997, Elman, Leaky, PeepholeLSTM
-from recur.scan import scan
+from recur.ops import scan
 from tests.support import close, random_weights
 
 OPEN = 60.0  # σ(60) is 1 in double precision, σ(−60) is 0 to 26 digits

@@ -15,8 +15,8 @@ from recur import cells
 from recur.cells import GRU, Cell, DeepTransition, Elman, Leaky, MinGRU, cell_names, make_cell
 from recur.cells.registry import VARIANTS
 from recur.errors import CellError, OptionError
-from recur.layers import Recurrent
-from recur.scan import scan
+from recur.nn import Recurrent
+from recur.ops import scan
 from tests.support import random_weights
 
 MINE = """

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 import recur
 from recur.cli.app import run
 from recur.export import TARGETS
-from recur.layers import Connections, Recurrent
+from recur.nn import Connections, Recurrent
 from tests.cli.test_cli import json_of
 from tests.support import needs_core
 

@@ -11,7 +11,7 @@ from recur.cli.app import run
 from recur.cli.options import Output
 from recur.cli.results import confusion_table
 from recur.cli.screen import Screen
-from recur.run import Run
+from recur.runs import Run
 from recur.tasks import task_of_run
 from tests.cli.test_cli import json_of
 

@@ -16,7 +16,7 @@ import torch
 import recur
 from recur.cli.app import run
 from recur.errors import OptionError, TextError
-from recur.run import Run
+from recur.runs import Run
 from tests.cli.test_cli import json_of
 from tests.support import close
 

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from recur.cuda import along, around, backward_pass, blas, forward_pass, launches, persistent, run, stream
-from recur.cuda.device import Device
-from recur.cuda.driver import Launch
-from recur.cuda.source import KERNELS, load, maps, programs
-from recur.cuda.way import ALONE
-from recur.native import operators
+from recur.ops.cpu import operators
+from recur.ops.cuda import along, around, backward_pass, blas, forward_pass, launches, persistent, run, stream
+from recur.ops.cuda.device import Device
+from recur.ops.cuda.driver import Launch
+from recur.ops.cuda.source import KERNELS, load, maps, programs
+from recur.ops.cuda.way import ALONE
 
 SHIM = (Path(__file__).parent / "shim.h").read_text()
 FETCH = """

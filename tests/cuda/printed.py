@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from recur.cuda.printer import BACKWARD, FORWARD
-from recur.cuda.source import KERNELS, NUMBERS, programs
-from recur.program.assembly import PROGRAMS, Assembly
+from recur.compiler.assembly import PROGRAMS, Assembly
+from recur.ops.cuda.printer import BACKWARD, FORWARD
+from recur.ops.cuda.source import KERNELS, NUMBERS, programs
 
 COMPILER = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")

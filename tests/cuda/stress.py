@@ -22,8 +22,8 @@ import time
 
 import torch
 
-from recur.cuda import run
-from recur.cuda.way import CLUSTER, Problem, Way
+from recur.ops.cuda import run
+from recur.ops.cuda.way import CLUSTER, Problem, Way
 from tests.cuda.support import on_gpu
 from tests.cuda.test_persistent import WAYS, width
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from recur.bptt import BPTT
 from recur.cells import SRU, make_cell
-from recur.cuda import along
+from recur.ops.bptt import BPTT
+from recur.ops.cuda import along
 from tests.cuda.support import agrees, everything, needs_gpu, on_gpu
 from tests.support import AFFINE_CELLS, NATIVE_CELLS, Case, close
 

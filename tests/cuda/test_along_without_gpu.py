@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import torch
 
-from recur.bptt import BPTT
 from recur.cells import SRU, make_cell
-from recur.cuda import along, nvrtc
-from recur.cuda.device import A100, H200, Device
-from recur.cuda.memory import Layout
-from recur.cuda.plan import Plan, Work
-from recur.cuda.printer import stage
-from recur.cuda.source import load
-from recur.native import compiled, operators
+from recur.ops.bptt import BPTT
+from recur.ops.cpu import compiled, operators
+from recur.ops.cuda import along, nvrtc
+from recur.ops.cuda.device import A100, H200, Device
+from recur.ops.cuda.memory import Layout
+from recur.ops.cuda.plan import Plan, Work
+from recur.ops.cuda.printer import stage
+from recur.ops.cuda.source import load
 from tests.cuda import host
 from tests.support import AFFINE_CELLS, NATIVE_CELLS, Case, close, needs_core
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from recur.cuda import blas
-from recur.cuda.blas import Product, Side
 from recur.errors import BackendError
+from recur.ops.cuda import blas
+from recur.ops.cuda.blas import Product, Side
 
 
 class Library:

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from recur.cells import make_cell
-from recur.cuda import cache, nvrtc
-from recur.cuda.nvrtc import Compiled, Usage
-from recur.cuda.source import source
 from recur.errors import BackendError
-from recur.native.compiled import text_of
+from recur.ops.cpu.compiled import text_of
+from recur.ops.cuda import cache, nvrtc
+from recur.ops.cuda.nvrtc import Compiled, Usage
+from recur.ops.cuda.source import source
 
 
 class Counting:

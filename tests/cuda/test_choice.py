@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from recur.cuda.choice import candidates, ordered
-from recur.cuda.device import A100, H200, Device
-from recur.cuda.way import ALONE, CLUSTER, GRID, Problem
+from recur.ops.cuda.choice import candidates, ordered
+from recur.ops.cuda.device import A100, H200, Device
+from recur.ops.cuda.way import ALONE, CLUSTER, GRID, Problem
 
 SMALL = Device("a small one", 8, 6, 16, 101376)
 DEVICES = pytest.mark.parametrize("device", [H200, A100, SMALL], ids=lambda device: device.name)

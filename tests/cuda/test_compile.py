@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from recur.cells import make_cell
-from recur.cuda import nvrtc, persistent
-from recur.cuda.choice import ordered
-from recur.cuda.device import A100, H200
-from recur.cuda.memory import Layout
-from recur.cuda.nvrtc import Usage, usage_in
-from recur.cuda.source import source
 from recur.errors import BackendError
-from recur.native.compiled import text_of
-from recur.native.memory import Signature
+from recur.ops.cpu.compiled import text_of
+from recur.ops.cpu.memory import Signature
+from recur.ops.cuda import nvrtc, persistent
+from recur.ops.cuda.choice import ordered
+from recur.ops.cuda.device import A100, H200
+from recur.ops.cuda.memory import Layout
+from recur.ops.cuda.nvrtc import Usage, usage_in
+from recur.ops.cuda.source import source
 from tests.cuda.usage import Row, compare, devices, rows, table, worse
 
 needs_nvrtc = pytest.mark.skipif(nvrtc.compiler() is None, reason=str(nvrtc.missing()))

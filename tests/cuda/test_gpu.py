@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from recur.bptt import BPTT
-from recur.cuda.replayed import replayed
+from recur.ops.bptt import BPTT
+from recur.ops.cuda.replayed import replayed
 from tests.cuda.support import agrees, needs_gpu, on_gpu
 from tests.support import NATIVE_CELLS, close
 

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 import torch
 
-from recur.cuda import blas, launches, stepping
-from recur.cuda.arguments import BACKWARD, FORWARD, Arguments, Template
-from recur.cuda.blas import Described, Product, Side
-from recur.cuda.driver import Config, Driver, Launch, Prepared
-from recur.cuda.launches import Kernel, Launches, Multiplication
-from recur.cuda.memory import Layout
-from recur.cuda.source import load
 from recur.errors import BackendError
-from recur.native import library
-from recur.native.compiled import text_of
-from recur.native.memory import Signature
+from recur.ops.cpu import library
+from recur.ops.cpu.compiled import text_of
+from recur.ops.cpu.memory import Signature
+from recur.ops.cuda import blas, launches, stepping
+from recur.ops.cuda.arguments import BACKWARD, FORWARD, Arguments, Template
+from recur.ops.cuda.blas import Described, Product, Side
+from recur.ops.cuda.driver import Config, Driver, Launch, Prepared
+from recur.ops.cuda.launches import Kernel, Launches, Multiplication
+from recur.ops.cuda.memory import Layout
+from recur.ops.cuda.source import load
 from tests.support import make_cell, needs_core
 
 pytestmark = needs_core

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from recur.cells import make_cell
-from recur.cuda.memory import Layout, order
-from recur.native.compiled import text_of
-from recur.native.memory import Signature
+from recur.ops.cpu.compiled import text_of
+from recur.ops.cpu.memory import Signature
+from recur.ops.cuda.memory import Layout, order
 
 CPU = torch.device("cpu")
 LSTM = Signature(text_of(make_cell("lstm"), True), torch.float32, (4, 3, 2), (), 20, 20, 4, 0, 0, False, False, 0.0, "")

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from recur.cells import make_cell
-from recur.cuda import blas, missing, nvrtc
-from recur.cuda import device as devices
-from recur.cuda import driver as drivers
-from recur.cuda.device import A100, H200, Device
 from recur.errors import BackendError
-from recur.native.compiled import text_of
-from recur.scan import scan
+from recur.ops import scan
+from recur.ops.cpu.compiled import text_of
+from recur.ops.cuda import blas, missing, nvrtc
+from recur.ops.cuda import device as devices
+from recur.ops.cuda import driver as drivers
+from recur.ops.cuda.device import A100, H200, Device
 from tests.support import random_weights
 
 
@@ -152,8 +152,8 @@ def test_shapes_of_a_graph_that_leaves_them_open() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    from recur.cuda import run
-    from recur.native.memory import Signature
+    from recur.ops.cpu.memory import Signature
+    from recur.ops.cuda import run
 
     of = Signature(text_of(make_cell("lstm"), True), torch.float32, (), (), 20, 5, 4, 0, 0, False, False, 0.0, "")
     env = ShapeEnv()

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from recur.bptt import BPTT
-from recur.cuda import run
-from recur.cuda.way import ALONE
-from recur.native import compiled, operators, together
+from recur.ops.bptt import BPTT
+from recur.ops.cpu import compiled, operators, together
+from recur.ops.cuda import run
+from recur.ops.cuda.way import ALONE
 from tests.cuda import host
 from tests.support import Case, close, in_double, needs_core
 

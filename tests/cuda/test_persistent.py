@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from recur.cuda import run
-from recur.cuda.way import ALONE, CLUSTER, GRID, Problem, Way
+from recur.ops.cuda import run
+from recur.ops.cuda.way import ALONE, CLUSTER, GRID, Problem, Way
 from tests.cuda.support import agrees, needs_gpu, on_gpu
 from tests.cuda.test_gpu import OPTIONS, options_of
 from tests.support import NATIVE_CELLS, make_cell

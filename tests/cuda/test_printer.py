@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from recur.cells import Cell, make_cell
-from recur.cuda.printer import OPERATIONS, number, printed, reads, writes
+from recur.compiler.assembly import Assembly, assemble
+from recur.compiler.expressions import OPERATIONS as MEANINGS
+from recur.compiler.step import Step, read_step
+from recur.compiler.writer import FUSED, Code
 from recur.errors import CellError
-from recur.program.assembly import Assembly, assemble
-from recur.program.expressions import OPERATIONS as MEANINGS
-from recur.program.step import Step, read_step
-from recur.program.writer import FUSED, Code
+from recur.ops.cuda.printer import OPERATIONS, number, printed, reads, writes
+from tests.compiler.test_random_programs import KINKS, Random, cells
 from tests.cuda.printed import Host, needs_compiler
-from tests.program.test_random_programs import KINKS, Random, cells
 from tests.support import NATIVE_CELLS
 
 pytestmark = needs_compiler

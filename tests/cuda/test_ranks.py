@@ -9,12 +9,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from recur.launch import Launch
-from recur.train.joining import join
-from recur.train.ranks import ALONE
+from recur.training.joining import join
+from recur.training.ranks import ALONE
+from recur.utils.launch import Launch
 from tests.cuda.support import needs_gpu
 from tests.support import TOLERANCE, close
-from tests.train.two_ranks import BOOK, begin, weights
+from tests.training.two_ranks import BOOK, begin, weights
 
 pytestmark = needs_gpu
 

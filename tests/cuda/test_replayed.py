@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from recur.cuda import replayed
-from recur.cuda.driver import Driver
-from recur.cuda.replayed import MOST_FAILURES, MOST_SEEN, Replayed
+from recur.ops.cuda import replayed
+from recur.ops.cuda.driver import Driver
+from recur.ops.cuda.replayed import MOST_FAILURES, MOST_SEEN, Replayed
 
 
 class CUDA:

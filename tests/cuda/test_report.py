@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from recur.cuda import measuring, report, tuning
-from recur.cuda.device import A100, H200, Device
-from recur.cuda.tuning import Kind
-from recur.cuda.way import ALONE, CLUSTER, GRID
 from recur.errors import BackendError
+from recur.ops.cuda import measuring, report, tuning
+from recur.ops.cuda.device import A100, H200, Device
+from recur.ops.cuda.tuning import Kind
+from recur.ops.cuda.way import ALONE, CLUSTER, GRID
 from tests.cuda.support import needs_gpu
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import torch
 
-from recur.bptt import BPTT
-from recur.cuda import around, backward_pass, blas, forward_pass, launches, run, stepping, steps
-from recur.cuda.blas import Described, Product
-from recur.cuda.driver import Driver, Prepared
-from recur.native import operators
+from recur.ops.bptt import BPTT
+from recur.ops.cpu import operators
+from recur.ops.cuda import around, backward_pass, blas, forward_pass, launches, run, stepping, steps
+from recur.ops.cuda.blas import Described, Product
+from recur.ops.cuda.driver import Driver, Prepared
 from tests.cuda import host
 from tests.support import Case, close, needs_core
 

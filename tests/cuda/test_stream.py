@@ -11,14 +11,14 @@ from torch import Tensor
 
 from recur.cells import make_cell
 from recur.cells.cell import Cell
-from recur.cuda import stream
-from recur.cuda.device import device
-from recur.cuda.source import load
-from recur.cuda.stream import Slots
-from recur.cuda.tiles import Few, Step, Tile, candidates
-from recur.layers import Recurrent
-from recur.native.compiled import text_of
-from recur.scan import scan
+from recur.nn import Recurrent
+from recur.ops import scan
+from recur.ops.cpu.compiled import text_of
+from recur.ops.cuda import stream
+from recur.ops.cuda.device import device
+from recur.ops.cuda.source import load
+from recur.ops.cuda.stream import Slots
+from recur.ops.cuda.tiles import Few, Step, Tile, candidates
 from tests.cuda.support import ROUNDING, TF32, TOLERANCE, needs_gpu
 from tests.support import NATIVE_CELLS, close, random_weights
 

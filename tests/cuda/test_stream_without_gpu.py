@@ -13,15 +13,15 @@ from torch import Tensor
 
 from recur.cells import make_cell
 from recur.cells.cell import Cell
-from recur.cuda import nvrtc, stream, tiles
-from recur.cuda.device import A100, H200
-from recur.cuda.source import load
-from recur.cuda.stream import Slots
-from recur.cuda.tiles import Few, Many, Step, Tile
 from recur.errors import BackendError, DtypeError, OptionError, ShapeError
-from recur.layers import Init, Recurrent
-from recur.native.compiled import text_of
-from recur.scan import scan
+from recur.nn import Init, Recurrent
+from recur.ops import scan
+from recur.ops.cpu.compiled import text_of
+from recur.ops.cuda import nvrtc, stream, tiles
+from recur.ops.cuda.device import A100, H200
+from recur.ops.cuda.source import load
+from recur.ops.cuda.stream import Slots
+from recur.ops.cuda.tiles import Few, Many, Step, Tile
 from tests.cuda import host
 from tests.support import close, random_weights
 

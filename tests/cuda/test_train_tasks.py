@@ -10,7 +10,7 @@ import torch
 
 from recur.cli.app import run
 from tests.cuda.support import needs_gpu
-from tests.training import begin, reopen, stop_after
+from tests.small_runs import begin, reopen, stop_after
 
 pytestmark = needs_gpu
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from recur.layers.cross_entropy import linear_cross_entropy
 from recur.models import LanguageModel
-from recur.run import computing_in
+from recur.nn.cross_entropy import linear_cross_entropy
+from recur.runs import computing_in
 from recur.tasks import make_options
 from recur.tasks.language import adapting
-from recur.train import Trainer
+from recur.training import Trainer
 from tests.cuda.support import needs_gpu
-from tests.training import begin, reopen, stop_after
+from tests.small_runs import begin, reopen, stop_after
 
 pytestmark = [*needs_gpu, pytest.mark.filterwarnings("ignore")]  # PyTorch's own, of streams that graphs are captured on
 

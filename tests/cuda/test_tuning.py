@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from recur.cuda import tuning
-from recur.cuda.tuning import Entry, Kind, Table
 from recur.errors import BackendError
+from recur.ops.cuda import tuning
+from recur.ops.cuda.tuning import Entry, Kind, Table
 
 LSTM = Kind(4, 4, 512, 64, "bfloat16", "forward")
 BACK = LSTM._replace(direction="backward")

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import recur.nn
-from recur.layers import Recurrent, directions
-from recur.scan import scan, scan_both
+from recur.nn import Recurrent, directions
+from recur.ops import scan, scan_both
 from tests.cuda.support import needs_gpu, on_gpu
 from tests.support import Case, close
 

@@ -23,16 +23,16 @@ from unittest import mock
 import torch
 
 from recur.cells import make_cell
-from recur.cuda import along, nvrtc, persistent
-from recur.cuda.choice import candidates
-from recur.cuda.device import A100, H200, Device
-from recur.cuda.memory import Layout
-from recur.cuda.nvrtc import Usage
-from recur.cuda.source import NUMBERS, load, source
-from recur.cuda.way import ALONE, CLUSTER, GRID, NAMES
 from recur.errors import BackendError
-from recur.native.compiled import text_of
-from recur.native.memory import Signature
+from recur.ops.cpu.compiled import text_of
+from recur.ops.cpu.memory import Signature
+from recur.ops.cuda import along, nvrtc, persistent
+from recur.ops.cuda.choice import candidates
+from recur.ops.cuda.device import A100, H200, Device
+from recur.ops.cuda.memory import Layout
+from recur.ops.cuda.nvrtc import Usage
+from recur.ops.cuda.source import NUMBERS, load, source
+from recur.ops.cuda.way import ALONE, CLUSTER, GRID, NAMES
 from tests.support import NATIVE_CELLS
 
 TABLE = Path(__file__).with_name("usage.json")

@@ -92,11 +92,11 @@ def test_blocks_are_executed_and_their_results_shown(tmp_path: Path, monkeypatch
 
 def test_links_to_sources_find_their_line() -> None:
     found = sources.Sources()
-    text = found.linked("[`bptt.py`](../src/recur/bptt.py#BPTT.parse)", "page.html", DOCS)
+    text = found.linked("[`bptt.py`](../src/recur/ops/bptt.py#BPTT.parse)", "page.html", DOCS)
     line = int(re.search(r"#L-(\d+)", text)[1])  # type: ignore[index]
-    assert "def parse" in (ROOT / "src/recur/bptt.py").read_text().splitlines()[line - 1]
+    assert "def parse" in (ROOT / "src/recur/ops/bptt.py").read_text().splitlines()[line - 1]
     assert f"bptt.py:{line}" in text
-    for link in ("../src/recur/bptt.py#Nothing", "../src/recur/nothing.py"):
+    for link in ("../src/recur/ops/bptt.py#Nothing", "../src/recur/nothing.py"):
         with pytest.raises(ValueError, match=r"has no|leads to nothing"):
             found.linked(f"[x]({link})", "page.html", DOCS)
     assert 'id="L-1"' in sources.of_file(ROOT / "src/recur/nn.py") or 'name="L-1"' in sources.of_file(
@@ -120,7 +120,7 @@ def test_a_link_with_words_finds_the_line_that_holds_them() -> None:
 
 def test_a_figure_made_without_pyplot_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    source = "from recur.plotting import new_figure\nfigure, _ = new_figure()\nfigure"
+    source = "from recur.utils.plotting import new_figure\nfigure, _ = new_figure()\nfigure"
     (result,) = executing.run([["python", source]], tmp_path)
     assert (result["text"], result["files"]) == ("", ["1-1.svg"])
 

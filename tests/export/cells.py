@@ -10,7 +10,7 @@ from torch import Tensor, nn, sigmoid, tanh
 
 from recur.cells import Cell
 from recur.export.graphs import Graph, Value, capture
-from recur.layers import Connections, Recurrent
+from recur.nn import Connections, Recurrent
 
 D, H = 3, 4
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from recur.export.c_core import core, head, struct_of
 from recur.export.graphs import Portable, States, Value, capture, flat, ready
-from recur.layers import Recurrent
+from recur.nn import Recurrent
 from tests.export.c_library import library
 
 MODELS = ("lstm", "lstm_1d", "lstm_torch", "gru", "gru_1d", "gru_torch")

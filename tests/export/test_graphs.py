@@ -12,7 +12,7 @@ import recur
 from recur.errors import OptionError
 from recur.export.graphs import ready
 from recur.export.portable import portable
-from recur.layers import Recurrent
+from recur.nn import Recurrent
 from recur.tasks import open_predictor
 from tests.export import runs
 from tests.support import close

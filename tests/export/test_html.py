@@ -15,6 +15,8 @@ import torch
 from torch import nn
 
 import recur
+from recur.data.series import Columns, parse_panel
+from recur.data.signals import Signal
 from recur.errors import OptionError
 from recur.export import Options, html
 from recur.export.graphs import Portable
@@ -23,8 +25,6 @@ from recur.export.javascript_check import in_node
 from recur.export.javascript_model import JavaScript, javascript, page_of, source
 from recur.export.portable import portable
 from recur.export.quantise import dequantised
-from recur.series import Columns, parse_panel
-from recur.signals import Signal
 from tests.export import runs
 from tests.export.conftest import Visit
 from tests.export.node import needs_node

@@ -17,21 +17,21 @@ import torch
 from torch import Tensor, nn
 
 from recur.cells import make_cell
-from recur.decode import Choice
+from recur.data.series.calendar import calendar_features, calendar_names
+from recur.data.series.dates import infer_frequency, parse_date
+from recur.data.text import Characters, Subwords, Vocab, Words, fit_lines
+from recur.data.text.casing import casing_of
+from recur.data.text.corpus import normalised
+from recur.data.text.marks import without_leading_marks
+from recur.data.text.tokens import Lines, Spaced
+from recur.decoding import Choice
 from recur.errors import OptionError
 from recur.export.graphs import Graph, Portable, Value, capture, ready
 from recur.export.javascript_kernel import module
 from recur.export.javascript_model import ENGINE, source
 from recur.export.javascript_tokens import vocab_table
-from recur.layers import Recurrent
-from recur.series.calendar import calendar_features, calendar_names
-from recur.series.dates import infer_frequency, parse_date
+from recur.nn import Recurrent
 from recur.tasks.classify.tfidf import grams
-from recur.text import Characters, Subwords, Vocab, Words, fit_lines
-from recur.text.casing import casing_of
-from recur.text.corpus import normalised
-from recur.text.marks import without_leading_marks
-from recur.text.tokens import Lines, Spaced
 from tests.export import runs
 from tests.export.node import difference, in_node, needs_node
 from tests.support import TOLERANCE

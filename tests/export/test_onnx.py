@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from recur.data.text import Vocab
 from recur.errors import OptionError, RecurError
 from recur.export import export
 from recur.tasks.predictor import Predictor
-from recur.text import Vocab
 from tests.export import runs
 from tests.support import needs_core
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from recur.data.text import UNK
 from recur.errors import OptionError
 from recur.models import Classifier, ConditionalModel, Forecaster, LanguageModel, Regressor, Seq2Seq, Tagger
 from recur.models.decoder_options import DecoderOptions, EncoderDecoderOptions
@@ -18,7 +19,6 @@ from recur.models.options import (
     SequenceOptions,
     TaggerOptions,
 )
-from recur.text import UNK
 
 K, H = 60, 80
 

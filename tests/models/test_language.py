@@ -9,10 +9,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from recur.errors import OptionError
-from recur.layers import drop_steps
 from recur.models import LanguageModel
 from recur.models.options import LanguageModelOptions
-from recur.scan import scan
+from recur.nn import drop_steps
+from recur.ops import scan
 from tests.support import close
 
 K, H = 7, 5

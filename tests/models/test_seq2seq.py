@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from recur.cells import cell_names
-from recur.decode import greedy, likelihood
+from recur.decoding import greedy, likelihood
 from recur.errors import OptionError
 from recur.models import ConditionalModel, Seq2Seq
 from recur.models.decoder_options import DecoderOptions, EncoderDecoderOptions

@@ -10,7 +10,7 @@ import torch
 
 from recur import reference
 from recur.cells import Cell
-from recur.scan import scan
+from recur.ops import scan
 from tests.support import SLOPE_TOLERANCE, close
 
 n_x, n_s, n_y, m, T = 3, 4, 5, 2, 6

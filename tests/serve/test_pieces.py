@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from recur.errors import OptionError, RunError
+from recur.serve.http.address import address_of, check_address, listen
+from recur.serve.http.answers import encode, error_text
 from recur.serve.predict import options_of, plain, table_lines
 from recur.serve.travel import About, Seal, Store, packed, unpacked
-from recur.web.address import address_of, check_address, listen
-from recur.web.answers import encode, error_text
 
 ABOUT = About("model", "digest", "owner", 3, 5, 100.0)
 PARTS = [torch.arange(4.0), torch.tensor([7])]

@@ -346,7 +346,7 @@ def test_a_session_over_a_websocket(served: Serving) -> None:
 
 def test_a_websocket_may_be_silent(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request has its time to be whole; a WebSocket that was opened has not."""
-    monkeypatch.setattr("recur.web.server.REQUEST", 0.1)
+    monkeypatch.setattr("recur.serve.http.server.REQUEST", 0.1)
     made = Serving(runs / "chars", tokens=())
     try:
         name = made.post("/v1/sessions", 201)["id"]

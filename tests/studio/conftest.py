@@ -117,7 +117,7 @@ class Serving:
     """A real server of an application, on a free port of this machine."""
 
     def __init__(self, app: Any) -> None:
-        from recur.web.server import make_server
+        from recur.serve.http.server import make_server
 
         self.server = make_server(app)
         self.thread = threading.Thread(target=self.server.run, daemon=True)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from recur.errors import RunError
+from recur.serve.http import server
 from recur.studio.stream import Stream
 from recur.studio.turns import STREAMS, Turns
-from recur.web import server
 from tests.studio.conftest import Served, Serving
 from tests.studio.raw import HOST, JSON, NEXT, closed, post, request, talk, until
 

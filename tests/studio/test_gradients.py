@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from recur.run import Run
+from recur.runs import Run
 from recur.studio.gradients import Asked, gradients
 from recur.studio.loaded import LoadedModel
 from recur.studio.rescaled import eigenvalues

@@ -16,11 +16,11 @@ from safetensors.torch import load_file
 
 from campaigns import http
 from campaigns.requests import Hostile
-from recur.run import Run
-from recur.run.tensors import to_bytes
+from recur.runs import Run
+from recur.runs.tensors import to_bytes
+from recur.serve.http import server
+from recur.serve.http.answers import encode, without_folders
 from recur.studio.app import BODY
-from recur.web import server
-from recur.web.answers import encode, without_folders
 from tests.studio.conftest import TOKEN, Served
 from tests.studio.raw import HOST, JSON, NEXT, post, request, talk
 

@@ -11,15 +11,15 @@ import pytest
 import torch
 
 from recur.cli.app import run
-from recur.run import Run
+from recur.data.text import EOS
+from recur.data.text.corpus import normalised
+from recur.runs import Run
+from recur.serve.http.answers import GoneError
 from recur.studio import reading
 from recur.studio.loaded import LoadedModel
 from recur.studio.reading import Readings
 from recur.studio.states import similar, unit_map
 from recur.studio.writing import generate, next_tokens
-from recur.text import EOS
-from recur.text.corpus import normalised
-from recur.web.answers import GoneError
 from tests.studio.browser import Visit, needs_browser
 from tests.studio.conftest import BOOK, SMALL, Served
 

@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 
 from recur.cli.app import run
-from recur.run import Run
-from recur.run.lock import Lock
+from recur.data.text import EOS
+from recur.runs import Run
+from recur.runs.lock import Lock
 from recur.studio.app import BODY, make_app
 from recur.studio.folder import Folder
 from recur.studio.loaded import LoadedModel
 from recur.studio.turns import WAITING
 from recur.studio.writing import generate
 from recur.tasks import open_predictor
-from recur.text import EOS
 from tests.studio.conftest import Served
 
 httpx = pytest.importorskip("httpx")

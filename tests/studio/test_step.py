@@ -14,12 +14,12 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from recur.cli.app import run
-from recur.equations.textbook import TEXTBOOK
 from recur.errors import OptionError, RecurError
-from recur.run import Run
+from recur.i18n import in_language
+from recur.runs import Run
+from recur.studio.equations.textbook import TEXTBOOK
 from recur.studio.loaded import LoadedModel
 from recur.studio.step import run_step, step
-from recur.wording import in_language
 from tests.studio.axe import needs_axe, violations
 from tests.studio.browser import SIZES, Visit, needs_browser, picture
 from tests.studio.conftest import BOOK, Served

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recur.run import Run
+from recur.runs import Run
 from recur.studio.loaded import LoadedModel
 from recur.studio.looking import look
 from recur.studio.predicting import predict

@@ -18,8 +18,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from recur.errors import RecurError
+from recur.i18n import in_language
+from recur.i18n.chinese_training import TRAINING
 from recur.options import Form, hints, value_of
-from recur.run import holder_of, read_jsonl
+from recur.runs import holder_of, read_jsonl
 from recur.studio import queue as queues
 from recur.studio import texts as text_files
 from recur.studio.app import make_app
@@ -32,8 +34,6 @@ from recur.studio.texts import Texts, clean_name
 from recur.studio.turns import Turns
 from recur.studio.watch import Watch
 from recur.tasks import options_class, task_names
-from recur.wording import in_language
-from recur.wording.chinese_training import TRAINING
 from tests.studio.conftest import BOOK, TOKEN, Served
 from tests.studio.raw import HOST, request, talk
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import recur
-from recur.probes import lab
+from recur.diagnostics import lab
+from recur.i18n import in_language
+from recur.i18n.chinese_errors import ERRORS
 from recur.studio.app import STYLES
 from recur.studio.labs import run_lab
-from recur.wording import in_language
-from recur.wording.chinese_errors import ERRORS
 from tests.studio.browser import Visit, needs_browser
 from tests.studio.conftest import Served
 

@@ -17,7 +17,7 @@ from recur.models import LanguageModel
 from recur.tasks import make_options, open_predictor
 from recur.tasks.language import adapting
 from recur.tasks.language.adapting import Cache, Dynamic, Read
-from recur.train import train
+from recur.training import train
 from tests.support import close
 
 K = 9

@@ -14,12 +14,12 @@ from sklearn.metrics import log_loss
 from sklearn.naive_bayes import MultinomialNB
 
 import recur
+from recur.data.text import SPECIALS, UNK
 from recur.tasks import make_options, task_of
 from recur.tasks.classify import tfidf
 from recur.tasks.classify.data import Example
 from recur.tasks.classify.tfidf import LinearText, best_linear, fit_bayes, fit_linear, gram_vocab, grams
-from recur.text import SPECIALS, UNK
-from tests.training import begin
+from tests.small_runs import begin
 
 STEMS = {"good": ["great", "fine", "love it"], "bad": ["poor", "broken , sad", "no use"], "so": ["it is", "as one"]}
 ENDS = ["phone", "this camera !", "battery it 's", "so it goes", "player .", "Zoom", "and again and again"]

@@ -10,17 +10,17 @@ import pytest
 import torch
 
 import recur
-from recur import ngram
+from recur.baselines import ngram
+from recur.baselines.ngram.counts import Sequences
 from recur.cli.app import run
-from recur.ngram.counts import Sequences
-from recur.probes import Subject
-from recur.probes.copying import copying
+from recur.data.text import Characters, Vocab, Words
+from recur.data.text.marks import without_leading_marks
+from recur.diagnostics import Subject
+from recur.diagnostics.copying import copying
 from recur.tasks.conditional.predictor import ConditionalWriter
 from recur.tasks.language.predictor import Language
-from recur.text import Characters, Vocab, Words
-from recur.text.marks import without_leading_marks
 from tests.cli.test_cli import json_of
-from tests.training import begin, reopen, stop_after
+from tests.small_runs import begin, reopen, stop_after
 
 QUICK: dict[str, Any] = {"hidden": 12, "embedding": 6, "threads": 1, "baseline": False, "device": "cpu"}
 LEARNED: dict[str, Any] = {"hidden": 32, "embedding": 16, "steps": 200, "rate": 0.01}

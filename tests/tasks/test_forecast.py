@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import recur
+from recur.data.series import Series, parse_panel, read_panel
 from recur.errors import OptionError, RunError, TextError
-from recur.series import Series, parse_panel, read_panel
 from recur.tasks import make_options, open_predictor, task_class, task_of
 from recur.tasks.forecast.rules import grows_with_level, has_seen_its_calendar
-from recur.train import Trainer
-from tests.training import begin, reopen, stop_after
+from recur.training import Trainer
+from tests.small_runs import begin, reopen, stop_after
 
 SMALL: dict[str, Any] = {"hidden": 12, "batch": 16, "threads": 1, "measure": 0.1, "rate": 0.02, "warmup": 5}
 

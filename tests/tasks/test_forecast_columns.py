@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import recur
+from recur.data.series import parse_panel
 from recur.errors import TextError
-from recur.series import parse_panel
 from recur.tasks.classes import names_vocab
 from recur.tasks.forecast.columns import as_learned
 from recur.tasks.forecast.rows import Settings, known_names, make_rows, past_names

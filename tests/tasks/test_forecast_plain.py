@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recur.series import Panel, Series, Split
+from recur.data.series import Panel, Series, Split
 from recur.tasks.forecast.measuring import Part
 from recur.tasks.forecast.plain import plain_scores
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import recur
-from recur.series import Bands
+from recur.data.series import Bands
 from recur.tasks.forecast import measuring, rolling
 from recur.tasks.forecast.task import read_series
 from tests.tasks.test_forecast_parts import noise, settled, wide

@@ -14,16 +14,16 @@ from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyp
 import recur
 from recur.cli.app import run
 from recur.errors import OptionError, TextError
-from recur.layers import Grid
 from recur.models import GridClassifier
 from recur.models.grid import patches
+from recur.nn import Grid
 from recur.tasks import make_options, task_class
 from recur.tasks.grid.data import Example, shifted
 from recur.tasks.grid.linear import nearest_mean, pixels_of, softmax_of_pixels
-from recur.train import Trainer
+from recur.training import Trainer
 from tests.cli.test_cli import json_of
+from tests.small_runs import begin, reopen, stop_after
 from tests.support import close
-from tests.training import begin, reopen, stop_after
 
 SMALL: dict[str, Any] = {"hidden": 6, "batch": 16, "threads": 1, "measure": 0.5}
 

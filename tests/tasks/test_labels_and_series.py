@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import recur
+from recur.data.text import parse_tree
 from recur.errors import OptionError, TextError
-from recur.run import Run
+from recur.runs import Run
 from recur.tasks import make_options, open_predictor, task_of
 from recur.tasks.adding.task import AddingTask
 from recur.tasks.classes import class_scores, class_weights, confusion, label_vocab
@@ -20,9 +21,8 @@ from recur.tasks.classify.ngrams import ClassNGrams, best_ngrams
 from recur.tasks.copy.task import BLANK, GO, CopyTask
 from recur.tasks.examples import Shuffled, in_order
 from recur.tasks.tag.data import spell
-from recur.text import parse_tree
-from recur.train import Trainer
-from tests.training import begin, reopen, stop_after
+from recur.training import Trainer
+from tests.small_runs import begin, reopen, stop_after
 
 WORDS = [f"{a}{b}{c}" for a in "bdkst" for b in "aeiou" for c in ("", "n", "s", "st")]
 SMALL: dict[str, Any] = {
@@ -134,7 +134,7 @@ def test_one_direction_streams_what_the_whole_gives(token: str, files: Path, tmp
 
 
 def test_a_words_tag_is_read_at_its_last_token() -> None:
-    from recur.text import fit_lines
+    from recur.data.text import fit_lines
 
     vocab = fit_lines(["ab c abc"], "char")
     ids, ends = spell(["ab", "c", "abc"], vocab)
@@ -215,7 +215,7 @@ def test_an_epoch_holds_every_example_once_and_is_drawn_from_its_seed() -> None:
 
 
 def test_n_grams_by_class_are_bayes() -> None:
-    from recur.text import Characters
+    from recur.data.text import Characters
 
     train = [("aab", 0), ("aaa", 0), ("abb", 1), ("bbb", 1), ("bab", 1)]
     model = ClassNGrams(train, Characters(), 2)

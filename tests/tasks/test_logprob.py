@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recur import ngram
+from recur.baselines import ngram
 from recur.cli.app import run
+from recur.data.text import EOS, Characters, Corpus, Vocab, Words, fit_vocab
 from recur.tasks.conditional.predictor import ConditionalWriter
 from recur.tasks.language.predictor import Language
-from recur.text import EOS, Characters, Corpus, Vocab, Words, fit_vocab
 from tests.cli.test_cli import json_of
 from tests.tasks.test_direction import TEXT, book, trained
 

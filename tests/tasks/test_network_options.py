@@ -12,13 +12,13 @@ import torch
 
 import recur
 from recur.cells import DeepTransition
-from recur.decode import likelihood
+from recur.decoding import likelihood
 from recur.errors import OptionError
-from recur.layers import Recurrent
+from recur.nn import Recurrent
 from recur.tasks import make_options, options_class, task_names
-from recur.train import Trainer
+from recur.training import Trainer
+from tests.small_runs import begin, reopen, stop_after
 from tests.support import close
-from tests.training import begin, reopen, stop_after
 
 DEEP: dict[str, Any] = {"depth_input": 2, "depth_transition": 1, "depth_output": 1}
 MORE: dict[str, dict[str, Any]] = {

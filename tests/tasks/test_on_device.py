@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from recur.data.text import Stream
 from recur.tasks.language.on_device import Windows, cut
-from recur.text import Stream
-from recur.train.graphs import form_of
-from tests.training import begin
+from recur.training.graphs import form_of
+from tests.small_runs import begin
 
 CPU = torch.device("cpu")
 

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 import recur.tasks
+from recur.data.text import SPECIALS, Characters, Vocab
 from recur.errors import CellError, OptionError
 from recur.options import documentation, hints
 from recur.tasks import config_text, make_options, name_of, options_class, read_config, task_class, task_names, task_of
 from recur.tasks.size import weight_bytes
-from recur.text import SPECIALS, Characters, Vocab
 
 EVERY = list(task_names())
 
@@ -145,7 +145,7 @@ def test_a_file_that_is_no_configuration(content: bytes, says: str, tmp_path: Pa
 
 
 def test_what_is_no_file_is_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recur.files.PATIENCE", 0.02)
+    monkeypatch.setattr("recur.utils.files.PATIENCE", 0.02)
     os.mkfifo(tmp_path / "pipe")
     for name, says in (
         ("/dev/zero", "it is a device"),

@@ -11,13 +11,13 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import recur
+from recur.diagnostics.subject import Subject
 from recur.errors import OptionError
-from recur.layers import Depth, FeedForward, OutputRecurrent
 from recur.models import LanguageModel, OutputTagger, Words
-from recur.probes.subject import Subject
+from recur.nn import Depth, FeedForward, OutputRecurrent
 from recur.tasks import make_options, task_class, task_of
+from tests.small_runs import begin
 from tests.support import close
-from tests.training import begin
 
 
 def tagger(**fields: Any) -> OutputTagger:

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
+from recur.data.text import Pair, Words, read_pairs
+from recur.data.text.tokens import Characters, Spaced
 from recur.errors import TextError
 from recur.tasks import make_options, task_of
 from recur.tasks.examples import Shuffled, ShuffledBySize, split
@@ -22,8 +24,6 @@ from recur.tasks.seq2seq.judge import judge
 from recur.tasks.seq2seq.plain import ROUNDS, plain_models, translations
 from recur.tasks.seq2seq.task import Seq2SeqTask
 from recur.tasks.translation import bleu, chrf, mteval_words
-from recur.text import Pair, Words, read_pairs
-from recur.text.tokens import Characters, Spaced
 
 
 def write(folder: Path, name: str, text: str) -> str:

@@ -13,7 +13,7 @@ from recur.options import read_toml
 from recur.tasks import make_options
 from recur.tasks.language.options import LanguageOptions
 from recur.tasks.language.rule import for_text, words
-from recur.train import Event, train
+from recur.training import Event, train
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "awd-ptb.toml"
 

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 import recur
-from recur import ngram
+from recur.baselines import ngram
 from recur.cli.app import app
+from recur.data.text import Corpus, fit_vocab
 from recur.errors import OptionError, RecurError, TextError
 from recur.models.signals import SignalInput
 from recur.tasks import make_options, task_class, task_of
@@ -19,8 +20,7 @@ from recur.tasks.classify.signal_task import targets_of
 from recur.tasks.recognise import choose_task
 from recur.tasks.signals import Example, moments, stacked
 from recur.tasks.tag.language import language_of
-from recur.text import Corpus, fit_vocab
-from tests.training import begin, reopen, stop_after
+from tests.small_runs import begin, reopen, stop_after
 
 SMALL: dict[str, Any] = {"hidden": 12, "batch": 8, "device": "cpu", "threads": 1, "rate": 0.02, "warmup": 1}
 LABELS = ("a", "b", "c")

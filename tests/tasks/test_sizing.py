@@ -16,8 +16,8 @@ from recur.tasks import make_options, task_of
 from recur.tasks.language import sizing
 from recur.tasks.language.options import LanguageOptions
 from recur.tasks.language.sizing import Sized, Text, applies, size, worth
-from recur.train import here, resume, train
-from recur.train.speed import PIECES, predictions_a_second
+from recur.training import here, resume, train
+from recur.training.speed import PIECES, predictions_a_second
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 LETTERS, WORDS = Text(2_000_000, 100, False), Text(200_000, 8000, True)

@@ -18,8 +18,8 @@ from recur.tasks import make_options, task_class
 from recur.tasks.table.data import Inputs, find_inputs, is_class, parse_rows, vectors
 from recur.tasks.table.task import RowBatch, linear_model
 from tests.cli.test_cli import json_of
+from tests.small_runs import begin, reopen, stop_after
 from tests.support import close
-from tests.training import begin, reopen, stop_after
 
 SMALL: dict[str, Any] = {"hidden": 16, "batch": 32, "threads": 1, "measure": 0.5, "rate": 0.02, "weight_decay": 0.0}
 

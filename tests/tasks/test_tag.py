@@ -16,15 +16,15 @@ from sklearn.linear_model import LogisticRegression
 
 import recur
 from recur.cli.app import run
+from recur.data.text import Sentence, read_tagged
+from recur.data.text.casing import CASINGS, casing_of
 from recur.errors import OptionError, TextError
 from recur.tasks import make_options, open_predictor, task_of
 from recur.tasks.tag.data import Collate, allowed_moves, encode, fit_vocabs
 from recur.tasks.tag.plain import FEATURES, PlainCRF, _rows, _scores, features, plain_tags, usual_tags
 from recur.tasks.tag.spans import compare, legal_moves, span_scores
 from recur.tasks.tag.task import TagTask
-from recur.text import Sentence, read_tagged
-from recur.text.casing import CASINGS, casing_of
-from tests.training import begin
+from tests.small_runs import begin
 
 SMALL: dict[str, Any] = {"hidden": 8, "embedding": 6, "character_width": 6, "threads": 1, "warmup": 5, "rate": 0.02}
 

@@ -11,16 +11,16 @@ import pytest
 import torch
 
 import recur
+from recur.data.series import Clock, parse_panel
+from recur.data.text import Stream
+from recur.diagnostics.stationary import time_as_input
+from recur.diagnostics.subject import Subject
 from recur.errors import OptionError
 from recur.models import LanguageModel
 from recur.models.time import positions, scaled
-from recur.probes.stationary import time_as_input
-from recur.probes.subject import Subject
-from recur.series import Clock, parse_panel
 from recur.tasks import make_options, task_class
-from recur.text import Stream
+from tests.small_runs import begin
 from tests.support import close
-from tests.training import begin
 
 
 def test_t_rises_from_minus_one_to_one_and_beyond_it_slowly() -> None:

@@ -10,8 +10,8 @@ import torch
 
 from recur.errors import OptionError, TextError
 from recur.tasks import make_options, open_predictor, task_of
-from recur.train import Trainer
-from tests.training import begin, reopen, stop_after
+from recur.training import Trainer
+from tests.small_runs import begin, reopen, stop_after
 
 WORDS = [f"{a}{b}{c}" for a in "bdk" for b in "aeiou" for c in ("", "n", "s", "st")]
 

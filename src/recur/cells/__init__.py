@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # with their own types, for the files of recur that name them
 __all__ = ["Cell", "CellLike", "State", "Tensors", "Weights", "cell_names", "make_cell"]
 __all__ += sorted(cell_classes())
 
-add_safe_globals(list(cell_classes().values()))  # see recur.trusted; not those of a user's own
+add_safe_globals(list(cell_classes().values()))  # see recur.utils.safe_globals; not those of a user's own
 
 
 def __getattr__(name: str) -> type[Cell]:

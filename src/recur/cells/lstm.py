@@ -16,7 +16,7 @@ class LSTM(Cell):
     Gers, Schmidhuber and Cummins, Learning to forget, Neural Computation 12 (2000). As torch.nn.LSTM.
     The memory c is multiplied by f alone on its way: with f near 1 its gradient neither shrinks nor grows.
 
-    >>> net = recur.Recurrent("lstm", 3, 4, init=recur.layers.Init(forget_bias=1.0))
+    >>> net = recur.Recurrent("lstm", 3, 4, init=recur.nn.Init(forget_bias=1.0))
     >>> outputs, (state,), _ = net(torch.randn(2, 5, 3))
     >>> torch.equal(outputs[:, -1], state.h), state.c.shape
     (True, torch.Size([2, 4]))

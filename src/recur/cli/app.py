@@ -12,7 +12,7 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from recur import __version__
 from recur.errors import RankError, RecurError
-from recur.launch import Launch, launch
+from recur.utils.launch import Launch, launch
 
 app = App(
     name="recur",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from recur.plotting import new_figure, save
-from recur.typedefs import JsonObject
+from recur.utils.plotting import new_figure, save
+from recur.utils.types import JsonObject
 
 PANELS = 6
 """Sequences that a figure shows at most."""

@@ -36,10 +36,10 @@ def card(
     out
         Write it to this file.
     """
-    from recur.files import write_atomically
     from recur.tasks import open_predictor
     from recur.tasks.card import card as made_of
     from recur.tasks.card import markdown
+    from recur.utils.files import write_atomically
 
     screen = Screen(output)
     predictor = open_predictor([run], "cpu", opening.trust)

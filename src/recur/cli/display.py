@@ -14,16 +14,16 @@ from rich.text import Text
 from recur.cli.results import show_beside, show_verdict
 from recur.cli.screen import Screen, facts
 from recur.tasks.metrics import better, metric_of, show, words
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
-    from recur.train import Event, Outcome
+    from recur.training import Event, Outcome
 
 WIDTH, HEIGHT = 60, 8
 
 
 class Display:
-    """A callback of training (recur.train.events)."""
+    """A callback of training (recur.training.events)."""
 
     def __init__(self, screen: Screen) -> None:
         self.screen = screen

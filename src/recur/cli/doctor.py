@@ -18,7 +18,7 @@ from recur.cli.screen import Screen, facts
 from recur.errors import BackendError
 
 if TYPE_CHECKING:
-    from recur.cuda.tuning import Bench
+    from recur.ops.cuda.tuning import Bench
 
 PACKAGES = {
     "torch": "the networks",
@@ -118,7 +118,7 @@ def _backends() -> dict[str, str]:
 
     from recur.cells import make_cell
     from recur.errors import RecurError
-    from recur.scan import BACKENDS, scan
+    from recur.ops import BACKENDS, scan
 
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2, 3, 4, generator=generator)
@@ -141,7 +141,7 @@ def _backends() -> dict[str, str]:
 
 def _native() -> dict[str, Any]:
     """The C++ core of the native backend: what it runs on, or what it lacks."""
-    from recur.native import library
+    from recur.ops.cpu import library
 
     core, missing = library.core(), library.missing()
     if core is None:
@@ -168,20 +168,20 @@ def _gpu() -> str:
 
 def _cuda() -> dict[str, Any]:
     """The kernels of the cuda backend: what they run on, each way, or what is missing."""
-    from recur.cuda.report import report
+    from recur.ops.cuda.report import report
 
     return report()
 
 
 def _tune(screen: Screen, minutes: float, path: Path | None, bench: Bench | None = None) -> dict[str, Any]:
     """Measured, written, and said."""
-    from recur.cuda import missing, report, tuning
+    from recur.ops.cuda import missing, report, tuning
 
     if bench is None:
         reason = report.no_gpu() or missing.missing(0)
         if reason is not None:
             raise BackendError(f"there is nothing to measure: {reason}")
-        from recur.cuda.measuring import OnGPU
+        from recur.ops.cuda.measuring import OnGPU
 
         bench = OnGPU()
     made = {"recur": _version("recur"), "torch": _version("torch"), "date": time.strftime("%Y-%m-%d")}

@@ -14,7 +14,7 @@ from recur.cli.results import show_models, show_texts, show_verdict
 from recur.cli.screen import Screen
 from recur.errors import OptionError
 from recur.options import NonNegative, checked
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
     from recur.tasks.contract import Predictor
@@ -89,7 +89,7 @@ def eval(
     max_change
         By how many per cent perplexity may rise with these weights.
     """
-    from recur.run import is_run
+    from recur.runs import is_run
     from recur.tasks import open_predictor
 
     screen = Screen(output)
@@ -194,8 +194,8 @@ def _measure_text(
 
 
 def _measure_arpa(path: Path, texts: list[str]) -> JsonObject:
-    from recur.ngram import read_arpa
+    from recur.baselines.ngram import read_arpa
+    from recur.data.text import Corpus
     from recur.tasks.language.baseline import ngram_row
-    from recur.text import Corpus
 
     return ngram_row(str(path), read_arpa(path), Corpus.of(*texts))

@@ -63,7 +63,7 @@ def export(
     """
     from recur.export import TARGETS
     from recur.export import export as write
-    from recur.run import is_run
+    from recur.runs import is_run
     from recur.tasks import open_predictor
 
     screen = Screen(output)

@@ -13,8 +13,8 @@ from recur.cli.screen import Screen, table
 from recur.errors import OptionError
 
 if TYPE_CHECKING:
-    from recur.probes.lab import Experiment
-    from recur.typedefs import JsonObject
+    from recur.diagnostics.lab import Experiment
+    from recur.utils.types import JsonObject
 
 verb = App(
     name="lab",
@@ -30,7 +30,7 @@ Figure = Annotated[Path | None, Parameter(help="Where the figure goes (.png, .sv
 
 
 def _run(name: str, figure: Path | None, common: Common, experiment: Callable[[], Experiment]) -> JsonObject:
-    from recur.plotting import save
+    from recur.utils.plotting import save
 
     screen = Screen(common)
     path = figure or Path(f"{name}.png")
@@ -48,7 +48,7 @@ def _run(name: str, figure: Path | None, common: Common, experiment: Callable[[]
 @verb.command
 def vanishing(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008  frozen
     """The gradient by lag: with σ, with tanh, and along the memory of an LSTM."""
-    from recur.probes import lab
+    from recur.diagnostics import lab
 
     _run("vanishing", figure, common, lambda: lab.vanishing(common.seed))
 
@@ -56,7 +56,7 @@ def vanishing(*, figure: Figure = None, common: Common = Common()) -> None:  # n
 @verb.command
 def exploding(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008
     """The powers of W: eigenvalues inside the unit circle, on it and outside."""
-    from recur.probes import lab
+    from recur.diagnostics import lab
 
     _run("exploding", figure, common, lambda: lab.exploding(common.seed))
 
@@ -78,7 +78,7 @@ def variance(
     target
         v*: the variance that their product should have; each weight then has its n-th root.
     """
-    from recur.probes import lab
+    from recur.diagnostics import lab
 
     _run("variance", figure, common, lambda: lab.variance(common.seed, steps, target))
 
@@ -86,7 +86,7 @@ def variance(
 @verb.command
 def truncation(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008
     """What is learned of a dependency that is longer than the window of backpropagation."""
-    from recur.probes import lab
+    from recur.diagnostics import lab
 
     _run("truncation", figure, common, lambda: lab.truncation(common.seed))
 
@@ -94,7 +94,7 @@ def truncation(*, figure: Figure = None, common: Common = Common()) -> None:  # 
 @verb.command
 def forget_gate(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008
     """The gradient along the memory of an LSTM, for forget gates from shut to open."""
-    from recur.probes import lab
+    from recur.diagnostics import lab
 
     _run("forget-gate", figure, common, lambda: lab.forget_gate(common.seed))
 
@@ -102,7 +102,7 @@ def forget_gate(*, figure: Figure = None, common: Common = Common()) -> None:  #
 @verb.command
 def clipping(*, figure: Figure = None, common: Common = Common()) -> None:  # noqa: B008
     """Gradient descent beside a cliff, with and without clipping."""
-    from recur.probes import lab
+    from recur.diagnostics import lab
 
     _run("clipping", figure, common, lambda: lab.clipping(common.seed))
 
@@ -162,7 +162,7 @@ def parameters(
 
 
 def _show_sizes(screen: Screen, numbers: JsonObject) -> None:
-    from recur.probes.lab.parameters import short
+    from recur.diagnostics.lab.parameters import short
 
     ngrams = numbers.get("ngrams", [])
     columns = ("n-grams seen", "n-gram model") if ngrams else ()

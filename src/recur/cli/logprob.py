@@ -14,7 +14,7 @@ from recur.cli.screen import Screen, printable, table
 from recur.errors import OptionError, TextError
 
 if TYPE_CHECKING:
-    from recur.typedefs import JsonObject
+    from recur.utils.types import JsonObject
 
 verb = App(
     name="logprob",
@@ -79,7 +79,7 @@ def logprob(
 
 def _lines() -> list[str]:
     """Of standard input, each a text of its own, blank ones included: the nth answer is that to the nth line."""
-    from recur.text.arriving import arriving
+    from recur.data.text.arriving import arriving
 
     return [line for lines in arriving(blank=True) for line in lines]
 
@@ -87,7 +87,7 @@ def _lines() -> list[str]:
 def _measure(path: Path, label: str | None, device: str, trust: bool) -> tuple[Measure, str]:
     """What measures a text, and which way it reads."""
     if path.suffix == ".arpa":
-        from recur.ngram import read_arpa
+        from recur.baselines.ngram import read_arpa
 
         if label is not None:
             raise OptionError(f"{path} is an n-gram model, so --label has no use")

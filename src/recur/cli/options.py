@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from recur.options import Seed, checked
 
 if TYPE_CHECKING:
-    from recur.text import Corpus, Vocab
+    from recur.data.text import Corpus, Vocab
 
 
 @Parameter(name="*")
@@ -80,6 +80,6 @@ class TextOptions:
     """Subwords: how many pieces sentencepiece learns."""
 
     def vocab(self, train: Corpus) -> Vocab:
-        from recur.text import fit_vocab
+        from recur.data.text import fit_vocab
 
         return fit_vocab(train, **dataclasses.asdict(self))

@@ -14,7 +14,7 @@ from recur.cli.attention import PANELS, draw, in_words
 from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.errors import OptionError, TextError, shown
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
     from recur.tasks.contract import Predictor
@@ -99,7 +99,7 @@ def predict(
     device
         cpu, cuda, cuda:N or auto.
     """
-    from recur.text.arriving import arriving
+    from recur.data.text.arriving import arriving
 
     screen = Screen(output)
     model, files = open_runs(models, device, opening.trust)
@@ -174,7 +174,7 @@ def no_run(named: Sequence[Path]) -> str:
 
 def open_runs(models: Sequence[Path], device: str, trust: bool) -> tuple[Predictor[Any], list[str]]:
     """The runs among what was named, as one model, and the rest."""
-    from recur.run import is_run
+    from recur.runs import is_run
     from recur.tasks import open_predictor
 
     runs = [path for path in models if is_run(path)]
@@ -190,7 +190,7 @@ class _Lines:
         self.name, self.each_is_an_input = name, each_is_an_input
 
     def __iter__(self) -> Iterator[str]:
-        from recur.text.pairs import read_lines
+        from recur.data.text.pairs import read_lines
 
         for number, line in enumerate(read_lines(self.name), start=1):
             if self.each_is_an_input and not line.strip():

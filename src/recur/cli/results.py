@@ -9,7 +9,7 @@ from rich.table import Table
 
 from recur.cli.screen import Screen, facts, table
 from recur.tasks.metrics import metric_of, show, words
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 TABLES = ("beside", "confusion", "classes", "types", "metric", "verdict", "try")
 """What is shown in a way of its own."""

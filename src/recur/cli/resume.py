@@ -10,7 +10,7 @@ from cyclopts import App
 from recur.cli.options import OpeningTexts, Output
 from recur.cli.screen import Screen
 from recur.cli.train import watch
-from recur.launch import hush, launch
+from recur.utils.launch import hush, launch
 
 verb = App(
     help_epilogue="""Examples:
@@ -51,12 +51,12 @@ def resume(
     """
     hush(launch())
     from recur.tasks import options_of_run
-    from recur.train import joined
-    from recur.train import resume as resume_run
+    from recur.training import joined
+    from recur.training import resume as resume_run
 
     at, given = launch(), ("auto", "none")
     if at.size > 1:
-        from recur.run import Run
+        from recur.runs import Run
 
         before = options_of_run(Run.open(run), code=False)
         given = device or before.device, before.compress

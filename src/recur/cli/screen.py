@@ -18,7 +18,7 @@ from rich.table import Table
 from recur.cli.options import Output
 
 if TYPE_CHECKING:
-    from recur.text import Corpus
+    from recur.data.text import Corpus
 
 PATIENCE = 1.0
 """Seconds before a progress bar is worth its place."""

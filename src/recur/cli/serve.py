@@ -14,7 +14,7 @@ from cyclopts import App, Parameter
 from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.errors import OptionError, RecurError
-from recur.web.address import address_of, check_address, listen
+from recur.serve.http.address import address_of, check_address, listen
 
 if TYPE_CHECKING:
     from recur.serve.models import Models
@@ -96,11 +96,11 @@ def serve(
     _check(port, host, token, no_token, sessions)
     try:
         from recur.serve.app import make_app
+        from recur.serve.http.guard import LOOPBACK
         from recur.serve.hub import Hub
         from recur.serve.limits import Limits
         from recur.serve.models import Models
         from recur.serve.server import make_server
-        from recur.web.guard import LOOPBACK
     except ImportError:
         raise RecurError("serving needs starlette, uvicorn and websockets: pip install 'recur[serve]'") from None
     for name, value in (("idle", idle), ("keep", keep), ("grace", grace)):

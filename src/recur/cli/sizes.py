@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recur.errors import OptionError
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
-    from recur.probes.lab import Experiment
-    from recur.probes.lab.parameters import Network
-    from recur.text import Vocab
+    from recur.data.text import Vocab
+    from recur.diagnostics.lab import Experiment
+    from recur.diagnostics.lab.parameters import Network
 
 
 def sizes_by_numbers(k: int, tau: int, network: JsonObject) -> Experiment:
     """No text: k tokens, and the network of `recur train` for as many."""
-    from recur.probes.lab import parameters
+    from recur.data.text.specials import SPECIALS
+    from recur.diagnostics.lab import parameters
     from recur.tasks import make_options
-    from recur.text.specials import SPECIALS
 
     if k < 1:
         raise OptionError(f"--k must be at least 1, got {k}")
@@ -27,10 +27,10 @@ def sizes_by_numbers(k: int, tau: int, network: JsonObject) -> Experiment:
 
 
 def sizes_of_text(sources: Sequence[str], token: str, tau: int, network: JsonObject) -> Experiment:
-    from recur.probes.lab import parameters
-    from recur.probes.lab.parameters import count_text
+    from recur.data.text import Corpus, fit_vocab
+    from recur.diagnostics.lab import parameters
+    from recur.diagnostics.lab.parameters import count_text
     from recur.tasks import make_options, task_class
-    from recur.text import Corpus, fit_vocab
 
     corpus = Corpus.of(*sources)
     vocab = fit_vocab(corpus, token)
@@ -40,12 +40,12 @@ def sizes_of_text(sources: Sequence[str], token: str, tau: int, network: JsonObj
 
 
 def sizes_of_run(run: Path, sources: Sequence[str] | None, tau: int, trust: bool) -> Experiment:
-    from recur.probes.lab import parameters
-    from recur.probes.lab.parameters import Network, count_text
+    from recur.data.text import Corpus
+    from recur.diagnostics.lab import parameters
+    from recur.diagnostics.lab.parameters import Network, count_text
     from recur.tasks import open_predictor
     from recur.tasks.language.data import corpora
     from recur.tasks.language.predictor import Language
-    from recur.text import Corpus
 
     language = open_predictor([run], "cpu", trust)
     if not isinstance(language, Language):
@@ -63,8 +63,8 @@ def _types(vocab: Vocab) -> int:
 
 def _network(options: object, K: int) -> Network:
     """The network of a language model's options, made and counted."""
+    from recur.diagnostics.lab.parameters import Network
     from recur.models import LanguageModel
-    from recur.probes.lab.parameters import Network
     from recur.tasks.language.options import LanguageOptions
 
     assert isinstance(options, LanguageOptions)

@@ -15,7 +15,7 @@ from cyclopts import App, Parameter
 from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.errors import OptionError, RecurError
-from recur.web.address import address_of, check_address, listen
+from recur.serve.http.address import address_of, check_address, listen
 
 verb = App(
     help_epilogue="""Examples:
@@ -62,9 +62,9 @@ def studio(
     if token is not None and not (token and token.isprintable()):
         raise OptionError("--token must be at least one character that can be printed")
     try:
+        from recur.serve.http.guard import LOOPBACK
+        from recur.serve.http.server import make_server
         from recur.studio.app import end_training, make_app
-        from recur.web.guard import LOOPBACK
-        from recur.web.server import make_server
     except ImportError:
         raise RecurError("the studio needs starlette and uvicorn: pip install 'recur[studio]'") from None
     with listen(host, port) as listening:

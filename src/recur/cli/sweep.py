@@ -12,11 +12,11 @@ from recur.cli.screen import Screen, table
 from recur.cli.task_flags import RUN, call, flag_app, split_arguments
 from recur.cli.train import interruptible
 from recur.errors import OptionError
-from recur.launch import launch
+from recur.utils.launch import launch
 
 if TYPE_CHECKING:
-    from recur.sweeps import Sweep
-    from recur.sweeps.folder import Trial
+    from recur.training.sweeps import Sweep
+    from recur.training.sweeps.folder import Trial
 
 EXAMPLES = """Examples:
   recur sweep names.tsv --task classify --trials 30
@@ -39,7 +39,7 @@ def sweep(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
     task, why, fields, rest = split_arguments(arguments)
 
     def begin(fields: dict[str, Any], *, output: Output, **asked: Any) -> None:
-        from recur.sweeps import sweep as search_options
+        from recur.training.sweeps import sweep as search_options
 
         screen = Screen(output)
         if why:
@@ -92,7 +92,7 @@ def _resuming() -> App:
         output: Output = Output(),  # noqa: B008
     ) -> None:
         """Go on with a sweep until it has so many trials."""
-        from recur.sweeps import resume_sweep
+        from recur.training.sweeps import resume_sweep
 
         asked: dict[str, Any] = {"trials": trials, "total_minutes": total_minutes}
         _watch(Screen(output), lambda **watching: resume_sweep(resume, **asked, **watching))

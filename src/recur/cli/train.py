@@ -16,13 +16,13 @@ from recur.cli.options import Opening, Output
 from recur.cli.screen import Screen
 from recur.cli.task_flags import call, flag_app, split_arguments
 from recur.errors import OptionError, RecurError
-from recur.launch import hush, launch
 from recur.tasks import make_options
 from recur.tasks.options import TaskOptions
-from recur.typedefs import JsonObject
+from recur.utils.launch import hush, launch
+from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
-    from recur.train import Callback, Event, Outcome
+    from recur.training import Callback, Event, Outcome
 
 EXAMPLES = """Examples:
   recur train                                 the language reference, about a minute
@@ -74,8 +74,8 @@ def train(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
 
 
 def start(screen: Screen, options: TaskOptions, out: Path | None, tensorboard: bool, trust: bool = False) -> None:
-    from recur.train import joined
-    from recur.train import train as train_run
+    from recur.training import joined
+    from recur.training import train as train_run
 
     with joined(launch(), options.device, options.compress) as ranks:
         watch(screen, lambda callback, stop: train_run(options, out, callback, stop, trust, ranks), tensorboard)
@@ -86,7 +86,7 @@ def cross_validate(screen: Screen, options: TaskOptions, folds: int, out: Path |
     if launch().size > 1:
         raise OptionError("--folds trains one fold behind the other in one process: leave torchrun or srun away")
     from recur.cli.results import show_folds
-    from recur.train.folds import cross_validate as each_fold
+    from recur.training.folds import cross_validate as each_fold
 
     with interruptible(screen) as stop:
         found = each_fold(options, folds, out, lambda row: screen.note(_fold_line(row)), stop, trust)

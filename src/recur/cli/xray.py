@@ -12,12 +12,12 @@ from cyclopts import App, Parameter
 from recur.cli.options import Common, OpeningTexts
 from recur.cli.screen import Screen
 from recur.errors import OptionError, RecurError
-from recur.wording import in_language, said
+from recur.i18n import in_language, said
 
 if TYPE_CHECKING:
-    from recur.probes import Report
-    from recur.probes.finding import Try
-    from recur.typedefs import JsonObject
+    from recur.diagnostics import Report
+    from recur.diagnostics.finding import Try
+    from recur.utils.types import JsonObject
 
 verb = App(
     help_epilogue="""Examples:
@@ -74,10 +74,10 @@ def xray(
     device
         cpu, cuda, cuda:N or auto.
     """
-    from recur.files import write_atomically
-    from recur.probes import xray as diagnose
+    from recur.data.text import Corpus
+    from recur.diagnostics import xray as diagnose
     from recur.tasks import open_predictor
-    from recur.text import Corpus
+    from recur.utils.files import write_atomically
 
     screen = Screen(common)
     if tokens < 8:
@@ -102,8 +102,8 @@ def xray(
 def _show(screen: Screen, report: Report, language: Language) -> None:
     from rich.text import Text
 
-    from recur.probes import Level
-    from recur.probes.page import LEVELS
+    from recur.diagnostics import Level
+    from recur.diagnostics.page import LEVELS
 
     styles = {Level.FAULT: "bold red", Level.WARNING: "bold yellow", Level.OK: "bold green", Level.UNKNOWN: "bold"}
 
@@ -133,7 +133,7 @@ def _show(screen: Screen, report: Report, language: Language) -> None:
 
 
 def _show_tries(screen: Screen, report: Report, tries: tuple[Try, ...], language: Language) -> None:
-    from recur.probes.command import command
+    from recur.diagnostics.command import command
 
     for one in tries:
         means, see = in_language(one.means, language), in_language(one.see, language)
@@ -144,8 +144,8 @@ def _show_tries(screen: Screen, report: Report, tries: tuple[Try, ...], language
 
 def _tried(screen: Screen, report: Report, language: Language) -> JsonObject:
     """Train what is advised first in a process of its own, and say both figures."""
-    from recur.probes.command import arguments, tried_folder
-    from recur.probes.standing import best_metrics
+    from recur.diagnostics.command import arguments, tried_folder
+    from recur.diagnostics.standing import best_metrics
     from recur.tasks.metrics import better, show, words
 
     found, predictor = report.diagnosis, report.predictor
@@ -183,6 +183,6 @@ def _tried(screen: Screen, report: Report, language: Language) -> JsonObject:
 
 
 def _metrics(folder: Path) -> list[Any]:
-    from recur.run import Run
+    from recur.runs import Run
 
     return Run.open(folder).metrics()

@@ -15,12 +15,12 @@ from torch._higher_order_ops.scan import scan_op
 from torch.export import ExportedProgram
 from torch.nn.functional import linear
 
+from recur.compiler.assembly import Assembly
+from recur.compiler.expressions import OPERATIONS
 from recur.export.graphs import quiet
 from recur.export.interpret import interpret
 from recur.export.known import KINDS, LAYER, SCAN, with_layers
-from recur.native.operators import LIBRARY
-from recur.program.assembly import Assembly
-from recur.program.expressions import OPERATIONS
+from recur.ops.cpu.operators import LIBRARY
 
 LAYERS = {
     "lstm": torch.ops.aten.lstm.input,

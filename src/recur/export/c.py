@@ -23,7 +23,7 @@ from recur.export import Options, Written
 from recur.export.c_core import Core, core, head, named, self_test, struct_of
 from recur.export.c_drivers import Driver
 from recur.export.graphs import Portable
-from recur.files import write_atomically
+from recur.utils.files import write_atomically
 
 TAKES = {"quantize", "longest", "name"}
 

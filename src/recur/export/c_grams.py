@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recur.data.text import SPECIALS, Vocab
 from recur.export.c_characters import bit
-from recur.text import SPECIALS, Vocab
 
 if TYPE_CHECKING:
     from recur.export.c_drivers import Driver

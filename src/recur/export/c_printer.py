@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from recur.compiler.writer import Code
 from recur.export.c_layout import FIELDS, TYPES, Layout, Places
 from recur.export.c_scalars import INFIX, LIBRARY, OWN, STEP, number
 from recur.export.lowered import Each, Function, Product, Reduce, Running, Scan, Sort, Statement, largest
 from recur.export.lowered_values import Buffer, Expr, Kind, Load, Name, Number, number_of
-from recur.program.writer import Code
 
 
 class Printer:

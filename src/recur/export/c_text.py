@@ -1,4 +1,4 @@
-"""Vocabularies and tokenizers in C: UTF-8 text to numbers and back, as recur.text has them."""
+"""Vocabularies and tokenizers in C: UTF-8 text to numbers and back, as recur.data.text has them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from recur.data.text import EOS, Vocab
+from recur.data.text.subwords import Subwords
+from recur.data.text.tokens import Characters, Lines, Spaced, Words
 from recur.errors import OptionError
 from recur.export.c_characters import bit, characters
 from recur.export.c_tokenizers import (
@@ -24,9 +27,6 @@ from recur.export.c_tokenizers import (
     WORDS,
 )
 from recur.export.c_weights import array as array_of
-from recur.text import EOS, Vocab
-from recur.text.subwords import Subwords
-from recur.text.tokens import Characters, Lines, Spaced, Words
 
 LONGEST_LINE = 4096
 """Bytes of a line that are cut into pieces at once."""

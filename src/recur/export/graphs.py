@@ -2,7 +2,7 @@
 
 torch.export follows the model once and writes down what it did, so that whatever a task, a pooling, an attention or a
 user's cell computes comes along without a line about it here. A recurrent layer stays one node, `recur::scan`
-(recur/native/operators.py), which holds the cell as the text of its programs. Each target prints these graphs in its
+(recur/ops/cpu/operators.py), which holds the cell as the text of its programs. Each target prints these graphs in its
 own language; what a driver does around them (tokens, searches, tables) stands beside them as plain data.
 """
 
@@ -23,13 +23,13 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from recur.cells.cell import Cell
+from recur.data.text import Vocab
 from recur.errors import OptionError
 from recur.export.quantise import dequantised
-from recur.layers import Recurrent
-from recur.native import compiled
-from recur.run import Run
-from recur.text import Vocab
-from recur.typedefs import JsonObject
+from recur.nn import Recurrent
+from recur.ops.cpu import compiled
+from recur.runs import Run
+from recur.utils.types import JsonObject
 
 Size: TypeAlias = int | str
 """A number, or one that a graph leaves open, by name: "B" rows, "T" steps, "S" symbols of a source, "N" of anything;

@@ -18,7 +18,7 @@ from recur.export.graphs import Portable
 from recur.export.html_example import example
 from recur.export.javascript_check import difference, node
 from recur.export.javascript_model import JavaScript, javascript, source
-from recur.files import write_atomically
+from recur.utils.files import write_atomically
 
 TAKES = {"quantize"}
 

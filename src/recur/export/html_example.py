@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
+from recur.data.series import Panel, Series
+from recur.data.signals import read_signals
 from recur.errors import RecurError
 from recur.export.graphs import Portable
-from recur.run import Run
-from recur.series import Panel, Series
-from recur.signals import read_signals
+from recur.runs import Run
 from recur.tasks.forecast.task import read_series
 from recur.tasks.runs import options_of_run, with_own_texts
 

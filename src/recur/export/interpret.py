@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from recur.program.writer import Code
+from recur.compiler.writer import Code
 
 Value = TypeVar("Value")
 Apply = Callable[..., Value]
-"""apply(operation, *operands): one of recur.program.expressions.OPERATIONS."""
+"""apply(operation, *operands): one of recur.compiler.expressions.OPERATIONS."""
 
 
 def interpret(
@@ -36,7 +36,7 @@ def interpret(
 
 
 def _applied(op: str, values: list[Value], apply: Apply[Value]) -> Value:
-    """One instruction, of two operations where it is fused; see recur.program.writer.FUSED."""
+    """One instruction, of two operations where it is fused; see recur.compiler.writer.FUSED."""
     match op, values:
         case "copy", [a]:
             return a

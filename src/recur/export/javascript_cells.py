@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from recur.program.writer import Code
+from recur.compiler.writer import Code
 
 OPERATIONS = {
     "copy": "{0}",
@@ -45,7 +45,7 @@ OPERATIONS = {
     "minimum": "least({0}, {1})",
     "maximum": "most({0}, {1})",
 }
-"""As recur.program has them. Of names and numbers alone: an operand is never an expression without parentheses."""
+"""As recur.compiler has them. Of names and numbers alone: an operand is never an expression without parentheses."""
 
 
 def number(value: float) -> str:

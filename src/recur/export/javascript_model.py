@@ -17,7 +17,7 @@ from recur.export.javascript_tokens import vocab_table
 from recur.export.lowered_values import Buffer
 from recur.export.lowering import lowered
 from recur.export.quantise import is_eight_bit, quantise
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 ENGINE = ("runtime.js", "tokens.js", "subwords.js", "decode.js", "drivers.js", "series.js")
 """What runs without a page too, in a worker or in node."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+from recur.data.text import SPECIALS, Subwords, Vocab
 from recur.errors import OptionError
-from recur.text import SPECIALS, Subwords, Vocab
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 MODELS = {1: "unigram", 2: "bpe"}
 """Of sentencepiece, by their numbers in its files; 1 if there is none."""

@@ -18,12 +18,12 @@ from torch.export import ExportedProgram
 
 from recur.cells import GRU, LSTM, Cell, Elman
 from recur.cells.peephole import PeepholeLSTM
+from recur.compiler.assembly import Assembly
+from recur.compiler.expressions import Expressions
 from recur.export.graphs import copied
 from recur.export.interpret import interpret
-from recur.native.compiled import text_of
-from recur.native.operators import LIBRARY
-from recur.program.assembly import Assembly
-from recur.program.expressions import Expressions
+from recur.ops.cpu.compiled import text_of
+from recur.ops.cpu.operators import LIBRARY
 
 KINDS: dict[str, Cell] = {
     "lstm": LSTM(),

@@ -22,7 +22,7 @@ from recur.export.compare import Run, check, in_pytorch, largest_difference
 from recur.export.graphs import Graph, Portable, quiet
 from recur.export.known import LAYER, SCAN, with_layers
 from recur.export.parts import metadata, named, needed, place, signature, wanted
-from recur.files import write_atomically
+from recur.utils.files import write_atomically
 
 TAKES = {"quantize"}
 

@@ -12,7 +12,7 @@ from recur.export.lowered import Block, Each, Scan
 from recur.export.lowered_values import ONE, Number, linear, number_of
 from recur.export.lowering import KINDS, Lazy, Lowering, Value, counters
 from recur.export.operations import operation
-from recur.native.programs import load
+from recur.ops.cpu.programs import load
 
 
 @operation("scan.default")

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from recur.errors import OptionError
 from recur.export.graphs import Graph, Portable
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 
 def needed(*modules: str) -> None:

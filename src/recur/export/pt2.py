@@ -17,7 +17,7 @@ from recur.export.aten import without_recur
 from recur.export.compare import Run, check, largest_difference
 from recur.export.graphs import Portable, quiet
 from recur.export.parts import metadata, place, signature, wanted
-from recur.files import write_atomically
+from recur.utils.files import write_atomically
 
 TAKES: set[str] = set()
 

@@ -20,19 +20,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
+from recur.data.text.casing import CASINGS
 from recur.export.graphs import Graph, Portable, States, Value, capture, flat, ready
-from recur.layers import CRF
 from recur.models.reader import Classifier, Reader
 from recur.models.signals import Transcriber
 from recur.models.tagger import OutputTagger, WordTagger
 from recur.models.time import beside
 from recur.models.words import Forms
+from recur.nn import CRF
 from recur.tasks.classes import classes_of
 from recur.tasks.classify.model import TextModel
 from recur.tasks.classify.tfidf import LinearText
 from recur.tasks.predictor import Predictor
 from recur.tasks.tag.predictor import TextTagger
-from recur.text.casing import CASINGS
 
 WHOLE = torch.int64
 

@@ -18,10 +18,10 @@ from recur.export.compare import SIZES, apart, check
 from recur.export.graphs import Portable
 from recur.export.known import Known, recognised
 from recur.export.parts import metadata
-from recur.files import write_atomically
-from recur.layers import Connections, Depth, Recurrent
-from recur.native.compiled import text_of
-from recur.run.tensors import to_bytes
+from recur.nn import Connections, Depth, Recurrent
+from recur.ops.cpu.compiled import text_of
+from recur.runs.tensors import to_bytes
+from recur.utils.files import write_atomically
 
 TAKES: set[str] = set()
 

@@ -16,17 +16,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from recur.decode.sampling import NEVER_WRITTEN
+from recur.data.text import BOS, EOS
+from recur.decoding.sampling import NEVER_WRITTEN
 from recur.export.graphs import Portable, States, Value, capture, flat, ready
-from recur.layers import Recurrent
 from recur.models import ConditionalModel, LanguageModel, Seq2Seq
 from recur.models.decoder import Context, Decoder
 from recur.models.writer import with_end
+from recur.nn import Recurrent
 from recur.tasks.conditional.predictor import ConditionalWriter
 from recur.tasks.language.data import first_input
 from recur.tasks.language.predictor import Language
 from recur.tasks.seq2seq.predictor import Transducer
-from recur.text import BOS, EOS
 
 WHOLE = torch.int64
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recur.lazy import lazy
+from recur.utils.lazy import lazy
 
 if TYPE_CHECKING:
     from recur.models.conditional import ConditionalModel as ConditionalModel

@@ -1,7 +1,7 @@
 """The decoder: a network that writes a sequence of its own, symbol after symbol, and knows when to stop.
 
     x_t  = embedding of y_{t−1}                        what was written before; y_0 is <bos>
-    h_t  = recurrent network of x_t and the context    see recur.layers.conditioning for the ways in
+    h_t  = recurrent network of x_t and the context    see recur.nn.conditioning for the ways in
     g_t  = tanh(A [h_t; c_t])                          c_t: attention of h_t over the memory, if there is one
     P(y_t) = softmax(V g_t + b)
 
@@ -28,12 +28,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, logsigmoid, softplus
 
-from recur.layers import Attention, Conditioned, drop_steps, initialise_linear
+from recur.data.text import BOS, EOS, PAD
 from recur.models.decoder_options import DecoderOptions
 from recur.models.embedding import TokenEmbedding
 from recur.models.stack import writing_stack
 from recur.models.time import beside
-from recur.text import BOS, EOS, PAD
+from recur.nn import Attention, Conditioned, drop_steps, initialise_linear
 
 COUNT_SIZE = 16
 """Width of the embedding of how much is left."""

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding, one_hot
 
-from recur.layers import drop_steps
+from recur.data.text import UNK
 from recur.models.forms import parse_embedding
-from recur.text import UNK
+from recur.nn import drop_steps
 
 
 class TokenEmbedding(nn.Module):

@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 
 from recur.errors import OptionError
-from recur.layers import FeedForward, Recurred, Recurrent, initialise_linear
 from recur.models import bases
 from recur.models.distributions import distribution
 from recur.models.forecast_options import ForecasterOptions
 from recur.models.segments import SegmentNetwork
 from recur.models.stack import State, output_fed, plain_stack
+from recur.nn import FeedForward, Recurred, Recurrent, initialise_linear
 
 LEAST_SPREAD = 1e-3
 """What a window's changes are divided by at least, in units of what its series is scaled by."""

@@ -27,6 +27,6 @@ EmbeddingInit = Annotated[str, Form(parse_embedding)]
 
 def parse_bptt(spec: str) -> None:
     if spec != "full":
-        from recur.bptt import BPTT  # which needs torch
+        from recur.ops.bptt import BPTT  # which needs torch
 
         BPTT.parse(spec)

@@ -1,7 +1,7 @@
 """Images to classes by a network in two dimensions.
 
     x_ij  = the k × k pixels of point (i, j), standardised
-    h_ij  = the grid: recurrence from one, two or four corners, in layers     see recur.layers.grid
+    h_ij  = the grid: recurrence from one, two or four corners, in layers     see recur.nn.grid
     P(class) = softmax(V pool(h) + c)
 
 The pool is the mean or the maximum over all points, a weighted mean (attention), or of every corner the point where its
@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, dropout, pad
 
-from recur.layers import Grid, Pooling
 from recur.models.calibration import Mixture
 from recur.models.structures import GridModelOptions
+from recur.nn import Grid, Pooling
 
 
 class GridClassifier(nn.Module):

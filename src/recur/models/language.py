@@ -4,7 +4,7 @@
     h_t  = the recurrent network; with --recurrence output, tanh(U x_t + b): x_t is the output before, and all it sees
     P(token t + 1) = softmax(V h_t + c)            V may be the embedding itself (tied: Press and Wolf 2017)
 
-What P costs to learn where tokens are many: recur/layers/cross_entropy.py for the whole softmax, softmax.py for others.
+What P costs to learn where tokens are many: recur/nn/cross_entropy.py for the whole softmax, softmax.py for others.
 
 Dropout has all the places of AWD-LSTM (Merity, Keskar and Socher 2018): whole tokens of the embedding, the input,
 between layers, the output (each one mask a sequence), and the weights of W. So has its activation regularisation:
@@ -17,14 +17,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from recur.layers import drop_steps, initialise_linear
-from recur.layers.cross_entropy import linear_cross_entropy
 from recur.models.embedding import TokenEmbedding
 from recur.models.options import LanguageModelOptions
 from recur.models.softmax import adaptive_log_p, adaptive_softmax, sampled_cross_entropy
 from recur.models.stack import State, each_part, output_fed, stack
 from recur.models.time import beside, positions, split_state
-from recur.scan import Trace
+from recur.nn import drop_steps, initialise_linear
+from recur.nn.cross_entropy import linear_cross_entropy
+from recur.ops import Trace
 
 LOGITS = 1 << 24
 """Numbers at a time, where the loss of each token is asked for."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from recur.layers import drop_steps
+from recur.nn import drop_steps
 
 
 class SignalInput(nn.Module):

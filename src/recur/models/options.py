@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from recur.errors import OptionError
-from recur.layers.options import check_chrono, parse_scheme, parse_state
 from recur.models.forms import EmbeddingInit, parse_bptt
+from recur.nn.options import check_chrono, parse_scheme, parse_state
 from recur.options import (
     Count,
     Form,

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, dropout
 
-from recur.layers import Pooling, Recurred, initialise_linear
+from recur.data.text import UNK
 from recur.models.embedding import TokenEmbedding
 from recur.models.numbers import SignalInput
 from recur.models.options import ClassifierOptions, ReaderOptions
 from recur.models.stack import State, stack
 from recur.models.time import beside, split_state, whole
-from recur.text import UNK
+from recur.nn import Pooling, Recurred, initialise_linear
 
 
 class Reader(nn.Module):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from recur.layers import Recurred, initialise_linear
 from recur.models.options import SequenceOptions
 from recur.models.stack import plain_stack
 from recur.models.time import beside, whole
+from recur.nn import Recurred, initialise_linear
 
 
 class Regressor(nn.Module):

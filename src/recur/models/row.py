@@ -9,8 +9,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from recur.layers import Depth, FeedForward
 from recur.models.structures import RowModelOptions
+from recur.nn import Depth, FeedForward
 
 
 class RowModel(nn.Module):

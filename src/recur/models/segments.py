@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, pad
 
-from recur.layers import Recurred, initialise_linear
 from recur.models.forecast_options import ForecasterOptions
 from recur.models.stack import each_part, plain_stack
+from recur.nn import Recurred, initialise_linear
 
 
 class SegmentNetwork(nn.Module):

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from recur.errors import OptionError
-from recur.layers import Recurrent
 from recur.models.decoder import Context, Decoder, Scores
 from recur.models.decoder_options import EncoderDecoderOptions
 from recur.models.embedding import TokenEmbedding
 from recur.models.stack import writing_stack
 from recur.models.time import beside, whole
 from recur.models.writer import DecoderWriter
+from recur.nn import Recurrent
 
 
 class Seq2Seq(nn.Module):

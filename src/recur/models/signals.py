@@ -5,7 +5,7 @@ x_t = (step t − mean) / deviation,  and  A x_t + a  where an embedding is aske
 SignalClassifier   n → 1:   P(class) = softmax(V pool(h_1 … h_τ) + c)
 SignalTagger       n → n:   P(label of step t) = softmax(V h_t + c)
 Transcriber        n → m:   P(label or blank at step t) = softmax(V h_t + c), summed over the paths of the labels
-                            (CTC, Graves et al. 2006; recur/reference/ctc.py has the sum, recur/decode/ctc.py reads
+                            (CTC, Graves et al. 2006; recur/reference/ctc.py has the sum, recur/decoding/ctc.py reads
                             labels from it)
 """
 
@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, ctc_loss
 
-from recur.layers import drop_steps
 from recur.models.numbers import SignalInput
 from recur.models.options import ReaderOptions
 from recur.models.reader import Classifier, Reader
 from recur.models.stack import State
+from recur.nn import drop_steps
 
 NONE = -1
 """In the place of a label: one that training did not have, or none, behind the last."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from recur.layers import Connections, Depth, Dropout, FeedForward, Init, Recurrent
 from recur.models.options import NetworkOptions, SequenceOptions, StackOptions
+from recur.nn import Connections, Depth, Dropout, FeedForward, Init, Recurrent
 
 State = tuple[tuple[Tensor, ...], ...]
 """A network's state: for each layer, and each direction of it, the states of its cell."""

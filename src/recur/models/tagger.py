@@ -16,10 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
+from recur.data.text import UNK
 from recur.errors import OptionError
-from recur.layers import CRF, Moves, NBest, OutputRecurrent, drop_steps
-from recur.layers.crf import inside, viterbi
-from recur.layers.output_recurrence import AT_ONCE
 from recur.models.embedding import TokenEmbedding
 from recur.models.options import TaggerOptions
 from recur.models.reader import Reader
@@ -27,7 +25,9 @@ from recur.models.stack import State, depth
 from recur.models.time import beside, split_state, whole
 from recur.models.word_options import WordTaggerOptions
 from recur.models.words import Forms, WordForms, Words, at_tokens
-from recur.text import UNK
+from recur.nn import CRF, Moves, NBest, OutputRecurrent, drop_steps
+from recur.nn.crf import inside, viterbi
+from recur.nn.output_recurrence import AT_ONCE
 
 UNSEEN = -1
 """In the place of a tag: one that training did not have, or none, behind the last word."""

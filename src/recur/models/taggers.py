@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from recur.errors import OptionError
-from recur.layers import CRF
 from recur.models.tagger import Each, OutputTagger, TagsOut, WordTagger
 from recur.models.words import Words
+from recur.nn import CRF
 
 
 class Taggers(TagsOut):

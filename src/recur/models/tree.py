@@ -8,10 +8,10 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding
 
-from recur.layers import Forest, Recursive
 from recur.models.calibration import Mixture
 from recur.models.embedding import drawn
 from recur.models.structures import TreeModelOptions
+from recur.nn import Forest, Recursive
 
 
 class TreeModel(nn.Module):

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from recur.layers import Pooling, Recurrent
+from recur.data.text.casing import CASINGS
 from recur.models.embedding import TokenEmbedding
 from recur.models.word_options import WordTaggerOptions
-from recur.text.casing import CASINGS
+from recur.nn import Pooling, Recurrent
 
 CASING_WIDTH = 8
 PIECES = 2

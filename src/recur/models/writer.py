@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from recur.data.text import EOS
 from recur.models.decoder import Context, Decoder
 from recur.models.stack import State, each_part
-from recur.text import EOS
 
 
 class Carried(NamedTuple):
@@ -41,7 +41,7 @@ def with_end(logits: Tensor, stop: Tensor | None, left: Tensor | None) -> Tensor
 
 
 class DecoderWriter:
-    """A decoder about to write for a batch of contexts: what searches and samplers drive (recur.decode.search)."""
+    """A decoder about to write for a batch of contexts: what searches and samplers drive (recur.decoding.search)."""
 
     def __init__(self, decoder: Decoder, context: Context, longest: int | None = None) -> None:
         """`longest` bounds what is written further than the decoder's own option, where an end is written."""

@@ -44,7 +44,7 @@ from typing import (
 )
 
 from recur.errors import OptionError, shown, unknown
-from recur.files import read_bounded
+from recur.utils.files import read_bounded
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 Arrays stand as in the notes: features first, then the batch, then time; x is (n_x, m, T_x).
 
-Backward, for t = T … 1, with ∂L_t/∂s_t from the output layer and ξ as in recur.bptt:
+Backward, for t = T … 1, with ∂L_t/∂s_t from the output layer and ξ as in recur.ops.bptt:
 
     ds_t      = ∂L_t/∂s_t + ξ_{t+1} · ds_prev of step t + 1
     dU, dW, db  summed over t                because the weights are shared by all steps

@@ -17,13 +17,13 @@ from recur.serve import predict, steps, tokenizer
 from recur.serve.completions import completions
 from recur.serve.errors import refusal, status_of
 from recur.serve.guard import Guard
+from recur.serve.http.answers import Answer, error_text, without_folders
+from recur.serve.http.body import read_json
+from recur.serve.http.guard import LOOPBACK
 from recur.serve.hub import Hub
 from recur.serve.metrics import TYPE, metrics
 from recur.serve.openapi import document
-from recur.typedefs import JsonObject
-from recur.web.answers import Answer, error_text, without_folders
-from recur.web.body import read_json
-from recur.web.guard import LOOPBACK
+from recur.utils.types import JsonObject
 
 Handler = Callable[[Request], Awaitable[Response]]
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recur.decode import encode_prompt
+from recur.data.text import BOS
+from recur.decoding import encode_prompt
 from recur.errors import OptionError
+from recur.serve.http.fields import SURROGATE, field
 from recur.serve.limits import Limits
 from recur.serve.models import Served
 from recur.serve.rows import Draw
-from recur.text import BOS
-from recur.typedefs import JsonObject
-from recur.web.fields import SURROGATE, field
+from recur.utils.types import JsonObject
 
 NOT_OURS: JsonObject = {"suffix": None, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}}
 """Of OpenAI's options: those that recur does not have, with the values that ask for nothing."""

@@ -19,7 +19,7 @@ from recur.serve.inputs import inputs_of
 from recur.serve.models import Served
 from recur.serve.rows import Column, Draw, End, Event, Said
 from recur.serve.sessions import Session
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
     from recur.serve.hub import Hub

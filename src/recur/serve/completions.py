@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
+from recur.data.text import BOS
 from recur.serve.asked import Asked, Prompt, asked, given, word
 from recur.serve.events import EventStream
+from recur.serve.http.answers import Answer
 from recur.serve.models import Served
 from recur.serve.network import Parts
 from recur.serve.rows import End, Event, Judged, Piece, TextRow
 from recur.serve.sessions import Session
 from recur.serve.text import Pieces, Token, Writing
 from recur.serve.work import Work
-from recur.text import BOS
-from recur.typedefs import JsonObject
-from recur.web.answers import Answer
+from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
     from recur.serve.hub import Hub

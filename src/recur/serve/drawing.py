@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from recur.decode.sampling import chances
+from recur.decoding.sampling import chances
 from recur.serve.rows import Column, Reading, Row, StepRow
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from recur.errors import OptionError, RecurError, TextError
-from recur.web.answers import LONGEST, BusyError, TooLargeError, UnknownError, encode
+from recur.serve.http.answers import LONGEST, BusyError, TooLargeError, UnknownError, encode
 
 
 class ConflictError(RecurError):

@@ -10,8 +10,8 @@ from starlette.types import Receive, Scope, Send
 
 from recur.errors import RecurError
 from recur.serve.errors import error_object, status_of
-from recur.typedefs import JsonObject
-from recur.web.answers import encode
+from recur.serve.http.answers import encode
+from recur.utils.types import JsonObject
 
 
 class EventStream(Response):

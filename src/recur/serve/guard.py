@@ -10,8 +10,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Scope
 
 from recur.serve.errors import refusal
-from recur.web import guard
-from recur.web.guard import LOOPBACK, bearer, equal
+from recur.serve.http import guard
+from recur.serve.http.guard import LOOPBACK, bearer, equal
 
 OPEN = ("/health",)
 """What is answered to anyone: whether the server is there."""

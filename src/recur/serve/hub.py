@@ -18,12 +18,12 @@ from starlette.requests import ClientDisconnect, Request
 from recur.errors import RecurError
 from recur.serve.engine import Engine
 from recur.serve.errors import RateError
+from recur.serve.http.answers import BusyError
 from recur.serve.limits import Limits
 from recur.serve.models import Models
 from recur.serve.sessions import Sessions
 from recur.serve.travel import Seal, Store
 from recur.serve.work import deliver_to
-from recur.web.answers import BusyError
 
 SWEEP = 2.0
 """Seconds between two looks at who is idle, and at what has changed on disk."""

@@ -16,10 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recur.decode.sampling import NEVER_WRITTEN
+from recur.data.text import Vocab
+from recur.decoding.sampling import NEVER_WRITTEN
 from recur.errors import OptionError, RunError
-from recur.run import Run
+from recur.runs import Run
 from recur.serve.bank import Bank
+from recur.serve.http.answers import UnknownError
 from recur.serve.limits import Limits
 from recur.serve.network import LanguageNetwork, Network, network_of
 from recur.serve.on_gpu import make_bank
@@ -29,9 +31,7 @@ from recur.tasks.contract import Predictor
 from recur.tasks.language.data import first_input
 from recur.tasks.language.predictor import Language
 from recur.tasks.tag.signal_predictor import TranscriberPredictor
-from recur.text import Vocab
-from recur.typedefs import JsonObject
-from recur.web.answers import UnknownError
+from recur.utils.types import JsonObject
 
 VERSIONS = 2
 """Of a run that are kept in memory."""

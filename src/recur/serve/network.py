@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from recur.errors import OptionError
-from recur.layers import FeedForward, Recurrent
 from recur.models import LanguageModel
 from recur.models.numbers import SignalInput
 from recur.models.reader import Classifier, Reader
 from recur.models.signals import Numbers, SignalTagger
 from recur.models.tagger import OutputTagger, Tagger, WordTagger
+from recur.nn import FeedForward, Recurrent
 from recur.tasks.classify.model import TextModel
 from recur.tasks.contract import Predictor
 from recur.tasks.language.predictor import Language

@@ -1,4 +1,4 @@
-"""States of sessions on a GPU: where layers are plain, they never leave their slots (recur.cuda.stream.Slots)."""
+"""States of sessions on a GPU: where layers are plain, they never leave their slots (recur.ops.cuda.stream.Slots)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recur.cuda.stream import Slots
-from recur.layers.packed import packed_for
+from recur.nn.packed import packed_for
+from recur.ops.cuda.stream import Slots
 from recur.serve.bank import Bank
 from recur.serve.network import Network, Parts
 

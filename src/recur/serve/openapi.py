@@ -6,7 +6,7 @@ from typing import Any
 
 from recur.serve.limits import Limits
 from recur.serve.predict import INPUTS, OPTIONS
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 NAMES = {int: "integer", float: "number", str: "string", bool: "boolean"}
 ERRORS = {

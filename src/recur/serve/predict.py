@@ -12,10 +12,10 @@ from anyio import to_thread
 
 from recur.errors import OptionError, RecurError
 from recur.serve.asked import given, word
+from recur.serve.http.answers import BusyError
 from recur.serve.models import Served
 from recur.tasks.inputs import Lines, table_of
-from recur.typedefs import JsonObject
-from recur.web.answers import BusyError
+from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
     from recur.serve.hub import Hub

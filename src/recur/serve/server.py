@@ -15,9 +15,9 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from recur.serve.errors import error_body
+from recur.serve.http import server
+from recur.serve.http.server import make_config
 from recur.serve.hub import Hub
-from recur.web import server
-from recur.web.server import make_config
 
 OPEN_SOCKETS = 20.0
 """Seconds between two signs of life of a WebSocket, and for an answer to one."""

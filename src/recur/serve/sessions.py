@@ -20,12 +20,12 @@ from anyio import to_thread
 from recur.errors import RecurError, RunError
 from recur.serve.engine import Engine
 from recur.serve.errors import ConflictError
+from recur.serve.http.answers import BusyError, UnknownError
 from recur.serve.limits import Limits
 from recur.serve.models import Models, Served
 from recur.serve.network import Parts
 from recur.serve.travel import About, Seal, Store
-from recur.typedefs import JsonObject
-from recur.web.answers import BusyError, UnknownError
+from recur.utils.types import JsonObject
 
 AT_ONCE = 256
 """Sessions that leave memory together."""

@@ -17,15 +17,15 @@ from recur.errors import OptionError, RecurError
 from recur.serve.asked import draw_of, flag, given, seed_of, word
 from recur.serve.columns import step_columns
 from recur.serve.errors import error_object, status_of
+from recur.serve.http import fields
+from recur.serve.http.answers import encode
+from recur.serve.http.body import parse_json
 from recur.serve.inputs import inputs_of
 from recur.serve.models import Served
 from recur.serve.rows import End, Reading, StepRow
 from recur.serve.sessions import Session
 from recur.serve.work import Work
-from recur.typedefs import JsonObject
-from recur.web import fields
-from recur.web.answers import encode
-from recur.web.body import parse_json
+from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
     from recur.serve.hub import Hub

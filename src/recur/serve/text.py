@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from recur.text import Vocab
+from recur.data.text import Vocab
 
 
 class Token(NamedTuple):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from recur.data.text import BOS
 from recur.errors import OptionError
 from recur.serve.asked import check_ids, given, word
+from recur.serve.http.fields import field
 from recur.serve.limits import Limits
 from recur.serve.models import Models, Served
-from recur.text import BOS
-from recur.typedefs import JsonObject
-from recur.web.fields import field
+from recur.utils.types import JsonObject
 
 
 def served_of(models: Models, name: str | None) -> Served:

@@ -17,10 +17,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from recur.errors import OptionError, RunError
-from recur.files import write_atomically
-from recur.run.tensors import from_bytes, to_bytes
+from recur.runs.tensors import from_bytes, to_bytes
 from recur.serve.network import Parts
-from recur.typedefs import JsonObject
+from recur.utils.files import write_atomically
+from recur.utils.types import JsonObject
 
 PREFIX = "rs1."
 LONGEST = 1 << 24

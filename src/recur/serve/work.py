@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 from recur.serve.engine import Engine, Events
+from recur.serve.http.answers import BusyError
 from recur.serve.models import Served
 from recur.serve.rows import End, Event, Row
-from recur.web.answers import BusyError
 
 Named = tuple[int, Event]
 """What a row said, and which one it is."""

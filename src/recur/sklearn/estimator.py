@@ -14,9 +14,9 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from recur.api import load
+from recur.data.frames import columns_of, is_frame
+from recur.data.frames.columns import values_of
 from recur.errors import RecurError, TextError
-from recur.frames import columns_of, is_frame
-from recur.frames.columns import values_of
 from recur.tasks import options_class
 
 Array = np.ndarray[Any, Any]

@@ -10,9 +10,9 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from recur.api import fit as fit_model
+from recur.data.frames import one_line
+from recur.data.frames.columns import cell
 from recur.errors import OptionError, TextError
-from recur.frames import one_line
-from recur.frames.columns import cell
 from recur.sklearn.estimator import Array, Estimator, check_lengths, column_of
 
 

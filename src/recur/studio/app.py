@@ -12,6 +12,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from recur.errors import RecurError
+from recur.i18n import in_language
+from recur.serve.http.answers import Answer, UnknownError, error_text, refusal, status_of, without_folders
+from recur.serve.http.body import read_json
+from recur.serve.http.guard import LOOPBACK
 from recur.studio.folder import Folder
 from recur.studio.guard import Guard
 from recur.studio.loaded import LoadedModel
@@ -21,10 +25,6 @@ from recur.studio.training import Training
 from recur.studio.turns import Turns
 from recur.studio.views import ALONE, QUICK, REPORTS, VIEWS
 from recur.studio.writing import generate
-from recur.web.answers import Answer, UnknownError, error_text, refusal, status_of, without_folders
-from recur.web.body import read_json
-from recur.web.guard import LOOPBACK
-from recur.wording import in_language
 
 PAGE = Path(__file__).parent / "page"
 FILES = {path.name: path for path in PAGE.iterdir() if path.is_file()}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from recur.decode import Choice
+from recur.decoding import Choice
 from recur.errors import OptionError
-from recur.typedefs import JsonObject
-from recur.web.fields import field
+from recur.serve.http.fields import field
+from recur.utils.types import JsonObject
 
 TEXT = 4000
 """Characters of a text, at most."""

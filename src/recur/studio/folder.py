@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from recur.errors import OptionError, RecurError, RunError
-from recur.run import Run, holder_of, is_run
-from recur.run.place import Place
+from recur.runs import Run, holder_of, is_run
+from recur.runs.place import Place
+from recur.serve.http.answers import UnknownError, error_text
 from recur.studio.loaded import LoadedModel
 from recur.studio.points import Tail, seconds_left
 from recur.studio.summaries import NOTES, describe, history, measurements
-from recur.typedefs import JsonObject
-from recur.web.answers import UnknownError, error_text
+from recur.utils.types import JsonObject
 
 LOADED = 6
 """Models kept in memory."""

@@ -1,8 +1,8 @@
 """Gradients through time of a text: ∂L/∂s_t at every step, and ∂L/∂W as the sum of what each step adds to it.
 
 L is the loss of the text's last token, or the mean over all of its tokens as in training. What crosses time on the way
-back is ξ (recur.bptt): modes of truncation and cuts between two steps, `detach`, are zeros in it. Whatever is cut or
-rescaled, the full gradient of the network as it was trained comes with it, to be drawn behind.
+back is ξ (recur.ops.bptt): modes of truncation and cuts between two steps, `detach`, are zeros in it. Whatever is cut
+or rescaled, the full gradient of the network as it was trained comes with it, to be drawn behind.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from recur.bptt import BPTT
+from recur.diagnostics import Subject
+from recur.diagnostics.flow import fit_decay
+from recur.diagnostics.layer import layer_name
+from recur.diagnostics.terms import LETTERS, terms_of
 from recur.errors import OptionError
-from recur.probes import Subject
-from recur.probes.flow import fit_decay
-from recur.probes.layer import layer_name
-from recur.probes.terms import LETTERS, terms_of
+from recur.ops.bptt import BPTT
+from recur.serve.http.fields import field, number
 from recur.studio.fields import text_of
 from recur.studio.loaded import LoadedModel, shown_text
 from recur.studio.rescaled import radius_of, rescaled
-from recur.typedefs import JsonObject
-from recur.web.fields import field, number
+from recur.utils.types import JsonObject
 
 LAST, ALL = 120, 48
 """Steps at most: of the last loss, and of all losses, each of which is followed back by itself."""

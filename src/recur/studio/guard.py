@@ -9,8 +9,8 @@ from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Scope
 
-from recur.web import guard
-from recur.web.guard import LOOPBACK, bearer, equal
+from recur.serve.http import guard
+from recur.serve.http.guard import LOOPBACK, bearer, equal
 
 COOKIE = "recur-token"
 

@@ -9,7 +9,7 @@ from recur.errors import OptionError
 from recur.studio.schema import checked_options
 from recur.studio.texts import Texts
 from recur.tasks import arguments_of, options_class
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 State = Literal["waiting", "held", "running", "stopping", "stopped", "done", "failed"]
 AT_WORK: tuple[State, ...] = ("running", "stopping")

@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 import torch
 
+from recur.data.text.specials import SPECIALS
+from recur.diagnostics import lab
+from recur.diagnostics.lab.parameters import Network
+from recur.diagnostics.theme import COLOURS, DIM, IN_THE_DARK, INK, LINE
 from recur.errors import OptionError, unknown
+from recur.i18n import Language, in_language
 from recur.models import LanguageModel
-from recur.probes import lab
-from recur.probes.lab.parameters import Network
-from recur.probes.theme import COLOURS, DIM, IN_THE_DARK, INK, LINE
+from recur.serve.http.fields import field
 from recur.studio.reporting import language_of
 from recur.tasks import make_options
-from recur.text.specials import SPECIALS
-from recur.typedefs import JsonObject
-from recur.web.fields import field
-from recur.wording import Language, in_language
+from recur.utils.types import JsonObject
 
 DARK = {
     INK: "#e6e9ee",

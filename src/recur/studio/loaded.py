@@ -12,21 +12,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur.data.text import SPECIALS
+from recur.data.text.corpus import normalised
+from recur.diagnostics import Subject
+from recur.diagnostics.subject import FEWEST
 from recur.errors import RecurError, RunError, TextError
-from recur.layers import Recurrent
-from recur.probes import Subject
-from recur.probes.subject import FEWEST
-from recur.run import Run
+from recur.nn import Recurrent
+from recur.runs import Run
+from recur.serve.http.fields import field
 from recur.studio.fields import text_of
 from recur.studio.reading import Reading, Readings
 from recur.tasks import predictor_of
 from recur.tasks.contract import Predictor
 from recur.tasks.language.data import in_reading_order, valid_text
 from recur.tasks.language.predictor import Language
-from recur.text import SPECIALS
-from recur.text.corpus import normalised
-from recur.typedefs import JsonObject
-from recur.web.fields import field
+from recur.utils.types import JsonObject
 
 CHARACTERS, WORDS = 240, 60
 """Of an example."""

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from recur.diagnostics import Subject
+from recur.diagnostics.units import Series, tokens_read
 from recur.errors import RunError, TextError
-from recur.layers import Recurrent
-from recur.probes import Subject
-from recur.probes.units import Series, tokens_read
+from recur.nn import Recurrent
 from recur.studio.loaded import LoadedModel, shown_text
 from recur.studio.validation import kind_of
 from recur.tasks.forecast.task import parse_series

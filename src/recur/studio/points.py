@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from recur.errors import RecurError
-from recur.run.logs import parse_jsonl
-from recur.run.place import Place
-from recur.run.progress import NAME
-from recur.typedefs import JsonObject
+from recur.runs.logs import parse_jsonl
+from recur.runs.place import Place
+from recur.runs.progress import NAME
+from recur.utils.types import JsonObject
 
 MOST = 1000
 """Points of a curve."""

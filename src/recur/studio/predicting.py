@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from recur.data.series.naive import SeasonalNaive
+from recur.data.text.trees import parse_tree
 from recur.errors import OptionError, RecurError, TextError
-from recur.series.naive import SeasonalNaive
+from recur.serve.http.fields import field
 from recur.studio.loaded import LoadedModel
 from recur.studio.looking import numbers_of
 from recur.studio.validation import kind_of
 from recur.tasks.forecast.task import parse_series
 from recur.tasks.predictor import Predictor
-from recur.text.trees import parse_tree
-from recur.typedefs import JsonObject
-from recur.web.fields import field
+from recur.utils.types import JsonObject
 
 LONGEST = 40_000
 """Characters of an input."""

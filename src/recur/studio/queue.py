@@ -22,16 +22,16 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from recur.errors import OptionError, RecurError, RunError
-from recur.run import holder_of, is_run
-from recur.run.logs import parse_object
-from recur.run.place import NO_LINK, Place
+from recur.i18n import Language, in_language
+from recur.runs import holder_of, is_run
+from recur.runs.logs import parse_object
+from recur.runs.place import NO_LINK, Place
+from recur.serve.http.answers import BusyError, UnknownError, without_folders
 from recur.studio.job import AT_WORK, Job
 from recur.studio.points import last_point
 from recur.studio.printed import MEASURED, NOTHING, last_line
 from recur.studio.texts import FOLDER, Texts, clean_name, split_name
-from recur.typedefs import JsonObject
-from recur.web.answers import BusyError, UnknownError, without_folders
-from recur.wording import Language, in_language
+from recur.utils.types import JsonObject
 
 OWN = ".studio"
 """The folder of what the studio itself keeps: its jobs, and what their processes print."""

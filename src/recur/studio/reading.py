@@ -24,14 +24,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur.data.text import SPECIALS, UNK
+from recur.data.text.arrays import Ids
+from recur.data.text.corpus import normalised
 from recur.errors import OptionError
 from recur.models import LanguageModel
+from recur.serve.http.answers import GoneError
 from recur.tasks.language.data import first_input
 from recur.tasks.language.predictor import Language
-from recur.text import SPECIALS, UNK
-from recur.text.arrays import Ids
-from recur.text.corpus import normalised
-from recur.web.answers import GoneError
 
 State = tuple[tuple[Tensor, ...], ...]
 """Of a network: for each layer, the states of its cell."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 
-from recur.probes import xray
-from recur.probes.report import Report
+from recur.diagnostics import xray
+from recur.diagnostics.report import Report
+from recur.i18n import Language
+from recur.serve.http.fields import field
 from recur.studio.loaded import LoadedModel
-from recur.typedefs import JsonObject
-from recur.web.fields import field
-from recur.wording import Language
+from recur.utils.types import JsonObject
 
 TOKENS = 2000
 """Of the validation text that are read: the report is waited for."""

@@ -7,15 +7,15 @@ import copy
 import torch
 from torch import Tensor
 
+from recur.diagnostics import Subject
+from recur.diagnostics.layer import Layer
+from recur.diagnostics.linear import Linearised
+from recur.diagnostics.spectrum import recurrent_blocks
 from recur.errors import OptionError
-from recur.probes import Subject
-from recur.probes.layer import Layer
-from recur.probes.linear import Linearised
-from recur.probes.spectrum import recurrent_blocks
+from recur.serve.http.fields import field, number
 from recur.studio.fields import text_of
 from recur.studio.loaded import LoadedModel
-from recur.typedefs import JsonObject
-from recur.web.fields import field, number
+from recur.utils.types import JsonObject
 
 WIDEST = 768
 """Of a matrix whose eigenvalues are computed while somebody waits."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import torch
 
-from recur.decode.sampling import NEVER_WRITTEN
+from recur.decoding.sampling import NEVER_WRITTEN
 from recur.errors import OptionError
 from recur.models.time import beside, positions, split_state
+from recur.serve.http.fields import field, number
 from recur.studio.loaded import LoadedModel, shown_text
 from recur.studio.reading import Reading
-from recur.typedefs import JsonObject
-from recur.web.fields import field, number
+from recur.utils.types import JsonObject
 
 SPAN = 48
 """Tokens that are followed back one by one."""

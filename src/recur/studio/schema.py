@@ -7,13 +7,13 @@ from typing import Any, Literal, get_args, get_origin
 
 from recur.cells import cell_names
 from recur.errors import OptionError, unknown
+from recur.i18n import Language
+from recur.i18n.chinese_options import OPTIONS, TASKS
 from recur.options import documentation, field_of, flag_of, group_of, hints, spelled, value_of
 from recur.tasks import make_options, options_class, task_names
 from recur.tasks.defaults import GROUPS, shown_default
 from recur.tasks.registry import ORIGINS, PATHS
-from recur.typedefs import JsonObject
-from recur.wording import Language
-from recur.wording.chinese_options import OPTIONS, TASKS
+from recur.utils.types import JsonObject
 
 REFUSED = (*PATHS, *ORIGINS, "compress")
 """Options that name files, and one for several processes."""

@@ -10,18 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur.diagnostics import Subject
+from recur.diagnostics.gates import Activation, activations
+from recur.diagnostics.layer import Layer
+from recur.diagnostics.units import correlations, features, similar_elsewhere, similar_spans, tokens_read
 from recur.errors import OptionError
-from recur.probes import Subject
-from recur.probes.gates import Activation, activations
-from recur.probes.layer import Layer
-from recur.probes.units import correlations, features, similar_elsewhere, similar_spans, tokens_read
+from recur.serve.http.fields import field, number
 from recur.studio.fields import text_of
 from recur.studio.loaded import LoadedModel, shown_text
 from recur.studio.looking import Looked, look
 from recur.tasks.language.data import corpora, in_reading_order
 from recur.tasks.language.predictor import Language
-from recur.typedefs import JsonObject
-from recur.web.fields import field, number
+from recur.utils.types import JsonObject
 
 SIMILAR = 0.3
 """The least cosine of states that are called similar."""

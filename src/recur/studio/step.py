@@ -13,17 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recur.equations import EquationError, Equations, Network, read
-from recur.equations.python_cell import PythonCell, python_cell
-from recur.equations.textbook import EXAMPLES, TEXTBOOK
 from recur.errors import CellError, OptionError
+from recur.i18n import in_language, said
+from recur.serve.http.fields import field, number
+from recur.studio.equations import EquationError, Equations, Network, read
+from recur.studio.equations.python_cell import PythonCell, python_cell
+from recur.studio.equations.textbook import EXAMPLES, TEXTBOOK
 from recur.studio.loaded import LoadedModel
 from recur.studio.step_answer import Shown, answer
 from recur.studio.step_check import compared
 from recur.studio.step_run import RunNetwork, network_of
-from recur.typedefs import JsonObject
-from recur.web.fields import field, number
-from recur.wording import in_language, said
+from recur.utils.types import JsonObject
 
 UNITS = 8
 """At most; of a larger network, so many are shown."""

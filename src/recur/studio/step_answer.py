@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recur.equations.graph import Node, Size
-from recur.equations.network import Network, Pass
-from recur.equations.python_cell import PythonCell
-from recur.equations.slopes import slopes
-from recur.equations.textbook import TEXTBOOK, backward_line, forward_line
-from recur.typedefs import JsonObject
+from recur.studio.equations.graph import Node, Size
+from recur.studio.equations.network import Network, Pass
+from recur.studio.equations.python_cell import PythonCell
+from recur.studio.equations.slopes import slopes
+from recur.studio.equations.textbook import TEXTBOOK, backward_line, forward_line
+from recur.utils.types import JsonObject
 
 Array = NDArray[np.float64]
 KINDS = {("H",): "units", ("D",): "symbols", ("K",): "symbols", (): "one"}

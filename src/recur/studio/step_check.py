@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recur.equations.network import Network, Pass
-from recur.equations.textbook import TEXTBOOK
 from recur.reference import network as reference
+from recur.studio.equations.network import Network, Pass
+from recur.studio.equations.textbook import TEXTBOOK
 
 Array = NDArray[np.float64]
 

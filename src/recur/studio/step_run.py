@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from recur.equations.network import Network, Pass
-from recur.equations.textbook import TEXTBOOK
+from recur.data.text import UNK, Vocab
 from recur.errors import RunError, TextError
+from recur.i18n import said
 from recur.models.language import LanguageModel
+from recur.studio.equations.network import Network, Pass
+from recur.studio.equations.textbook import TEXTBOOK
 from recur.studio.loaded import LoadedModel
-from recur.text import UNK, Vocab
-from recur.wording import said
 
 Array = NDArray[np.float64]
 ALIKE = 1e-4

@@ -9,8 +9,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from recur.errors import RecurError
+from recur.serve.http.answers import BusyError
 from recur.studio.turns import STREAMS, Turns
-from recur.web.answers import BusyError
 
 Pieces = Generator[str, None, None]
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from recur.errors import RecurError
 from recur.options import parse_toml
-from recur.run import Run, read_json, read_jsonl
-from recur.run.place import Place
+from recur.runs import Run, read_json, read_jsonl
+from recur.runs.place import Place
+from recur.serve.http.answers import error_text, without_folders
+from recur.serve.http.fields import number
 from recur.studio.points import last_point, thinned
 from recur.tasks import options_of_run, task_of
 from recur.tasks.metrics import best_of
 from recur.tasks.registry import ORIGINS, PATHS, listed
-from recur.typedefs import JsonObject
-from recur.web.answers import error_text, without_folders
-from recur.web.fields import number
+from recur.utils.types import JsonObject
 
 OPTIONS = ("hidden", "layers", "token", "window", "rate", "clip", "optimizer")
 """Options in the summary of a run, where its task has them."""

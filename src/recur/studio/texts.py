@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from recur.data.text.recognise import recognise
 from recur.errors import OptionError, RecurError, TextError
-from recur.files import sync_folder
-from recur.run.place import NO_LINK, PART, Place
+from recur.runs.place import NO_LINK, PART, Place
+from recur.serve.http.answers import TooLargeError, UnknownError
 from recur.tasks.recognise import CHOICES, TASKS
-from recur.text.recognise import recognise
-from recur.typedefs import JsonObject
-from recur.web.answers import TooLargeError, UnknownError
+from recur.utils.files import sync_folder
+from recur.utils.types import JsonObject
 
 FOLDER = "texts"
 TEXT = 256 << 20

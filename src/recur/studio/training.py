@@ -19,6 +19,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from recur.errors import OptionError
+from recur.i18n import Language, in_language
+from recur.serve.http.answers import Answer, ForbiddenError, UnknownError
+from recur.serve.http.body import read_json
+from recur.serve.http.fields import field
 from recur.studio import schema
 from recur.studio.folder import Folder
 from recur.studio.job import Job
@@ -28,11 +32,7 @@ from recur.studio.texts import BUILT_IN, TEXT, Texts
 from recur.studio.turns import Turns
 from recur.studio.watch import Watch
 from recur.tasks import task_names
-from recur.typedefs import JsonObject
-from recur.web.answers import Answer, ForbiddenError, UnknownError
-from recur.web.body import read_json
-from recur.web.fields import field
-from recur.wording import Language, in_language
+from recur.utils.types import JsonObject
 
 BODY = 64 * 1024
 """Bytes of a request that is no text, at most."""

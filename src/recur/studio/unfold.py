@@ -7,7 +7,7 @@ from typing import Any
 
 from recur.errors import OptionError
 from recur.studio.loaded import LoadedModel
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 LETTERS = {"weight_ih": "U", "weight_hh": "W"}
 """Of the recurrent weights, as the docs write them; the output matrix is V."""

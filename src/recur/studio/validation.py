@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from recur.data.text import SPECIALS
+from recur.data.text.trees import read_trees
+from recur.diagnostics.classes import JUDGES, MOST, judge
 from recur.errors import OptionError, RecurError
-from recur.probes.classes import JUDGES, MOST, judge
+from recur.serve.http.fields import field, number
 from recur.studio.loaded import LoadedModel
 from recur.tasks.classes import classes_of, confusion
 from recur.tasks.examples import split
 from recur.tasks.predictor import Predictor
 from recur.tasks.table.data import read_rows
-from recur.text import SPECIALS
-from recur.text.trees import read_trees
-from recur.typedefs import JsonObject
-from recur.web.fields import field, number
+from recur.utils.types import JsonObject
 
 KINDS = {
     "TextClassifier": "classes",

@@ -23,7 +23,7 @@ from recur.studio.step import run_step, step
 from recur.studio.unfold import unfold
 from recur.studio.validation import mistakes, samples
 from recur.studio.writing import example, next_tokens
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 VIEWS: dict[str, Callable[[LoadedModel, JsonObject], JsonObject]] = {
     "next": next_tokens,

@@ -16,12 +16,12 @@ import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from recur.i18n import Language
+from recur.serve.http.answers import BusyError, encode
 from recur.studio.folder import Folder
 from recur.studio.queue import Queue
 from recur.studio.turns import Turns
-from recur.typedefs import JsonObject
-from recur.web.answers import BusyError, encode
-from recur.wording import Language
+from recur.utils.types import JsonObject
 
 EVERY = 0.2
 """Seconds between looks at what is live."""

@@ -7,13 +7,13 @@ from collections.abc import Generator, Iterator
 import torch
 from torch import Tensor
 
-from recur.decode.sampling import NEVER_WRITTEN, go_on, make_generator
+from recur.data.text import UNK
+from recur.decoding.sampling import NEVER_WRITTEN, go_on, make_generator
+from recur.serve.http.fields import field, number
 from recur.studio.fields import choice_of
 from recur.studio.loaded import LoadedModel, display_text, without_specials
 from recur.studio.reading import Reading
-from recur.text import UNK
-from recur.typedefs import JsonObject
-from recur.web.fields import field, number
+from recur.utils.types import JsonObject
 
 LENGTH = 2000
 """Tokens generated for one request, at most."""

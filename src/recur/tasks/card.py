@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from recur.options import flag_of
-from recur.run import Run
+from recur.runs import Run
 from recur.tasks.contract import Baseline, Task
 from recur.tasks.metrics import metric_of, show, words
 from recur.tasks.options import TaskOptions
 from recur.tasks.predictor import Predictor
 from recur.tasks.registry import ORIGINS, PATHS
 from recur.tasks.verdict import verdict
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 LEFT = "*left to the author*"
 

@@ -18,9 +18,12 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from recur.data.text import SPECIALS, UNK, Vocab
+from recur.data.text.fingerprint import fingerprint
+from recur.data.text.vectors import Vectors, first_tokens, read_vectors, vectors_width
 from recur.errors import OptionError
 from recur.options import flag_of
-from recur.run import Fingerprint, Vocabs
+from recur.runs import Fingerprint, Vocabs
 from recur.tasks.contract import Task
 from recur.tasks.options import TaskOptions
 from recur.tasks.places import Places
@@ -28,9 +31,6 @@ from recur.tasks.registry import name_of, outside, reads_numbers, task_class, ta
 from recur.tasks.signal_options import with_input
 from recur.tasks.source import SHAPE, Source, check_pair
 from recur.tasks.weights import put_layers, put_rows
-from recur.text import SPECIALS, UNK, Vocab
-from recur.text.fingerprint import fingerprint
-from recur.text.vectors import Vectors, first_tokens, read_vectors, vectors_width
 
 OptionsT = TypeVar("OptionsT", bound=TaskOptions)
 AnyTask = Task[Any, Any, Any, Any]

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from recur.data.text import SPECIALS, Vocab
+from recur.data.text.tokens import Lines
 from recur.errors import TextError, shown
 from recur.models.calibration import calibration_error
 from recur.tasks.contract import Baseline, Validation
-from recur.text import SPECIALS, Vocab
-from recur.text.tokens import Lines
-from recur.typedefs import Metrics
+from recur.utils.types import Metrics
 
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 

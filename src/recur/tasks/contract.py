@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor, nn
 
-from recur.run import Vocabs, check_precision, pick_device, pick_precision
+from recur.data.text.shares import Share
+from recur.runs import Vocabs, check_precision, pick_device, pick_precision
 from recur.tasks.inputs import Inputs as Inputs
 from recur.tasks.inputs import source_name as source_name
 from recur.tasks.options import TaskOptions
@@ -20,8 +21,7 @@ from recur.tasks.places import Places
 from recur.tasks.predictor import Predictor as Predictor
 from recur.tasks.predictor import file_names as file_names
 from recur.tasks.size import check_size
-from recur.text.shares import Share
-from recur.typedefs import JsonObject, Metrics
+from recur.utils.types import JsonObject, Metrics
 
 OptionsT = TypeVar("OptionsT", bound=TaskOptions)
 DataT = TypeVar("DataT", bound="Data")

@@ -12,12 +12,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from recur.data.text import PAD
+from recur.data.text.shares import WHOLE, Share
+from recur.data.text.tokens import Ids
 from recur.errors import TextError
 from recur.tasks.forms import parse_fold
 from recur.tasks.options import FoldOptions, SplitOptions
-from recur.text import PAD
-from recur.text.shares import WHOLE, Share
-from recur.text.tokens import Ids
 
 Item = TypeVar("Item")
 BatchT = TypeVar("BatchT")

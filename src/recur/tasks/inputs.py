@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from recur.data.frames import columns_of, csv_lines, is_frame, is_series
+from recur.data.text.pairs import read_lines
 from recur.errors import TextError, shown
-from recur.frames import columns_of, csv_lines, is_frame, is_series
-from recur.text.pairs import read_lines
 
 
 class Inputs:

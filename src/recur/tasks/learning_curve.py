@@ -7,10 +7,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from recur.i18n import said
 from recur.tasks.contract import Remark, Task
 from recur.tasks.metrics import metric_of, show, words
-from recur.typedefs import JsonObject
-from recur.wording import said
+from recur.utils.types import JsonObject
 
 ENOUGH = 5
 """Measurements from which on a trend is one."""

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur.data.text import Pair, Vocab
+from recur.data.text.tokens import Ids
 from recur.errors import TextError
-from recur.run import Vocabs
+from recur.runs import Vocabs
 from recur.tasks.examples import padded
-from recur.text import Pair, Vocab
-from recur.text.tokens import Ids
 
 EncodedPair = tuple[Ids, Ids]
 

@@ -23,16 +23,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 import torch
 from torch import nn
 
+from recur.data.frames import NAMES, is_data, write_data
+from recur.data.text import SPECIALS
 from recur.errors import OptionError, RecurError
-from recur.frames import NAMES, is_data, write_data
-from recur.layers import Recurrent
-from recur.run import Precision, Run, check_precision, computing_in, pick_device
+from recur.nn import Recurrent
+from recur.runs import Precision, Run, check_precision, computing_in, pick_device
 from recur.tasks.inputs import Inputs, inputs_of, table_of
 from recur.tasks.metrics import best_of, show, words
 from recur.tasks.predictions import Prediction, Predictions, html_table
 from recur.tasks.runs import task_of_run, with_own_texts
-from recur.text import SPECIALS
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
     from recur.tasks.contract import Task
@@ -231,7 +231,7 @@ class Predictor(ABC, Generic[ModelT]):
 
     def xray(self, text: Any = None, **options: Any) -> Any:
         """What its network does while it reads, and what is wrong with it: `recur.xray(model)`."""
-        return importlib.import_module("recur.probes").xray(self, text, **options)  # which looks at predictors
+        return importlib.import_module("recur.diagnostics").xray(self, text, **options)  # which looks at predictors
 
     def find_texts(self, *parts: str) -> None:
         """Have the options name texts of the run where they are now; they must be as they were when it learned."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from recur.data.text.recognise import Recognised, recognise
 from recur.errors import OptionError
-from recur.text.recognise import Recognised, recognise
 
 TASKS = {
     "images": "grid",

@@ -176,7 +176,7 @@ def check_cell_of_file(fields: Mapping[str, object]) -> None:
     """Refuse a cell that fields from a file name, which may be a stranger's, unless this user has trained with it."""
     cell = fields.get("cell")
     if isinstance(cell, str) and cell_file(cell):
-        from recur.run.trust import check_trusted  # which needs torch
+        from recur.runs.trust import check_trusted  # which needs torch
 
         source = Path(cell_file(cell))
         check_trusted(source, source.read_bytes() if source.is_file() else b"")

@@ -27,7 +27,7 @@ from recur.tasks.registry import (
 )
 
 if TYPE_CHECKING:
-    from recur.run import Fingerprint, Run
+    from recur.runs import Fingerprint, Run
     from recur.tasks.contract import Predictor
 
 OptionsT = TypeVar("OptionsT", bound=TaskOptions)
@@ -57,7 +57,7 @@ def task_of_run(run: Run) -> Any:
 
 def open_predictor(paths: Sequence[Path | str], device: str = "auto", trust: bool = False) -> Predictor[Any]:
     """The trained model of a run for use; of several, as one. To trust a run is to execute a cell that it carries."""
-    from recur.run import Run
+    from recur.runs import Run
 
     return predictor_of([Run.open(path, trust=trust) for path in paths], device)
 
@@ -77,7 +77,7 @@ def predictor_of(runs: Sequence[Run], device: str = "auto") -> Predictor[Any]:
 def with_carried_cell(options: TaskOptions, folder: Path) -> tuple[TaskOptions, bytes | None]:
     """Options whose cell, if it is in a file of the user's, is the copy in a run's folder; and what that copy holds."""
     from recur.cells.registry import admit
-    from recur.run import trust
+    from recur.runs import trust
 
     cell = getattr(options, "cell", "")
     file = cell_file(cell)
@@ -91,8 +91,8 @@ def with_carried_cell(options: TaskOptions, folder: Path) -> tuple[TaskOptions, 
 
 def texts_of(options: TaskOptions, folder: Path, parts: Sequence[str] = PATHS) -> dict[str, list[Fingerprint]]:
     """What a run in a folder learns from, by option."""
-    from recur.run import Fingerprint
-    from recur.text.fingerprint import fingerprint
+    from recur.data.text.fingerprint import fingerprint
+    from recur.runs import Fingerprint
 
     return {
         option: [Fingerprint(outside(folder, name), *fingerprint(name)) for name in getattr(options, option)]
@@ -114,7 +114,7 @@ def with_own_texts(run: Run, options: OptionsT, parts: Sequence[str] = PATHS, ch
 
 
 def _found(run: Run, name: str, known: Fingerprint, changed: bool) -> str:
-    from recur.text.fingerprint import fingerprint, is_there
+    from recur.data.text.fingerprint import fingerprint, is_there
 
     if name in BUILT_IN or is_there(name):
         size, digest = (known.bytes, known.sha256) if changed else fingerprint(name, known.bytes)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
 
+from recur.data.images.arrays import split_name
+from recur.data.signals import is_signals
+from recur.data.signals.arrays import find_arrays
 from recur.errors import TextError
-from recur.images.arrays import split_name
 from recur.models.options import ReaderOptions
 from recur.options import Layers, NonNegative
-from recur.signals import is_signals
-from recur.signals.arrays import find_arrays
 from recur.tasks.options import SplitOptions, TaskOptions
 
 

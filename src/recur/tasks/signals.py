@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur.data.signals import Signal, Values, as_values, labels_of, read_signals
 from recur.errors import TextError
 from recur.models.numbers import SignalInput
 from recur.models.signals import NONE, Numbers
-from recur.run import Vocabs
-from recur.signals import Signal, Values, as_values, labels_of, read_signals
+from recur.runs import Vocabs
 from recur.tasks.classes import classes_of, label_vocab, names_vocab, numbers_of
 from recur.tasks.contract import Task
 from recur.tasks.examples import Shuffled, in_order, split

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from recur.files import memory
-from recur.layers.checks import check_memory
+from recur.nn.checks import check_memory
+from recur.utils.files import memory
 
 
 def check_size(make: Callable[[], nn.Module]) -> None:

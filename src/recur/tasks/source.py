@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from recur.data.text import BOS, EOS, Vocab
 from recur.errors import OptionError
 from recur.models import LanguageModel
 from recur.options import flag_of
-from recur.run import Fingerprint, Run
+from recur.runs import Fingerprint, Run
 from recur.tasks.language.data import first_input
 from recur.tasks.language.options import LanguageOptions
 from recur.tasks.places import Places
 from recur.tasks.registry import task_of
 from recur.tasks.runs import options_of_run
 from recur.tasks.weights import put_rows
-from recur.text import BOS, EOS, Vocab
 
 SHAPE = (
     "cell",

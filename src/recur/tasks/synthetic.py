@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from recur.data.text.shares import WHOLE, Share
 from recur.errors import OptionError
-from recur.run import Vocabs
+from recur.runs import Vocabs
 from recur.tasks.contract import Predictor, Task, as_file_name
 from recur.tasks.options import TaskOptions
 from recur.tasks.recordable import drawn_on_the_cpu
-from recur.text.shares import WHOLE, Share
-from recur.typedefs import JsonObject, Metrics
+from recur.utils.types import JsonObject, Metrics
 
 EPOCH = 100
 """Batches in what is called an epoch; none comes twice."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Literal, TypeVar
 
+from recur.data.text import Tokenizer, Vocab, Words
 from recur.models.options import NetworkOptions
-from recur.text import Tokenizer, Vocab, Words
 
 LOOK = 2000
 """Lines looked at."""

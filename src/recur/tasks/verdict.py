@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from recur.i18n import said
 from recur.tasks.contract import Baseline, Remark
 from recur.tasks.learning_curve import (
     ENOUGH,
@@ -25,8 +26,7 @@ from recur.tasks.learning_curve import (
 )
 from recur.tasks.metrics import best_of, better, show, words
 from recur.tasks.predictor import Predictor
-from recur.typedefs import JsonObject, Metrics
-from recur.wording import said
+from recur.utils.types import JsonObject, Metrics
 
 BLIND = ("remembering nothing", "the mean", "the most frequent class")
 """Plain models that do not read their input; so are those that `always` say the same."""

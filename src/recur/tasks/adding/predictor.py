@@ -12,7 +12,7 @@ from recur.errors import TextError
 from recur.models import Regressor
 from recur.tasks.predictions import Prediction
 from recur.tasks.synthetic import Solver
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 
 class Adder(Solver[Regressor]):

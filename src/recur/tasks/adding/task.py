@@ -14,13 +14,13 @@ from torch import Tensor
 from torch.nn.functional import mse_loss
 
 from recur.models import Regressor
-from recur.run import Vocabs
+from recur.runs import Vocabs
 from recur.tasks.adding.options import AddingOptions
 from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation
 from recur.tasks.synthetic import VALID, Generated, SyntheticTask
 from recur.tasks.tokens import with_time_scale
 from recur.tasks.watching import FEW
-from recur.typedefs import Metrics
+from recur.utils.types import Metrics
 
 SOLVED = 0.01
 

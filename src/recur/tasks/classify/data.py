@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur.data.text import LabelledText, Vocab
+from recur.data.text.tokens import Ids
 from recur.errors import TextError
-from recur.run import Vocabs
+from recur.runs import Vocabs
 from recur.tasks.classes import class_of, class_weights, classes_of, numbers_of, numbers_with_unseen
 from recur.tasks.classify.tfidf import Fitted, best_linear, gram_vocab
 from recur.tasks.examples import padded
 from recur.tasks.tokens import choose_token
-from recur.text import LabelledText, Vocab
-from recur.text.tokens import Ids
 
 
 class Example(NamedTuple):

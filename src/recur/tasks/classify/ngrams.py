@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recur import ngram
-from recur.ngram import NGram
+from recur.baselines import ngram
+from recur.baselines.ngram import NGram
+from recur.data.text import EOS, Tokenizer
 from recur.tasks.tokens import spaced, spaced_vocab
-from recur.text import EOS, Tokenizer
 
 ORDERS = (1, 2, 3, 4, 5, 6)
 

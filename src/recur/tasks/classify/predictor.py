@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from recur.data.text import read_labelled
 from recur.tasks.classes import classes_of, confusion, numbers_with_unseen, probability_scores
 from recur.tasks.classify.data import Example, encode, encode_text
 from recur.tasks.classify.model import ROWS, TextModel, log_probabilities, mean_of
@@ -16,8 +17,7 @@ from recur.tasks.classify.plain import Plain, linear_of, plain_models
 from recur.tasks.classify.tfidf import Fitted
 from recur.tasks.examples import test_part
 from recur.tasks.predictor import Predictor
-from recur.text import read_labelled
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 
 class TextClassifier(Predictor[TextModel]):

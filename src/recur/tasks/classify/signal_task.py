@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from recur.data.signals import Signal, label_of
 from recur.models.signals import NONE, SignalClassifier
-from recur.run import Vocabs
-from recur.signals import Signal, label_of
+from recur.runs import Vocabs
 from recur.tasks.classes import class_scores, class_weights, classes_of, confusion, validation, weight_of
 from recur.tasks.classify.options import ClassifyOptions
 from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation

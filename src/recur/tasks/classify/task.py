@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from recur.run import Vocabs
+from recur.data.text import fit_lines, layout_note, read_labelled
+from recur.runs import Vocabs
 from recur.tasks.classes import (
     class_weights,
     classes_of,
@@ -29,7 +30,6 @@ from recur.tasks.registry import task_of
 from recur.tasks.signal_options import with_input
 from recur.tasks.tokens import choose_token, with_time_scale
 from recur.tasks.watching import FEW, with_classes
-from recur.text import fit_lines, layout_note, read_labelled
 
 
 class ClassifyTask(Task[ClassifyOptions, TextData, TextModel, TextBatch]):

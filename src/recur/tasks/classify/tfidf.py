@@ -25,9 +25,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag, nll_loss, one_hot
 
+from recur.data.text import SPECIALS, Vocab
+from recur.data.text.tokens import Characters, Words
 from recur.models.calibration import cross_mixed
-from recur.text import SPECIALS, Vocab
-from recur.text.tokens import Characters, Words
 
 SMOOTHED = (0.03, 0.1, 0.3, 1.0)
 """α: what every n-gram is counted beside its texts."""

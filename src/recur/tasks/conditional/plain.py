@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from recur import ngram
-from recur.ngram import NGram
+from recur.baselines import ngram
+from recur.baselines.ngram import NGram
+from recur.data.text import Pair, Tokenizer
+from recur.data.text.arrays import Floats
 from recur.tasks.language.baseline import best_ngram
 from recur.tasks.tokens import spaced, spaced_vocab
-from recur.text import Pair, Tokenizer
-from recur.text.arrays import Floats
 
 SHARES = (0.3, 0.5, 0.7, 0.9)
 

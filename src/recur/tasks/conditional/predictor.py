@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from recur.decode import Choice, greedy, likelihoods, sample, search
+from recur.data.text import SPECIALS, Pair
+from recur.data.text.arrays import Floats, Ids
+from recur.data.text.corpus import normalised
+from recur.decoding import Choice, greedy, likelihoods, sample, search
 from recur.errors import OptionError, TextError, unknown
 from recur.models import ConditionalModel
 from recur.models.writer import DecoderWriter
 from recur.options import Natural, checked
-from recur.run import Run
+from recur.runs import Run
 from recur.tasks.conditional.plain import plain_models
 from recur.tasks.conditional.task import ConditionalTask, read_lines
 from recur.tasks.contract import Predictor
 from recur.tasks.examples import split, test_part
 from recur.tasks.writing import some_of
-from recur.text import SPECIALS, Pair
-from recur.text.arrays import Floats, Ids
-from recur.text.corpus import normalised
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 
 class ConditionalWriter(Predictor[ConditionalModel]):

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from recur.decode import Choice, Written, sample
+from recur.data.text import SPECIALS, Pair, Vocab, fit_lines, layout_note, read_labelled
+from recur.data.text.marks import without_leading_marks
+from recur.decoding import Choice, Written, sample
 from recur.models import ConditionalModel, Scores
-from recur.run import Vocabs
+from recur.runs import Vocabs
 from recur.tasks.conditional.options import ConditionalOptions
 from recur.tasks.conditional.plain import plain_models
 from recur.tasks.contract import Baseline, Validation
@@ -18,8 +20,6 @@ from recur.tasks.pairs import EncodedPair, PairBatch, PairData, longer_half
 from recur.tasks.places import Places
 from recur.tasks.tokens import choose_token, with_time_scale
 from recur.tasks.writing import WritingTask, some_of
-from recur.text import SPECIALS, Pair, Vocab, fit_lines, layout_note, read_labelled
-from recur.text.marks import without_leading_marks
 
 
 def read_lines(names: Sequence[str]) -> list[Pair]:

@@ -13,7 +13,7 @@ from recur.models import OutputTagger, Tagger
 from recur.tasks.copy.task import MESSAGE, SYMBOLS, CopyTask
 from recur.tasks.predictions import Prediction
 from recur.tasks.synthetic import Solver
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 
 class Copier(Solver[Tagger | OutputTagger]):

@@ -19,13 +19,13 @@ from torch.nn.functional import cross_entropy
 
 from recur.cells import make_cell
 from recur.models import OutputTagger, Tagger, Words
-from recur.run import Vocabs
+from recur.runs import Vocabs
 from recur.tasks.contract import Baseline, Moment, TrainingStep, Validation
 from recur.tasks.copy.options import CopyOptions
 from recur.tasks.synthetic import VALID, Generated, SyntheticTask
 from recur.tasks.tokens import with_time_scale
 from recur.tasks.watching import FEW, examples_line
-from recur.typedefs import Metrics
+from recur.utils.types import Metrics
 
 SYMBOLS, MESSAGE = 8, 10
 BLANK, GO = SYMBOLS, SYMBOLS + 1

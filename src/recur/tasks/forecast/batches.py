@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur.data.text.shares import WHOLE, Share
 from recur.tasks.forecast.rows import Rows
-from recur.text.shares import WHOLE, Share
 
 EPOCH = 50
 """Batches that an epoch has at least: it passes over a short series several times."""

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from recur.data.series import Panel
+from recur.data.text.arrays import Floats
+from recur.data.text.fields import number
 from recur.errors import RunError, TextError
-from recur.run import Vocabs
-from recur.series import Panel
+from recur.runs import Vocabs
 from recur.tasks.classes import classes_of
 from recur.tasks.forecast.rows import Settings, known_names, past_names
-from recur.text.arrays import Floats
-from recur.text.fields import number
 
 
 def check_lists(vocabs: Vocabs) -> None:

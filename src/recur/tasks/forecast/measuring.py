@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from recur.data.series import Panel, Split, Tally, deviations, mase_scales, origins, windows
+from recur.data.series.anomaly import residuals
+from recur.data.series.conformal import Bands
+from recur.data.text.arrays import Floats, Ids
 from recur.models import Forecaster
-from recur.series import Panel, Split, Tally, deviations, mase_scales, origins, windows
-from recur.series.anomaly import residuals
-from recur.series.conformal import Bands
 from recur.tasks.forecast.rows import Rows
 from recur.tasks.watching import FEW
-from recur.text.arrays import Floats, Ids
 
 BLOCK = 512
 """Origins that are scored at once."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from recur.data.series import Naive2, Plain, SeasonalNaive, SharedAutoregression, fill, fit_shared, naive_forecasts
+from recur.data.series.linear import choose_form
+from recur.data.series.shared import logarithms_serve
+from recur.data.text.arrays import Floats
 from recur.errors import OptionError
-from recur.series import Naive2, Plain, SeasonalNaive, SharedAutoregression, fill, fit_shared, naive_forecasts
-from recur.series.linear import choose_form
-from recur.series.shared import logarithms_serve
 from recur.tasks.forecast.linear import fit_in_form
 from recur.tasks.forecast.measuring import Part, score
 from recur.tasks.forecast.rules import MANY
-from recur.text.arrays import Floats
 
 LINEAR = "linear autoregression"
 

@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from recur.data.series import Panel, Series, owa
+from recur.data.series.anomaly import anomalies, residuals
+from recur.data.series.figure import draw
+from recur.data.text.arrays import Floats, Ids
 from recur.errors import OptionError, TextError
 from recur.models import Forecaster
-from recur.run import Run
-from recur.series import Panel, Series, owa
-from recur.series.anomaly import anomalies, residuals
-from recur.series.figure import draw
+from recur.runs import Run
 from recur.tasks.contract import Predictor, source_name
 from recur.tasks.forecast import measuring, rolling
 from recur.tasks.forecast.plain import plain_scores
 from recur.tasks.forecast.task import ForecastTask, parse_series, read_series
 from recur.tasks.predictions import Prediction, Predictions
 from recur.tasks.runs import task_of_run
-from recur.text.arrays import Floats, Ids
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 MOST_STEPS = 48
 """Up to this horizon MASE is given step by step."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from recur.series import Columns, Panel, continued, parse_panel, read_panel
+from recur.data.series import Columns, Panel, continued, parse_panel, read_panel
 from recur.tasks.forecast.options import ForecastOptions
 
 

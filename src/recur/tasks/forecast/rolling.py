@@ -1,5 +1,5 @@
 """Bands that go on with a series: whenever a forecast is made, they are fitted to all that has come since the values
-that were learned from (recur.series.rolling_bands), not to the validation part alone."""
+that were learned from (recur.data.series.rolling_bands), not to the validation part alone."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from recur.data.series import Panel, rolling_bands
+from recur.data.text.arrays import Ids
 from recur.models import Forecaster
-from recur.series import Panel, rolling_bands
 from recur.tasks.forecast import measuring
 from recur.tasks.forecast.rows import Rows
 from recur.tasks.forecast.task import ForecastTask
-from recur.text.arrays import Ids
 
 FEWEST = 2
 """Horizons that must have come since the values that were learned from; with fewer, bands are those of the validation

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur.data.series import Clock, Form, Panel, Series, fill
+from recur.data.series.linear import choose_form
+from recur.data.text.arrays import Floats
 from recur.errors import TextError
 from recur.models.forecast import Seen
-from recur.series import Clock, Form, Panel, Series, fill
-from recur.series.linear import choose_form
 from recur.tasks.forecast.linear import fit_in_form
-from recur.text.arrays import Floats
 
 
 class Settings(NamedTuple):

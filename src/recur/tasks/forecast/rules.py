@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recur.errors import OptionError
-from recur.series import (
+from recur.data.series import (
     Panel,
     Plain,
     SeasonalNaive,
@@ -19,9 +18,10 @@ from recur.series import (
     origins,
     windows,
 )
-from recur.series.season import panel_seasons
+from recur.data.series.season import panel_seasons
+from recur.data.text.arrays import Floats
+from recur.errors import OptionError
 from recur.tasks.forecast.options import ForecastOptions
-from recur.text.arrays import Floats
 
 MANY = 20
 """Series from which on a panel is one: they are learned from together, and each is held out of by one horizon."""

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from recur.data.series import Clock, Form, Panel, Split
+from recur.data.text.arrays import Ids
 from recur.errors import OptionError
+from recur.i18n import said
 from recur.models import Forecaster, bases
 from recur.models.forecast import Sizes
-from recur.run import Vocabs
-from recur.series import Clock, Form, Panel, Split
+from recur.runs import Vocabs
 from recur.tasks.classes import classes_of, names_vocab
 from recur.tasks.contract import Baseline, Moment, Remark, Task, TrainingStep, Validation
 from recur.tasks.forecast import measuring
@@ -30,9 +32,7 @@ from recur.tasks.forecast.rows import Rows, Settings, known_names, make_rows, pa
 from recur.tasks.forecast.rules import settled
 from recur.tasks.recordable import drawn_on_the_cpu
 from recur.tasks.tokens import with_time_scale
-from recur.text.arrays import Ids
-from recur.typedefs import Metrics
-from recur.wording import said
+from recur.utils.types import Metrics
 
 SEGMENT_BATCH = 256
 """Windows in a batch of those that forecast from their end only, where a state forecasts from every step."""

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from recur.data.images import Image, Pixels, find_arrays, read_images, same_channels, split_name
 from recur.errors import TextError
-from recur.images import Image, Pixels, find_arrays, read_images, same_channels, split_name
-from recur.run import Vocabs
+from recur.runs import Vocabs
 from recur.tasks.classes import class_of, numbers_of
 from recur.tasks.examples import split
 from recur.tasks.grid.options import GridOptions

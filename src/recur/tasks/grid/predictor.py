@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from recur.images import Image, read_images
-from recur.images.files import as_pixels
+from recur.data.images import Image, read_images
+from recur.data.images.files import as_pixels
 from recur.models import GridClassifier
 from recur.tasks.classes import class_scores, classes_of, confusion, probability_scores
 from recur.tasks.contract import Predictor
@@ -18,7 +18,7 @@ from recur.tasks.examples import test_part
 from recur.tasks.grid.data import encode, image_parts
 from recur.tasks.grid.linear import plain_guesses
 from recur.tasks.grid.task import GridTask, probabilities
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 
 class ImageClassifier(Predictor[GridClassifier]):

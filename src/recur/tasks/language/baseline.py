@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from recur import ngram
-from recur.ngram import NGram
-from recur.text import Corpus, Vocab
-from recur.typedefs import JsonObject
+from recur.baselines import ngram
+from recur.baselines.ngram import NGram
+from recur.data.text import Corpus, Vocab
+from recur.utils.types import JsonObject
 
 TOO_LONG = 20_000_000
 """Texts of more tokens are counted up to order 5 only."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from recur.data.text import BOS, EOS, Corpus, Stream, Vocab, encoded, fit_vocab
+from recur.data.text.tokens import Ids
 from recur.errors import TextError
 from recur.tasks.language.options import LanguageOptions
-from recur.text import BOS, EOS, Corpus, Stream, Vocab, encoded, fit_vocab
-from recur.text.tokens import Ids
 
 IN_MEMORY = 50_000_000
 """Texts of more characters are encoded to disk and mapped."""

@@ -14,9 +14,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from recur.layers import Recurrent
 from recur.models import LanguageModel, State
 from recur.models.stack import each_part
+from recur.nn import Recurrent
 
 LEAD = 512
 """Tokens before a lane that it is entered with."""

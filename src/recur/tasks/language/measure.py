@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
+from recur.data.text.arrays import Floats, Ids
 from recur.models import LanguageModel
 from recur.tasks.language.lanes import total_loss
-from recur.text.arrays import Floats, Ids
 
 WINDOW = 512
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recur.text import Batch, Stream
-from recur.text.shares import Share
+from recur.data.text import Batch, Stream
+from recur.data.text.shares import Share
 
 SHARE = 8
 """A text that takes more than one part in so many of a GPU's memory stays outside."""

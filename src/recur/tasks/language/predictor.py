@@ -11,7 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recur.decode import Choice, beam, encode_prompt, generate, read
+from recur.data.text import Corpus, Vocab
+from recur.data.text.arrays import Floats, Ids
+from recur.data.text.corpus import normalised
+from recur.data.text.marks import without_leading_marks
+from recur.decoding import Choice, beam, encode_prompt, generate, read
 from recur.errors import OptionError, TextError
 from recur.models import LanguageModel, State
 from recur.options import Natural, checked
@@ -23,11 +27,7 @@ from recur.tasks.language.data import LanguageData, corpora, first_input, in_rea
 from recur.tasks.language.measure import log_probabilities, mean_loss
 from recur.tasks.language.options import LanguageOptions
 from recur.tasks.scores import perplexity
-from recur.text import Corpus, Vocab
-from recur.text.arrays import Floats, Ids
-from recur.text.corpus import normalised
-from recur.text.marks import without_leading_marks
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 
 class Language(Predictor[LanguageModel]):

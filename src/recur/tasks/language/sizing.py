@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from recur.tasks.language.options import LanguageOptions
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 LEAST = 0.2
 """Minutes from which on a network is sized: below them, to measure the speed would take too much of them."""

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from recur.decode import Choice, generate
+from recur.data.text import Batch, Corpus
+from recur.decoding import Choice, generate
 from recur.models import LanguageModel
-from recur.run import Vocabs, pick_device
+from recur.runs import Vocabs, pick_device
 from recur.tasks.contract import Baseline, Batches, Moment, Task, TrainingStep, Validation
 from recur.tasks.language import rule, sizing
 from recur.tasks.language.baseline import best_ngram
@@ -30,8 +31,7 @@ from recur.tasks.places import Places
 from recur.tasks.recordable import drawn_on_the_cpu
 from recur.tasks.scores import perplexity
 from recur.tasks.tokens import with_time_scale
-from recur.text import Batch, Corpus
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 SMALL = 250_000
 """Texts of fewer tokens are learned by heart within the budget, and want more dropout."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from recur.data.text import Subwords, Tokenizer, Words
 from recur.tasks.scores import edits_per_symbol, error_rates
 from recur.tasks.translation import bleu, chrf, mteval_words
-from recur.text import Subwords, Tokenizer, Words
-from recur.typedefs import Metrics
+from recur.utils.types import Metrics
 
 SENTENCES = ("word", "subword")
 """Kinds of tokens that sentences are cut into: what is made of them is read as a translation."""

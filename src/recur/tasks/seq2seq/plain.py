@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from recur.data.text import Pair, Tokenizer, Words
 from recur.tasks.seq2seq.judge import SENTENCES
-from recur.text import Pair, Tokenizer, Words
 
 ROUNDS = 5
 """Of EM: by then a word's first choice hardly changes."""

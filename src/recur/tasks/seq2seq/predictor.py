@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recur.decode import Choice, Ensemble, Writer, Written, greedy, likelihood, sample, search
+from recur.data.text import UNK, Pair, read_pairs
+from recur.data.text.tokens import Ids
+from recur.decoding import Choice, Ensemble, Writer, Written, greedy, likelihood, sample, search
 from recur.errors import OptionError, TextError
 from recur.models import Seq2Seq
 from recur.tasks.contract import Predictor
@@ -20,9 +22,7 @@ from recur.tasks.scores import perplexity
 from recur.tasks.seq2seq.judge import judge
 from recur.tasks.seq2seq.task import Seq2SeqTask
 from recur.tasks.writing import ROWS, pair_batches
-from recur.text import UNK, Pair, read_pairs
-from recur.text.tokens import Ids
-from recur.typedefs import JsonObject, Metrics
+from recur.utils.types import JsonObject, Metrics
 
 
 class Transducer(Predictor[Seq2Seq]):

@@ -6,9 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
-from recur.decode import Written, greedy
+from recur.data.text import UNK, Pair, fit_lines, read_pairs
+from recur.data.text.subwords import has_subwords
+from recur.data.text.symbols import between_spaces
+from recur.decoding import Written, greedy
+from recur.i18n import said
 from recur.models import Scores, Seq2Seq
-from recur.run import Vocabs
+from recur.runs import Vocabs
 from recur.tasks.contract import Baseline, Remark, Validation
 from recur.tasks.examples import Shuffled, ShuffledBySize, padded, split
 from recur.tasks.metrics import show
@@ -19,11 +23,7 @@ from recur.tasks.seq2seq.options import Seq2SeqOptions, Symbol
 from recur.tasks.seq2seq.plain import plain_models
 from recur.tasks.tokens import choose_token, with_time_scale
 from recur.tasks.writing import WritingTask, pair_batches
-from recur.text import UNK, Pair, fit_lines, read_pairs
-from recur.text.subwords import has_subwords
-from recur.text.symbols import between_spaces
-from recur.typedefs import Metrics
-from recur.wording import said
+from recur.utils.types import Metrics
 
 MARGIN = 5
 """Symbols beyond the longest target after which a sequence is wrong anyway, and cut while training: a network that has

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from recur.data.text import numbered_lines
+from recur.data.text.arrays import Floats
+from recur.data.text.fields import LARGEST, MISSING, no_commas, number
 from recur.errors import TextError, listed, shown, unknown
-from recur.run import Vocabs
+from recur.runs import Vocabs
 from recur.tasks.classes import classes_of, names_vocab
-from recur.text import numbered_lines
-from recur.text.arrays import Floats
-from recur.text.fields import LARGEST, MISSING, no_commas, number
 
 CLASSES = 20
 """Different whole numbers up to which a target is a class, if nobody says."""

@@ -14,7 +14,7 @@ from recur.tasks.examples import split, test_part
 from recur.tasks.predictions import Prediction
 from recur.tasks.table.data import Inputs, check_targets, parse_rows, read_rows, unknown_words
 from recur.tasks.table.task import RowBatch, TableTask, outputs_of, plain_outputs
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 
 class RowPredictor(Predictor[RowModel]):

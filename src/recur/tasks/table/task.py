@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
 from recur.models import RowModel
-from recur.run import Vocabs
+from recur.runs import Vocabs
 from recur.tasks.classes import class_of, classes_of, label_vocab, numbers_of, validation
 from recur.tasks.contract import Baseline, Moment, Task, TrainingStep, Validation
 from recur.tasks.examples import Shuffled, split
@@ -32,7 +32,7 @@ from recur.tasks.table.data import (
 )
 from recur.tasks.table.options import TableOptions
 from recur.tasks.watching import FEW, with_classes
-from recur.typedefs import Metrics
+from recur.utils.types import Metrics
 
 
 class RowBatch(NamedTuple):

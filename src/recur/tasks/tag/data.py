@@ -16,17 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recur.layers import Moves
+from recur.data.text import PAD, SPECIALS, UNK, Sentence, Vocab, fit_lines
+from recur.data.text.casing import casing_of
+from recur.data.text.tokens import Ids
 from recur.models.tagger import UNSEEN
 from recur.models.words import Forms, Words
-from recur.run import Vocabs
+from recur.nn import Moves
+from recur.runs import Vocabs
 from recur.tasks.classes import classes_of, label_vocab, names_vocab, numbers_of
 from recur.tasks.examples import padded
 from recur.tasks.tag.options import TagOptions
 from recur.tasks.tag.spans import are_spans, legal_moves
-from recur.text import PAD, SPECIALS, UNK, Sentence, Vocab, fit_lines
-from recur.text.casing import casing_of
-from recur.text.tokens import Ids
 
 LONGEST = 32
 """Characters of a word at most that are read: of a longer one its beginning and its end."""

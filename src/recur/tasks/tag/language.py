@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recur.decode.ctc import Language
+from recur.baselines.ngram import NGram
+from recur.data.text import BOS, EOS, UNK
+from recur.data.text.arrays import Floats
+from recur.decoding.ctc import Language
 from recur.errors import OptionError
-from recur.ngram import NGram
-from recur.text import BOS, EOS, UNK
-from recur.text.arrays import Floats
 
 LEAST = 1e-10
 """The probability of what the model has never seen, at least: the network may know better."""

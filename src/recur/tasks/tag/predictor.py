@@ -10,10 +10,12 @@ from typing import Annotated, Any
 
 import torch
 
+from recur.data.text import Sentence, read_tagged, read_words
+from recur.data.text.recognise import has_columns
 from recur.errors import OptionError, TextError, shown
 from recur.models.taggers import Taggers
 from recur.options import Range, checked
-from recur.run import Run
+from recur.runs import Run
 from recur.tasks.classes import classes_of
 from recur.tasks.contract import Inputs, Predictor
 from recur.tasks.examples import split, test_part
@@ -22,9 +24,7 @@ from recur.tasks.tag.data import Collate, encode, unseen_tags
 from recur.tasks.tag.plain import plain_tags
 from recur.tasks.tag.spans import by_type, compare
 from recur.tasks.tag.task import AnyTagger, TagsWords, TagTask, table_of, tag
-from recur.text import Sentence, read_tagged, read_words
-from recur.text.recognise import has_columns
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 ROWS = 64
 """Sentences tagged as one batch."""

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from recur.baselines.ngram import read_arpa
+from recur.data.signals import read_signals
 from recur.errors import OptionError
 from recur.models.signals import SignalTagger, Transcriber
-from recur.ngram import read_arpa
 from recur.options import Count, NonNegative, checked
-from recur.signals import read_signals
 from recur.tasks.classes import classes_of
 from recur.tasks.contract import Predictor
 from recur.tasks.examples import test_part
@@ -31,7 +31,7 @@ from recur.tasks.tag.signal_task import (
     step_scores,
     transcribe,
 )
-from recur.typedefs import JsonObject, Metrics
+from recur.utils.types import JsonObject, Metrics
 
 Given = str | Path | np.ndarray[Any, Any]
 """A file, a folder or an archive of sequences, or the numbers of one, (T, D) or (T,)."""

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import cross_entropy
 
-from recur.decode.ctc import Labelling, Language, best_path, prefix_beam
+from recur.data.signals import labels_of, read_signals
+from recur.decoding.ctc import Labelling, Language, best_path, prefix_beam
 from recur.errors import OptionError, TextError
+from recur.i18n import said
 from recur.models.signals import NONE, SignalTagger, Transcriber
-from recur.run import Vocabs
-from recur.signals import labels_of, read_signals
+from recur.runs import Vocabs
 from recur.tasks.classes import TIE, class_scores, class_weights, classes_of, confusion, weight_of
 from recur.tasks.contract import Baseline, Moment, Remark, TrainingStep, Validation
 from recur.tasks.metrics import show
@@ -24,8 +25,7 @@ from recur.tasks.signal_plain import Guesses, plain_sequences, plain_steps
 from recur.tasks.signals import Example, SignalBatch, SignalData, SignalTask, by_length
 from recur.tasks.tag.options import TagOptions
 from recur.tasks.watching import FEW, examples_line
-from recur.typedefs import Metrics
-from recur.wording import said
+from recur.utils.types import Metrics
 
 WORD_ENDS = ("_", "|", "<space>", "▁", "␣")
 """Labels that stand between words, where there are words."""

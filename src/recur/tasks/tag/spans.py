@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recur.typedefs import Metrics
+from recur.utils.types import Metrics
 
 _TAG = re.compile(r"([BIES])(?:-(.+))?", re.DOTALL)
 

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from recur.data.text import read_tagged
 from recur.errors import OptionError
+from recur.i18n import said
 from recur.models import OutputTagger, WordTagger
 from recur.models.taggers import Taggers
-from recur.run import Vocabs
+from recur.runs import Vocabs
 from recur.tasks.classes import TIE, class_scores, class_weights, classes_of, confusion, weight_of
 from recur.tasks.contract import Baseline, Moment, Remark, Task, TrainingStep, Validation
 from recur.tasks.examples import Shuffled, in_order, split
@@ -26,9 +28,7 @@ from recur.tasks.tag.plain import plain_tags
 from recur.tasks.tag.spans import are_spans, compare, span_scores
 from recur.tasks.tokens import with_time_scale
 from recur.tasks.watching import FEW
-from recur.text import read_tagged
-from recur.typedefs import Metrics
-from recur.wording import said
+from recur.utils.types import Metrics
 
 ROWS = 128
 """Sentences measured as one batch."""

@@ -9,16 +9,16 @@ from typing import Any
 
 import torch
 
+from recur.data.text import UNK, Tree, parse_tree, read_trees, restructured, structure_of
 from recur.errors import TextError
 from recur.models import TreeModel
-from recur.run import Run
+from recur.runs import Run
 from recur.tasks.classes import class_scores, classes_of, confusion
 from recur.tasks.contract import Predictor
 from recur.tasks.examples import test_part
 from recur.tasks.tree.plain import plain_models
 from recur.tasks.tree.task import NONE, Encoded, TreeBatch, TreeTask, as_texts, tree_scores
-from recur.text import UNK, Tree, parse_tree, read_trees, restructured, structure_of
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 
 class TreeClassifier(Predictor[TreeModel]):

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from recur.data.text import UNK, Tree, Vocab, Words, read_trees, restructured
 from recur.errors import TextError
-from recur.layers import Forest
 from recur.models import TreeModel
 from recur.models.calibration import calibrated, calibration_error
-from recur.run import Vocabs
+from recur.nn import Forest
+from recur.runs import Vocabs
 from recur.tasks.classes import (
     class_of,
     class_scores,
@@ -32,8 +33,7 @@ from recur.tasks.places import Places
 from recur.tasks.tree.options import TreeOptions
 from recur.tasks.tree.plain import plain_models
 from recur.tasks.watching import FEW, with_classes
-from recur.text import UNK, Tree, Vocab, Words, read_trees, restructured
-from recur.typedefs import JsonObject
+from recur.utils.types import JsonObject
 
 NONE = -1
 """The class of a node that has no label, or whose label is not learned from."""

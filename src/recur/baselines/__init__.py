@@ -1,0 +1,15 @@
+"""Baselines that networks are compared with: `ngram` has n-gram language models."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recur.utils.lazy import lazy
+
+if TYPE_CHECKING:
+    from recur.baselines import ngram as ngram
+
+__all__ = ["ngram"]
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy(__name__, {name: f"{__name__}.{name}" for name in __all__})

@@ -1,0 +1,274 @@
+"""ARPA files: the format in which n-gram models have been exchanged since the 1990s.
+
+    \\data\\
+    ngram 1=…
+    \\1-grams:
+    log10 p <tab> tokens <tab> log10 back-off
+    …
+    \\end\\
+
+<bos> and <eos> are written <s> and </s>. Tokens that are or hold white space, as characters can, are escaped as Python
+would: \\x20, \\n, \\u3000. A file that has such tokens says so before \\data\\, where other programs do not look; only
+in such a file are escapes read. There it also says what its tokens are, if not plain words, and whether it reads texts
+from their end.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+import numpy as np
+
+from recur.baselines.ngram.arpa_tokens import TO_ARPA, escape, special, unescape
+from recur.baselines.ngram.model import Level, NGram
+from recur.data.text.arrays import Floats, Ids
+from recur.data.text.specials import BOS, SPECIALS
+from recur.data.text.tokens import Tokenizer, Words, make_tokenizer
+from recur.data.text.vocab import Vocab
+from recur.errors import TextError, shown
+from recur.utils.files import open_stream, replacing
+
+ESCAPED = "recur: tokens are escaped"
+BACKWARD = "recur: texts are read from the end"
+TOKENS = "recur: tokens are of the kind "
+NEVER = -99.0
+"""What stands for log10 0, by custom."""
+LONGEST, ORDERS = 1 << 20, 100
+"""Characters of a line, and tokens of an n-gram, at most."""
+
+
+def write_arpa(model: NGram, path: Path | str) -> None:
+    """A model as a file that every implementation reads.
+
+    >>> from pathlib import Path
+    >>> from recur.baselines import ngram
+    >>> text = recur.data.text.Corpus.of("book.txt")
+    >>> ngram.write_arpa(ngram.fit(text, recur.data.text.fit_vocab(text, "word"), order=2), "book.arpa")
+    >>> "ngram 2=" in Path("book.arpa").read_text()
+    True
+    """
+    tokens = [TO_ARPA.get(token) or escape(token) for token in model.vocab.tokens]
+    plain = all(TO_ARPA.get(token, token) == name for token, name in zip(model.vocab.tokens, tokens, strict=True))
+    with replacing(Path(path)) as stream:
+        out = io.TextIOWrapper(stream, "utf-8", newline="\n")
+        notes = [ESCAPED] * (not plain) + [BACKWARD] * model.backward + _kind(model.vocab.tokenizer)
+        out.write("".join(f"{note}\n" for note in notes) + "\n" * bool(notes))
+        written = [_rows(model, k) for k in range(model.order)]
+        out.write("\\data\\\n")
+        for k, rows in enumerate(written, start=1):
+            out.write(f"ngram {k}={len(rows)}\n")
+        names = np.array(tokens, dtype=object)
+        for k, rows in enumerate(written):
+            _write_level(out, model, k, rows, names)
+        out.write("\n\\end\\\n")
+        out.detach()  # flushed, and the stream is left open: it is not ours to close
+
+
+def _kind(tokenizer: Tokenizer) -> list[str]:
+    """What a file says of its tokens: nothing of words, which all such files have; subwords need their model, too."""
+    if tokenizer == Words() or tokenizer.kind == "subword":
+        return []
+    return [TOKENS + " ".join([tokenizer.kind, *(name for name, on in tokenizer.options().items() if on)])]
+
+
+def _tokenizer(notes: list[str], name: str) -> Tokenizer:
+    written = next((note.removeprefix(TOKENS) for note in notes if note.startswith(TOKENS)), "word")
+    kind, *options = written.split() or [""]
+    if kind not in ("char", "word", "space") or not set(options) <= {"punctuation", "lower"}:
+        raise TextError(f"{name}: tokens of the kind {shown(written)} are not known")
+    return make_tokenizer(kind, **dict.fromkeys(options, True))
+
+
+def _rows(model: NGram, k: int) -> Ids:
+    """Which n-grams are written: of single tokens, those that can come next, and <bos>, which is a context."""
+    if k:
+        return np.arange(len(model.levels[k].keys))
+    can = np.isfinite(model.levels[0].logp)
+    if model.vocab.tokenizer.lines:
+        can[BOS] = True
+    return np.nonzero(can)[0]
+
+
+def _write_level(out: TextIO, model: NGram, k: int, rows: Ids, names: Ids) -> None:
+    out.write(f"\n\\{k + 1}-grams:\n")
+    level = model.levels[k]
+    logp, backoff = _log10(level.logp[rows]), _log10(level.backoff[rows])
+    columns = []
+    place = rows
+    for below in range(k, 0, -1):  # from the last token to the first
+        keys = model.levels[below].keys[place]
+        columns.append(names[keys % len(model.vocab)])
+        place = keys // len(model.vocab)
+    columns.append(names[place])
+    last = k + 1 == model.order
+    for row in zip(logp.tolist(), backoff.tolist(), *columns[::-1], strict=True):
+        end = "" if last or row[1] == 0 else f"\t{row[1]:.7g}"
+        out.write(f"{row[0]:.7g}\t{' '.join(row[2:])}{end}\n")
+
+
+def _log10(natural: Floats) -> Floats:
+    decimal: Floats = np.maximum(natural / np.log(10), NEVER)
+    return decimal
+
+
+def read_arpa(path: Path | str, tokenizer: Tokenizer | None = None) -> NGram:
+    """A model from any implementation's file. Tokens are what the file says, else words; another may be named.
+
+    >>> text = recur.data.text.Corpus.of("book.txt")
+    >>> model = recur.baselines.ngram.fit(text, recur.data.text.fit_vocab(text, "word"), order=2)
+    >>> recur.baselines.ngram.write_arpa(model, "book.arpa")
+    >>> recur.baselines.ngram.read_arpa("book.arpa").order
+    2
+    """
+    try:
+        with io.TextIOWrapper(open_stream(path), "utf-8-sig") as stream:
+            return _parse(_lines(stream, str(path)), str(path), tokenizer)
+    except OSError as error:
+        raise TextError(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise TextError(f"{path} cannot be read: {error}") from None
+
+
+def _lines(stream: TextIO, name: str) -> Iterator[str]:
+    for number in itertools.count(1):
+        line = stream.readline(LONGEST)
+        if len(line) == LONGEST:
+            raise TextError(f"{name}:{number}: a line of {LONGEST:,} characters; it is not an ARPA file")
+        if not line:
+            return  # what follows the end is the end of the file
+        if stripped := line.strip("\r\n\t "):
+            yield stripped
+
+
+def _parse(lines: Iterator[str], name: str, tokenizer: Tokenizer | None) -> NGram:
+    sizes, notes = _header(lines, name)
+    tables = [_section(lines, name, k, size) for k, size in enumerate(sizes, start=1)]
+    if next(lines, "") != "\\end\\":
+        raise TextError(f"{name} is cut off: it does not end in \\end\\")
+
+    vocab, ids = _vocab(tables[0].grams, ESCAPED in notes, name, tokenizer or _tokenizer(notes, name))
+    levels: list[Level] = []
+    for table in tables:
+        levels.append(_level(_tokens(table, ids, name), table, levels, len(vocab), name))
+    return NGram(vocab, levels, "arpa", backward=BACKWARD in notes)
+
+
+def _vocab(written: list[str], escaped: bool, name: str, tokenizer: Tokenizer) -> tuple[Vocab, dict[str, int]]:
+    """The vocabulary of \\1-grams:, and the id of each token as the file writes it."""
+    try:
+        singles = [special(token) or (unescape(token) if escaped else token) for token in written]
+        "".join(singles).encode()
+    except UnicodeError:
+        raise TextError(f"{name}: a token of \\1-grams: is escaped as what is no character") from None
+    if len(set(singles)) != len(singles):
+        raise TextError(f"{name}: a token stands twice in \\1-grams:")
+    others = [token for token in singles if token not in SPECIALS]
+    vocab = Vocab((*SPECIALS, *others), (1,) * (len(others) + 4), tokenizer)
+    return vocab, {token: vocab.ids[single] for token, single in zip(written, singles, strict=True)}
+
+
+def _tokens(table: _Table, ids: dict[str, int], name: str) -> Ids:
+    """(n, k)"""
+    k = table.order
+    grams = [gram.split(" ") for gram in table.grams]
+    if any(len(gram) != k for gram in grams):
+        raise TextError(f"{name}: not every row of \\{k}-grams has {k} tokens")
+    try:
+        return np.array([[ids[t] for t in gram] for gram in grams], np.int64).reshape(-1, k)
+    except KeyError as error:
+        raise TextError(f"{name}: {shown(error.args[0])} stands in \\{k}-grams but not in \\1-grams") from None
+
+
+def _header(lines: Iterator[str], name: str) -> tuple[list[int], list[str]]:
+    """How many n-grams of each order follow, and what stands before them."""
+    before: list[str] = []
+    while (line := next(lines, None)) != "\\data\\":
+        if line is None:
+            raise TextError(f"{name} is not an ARPA file: it has no \\data\\")
+        if line.startswith("recur: ") and len(before) < ORDERS:
+            before.append(line)
+    sizes: list[int] = []
+    for line in lines:
+        if line == "\\1-grams:":
+            break
+        found = re.fullmatch(r"ngram\s+(\d{1,9})\s*=\s*(\d{1,15})", line)
+        if not found or int(found[1]) != len(sizes) + 1 or len(sizes) == ORDERS:
+            raise TextError(f"{name}: expected 'ngram {len(sizes) + 1}=count' in \\data\\, got {shown(line)}")
+        sizes.append(int(found[2]))
+    else:
+        raise TextError(f"{name} is cut off: it ends inside \\data\\")
+    if not sizes:
+        raise TextError(f"{name}: \\data\\ names no n-grams")
+    return sizes, before
+
+
+class _Table(NamedTuple):
+    """The rows of one section."""
+
+    order: int
+    logp: Floats
+    grams: list[str]
+    backoff: Floats
+
+
+def _section(lines: Iterator[str], name: str, k: int, size: int) -> _Table:
+    if k > 1 and (title := next(lines, "the end of the file")) != f"\\{k}-grams:":
+        raise TextError(f"{name}: expected \\{k}-grams: and got {shown(title)}")
+    logps: list[float] = []
+    backoffs: list[float] = []
+    grams = []
+    for row in range(size):
+        line = next(lines, None)
+        if line is None or line.startswith("\\"):
+            raise TextError(f"{name} is cut off: \\{k}-grams: has {row} of {size} rows")
+        try:
+            fields = line.split("\t") if "\t" in line else _spaced(line, k)
+            logps.append(float(fields[0]))
+            backoffs.append(float(fields[2]) if len(fields) > 2 and fields[2].strip() else 0.0)
+            grams.append(fields[1].strip())
+            if not (logps[-1] < 1e-4 and abs(backoffs[-1]) < np.inf):  # not a number is not less, either
+                raise ValueError
+        except (ValueError, IndexError):
+            raise TextError(
+                f"{name}: row {row + 1} of \\{k}-grams: is not 'log10 p, tokens, back-off': {shown(line)}"
+            ) from None
+    return _Table(k, _natural(logps), grams, _natural(backoffs))
+
+
+def _natural(decimal: list[float]) -> Floats:
+    values = np.array(decimal, np.float64)
+    natural: Floats = np.where(values <= NEVER, -np.inf, values * np.log(10))
+    return natural
+
+
+def _spaced(line: str, k: int) -> list[str]:
+    """Some files separate all fields by spaces."""
+    fields = line.split()
+    return [fields[0], " ".join(fields[1 : k + 1]), *fields[k + 1 :]]
+
+
+def _level(tokens: Ids, table: _Table, below: list[Level], K: int, name: str) -> Level:
+    k = table.order
+    if k == 1:
+        all_logp, all_backoff = np.full(K, -np.inf), np.zeros(K)
+        all_logp[tokens[:, 0]], all_backoff[tokens[:, 0]] = table.logp, table.backoff
+        all_logp[BOS] = -np.inf  # never predicted: it begins what is
+        return Level(np.arange(K), all_logp, all_backoff)
+    place = tokens[:, 0]
+    for at in range(1, k):
+        keys = place * K + tokens[:, at]
+        if at + 1 == k:
+            break
+        place = np.searchsorted(below[at].keys, keys)
+        known = below[at].keys[np.minimum(place, len(below[at].keys) - 1)] == keys if len(below[at].keys) else keys < 0
+        if not known.all():
+            raise TextError(f"{name}: a context of \\{k}-grams: is missing from \\{at + 1}-grams:")
+    order = np.argsort(keys, kind="stable")
+    if len(keys) and (np.diff(keys[order]) == 0).any():
+        raise TextError(f"{name}: an n-gram stands twice in \\{k}-grams:")
+    return Level(keys[order], table.logp[order], table.backoff[order])

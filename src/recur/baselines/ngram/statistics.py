@@ -1,0 +1,164 @@
+"""What a text is made of: frequencies, stop words, Zipf's law, coverage, and how much of what comes is new."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from recur.baselines.ngram.counts import Counts, Sequences, places
+from recur.baselines.ngram.stopwords import STOP_WORDS
+from recur.data.text.arrays import Ids, Mask
+from recur.data.text.corpus import Corpus
+from recur.data.text.specials import SPECIALS, UNK
+from recur.data.text.vocab import Vocab
+from recur.errors import TextError
+from recur.utils.plotting import new_figure, save
+
+COVERAGE = (0.5, 0.8, 0.9, 0.95, 0.99)
+
+
+class Zipf(NamedTuple):
+    """log n_i = c − α log i, fitted by least squares at ranks spread evenly in their logarithm.
+
+    The first ranks are left out, as are those seen once only: there the law is known not to hold.
+    """
+
+    order: int
+    alpha: float
+    c: float
+    r_squared: float
+    types: int
+    tokens: int
+    once: int
+    """How many of the types were seen once."""
+    counts: Ids
+    """All counts, highest first."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    characters: int
+    tokens: int
+    types: int
+    top: list[tuple[str, int]]
+    stop_share: float
+    zipf: list[Zipf]
+    coverage: dict[float, int]
+    """How many of the most frequent types make up a share of all tokens."""
+    novel: dict[int, float]
+    """For each n, the share of n-grams in the held-out part that the training part never had."""
+
+
+def describe(
+    train: Corpus,
+    held: Corpus | None,
+    vocab: Vocab,
+    top: int = 20,
+    stop_words: bool = True,
+    across_lines: bool = False,
+) -> Statistics:
+    """Statistics of a text, and how a held-out part compares.
+
+    `stop_words=False` leaves them out of the top list; with `across_lines` the n-grams of words do not end with a line.
+    """
+    words = _words(vocab)
+    by_line = vocab.tokenizer.lines and not across_lines
+    sequences = _only(_sequences(train, vocab, by_line), words)
+    K = len(vocab)
+    if not sequences.inside(1).any():
+        raise TextError(f"{train.name} holds no word to count")
+    counts = Counts.of(sequences, 5, K, np.ones(K, bool))
+    singles = np.where(words, counts.levels[0].counts, 0)
+    order = np.argsort(-singles, kind="stable")
+    words_known = vocab.tokenizer.kind == "word"  # of characters none is a word
+    is_stop = np.array([words_known and token.lower() in STOP_WORDS for token in vocab.tokens])
+    listed = [k for k in order if singles[k] and (stop_words or not is_stop[k])][:top]
+    running = np.cumsum(singles[order])
+    return Statistics(
+        characters=train.characters,
+        tokens=int(singles.sum()),
+        types=int((singles > 0).sum()),
+        top=[(vocab.tokens[k], int(singles[k])) for k in listed],
+        stop_share=float(singles[is_stop].sum() / singles.sum()),
+        zipf=[fit_zipf(_inside(counts, k, singles), k) for k in (1, 2, 3)],
+        coverage={share: int(np.searchsorted(running, share * running[-1])) + 1 for share in COVERAGE},
+        novel={} if held is None else _novel(counts, _only(_sequences(held, vocab, by_line), words), K),
+    )
+
+
+def _words(vocab: Vocab) -> Mask:
+    """(K,): words, that is tokens with a letter or a digit in them; of characters, all."""
+    if vocab.tokenizer.kind == "char":
+        return np.ones(len(vocab), bool)
+    return np.array([t not in SPECIALS[1:] and any(c.isalnum() for c in t) for t in vocab.tokens])
+
+
+def _sequences(corpus: Corpus, vocab: Vocab, by_line: bool) -> Sequences:
+    return Sequences.of(vocab.encode_corpus(corpus), by_line)
+
+
+def _only(sequences: Sequences, words: Mask) -> Sequences:
+    """The sequences without punctuation and line ends, <bos> kept to hold them apart."""
+    if words.all():
+        return sequences
+    if not sequences.has_bos:  # one sequence
+        ids = sequences.ids[words[sequences.ids]]
+        return Sequences(ids, np.arange(len(ids)), has_bos=False)
+    keep = words[sequences.ids] | (sequences.depth == 0)
+    starts = np.nonzero(sequences.depth[keep] == 0)[0]
+    depth = np.arange(keep.sum()) - np.repeat(starts, np.diff(np.append(starts, keep.sum())))
+    return Sequences(sequences.ids[keep], depth, sequences.has_bos)
+
+
+def _inside(counts: Counts, k: int, singles: Ids) -> Ids:
+    """Counts of the k-grams that lie within a sequence, highest first."""
+    level = counts.levels[k - 1]
+    found = singles if k == 1 else level.counts[~level.from_start]
+    return np.sort(found[found > 0])[::-1]
+
+
+def fit_zipf(counts: Ids, order: int = 1) -> Zipf:
+    types, tokens, once = len(counts), int(counts.sum()), int((counts == 1).sum())
+    first = 10 if types >= 100 else 1
+    last = max(types - once, first + 1)
+    ranks = np.unique(np.geomspace(first, last, 60).round().astype(int))
+    ranks = ranks[ranks <= types]
+    if len(ranks) < 3:
+        return Zipf(order, float("nan"), float("nan"), float("nan"), types, tokens, once, counts)
+    x, y = np.log(ranks), np.log(counts[ranks - 1])
+    slope, c = np.polyfit(x, y, 1)
+    spread = float(((y - y.mean()) ** 2).sum())
+    rest = float(((y - c - slope * x) ** 2).sum())
+    r_squared = 1 - rest / spread if spread else float("nan")
+    return Zipf(order, -float(slope), float(c), r_squared, types, tokens, once, counts)
+
+
+def _novel(counts: Counts, sequences: Sequences, K: int) -> dict[int, float]:
+    novel = {}
+    walk = places([level.keys for level in counts.levels], K, sequences)
+    for k, (_, place) in enumerate(walk, start=1):
+        found = place[sequences.inside(k)]
+        seen = (counts.levels[0].counts[found] > 0) & (found != UNK) if k == 1 else found >= 0
+        if len(found):
+            novel[k] = float(1 - seen.mean())
+    return novel
+
+
+def figure(statistics: Statistics, path: str, title: str) -> None:
+    """Counts against ranks for single tokens, pairs and triples, on logarithmic axes, with the fitted lines."""
+    drawing, (axes,) = new_figure(height=4.4)
+    for zipf, name in zip(statistics.zipf, ("single", "pairs", "triples"), strict=True):
+        if not zipf.types:  # no line is as long
+            continue
+        ranks = np.arange(1, zipf.types + 1)
+        shown = np.unique(np.geomspace(1, zipf.types, 400).round().astype(int)) - 1
+        (line,) = axes.loglog(ranks[shown], zipf.counts[shown], ".", ms=3, label=f"{name}, α = {zipf.alpha:.2f}")
+        if np.isfinite(zipf.alpha):
+            ends = np.array([1, zipf.types])
+            axes.loglog(ends, np.exp(zipf.c) * ends**-zipf.alpha, "-", lw=0.8, color=line.get_color())
+    axes.set(xlabel="rank", ylabel="count", ylim=(0.7, None))
+    axes.set_title(title if title.isascii() else "", parse_math=False)
+    axes.legend()
+    save(drawing, path)

@@ -1,0 +1,162 @@
+"""Steps that are affine in their states: s' = A s + b, where A and b know nothing of s.
+
+A composition of affine maps is affine, so steps of such a cell may be put together in any order: time can be cut into
+pieces that run at once. States need not all be of one kind. They fall into *stages*, each made of states that read each
+other's past:
+
+    a stage of states that read their own past       s'_i = Σ_j A_ij ⊙ s_j + b_i      carried along time
+    a stage of one that does not                     s'   = b                          read out, step by step
+
+where A and b are pointwise in the input, the weights and the states of earlier stages, before a step and after it.
+SRU's c is the first kind and its h = r ⊙ g(c') + (1 − r) ⊙ x the second; the two parts of a complex state that is
+turned, as in an LRU, are one stage of two.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from recur.compiler.expressions import Expressions
+from recur.compiler.ranges import Range, range_of
+
+Sums = dict[int, int]
+"""An affine form: for each state the value that multiplies it, and at CONSTANT what is added."""
+
+CONSTANT = -1
+
+
+@dataclass(frozen=True)
+class Stage:
+    states: tuple[int, ...]
+    matrix: tuple[tuple[int | None, ...], ...]
+    """A: a value for each pair of these states, row by row; None is zero."""
+    offset: tuple[int, ...]
+    """b: a value for each of them."""
+    bounded: bool
+    """Whether no product of several A can grow without limit: one state, and |A| ≤ 1 whatever the numbers are."""
+
+    @property
+    def carried(self) -> bool:
+        return any(value is not None for row in self.matrix for value in row)
+
+
+@dataclass(frozen=True)
+class Affine:
+    """A step as stages, each on those before it."""
+
+    terms: Expressions
+    """Those of the step, in which its values keep their numbers, and the coefficients."""
+    stages: tuple[Stage, ...]
+    before: frozenset[int]
+    """The states whose values before a step some stage reads, beside its own."""
+
+
+def affine_stages(
+    given: Expressions, states: Sequence[int], names: Sequence[str], own: Sequence[Range] = (), role: str = "s"
+) -> Affine | str:
+    """The stages of a step, given its next states, functions of the leaves of one role; or why there are none.
+
+    `own` holds the ranges of the leaves `w`.
+    """
+    terms = copy.deepcopy(given)
+    if any(terms[value].op == "h" for value in terms.reached_from(states)):
+        return "its step reads a product of W and the state, which mixes units"
+    reads = [
+        {int(terms[value].leaf) for value in terms.reached_from([state]) if terms[value].op == role} for state in states
+    ]
+    if any(j >= len(states) for read in reads for j in read):
+        return "its step reads other states than it returns"
+    stages: list[Stage] = []
+    for group in _groups(reads):
+        forms = [_Forms(terms, role, group)(states[i]) for i in group]
+        for i, form in zip(group, forms, strict=True):
+            if form is None:
+                return f"its state {names[i]} is not affine in {', '.join(names[j] for j in group)}"
+        rows = [{key: part for key, part in (form or {}).items() if terms.number_of(part) != 0} for form in forms]
+        matrix = tuple(tuple(row.get(j) for j in group) for row in rows)
+        offset = tuple(row.get(CONSTANT, terms.number(0)) for row in rows)
+        bounded = len(group) == 1 and all(_within_one(terms, value, own) for value in matrix[0])
+        stages.append(Stage(tuple(group), matrix, offset, bounded))
+    return Affine(terms, tuple(stages), _before(terms, role, states, stages))
+
+
+def _groups(reads: Sequence[set[int]]) -> list[list[int]]:
+    """States that reach each other through the past, together; those that others read, first."""
+    reach = [set(read) for read in reads]
+    for _ in reads:
+        for i, reached in enumerate(reach):
+            reach[i] = reached.union(*(reach[j] for j in reached))
+    groups: list[list[int]] = []
+    left = list(range(len(reads)))
+    while left:
+        # The first whose past holds nothing but its own group and what stands already; such a one is always left.
+        for i in left:
+            group = [j for j in left if j == i or (j in reach[i] and i in reach[j])]
+            if all(j in group or j not in left for j in reach[i]):
+                break
+        groups.append(group)
+        left = [j for j in left if j not in group]
+    return groups
+
+
+class _Forms:
+    """Values as affine forms in some states; None for a value that is none."""
+
+    def __init__(self, terms: Expressions, role: str, group: Sequence[int]) -> None:
+        self.t, self.role, self.group = terms, role, group
+        self.known: dict[int, Sums | None] = {}
+
+    def __call__(self, value: int) -> Sums | None:
+        if value not in self.known:
+            self.known[value] = self._form(value)
+        return self.known[value]
+
+    def _form(self, value: int) -> Sums | None:
+        t = self.t
+        op, args, leaf = t[value]
+        if op == self.role and int(leaf) in self.group:
+            return {int(leaf): t.number(1)}
+        forms = [self(arg) for arg in args]
+        if all(form is not None and set(form) <= {CONSTANT} for form in forms):
+            return {CONSTANT: value}
+        match op, forms:
+            case "neg", [dict() as a]:
+                return {key: t("neg", part) for key, part in a.items()}
+            case (("add" | "sub"), [dict() as a, dict() as b]):
+                zero = t.number(0)
+                return {key: t(op, a.get(key, zero), b.get(key, zero)) for key in {**a, **b}}
+            case "mul", [dict() as a, dict() as b] if set(a) <= {CONSTANT} or set(b) <= {CONSTANT}:
+                (free, of) = (args[0], b) if set(a) <= {CONSTANT} else (args[1], a)
+                return {key: t("mul", free, part) for key, part in of.items()}
+            case (("d_sigmoid" | "d_tanh"), [dict() as a, dict() as b]) if set(b) <= {CONSTANT}:
+                return {key: t(op, part, args[1]) for key, part in a.items()}
+            case "div", [dict() as a, dict() as b] if set(b) <= {CONSTANT}:
+                return {key: t("div", part, args[1]) for key, part in a.items()}
+            case "select", [dict() as which, dict() as a, dict() as b] if set(which) <= {CONSTANT}:
+                zero = t.number(0)
+                return {key: t("select", args[0], a.get(key, zero), b.get(key, zero)) for key in {**a, **b}}
+        return None
+
+
+def _before(terms: Expressions, role: str, states: Sequence[int], stages: Sequence[Stage]) -> frozenset[int]:
+    """Which states' past the coefficients read. A next state that is known by then is not looked into."""
+    known: dict[int, None] = {}
+    found: set[int] = set()
+    for stage in stages:
+        for value in terms.reached_from(values_of(stage), known):
+            if terms[value].op == role:
+                found.add(int(terms[value].leaf))
+        known |= dict.fromkeys(states[i] for i in stage.states if terms[states[i]].args)
+    return frozenset(found)
+
+
+def values_of(stage: Stage) -> list[int]:
+    """All values that a stage is computed from."""
+    return [*(value for row in stage.matrix for value in row if value is not None), *stage.offset]
+
+
+def _within_one(terms: Expressions, value: int | None, own: Sequence[Range]) -> bool:
+    low, high = (0.0, 0.0) if value is None else range_of(terms, value, own)
+    return low >= -1 and high <= 1

@@ -1,0 +1,210 @@
+"""Dates as places on a line, and the frequency at which they come.
+
+A date is a whole number, or a time in microseconds since 1970. The frequency of several columns of dates is the largest
+step that leads from each to the next: so many numbers, months, business days or microseconds. Dates that are not there
+are gaps; where more would be missing than a few times what is there, the dates are refused as uneven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from recur.data.text.arrays import Ids
+from recur.data.text.fields import position, time_of
+
+SECOND = 1_000_000
+MINUTE, HOUR, DAY, WEEK = 60 * SECOND, 3600 * SECOND, 86400 * SECOND, 7 * 86400 * SECOND
+MONDAY = 4 * DAY
+"""The first Monday of 1970, from which weeks are counted."""
+
+SPARSE = 4
+"""A series may have this many times its rows in steps, and a hundred more."""
+
+Form = Literal["number", "month", "date", "time"]
+Unit = Literal["steps", "months", "business days", "microseconds"]
+
+_EPOCH, _TICK = datetime(1970, 1, 1), timedelta(microseconds=1)
+
+
+class Date(NamedTuple):
+    form: Form
+    """How it is written."""
+    place: int
+    """The number, or microseconds since 1970."""
+
+
+def parse_date(written: str) -> Date | None:
+    """1949, 1949-01, 1949Q1, 1949-01-31 or 19490131, with or without a time; None for what is none of them."""
+    if len(written) == 8 and written.isdecimal() and written.isascii():  # 19490131, if there is such a day
+        try:
+            return Date("date", (datetime.strptime(written, "%Y%m%d") - _EPOCH) // _TICK)
+        except ValueError:
+            pass
+    found = position(written)
+    if found is None:
+        return None
+    if found.kind == "number":
+        return Date("number", int(found.counted[0]))
+    if found.kind == "month":
+        month = int(found.counted[0]) - 1
+        if month < 12:  # the year 0, which no calendar here has
+            return None
+        return Date("month", (datetime(month // 12, month % 12 + 1, 1) - _EPOCH) // _TICK)
+    when = time_of(written)
+    return None if when is None else Date("date" if len(written) <= 10 else "time", (when - _EPOCH) // _TICK)
+
+
+@dataclass(frozen=True)
+class Frequency:
+    """How far one row is from the next."""
+
+    unit: Unit
+    count: int
+    form: Form = "date"
+    """How dates are written."""
+
+    @property
+    def dated(self) -> bool:
+        """Whether its places are times."""
+        return self.unit != "steps"
+
+    @property
+    def name(self) -> str:
+        """In words, such as hours, 15 minutes or quarters."""
+        spans = {"microseconds": _SPANS, "months": _MONTHS}.get(self.unit, ((1, self.unit),))
+        size, word = next((size, word) for size, word in spans if self.count % size == 0)
+        return word if self.count == size else f"{self.count // size:,} {word}"
+
+    @property
+    def seasons(self) -> tuple[int, ...]:
+        """Steps of the seasons that such series usually have, the shortest first."""
+        if self.unit == "months":
+            return (12 // self.count,) if self.count < 12 and 12 % self.count == 0 else ()
+        if self.unit == "business days":
+            return (5, 261)
+        if self.unit == "steps":
+            return ()
+        if self.count == WEEK:
+            return (52,)
+        even = [period for period in (MINUTE, HOUR, DAY, WEEK) if period % self.count == 0]
+        # Five quarters of an hour are no season, and neither are two half days.
+        found = [period // self.count for period in even if period // self.count >= (7 if period >= DAY else 12)]
+        return (*found, 365) if self.count == DAY else tuple(found)
+
+    def step(self, place: int) -> int:
+        """How many steps a place lies behind a fixed one, so that files agree on the phase of a season."""
+        if self.unit == "months":
+            return int(_month(np.array([place]))[0]) // self.count
+        if self.unit == "business days":
+            return int(_busday(np.array([place]))[0]) // self.count
+        return round(place / self.count) if self.unit == "steps" else (place - MONDAY) // self.count
+
+    def steps(self, places: Ids) -> Ids:
+        """How many steps each place lies behind the first; they must lie on steps."""
+        if self.unit == "months":
+            places = _month(places)
+        if self.unit == "business days":
+            places = _busday(places)
+        behind: Ids = places - places[0]
+        return behind // self.count
+
+    def places(self, first: int, length: int, begin: int = 0) -> Ids:
+        """(length,): `begin` steps behind the first place and on, as far as one likes."""
+        steps = np.arange(begin, begin + length, dtype=np.int64) * self.count
+        if self.unit == "months":
+            return _months_on(first, steps)
+        if self.unit == "business days":
+            days = np.busday_offset(np.datetime64(first // DAY, "D"), steps, roll="forward")
+            return days.astype(np.int64) * DAY + first % DAY
+        return first + steps
+
+    def written(self, place: int) -> str:
+        """A place as its file would write it."""
+        if self.form == "number":
+            return str(place)
+        try:
+            when = _EPOCH + timedelta(microseconds=int(place))
+        except OverflowError:  # beyond the year 9999
+            return str(np.datetime64(int(place), "us"))
+        forms = {"month": when.strftime("%Y-%m"), "date": str(when.date()), "time": str(when)}
+        return forms[self.form]
+
+
+_SPANS = (
+    *((WEEK, "weeks"), (DAY, "days"), (HOUR, "hours"), (MINUTE, "minutes"), (SECOND, "seconds")),
+    (1, "microseconds"),
+)
+_MONTHS = ((12, "years"), (3, "quarters"), (1, "months"))
+
+
+def infer_frequency(columns: Sequence[Ids], form: Form) -> Frequency:
+    """Of columns of places, each rising: the largest step that all of them keep."""
+    if form == "number":
+        return Frequency("steps", _common([np.diff(column) for column in columns]), form)
+    if form == "month" or all(map(_same_day, columns)):
+        months = [np.diff(_month(column)) for column in columns]
+        if form == "month" or any(map(len, months)):
+            return Frequency("months", _common(months), form)
+    apart = [np.diff(column) for column in columns]
+    step = _common(apart, DAY)
+    if step == DAY and _without_weekends(columns):
+        return Frequency("business days", 1, form)
+    return Frequency("microseconds", step, form)
+
+
+def too_sparse(steps: Ids) -> bool:
+    """Whether so many dates are missing that they are no series."""
+    return bool(len(steps) and steps[-1] >= SPARSE * len(steps) + 100)
+
+
+def _common(apart: Sequence[Ids], otherwise: int = 1) -> int:
+    """The largest step of which all differences are multiples."""
+    every = np.concatenate([np.unique(part) for part in apart]) if apart else np.zeros(0, np.int64)
+    return int(np.gcd.reduce(every)) or otherwise if len(every) else otherwise
+
+
+def _same_day(places: Ids) -> bool:
+    """Whether all are the same time of a month, or the end of one, and no two in one month."""
+    if len(places) < 2:
+        return True
+    months, days = _month(places), places // DAY
+    if not (np.diff(months) > 0).all() or len(np.unique(places % DAY)) > 1:
+        return False
+    from_begin, from_end = days - _month_begin(months), _month_begin(months + 1) - days
+    return len(np.unique(from_begin)) == 1 or bool((from_end == 1).all())
+
+
+def _without_weekends(columns: Sequence[Ids]) -> bool:
+    """Days that leave out weekends, of which there is one at least."""
+    days = [column // DAY for column in columns]
+    weekday = all(((day + 3) % 7 < 5).all() for day in days)  # 1970 began on a Thursday
+    return weekday and any(len(day) > 4 and day[-1] - day[0] >= 7 for day in days)
+
+
+def _month(places: Ids) -> Ids:
+    """Months since 1970."""
+    return places.astype("datetime64[us]").astype("datetime64[M]").astype(np.int64)
+
+
+def _month_begin(months: Ids) -> Ids:
+    """Days since 1970."""
+    return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+
+
+def _busday(places: Ids) -> Ids:
+    days = (places // DAY).astype("datetime64[D]")
+    return np.busday_count(np.datetime64("1970-01-05"), days)
+
+
+def _months_on(first: int, months: Ids) -> Ids:
+    """The same day of other months; the last day where there is no such day, or where the first one is the last."""
+    month, day = _month(np.array([first]))[0], first // DAY
+    into, last = day - _month_begin(month[None])[0], day + 1 == _month_begin(month[None] + 1)[0]
+    begin, end = _month_begin(month + months), _month_begin(month + months + 1)
+    days = end - 1 if last and into > 26 else np.minimum(begin + into, end - 1)
+    return days * DAY + first % DAY

@@ -1,0 +1,131 @@
+"""How good forecasts are.
+
+MSE, MAE  of standardised values: errors in deviations of the training part (as on ETT)
+MASE      mean |y − ŷ| / mean |y_t − y_{t−m}| over the training part: 1 is the seasonal naive one, one step ahead,
+          where it was fitted (Hyndman and Koehler 2006)
+sMAPE     mean 200 |y − ŷ| / (|y| + |ŷ|), in per cent (as in M4)
+OWA       (sMAPE / sMAPE of naive 2 + MASE / MASE of naive 2) / 2 (as in M4)
+pinball   mean max(q e, (q − 1) e), e = y − ŷ_q: what the q-quantile minimises
+CRPS      2 mean pinball over the quantiles, which tends to the integral over all of them; in deviations
+WQL       Σ 2 pinball / Σ |y|, mean over the quantiles: the weighted quantile loss (as in DeepAR)
+coverage  the share of values inside a band; its width in the scales of MASE
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from recur.data.text.arrays import Floats
+from recur.errors import OptionError
+
+
+def mase_scales(train: Floats, season: int) -> Floats:
+    """Mean |y_t − y_{t−season}| of each series (T, series), gaps left out; NaN where there is nothing to measure by."""
+    apart = np.abs(train[season:] - train[:-season]) if len(train) > season else np.zeros((0, train.shape[1]))
+    there = ~np.isnan(apart)
+    scale = np.where(there, apart, 0.0).sum(0) / np.maximum(there.sum(0), 1)
+    return np.where(scale > 0, scale, np.nan)
+
+
+def deviations(train: Floats) -> Floats:
+    """The standard deviation of each series (T, series), gaps left out; 1 where it is none."""
+    there = ~np.isnan(train)
+    count = np.maximum(there.sum(0), 1)
+    mean = np.where(there, train, 0.0).sum(0) / count
+    spread = np.sqrt((np.where(there, train - mean, 0.0) ** 2).sum(0) / count)
+    return np.where(spread > 0, spread, 1.0)
+
+
+def _smapes(target: Floats, prediction: Floats) -> Floats:
+    total = np.abs(target) + np.abs(prediction)
+    found: Floats = 200 * np.abs(target - prediction) / np.where(total > 0, total, 1)
+    return found
+
+
+def _pinballs(target: Floats, prediction: Floats, quantile: float) -> Floats:
+    error = target - prediction
+    return np.maximum(quantile * error, (quantile - 1) * error)
+
+
+def owa(scores: Mapping[str, float], naive2: Mapping[str, float]) -> float | None:
+    """None where naive 2 makes no error."""
+    if not naive2["smape"] or not naive2["mase"]:
+        return None
+    return (scores["smape"] / naive2["smape"] + scores["mase"] / naive2["mase"]) / 2
+
+
+class Tally:
+    """Scores of forecasts that come in blocks. Every series counts alike: the mean over its values, and then the mean
+    over series; only WQL, and MASE by steps ahead, are taken over all values at once."""
+
+    def __init__(self, quantiles: Sequence[float], horizon: int) -> None:
+        self.quantiles = tuple(quantiles)
+        self.median = self.quantiles.index(0.5)
+        self.sums: dict[str, dict[str, Floats]] = {}
+        """By series: of each score, (C,)."""
+        self.steps = np.zeros((2, horizon))
+        """By steps ahead: of scaled errors, and how many they are."""
+        self.losses, self.total = np.zeros(len(self.quantiles)), 0.0
+
+    def add(self, key: str, target: Floats, forecast: Floats, scale: Floats, deviation: Floats) -> None:
+        """Forecasts (N, k, C, Q), or (N, k, C) of the median alone, of the series `key`, and what came (N, k, C), NaN
+        where nothing was observed; scale and deviation (C,) are those of the training part."""
+        if forecast.ndim == target.ndim:
+            forecast = forecast[..., None]
+        there = ~np.isnan(target)
+        y, middle = np.where(there, target, 0.0), forecast[..., self.median]
+        error = np.abs(y - middle)
+        scaled = np.where(there & ~np.isnan(scale), error / scale, 0.0)
+        found = {
+            "count": there,
+            "mse": (error / deviation) ** 2,
+            "mae": error / deviation,
+            "smape": _smapes(y, middle),
+            "mase": scaled,
+        }
+        self.steps[0, : target.shape[1]] += scaled.sum((0, 2))
+        self.steps[1, : target.shape[1]] += (there & ~np.isnan(scale)).sum((0, 2))
+        if len(self.quantiles) > 1:
+            loss = np.zeros_like(y)
+            for k, quantile in enumerate(self.quantiles):
+                part = _pinballs(y, forecast[..., k], quantile)
+                self.losses[k] += part[there].sum()
+                loss += part / len(self.quantiles)
+            low, high = forecast[..., 0], forecast[..., -1]
+            found |= {
+                "pinball": loss,
+                "pinball_scaled": loss / scale,
+                "crps": 2 * loss / deviation,
+                "coverage": (low <= y) & (y <= high),
+                "width": (high - low) / scale,
+            }
+        self.total += float(np.abs(y).sum())
+        sums = self.sums.setdefault(key, {})
+        for name, values in found.items():
+            sums[name] = sums.get(name, 0.0) + np.where(there, values, 0.0).sum((0, 1))
+        sums["scale"] = scale
+
+    def scores(self) -> dict[str, Any]:
+        """The mean over all series that had a value."""
+        if not self.sums:
+            raise OptionError("no forecast was measured: no part of a series holds a whole horizon")
+        columns = {
+            name: np.concatenate([sums[name] for sums in self.sums.values()]) for name in next(iter(self.sums.values()))
+        }
+        count, scale = columns.pop("count"), columns.pop("scale")
+        seen = count > 0
+        means = {name: column[seen] / count[seen] for name, column in columns.items()}
+        by_scale = ~np.isnan(scale[seen])
+        if not by_scale.any():
+            raise OptionError("a series repeats itself exactly from season to season: MASE has nothing to measure by")
+        in_scales = ("mase", "pinball_scaled", "width")
+        found: dict[str, Any] = {
+            name: float((mean[by_scale] if name in in_scales else mean).mean()) for name, mean in means.items()
+        }
+        found["mase_by_step"] = (self.steps[0] / np.maximum(self.steps[1], 1)).tolist()
+        if len(self.quantiles) > 1:
+            found["wql"] = float(2 * self.losses.mean() / max(self.total, 1e-300))
+        return found

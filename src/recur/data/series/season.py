@@ -1,0 +1,116 @@
+"""How many steps a season has, and whether there is one.
+
+With dates, the seasons that such dates usually have (24 and 168 hours), each if the values repeat after it; without,
+the lag at which the autocorrelation of the changes has its peak, if it stands out. Of several series each is asked, and
+more than half must agree.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from recur.data.series.dates import Frequency
+from recur.data.series.gaps import fill
+from recur.data.series.panel import Panel
+from recur.data.text.arrays import Floats
+
+WHOLE_SEASONS = 3
+"""A season of which the series has fewer is not taken."""
+
+LONGEST = 2000
+"""The longest season that is looked for without dates, and how many values are looked at for each of its steps."""
+
+PEAK = 0.25
+"""The least autocorrelation of changes that makes a season, where no dates suggest it."""
+
+ASKED = 200
+"""Series of a panel that are asked."""
+
+
+def panel_seasons(panel: Panel, lengths: Sequence[int] | None = None) -> tuple[int, ...]:
+    """Of the first so many values of each series of a panel: those that more than half of its values' columns have."""
+    step = -(-len(panel) // ASKED)
+    chosen = range(0, len(panel), step)
+    votes: Counter[int] = Counter()
+    asked = 0
+    for k in chosen:
+        values = panel.series[k].values[: None if lengths is None else lengths[k]]
+        for column in fill(values).T:
+            votes.update(find_seasons(column[:, None], panel.frequency))
+            asked += 1
+    return tuple(sorted(season for season, count in votes.items() if 2 * count > asked))
+
+
+def find_seasons(values: Floats, frequency: Frequency | None = None) -> tuple[int, ...]:
+    """Of series (T, C) without gaps, in the mean; the shortest first, none if there is none."""
+    if frequency is None or not frequency.dated:
+        found = peak_of_autocorrelation(values)
+        return (found,) if found else ()
+    changes = _changes(values)
+    seasons: list[int] = []
+    for season in frequency.seasons:
+        if season * WHOLE_SEASONS <= len(values) and repeats_after(season, changes):
+            seasons.append(season)
+            changes = changes - _by_phase(changes, season)  # a longer season is one if it adds to the shorter
+    return tuple(seasons)
+
+
+def repeats_after(season: int, changes: Floats) -> bool:
+    """Whether changes (T, C) correlate with those a season before: more than by chance, and more than with those beside
+    them."""
+    here, *beside = (_correlation(changes, lag) for lag in (season, season - 1, season + 1))
+    return bool(here > max(2 / len(changes) ** 0.5, *beside))
+
+
+def peak_of_autocorrelation(values: Floats) -> int:
+    """0 where no lag stands out: by its height, beyond the limits of chance (Bartlett's, at 99 %), again at its double,
+    and with a trough before it, which a slow drift does not have."""
+    changes = _changes(values[-LONGEST * 2 * WHOLE_SEASONS :])
+    longest = min(len(values) // WHOLE_SEASONS, LONGEST)
+    if longest < 3:
+        return 0
+    r = _autocorrelations(changes, min(2 * longest + 1, len(changes) - 1))
+    limit = 2.58 / len(changes) ** 0.5 * np.sqrt(1 + 2 * np.cumsum(np.r_[0.0, r[:-1] ** 2]))
+    lags = range(3, longest + 1)  # what turns back at every step repeats after two, and has no season
+    peaks = [lag for lag in lags if r[lag - 1] >= max(r[lag - 2], r[lag]) and r[lag - 1] > max(PEAK, limit[lag - 1])]
+    peaks = [lag for lag in peaks if r[: lag - 1].min() < 0 and _again(r, lag)]
+    highest = max((r[lag - 1] for lag in peaks), default=0.0)
+    # Two seasons repeat as well as one: the shortest of those about as high.
+    return next((lag for lag in peaks if r[lag - 1] >= 0.8 * highest), 0)
+
+
+def _again(r: Floats, lag: int) -> bool:
+    """Whether it stands out at twice the lag too, give or take what a season wavers."""
+    near = max(1, round(0.1 * lag))
+    after = r[2 * lag - 1 - near : 2 * lag + near]
+    return bool(len(after) and after.max() > 0.3 * r[lag - 1])
+
+
+def _changes(values: Floats) -> Floats:
+    changes = np.diff(values, axis=0)
+    return changes - changes.mean(0) if len(changes) else changes
+
+
+def _by_phase(changes: Floats, season: int) -> Floats:
+    """The mean of each phase of a season, for every step."""
+    phase = np.arange(len(changes)) % season
+    count = np.bincount(phase, minlength=season)
+    means = [np.bincount(phase, column, season) / count for column in changes.T]
+    return np.stack([mean[phase] for mean in means], axis=1)
+
+
+def _correlation(changes: Floats, lag: int) -> float:
+    power = np.maximum((changes**2).sum(0), 1e-300)
+    return float(((changes[lag:] * changes[: len(changes) - lag]).sum(0) / power).mean())
+
+
+def _autocorrelations(changes: Floats, longest: int) -> Floats:
+    """(longest,): at lags 1, 2, …, the mean over series; by the Fourier transform, for there may be thousands."""
+    n = len(changes)
+    spectrum = np.abs(np.fft.rfft(changes, 2 * n, axis=0)) ** 2
+    products = np.fft.irfft(spectrum, axis=0)[: longest + 1]
+    found: Floats = (products[1:] / np.maximum(products[0], 1e-300)).mean(1)
+    return found

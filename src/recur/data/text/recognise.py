@@ -1,0 +1,285 @@
+"""What a file looks like: a text, or a table of some kind. From its first lines alone, so that it takes no time.
+
+trees      every line is a tree in brackets
+images     a folder with folders of images, or an .npz of images with labels
+signals    sequences of numbers with a class each: an .npz or a folder (recur/data/signals/looks.py says what is which)
+steps      sequences of numbers with a label for each step, or with label sequences
+tagged     a word and a tag a line, blank lines between sentences (CoNLL), or the ten columns of CoNLL-U
+labelled   two columns between tabs, of which the first has values that repeat: each comes twice at least, on average
+pairs      two columns between tabs otherwise, or two texts of as many lines
+series     columns between commas, of which some are numbers; or a series a row
+text       all else
+
+There is no doubt about trees, about CoNLL whose last column is of tags, about CoNLL-U, about numbers with a column of
+dates or evenly counted steps beside them, and about a text that is no table. Two columns between tabs can always be
+meant either way.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import itertools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from recur.data.images import find_arrays, is_image_folder, split_name
+from recur.data.signals import look_at
+from recur.data.text.columns import looks_like_rows, read_columns
+from recur.data.text.conll import DOCUMENT, fields_of, is_conllu
+from recur.data.text.encodings import not_utf8
+from recur.data.text.fields import MISSING, no_commas, number
+from recur.data.text.labelled import named_columns
+from recur.data.text.sources import BUILT_IN, find_sources
+from recur.data.text.symbols import between_spaces
+from recur.data.text.trees import parse_tree
+from recur.errors import TextError, shown
+from recur.utils.files import too_long
+
+BYTES, LINES = 1 << 16, 1000
+"""How much of a file is looked at."""
+
+COUNTED = 1 << 28
+"""Bytes of a file whose lines are counted, to see whether another one has as many."""
+
+Kind = Literal["images", "signals", "steps", "trees", "tagged", "series", "pairs", "labelled", "text"]
+
+
+class Recognised(NamedTuple):
+    kind: Kind
+    sure: bool
+    """Whether there is no doubt."""
+    why: str
+    """What the file looks like, in words."""
+    columns: tuple[str, ...] = ()
+    """The names of a series' columns."""
+
+
+class _Head(NamedTuple):
+    """The first lines of a file."""
+
+    name: str
+    lines: list[str]
+    whole: bool
+    """Whether they are all of it."""
+
+    @property
+    def rows(self) -> list[str]:
+        return [line for line in self.lines if line.strip()]
+
+
+def recognise(names: Sequence[str]) -> Recognised:
+    """What the files of these names hold, together."""
+    if not names:
+        raise TextError("no text given; name a file, a folder, - for standard input, pydoc or stdlib")
+    found = [_recognise(str(name)) for name in names]
+    kinds = {one.kind for one in found}
+    if kinds == {"text"} and len(names) == 2 and _same_number_of_lines(str(names[0]), str(names[1])):
+        return Recognised("pairs", False, "two texts with the same number of lines")
+    if len(kinds) == 1 or kinds == {"labelled", "pairs"}:  # of those two the first file, the one to learn from, decides
+        return found[0]._replace(sure=all(one.sure for one in found))
+    named = "; ".join(f"{name} has {one.why}" for name, one in zip(names, found, strict=True))
+    return Recognised("text", False, f"files of several kinds: {named}")
+
+
+def _recognise(name: str) -> Recognised:
+    path = Path(name)
+    if too_long(name):
+        raise TextError(f"no file {shown(name)}: its name is longer than any")
+    if (signals := look_at(name)) is not None:
+        kind: Kind = "steps" if signals.labels in ("steps", "sequences") else "signals"
+        return Recognised(kind, signals.sure, signals.why)
+    if split_name(name)[0].endswith(".npz"):
+        arrays = find_arrays(name)
+        n, *size = arrays.shape
+        labels = f", labels {arrays.labels}" if arrays.labels is not None else " and no labels"
+        why = f"{n:,} images of {' × '.join(map(str, size))} (array {arrays.images}{labels})"
+        return Recognised("images", arrays.labels is not None, why)
+    if path.is_dir() and is_image_folder(path):
+        return Recognised("images", True, "a folder of images for each class")
+    if path.is_dir():
+        return Recognised("text", True, "a folder of texts")
+    if name in ("-", "/dev/stdin") or (path.exists() and not path.is_file()):
+        return Recognised("text", True, "a stream of text")  # which could not be read again
+    if name in BUILT_IN and not path.exists():
+        return Recognised("text", True, "a text that comes with Python")
+    head = _head(name)
+    for rule in (_trees, _tagged, _between_tabs, _between_commas):
+        if (found := rule(head)) is not None:
+            return found
+    return Recognised("text", True, "lines of text" if head.rows else "nothing")
+
+
+def _head(name: str) -> _Head:
+    (source,), _ = find_sources([name])
+    with source.open() as stream:
+        data = source.read(stream, BYTES + 1)
+    try:
+        text, _ = codecs.utf_8_decode(data[:BYTES], "strict", len(data) <= BYTES)
+    except UnicodeDecodeError as error:
+        raise TextError(not_utf8(name, error.start, data, error)) from None
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.removesuffix("\n").split("\n")
+    if len(data) > BYTES and len(lines) > 1:
+        lines.pop()  # it may be cut
+    return _Head(name, lines[:LINES], len(data) <= BYTES and len(lines) <= LINES)
+
+
+def _same_number_of_lines(*names: str) -> bool:
+    if not all(Path(name).is_file() and Path(name).stat().st_size <= COUNTED for name in names):
+        return False
+    one, other = map(_count_lines, names)
+    return one == other > 0
+
+
+def _count_lines(name: str) -> int:
+    (source,), _ = find_sources([name])
+    count, last = 0, b""
+    with source.open() as stream:
+        while data := source.read(stream, 1 << 20):
+            count += data.count(b"\n")
+            last = data[-1:]
+    return count + (last not in (b"", b"\n"))
+
+
+# Trees and tags -------------------------------------------------------------------------------------------------
+
+
+def _trees(head: _Head) -> Recognised | None:
+    """Every line is one; some have nodes under nodes, or else (two words) in brackets would do."""
+    rows = head.rows
+    if not rows or not all(row.lstrip().startswith("(") for row in rows):
+        return None
+    try:
+        nested = [len(parse_tree(row).children) > 1 for row in rows]
+    except TextError:
+        return None
+    return Recognised("trees", True, "bracketed trees, one a line") if any(nested) else None
+
+
+def _tagged(head: _Head) -> Recognised | None:
+    """Groups of lines with blank lines between, of as many columns each; the last is of tags, some of which repeat."""
+    sentences = _sentences(head.lines)
+    rows = list(itertools.chain.from_iterable(sentences))
+    if rows and all(map(is_conllu, rows)):
+        return Recognised("tagged", True, "CoNLL-U: ten columns a word, blank lines between sentences")
+    if len(sentences) < 2 or len(rows) < 2 * len(sentences) or {*map(len, rows)} != {len(rows[0])}:
+        return None
+    tags, width = [row[-1] for row in rows], len(rows[0])
+    usual = _look_like_tags(tags)
+    if width == 1 or not _repeat(tags, 0.75) or not (usual or "\t" in head.rows[-1]):
+        return None
+    if width > 2:
+        sure = usual and sum(number(tag) is not None for tag in tags) < 0.5 * len(tags)
+        doubt = "is a tag" if sure else "may be a tag"
+        return Recognised("tagged", sure, f"{width} columns, blank lines between sentences: the last {doubt}")
+    return Recognised("tagged", usual, "CoNLL columns: a word and a tag a line, blank lines between sentences")
+
+
+def _sentences(lines: list[str]) -> list[list[list[str]]]:
+    """The columns of every line, in groups that blank lines part; comments are left out."""
+    found: list[list[list[str]]] = [[]]
+    for line in lines:
+        if not line.strip():
+            found.append([])
+        elif not line.startswith("# ") and (fields := fields_of(line))[0] != DOCUMENT:
+            found[-1].append(fields)
+    return list(filter(None, found))
+
+
+def has_columns(name: str) -> bool:
+    """Whether words stand below each other in a file, with or without their tags; else each line is a sentence."""
+    head = _head(name)
+    sentences = _sentences(head.lines)
+    rows = list(itertools.chain.from_iterable(sentences))
+    if not rows or {*map(len, rows)} != {len(rows[0])}:
+        return False
+    parted = len(sentences) > 1 or len(rows[0]) == 1 or "\t" in head.rows[-1]
+    named = re.search(r"\.(conllu?|iob2?|bio|bioes)(\.gz)?$", head.name.lower())
+    return all(map(is_conllu, rows)) or (parted and (len(sentences) > 1 or named is not None))
+
+
+_TAG = re.compile(r"(?=.*[^a-z])[!-~]+")  # B-NP, O, PRP$ or a mark: no word in lower case, and no letters but ASCII's
+
+
+def _look_like_tags(tags: Sequence[str]) -> bool:
+    return len(list(filter(_TAG.fullmatch, tags))) >= 0.9 * len(tags)
+
+
+# Tables ---------------------------------------------------------------------------------------------------------
+
+
+def _between_tabs(head: _Head) -> Recognised | None:
+    rows = [row.split("\t") for row in head.rows]
+    widths = [len(row) for row in rows if row[0].strip()]  # a tab in front is indentation
+    width = max(set(widths), key=widths.count, default=1)
+    if width == 1 or widths.count(width) < 0.9 * len(rows):
+        return None
+    if width > 2:
+        return Recognised("text", False, f"{width} columns between tabs")
+    first, second = zip(*(row for row in rows if len(row) == 2), strict=True)
+    labels, texts = len(set(first)), len(set(second))
+    if _repeat(first) and labels <= texts:
+        values = f"{labels} short values that repeat" if labels > 1 else "one value"
+        return Recognised("labelled", False, f"2 columns between tabs, the first one of {values}")
+    if _repeat(second):
+        why = f"2 columns between tabs, the second one of {texts} short values that repeat"
+        return Recognised("labelled", False, why)
+    symbols = ", the second one of symbols between spaces" if between_spaces(second) else ""
+    return Recognised("pairs", False, f"2 columns between tabs, of values that hardly repeat{symbols}")
+
+
+def _repeat(values: Sequence[str], distinct: float = 0.5) -> bool:
+    """Whether at most this share of them is distinct, and all are short."""
+    return len(set(values)) <= distinct * len(values) and max(map(len, values)) <= 60
+
+
+def _between_commas(head: _Head) -> Recognised | None:
+    if (several := _series_in_rows(head)) is not None:
+        return several
+    found = read_columns(head.lines)
+    named = head.name.removesuffix(".gz").lower().endswith(".csv")
+    if named and len(head.rows) < 2:
+        raise TextError(f"{head.name} has {'a header and no rows' if head.rows else 'nothing in it'}")
+    if named and (names := named_columns(re.split("[,;]", head.rows[0]))) and (found is None or not found.dates):
+        return Recognised("labelled", False, f"rows with a text ({names[0]}) and its label ({names[1]})")
+    if named and (why := no_commas(head.rows[0], head.name)):
+        raise TextError(why)
+    if found is None or not found.numbers:
+        if named and found is not None and len(found.header) == 2 and len(found.words) == 2:
+            return Recognised("labelled", False, f"2 columns between commas, {' and '.join(found.header)}")
+        return Recognised("text", False, "a .csv without a column of numbers") if named else None
+    rows = f"{found.rows} rows" if head.whole else "rows"
+    count = "one" if len(found.numbers) == 1 else len(found.numbers)
+    steps = "dates" if found.dates else "evenly counted steps"
+    why = f"{rows} of a column of {steps} and {count} of numbers"
+    if not found.dates and not found.steps:
+        why = f"{rows} with {count} column{'s' * (count != 'one')} of numbers and none of dates"
+    if found.ids is not None:
+        return Recognised("series", True, f"{rows} of several series, told apart by {shown(found.ids)}", found.header)
+    doubts = [f"beside words ({', '.join(found.words[:3])})"] if found.words else []
+    doubts += ["dates are written 2024-01-31"] * any(map(_OTHER_DATE.search, head.rows[1:2]))
+    doubts += ["without a header"] * all(number(name) is not None for name in found.numbers)
+    sure = bool(found.dates or found.steps) and not doubts
+    return Recognised("series", sure, ", ".join([why, *doubts]), found.header)
+
+
+_OTHER_DATE = re.compile(r"(^|,)\s*\d{1,2}[/.]\d{1,2}[/.]\d{2,4}\s*(,|$)")
+
+
+def _series_in_rows(head: _Head) -> Recognised | None:
+    """A series a row: ids in front, and numbers of which the last may be missing."""
+    try:
+        header, *rows = [[cell.strip() for cell in row] for row in csv.reader(head.lines) if any(row)] or [[]]
+    except csv.Error:
+        return None
+    if not rows and not head.whole:  # a header longer than what is looked at
+        return Recognised("series", True, "a series in each row") if looks_like_rows(header[:-1], ["a"]) else None
+    if not rows or not looks_like_rows(header, [row[0] for row in rows]):
+        return None
+    cells = [cell for row in rows for cell in row[1:] if cell.lower() not in MISSING]
+    if max(map(len, rows)) > len(header) or not cells or any(number(cell) is None for cell in cells):
+        return None
+    return Recognised("series", True, f"{len(rows) if head.whole else 'several'} series, a row each")

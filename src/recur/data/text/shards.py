@@ -1,0 +1,165 @@
+"""Texts beyond memory: files cut into shards, in one order, each read, counted and encoded by itself.
+
+A shard is a file, or a range of a long one that ends behind a line, so that no token and no accent is cut and all of
+them one behind the other are the text. What is known of each (its characters, its digest) is kept in the cache, by the
+file's name, size and time; its ids likewise (encoded.py). Nothing is held but a piece of each shard being read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from recur.data.text.sources import BUILT_IN, Source, part_of
+from recur.data.text.workers import each
+from recur.errors import TextError
+from recur.utils.files import cache_folder, read_bounded, write_atomically
+
+LARGE = 1 << 27
+"""Bytes of a text from which on it is cut."""
+
+SHARD = 1 << 25
+"""Bytes of a shard, about."""
+
+DISTINCT = 20_000_000
+"""Different tokens, of which those seen once are forgotten when there are more: no vocabulary has as many."""
+
+
+class Known(NamedTuple):
+    """Of a shard."""
+
+    characters: int
+    open_end: bool
+    """Its last line has no end."""
+    digest: str
+    changed: tuple[int, int, int]
+    """Byte-order marks, line ends and compositions that reading changes."""
+
+
+def is_large(sources: Sequence[Source]) -> bool:
+    """Whether these are cut: files, of more bytes than are read at once."""
+    return all(_is_file(source) for source in sources) and sum(os.path.getsize(s.name) for s in sources) > LARGE
+
+
+def cut(sources: Sequence[Source]) -> list[Source]:
+    """Files, and ranges of long ones."""
+    found: list[Source] = []
+    for source in sources:
+        size = os.path.getsize(source.name)
+        if source.name.endswith(".gz") or size <= 2 * SHARD:
+            found.append(source)
+            continue
+        edges = [0, *_line_ends(source.name, size), size]
+        found += [part_of(source.name, a, b) for a, b in itertools.pairwise(edges)]
+    return found
+
+
+def _line_ends(name: str, size: int) -> Iterator[int]:
+    """Where lines end, one after every so many bytes."""
+    with open(name, "rb") as file:
+        at = SHARD
+        while at < size:
+            file.seek(at)
+            while line := file.readline(1 << 20):
+                at += len(line)
+                if line.endswith(b"\n"):
+                    break
+            if at < size:
+                yield at
+            at += SHARD
+
+
+def _is_file(source: Source) -> bool:
+    return source.name not in BUILT_IN and Path(source.name).is_file()
+
+
+# What is known of them -------------------------------------------------------------------------------------------
+
+
+def look(source: Source) -> Known:
+    """Read a shard once."""
+    from recur.data.text.corpus import Corpus
+
+    whole, sha, last = Corpus(source.name, (source,)), hashlib.sha256(), "\n"
+    characters = 0
+    for piece in whole.pieces():
+        characters += len(piece)
+        sha.update(piece.encode())
+        last = piece[-1:] or last
+    notes = whole.notes
+    return Known(characters, last != "\n", sha.hexdigest(), (notes.byte_order_marks, notes.line_ends, notes.composed))
+
+
+def known_of(shards: Sequence[Source]) -> list[Known]:
+    """All of them, from the cache where they were looked at before."""
+    stamps = {name: os.stat(name) for name in {shard.name for shard in shards}}
+    lines = []
+    for shard in shards:
+        about = stamps[shard.name]
+        lines.append(f"{os.path.realpath(shard.name)} {shard.begin} {shard.end} {about.st_size} {about.st_mtime_ns}")
+    content = "\n".join(["1", unicodedata.unidata_version, *lines])
+    path = cache_folder() / f"{hashlib.sha256(content.encode(errors='surrogateescape')).hexdigest()[:32]}.shards.json"
+    with once(path):
+        kept = _read(path, len(shards))
+        if kept is None:
+            kept = list(each(look, shards))
+            _keep(path, json.dumps(kept).encode())
+    return kept
+
+
+def _read(path: Path, count: int) -> list[Known] | None:
+    try:
+        rows = json.loads(read_bounded(path, 1 << 28))
+        found = [Known(int(n), bool(end), str(sha), (int(a), int(b), int(c))) for n, end, sha, (a, b, c) in rows]
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+    sound = len(found) == count and all(one.characters >= 0 and len(one.digest) == 64 for one in found)
+    return found if sound else None
+
+
+def _keep(path: Path, content: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+    except OSError as error:
+        why = f"{error.strerror or error}: {error.filename or path}"
+        raise TextError(f"a large text's shards cannot be kept: {why}; RECUR_CACHE names another folder") from None
+
+
+@contextmanager
+def once(path: Path) -> Iterator[None]:
+    """One process makes a file of the cache, and others that want it wait for it; where a file system has no locks,
+    each makes it."""
+    try:
+        import fcntl
+    except ImportError:  # pragma: no cover  Windows
+        yield
+        return
+    handle = -1
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+def merged(counts: Iterator[Counter[str]]) -> Counter[str]:
+    """The counts of all shards, in bounded memory."""
+    total: Counter[str] = Counter()
+    for one in counts:
+        total.update(one)
+        if len(total) > DISTINCT:
+            total = Counter({token: n for token, n in total.items() if n > 1})
+    return total

@@ -1,0 +1,151 @@
+"""Batches of windows from one long run of ids: what training reads.
+
+sequential   B lanes side by side; window after window, each lane goes on where it stopped, so the state can be carried.
+             `fresh` is true in the first window, where state restarts.
+random       windows from a random offset, in random order; each starts with a fresh state.
+
+An epoch is drawn from (seed, epoch) alone: to go on in the middle of one, skip its first batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from recur.data.text.arrays import Ids, Mask
+from recur.data.text.shares import WHOLE, Share
+from recur.errors import OptionError, TextError, unknown
+
+PARTITIONS = ("sequential", "random")
+
+FEW_LENGTHS = 40
+"""Windows of so many steps or more vary by fives, where they vary."""
+
+
+class Place(NamedTuple):
+    """Where a batch stands in the text: rows of as many steps, each from a start of its own."""
+
+    starts: Ids
+    """(B,)"""
+    steps: int
+    fresh: bool
+    """The rows do not continue those of the batch before."""
+
+
+class Batch(NamedTuple):
+    """One step of training: predict y from x.
+
+    >>> stream = recur.data.text.Stream(np.arange(13), batch=2, window=3)
+    >>> batch = next(iter(stream.batches(epoch=0)))
+    >>> batch.x.tolist(), batch.y.tolist()              # y is x, one step later
+    ([[0, 1, 2], [6, 7, 8]], [[1, 2, 3], [7, 8, 9]])
+    """
+
+    x: Ids
+    """(B, T), int64."""
+    y: Ids
+    """(B, T): x one token later."""
+    fresh: Mask
+    """(B,), bool: the lane does not continue the batch before."""
+    at: Ids
+    """(B,): where in the text each row begins."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Ids cut into batches of B lanes and windows of T steps.
+
+    >>> stream = recur.data.text.Stream(np.arange(13), batch=2, window=3)
+    >>> [batch.x[0].tolist() for batch in stream.batches(epoch=0)]      # the first lane reads on
+    [[0, 1, 2], [3, 4, 5]]
+    """
+
+    ids: Ids
+    batch: int
+    window: int
+    partition: str = "sequential"
+    seed: int = 0
+    jitter: bool = False
+    """Let the length of sequential windows vary: mostly near `window`, now and then near half of it."""
+    share: Share = WHOLE
+    """Which of the lanes are cut here."""
+
+    def __post_init__(self) -> None:
+        if self.batch < 1 or self.window < 1:
+            raise OptionError(f"batch and window must be at least 1, got {self.batch} and {self.window}")
+        if self.partition not in PARTITIONS:
+            raise OptionError(unknown("partition", self.partition, PARTITIONS))
+        need = self.batch + 1 if self.partition == "sequential" else self.batch * self.window + 1
+        if len(self.ids) < need:
+            raise TextError(
+                f"the text has {len(self.ids)} tokens, and a batch of {self.batch} {self.partition} windows "
+                f"of {self.window} needs {need}; lower the batch or the window, or bring more text"
+            )
+
+    def batches(self, epoch: int = 0, skip: int = 0) -> Iterator[Batch]:
+        """One epoch, without its first `skip` batches."""
+        return map(self._cut, self.places(epoch, skip))
+
+    def places(self, epoch: int = 0, skip: int = 0) -> Iterator[Place]:
+        """Where those batches stand."""
+        if self.partition == "sequential":
+            return self._sequential(epoch, skip)
+        return self._random(epoch, skip)
+
+    def shared(self, share: Share) -> Self:
+        """The same batches, of which one process has some lanes."""
+        if self.batch < share.of:
+            raise OptionError(f"a batch of {self.batch} lanes is too small for {share.of} processes: raise --batch")
+        return replace(self, share=share)
+
+    def __len__(self) -> int:
+        """Batches in an epoch; about so many, where windows are drawn at random."""
+        if self.partition == "sequential":
+            return -(-self._lane() // self.window)
+        return (len(self.ids) - self.window) // (self.window * self.batch) or 1
+
+    def _lane(self) -> int:
+        """Predictions in a lane: all lanes are equally long, and at most B − 1 ids are left over."""
+        return (len(self.ids) - 1) // self.batch
+
+    def _sequential(self, epoch: int, skip: int) -> Iterator[Place]:
+        lane = self._lane()
+        starts = np.arange(self.batch) * lane
+        begin = 0
+        for k, length in enumerate(self._lengths(epoch)):
+            end = min(begin + length, lane)
+            if k >= skip:
+                yield Place(starts + begin, end - begin, fresh=k == 0)
+            begin = end
+            if begin == lane:
+                return
+
+    def _lengths(self, epoch: int) -> Iterator[int]:
+        """As Merity et al. 2018 draw them, so that no token always stands at the edge of a window."""
+        draw = np.random.default_rng((self.seed, epoch, 1))
+        while True:
+            if self.jitter:
+                around = self.window if draw.random() < 0.95 else self.window / 2
+                length = draw.normal(around, 5)
+                if self.window >= FEW_LENGTHS:
+                    length = 5 * round(length / 5)  # few lengths: on a GPU each is recorded once
+                yield max(min(5, self.window), round(length))
+            else:
+                yield self.window
+
+    def _random(self, epoch: int, skip: int) -> Iterator[Place]:
+        draw = np.random.default_rng((self.seed, epoch))
+        slack = len(self.ids) - 1 - self.batch * self.window
+        offset = int(draw.integers(min(self.window, slack + 1)))
+        windows = (len(self.ids) - 1 - offset) // self.window
+        starts = offset + draw.permutation(windows) * self.window
+        for k in range(skip, windows // self.batch):
+            yield Place(starts[k * self.batch : (k + 1) * self.batch], self.window, fresh=True)
+
+    def _cut(self, place: Place) -> Batch:
+        starts, steps, fresh = place.starts[self.share.lanes(self.batch)], place.steps, place.fresh
+        rows = np.stack([self.ids[start : start + steps + 1] for start in starts]).astype(np.int64)
+        return Batch(rows[:, :-1], rows[:, 1:], np.full(len(starts), fresh), starts.astype(np.int64))

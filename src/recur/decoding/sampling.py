@@ -1,0 +1,135 @@
+"""Choosing the next token: temperature, top-k, top-p, min-p; and carrying a model on from a prompt, step by step.
+
+One step a token, in constant memory: the state is all that is kept of the past. Several samples run as one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from recur.data.text import BOS, PAD, UNK, Vocab
+from recur.errors import OptionError, RunError, TextError
+from recur.models import LanguageModel, Predicted, State
+from recur.options import Count, Natural, Positive, Range, Seed, Share, checked
+
+NEVER_WRITTEN = (UNK, PAD, BOS)
+"""Tokens that stand for something else, for nothing, or before everything."""
+
+_TOP = Annotated[float, Range("lie in (0, 1]", 0, 1, low_excluded=True)]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How the next token is drawn from the distribution."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    """Only among the k likeliest; 0 is all."""
+    top_p: float = 1.0
+    """Only among the likeliest that together have probability p."""
+    min_p: float = 0.0
+    """Only what has at least this share of the likeliest one's probability."""
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "temperature", checked("temperature", self.temperature, Positive))
+        except OptionError as error:
+            raise OptionError(f"{error}; for the likeliest token take top_k=1") from None
+        for name, kind in (("top_k", Natural), ("top_p", _TOP), ("min_p", Share)):
+            object.__setattr__(self, name, checked(name, getattr(self, name), kind))
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """(…, K) → (…, K): what is not to be chosen has probability 0."""
+        return chances(logits, self.temperature, self.top_k, self.top_p, self.min_p)
+
+    def draw(self, logits: Tensor, generator: torch.Generator | None) -> Tensor:
+        plain = self.temperature == 1 and not self.top_k and self.top_p == 1 and not self.min_p
+        p = (logits.softmax(-1) if plain else self.probabilities(logits)).cpu()
+        try:
+            return torch.multinomial(p, 1, generator=generator)[..., 0]
+        except RuntimeError:
+            if p.isfinite().all():
+                raise
+            raise RunError("the model's output is not a number: its weights are too large, or damaged") from None
+
+
+def chances(
+    logits: Tensor, temperature: float | Tensor, top_k: int | Tensor, top_p: float | Tensor, min_p: float | Tensor
+) -> Tensor:
+    """What the next token is drawn from, (n, K) of logits (n, K); options that differ from row to row are (n, 1)."""
+    logits = logits.double() / temperature
+    top_k, top_p, min_p = (torch.as_tensor(each, device=logits.device) for each in (top_k, top_p, min_p))
+    K = logits.shape[-1]
+    if bool((top_k > 0).any()):
+        wanted = torch.where(top_k > 0, top_k.clamp(max=K), K)
+        ordered = logits.topk(int(wanted.max())).values
+        least = ordered.gather(-1, (wanted - 1).expand(*logits.shape[:-1], 1))
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    p = logits.softmax(-1)
+    if bool((min_p > 0).any()):
+        p = p.masked_fill(p < min_p * p.amax(-1, keepdim=True), 0)
+    if bool((top_p < 1).any()):
+        ordered, order = p.sort(descending=True, stable=True)
+        before = ordered.cumsum(-1) - ordered
+        kept = (before < top_p * ordered.sum(-1, keepdim=True)) | (top_p >= 1)
+        p = p.masked_fill(~kept.gather(-1, order.argsort(-1)), 0)
+    return p / p.sum(-1, keepdim=True)
+
+
+@torch.no_grad()
+def read(model: LanguageModel, ids: list[int], state: State | None = None, rows: int = 1) -> tuple[Tensor, State]:
+    """Logits (rows, K) after a prompt, and the state it leaves; all rows read the same."""
+    x = torch.tensor([ids], device=model.device).expand(rows, -1)
+    predicted: Predicted = model(x, state)
+    return predicted.logits[:, -1], predicted.state
+
+
+def encode_prompt(vocab: Vocab, prompt: str) -> list[int]:
+    """The ids of a prompt, all of them known."""
+    unknown = vocab.unknown_tokens(prompt)
+    if unknown and vocab.tokenizer.kind != "subword":
+        named = ", ".join(repr(token) for token in list(unknown)[:5])
+        raise TextError(f"the prompt has what the model never saw: {named}")
+    return [int(k) for k in vocab.encode(prompt)]
+
+
+def make_generator(seed: int | None) -> torch.Generator:
+    """Where random numbers start; another place each time without a seed."""
+    generator = torch.Generator()
+    generator.manual_seed(checked("seed", seed, Seed)) if seed is not None else generator.seed()
+    return generator
+
+
+@torch.no_grad()
+def generate(
+    model: LanguageModel,
+    lead: list[int],
+    length: int,
+    choice: Choice,
+    samples: int = 1,
+    seed: int | None = None,
+) -> Iterator[list[int]]:
+    """Token after token, one for each sample; `lead` is what the model reads first."""
+    length, samples = checked("length", length, Natural), checked("samples", samples, Count)
+    model.eval()
+    generator = make_generator(seed)
+    logits, state = read(model, lead, rows=samples)
+    yield from go_on(model, logits, state, length, choice, generator)
+
+
+@torch.no_grad()
+def go_on(
+    model: LanguageModel, logits: Tensor, state: State, length: int, choice: Choice, generator: torch.Generator
+) -> Iterator[list[int]]:
+    """The same from the logits (rows, K) and the state behind what was read."""
+    for left in range(length, 0, -1):
+        logits[:, list(NEVER_WRITTEN)] = -torch.inf
+        tokens = choice.draw(logits, generator)
+        yield tokens.tolist()
+        if left > 1:
+            logits, state = model.step(tokens.to(model.device), state)

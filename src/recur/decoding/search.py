@@ -1,0 +1,199 @@
+"""Sequences from a network that writes: the likeliest symbol at each step, drawn ones, or those a beam search finds.
+
+All of them drive a `Writer` for all rows of a batch at once. Rows stop at different times; none writes more than
+`longest` symbols, and one that had to be cut says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from recur.data.text import BOS, EOS, PAD
+from recur.decoding.sampling import NEVER_WRITTEN, Choice, make_generator
+from recur.decoding.writer import Carried, Writer, Written
+from recur.errors import OptionError
+from recur.options import Count, NonNegative, checked
+
+
+def greedy(writer: Writer[Carried]) -> list[Written]:
+    """The likeliest symbol at every step, for each row."""
+    return [row[0] for row in _write(writer, 1, lambda logp: logp.argmax(-1))]
+
+
+def sample(writer: Writer[Carried], choice: Choice, samples: int = 1, seed: int | None = None) -> list[list[Written]]:
+    """So many drawn sequences for each row."""
+    samples, generator = checked("samples", samples, Count), make_generator(seed)
+    return _write(writer, samples, lambda logp: choice.draw(logp, generator).to(logp.device))
+
+
+@torch.no_grad()
+def _write(writer: Writer[Carried], k: int, choose: Callable[[Tensor], Tensor]) -> list[list[Written]]:
+    N = writer.rows * k
+    scores = torch.zeros(N, dtype=torch.float64, device=writer.device)
+    left, lengths = None, writer.lengths()
+    if lengths is not None:
+        lengths = lengths.repeat_interleave(k, 0)
+        left = choose(lengths)
+        scores += lengths.gather(1, left[:, None])[:, 0]
+    tokens = torch.full((N,), BOS, device=writer.device)
+    alive = torch.ones(N, dtype=torch.bool, device=writer.device)
+    carried = writer.begin(k, left)
+    written = []
+    for t in range(writer.longest + 1):
+        logp, carried = writer.step(tokens, carried)
+        logp[:, list(NEVER_WRITTEN)] = -torch.inf
+        tokens = choose(logp)
+        ended = tokens == EOS
+        counted = alive & ended if t == writer.longest else alive  # the last step can only end what is written
+        scores += logp.gather(1, tokens[:, None])[:, 0].masked_fill(~counted, 0)
+        alive = alive & ~ended
+        written.append(tokens.masked_fill(~alive, PAD))
+        if not bool(alive.any()):
+            break
+    rows = torch.stack(written, dim=1)[:, : writer.longest].tolist()
+    made = [
+        Written(_without_padding(ids), score, cut)
+        for ids, score, cut in zip(rows, scores.tolist(), alive.tolist(), strict=True)
+    ]
+    return [made[at : at + k] for at in range(0, N, k)]
+
+
+@torch.no_grad()
+def search(
+    writer: Writer[Carried],
+    width: int,
+    nbest: int = 1,
+    penalty: float = 0.0,
+    coverage: float = 0.0,
+    *,
+    end: int = EOS,
+    never: Sequence[int] = NEVER_WRITTEN,
+) -> list[list[Written]]:
+    """The `nbest` best sequences that a beam of this width finds for each row, best first.
+
+    Sequences are ranked by log P / ((5 + |y|) / 6)^penalty + coverage · Σ_s log min(Σ_t a_ts, 1) (Wu et al. 2016), |y|
+    counting the end and a_ts being the weight with which attention looked at place s of the source at step t: a place
+    that was hardly looked at has not been said. 0 and 0 are log P itself. A row is done when nothing that is still
+    being written can become better than what it has. `end` is the id that ends a sequence; those of `never` are not
+    written.
+    """
+    width, nbest = checked("beam", width, Count), checked("nbest", nbest, Count)
+    if nbest > width:
+        raise OptionError(f"nbest must lie in 1 … {width}, the width of the beam, got {nbest}")
+    penalty = checked("length_penalty", penalty, NonNegative)
+    coverage = checked("coverage", coverage, NonNegative)
+    B, k, longest, device = writer.rows, width, writer.longest, writer.device
+    scores, left = _start(writer, k)
+    carried = writer.begin(k, left)
+    tokens = torch.full((B * k,), BOS, device=device)
+    history = torch.empty(B, k, 0, dtype=torch.long, device=device)
+    finished = _Finished(scores, longest, penalty)
+    first, n = torch.arange(B, device=device)[:, None] * k, min(k, writer.K)
+    for t in range(1, longest + 2):  # the last step can only end what is written
+        logp, carried = writer.step(tokens, carried)
+        logp[:, list(never)] = -torch.inf
+        left_out = coverage * _left_out(writer, carried).view(B, k) if coverage else 0.0
+        finished.add(history, scores + logp[:, end].double().view(B, k), left_out)
+        if t > longest:
+            break
+        logp[:, end] = -torch.inf
+        likeliest, ids = logp.topk(n)  # no hypothesis has more than k of the k best
+        scores, flat = (scores[:, :, None] + likeliest.double().view(B, k, n)).flatten(1).topk(k)
+        rows, tokens = flat // n, ids.view(B, k * n).gather(1, flat)
+        history = torch.cat([history.gather(1, rows[:, :, None].expand(-1, -1, t - 1)), tokens[:, :, None]], dim=2)
+        if finished.unbeatable(scores[:, 0], nbest):
+            break
+        tokens, carried = tokens.flatten(), writer.pick(carried, (first + rows).flatten())
+    found = finished.best(nbest)
+    for row, cut, score in zip(found, history[:, 0].tolist(), scores[:, 0].tolist(), strict=True):
+        if not row:  # nothing ended: the best there is, cut
+            row.append(Written(cut, score, True))
+    return found
+
+
+class _Finished:
+    """The k best sequences of each row that have ended, best first."""
+
+    def __init__(self, scores: Tensor, longest: int, penalty: float) -> None:
+        self.longest, self.penalty = longest, penalty
+        self.rank = torch.full_like(scores, -torch.inf)
+        """(B, k): what they are ranked by …"""
+        self.logp = torch.full_like(scores, -torch.inf)
+        """… and their log-probabilities; −inf where fewer have ended."""
+        self.ids = torch.full((*scores.shape, longest), PAD, device=scores.device)
+
+    def add(self, history: Tensor, logp: Tensor, left_out: Tensor | float = 0.0) -> None:
+        """Hypotheses (B, k, t) that end now, with log-probabilities (B, k) and what their rank loses for what of the
+        source they left out."""
+        k, t = logp.shape[1], history.shape[2]
+        self.rank, best = torch.cat([self.rank, logp / self._excused(t + 1) + left_out], dim=1).topk(k)
+        self.logp = torch.cat([self.logp, logp], dim=1).gather(1, best)
+        ids = torch.cat([self.ids, pad(history, (0, self.longest - t), value=PAD)], dim=1)
+        self.ids = ids.gather(1, best[:, :, None].expand(-1, -1, self.longest))
+
+    def unbeatable(self, logp: Tensor, nbest: int) -> bool:
+        """Whether no row's best hypothesis (B,) can still come among its `nbest`, as long as it may become, and were
+        nothing of its source left out."""
+        return bool((self.rank[:, nbest - 1] >= logp / self._excused(self.longest + 1)).all())
+
+    def best(self, nbest: int) -> list[list[Written]]:
+        rows = zip(self.ids[:, :nbest].tolist(), self.logp[:, :nbest].tolist(), strict=True)
+        return [
+            [Written(_without_padding(ids), logp, False) for ids, logp in zip(*row, strict=True) if logp > -torch.inf]
+            for row in rows
+        ]
+
+    def _excused(self, t: int) -> float:
+        """By how much a sequence of t symbols is excused for its length."""
+        return float(((5 + t) / 6) ** self.penalty)
+
+
+def _left_out(writer: Writer[Carried], carried: Carried) -> Tensor:
+    """(B · k,): Σ_s log min(Σ_t a_ts, 1), 0 where all of the source was looked at."""
+    attended = writer.attended(carried)
+    if attended is None:
+        raise OptionError("coverage is what attention looked at, and there is none")
+    return attended.double().clamp(torch.finfo(attended.dtype).tiny, 1.0).log().sum(1)
+
+
+def _start(writer: Writer[Carried], k: int) -> tuple[Tensor, Tensor | None]:
+    """Scores (B, k) of the hypotheses to start with, and their lengths (B · k,), where those are settled first."""
+    scores = torch.full((writer.rows, k), -torch.inf, dtype=torch.float64, device=writer.device)
+    lengths = writer.lengths()
+    if lengths is None:
+        scores[:, 0] = 0.0
+        return scores, None
+    n = min(k, lengths.shape[1])
+    scores[:, :n], left = lengths.double().topk(n)
+    return scores, pad(left, (0, k - n)).flatten()
+
+
+def _without_padding(ids: list[int]) -> list[int]:
+    return [k for k in ids if k != PAD]
+
+
+def likelihood(writer: Writer[Carried], targets: Tensor, lengths: Tensor) -> Tensor:
+    """log P of one sequence for each row, (B,): targets (B, T), of which lengths (B,) count; the end included."""
+    return likelihoods(writer, targets, lengths).sum(1)
+
+
+@torch.no_grad()
+def likelihoods(writer: Writer[Carried], targets: Tensor, lengths: Tensor) -> Tensor:
+    """The same step by step, (B, T + 1): log P of each symbol given those before it, and behind the last one of the
+    end; where lengths are settled before writing, of the length."""
+    steps = torch.zeros(writer.rows, targets.shape[1] + 1, dtype=torch.float64, device=writer.device)
+    table = writer.lengths()
+    carried = writer.begin(1, None if table is None else lengths)
+    tokens = torch.full((writer.rows,), BOS, device=writer.device)
+    for t in range(targets.shape[1] + 1):
+        logp, carried = writer.step(tokens, carried)
+        tokens = targets[:, t] if t < targets.shape[1] else torch.full_like(tokens, EOS)
+        tokens = tokens.masked_fill(lengths == t, EOS)
+        steps[:, t] = logp.gather(1, tokens[:, None])[:, 0].masked_fill(lengths < t, 0)
+    if table is not None:
+        steps.scatter_add_(1, lengths[:, None], table.gather(1, lengths[:, None]).double())
+    return steps

@@ -1,0 +1,181 @@
+"""How much context a language model uses.
+
+loss by context      each token predicted from its last n tokens alone, from a zero state
+loss by position     along a window, from a zero state and from the one carried to it
+saliency             of one prediction: ‖∂ log p / ∂x_{t−k}‖, x the network's input for an earlier token
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from recur.diagnostics.advice import wider_window
+from recur.diagnostics.finding import Finding, Level, Measurement
+from recur.diagnostics.subject import Subject
+from recur.i18n import said
+from recur.models import LanguageModel
+from recur.utils.types import JsonObject
+
+ENOUGH = 0.02
+"""Nats: the shortest context whose loss is this near the best is all that is used."""
+LITTLE = 4
+"""A model that uses fewer tokens is no better than an n-gram."""
+BEYOND = 1 / 8
+"""Of what all context brings: a larger share from beyond the window is too much. Planted windows of 2 had 0.35 to 0.50,
+other runs less than 0.04."""
+NATS = 0.02
+"""… if it is that much a token at least …"""
+CERTAIN = 3
+"""… and so many standard errors, so that it is not chance where it was measured."""
+PLACES, READ = 1000, 100_000
+"""Tokens that are predicted from each context, and that are read for it in all, at most."""
+WIDEN, SHORTEST = 4, 32
+"""A window that is too short becomes so many times as long, and at least this."""
+HARM = -0.05
+"""Nats a token: a carried state that is worth less does harm."""
+
+
+@torch.no_grad()
+def losses(subject: Subject) -> Tensor:
+    """(N,): −log p of each token of the text, the state carried through all of it."""
+    x, y = subject.rows(1, len(subject.inputs))
+    return cross_entropy(subject.model(x).logits[0], y[0], reduction="none").double()
+
+
+@torch.no_grad()
+def losses_by_context(subject: Subject, lengths: tuple[int, ...], places: int) -> dict[int, Tensor]:
+    """−log p of the same tokens, from each number of tokens before them that is at most half of the text."""
+    model, N = subject.model, len(subject.inputs)
+    assert isinstance(model, LanguageModel)
+    lengths = tuple(n for n in lengths if n <= N // 2) or (1,)
+    at = torch.linspace(max(lengths), N - 1, min(places, N - max(lengths))).long()
+    found = {}
+    for n in lengths:
+        x = subject.inputs[at[:, None] + torch.arange(-n, 0)].long()
+        logits = model.logits_of(model(x).outputs[:, -1])  # of the last step alone
+        found[n] = cross_entropy(logits, subject.inputs[at].long(), reduction="none").double()
+    return found
+
+
+def loss_by_context(
+    subject: Subject, lengths: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128), places: int = 256
+) -> Measurement:
+    """The loss of the same tokens, predicted from more and more of the text before them."""
+    found = {n: float(each.mean()) for n, each in losses_by_context(subject, lengths, places).items()}
+    longest = max(found)
+    numbers: JsonObject = {"lengths": list(found), "losses": list(found.values())}
+    best = min(found.values())
+    used = next(n for n, loss in found.items() if loss <= best + ENOUGH)
+    numbers["window"] = subject.backpropagated
+    best_gain = found[min(found)] - best
+    detail = said(
+        "{used} tokens bring all that {longest} bring: {gain:.2f} nats less than the last token alone",
+        used=used, longest=longest, gain=best_gain,
+    )  # fmt: skip
+    if used < LITTLE and longest > 8:
+        verdict = said("hardly any context is used: {detail}", detail=detail)
+        finding = Finding("context", Level.WARNING, used, LITTLE, verdict)
+    else:
+        finding = Finding("context", Level.OK, used, LITTLE, said("context is used: {detail}", detail=detail))
+    return Measurement(finding, numbers)
+
+
+def window(subject: Subject) -> Measurement:
+    """Whether the network gains by context from beyond the steps that its gradients reached back over: then it would
+    learn to use more of it, were they to reach further. How much gradient lies there says nothing of that."""
+    trained = subject.backpropagated
+    if trained is None or not subject.is_language:
+        return Measurement(Finding("window", Level.OK, 0.0, BEYOND, said("no window cut its gradients")))
+    factors = (1, 2, 4) if trained >= 32 else (1, 4, 16)
+    lengths = tuple(dict.fromkeys((1, *(trained * n for n in factors if trained * n <= 512))))
+    found = losses_by_context(subject, lengths, min(PLACES, READ // sum(lengths)))
+    if max(found) <= trained:
+        few = said("not known: the text is too short for contexts beyond the window of {window}", window=trained)
+        return Measurement(Finding("window", Level.UNKNOWN, 0.0, BEYOND, few))
+    means = {n: float(each.mean()) for n, each in found.items()}
+    best = min((n for n in means if n >= trained), key=lambda n: means[n])
+    gains = found[trained] - found[best]
+    gain, error = means[trained] - means[best], float(gains.std()) / len(gains) ** 0.5
+    share = gain / (max(means[1] - means[trained], 0.0) + gain) if gain > 0 else 0.0
+    numbers = {"window": trained, "lengths": list(means), "losses": list(means.values()), "gain": gain, "error": error}
+    detail = said(
+        "context from beyond its {window} steps lowers the loss by {gain:.3f} nats a token, "
+        "{share:.0%} of what all context brings",
+        window=trained, gain=gain, share=share,
+    )  # fmt: skip
+    if not (share > BEYOND and gain > max(NATS, CERTAIN * error)):
+        verdict = said("the window is long enough: {detail}", detail=detail)
+        return Measurement(Finding("window", Level.OK, share, BEYOND, verdict), numbers)
+    verdict = said("the window is too short: {detail}, and nothing teaches the network to use it", detail=detail)
+    tries = (wider_window(max(WIDEN * trained, SHORTEST)),)
+    return Measurement(Finding("window", Level.FAULT, share, BEYOND, verdict, tries), numbers)
+
+
+@torch.no_grad()
+def loss_by_position(subject: Subject, length: int = 64) -> Measurement:
+    """Loss by position in a window, the state zero at its start, or carried there through the text."""
+    N = len(subject.inputs)
+    length = max(2, min(length, N // 4))
+    rows = N // length
+    x, y = subject.rows(1, rows * length)
+    whole = cross_entropy(subject.model(x).logits[0], y[0], reduction="none")
+    x, y = x.view(rows, length), y.view(rows, length)
+    cut = cross_entropy(subject.model(x).logits.flatten(0, 1), y.flatten(), reduction="none")
+    carried, zero = (loss.view(rows, length).mean(dim=0) for loss in (whole, cut))
+    numbers = {"zero": zero.tolist(), "carried": carried.tolist(), "windows": rows}
+    gains = zero - carried
+    gain, late = float(gains.mean()), float(gains[length // 2 :].mean())
+    detail = said(
+        "a state carried into a window of {length} is worth {gain:.3f} nats a token, {late:.3f} in its second half",
+        length=length, gain=gain, late=late,
+    )  # fmt: skip
+    if gain < HARM:
+        verdict = said("carrying the state does harm: {detail}", detail=detail)
+        finding = Finding("position", Level.WARNING, gain, HARM, verdict)
+    else:
+        finding = Finding("position", Level.OK, gain, HARM, detail)
+    return Measurement(finding, numbers)
+
+
+def saliency(subject: Subject, at: int = -1, back: int = 60) -> Measurement:
+    """Which earlier tokens the prediction of token `at` of the text depends on, by the norm of the gradient."""
+    N = len(subject.inputs)
+    end = at % N
+    begin = max(0, end - back)
+    x, y = (ids[:, begin : end + 1] for ids in subject.rows(1, N))
+    target = int(y[0, -1])
+    log_p, grad = _input_gradient(subject, x, target)
+    norms = torch.linalg.vector_norm(grad[0].double(), dim=-1).cpu()
+    share = norms / norms.sum().clamp_min(1e-300)
+    lags = torch.arange(len(share) - 1, -1, -1, dtype=torch.float64)
+    mean_lag = float((share * lags).sum())
+    numbers = {
+        "tokens": [subject.token(k) for k in x[0].tolist()],
+        "share": share.tolist(),
+        "predicted": subject.token(target),
+        "probability": float(log_p.exp()),
+    }
+    verdict = said(
+        "one prediction depends on tokens {lag:.1f} back on average; {last:.0%} of it on the last one",
+        lag=mean_lag, last=float(share[-1]),
+    )  # fmt: skip
+    return Measurement(Finding("saliency", Level.OK, mean_lag, 1.0, verdict), numbers)
+
+
+def _input_gradient(subject: Subject, x: Tensor, target: int) -> tuple[Tensor, Tensor]:
+    """log p of a token after ids (1, T), and its gradient with respect to the network's inputs, (1, T, D)."""
+    inputs: list[Tensor] = []
+
+    def capture(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        inputs.append(args[0].detach().requires_grad_())
+        return (inputs[-1], *args[1:])
+
+    handle = subject.net.register_forward_pre_hook(capture)
+    try:
+        log_p = subject.model(x).logits[0, -1].log_softmax(-1)[target]
+    finally:
+        handle.remove()
+    (grad,) = torch.autograd.grad(log_p, inputs[0])
+    return log_p.detach(), grad

@@ -1,0 +1,228 @@
+"""The verdict that a report opens with: how good the network is beside plain models, what is the matter with it, and
+the measured reason.
+
+Causes are looked at before their effects, and the first that was measured is named:
+
+    diverging             the loss rose on everything, is worse than guessing, or ended training
+    rate too high         a random step of the usual size changes the loss
+    forget gate closed    so that every step erases the memory
+    dead units            whose output never changes
+    window too short      context from beyond it lowers the loss
+    over-fitted           the loss rises again, or lies far above that on what was learned from
+    gradients vanish      in a cell without gates, of a network that plain models are better than
+    too small             it no longer gets better, and knows no more of what it learned from than of anything else
+    under-trained         it was still getting better when it ended
+    fine                  as good as plain models or better, and none of these
+    not known             too little was measured to say
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from recur.diagnostics.advice import larger, longer, more_dropout
+from recur.diagnostics.finding import Finding, Level, Try
+from recur.diagnostics.standing import best_metrics, clearly_behind, plain_models
+from recur.i18n import Language, in_language, said
+from recur.tasks.classes import classes_of
+from recur.tasks.contract import Baseline, Remark
+from recur.tasks.learning_curve import ENOUGH, FALLING, longer_option, second_half, to_lose
+from recur.tasks.metrics import metric_of, show, words
+from recur.tasks.predictor import Predictor
+from recur.tasks.verdict import NEAR, all_remarks, hardly_begun
+from recur.utils.types import JsonObject, Metrics
+
+SLOW = 0.10
+"""What the second half of a run takes off its figure, below which a network without a gap has no room for more."""
+FAST = 0.15
+"""… above which a network that is ahead of plain models was ended too early all the same."""
+ALL_WRONG = 0.99
+"""Of its answers: a network with so many wrong ones has hardly begun, too."""
+POINT = 0.01
+"""Of accuracy: a smaller difference is none."""
+NAMED = {
+    "training": "diverging",
+    "rate": "rate too high",
+    "forgetting": "forget gate closed",
+    "dead units": "dead units",
+    "window": "window too short",
+}
+"""Findings that are a cause where they are faults, in the order in which they are looked at."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    condition: str
+    """One of those above."""
+    level: Level
+    standing: str
+    """The score beside its baseline."""
+    reason: str
+    """What was measured."""
+    also: tuple[str, ...] = ()
+    """What else there is to say of it."""
+    tries: tuple[Try, ...] = ()
+    """What to try, the first first."""
+
+    def as_dict(self, language: Language = "en") -> JsonObject:
+        return {
+            "condition": self.condition,
+            "name": in_language(self.condition, language),
+            "level": self.level.name.lower(),
+            "standing": in_language(self.standing, language),
+            "reason": in_language(self.reason, language),
+            "also": [in_language(one, language) for one in self.also],
+            "try": [one.as_dict(language) for one in self.tries],
+        }
+
+
+def diagnose(
+    predictor: Predictor[Any], findings: Sequence[Finding], entries: list[JsonObject], learned: float | None = None
+) -> Diagnosis:
+    """Of a trained model, what its probes found, the lines of its metrics.jsonl, and the loss on what it learned
+    from."""
+    task = predictor.task
+    plain = plain_models(predictor)
+    metrics = best_metrics(predictor, entries)
+    remarks = {r.kind or f"other {k}": r for k, r in enumerate(all_remarks(task, metrics, plain, entries))}
+    standing = _standing(task.curve, metrics, remarks)
+    shown = tuple(r.text for kind, r in remarks.items() if kind not in ("ahead", "level", "behind"))
+    by_probe = {finding.probe: finding for finding in findings}
+    for probe, condition in NAMED.items():
+        finding = by_probe.get(probe)
+        if finding is not None and finding.level is Level.FAULT:
+            also = tuple(text for text in shown if "diverges" not in remarks or text != remarks["diverges"].text)
+            return Diagnosis(condition, Level.FAULT, standing, finding.verdict, also, finding.tries)
+    evidence = Known(predictor, by_probe, remarks, metrics, plain, entries, learned)
+    condition, level, reason, tries = _of_training(evidence)
+    other = remarks["larger"].text if condition == "under-trained" and "larger" in remarks else ""
+    also = tuple(text for text in shown if text not in reason and text != other)
+    return Diagnosis(condition, level, standing, reason, also, tries)
+
+
+Found = tuple[str, Level, str, tuple[Try, ...]]
+
+
+class Known(NamedTuple):
+    """What there is to conclude from."""
+
+    predictor: Predictor[Any]
+    findings: dict[str, Finding]
+    """By probe."""
+    remarks: dict[str, Remark]
+    """By kind."""
+    metrics: Metrics
+    plain: Sequence[Baseline]
+    entries: list[JsonObject]
+    learned: float | None
+
+
+def _of_training(evidence: Known) -> Found:
+    """What the run's figures say, where no probe has found a cause."""
+    predictor, findings, remarks, metrics, plain, entries, _ = evidence
+    task = predictor.task
+    known = task.curve in metrics and bool(plain)
+    behind = known and clearly_behind(task.curve, metrics[task.curve], plain)
+    tries = findings["training"].tries if "training" in findings else ()
+    if "overfits" in remarks:
+        return "over-fitted", Level.FAULT, remarks["overfits"].text, tries
+    if "by heart" in remarks and (behind or not known):
+        return "over-fitted", Level.FAULT, remarks["by heart"].text, tries or _own(remarks["by heart"])
+    flow = findings.get("gradient flow")
+    if (behind or not known) and flow is not None and flow.level > Level.UNKNOWN and flow.tries:
+        return "gradients vanish", Level.FAULT, flow.verdict, flow.tries
+    if begun := _hardly_begun(evidence, behind or not known):
+        return "under-trained", Level.FAULT, begun, (longer(longer_option(task)),)
+    gain, fit = second_half(task, entries), findings.get("fit")
+    no_gap = fit is not None and fit.level is Level.OK and fit.value < fit.threshold
+    hidden = getattr(task.options, "hidden", None)
+    if hidden and (behind or not known) and no_gap and gain < SLOW and fit is not None and _enough(remarks, entries):
+        reason = said(
+            "it has learned what it can at this size: the second half of the run took {gain:.0%} off, and {fit}",
+            gain=gain, fit=fit.verdict,
+        )  # fmt: skip
+        return "too small", Level.FAULT, reason, (larger(hidden),)
+    if "longer" in remarks and (behind or not known or gain > FAST):
+        remark = remarks["longer"].text
+        taken = said("{remark}: the second half of the run took {gain:.0%} off", remark=remark, gain=gain)
+        why = taken if gain > FALLING else remark  # which is of the network alone, within a blend
+        return "under-trained", Level.FAULT, why, (longer(remarks["longer"].option),)
+    if behind and "larger" in remarks and hidden:
+        return "too small", Level.FAULT, remarks["larger"].text, (larger(hidden),)
+    if "few" in remarks or not known:
+        return "not known", Level.UNKNOWN, _why_unknown(remarks, plain, metrics, task.curve), ()
+    if behind:
+        return "not known", Level.UNKNOWN, said("a plain model is better, and nothing that was measured says why"), ()
+    if "longer" in remarks:
+        reason = said(
+            "no fault was found; {remark}, so that more time would help a little", remark=remarks["longer"].text
+        )
+        return "fine", Level.OK, reason, ()
+    return "fine", Level.OK, said("no fault was found, and nothing suggests that it would do much better"), ()
+
+
+def _hardly_begun(evidence: Known, behind: bool) -> str:
+    """Of a network that is hardly better than guessing: nothing of its size can be told from it."""
+    predictor, metrics, plain = evidence.predictor, evidence.metrics, evidence.plain
+    curve = predictor.task.curve
+    if begun := hardly_begun(curve, metrics.get(curve), plain):
+        return begun
+    blind = [one for one in plain if one.name.startswith("always")]
+    own, blind_accuracy = metrics.get("valid_network_accuracy"), _most(blind, "valid_accuracy")
+    if behind and own is not None and blind_accuracy is not None and own < blind_accuracy + POINT:
+        return said(
+            "the network has hardly begun to learn: alone it is right in {own:.0%}, the commonest class in {other:.0%}",
+            own=own, other=blind_accuracy,
+        )  # fmt: skip
+    if behind and metric_of(curve).share and to_lose(curve, metrics.get(curve, 0.0)) >= ALL_WRONG:
+        return said("it has hardly begun to learn: none of its answers is right")
+    loss, guess = _losses(predictor, metrics, evidence.learned)
+    if not behind or loss is None or not loss >= NEAR * guess:
+        return ""
+    return said(
+        "it has hardly begun to learn: its loss is {loss:.2f}, that of guessing {guess:.2f}", loss=loss, guess=guess
+    )
+
+
+def _losses(predictor: Predictor[Any], metrics: Metrics, learned: float | None) -> tuple[float | None, float]:
+    """Of the network and of guessing, where that is known."""
+    labels = predictor.run.vocabs.get("labels")
+    if labels is not None:  # of the network alone: what is measured on may be a blend with plain models
+        return learned, math.log(max(len(classes_of(labels)), 2))
+    if predictor.task.on_text:
+        return metrics.get("valid_loss"), math.log(len(predictor.run.vocab))
+    return None, math.inf
+
+
+def _most(plain: Sequence[Baseline], name: str) -> float | None:
+    return max((float(one.metrics[name]) for one in plain if name in one.metrics), default=None)
+
+
+def _own(remark: Remark) -> tuple[Try, ...]:
+    return (more_dropout(remark.option),) if remark.option else ()
+
+
+def _enough(remarks: dict[str, Remark], entries: list[JsonObject]) -> bool:
+    return "few" not in remarks and len(entries) >= ENOUGH
+
+
+def _why_unknown(remarks: dict[str, Remark], plain: Sequence[Baseline], metrics: Metrics, curve: str) -> str:
+    if "few" in remarks:
+        return remarks["few"].text
+    if curve not in metrics:
+        return said("nothing was measured on a validation part")
+    return said("no fault was found, but no plain model was measured that it could be compared with (--baseline)")
+
+
+def _standing(curve: str, metrics: Metrics, remarks: dict[str, Remark]) -> str:
+    for kind in ("ahead", "level", "behind"):
+        if kind in remarks:
+            return remarks[kind].text
+    if curve in metrics:
+        return said(
+            "{metric} {value}; no plain model was measured", metric=words(curve), value=show(curve, metrics[curve])
+        )
+    return said("nothing was measured on a validation part")

@@ -1,0 +1,77 @@
+"""Cells composed: `recurrent.py` deep and in both directions, with `options.py`; `nn.py` drop-in for torch.nn;
+`init.py` how weights start; `conditioning.py` with a context, `attention.py` over a memory, `output_recurrence.py` with
+edges from the output only; `tree.py` over trees and `grid.py` over grids, both by the equations of `compose.py`;
+`pooling.py` many states to one; `crf.py` tags that know their neighbours.
+
+Names are imported when they are first used: options alone need no torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recur.utils.lazy import lazy
+
+if TYPE_CHECKING:
+    from recur.nn.attention import Attention as Attention
+    from recur.nn.compose import Composition as Composition
+    from recur.nn.conditioning import Conditioned as Conditioned
+    from recur.nn.crf import CRF as CRF
+    from recur.nn.crf import Moves as Moves
+    from recur.nn.crf import NBest as NBest
+    from recur.nn.drop_in import GRU as GRU
+    from recur.nn.drop_in import LSTM as LSTM
+    from recur.nn.drop_in import RNN as RNN
+    from recur.nn.drop_in_cells import GRUCell as GRUCell
+    from recur.nn.drop_in_cells import LSTMCell as LSTMCell
+    from recur.nn.drop_in_cells import RNNCell as RNNCell
+    from recur.nn.dropout import drop_steps as drop_steps
+    from recur.nn.grid import Grid as Grid
+    from recur.nn.init import initialise_linear as initialise_linear
+    from recur.nn.options import Connections as Connections
+    from recur.nn.options import Depth as Depth
+    from recur.nn.options import Dropout as Dropout
+    from recur.nn.options import Init as Init
+    from recur.nn.output_recurrence import FeedForward as FeedForward
+    from recur.nn.output_recurrence import OutputRecurrent as OutputRecurrent
+    from recur.nn.pooling import Pooling as Pooling
+    from recur.nn.recurred import Recurred as Recurred
+    from recur.nn.recurrent import Recurrent as Recurrent
+    from recur.nn.tree import Forest as Forest
+    from recur.nn.tree import Recursive as Recursive
+
+_NAMES = {
+    "CRF": "recur.nn.crf",
+    "GRU": "recur.nn.drop_in",
+    "LSTM": "recur.nn.drop_in",
+    "RNN": "recur.nn.drop_in",
+    "Attention": "recur.nn.attention",
+    "Composition": "recur.nn.compose",
+    "Conditioned": "recur.nn.conditioning",
+    "Connections": "recur.nn.options",
+    "Depth": "recur.nn.options",
+    "Dropout": "recur.nn.options",
+    "FeedForward": "recur.nn.output_recurrence",
+    "GRUCell": "recur.nn.drop_in_cells",
+    "LSTMCell": "recur.nn.drop_in_cells",
+    "RNNCell": "recur.nn.drop_in_cells",
+    "Forest": "recur.nn.tree",
+    "Grid": "recur.nn.grid",
+    "Init": "recur.nn.options",
+    "Moves": "recur.nn.crf",
+    "NBest": "recur.nn.crf",
+    "OutputRecurrent": "recur.nn.output_recurrence",
+    "Pooling": "recur.nn.pooling",
+    "Recurred": "recur.nn.recurred",
+    "Recurrent": "recur.nn.recurrent",
+    "Recursive": "recur.nn.tree",
+    "drop_steps": "recur.nn.dropout",
+    "initialise_linear": "recur.nn.init",
+}
+
+_OWN = {"Moves", "NBest", "drop_steps", "initialise_linear"}
+"""For recur itself."""
+
+__all__ = [name for name in _NAMES if name not in _OWN]
+if not TYPE_CHECKING:
+    __getattr__ = lazy(__name__, _NAMES)

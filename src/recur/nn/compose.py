@@ -1,0 +1,248 @@
+"""Compositions: the equations of one node, made of its input and of the nodes before it.
+
+A chain has one predecessor, the step before. A node of a tree has its children, a point of a grid the neighbours above
+and to the left. Whatever they are called, they come as h_1 … h_N, and what differs from a cell is one sum:
+
+    a = U x + b + Σ_k W_k h_k          x: a leaf's word or a grid's pixel; a node without one, and a missing h_k, add 0
+
+    net         h = tanh(a)                                            the recursive net
+    rntn        h = tanh(a + [h_1; h_2]ᵀ Q [h_1; h_2] / 2H)            a quadratic form Q of its own for every unit
+    lstm        i, o, f_1 … f_N = σ(a_i, a_o, a_f1 … a_fN)   g = tanh(a_g)
+                c = i ⊙ g + Σ_k f_k ⊙ c_k                    h = o ⊙ tanh(c)
+    child-sum   the same for any number of children in any order: h̃ = Σ_k h_k in place of the h_k for i, o and g;
+                f_k = σ(U_f x + W_f h_k + b_f) sees its own child alone
+
+Goller and Küchler 1996 and Deep Learning, section 10.6 (net); Socher et al. 2013 (rntn); Tai, Socher and Manning 2015
+(both of lstm, on trees); Graves, Fernández and Schmidhuber 2007 (net and lstm, on grids).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+from torch.types import Device
+
+from recur.cells import Cell, State, Tensors
+from recur.cells.tensors import named_tuple
+from recur.errors import OptionError, unknown
+from recur.nn.checks import whole
+from recur.nn.init import check_weights_fit
+
+
+class Composition(nn.Module):
+    """n nodes at once. `arity` is how many predecessors a node has; None is any number.
+
+    Of one's own: `gates`, `states`, and `equations` or `step`.
+
+    >>> class Mean(recur.nn.Composition):
+    ...     gates = ("n",)
+    ...     @staticmethod
+    ...     def equations(a, s):
+    ...         return (0.5 * (s.h1 + s.h2) + torch.tanh(a.n),)
+    >>> recur.nn.Grid(Mean, 1, 4)(torch.randn(2, 3, 3, 1)).shape
+    torch.Size([2, 3, 3, 4])
+    """
+
+    arity: ClassVar[int | None] = 2
+    states: ClassVar[tuple[str, ...]] = ("h",)
+    gates: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *, device: Device = None, dtype: torch.dtype | None = None
+    ) -> None:
+        super().__init__()
+        D, H, G = whole("input_size", input_size, 1), whole("hidden_size", hidden_size, 1), len(self.gates)
+        self.input_size, self.hidden_size = D, H
+        check_weights_fit({"U, W": (G * H, D + (self.arity or 1) * H)}, 1, device, dtype)
+        self.weight_x = nn.Parameter(torch.empty(G * H, D, device=device, dtype=dtype))  # U
+        self.weight_h = nn.Parameter(torch.empty(G * H, (self.arity or 1) * H, device=device, dtype=dtype))  # W_1 … W_N
+        self.bias = nn.Parameter(torch.empty(G * H, device=device, dtype=dtype))
+        self._add_parameters(device, dtype)
+        self.reset_parameters()
+
+    def _add_parameters(self, device: Device, dtype: torch.dtype | None) -> None:
+        """Weights of a composition's own."""
+
+    def reset_parameters(self) -> None:
+        """U and W as Glorot and Bengio draw them, gate by gate; biases zero."""
+        for weight in (self.weight_x, self.weight_h):
+            for block in weight.detach().chunk(len(self.gates)):
+                nn.init.xavier_uniform_(block)
+        nn.init.zeros_(self.bias)
+
+    def share(self, x: Tensor) -> Tensor:
+        """U x + b, (n, G·H): the input's share, of as many nodes as there are, in one product."""
+        return linear(x, self.weight_x, self.bias)
+
+    def forward(self, share: Tensor | None, before: State | None, owner: Tensor, n: int) -> State:
+        """The states of n nodes, (n, H) each.
+
+        share   (n, G·H) from `share`; None where nodes have no input of their own
+        before  the states of all their predecessors, one node's after another's, (m, H) each; None for none
+        owner   (m,): which of the n nodes a predecessor belongs to
+        """
+        if before is None:
+            assert share is not None
+            return self.step(share, None)
+        H = self.hidden_size
+        together = before[0].reshape(-1, self.weight_h.shape[1])
+        a = linear(together, self.weight_h, self.bias if share is None else None)
+        if share is not None:
+            a = a + share
+        return self.step(a, tuple(part.view(len(a), -1, H) for part in before))
+
+    def step(self, a: Tensor, before: State | None) -> State:
+        """From a (n, G·H) and the predecessors' states (n, N, H) to the node's own."""
+        n, N = len(a), self.arity or 1
+        before = before or tuple(a.new_zeros(n, N, self.hidden_size) for _ in self.states)
+        names = joined_names(type(self))
+        s = named_tuple(type(self).__name__, "s", names)._make(part[:, k] for part in before for k in range(N))
+        of_gates = named_tuple(type(self).__name__, "x", self.gates)
+        return self.equations(of_gates._make(a.chunk(len(self.gates), dim=-1)), s)
+
+    @staticmethod
+    def equations(a: Tensors, s: Tensors) -> State:
+        """The same gate by gate, a.i, a.f1 …, from the states s.h1, s.h2, s.c1, s.c2 of the predecessors, each (n, H).
+
+        Where unit k of the result depends on unit k of these alone, a composition runs over grids, in C++ too.
+        """
+        raise NotImplementedError
+
+
+def joined_names(kind: type[Composition]) -> tuple[str, ...]:
+    """Of the predecessors' states: h1, h2, c1, c2."""
+    return tuple(f"{state}{k + 1}" for state in kind.states for k in range(kind.arity or 1))
+
+
+_CELLS: dict[type[Composition], Cell] = {}
+
+
+def cell_of(kind: type[Composition]) -> Cell:
+    """A composition as the compiler reads it, made once: a cell without a product of its own, whose step is given all
+    of a and the states of every predecessor."""
+    if kind not in _CELLS:
+        _CELLS[kind] = _cell_of(kind)
+    return _CELLS[kind]
+
+
+def _cell_of(kind: type[Composition]) -> Cell:
+
+    class Joined(Cell):
+        gates, state_gates, states = kind.gates, (), kind.states
+
+        def tuple_of(self, role: str) -> type[Tensors]:
+            if role == "s":
+                return named_tuple(kind.__name__, role, joined_names(kind))
+            return super().tuple_of(role)
+
+        def step(self, x: Tensors, h: Tensors, s: Tensors) -> State:
+            return kind.equations(x, s)
+
+        def __reduce__(
+            self,
+        ) -> tuple[Callable[[type[Composition]], Cell], tuple[type[Composition]]]:  # its class is made, not imported
+            return cell_of, (kind,)
+
+    Joined.__name__ = kind.__name__
+    return Joined()
+
+
+class RecursiveNet(Composition):
+    gates = ("h",)
+
+    @staticmethod
+    def equations(a: Tensors, s: Tensors) -> State:
+        return (torch.tanh(a.h),)
+
+
+class TensorNet(Composition):
+    gates = ("h",)
+
+    def _add_parameters(self, device: Device, dtype: torch.dtype | None) -> None:
+        H = self.hidden_size
+        self.tensor = nn.Parameter(torch.empty(H, 2 * H, 2 * H, device=device, dtype=dtype))  # Q
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        nn.init.uniform_(self.tensor, -0.5, 0.5)
+
+    def step(self, a: Tensor, before: State | None) -> State:
+        if before is not None:
+            pair = before[0].flatten(1)
+            H = self.hidden_size
+            halves = (pair @ self.tensor.permute(1, 0, 2).reshape(2 * H, 2 * H * H)).view(-1, H, 2 * H)
+            # A sum of (2H)² terms moves 2H times as far as one of 2H when all its weights take a step alike, as they do
+            # under Adam: divided by 2H it keeps pace with the linear part.
+            a = a + (halves @ pair[:, :, None]).squeeze(-1) / (2 * H)
+        return (torch.tanh(a),)
+
+
+class TreeLSTM(Composition):
+    gates = ("i", "o", "f1", "f2", "g")  # what goes through σ lies together
+    states = ("h", "c")
+
+    @staticmethod
+    def equations(a: Tensors, s: Tensors) -> State:
+        i, o, f1, f2 = (torch.sigmoid(gate) for gate in (a.i, a.o, a.f1, a.f2))
+        c = i * torch.tanh(a.g) + f1 * s.c1 + f2 * s.c2
+        return o * torch.tanh(c), c
+
+    def step(self, a: Tensor, before: State | None) -> State:
+        """The same, σ of all gates at once."""
+        H = self.hidden_size
+        gates, g = a.split([4 * H, H], dim=-1)  # split, not indexed: its gradient is put together once
+        i, o, f = torch.sigmoid(gates).split([H, H, 2 * H], dim=-1)
+        c = i * torch.tanh(g)
+        if before is not None:
+            c = c + (f.view(-1, 2, H) * before[1]).sum(1)
+        return o * torch.tanh(c), c
+
+
+class ChildSum(Composition):
+    arity = None
+    gates = ("i", "o", "g", "f")  # what sees the sum of all children lies together
+    states = ("h", "c")
+
+    def forward(self, share: Tensor | None, before: State | None, owner: Tensor, n: int) -> State:
+        H = self.hidden_size
+        own, forget = (self.bias if share is None else share).split([3 * H, H], dim=-1)
+        memory: Tensor | float = 0.0
+        if before is not None:
+            h, c = before
+            of_sum, of_each = self.weight_h.split([3 * H, H])
+            own = own + linear(h.new_zeros(n, H).index_add(0, owner, h), of_sum)
+            f = torch.sigmoid(linear(h, of_each) + (forget if share is None else forget[owner]))
+            memory = h.new_zeros(n, H).index_add(0, owner, f * c)
+        i, o, g = own.chunk(3, dim=-1)
+        c = torch.sigmoid(i) * torch.tanh(g) + memory
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+
+COMPOSITIONS: dict[str, type[Composition]] = {
+    "net": RecursiveNet,
+    "rntn": TensorNet,
+    "lstm": TreeLSTM,
+    "child-sum": ChildSum,
+}
+
+
+def make_composition(
+    kind: str, input_size: int, hidden_size: int, *, device: Device = None, dtype: torch.dtype | None = None
+) -> Composition:
+    """By name; `tree-lstm` is lstm."""
+    name = "lstm" if kind == "tree-lstm" else kind
+    if name not in COMPOSITIONS:
+        raise OptionError(unknown("composition", kind, [*COMPOSITIONS, "tree-lstm"]))
+    return COMPOSITIONS[name](input_size, hidden_size, device=device, dtype=dtype)
+
+
+def check_arity(composition: Composition, counts: Sequence[int], what: str) -> None:
+    """Refuse predecessors that a composition cannot take."""
+    N = composition.arity
+    wrong = [n for n in counts if n and N is not None and n != N]
+    if wrong:
+        raise OptionError(f"{type(composition).__name__} joins {N} nodes, {what} has one of {wrong[0]}; take child-sum")

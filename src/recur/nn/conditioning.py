@@ -1,0 +1,118 @@
+"""A recurrent network with a context beside its inputs.
+
+Of a vector c (Deep Learning, section 10.2.4), which can reach the network in two ways, or in both:
+
+    input      h_t = f(U x_t + R c + W h_{t−1})      a bias of its own for every sequence
+    initial    h_0 = tanh(B c + b)                   for every layer, and for every state of the cell
+
+Of a sequence c_1 … c_T as long as the inputs, each step has its own share:
+
+    aligned    h_t = f(U x_t + R c_t + W h_{t−1})
+
+Where x_t is the output before, y_{t−1}, the outputs depend on each other; where it is a constant they are independent
+given c. U and R lie side by side in one matrix, the cell's weight_ih, so that one product takes both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from recur.cells import CellLike
+from recur.errors import OptionError, ShapeError, unknown
+from recur.nn.options import Depth
+from recur.nn.output_recurrence import FeedForward
+from recur.nn.recurred import NetworkState, Recurred
+from recur.nn.recurrent import Recurrent
+from recur.ops import GivenState
+
+WAYS = ("none", "initial", "input", "both", "aligned")
+
+
+class Conditioned(nn.Module):
+    """`Recurrent` with a context of width C; options are its own.
+
+    >>> net = recur.nn.Conditioned("gru", 3, 4, context_size=5, way="input")     # R c at every step
+    >>> net(torch.randn(2, 6, 3), torch.randn(2, 5)).outputs.shape
+    torch.Size([2, 6, 4])
+    """
+
+    def __init__(
+        self,
+        cell: CellLike,
+        input_size: int,
+        hidden_size: int,
+        context_size: int,
+        way: str = "both",
+        recurrence: str = "hidden",
+        **options: Any,
+    ) -> None:
+        """`recurrence` is "hidden", or "output": then no hidden state sees another, and x_t must hold what does."""
+        super().__init__()
+        if way not in WAYS:
+            raise OptionError(unknown("condition", way, WAYS))
+        if options.get("direction", "forward") != "forward":
+            raise OptionError("a network with a context needs direction='forward': the context is its start")
+        self.way, self.context_size = way, context_size
+        self.by_input, self.by_start = way in ("input", "both", "aligned"), way in ("initial", "both")
+        width = input_size + (context_size if self.by_input else 0)
+        self.recurrent: Recurrent | FeedForward
+        self.bridge: nn.Linear | None = None
+        if recurrence == "output":
+            if self.by_start:
+                raise OptionError(f"a network without a hidden state has no h₀: take --condition input, got {way!r}")
+            self.recurrent = FeedForward(width, hidden_size, depth=options.get("depth", Depth()))
+            return
+        self.recurrent = Recurrent(cell, width, hidden_size, **options)
+        self._widths = [
+            width
+            for name, width in zip(self.recurrent.cell.states, self.recurrent.state_widths, strict=True)
+            if name not in self.recurrent.cell.initial
+        ]
+        if self.by_start:
+            like = {key: options[key] for key in ("device", "dtype") if key in options}
+            self.bridge = nn.Linear(context_size, self.recurrent.layers * sum(self._widths), **like)
+
+    def start(self, context: Tensor) -> NetworkState | None:
+        """The state before the first step, of a context (B, C): h_0 of every layer, or None, for zeros."""
+        net = self.recurrent
+        if self.bridge is None or not isinstance(net, Recurrent):
+            return None
+        parts = iter(torch.tanh(self.bridge(context)).split(self._widths * net.layers, dim=-1))
+        own = net.cell.start(context, context.shape[0], net.state_widths)
+        return tuple(
+            net.cell.state(
+                [
+                    part if name in net.cell.initial else next(parts)
+                    for name, part in zip(net.cell.states, own, strict=True)
+                ]
+            )
+            for _ in range(net.layers)
+        )
+
+    def forward(self, x: Tensor, context: Tensor, state: Sequence[GivenState] | None = None) -> Recurred:
+        """Inputs (B, T, D) with a context (B, C), or (B, T, C) where `way` is aligned; from `state`, if it is given."""
+        if state is None and self.by_start:
+            state = self.start(context)
+        recurred: Recurred = self.recurrent(self._beside(x, context), state)
+        return recurred
+
+    def step(self, x: Tensor, context: Tensor, state: Sequence[Sequence[Tensor]] | None) -> tuple[Tensor, NetworkState]:
+        """One step for use, not for training: (B, D) and the context of this step, (B, C)."""
+        if state is None and self.by_start:
+            state = self.start(context)
+        return self.recurrent.step(torch.cat([x, context], dim=-1) if self.by_input else x, state)
+
+    def _beside(self, x: Tensor, context: Tensor) -> Tensor:
+        if not self.by_input:
+            return x
+        if self.way != "aligned":
+            context = context[:, None].expand(-1, x.shape[1], -1)
+        if context.shape[:2] != x.shape[:2]:
+            raise ShapeError(
+                f"a context that is aligned has as many steps as the inputs, {x.shape[1]}; got {tuple(context.shape)}"
+            )
+        return torch.cat([x, context], dim=-1)

@@ -1,0 +1,198 @@
+"""Drop-in for torch.nn's recurrent layers: the same constructor, the same call, the same weights.
+
+    from recur import nn          # in place of: from torch import nn
+    lstm = nn.LSTM(28, 128, num_layers=2, batch_first=True, bidirectional=True)
+    lstm.load_state_dict(theirs.state_dict())
+
+With the same seed the weights are drawn alike. `nn_cells.py` has RNNCell, GRUCell and LSTMCell. All of them take
+`backend=` beside torch's arguments, by keyword: which way to run the scan, as `recur.ops` names them. A model that is
+saved whole opens with `torch.load(path, weights_only=True)`; see `recur.utils.safe_globals`.
+
+Mistakes raise recur's errors, not torch's. Not supported: `torch.jit.script`, which PyTorch has deprecated.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.types import Device
+
+from recur import cells
+from recur.errors import OptionError, ShapeError
+from recur.nn.checks import flag, whole
+from recur.nn.options import Dropout
+from recur.nn.recurred import NetworkState
+from recur.nn.recurrent import Recurrent
+
+TorchState = Tensor | tuple[Tensor, ...]
+"""A final or initial state as torch.nn has it: (L, B, H), or a tuple of them for an LSTM."""
+
+
+class _AsTorch(Recurrent):
+    """torch.nn's conventions around Recurrent: time-major by default, states (L, B, H), packed sequences."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+        *,
+        backend: str = "auto",
+    ) -> None:
+        proj_size = whole("proj_size", proj_size, 0)
+        if proj_size and not isinstance(self, LSTM):
+            raise OptionError(f"{type(self).__name__}: proj_size is only for LSTM, as in torch.nn; got {proj_size}")
+        if proj_size and proj_size >= hidden_size:
+            raise OptionError(f"proj_size must lie in 0 … hidden_size − 1 = {hidden_size - 1}, got {proj_size}")
+        super().__init__(
+            self._make_cell(),
+            input_size,
+            hidden_size,
+            layers=num_layers,
+            bias=flag("bias", bias),
+            projection=proj_size,
+            direction="both" if flag("bidirectional", bidirectional) else "forward",
+            dropout=Dropout(dropout, variational=False),
+            backend=backend,
+            device=device,
+            dtype=dtype,
+        )
+        self.num_layers, self.batch_first, self.proj_size = num_layers, flag("batch_first", batch_first), proj_size
+
+    def _make_cell(self) -> cells.Cell:
+        raise NotImplementedError
+
+    @property
+    def bidirectional(self) -> bool:
+        return self.direction == "both"
+
+    def flatten_parameters(self) -> None:
+        """For code written for torch.nn; there is nothing to flatten."""
+
+    @property
+    def mode(self) -> str:
+        cell = self.cell
+        return f"RNN_{cell.activation.upper()}" if isinstance(cell, cells.Elman) else type(cell).__name__
+
+    @property
+    def all_weights(self) -> list[list[Tensor]]:
+        return [list(self.weights(suffix).values()) for suffix in self.suffixes()]
+
+    def forward(  # type: ignore[override]  # torch.nn's arguments, not those of Recurrent
+        self, input: Tensor | PackedSequence, hx: TorchState | None = None
+    ) -> tuple[Tensor | PackedSequence, TorchState]:
+        """Outputs and the final state, in torch.nn's shapes."""
+        if isinstance(input, PackedSequence):
+            x, lengths = pad_packed_sequence(input, batch_first=True)
+            outputs, state, _ = super().forward(x, self._from_torch(hx, len(x), True), lengths=lengths)
+            return _packed_like(input, outputs, lengths), self._to_torch(state, True)
+        if not isinstance(input, Tensor) or input.dim() not in (2, 3):
+            got = tuple(input.shape) if isinstance(input, Tensor) else type(input).__name__
+            raise ShapeError(f"{type(self).__name__}: input must be a tensor of 2-D or 3-D, got {got}")
+        batched = input.dim() == 3
+        x = input if batched else input[None] if self.batch_first else input[:, None]
+        x = x if self.batch_first else x.transpose(0, 1)
+        start = self._from_torch(hx, x.shape[0], batched)
+        if x.shape[0]:
+            outputs, state, _ = super().forward(x, start)
+        else:
+            outputs, state, _ = super().forward(a_row_more(x), start and [tuple(map(a_row_more, s)) for s in start])
+            outputs, state = outputs[:0], tuple(self.cell.state([part[:0] for part in s]) for s in state)
+        outputs = outputs if self.batch_first else outputs.transpose(0, 1).contiguous()
+        outputs = outputs if batched else outputs.squeeze(0 if self.batch_first else 1)
+        return outputs, self._to_torch(state, batched)
+
+    def _from_torch(self, hx: TorchState | None, B: int, batched: bool) -> list[cells.State] | None:
+        """(L, B, H) for each state → a state for each layer."""
+        if hx is None:
+            return None
+        names = self.cell.states
+        parts = (hx,) if isinstance(hx, Tensor) else tuple(hx)
+        L = self.num_layers * (2 if self.bidirectional else 1)
+        expected = [(L, B, width) if batched else (L, width) for width in self.state_widths]
+        got = [tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in parts]
+        if got != expected:
+            raise ShapeError(f"{type(self).__name__}: hx must be {len(names)} of {expected}, got {got}")
+        rows = parts if batched else tuple(part.unsqueeze(1) for part in parts)
+        return list(zip(*(part.unbind(0) for part in rows), strict=True))
+
+    def _to_torch(self, state: NetworkState, batched: bool) -> TorchState:
+        """A state for each layer → (L, B, H) for each state."""
+        final = [torch.stack(parts) for parts in zip(*state, strict=True)]
+        parts = tuple(final if batched else [part.squeeze(1) for part in final])
+        return parts if len(parts) > 1 else parts[0]
+
+
+def a_row_more(batch: Tensor) -> Tensor:
+    """A batch of no sequence has one of zeros for the scan, which is cut off behind it: so all gradients are there, and
+    zero, as torch.nn has them."""
+    return torch.cat([batch, batch.new_zeros(1, *batch.shape[1:])])
+
+
+def _packed_like(packed: PackedSequence, outputs: Tensor, lengths: Tensor) -> PackedSequence:
+    """Outputs (B, T, D) in the order of a packed input, whose rows may have been sorted by length."""
+    order = packed.sorted_indices
+    if order is not None:
+        outputs, lengths = outputs[order], lengths[order.cpu()]
+    data = pack_padded_sequence(outputs, lengths, batch_first=True).data
+    return PackedSequence(data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+
+
+class RNN(_AsTorch):
+    """torch.nn.RNN, for the cell `Elman`; nonlinearity is tanh, relu, or sigmoid, which torch does not have.
+
+    >>> outputs, h = recur.nn.RNN(3, 4, nonlinearity="relu")(torch.randn(5, 2, 3))      # (T, B, D), as torch.nn
+    >>> outputs.shape, h.shape
+    (torch.Size([5, 2, 4]), torch.Size([1, 2, 4]))
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        self.nonlinearity = nonlinearity  # first, for the cell is made of it
+        super().__init__(input_size, hidden_size, num_layers, *args, **kwargs)
+
+    def _make_cell(self) -> cells.Cell:
+        return cells.Elman(self.nonlinearity)
+
+
+class GRU(_AsTorch):
+    """torch.nn.GRU, for the cell `GRU`.
+
+    >>> ours, theirs = recur.nn.GRU(3, 4, batch_first=True), torch.nn.GRU(3, 4, batch_first=True)
+    >>> _ = ours.load_state_dict(theirs.state_dict())
+    >>> x = torch.randn(2, 5, 3)
+    >>> torch.allclose(ours(x)[0], theirs(x)[0], atol=1e-6)
+    True
+    """
+
+    def _make_cell(self) -> cells.Cell:
+        return cells.GRU()
+
+
+class LSTM(_AsTorch):
+    """torch.nn.LSTM, for the cell `LSTM`.
+
+    >>> outputs, (h, c) = recur.nn.LSTM(3, 4, num_layers=2, bidirectional=True)(torch.randn(5, 2, 3))
+    >>> outputs.shape, c.shape
+    (torch.Size([5, 2, 8]), torch.Size([4, 2, 4]))
+    """
+
+    def _make_cell(self) -> cells.Cell:
+        return cells.LSTM()

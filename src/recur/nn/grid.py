@@ -1,0 +1,144 @@
+"""Recurrence in two dimensions: a composition over grids, whose points see the neighbours that were read before them.
+
+    h_ij = compose(x_ij, h_{i−1,j}, h_{i,j−1})          reading from the top left corner
+
+The points of an anti-diagonal, i + j = d, see only those of the one before: a diagonal is one product, and a grid of
+R × C is R + C − 1 steps instead of R · C. What two directions are to a sequence, four corners are to a grid: with them
+the output at every point has seen all of the grid, in four parts that meet there (Graves, Fernández and Schmidhuber
+2007). So yes, the bidirectional network does extend to two dimensions.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.types import Device
+
+from recur.cells import State
+from recur.errors import BackendError, OptionError, ShapeError, unknown
+from recur.nn.compose import COMPOSITIONS, Composition, cell_of
+from recur.nn.diagonals import along_diagonals
+from recur.ops.check import check_like
+from recur.ops.cpu import compiled
+
+CORNERS: dict[int, list[tuple[int, ...]]] = {1: [()], 2: [(), (1, 2)], 4: [(), (2,), (1,), (1, 2)]}
+"""Which axes of (·, R, C, ·) are turned around for each corner; two are opposite ones."""
+
+BACKENDS = ("native", "torch", "loop")
+"""All diagonals in one call of the C++ core, a diagonal at a time in PyTorch operations, and a point at a time."""
+
+
+class Grid(nn.Module):
+    """A composition over grids: (B, R, C, D) in, (B, R, C, corners · H) out.
+
+    compose   net, the two-dimensional RNN, or lstm, the two-dimensional LSTM; or a Composition of one's own that has
+              `equations`: see recur.nn.compose
+    corners   1, 2 (top left and bottom right) or 4: where reading starts, each with weights of its own
+    backend   native, torch, loop, or auto: the first that can run; see `choose`. One asked for by name runs or raises.
+
+    >>> recur.nn.Grid("lstm", 1, 4, corners=4)(torch.randn(2, 8, 8, 1)).shape
+    torch.Size([2, 8, 8, 16])
+    """
+
+    def __init__(
+        self,
+        compose: str | type[Composition],
+        input_size: int,
+        hidden_size: int,
+        *,
+        corners: int = 1,
+        backend: str = "auto",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if corners not in CORNERS:
+            raise OptionError(f"a grid is read from 1, 2 or 4 corners, got {corners!r}")
+        if backend not in ("auto", *BACKENDS):
+            raise BackendError(unknown("backend", backend, ["auto", *BACKENDS]))
+        self.turns, self.backend = CORNERS[corners], backend
+        kind = _pointwise(compose)
+        made = [kind(input_size, hidden_size, device=device, dtype=dtype) for _ in self.turns]
+        self.composes = nn.ModuleList(made)
+        self.input_size, self.output_size = input_size, corners * hidden_size
+        self._cell = cell_of(kind)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self._check(x)
+        kind = x.device.type
+        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+            # Whole, as torch.nn casts its layers: states keep their dtype from point to point, and it is the weights'.
+            with torch.autocast(kind, enabled=False):
+                return self.forward(x.to(self._like.dtype)).to(torch.get_autocast_dtype(kind))
+        check_like(self._cell, "weight_x", self._like, x)
+        backend = self.choose(x)
+        if backend == "loop":
+            return self.plain(x)
+        W, U, b = (torch.stack([getattr(c, name) for c in self.composes]) for name in ("weight_h", "weight_x", "bias"))
+        M = torch.cat([W, U, b[:, :, None]], dim=2)
+        if backend == "torch":
+            return self._diagonals(x, M)
+        from recur.ops.cpu import grid
+
+        turns = [(1 in turn) + 2 * (2 in turn) for turn in self.turns]
+        return grid.grid_op(self._diagonals, x, M, turns, compiled.text_of(self._cell, False))
+
+    def choose(self, x: Tensor) -> str:
+        """Which backend runs for an input such as x, where it is called and as it is called."""
+        reason = compiled.unsupported_reason(self._cell, x, x.dtype, False)
+        if self.backend == "native" and reason is not None:
+            raise BackendError(f"backend 'native' cannot run this: {reason}; take backend='auto' or 'torch'")
+        if self.backend == "auto":
+            return "native" if reason is None else "torch"
+        return self.backend
+
+    @property
+    def _like(self) -> Tensor:
+        return next(self.parameters())
+
+    def _diagonals(self, x: Tensor, M: Tensor) -> Tensor:
+        compose = self.composes[0]
+        assert isinstance(compose, Composition)
+        return along_diagonals(compose, x, M, self.turns)
+
+    def plain(self, x: Tensor) -> Tensor:
+        """The definition: corner by corner, row by row, point by point."""
+        self._check(x)
+        composes = [compose for compose in self.composes if isinstance(compose, Composition)]
+        corners = zip(composes, self.turns, strict=True)
+        return torch.cat([_point_by_point(compose, x.flip(turn)).flip(turn) for compose, turn in corners], dim=-1)
+
+    def _check(self, x: Tensor) -> None:
+        if not isinstance(x, Tensor) or x.dim() != 4 or x.shape[-1] != self.input_size or 0 in x.shape:
+            got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            hint = "; add an axis with x[..., None]" if isinstance(x, Tensor) and x.dim() == 3 else ""
+            raise ShapeError(f"Grid: x must be (B, R, C, D={self.input_size}), got {got}{hint}")
+
+
+def _pointwise(compose: str | type[Composition]) -> type[Composition]:
+    known = {name: kind for name, kind in COMPOSITIONS.items() if kind.equations is not Composition.equations}
+    if isinstance(compose, str):
+        if compose not in known:
+            raise OptionError(unknown("composition of a grid", compose, list(known)))
+        return known[compose]
+    if not isinstance(compose, type) or not issubclass(compose, Composition):
+        raise OptionError(f"a grid is made of {', '.join(known)} or of a class of Composition, got {compose!r}")
+    if compose.arity != 2 or compose.equations is Composition.equations:
+        raise OptionError(f"{compose.__name__} cannot be read over a grid: it needs arity = 2 and `equations`")
+    return compose
+
+
+def _point_by_point(compose: Composition, x: Tensor) -> Tensor:
+    B, R, C, _ = x.shape
+    H = compose.hidden_size
+    zero: State = tuple(x.new_zeros(B, H) for _ in compose.states)
+    owner = torch.arange(B, device=x.device).repeat_interleave(2)
+    above: list[State] = [zero] * C
+    rows = []
+    for i in range(R):
+        left = zero
+        for j in range(C):
+            pairs = tuple(torch.stack(both, dim=1).view(-1, H) for both in zip(above[j], left, strict=True))
+            left = above[j] = compose(compose.share(x[:, i, j]), pairs, owner, B)
+        rows.append(torch.stack([states[0] for states in above], dim=1))
+    return torch.stack(rows, dim=1)

@@ -1,0 +1,191 @@
+"""The options of a recurrent network, one dataclass a concern. No torch here: a configuration may hold them.
+
+    Recurrent("lstm", 32, 64, layers=2, dropout=Dropout(0.3, weights=0.2), init=Init("orthogonal", forget_bias=1.0))
+
+`dropout=0.3` is short for `Dropout(layers=0.3)`, and `init="orthogonal"` for `Init("orthogonal")`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from recur.errors import OptionError, shown, unknown
+from recur.nn.checks import flag, whole
+
+DIRECTIONS = ("forward", "backward", "both")
+"""How sequences are read: from the start, from each one's end, or both, with weights of their own."""
+
+MERGES = ("concat", "sum", "mean", "product")
+
+SCHEMES = {"torch": None, "glorot": None, "orthogonal": None, "identity": 1.0, "normal": 0.01}
+"""The ways to draw weights, and the number each takes after a colon, if it takes one; see recur.nn.init."""
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Probabilities of dropping an entry while training.
+
+    layers       of one layer's outputs, before the next reads them
+    state        of what W multiplies, with one mask for each row of a call
+    weights      of W and of a cell's own recurrent matrices (Merity et al. 2018)
+    variational  between layers, one mask for a whole sequence (Gal and Ghahramani 2016); else one for each step, as
+                 torch.nn has it
+
+    >>> net = recur.Recurrent("lstm", 3, 4, layers=2, dropout=Dropout(layers=0.3, weights=0.5))
+    >>> x = torch.randn(2, 5, 3)
+    >>> torch.equal(net(x).outputs, net(x).outputs), torch.equal(net.eval()(x).outputs, net(x).outputs)
+    (False, True)
+    """
+
+    layers: float = 0.0
+    state: float = 0.0
+    weights: float = 0.0
+    variational: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "state", "weights"):
+            p = getattr(self, name)
+            if not is_number(p) or not 0 <= p <= 1:
+                raise OptionError(f"dropout of {name} must lie in 0 … 1, got {p!r}")
+            object.__setattr__(self, name, float(p))
+        flag("variational", self.variational)
+
+    @staticmethod
+    def of(given: float | Dropout) -> Dropout:
+        return given if isinstance(given, Dropout) else Dropout(layers=given)
+
+
+@dataclass(frozen=True)
+class Connections:
+    """How layers and directions are joined.
+
+    merge     of two directions: concat, sum, mean or product
+    residual  each layer above the first adds its input to its output
+    skip      the input reaches every layer, and every layer reaches the output (Graves 2013)
+
+    >>> recur.Recurrent("gru", 3, 4, direction="both", connections=Connections(merge="sum")).output_size
+    4
+    """
+
+    merge: str = "concat"
+    residual: bool = False
+    skip: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.merge, str) or self.merge not in MERGES:
+            raise OptionError(unknown("merge", self.merge, MERGES))
+        flag("residual", self.residual)
+        flag("skip", self.skip)
+
+
+@dataclass(frozen=True)
+class Depth:
+    """Layers of an MLP with tanh at three places (Deep Learning, section 10.5), and at a fourth.
+
+    input       between input and hidden
+    transition  between hidden and hidden, in each recurrent layer
+    output      between hidden and output
+    between     between one recurrent layer and the next, before a residual connection adds: cells that are linear, such
+                as the LRU, are so in layers too without it
+
+    >>> net = recur.Recurrent("gru", 3, 4, depth=Depth(output=1))
+    >>> net(torch.randn(2, 5, 3)).outputs.shape
+    torch.Size([2, 5, 4])
+    """
+
+    input: int = 0
+    transition: int = 0
+    output: int = 0
+    between: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("input", "transition", "output", "between"):
+            object.__setattr__(self, name, whole(f"depth of {name}", getattr(self, name), 0))
+
+
+@dataclass(frozen=True)
+class Init:
+    """How weights and states start.
+
+    scheme       of the weights: torch, glorot, orthogonal, identity or normal; see recur.nn.init
+    forget_bias  the bias of a cell's forget gate (Jozefowicz et al. 2015)
+    chrono       instead: biases drawn so that units remember for 1 … this many steps (Tallec and Ollivier 2018)
+    state        where sequences start: zero, random:σ (drawn while training, zero otherwise) or learned
+
+    >>> net = recur.Recurrent("elman", 3, 4, init=Init("orthogonal"))
+    >>> W = net.weight_hh_l0.detach()
+    >>> torch.allclose(W @ W.T, torch.eye(4), atol=1e-5)
+    True
+    """
+
+    scheme: str = "torch"
+    forget_bias: float | None = None
+    state: str = "zero"
+    chrono: int | None = None
+
+    def __post_init__(self) -> None:
+        parse_scheme(self.scheme)
+        parse_state(self.state)
+        if self.forget_bias is not None and not is_number(self.forget_bias):
+            raise OptionError(f"forget_bias must be a number, got {shown(self.forget_bias)}")
+        check_chrono(self.chrono, self.forget_bias)
+
+    @staticmethod
+    def of(given: str | Init) -> Init:
+        return given if isinstance(given, Init) else Init(given)
+
+    @property
+    def learned(self) -> bool:
+        """Whether the initial state is a parameter."""
+        return self.state == "learned"
+
+    @property
+    def sigma(self) -> float:
+        """The deviation of a random initial state; 0 where it is not random."""
+        return parse_state(self.state)
+
+
+def check_chrono(chrono: int | None, forget_bias: float | None) -> None:
+    if chrono is not None and whole("chrono", chrono, 3) and forget_bias is not None:
+        raise OptionError(f"chrono draws the biases of forget gates: leave forget_bias {forget_bias:g} away")
+
+
+def parse_scheme(scheme: str) -> tuple[str, float]:
+    """`normal:0.01` → its name and its number."""
+    name, colon, written = scheme.partition(":") if isinstance(scheme, str) else ("", "", "")
+    if name not in SCHEMES:
+        raise OptionError(unknown("initialisation", scheme, SCHEMES))
+    default = SCHEMES[name]
+    try:
+        number = float(written) if colon else (default or 0.0)
+        if (colon and default is None) or not 0 <= number < 1e30:
+            raise ValueError
+        return name, number
+    except ValueError:
+        takes = "takes no number" if default is None else f"takes a number ≥ 0, as in {name}:{default}"
+        raise OptionError(f"initialisation {shown(scheme)}: {name} {takes}") from None
+
+
+def parse_state(state: str) -> float:
+    """Where sequences start: σ of `random:σ`; 0 for the other two."""
+    if state in ("zero", "learned"):
+        return 0.0
+    kind, _, scale = str(state).partition(":")
+    try:
+        sigma = float(scale) if kind == "random" else math.nan
+    except ValueError:
+        sigma = math.nan
+    if not 0 < sigma < 1e30:
+        raise OptionError(f"the initial state must be zero, learned, or random:σ with σ > 0, got {shown(state)}")
+    return sigma
+
+
+def check_direction(direction: str) -> str:
+    if direction not in DIRECTIONS:
+        raise OptionError(unknown("direction", direction, DIRECTIONS))
+    return direction
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300  # 10⁴⁰⁰ is no float

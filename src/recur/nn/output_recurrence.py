@@ -1,0 +1,170 @@
+"""Output recurrence: the hidden state sees the output of the step before, and nothing else of the past.
+
+    h_t = φ(U x_t + W y_{t−1} + b)
+    o_t = V h_t + c
+
+the second design pattern of Deep Learning, section 10.2. With a teacher, y_{t−1} is the target of the step before:
+no step waits for another, and training takes all of them at once, without backpropagation through time. In use,
+y_{t−1} is made of the network's own o_{t−1}, step by step. It is weaker than a recurrence between hidden states, for
+the outputs, trained to match the targets, must carry all that is remembered.
+
+`OutputRecurrent` is this network whole. Where the output before is the input already, as a language model reads the
+token that it was to predict, `FeedForward` is its hidden layer, in the place of a `Recurrent`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, one_hot
+
+from recur.errors import OptionError, ShapeError, unknown
+from recur.nn.checks import whole
+from recur.nn.dropout import drop_steps
+from recur.nn.mlp import apply_mlp, make_mlp, padding_of, reset_mlp
+from recur.nn.options import Depth
+from recur.nn.recurred import NetworkState, Recurred
+from recur.ops import GivenState, Trace
+
+AT_ONCE = "all at once"
+"""What ran, where a backend is named: no step waits for another."""
+
+
+def _likeliest(o: Tensor) -> Tensor:
+    return one_hot(o.argmax(-1), o.shape[-1]).to(o.dtype)
+
+
+FED_BACK: dict[str, Callable[[Tensor], Tensor]] = {
+    "output": lambda o: o,
+    "softmax": lambda o: o.softmax(-1),
+    "likeliest": _likeliest,
+}
+"""How o_{t−1} becomes y_{t−1} where there is no teacher: as it is, as probabilities, or as the likeliest one."""
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}
+
+
+class OutputRecurrent(nn.Module):
+    """Inputs (B, T, D) → outputs o (B, T, O).
+
+    >>> net = recur.nn.OutputRecurrent(3, 8, output_size=4)
+    >>> net(torch.randn(2, 5, 3)).shape
+    torch.Size([2, 5, 4])
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        output_size: int,
+        *,
+        feed: str = "likeliest",
+        activation: str = "tanh",
+        depth: Depth = Depth(),  # noqa: B008  # frozen
+        dropout: float = 0.0,
+    ) -> None:
+        """`depth.input` and `depth.output` are layers of tanh before U and before V, `dropout` is of what V reads."""
+        super().__init__()
+        if depth.transition:
+            raise OptionError("no hidden state is read by the next: there is no transition to deepen")
+        if feed not in FED_BACK:
+            raise OptionError(unknown("feed", feed, FED_BACK))
+        if activation not in ACTIVATIONS:
+            raise OptionError(unknown("activation", activation, ACTIVATIONS))
+        self.input_size, self.output_size, self.feed, self.activation = input_size, output_size, feed, activation
+        self.dropout = dropout
+        self.input_mlp = make_mlp(input_size, hidden_size, depth.input, None, None)
+        self.output_mlp = make_mlp(hidden_size, hidden_size, depth.output, None, None)
+        reset_mlp(self.input_mlp)
+        reset_mlp(self.output_mlp)
+        self.hidden = nn.Linear(hidden_size if depth.input else input_size, hidden_size)  # U and b
+        self.back = nn.Linear(output_size, hidden_size, bias=False)  # W
+        self.output = nn.Linear(hidden_size, output_size)  # V and c
+
+    def forward(self, x: Tensor, targets: Tensor | None = None, first: Tensor | None = None) -> Tensor:
+        """With a teacher's targets (B, T, O), all steps at once; without, free running. `first` (B, O) is y_0, or 0."""
+        if x.dim() != 3 or x.shape[-1] != self.input_size:
+            raise ShapeError(f"OutputRecurrent: x must be (B, T, D={self.input_size}), got {tuple(x.shape)}")
+        before = x.new_zeros(len(x), self.output_size) if first is None else first
+        if targets is None:
+            return self.run(x, lambda t, o: FED_BACK[self.feed](o), before)
+        if targets.shape != (*x.shape[:2], self.output_size):
+            shape = (*x.shape[:2], self.output_size)
+            raise ShapeError(f"OutputRecurrent: targets must be {shape}, got {tuple(targets.shape)}")
+        before = torch.cat([before[:, None], targets[:, :-1]], dim=1)
+        return self._read_out(self._share(x) + self.back(before))
+
+    def step(self, x: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """One step of use: (B, D) and y_{t−1} (B, O), None at the start, to o_t and the y_t that the next one reads."""
+        share = self._share(x)
+        o = self._read_out(share if before is None else share + self.back(before))
+        return o, FED_BACK[self.feed](o)
+
+    def _share(self, x: Tensor) -> Tensor:
+        found: Tensor = self.hidden(apply_mlp(self.input_mlp, x, None))
+        return found
+
+    def _read_out(self, a: Tensor) -> Tensor:
+        h = apply_mlp(self.output_mlp, ACTIVATIONS[self.activation](a), None)
+        found: Tensor = self.output(drop_steps(h, self.dropout, training=self.training, variational=False))
+        return found
+
+    def run(self, x: Tensor, next_fed: Callable[[int, Tensor], Tensor], before: Tensor) -> Tensor:
+        """Step by step: `next_fed(t, o_t)` is what step t + 1 reads of step t. With the teacher's targets it gives
+        what `forward` gives at once."""
+        outputs = []
+        for t, share in enumerate(self._share(x).unbind(1)):
+            outputs.append(self._read_out(share + linear(before, self.back.weight)))
+            before = next_fed(t, outputs[-1])
+        return torch.stack(outputs, dim=1)
+
+
+class FeedForward(nn.Module):
+    """h_t = tanh(U x_t + b), (B, T, D) → (B, T, H), in the place of a `Recurrent`: what it carries is nothing.
+
+    Where x_t holds y_{t−1}, it is the hidden layer of a network with output recurrence, [U W] in one matrix.
+
+    >>> recur.nn.FeedForward(3, 4)(torch.randn(2, 5, 3)).outputs.shape
+    torch.Size([2, 5, 4])
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, *, depth: Depth = Depth()) -> None:  # noqa: B008  # frozen
+        super().__init__()
+        if depth.transition:
+            raise OptionError("no hidden state is read by the next: there is no transition to deepen")
+        self.input_size, self.hidden_size = whole("input_size", input_size, 1), whole("hidden_size", hidden_size, 1)
+        self.output_size, self.layers, self.depth = hidden_size, 1, depth
+        self.input_mlp = make_mlp(input_size, hidden_size, depth.input, None, None)
+        self.output_mlp = make_mlp(hidden_size, hidden_size, depth.output, None, None)
+        reset_mlp(self.input_mlp)
+        reset_mlp(self.output_mlp)
+        self.hidden = nn.Linear(hidden_size if depth.input else input_size, hidden_size)
+
+    def forward(
+        self,
+        x: Tensor,
+        state: Sequence[GivenState] | None = None,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        reset: Tensor | None = None,
+        trace: bool = False,
+    ) -> Recurred:
+        """As `Recurrent.forward`; there is no state to carry, to reset or to trace."""
+        if x.dim() != 3 or x.shape[-1] != self.input_size:
+            raise ShapeError(f"FeedForward: x must be (B, T, D={self.input_size}), got {tuple(x.shape)}")
+        h = self._hidden(x)
+        if lengths is not None:
+            h = h.masked_fill(padding_of(x, lengths), 0)
+        record = Trace(None, x, None)
+        record.backend = AT_ONCE
+        return Recurred(h, (), (record,))
+
+    @torch.no_grad()
+    def step(self, x: Tensor, state: Sequence[Sequence[Tensor]] | None = None) -> tuple[Tensor, NetworkState]:
+        """(B, D) in, (B, H) and a state of nothing out."""
+        return self._hidden(x), ()
+
+    def _hidden(self, x: Tensor) -> Tensor:
+        return apply_mlp(self.output_mlp, torch.tanh(self.hidden(apply_mlp(self.input_mlp, x, None))), None)

@@ -1,0 +1,299 @@
+"""Recurrent: cells composed into a network, deep and in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, SupportsIndex
+
+import torch
+from torch import Tensor, nn
+from torch.types import Device
+
+from recur.cells import CellLike, DeepTransition, State, make_cell
+from recur.cells.cell import check_cell, check_projection
+from recur.errors import OptionError
+from recur.nn.checks import whole
+from recur.nn.directions import MERGED, SUFFIXES, scan_at_once
+from recur.nn.dropout import drop, drop_steps
+from recur.nn.init import check_init, check_weights_fit, initialise
+from recur.nn.mlp import apply_mlp, make_between, make_mlp, padding_of, reset_mlp
+from recur.nn.network_checks import check_dropout, check_forward, check_given
+from recur.nn.options import Connections, Depth, Dropout, Init, check_direction
+from recur.nn.recurred import NetworkState, Recurred
+from recur.nn.streaming import States, Stream, one_step, start_of
+from recur.ops import GivenState, Scanned, check_backend, scan
+from recur.ops.bptt import BPTT
+
+
+def restored(attributes: dict[str, Any]) -> Recurrent:
+    """A network from what was saved of it."""
+    net = Recurrent.__new__(Recurrent)
+    net.__setstate__(attributes)
+    return net
+
+
+class Recurrent(nn.Module):
+    """A cell, carried along sequences (B, T, D), in layers.
+
+    cell           a Cell, its name, or file.py:Class
+    layers         how many; each reads the outputs of the one below
+    top            units of the last layer, if not hidden_size too: such as the width of an embedding that is V
+    direction      forward, backward (from each sequence's end) or both
+    projection     to how many numbers weight_hr brings the output, and what W multiplies (Sak et al. 2014); 0 for none
+    dropout        a number, between layers, or Dropout(…)
+    connections    how directions merge, residual and skip connections: Connections(…)
+    depth          MLPs before, inside, between and behind recurrent layers: Depth(…)
+    init           a scheme for the weights, or Init(…), which has the initial state too
+    bptt, backend  as in scan; so is the attribute `products`, which is set later
+
+    The dataclasses are in recur.nn.options. Weights carry torch's names, `weight_ih_l0`, `weight_hh_l0_reverse`,
+    so that state dicts can be exchanged.
+
+    >>> net = recur.Recurrent("gru", 3, 4, layers=2, direction="both")
+    >>> net(torch.randn(2, 5, 3), lengths=[5, 3]).outputs.shape
+    torch.Size([2, 5, 8])
+    """
+
+    def __init__(
+        self,
+        cell: CellLike,
+        input_size: int,
+        hidden_size: int,
+        *,
+        layers: int = 1,
+        direction: str = "forward",
+        bias: bool = True,
+        projection: int = 0,
+        top: int = 0,
+        dropout: float | Dropout = 0.0,
+        connections: Connections = Connections(),  # noqa: B008  # frozen
+        depth: Depth = Depth(),  # noqa: B008  # frozen
+        init: str | Init = "torch",
+        bptt: str | BPTT = "full",
+        backend: str = "auto",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.input_size, self.hidden_size = whole("input_size", input_size, 1), whole("hidden_size", hidden_size, 1)
+        self.layers, self.direction, self.bias = whole("layers", layers, 1), check_direction(direction), bias
+        self.dropout, self.connections, self.depth, self.init = Dropout.of(dropout), connections, depth, Init.of(init)
+        for name, given, kind in (("connections", connections, Connections), ("depth", depth, Depth)):
+            if not isinstance(given, kind):
+                raise OptionError(f"{name} must be a {kind.__name__}(…) of recur.nn, got {given!r}")
+        self.bptt, self.backend, self.products = BPTT.parse(bptt), backend, ""
+        check_backend(backend)
+        self.cell = check_cell(make_cell(cell))
+        self.projection = whole("projection", projection, 0)
+        if projection:
+            check_projection(self.cell)
+        self.top = whole("top", top, 0)
+        for units in (self.hidden_size, self.top):
+            if units % self.cell.heads:
+                raise OptionError(f"hidden_size {units} cannot be divided into {self.cell.heads} heads")
+        if self.top and connections.residual and self.layers > 1:
+            raise OptionError("residual connections add layers of one width: leave top away")
+        if depth.transition:
+            self.cell = DeepTransition(self.cell, depth.transition)
+        check_init(self.cell, self.init, bias)
+        check_dropout(self)
+        H, bottom = self.hidden_size, self.hidden_size if depth.input else self.input_size
+        check_weights_fit(self.cell.shapes(bottom, H, bias, self.projection), self.layers, device, dtype)
+        self._names = self._weight_names()
+        self.state_widths = self.cell.widths(H, self.projection)
+        both = direction == "both" and connections.merge == "concat"
+        widths = [
+            self.cell.output_width(self.units(layer), self.projection) * (2 if both else 1)
+            for layer in range(self.layers)
+        ]
+        self.output_size = sum(widths) if connections.skip else widths[-1]
+        self.input_mlp = make_mlp(self.input_size, H, depth.input, device, dtype)
+        self.output_mlp = make_mlp(self.output_size, self.output_size, depth.output, device, dtype)
+        self.between_mlps = make_between(widths, depth.between, device, dtype)
+        for layer in range(self.layers):
+            below = bottom if not layer else widths[layer - 1] + (bottom if connections.skip else 0)
+            for suffix in self._directions(layer):
+                shapes = self.cell.shapes(below, self.units(layer), bias, self.projection)
+                if self.init.learned:
+                    shapes |= {f"{state}0": (width,) for state, width in self._learned_states(layer)}
+                for name, shape in shapes.items():
+                    self.register_parameter(name + suffix, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+        self.reset_parameters()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        # By its attributes, not by its class: whoever may call the class with arguments of a file, as torch.load may
+        # with what it trusts, could have a cell's own file executed.
+        return (restored, (vars(self).copy(),)) if type(self) is Recurrent else super().__reduce_ex__(protocol)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Also of a network that was saved before there were projections and products in fewer bits."""
+        super().__setstate__(state)
+        vars(self).setdefault("projection", 0)
+        vars(self).setdefault("products", "")
+        vars(self).setdefault("top", 0)
+        if "between_mlps" not in self._modules:
+            vars(self).setdefault("between_mlps", None)
+        vars(self).setdefault("state_widths", self.cell.widths(self.hidden_size, self.projection))
+        self._names = self._weight_names()
+
+    def reset_parameters(self) -> None:
+        """Draw all weights of the cells anew."""
+        for suffix in self.suffixes():
+            initialise(self.cell, self.weights(suffix), self.init.scheme, self.init.forget_bias, self.init.chrono)
+            if self.init.learned:
+                for state, _ in self._learned_states():
+                    nn.init.zeros_(getattr(self, f"{state}0{suffix}"))
+        reset_mlp(self.input_mlp)
+        reset_mlp(self.output_mlp)
+        reset_mlp(self.between_mlps)
+
+    # Sizes and names ----------------------------------------------------------------------------------------------
+
+    def units(self, layer: int) -> int:
+        """How many a layer has."""
+        return self.top or self.hidden_size if layer == self.layers - 1 else self.hidden_size
+
+    def widths_of(self, layer: int) -> tuple[int, ...]:
+        """Of the states of a layer's cells."""
+        return self.cell.widths(self.units(layer), self.projection) if self.top else self.state_widths
+
+    def _directions(self, layer: int) -> list[str]:
+        return [f"_l{layer}{suffix}" for suffix in SUFFIXES[self.direction]]
+
+    def suffixes(self) -> Iterator[str]:
+        """What the names of weights end in, layer by layer, forward before backward."""
+        return (suffix for layer in range(self.layers) for suffix in self._directions(layer))
+
+    def _weight_names(self) -> dict[str, list[tuple[str, str]]]:
+        """The weights of each cell, by what their names end in: as scan calls them, and as they are called here."""
+        names = self.cell.shapes(1, self.hidden_size, self.bias, self.projection)
+        return {suffix: [(name, name + suffix) for name in names] for suffix in self.suffixes()}
+
+    def weights(self, suffix: str = "_l0") -> dict[str, Tensor]:
+        """One cell's weights, as scan takes them; suffix as in torch's names, such as `_l1_reverse`."""
+        own = self._parameters  # where nearly all are; nn.Module looks there last
+        weights: dict[str, Tensor] = {}
+        for name, here in self._names[suffix]:
+            found = own.get(here)
+            weights[name] = getattr(self, here) if found is None else found
+        return weights
+
+    def _learned_states(self, layer: int = 0) -> Iterator[tuple[str, int]]:
+        """Those of a layer's states that may be learned, and their widths."""
+        for state, width in zip(self.cell.states, self.widths_of(layer), strict=True):
+            if state not in self.cell.initial:
+                yield state, width
+
+    def with_learned(self, start: State, suffix: str) -> State:
+        """The initial state of a layer and direction: what is learned of it, and the rest of `start`."""
+        learned = {state: getattr(self, f"{state}0{suffix}") for state, _ in self._learned_states()}
+        named = zip(self.cell.states, start, strict=True)
+        return tuple(learned[state].expand_as(part) if state in learned else part for state, part in named)
+
+    # The pass -------------------------------------------------------------------------------------------
+
+    def forward(
+        self,
+        x: Tensor,
+        state: Sequence[GivenState] | None = None,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        reset: Tensor | None = None,
+        trace: bool = False,
+    ) -> Recurred:
+        """Outputs (B, T, output_size), the state of each layer and direction, and their traces.
+
+        `state` is what an earlier call returned; `lengths`, `reset` and `trace` are as in scan.
+        """
+        check_given(self, x, state)
+        states = dict(zip(self.suffixes(), state, strict=True)) if state is not None else {}
+        deepened = self.input_mlp or self.output_mlp or self.between_mlps
+        padding = padding_of(x, lengths) if lengths is not None and deepened else None
+        below = bottom = apply_mlp(self.input_mlp, x, padding)
+        drops = self.training and (self.dropout.weights or self.dropout.state)
+        plain = lengths is None and reset is None and not (drops or trace or self.products)
+        scanned: list[Scanned] = []
+        every = []
+        for layer in range(self.layers):
+            inputs = self._between(below, bottom) if layer else below
+            here = (plain and scan_at_once(self, layer, inputs, states)) or [
+                scan(
+                    self.cell,
+                    self._dropped(self.weights(suffix)) if drops else self.weights(suffix),
+                    inputs,
+                    states.get(suffix),
+                    initial=self._initial_state(layer, suffix, inputs),
+                    lengths=lengths,
+                    reset=reset,
+                    reverse=suffix.endswith("_reverse"),
+                    mask=self._mask(layer, inputs) if drops else None,
+                    bptt=self.bptt,
+                    trace=trace,
+                    backend=self.backend,
+                    products=self.products,
+                )
+                for suffix in self._directions(layer)
+            ]
+            scanned += here
+            outputs = here[0].outputs
+            if self.direction == "both":
+                outputs = MERGED[self.connections.merge](outputs, here[1].outputs)
+            outputs = apply_mlp(self.between(layer), outputs, padding)
+            below = outputs + below if self.connections.residual and layer else outputs
+            every.append(below)
+        outputs = torch.cat(every, dim=-1) if self.connections.skip else below
+        outputs = apply_mlp(self.output_mlp, outputs, padding)
+        return Recurred(outputs, tuple(one.state for one in scanned), tuple(one.trace for one in scanned))
+
+    def starting_state(self, x: Tensor) -> NetworkState:
+        """Where sequences that begin with x (B, D) start, for use: what a pass without a state takes."""
+        check_forward(self)
+        return tuple(start_of(self, layer, x) for layer in range(self.layers))
+
+    def step(self, x: Tensor, state: States | None = None) -> tuple[Tensor, NetworkState]:
+        """One step for use, not for training: (B, D) in, (B, output_size) and the state out."""
+        check_forward(self)
+        return one_step(self, x, state)
+
+    def stream(self, rows: int = 1, state: States | None = None, products: str | None = None) -> Stream:
+        """The network as a stream of `rows` sequences, which keeps its state; `products`, if not its own: see scan."""
+        check_forward(self)
+        return Stream(self, rows, state, products)
+
+    def between(self, layer: int) -> nn.Module | None:
+        """The MLP behind a layer, if there is one."""
+        return None if self.between_mlps is None or layer == self.layers - 1 else self.between_mlps[layer]
+
+    def _between(self, below: Tensor, bottom: Tensor) -> Tensor:
+        """What a layer above the first reads."""
+        inputs = drop_steps(below, self.dropout.layers, training=self.training, variational=self.dropout.variational)
+        return torch.cat([inputs, bottom], dim=-1) if self.connections.skip else inputs
+
+    def _initial_state(self, layer: int, suffix: str, like: Tensor) -> State | None:
+        if self.init.state == "zero" or not (self.init.learned or self.training):
+            return None
+        start = self.cell.start(like, like.shape[0], self.widths_of(layer))
+        if self.init.learned:
+            return self.with_learned(start, suffix)
+        named = zip(self.cell.states, start, strict=True)
+        return tuple(part if state in self.cell.initial else part.normal_(std=self.init.sigma) for state, part in named)
+
+    def _dropped(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        if self.dropout.weights:
+            for name in self.cell.recurrent_matrices:
+                weights[name] = drop(weights[name], self.dropout.weights)
+        return weights
+
+    def _mask(self, layer: int, like: Tensor) -> Tensor | None:
+        p = self.dropout.state
+        return drop(like.new_ones(like.shape[0], self.widths_of(layer)[0]), p) if p else None
+
+    def extra_repr(self) -> str:
+        words = [f"{self.cell!r}", f"{self.input_size}", f"{self.hidden_size}"]
+        words += [f"projection={self.projection}"] * (self.projection > 0)
+        words += [f"layers={self.layers}"] * (self.layers > 1)
+        words += [f"top={self.top}"] * (self.top > 0)
+        words += [f"direction={self.direction!r}"] * (self.direction != "forward")
+        defaults = {"dropout": Dropout(), "connections": Connections(), "depth": Depth(), "init": Init()}
+        words += [f"{name}={mine}" for name, usual in defaults.items() if (mine := getattr(self, name)) != usual]
+        return ", ".join(words)

@@ -1,0 +1,226 @@
+"""The C++ core as Python sees it: its structs, its functions, and torch's threads for it to run on."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.machinery
+import os
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int32, c_int64, c_void_p
+from pathlib import Path
+from typing import NoReturn
+
+from recur.errors import BackendError, unknown
+from recur.ops.cpu.sources import digest
+
+ISAS = ("portable", "avx2", "avx512", "avx512bf16")
+"""Each has what those before it have. The last multiplies bfloat16, and 8-bit weights, with instructions of its own."""
+
+NUMBERS = ("float32", "float64", "bfloat16", "int8")
+"""What products read: numbers as they lie in memory; float32 rounded to bfloat16; float32 against 8-bit weights."""
+
+OUT_OF_MEMORY = 1
+"""The status of a call that failed for want of memory; 0 is success, any other a failure."""
+
+
+class Instruction(Structure):
+    _fields_ = [(name, c_int32) for name in ("op", "to", "a", "b", "c")]
+
+
+class Place(Structure):
+    _fields_ = [(name, c_int32) for name in ("kind", "index", "read", "written")]
+
+
+class Program(Structure):
+    _fields_ = [
+        ("code", POINTER(Instruction)),
+        ("length", c_int64),
+        ("places", POINTER(Place)),
+        ("count", c_int64),
+        ("temps", c_int64),
+    ]
+
+
+class Scan(Structure):
+    """As in core.h, field by field."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("D", "H", "gates", "products", "states", "extras", "constants", "saved", "own")),
+        *((name, c_int64) for name in ("heads", "projection")),
+        *((name, c_int64) for name in ("steps", "N", "S")),
+        ("sizes", c_void_p),
+        ("batch_major", c_int64),
+        ("biased", c_int64),
+        ("along_time", c_int64),
+        ("threads", c_int64),
+        *((name, c_void_p) for name in ("parallel", "workspace", "packed")),
+        *((name, c_void_p) for name in ("data", "weight_ih", "weight_hh", "weight_hr", "bias_ih", "bias_hh")),
+        *((name, c_void_p) for name in ("extra", "constant", "initial", "mask", "xi")),
+        ("clip", c_double),
+        ("share", c_void_p),
+        ("share_stride", c_int64),
+        *((name, c_void_p) for name in ("tape", "state", "projected", "final_state")),
+        ("program", Program),
+        *(
+            (name, c_void_p)
+            for name in ("d_outputs", "d_final", "d_share", "d_product", "d_projected", "product_place")
+        ),
+        ("adds_to_first", c_int64),
+        *((name, c_void_p) for name in ("d_data", "d_weight_ih", "d_weight_hh", "d_weight_hr")),
+        ("padded_rows", c_int64),
+        *((name, c_void_p) for name in ("d_bias_ih", "d_bias_hh")),
+        *((name, c_void_p) for name in ("d_extra", "d_initial", "d_state")),
+    ]
+
+
+class Grid(Structure):
+    """As in core.h, field by field."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("Q", "B", "R", "C", "D", "H", "gates", "states", "constants")),
+        *((name, c_int64) for name in ("saved", "reads_share", "rows", "threads")),
+        *((name, c_void_p) for name in ("parallel", "workspace", "turns", "x", "M", "constant")),
+        ("program", Program),
+        *((name, c_void_p) for name in ("h", "tape", "d_h", "d_x", "d_M")),
+    ]
+
+
+class Prepared(Structure):
+    """As in core.h, field by field."""
+
+    _fields_ = [
+        ("words", c_void_p),
+        ("count", c_int64),
+        ("bindings", c_void_p),
+        *((name, c_int64) for name in ("bound", "scratch", "isa", "numbers", "backward")),
+    ]
+
+
+class StaleError(OSError):
+    """A library that was built from other sources: its structs would be read wrongly."""
+
+
+class Core:
+    """The loaded library, and the instruction set that it is used with."""
+
+    def __init__(self, path: Path) -> None:
+        library = ctypes.CDLL(str(path))
+        _refuse_stale(library, path)
+        for name in ("recur_operations", "recur_places", "recur_error"):
+            getattr(library, name).restype = c_char_p
+        self._error = library.recur_error
+        scan, number = POINTER(Scan), POINTER(c_int64)
+        self.run, self.bind, self.pack = library.recur_run, library.recur_bind, library.recur_pack
+        self.run.argtypes, self.bind.argtypes = [c_void_p, c_int64, c_void_p], [c_void_p] * 4
+        self.bind.restype = None
+        self.pack.argtypes = [c_void_p, c_int, c_int]
+        self._workspace_bytes, self._packed_bytes = library.recur_workspace_bytes, library.recur_packed_bytes
+        self._workspace_bytes.argtypes = [scan, c_int, c_int, c_int, number]
+        self._packed_bytes.argtypes = [scan, c_int, c_int, number]
+        self.grid_forward, self.grid_backward = library.recur_grid_forward, library.recur_grid_backward
+        self.grid_forward.argtypes = self.grid_backward.argtypes = [POINTER(Grid), c_int, c_int]
+        self._grid_workspace_bytes = library.recur_grid_workspace_bytes
+        self._grid_workspace_bytes.argtypes = [POINTER(Grid), c_int, c_int, c_int, number]
+        self.launch, self.launch_steps = library.recur_launch, library.recur_launch_steps
+        self.launch.argtypes = [c_void_p, c_void_p, c_int64, c_char_p, c_int64, c_int64, c_void_p, c_void_p]
+        self.launch_steps.argtypes = [c_void_p] * 4
+        self.operations = {name: k for k, name in enumerate(library.recur_operations().decode().split())}
+        self.places = {name: k for k, name in enumerate(library.recur_places().decode().split())}
+        self.best_isa = int(library.recur_best_isa())
+        self.isa = self.best_isa
+        asked = os.environ.get("RECUR_ISA")
+        if asked:
+            self.use(asked)
+
+    def use(self, isa: str) -> None:
+        """Take this instruction set from now on: one that the machine has."""
+        if isa not in ISAS:
+            raise BackendError(unknown("instruction set", isa, ISAS))
+        if ISAS.index(isa) > self.best_isa:
+            raise BackendError(f"this machine has no {isa}; its best is {ISAS[self.best_isa]}")
+        self.isa = ISAS.index(isa)
+
+    def fail(self, status: int) -> NoReturn:
+        """Raise what a call of this thread's returned as a status other than 0."""
+        if status == OUT_OF_MEMORY:
+            raise MemoryError("the native backend ran out of memory")
+        raise BackendError(f"the native backend failed: {self._error().decode()}")
+
+    def workspace_bytes(self, scan: Scan, isa: int, numbers: int, backward: int) -> int:
+        size = c_int64()
+        status = self._workspace_bytes(ctypes.byref(scan), isa, numbers, backward, ctypes.byref(size))
+        return size.value if not status else self.fail(status)
+
+    def packed_bytes(self, scan: Scan, isa: int, numbers: int) -> int:
+        size = c_int64()
+        status = self._packed_bytes(ctypes.byref(scan), isa, numbers, ctypes.byref(size))
+        return size.value if not status else self.fail(status)
+
+    def grid_workspace_bytes(self, grid: Grid, isa: int, double: int, backward: int) -> int:
+        size = c_int64()
+        status = self._grid_workspace_bytes(ctypes.byref(grid), isa, double, backward, ctypes.byref(size))
+        return size.value if not status else self.fail(status)
+
+    @functools.cached_property
+    def parallel(self) -> int | None:
+        """GOMP_parallel of the OpenMP that torch itself runs on: two pools would compete for the same cores."""
+        return _openmp_of_torch()
+
+
+def _openmp_of_torch() -> int | None:
+    """The entry that torch's own calls of OpenMP reach, found as the dynamic linker finds it for them.
+
+    First among what is loaded for all, then among the libraries that torch's module depends on. Other packages bring
+    an OpenMP of their own, scikit-learn for one, and those are in neither.
+    """
+    import torch
+
+    for name in (None, torch._C.__file__):
+        try:
+            entry = ctypes.CDLL(name).GOMP_parallel
+        except (OSError, TypeError, AttributeError):  # no such library, or no OpenMP in it
+            continue
+        return ctypes.cast(entry, c_void_p).value
+    return None
+
+
+def _refuse_stale(library: ctypes.CDLL, path: Path) -> None:
+    sources = digest(path.parent)
+    built_from = getattr(library, "recur_sources", None)  # older ones could not tell
+    if built_from is not None:
+        built_from.restype = c_char_p
+    if sources is not None and (built_from is None or built_from().decode() != sources):
+        raise StaleError(
+            f"{path.name} was built from other sources than those beside it; build it again: pip install -e ."
+        )
+
+
+def built() -> Path | None:
+    """Where the compiled core lies, if it was built."""
+    here = Path(__file__).parent
+    found = [here / f"_core{suffix}" for suffix in importlib.machinery.EXTENSION_SUFFIXES]
+    return next((path for path in found if path.exists()), None)
+
+
+@functools.cache
+def _load() -> Core | str:
+    path = built()
+    if path is None:
+        return "it was not built when recur was installed"
+    try:
+        return Core(path)
+    except StaleError as error:
+        return str(error)
+    except (OSError, AttributeError) as error:  # built for another machine, or no library at all
+        return f"{path.name} cannot be used: {error}"
+
+
+def core() -> Core | None:
+    found = _load()
+    return None if isinstance(found, str) else found
+
+
+def missing() -> str | None:
+    """Why there is no core, if there is none."""
+    found = _load()
+    return found if isinstance(found, str) else None

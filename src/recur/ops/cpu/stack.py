@@ -1,0 +1,120 @@
+"""A stack of layers whose weights are packed once, for one step at a time: what sampling and serving call per token."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from recur.cells.cell import GATE_WEIGHTS, Cell
+from recur.ops.cpu import library
+from recur.ops.cpu.compiled import operands
+from recur.ops.cpu.memory import ALIGNMENT
+from recur.ops.cpu.plan import SCRATCH, Form, How, Plan, Where
+
+Addresses: TypeAlias = "array[int]"
+"""Where a step's x lies, and, layer by layer, the states before it and those after it."""
+
+
+def addresses(before: Sequence[Sequence[Tensor]], after: Sequence[Sequence[Tensor]]) -> Addresses:
+    """Of states that are all contiguous, the same for as long as the tensors live; a step puts x in the first place."""
+    layers = zip(before, after, strict=True)
+    return array("Q", [0, *(part.data_ptr() for old, new in layers for part in (*old, *new))])
+
+
+MAX_PLANS = 8
+"""For how many batch sizes a stack keeps what it has prepared: the latest so many. Packed weights serve all of them."""
+
+
+class NativeStack:
+    """Layers of one cell, each reading the first state of the one below."""
+
+    def __init__(self, cell: Cell, layers: Sequence[Mapping[str, Tensor]], products: str = "") -> None:
+        """`products`: what they read, if not the weights as they are; bfloat16 or int8."""
+        core = library.core()
+        assert core is not None
+        self._core, self._isa = core, core.isa  # the one that the weights are packed for
+        self._plans: dict[tuple[int, int], _Plan] = {}
+        with torch.no_grad():
+            self._layers = [_Layer(cell, weights, How(1, core.isa, None), products) for weights in layers]
+
+    def step(self, x: Tensor, states: Addresses) -> None:
+        """Read x (rows, D), which is contiguous, and the states before, layer by layer; write the states after."""
+        key = x.shape[0], torch.get_num_threads()
+        plan = self._plans.get(key) or self._new_plan(key)
+        if status := plan.run(x, states):
+            self._core.fail(status)
+
+    def call(self, x: Tensor, states: Addresses) -> Callable[[], int]:
+        """The core's part of such a step, to be measured."""
+        return self._new_plan((x.shape[0], torch.get_num_threads())).call(x, states)
+
+    def _new_plan(self, key: tuple[int, int]) -> _Plan:
+        rows, threads = key
+        # Without a lock, which a fork might leave locked: two threads may make the same plan, and either will do.
+        for oldest in list(self._plans)[: 1 - MAX_PLANS]:
+            self._plans.pop(oldest, None)
+        plan = self._plans[key] = _Plan(self._layers, rows, How(threads, self._isa, self._core.parallel))
+        return plan
+
+
+class _Layer:
+    """The weights of one layer, packed."""
+
+    def __init__(self, cell: Cell, weights: Mapping[str, Tensor], how: How, products: str) -> None:
+        self.states = len(cell.states)
+        text, given, extras = operands(cell, weights)
+        self.tensors = [part.contiguous() for part in (*given, *extras)]
+        U = self.tensors[0]
+        gates, D = U.shape
+        self.form = Form(
+            text, "use", U.dtype, D, gates // len(cell.gates), (1,), False, "bias_ih" in weights, 0, products,
+            share_stride=gates,
+        )  # fmt: skip
+        self.fields = {name: k for k, name in enumerate(name for name in GATE_WEIGHTS if name in weights)}
+        self.extras = range(len(given), len(self.tensors))
+        self.tensors.append(self.plan(1, how, 0).pack(self.tensors))
+        self.fields["packed"] = len(self.tensors) - 1
+
+    def plan(self, rows: int, how: How, first: int, data: int | None = None, states: int = 0) -> Plan:
+        """A step of so many rows, for calls whose tensor `first` is the first of this layer's, `data` what it reads,
+        and `states` the first of the states before the step, which those after it follow."""
+        fields: dict[str, Where] = {name: (first + k, 0) for name, k in self.fields.items()}
+        tables = {"extra": [(first + k, 0) for k in self.extras]}
+        if data is not None:
+            fields |= {"data": (data, 0), "share": (SCRATCH, 0)}
+            both = [(states + k, 0) for k in range(2 * self.states)]
+            tables |= {"initial": both[: self.states], "state": both[self.states :]}
+        share = -(-rows * self.form.share_stride * self.form.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+        return Plan(self.form._replace(sizes=(rows,)), how, fields, tables, first + len(self.tensors), share)
+
+
+class _Plan:
+    """One step of all layers for one batch size."""
+
+    def __init__(self, layers: Sequence[_Layer], rows: int, how: How) -> None:
+        data, at, first = 0, 1, 1 + sum(2 * layer.states for layer in layers)
+        self._plans = []
+        for layer in layers:
+            self._plans.append(layer.plan(rows, how, first, data, at))
+            data = at + layer.states  # the next layer reads this one's first state
+            at, first = at + 2 * layer.states, first + len(layer.tensors)
+        prepared = self._prepared = (library.Prepared * len(layers))(*(plan.prepared for plan in self._plans))
+        self._weights = array("Q", [tensor.data_ptr() for layer in layers for tensor in layer.tensors])
+        self._run, self._address, self._count = self._plans[0].core.run, ctypes.addressof(prepared), len(layers)
+
+    def run(self, x: Tensor, states: Addresses) -> int:
+        addresses = states + self._weights
+        addresses[0] = x.data_ptr()
+        status: int = self._run(self._address, self._count, addresses.buffer_info()[0])
+        return status
+
+    def call(self, x: Tensor, states: Addresses) -> Callable[[], int]:
+        addresses = states + self._weights
+        addresses[0] = x.data_ptr()
+        return functools.partial(self._run, self._address, self._count, addresses.tobytes())

@@ -1,0 +1,218 @@
+"""Which way carries a scan: all that fit are listed, and the one that should be the fastest is taken.
+
+The estimate is built of measured costs (an H200; docs/gpu.md): it orders ways, and a table of what was measured comes
+before it where there is one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from recur.ops.cuda.device import Device
+from recur.ops.cuda.way import ALONE, CLUSTER, GRID, Problem, Way
+
+COSTS = {
+    "cluster": 0.0,
+    "grid": 1951.0,
+    "shared byte": 0.0,
+    "product of 16 bits": 21.1,
+    "product of 32 bits": 20.6,
+    "streamed byte": 1.34e-05,
+    "streamed group": 191.0,
+    "element": 0.0,
+    "element back": 285.0,
+    "byte to a cluster": 0.0344,
+    "CTA of a cluster": 0.0,
+    "byte through L2": 0.00802,
+    "byte from L2": 9.24e-06,
+    "CTA of a grid": 0.417,
+    "chunk": 203.0,
+    "fetched by two": 297.0,
+    "fetched by four": 2701.0,
+    "partial sums": 300.0,
+}
+"""Nanoseconds a step: non-negative least squares on 820 measured ways of LSTM, GRU and Elman networks on an H200; for
+partial sums, what made it choose best among 469 more."""
+REGISTERS = {8: 236, 16: 116}
+"""Of a thread, by the number of a CTA's warps."""
+STEP_LAUNCHES = 14000.0
+"""Nanoseconds in which one step's product and kernel are launched."""
+
+
+def candidates(p: Problem, device: Device) -> list[Way]:
+    """All ways that fit on a device, the fastest first, as far as can be told."""
+    found: dict[Way, float] = {}
+    for units in (64, 32, 16, 8):
+        if p.backward and units < 16:
+            continue  # half of every product would be padding
+        ctas = -(-p.H // units)
+        if (units > 16 and units // 2 >= p.H) or ctas > device.multiprocessors:
+            continue
+        for exchange in _exchanges(ctas, device):
+            for tiles in (1, 2, 3, 4, 6, 8, 12, 16):
+                if tiles > 1 and 8 * (tiles - 1) >= p.S:
+                    continue
+                way = Way(exchange, units, tiles, ctas, 1, 0, 0, 1)
+                for used in _rows(way, p, device):
+                    for shape, pieces in _shapes(way.but(used=used), p, device):
+                        made = _fitted(p, device, shape, pieces)
+                        if made is not None:
+                            found[made] = estimate(made, p)
+    return sorted(found, key=lambda way: (found[way], way.warps))
+
+
+def _rows(way: Way, p: Problem, device: Device) -> list[int]:
+    """How many a team has: all that its products have room for, or so few that clusters have the whole chip."""
+    resident = _resident(device, way) // p.directions
+    if way.exchange != CLUSTER or not resident or math.ceil(p.S / way.rows) > resident:
+        return [0]
+    whole = max(2, 32 // way.units)  # what warps send whole
+    used = math.ceil(p.S / resident / whole) * whole
+    return [0, used] if used < min(way.rows, p.S) else [0]
+
+
+def _shapes(way: Way, p: Problem, device: Device) -> Iterator[tuple[Way, int]]:
+    """How warps share a CTA's product, and how v comes to it: in how many pieces."""
+    for warps in REGISTERS:
+        for warps_m in (1, 2, 4, 8, 16):
+            if warps_m > warps:
+                continue
+            for multicast, pieces in _fetches(way.exchange, device):
+                ctas = -(-way.ctas // multicast) * multicast
+                yield way.but(warps=warps, warps_m=warps_m, multicast=multicast, ctas=ctas), pieces
+        if p.backward and way.exchange == CLUSTER:
+            yield way.but(warps=warps, warps_m=warps, partial=1), 1
+
+
+def _exchanges(ctas: int, device: Device) -> list[int]:
+    if ctas == 1:
+        return [ALONE]
+    return [CLUSTER, GRID] if ctas <= device.largest_cluster else [GRID]
+
+
+def _fetches(exchange: int, device: Device) -> list[tuple[int, int]]:
+    """How v comes through L2: how many CTAs fetch it together, and in how many pieces."""
+    if exchange != GRID or not device.clusters:
+        return [(1, 1)]
+    return [(1, 1), (1, 2), (1, 4), (1, 8), (2, 2), (2, 4), (2, 8), (4, 8)]
+
+
+def _fitted(p: Problem, device: Device, bare: Way, pieces: int) -> Way | None:
+    """With as much of W in registers, then in shared memory, as there is room for."""
+    resident = _resident(device, bare)
+    if (bare.warps_m > bare.m_tiles(p) and not bare.partial) or not resident:
+        return None
+    if pieces > 1:
+        bare = _chunked(p, device, bare, pieces)
+    each, room = bare.m_each(p), REGISTERS[bare.warps] - bare.registers(p)
+    left = device.shared - bare.shared_bytes(p)
+    if room < 0 or left < 0:
+        return None
+    groups = bare.groups_each(p)
+    group = bare.group_registers(p)
+    in_registers = min(groups, room // group, 128 // group)
+    in_shared = min(groups - in_registers, left // (each * 32 * bare.threads))
+    wanted = math.ceil(p.S / bare.own_rows)
+    teams = min(wanted, resident // p.directions) if bare.exchange == GRID else wanted
+    if not teams:
+        return None
+    return bare.but(in_registers=in_registers, in_shared=in_shared, teams=teams)
+
+
+def _chunked(p: Problem, device: Device, way: Way, pieces: int) -> Way:
+    """v in so many pieces; all in memory at once, if that leaves room for W."""
+    groups, k = way.groups(p), way.warps_k
+    way = way.but(chunk=max(k, -(-groups // pieces // k) * k))
+    budget = device.shared // 2 - way.part_bytes(p)
+    return way.but(ring=max(2, min(way.chunks(p), budget // way.chunk_bytes(p))))
+
+
+def _resident(device: Device, way: Way) -> int:
+    """How many teams can be on the chip at once."""
+    if way.exchange == CLUSTER:  # which lies within one of the groups of 16 or 18 multiprocessors of a chip
+        return max(1, (device.multiprocessors - 12) // way.ctas) if way.ctas <= device.largest_cluster else 0
+    return (device.multiprocessors - (12 if way.multicast > 2 else 0)) // way.ctas
+
+
+def amounts(way: Way, p: Problem) -> dict[str, float]:
+    """How much of what costs time a step has, for one team's turn."""
+    v, each, groups = way.v_bytes(p), way.m_each(p), way.groups_each(p)
+    products = groups * 2 * each * way.tiles * (3 if p.exact else 1)
+    share = way.warps / 8  # of 16 warps two wait for each other
+    at_once = way.ctas * min(p.directions * math.ceil(p.S / way.own_rows), _at_once(way, p))
+    cluster, grid = way.exchange == CLUSTER, way.exchange == GRID
+    return {
+        "cluster": cluster,
+        "grid": grid,
+        "shared byte": v * way.warps_m + 2 * way.part_bytes(p),
+        "product of 16 bits": products * share if p.size == 2 else 0,
+        "product of 32 bits": products * share if p.size == 4 else 0,
+        "streamed byte": way.streamed(p) * each * 1024 * way.warps * at_once,
+        "streamed group": way.streamed(p) * each * share,
+        "element": 0 if p.backward else way.elements * share,
+        "element back": way.elements * share if p.backward else 0,
+        "byte to a cluster": (way.mail_bytes() if way.partial else v) * cluster * way.own_rows / way.rows,
+        "CTA of a cluster": way.ctas * cluster,
+        "byte through L2": v * grid,
+        "byte from L2": v * at_once / way.multicast * grid,
+        "CTA of a grid": at_once * grid,
+        "chunk": way.chunks(p) * grid,
+        "fetched by two": way.multicast == 2,
+        "fetched by four": way.multicast == 4,
+        "partial sums": way.partial,
+    }
+
+
+def turns(way: Way, p: Problem) -> int:
+    """How often teams take theirs."""
+    return math.ceil(p.directions * math.ceil(p.S / way.own_rows) / _at_once(way, p))
+
+
+def estimate(way: Way, p: Problem) -> float:
+    """Nanoseconds a step, about."""
+    return turns(way, p) * sum(COSTS[name] * amount for name, amount in amounts(way, p).items())
+
+
+def estimate_steps(p: Problem) -> float:
+    """The same of one step a launch: a product by cuBLAS and a kernel."""
+    operations = 2 * p.products * p.H * p.H * p.S
+    rate = 40.0 if p.exact else {2: 140.0, 4: 85.0}[p.size]
+    return max(STEP_LAUNCHES, 2500 + operations / rate / 1000)
+
+
+def _at_once(way: Way, p: Problem) -> int:
+    """Teams that are on the chip at once."""
+    return p.directions * way.teams if way.exchange == GRID else max(1, 120 // way.ctas)
+
+
+def ordered(p: Problem, device: Device, measured: Way | None = None, by_steps: bool = False) -> list[Way | None]:
+    """All of them, one step a launch, which is None, at its place among them.
+
+    `measured`: what was the fastest for a problem like this one, or nearly; its like comes first. `by_steps`: that was
+    one step a launch.
+    """
+    found = candidates(p, device)
+    if by_steps:
+        return [None]
+    if measured is not None:
+        # Stable: the faster ones stay first.
+        found.sort(key=lambda way: (way != measured, _likeness(way, p) != _likeness(measured, p)))
+        return [*found, None]
+    faster = [way for way in found if estimate(way, p) <= estimate_steps(p)]
+    return [*faster, None]
+
+
+def _likeness(way: Way, p: Problem) -> tuple[int, ...]:
+    """What ways have in common that differ in the width of their layer alone."""
+    return (
+        way.exchange,
+        way.units,
+        way.tiles,
+        way.warps_m,
+        way.multicast,
+        way.chunks(p),
+        way.partial,
+        way.warps,
+        way.used,
+    )

@@ -1,0 +1,138 @@
+"""What works on this machine's GPU, and why not: what `recur doctor` says."""
+
+from __future__ import annotations
+
+import os
+from ctypes import byref, c_int
+from typing import Any
+
+import torch
+
+from recur.errors import RecurError
+from recur.ops.cuda import cache, nvrtc, tuning
+from recur.ops.cuda.device import Device, device
+from recur.ops.cuda.driver import driver
+from recur.ops.cuda.measuring import Layer, by
+from recur.ops.cuda.missing import missing
+from recur.ops.cuda.way import ALONE, CLUSTER, GRID, NAMES
+
+ONE_STEP = "one step a launch"
+SIZES = {ALONE: (5, 32), CLUSTER: (5, 128), GRID: (5, 512)}
+"""Rows and units of a small layer for which each way is tried."""
+TOLERANCE = 2e-2
+"""Products of bfloat16, summed up in another order."""
+
+
+def report(index: int = 0) -> dict[str, Any]:
+    """All that there is to say; without a GPU, what a GPU would find here."""
+    found: dict[str, Any] = {"compiler": compiler(), "cache": kernels_kept()}
+    reason = no_gpu()
+    if reason is None:
+        here = device(index)
+        found |= {
+            "name": here.name,
+            "capability": f"{here.major}.{here.minor}",
+            "multiprocessors": here.multiprocessors,
+            "shared_kib": here.shared // 1024,
+            "driver": driver_version(),
+            "table": measured(here.name),
+        }
+        reason = missing(index)
+    if reason is not None:
+        return found | {"missing": reason}
+    return found | {"ways": ways(index)}
+
+
+def no_gpu() -> str | None:
+    if torch.cuda.is_available():
+        return None
+    return "torch sees no GPU" if torch.version.cuda else "this torch is built for the CPU alone"
+
+
+def compiler() -> str:
+    found = nvrtc.compiler()
+    return str(nvrtc.missing()) if found is None else f"NVRTC {found.version}, {found.path}"
+
+
+def driver_version() -> str:
+    """The newest CUDA that the driver knows."""
+    found, version = driver(), c_int()
+    if found is None or found.cuda.cuDriverGetVersion(byref(version)):
+        return "not found"
+    return f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"
+
+
+def kernels_kept() -> str:
+    """Where compiled kernels are kept, and whether they can be."""
+    folder = cache.folder()
+    there = next((part for part in (folder, *folder.parents) if part.exists()), folder)
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        return f"{folder}: cannot be written; set RECUR_CACHE to a folder that can"
+    return f"{folder}: {len(list(folder.glob('*.cubin')))} kernels"
+
+
+def measured(name: str) -> str:
+    found = tuning.table(name)
+    if found is None:
+        return "none for this GPU: ways are chosen by an estimate; recur doctor --tune measures them"
+    own = tuning.user_file(name)
+    return f"{len(found.entries)} problems, {own if own.exists() else 'shipped'}"
+
+
+def ways(index: int) -> dict[str, str]:
+    """Each way to carry the state from step to step: works, or why not."""
+    return {ONE_STEP: one_step(index)} | {NAMES[exchange]: persistent(index, exchange) for exchange in SIZES}
+
+
+def one_step(index: int) -> str:
+    """It is what the others are compared with: here, that it runs and gives numbers."""
+    try:
+        layer = Layer("lstm", 5, 32, torch.bfloat16, index, steps=4)
+        with by(None):
+            results = layer.forward()
+            finite = all(bool(part.isfinite().all()) for part in [results[0], *layer.backward(results)])
+        return "works" if finite else "gives no numbers"
+    except (RecurError, RuntimeError, MemoryError) as error:
+        return _does_not(error)
+
+
+def persistent(index: int, exchange: int) -> str:
+    """A small layer both ways, against one step a launch."""
+    reason = cannot(device(index), exchange)
+    if reason is not None:
+        return reason
+    S, H = SIZES[exchange]
+    try:
+        layer = Layer("lstm", S, H, torch.bfloat16, index, steps=20)
+        with by(None):
+            expected = layer.forward()
+            slopes = layer.backward(expected)
+        for backward in (False, True):
+            fits = (way for way in layer.ways(backward) if way.exchange == exchange and layer.has(way, backward))
+            way = next(fits, None)
+            if way is None:
+                return f"does not fit {'back' if backward else 'forward'}: registers, shared memory or CTAs at once"
+            with by(way):
+                got = layer.backward(expected) if backward else layer.forward()[:1]
+            for a, b in zip(got, slopes if backward else expected, strict=False):
+                if not _near(a, b):
+                    return f"gives wrong numbers {'back' if backward else 'forward'}"
+        return "works"
+    except (RecurError, RuntimeError, MemoryError) as error:
+        return _does_not(error)
+
+
+def cannot(here: Device, exchange: int) -> str | None:
+    """What a GPU lacks for a way."""
+    if exchange == CLUSTER and not here.clusters:
+        return f"needs compute capability 9.0, and this is {here.major}.{here.minor}"
+    return None
+
+
+def _near(a: torch.Tensor, b: torch.Tensor) -> bool:
+    a, b = a.double(), b.double()
+    return bool((a - b).norm() <= TOLERANCE * b.norm())
+
+
+def _does_not(error: BaseException) -> str:
+    return f"does not work: {(str(error).splitlines() or [type(error).__name__])[0]}"

@@ -1,0 +1,76 @@
+"""The definition of a scan: a cell's step, once for every step, in plain PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from recur.cells.cell import State
+from recur.cells.contract import check_step, versions_of
+from recur.ops.call import Call, Carry, Edge, Finals
+
+name = "loop"
+
+
+def computes_in(dtype: torch.dtype) -> torch.dtype:
+    return dtype
+
+
+def unsupported_reason(call: Call) -> str | None:
+    return None
+
+
+def run(call: Call) -> tuple[Tensor, State]:
+    cell, weights, clip, mask, trace = call.cell, call.weights, call.bptt.clip, call.mask, call.trace
+    x_of, h_of, s_of = (cell.tuple_of(role)._make for role in "xhs")
+    own = cell.tuple_of("w")._make(weights[name] for name in cell.extras)
+    G, R = len(cell.gates), len(cell.recurrent_gates)
+    units = weights["weight_hr"].shape[1] if "weight_hr" in weights else None
+
+    # U x_t + b for all steps at once. Split, not indexed, so that its gradient is put together once too.
+    share_of_all = linear(call.data, weights["weight_ih"], weights.get("bias_ih"))
+    if trace.wanted:
+        share_of_all = trace.record_term("weight_ih", share_of_all, call.data)
+    shares = share_of_all.split(call.sizes)
+
+    state: Sequence[Tensor] = call.state
+    finals = Finals()
+    outputs: list[Tensor] = []
+    h = h_of(()) if not R else h_of([call.x] * R)  # until the first product
+    taken = 0
+    for share, n, xi in zip(shares, call.sizes, call.edges, strict=True):
+        if n < state[0].shape[0]:
+            state = finals.end(state, still=n)
+        if clip is not None or xi is not None:
+            state = _carried(state, xi, clip)
+        x, s = x_of(share.chunk(G, dim=-1)), s_of(state)
+        if R:
+            before = cell.multiplied(x, s, own)
+            if mask is not None:
+                before = before * mask[:n]
+            product = cell.product(before, weights)
+            if trace.wanted:
+                product = trace.record_term("weight_hh", product, before, first=taken)
+            h = h_of(product.chunk(R, dim=-1))
+        versions = None if outputs else versions_of(s)
+        state = cell.advance(x, h, s, own)
+        if versions is not None:
+            check_step(cell, state, s, versions, units)
+        if units is not None:
+            state = cell.projected(state, weights)
+        if trace.wanted:
+            state = trace.record_states(state, s, first=taken)
+            taken += n
+        outputs.append(cell.output(state))
+    return torch.cat(outputs), finals.all(state)
+
+
+def _carried(state: Sequence[Tensor], xi: Edge, clip: float | None) -> Sequence[Tensor]:
+    """The same states; in the backward pass their gradient is multiplied by ξ, and clipped."""
+    if isinstance(xi, float) and xi == 0:
+        return [part.detach() for part in state]
+    carried: State = Carry.apply(xi, clip, *state)
+    return carried

@@ -1,0 +1,29 @@
+"""The run folder: files, manifest, weights, checkpoints. What was trained is the tasks' business (recur.tasks)."""
+
+from recur.runs.beginning import check_free, data_folder, is_run
+from recur.runs.device import pick_device
+from recur.runs.folder import Run, Vocabs
+from recur.runs.lock import holder_of
+from recur.runs.logs import read_json, read_jsonl
+from recur.runs.manifest import Fingerprint
+from recur.runs.precision import Precision, check_precision, computing_in, pick_precision, products_of
+from recur.runs.trust import trust
+
+__all__ = [
+    "Fingerprint",
+    "Precision",
+    "Run",
+    "Vocabs",
+    "check_free",
+    "check_precision",
+    "computing_in",
+    "data_folder",
+    "holder_of",
+    "is_run",
+    "pick_device",
+    "pick_precision",
+    "products_of",
+    "read_json",
+    "read_jsonl",
+    "trust",
+]

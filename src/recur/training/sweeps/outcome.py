@@ -1,0 +1,114 @@
+"""What came out of a sweep: its trials, the best of them, and the command that trains it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from recur.errors import RunError
+from recur.tasks import arguments_of, open_predictor
+from recur.tasks.metrics import metric_of, show, words
+from recur.tasks.predictions import html_table
+from recur.tasks.predictor import Predictor
+from recur.tasks.registry import with_paths
+from recur.training.sweeps.folder import Record, Trial
+from recur.training.sweeps.study import Study, quiet
+from recur.utils.types import JsonObject
+
+FIRST = 5
+"""Trials that are shown, best first."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep, finished or not."""
+
+    path: Path
+    record: Record
+    stopped: bool = False
+    """Whether it was stopped before all of its trials had ended."""
+
+    @property
+    def trials(self) -> list[Trial]:
+        return self.record.trials
+
+    def ranked(self) -> list[Trial]:
+        """Trials that went to their end, best first."""
+        done = [trial for trial in self.trials if trial.state == "complete" and trial.value is not None]
+        return sorted(done, key=lambda t: (t.value or 0.0) * (-1 if metric_of(self.record.metric).higher else 1))
+
+    @property
+    def failures(self) -> str:
+        """How many trials failed and why the first did; nothing where none has."""
+        failed = [trial for trial in self.trials if trial.state == "failed"]
+        if not failed:
+            return ""
+        first = f"{failed[0].run} first: {failed[0].why or 'no value'}"
+        return f"{len(failed)} of {len(self.trials)} trials failed, {first}"
+
+    @property
+    def best(self) -> Trial:
+        ranked = self.ranked()
+        if not ranked:
+            raise RunError(f"no trial of {self.path} went to its end yet")
+        return ranked[0]
+
+    def model(self, device: str = "auto") -> Predictor[Any]:
+        """The model of the best trial, for use."""
+        return open_predictor([self.path / self.best.run], device)
+
+    @property
+    def command(self) -> str:
+        """What trains the best again."""
+        return command_of(self.record.task, self.fields(self.best))
+
+    def fields(self, trial: Trial) -> dict[str, Any]:
+        """The options of a trial, its paths those of this process."""
+        drawn = {} if trial.number == 0 else trial.params
+        return with_paths({**self.record.options, **drawn}, self.path)
+
+    def importance(self) -> dict[str, float]:
+        """How much of what trials differ in goes back to each option, largest first."""
+        with quiet():
+            return Study(self.record).importance()
+
+    def as_dict(self) -> JsonObject:
+        ranked = self.ranked()
+        found: JsonObject = {"sweep": str(self.path), "task": self.record.task, "metric": self.record.metric}
+        if ranked:
+            found |= {"best": {**asdict(ranked[0]), "run": str(self.path / ranked[0].run)}, "command": self.command}
+        return found | {"importance": self.importance(), "trials": [asdict(t) | {"run": t.run} for t in self.trials]}
+
+    def rows(self) -> tuple[list[str], list[list[str]]]:
+        """A table of the best: its header and its rows."""
+        metric = self.record.metric
+        header = ["trial", words(metric), *self.record.search]
+        rows = [
+            [t.run, show(metric, t.value or 0.0), *(_shown(t.params.get(name, "")) for name in self.record.search)]
+            for t in self.ranked()[:FIRST]
+        ]
+        return header, rows
+
+    def __repr__(self) -> str:
+        states = [trial.state for trial in self.trials]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)) or "no trial yet"
+        if not self.ranked():
+            return f"Sweep({str(self.path)!r}; {counts})"
+        value = show(self.record.metric, self.best.value or 0.0)
+        return f"Sweep({str(self.path)!r}; {counts}; best {words(self.record.metric)} {value} by {self.best.run})"
+
+    def _repr_html_(self) -> str:
+        header, rows = self.rows()
+        return html_table(rows, header)
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def command_of(task: str, fields: Mapping[str, Any]) -> str:
+    """`recur train …` with these options."""
+    return shlex.join(["recur", "train", *arguments_of(task, fields)])
