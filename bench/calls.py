@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from recur.nn import Recurrent
-from recur.nn.packed import stack_of
+from recur.nn.streaming import stack_of
 from recur.ops.cpu.plan import Plan
 from recur.ops.cpu.stack import addresses
 

@@ -21,8 +21,7 @@ from bench.gpu_by_hand import by_hand
 from bench.gpu_floor import PRODUCTS, Problem, floor
 from recur.data.text import Stream
 from recur.models import LanguageModel
-from recur.nn.cross_entropy import linear_cross_entropy
-from recur.nn.dropout import drop
+from recur.nn.functional import drop, linear_cross_entropy
 from recur.runs import computing_in
 from recur.tasks import make_options, task_class, task_of
 from recur.tasks.contract import Moment

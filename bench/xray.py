@@ -13,7 +13,7 @@ import torch
 
 import recur
 from recur.diagnostics import Subject, xray
-from recur.diagnostics.flow import flow
+from recur.diagnostics.gradient_flow import flow
 from recur.nn import Recurrent
 
 

@@ -51,7 +51,7 @@ from recur.data.text.trees import parse_tree, restructured
 from recur.data.text.vectors import read_vectors
 from recur.decoding import Choice
 from recur.errors import RecurError
-from recur.models.forms import parse_embedding
+from recur.models.options import parse_embedding
 from recur.nn.options import Init, parse_scheme
 from recur.ops.bptt import BPTT
 from recur.ops.cuda import tuning

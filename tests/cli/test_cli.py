@@ -304,7 +304,7 @@ def test_a_cell_that_prints_or_leaves_does_neither_for_us(
         print("from its step")
         sys.exit(0)
 
-    monkeypatch.setattr("recur.diagnostics.cell.examine", leaves)
+    monkeypatch.setattr("recur.diagnostics.cell_check.examine", leaves)
     loud, gone = tmp_path / "loud.py", tmp_path / "gone.py"
     loud.write_text("print('from its file')\nfrom recur.cells import GRU\nclass G(GRU): pass\n")
     gone.write_text("import sys\nsys.exit(0)\n")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from recur.models import LanguageModel
-from recur.nn.cross_entropy import linear_cross_entropy
+from recur.nn.functional import linear_cross_entropy
 from recur.runs import computing_in
 from recur.tasks import make_options
 from recur.tasks.language import adapting

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import recur.nn
-from recur.nn import Recurrent, directions
+from recur.nn import Recurrent, recurrent
 from recur.ops import scan, scan_both
 from tests.cuda.support import needs_gpu, on_gpu
 from tests.support import Case, close
@@ -174,7 +174,7 @@ def test_both_directions_in_one_launch(
     for _ in range(2):
         found = []
         for apart in (True, False, False):  # the first makes the form known
-            monkeypatch.setattr(directions, "scan_both", (lambda *_: None) if apart else scan_both)
+            monkeypatch.setattr(recurrent, "scan_both", (lambda *_: None) if apart else scan_both)
             y = net(x, state)
             ends = [part for one in y.state for part in one]
             loss = y.outputs.float().square().sum() + sum(part.float().sum() for part in ends)

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from recur.decoding import Choice, Ensemble, greedy, likelihood, sample, search
+from recur.decoding import Choice, Ensemble, beam_search, greedy, likelihood, sample
 from recur.errors import OptionError
 from recur.models import Seq2Seq
-from recur.models.decoder_options import EncoderDecoderOptions
+from recur.models.options import EncoderDecoderOptions
 
 K, LONGEST = 7, 4  # three symbols to write: 4, 5 and 6
 STOPS = ["eos", "bernoulli", "length"]
@@ -53,7 +53,7 @@ def ranked(found: dict[tuple[int, ...], float], penalty: float = 0.0) -> list[tu
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 2.0])
 def test_a_beam_wide_enough_is_exhaustive(stop: str, penalty: float) -> None:
     model = make(stop)
-    found = search(model.writer(SOURCE, S), 3**LONGEST, nbest=20, penalty=penalty)
+    found = beam_search(model.writer(SOURCE, S), 3**LONGEST, nbest=20, penalty=penalty)
     for row in range(2):
         best = ranked(everything(model, row), penalty)[:20]
         assert [w.ids for w in found[row]] == [ids for ids, _ in best]
@@ -75,7 +75,7 @@ def left_out(models: list[Seq2Seq], row: int, ids: tuple[int, ...]) -> float:
 @pytest.mark.parametrize(("penalty", "coverage"), [(0.0, 1.0), (0.6, 2.0), (1.0, 5.0)])
 def test_coverage_ranks_by_what_was_looked_at(stop: str, penalty: float, coverage: float) -> None:
     model = make(stop)
-    found = search(model.writer(SOURCE, S), 3**LONGEST, 20, penalty, coverage)
+    found = beam_search(model.writer(SOURCE, S), 3**LONGEST, 20, penalty, coverage)
     moved = 0
     for row in range(2):
         whole = everything(model, row)
@@ -93,7 +93,7 @@ def test_coverage_ranks_by_what_was_looked_at(stop: str, penalty: float, coverag
 def test_coverage_of_several_is_that_of_their_mean_attention() -> None:
     models = [make(seed=k) for k in range(2)]
     ensemble = Ensemble([model.writer(SOURCE, S) for model in models])
-    (first, second) = search(ensemble, 3**LONGEST, 81, coverage=3.0)
+    (first, second) = beam_search(ensemble, 3**LONGEST, 81, coverage=3.0)
     for row, found in enumerate((first, second)):
         ranks = [w.score + 3.0 * left_out(models, row, tuple(w.ids)) for w in found]
         assert ranks == sorted(ranks, reverse=True)
@@ -102,7 +102,7 @@ def test_coverage_of_several_is_that_of_their_mean_attention() -> None:
 
 def test_coverage_needs_attention() -> None:
     with pytest.raises(OptionError, match="coverage is what attention looked at"):
-        search(Endless(), 3, coverage=0.5)
+        beam_search(Endless(), 3, coverage=0.5)
 
 
 @pytest.mark.parametrize("stop", STOPS)
@@ -111,7 +111,7 @@ def test_a_narrow_beam_says_the_truth_and_a_wider_one_finds_no_worse(stop: str) 
     whole = [everything(model, row) for row in range(2)]
     best = [-torch.inf, -torch.inf]
     for width in (1, 2, 4, 8, 81):
-        for row, found in enumerate(search(model.writer(SOURCE, S), width)):
+        for row, found in enumerate(beam_search(model.writer(SOURCE, S), width)):
             assert found[0].score == pytest.approx(whole[row][tuple(found[0].ids)], abs=1e-9)
             best[row] = max(best[row], found[0].score)
     assert best == pytest.approx([max(found.values()) for found in whole], abs=1e-9)
@@ -186,7 +186,7 @@ def test_several_write_as_one_by_the_mean_of_their_probabilities() -> None:
     assert likelihood(ensemble, target, t).tolist() == pytest.approx([step_by_step(0), step_by_step(1)], abs=1e-9)
     one = make(seed=1)
     same = Ensemble([one.writer(SOURCE, S), one.writer(SOURCE, S)])
-    (a, _), (b, _) = (search(writer, 5) for writer in (same, one.writer(SOURCE, S)))
+    (a, _), (b, _) = (beam_search(writer, 5) for writer in (same, one.writer(SOURCE, S)))
     assert a[0].ids == b[0].ids
     with pytest.raises(OptionError, match="the same way of stopping"):
         Ensemble([make("eos").writer(SOURCE, S), make("length").writer(SOURCE, S)])
@@ -216,16 +216,20 @@ class Endless:
 
 
 def test_what_never_ends_is_cut_and_says_so() -> None:
-    for made in (*greedy(Endless()), *(row[0] for row in search(Endless(), 3)), *sample(Endless(), Choice(), 1, 0)[0]):
+    for made in (
+        *greedy(Endless()),
+        *(row[0] for row in beam_search(Endless(), 3)),
+        *sample(Endless(), Choice(), 1, 0)[0],
+    ):
         assert made.cut
         assert len(made.ids) == 6
 
 
 def test_rows_of_a_batch_are_searched_as_if_alone() -> None:
     model = make(longest=8)
-    together = search(model.writer(SOURCE, S), 4, nbest=3)
+    together = beam_search(model.writer(SOURCE, S), 4, nbest=3)
     for b in range(2):
-        (alone,) = search(model.writer(SOURCE[b : b + 1, : S[b]], S[b : b + 1]), 4, nbest=3)
+        (alone,) = beam_search(model.writer(SOURCE[b : b + 1, : S[b]], S[b : b + 1]), 4, nbest=3)
         assert [w.ids for w in together[b]] == [w.ids for w in alone]
         assert [w.score for w in together[b]] == pytest.approx([w.score for w in alone], abs=1e-9)
 
@@ -242,6 +246,6 @@ def test_rows_of_a_batch_are_searched_as_if_alone() -> None:
 )
 def test_out_of_range(options: dict[str, Any], says: str) -> None:
     with pytest.raises(OptionError, match=says):
-        search(make().writer(SOURCE, S), **options)
+        beam_search(make().writer(SOURCE, S), **options)
     with pytest.raises(OptionError, match="samples must be a whole number ≥ 1"):
         sample(make().writer(SOURCE, S), Choice(), 0)

@@ -12,8 +12,7 @@ from torch import tanh
 
 from recur.cells import Cell, make_cell
 from recur.cli.app import run
-from recur.diagnostics.cell import examine
-from recur.diagnostics.cell_cost import kept_bytes, measure
+from recur.diagnostics.cell_check import examine, kept_bytes, measure
 from recur.nn import Recurrent
 from tests.support import ALL_CELLS, core, needs_core
 
@@ -219,8 +218,8 @@ def test_wrong_gradients_are_reported_and_refused(
 
 
 def test_the_screen_has_it_all(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recur.diagnostics.cell_cost.SECONDS", 0.0)
-    monkeypatch.setattr("recur.diagnostics.cell.SIZES", ((2, 3, 8),))
+    monkeypatch.setattr("recur.diagnostics.cell_check.SECONDS", 0.0)
+    monkeypatch.setattr("recur.diagnostics.cell_check.SIZES", ((2, 3, 8),))
     assert run(["cell", "sru:peephole=False"]) == 0
     printed = capsys.readouterr().out
     for part in (

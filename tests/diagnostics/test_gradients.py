@@ -12,12 +12,17 @@ from torch import Tensor, nn, tanh
 
 from recur.cells import Cell
 from recur.diagnostics import Level, Subject, xray
-from recur.diagnostics.flow import Flow, _flow_finding, fit_decay, flow, gradient_flow
 from recur.diagnostics.gates import activations
-from recur.diagnostics.jacobian import basis, jacobians, lyapunov, singular_values
-from recur.diagnostics.linear import Linearised
-from recur.diagnostics.paths import memory_gradients, memory_path
-from recur.diagnostics.spectrum import spectrum, spectrum_of
+from recur.diagnostics.gradient_flow import (
+    Flow,
+    _flow_finding,
+    fit_decay,
+    flow,
+    gradient_flow,
+    memory_gradients,
+    memory_path,
+)
+from recur.diagnostics.jacobian import Linearised, basis, jacobians, lyapunov, singular_values, spectrum, spectrum_of
 from recur.diagnostics.subject import _random_projection
 from recur.errors import OptionError
 from recur.nn import Init, Recurrent

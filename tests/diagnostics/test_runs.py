@@ -14,17 +14,31 @@ import torch
 import recur
 from recur.cli.app import run as command
 from recur.diagnostics import Finding, Level, Subject, worst_first, xray
-from recur.diagnostics.context import loss_by_context, loss_by_position, losses, saliency, window
-from recur.diagnostics.copying import copied, known_shares, ngram_hashes
+from recur.diagnostics.context import (
+    copied,
+    known_shares,
+    loss_by_context,
+    loss_by_position,
+    losses,
+    ngram_hashes,
+    saliency,
+    time_as_input,
+    window,
+)
 from recur.diagnostics.diagnosis import diagnose
 from recur.diagnostics.figures import figure_of, panels_of
-from recur.diagnostics.fitting import NO_GAP, measure_fit
 from recur.diagnostics.gates import activations, saturation
-from recur.diagnostics.page import coloured
-from recur.diagnostics.states import dead_units, states
-from recur.diagnostics.stationary import time_as_input
-from recur.diagnostics.training import training
-from recur.diagnostics.units import correlations, features, similar_spans, unit_features, unit_values
+from recur.diagnostics.report import coloured
+from recur.diagnostics.training import NO_GAP, measure_fit, training
+from recur.diagnostics.units import (
+    correlations,
+    dead_units,
+    features,
+    similar_spans,
+    states,
+    unit_features,
+    unit_values,
+)
 from recur.errors import OptionError, ShapeError, TextError
 from recur.tasks.language.predictor import Language
 from tests.cli.test_cli import json_of

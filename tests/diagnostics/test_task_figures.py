@@ -11,11 +11,10 @@ import pytest
 
 import recur
 from recur.data.text import Pair
-from recur.diagnostics import depth
-from recur.diagnostics.attention import attention
-from recur.diagnostics.command import command, tried_folder
+from recur.diagnostics import task_probes
 from recur.diagnostics.figures import figure_of
-from recur.diagnostics.finding import Level
+from recur.diagnostics.finding import Level, command, tried_folder
+from recur.diagnostics.task_probes import attention
 from recur.runs import Run
 
 plotting = pytest.importorskip("matplotlib")
@@ -97,21 +96,21 @@ def test_attention_that_is_sharp_blurred_or_leaves_out() -> None:
 
 def test_leaves_of_a_deep_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain to the right; the gradient of the last leaf beside that of the whole batch's by hand."""
-    monkeypatch.setattr(depth, "FEWEST", 2)
+    monkeypatch.setattr(task_probes, "FEWEST", 2)
     text = "".join(f"({k % 2} (0 a) (1 (0 b) (0 (1 c) (1 {'xy'[k % 2]}))))\n" for k in range(40))
     (tmp_path / "trees.txt").write_text(text)
     model = cast(Any, recur.fit(str(tmp_path / "trees.txt"), task="tree", out=tmp_path / "run", hidden=4, steps=2,
                                 baseline=False))  # fmt: skip
-    measured = depth.tree_depth(model)
+    measured = task_probes.tree_depth(model)
     numbers = measured.numbers
     assert (numbers["depths"], numbers["heights"]) == ([1, 2, 3], [0, 1, 2, 3])
     left = numbers["norms"][-1] / numbers["norms"][0]
     assert measured.finding.value == pytest.approx(left)
     assert f"× {left**0.5:.2g} a level" in measured.finding.verdict
-    monkeypatch.setattr(depth, "VANISHED", 2 * left)
-    assert depth.tree_depth(model).finding.level is Level.WARNING
-    monkeypatch.setattr(depth, "FEWEST", 1000)
-    assert depth.tree_depth(model).finding.level is Level.UNKNOWN
+    monkeypatch.setattr(task_probes, "VANISHED", 2 * left)
+    assert task_probes.tree_depth(model).finding.level is Level.WARNING
+    monkeypatch.setattr(task_probes, "FEWEST", 1000)
+    assert task_probes.tree_depth(model).finding.level is Level.UNKNOWN
 
 
 def test_the_command_names_a_folder_that_is_free(tmp_path: Path) -> None:

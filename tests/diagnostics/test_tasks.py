@@ -13,14 +13,22 @@ import torch
 import recur
 from recur.cli.app import run
 from recur.diagnostics import Subject
-from recur.diagnostics.batch import recurrent_parts
-from recur.diagnostics.classes import Judged, calibration, classes, judge, length
-from recur.diagnostics.depth import heights, leaf_depths
 from recur.diagnostics.diagnosis import diagnose
 from recur.diagnostics.finding import Level
-from recur.diagnostics.flow import flow
-from recur.diagnostics.residuals import bands_of, correlation
-from recur.diagnostics.sentence import turning_sentence
+from recur.diagnostics.gates import turning_sentence
+from recur.diagnostics.gradient_flow import flow
+from recur.diagnostics.subject import recurrent_parts
+from recur.diagnostics.task_probes import (
+    Judged,
+    bands_of,
+    calibration,
+    classes,
+    correlation,
+    heights,
+    judge,
+    leaf_depths,
+    length,
+)
 from recur.errors import OptionError, RecurError
 from recur.nn import Recurrent
 from recur.tasks.tree.task import Encoded

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from recur.cells import Cell
 from recur.diagnostics import Level, Subject, xray
+from recur.diagnostics.gradient_flow import Terms, gradient_terms, terms_finding, terms_of
 from recur.diagnostics.jacobian import jacobians
-from recur.diagnostics.terms import Terms, gradient_terms, terms_finding, terms_of
 from recur.errors import OptionError
 from recur.nn import Init, Recurrent
 from recur.ops import scan

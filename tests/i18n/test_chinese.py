@@ -7,9 +7,9 @@ import string
 from pathlib import Path
 
 import recur
-from recur.diagnostics.explained import EXPLAINED
+from recur.diagnostics.diagnosis import EXPLAINED
 from recur.diagnostics.finding import CAUSES
-from recur.diagnostics.page import LEVELS
+from recur.diagnostics.report import LEVELS
 from recur.i18n import in_language, said
 from recur.i18n.chinese import TEMPLATES
 from recur.tasks.metrics import METRICS

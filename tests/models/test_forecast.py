@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from recur.errors import OptionError
-from recur.models import bases
-from recur.models.forecast import Forecaster, Seen, Sizes
-from recur.models.forecast_options import ForecasterOptions
+from recur.models import forecaster
+from recur.models.forecaster import Forecaster, Seen, Sizes
+from recur.models.options import ForecasterOptions
 from tests.support import close
 
 QUANTILES = (0.1, 0.5, 0.9)
@@ -136,14 +136,14 @@ def test_it_begins_as_its_base_and_returns_to_it_by_its_share(kind: str) -> None
 
 def test_bases_by_hand() -> None:
     values = torch.tensor([1.0, 2, 3, 4, 5, 6, 7])[None, :, None]
-    assert bases.recent_mean(values, 3)[0, :, 0].tolist() == [1, 1.5, 2, 3, 4, 5, 6]
-    made = bases.seasonal(values, torch.tensor([3, 6]), 5, 3)[0, :, :, 0]
+    assert forecaster.recent_mean(values, 3)[0, :, 0].tolist() == [1, 1.5, 2, 3, 4, 5, 6]
+    made = forecaster.seasonal(values, torch.tensor([3, 6]), 5, 3)[0, :, :, 0]
     assert made.tolist() == [[2, 3, 4, 2, 3], [5, 6, 7, 5, 6]]
     # y + 2 and twice the value before it, for two series; a window that begins before the first value
     weights = torch.tensor([[[[2.0], [0.0], [1.0]]], [[[0.0], [2.0], [0.0]]]])
     both = values.expand(2, -1, -1)
     for series in (torch.tensor([0, 1]), torch.tensor([0, 1]).repeat(9)):
-        made = bases.linear(both.repeat(len(series) // 2, 1, 1), torch.tensor([0, 6]), series, weights)
+        made = forecaster.linear(both.repeat(len(series) // 2, 1, 1), torch.tensor([0, 6]), series, weights)
         assert made[:2, :, 0, 0].tolist() == [[3, 9], [2, 12]]
         assert torch.equal(made, made[:2].repeat(len(series) // 2, 1, 1, 1))
 

@@ -9,12 +9,13 @@ from torch import Tensor, nn
 from recur.data.text import UNK
 from recur.errors import OptionError
 from recur.models import Classifier, ConditionalModel, Forecaster, LanguageModel, Regressor, Seq2Seq, Tagger
-from recur.models.decoder_options import DecoderOptions, EncoderDecoderOptions
-from recur.models.embedding import drawn
-from recur.models.forecast import Sizes
-from recur.models.forecast_options import ForecasterOptions
+from recur.models.forecaster import Sizes
+from recur.models.inputs import drawn
 from recur.models.options import (
     ClassifierOptions,
+    DecoderOptions,
+    EncoderDecoderOptions,
+    ForecasterOptions,
     LanguageModelOptions,
     SequenceOptions,
     TaggerOptions,

@@ -13,7 +13,7 @@ from recur.cells import cell_names
 from recur.decoding import greedy, likelihood
 from recur.errors import OptionError
 from recur.models import ConditionalModel, Seq2Seq
-from recur.models.decoder_options import DecoderOptions, EncoderDecoderOptions
+from recur.models.options import DecoderOptions, EncoderDecoderOptions
 from tests.support import close
 
 K_IN, K_OUT = 9, 8

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from recur.models.numbers import SignalInput
+from recur.models.inputs import SignalInput
 from recur.models.signals import SignalClassifier, SignalTagger, Transcriber
 from recur.reference.ctc import ctc
 from recur.tasks import options_class

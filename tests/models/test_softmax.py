@@ -9,9 +9,9 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from recur.errors import OptionError
-from recur.models import LanguageModel, softmax
+from recur.models import LanguageModel, language
+from recur.models.language import log_uniform, sampled_cross_entropy
 from recur.models.options import LanguageModelOptions
-from recur.models.softmax import log_uniform, sampled_cross_entropy
 from tests.support import close
 
 K = 60
@@ -61,7 +61,7 @@ def test_an_adaptive_softmax_gives_the_probability_of_every_token() -> None:
 
 def test_small_vocabularies_have_clusters_too() -> None:
     for k in (2, 3, 5, 30):
-        assert softmax.adaptive_softmax(4, k)(torch.randn(3, 4), torch.randint(0, k, (3,))).loss.isfinite()
+        assert language.adaptive_softmax(4, k)(torch.randn(3, 4), torch.randint(0, k, (3,))).loss.isfinite()
 
 
 def test_refusals() -> None:

@@ -13,10 +13,8 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from recur.errors import OptionError
 from recur.models import OutputTagger, Words, WordTagger
-from recur.models.tagger import UNSEEN
-from recur.models.taggers import Taggers
-from recur.models.word_options import WordTaggerOptions
-from recur.models.words import Forms
+from recur.models.options import WordTaggerOptions
+from recur.models.tagger import UNSEEN, Forms, Taggers
 from tests.support import close
 
 K, CLASSES, ALPHABET = 9, 3, 11

@@ -7,7 +7,7 @@ import torch
 from torch.autograd import gradcheck
 from torch.nn.functional import cross_entropy, linear
 
-from recur.nn.cross_entropy import linear_cross_entropy
+from recur.nn.functional import linear_cross_entropy
 from tests.support import close
 
 N, H, K = 50, 6, 23

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from recur.nn.dropout import drop, drop_steps
+from recur.nn.functional import drop, drop_steps
 from tests.support import close
 
 

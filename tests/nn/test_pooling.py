@@ -7,7 +7,7 @@ import torch
 
 from recur.errors import OptionError, ShapeError
 from recur.nn import Pooling
-from recur.nn.pooling import POOLS
+from recur.nn.attention import POOLS
 from tests.support import close
 
 LENGTHS = torch.tensor([5, 1, 3])

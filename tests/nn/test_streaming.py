@@ -13,7 +13,7 @@ from torch import Tensor
 from recur.cells import make_cell
 from recur.errors import BackendError, DeviceError, DtypeError, OptionError, ShapeError
 from recur.nn import Connections, Depth, Dropout, Init, Recurrent
-from recur.nn.packed import stack_of
+from recur.nn.streaming import stack_of
 from recur.ops.cpu.plan import Plan
 from recur.ops.cpu.stack import MAX_PLANS
 from tests.support import ALL_CELLS, DOUBLE, ISAS, NATIVE_CELLS, close, core, needs_core

@@ -16,7 +16,7 @@ from recur.cli.app import run
 from recur.data.text import Characters, Vocab, Words
 from recur.data.text.marks import without_leading_marks
 from recur.diagnostics import Subject
-from recur.diagnostics.copying import copying
+from recur.diagnostics.context import copying
 from recur.tasks.conditional.predictor import ConditionalWriter
 from recur.tasks.language.predictor import Language
 from tests.cli.test_cli import json_of

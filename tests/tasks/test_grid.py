@@ -15,7 +15,7 @@ import recur
 from recur.cli.app import run
 from recur.errors import OptionError, TextError
 from recur.models import GridClassifier
-from recur.models.grid import patches
+from recur.models.structures import patches
 from recur.nn import Grid
 from recur.tasks import make_options, task_class
 from recur.tasks.grid.data import Example, shifted

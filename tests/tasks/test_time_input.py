@@ -13,11 +13,11 @@ import torch
 import recur
 from recur.data.series import Clock, parse_panel
 from recur.data.text import Stream
-from recur.diagnostics.stationary import time_as_input
+from recur.diagnostics.context import time_as_input
 from recur.diagnostics.subject import Subject
 from recur.errors import OptionError
 from recur.models import LanguageModel
-from recur.models.time import positions, scaled
+from recur.models.inputs import positions, scaled
 from recur.tasks import make_options, task_class
 from tests.small_runs import begin
 from tests.support import close

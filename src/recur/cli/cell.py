@@ -42,7 +42,7 @@ def cell(
         Measure time and memory beside the GRU.
     """
     from recur.cells import make_cell
-    from recur.diagnostics.cell import examine
+    from recur.diagnostics.cell_check import examine
 
     screen = Screen(common)
     # Standard output is ours: what the cell itself prints is a note, and where it wants to leave is an error of it.

@@ -103,7 +103,7 @@ def _show(screen: Screen, report: Report, language: Language) -> None:
     from rich.text import Text
 
     from recur.diagnostics import Level
-    from recur.diagnostics.page import LEVELS
+    from recur.diagnostics.report import LEVELS
 
     styles = {Level.FAULT: "bold red", Level.WARNING: "bold yellow", Level.OK: "bold green", Level.UNKNOWN: "bold"}
 
@@ -133,7 +133,7 @@ def _show(screen: Screen, report: Report, language: Language) -> None:
 
 
 def _show_tries(screen: Screen, report: Report, tries: tuple[Try, ...], language: Language) -> None:
-    from recur.diagnostics.command import command
+    from recur.diagnostics.finding import command
 
     for one in tries:
         means, see = in_language(one.means, language), in_language(one.see, language)
@@ -144,8 +144,8 @@ def _show_tries(screen: Screen, report: Report, tries: tuple[Try, ...], language
 
 def _tried(screen: Screen, report: Report, language: Language) -> JsonObject:
     """Train what is advised first in a process of its own, and say both figures."""
-    from recur.diagnostics.command import arguments, tried_folder
-    from recur.diagnostics.standing import best_metrics
+    from recur.diagnostics.finding import arguments, tried_folder
+    from recur.diagnostics.training import best_metrics
     from recur.tasks.metrics import better, show, words
 
     found, predictor = report.diagnosis, report.predictor

@@ -1,15 +1,22 @@
 """From distributions to tokens.
 
-sampling.py       the next token of a language model, drawn
-search.py         sequences of any writer: the likeliest symbols, drawn ones, beam search
-continuation.py   a language model as such a writer
-ctc.py            labels from a network that gives a distribution over them at every step
+sampling      the next token of a language model, drawn
+beam_search   sequences of any writer: greedy, sampled, or by beam search; a language model as such a writer
+ctc           labels from a network that gives a distribution over labels at every step
 """
 
-from recur.decoding.continuation import beam
+from recur.decoding.beam_search import (
+    Ensemble,
+    Writer,
+    Written,
+    beam,
+    beam_search,
+    greedy,
+    likelihood,
+    likelihoods,
+    sample,
+)
 from recur.decoding.sampling import Choice, encode_prompt, generate, read
-from recur.decoding.search import greedy, likelihood, likelihoods, sample, search
-from recur.decoding.writer import Ensemble, Writer, Written
 
 __all__ = [
     "Choice",
@@ -17,6 +24,7 @@ __all__ = [
     "Writer",
     "Written",
     "beam",
+    "beam_search",
     "encode_prompt",
     "generate",
     "greedy",
@@ -24,5 +32,4 @@ __all__ = [
     "likelihoods",
     "read",
     "sample",
-    "search",
 ]

@@ -5,8 +5,7 @@ Each is a function of a `Subject`, a model and its input, and returns a `Measure
 """
 
 from recur.diagnostics.finding import Finding, Level, Measurement, worst_first
-from recur.diagnostics.layer import Layer
 from recur.diagnostics.report import Report, xray
-from recur.diagnostics.subject import Subject
+from recur.diagnostics.subject import Layer, Subject
 
 __all__ = ["Finding", "Layer", "Level", "Measurement", "Report", "Subject", "worst_first", "xray"]

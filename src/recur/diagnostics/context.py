@@ -7,18 +7,23 @@ saliency             of one prediction: ‖∂ log p / ∂x_{t−k}‖, x the ne
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from recur.diagnostics.advice import wider_window
-from recur.diagnostics.finding import Finding, Level, Measurement
+from recur.data.text import Ids
+from recur.decoding import Choice, generate
+from recur.diagnostics.finding import Finding, Level, Measurement, wider_window
 from recur.diagnostics.subject import Subject
+from recur.errors import OptionError
 from recur.i18n import said
 from recur.models import LanguageModel
+from recur.tasks.language.data import corpora, first_input, in_reading_order
 from recur.utils.types import JsonObject
 
-ENOUGH = 0.02
+CONTEXT_TOLERANCE = 0.02
 """Nats: the shortest context whose loss is this near the best is all that is used."""
 LITTLE = 4
 """A model that uses fewer tokens is no better than an n-gram."""
@@ -67,7 +72,7 @@ def loss_by_context(
     longest = max(found)
     numbers: JsonObject = {"lengths": list(found), "losses": list(found.values())}
     best = min(found.values())
-    used = next(n for n, loss in found.items() if loss <= best + ENOUGH)
+    used = next(n for n, loss in found.items() if loss <= best + CONTEXT_TOLERANCE)
     numbers["window"] = subject.backpropagated
     best_gain = found[min(found)] - best
     detail = said(
@@ -179,3 +184,119 @@ def _input_gradient(subject: Subject, x: Tensor, target: int) -> tuple[Tensor, T
         handle.remove()
     (grad,) = torch.autograd.grad(log_p, inputs[0])
     return log_p.detach(), grad
+
+
+GAIN = 0.02
+"""Nats a token from which the error is said to depend on t."""
+BLOCKS = 20
+
+
+def stationarity(subject: Subject) -> Measurement:
+    x, y = subject.rows(1, len(subject.inputs))
+    reads_time = subject.language is not None and subject.language.options.time_input
+    with torch.no_grad():
+        start = torch.tensor([subject.start], device=x.device) if reads_time else None
+        logits = (subject.model(x, start=start) if reads_time else subject.model(x)).logits[0].double()
+    return time_as_input(logits.cpu(), y[0].cpu())
+
+
+def time_as_input(logits: Tensor, y: Tensor) -> Measurement:
+    """The gain of t for logits (T, K) of a text y (T,)."""
+    T = len(logits)
+    t = torch.linspace(-1, 1, T, dtype=torch.float64)
+    block = torch.arange(T) * BLOCKS // T
+    fitted, held_out = block % 2 == 0, block % 2 == 1
+    one = torch.ones_like(t)
+    losses = {}
+    for name, inputs in {"without": one[:, None], "with": torch.stack([one, t, t * t], 1)}.items():
+        weight = _fit(logits[fitted], y[fitted], inputs[fitted])
+        losses[name] = float(cross_entropy(logits[held_out] + inputs[held_out] @ weight, y[held_out]))
+    error = cross_entropy(logits, y, reduction="none")
+    by_time = [float(error[block == k].mean()) for k in range(BLOCKS)]
+    gain = losses["without"] - losses["with"]
+    detail = said(
+        "knowing the place t in the text gains {gain:.3f} nats a token on blocks held out ({without:.3f} → "
+        "{with_:.3f})",
+        gain=gain, without=losses["without"], with_=losses["with"],
+    )  # fmt: skip
+    if gain > GAIN:
+        verdict = said("the error depends on the place in the text: {detail}", detail=detail)
+        finding = Finding("stationarity", Level.WARNING, gain, GAIN, verdict)
+    else:
+        verdict = said("the error does not depend on the place in the text: {detail}", detail=detail)
+        finding = Finding("stationarity", Level.OK, gain, GAIN, verdict)
+    return Measurement(finding, {"loss": losses, "by_time": by_time})
+
+
+def _fit(logits: Tensor, y: Tensor, inputs: Tensor) -> Tensor:
+    """The convex fit, with a little weight decay so that the weights of rare tokens stay bounded."""
+    weight = torch.zeros(inputs.shape[1], logits.shape[1], dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([weight], max_iter=30, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = cross_entropy(logits + inputs @ weight, y) + 1e-2 * weight.square().sum() / 2
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    return weight.detach()
+
+
+ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
+LONG = 16
+"""Shorter n-grams of the training text are common in any text of the kind."""
+EXCESS = 0.3
+"""How much larger the share of long n-grams may be than that of held-out text."""
+
+
+def ngram_hashes(ids: Ids, n: int) -> NDArray[np.uint64]:
+    """One number for each n-gram; equal ones get equal numbers, and different ones practically never do."""
+    if len(ids) < n:
+        return np.empty(0, np.uint64)
+    total = np.zeros(len(ids) - n + 1, np.uint64)
+    with np.errstate(over="ignore"):
+        for k in range(n):
+            following = ids[k : len(ids) - n + 1 + k].astype(np.uint64) + np.uint64(1)
+            total = total * np.uint64(0x9E3779B97F4A7C15) + following
+            total ^= total >> np.uint64(29)
+    return total
+
+
+def known_shares(texts: list[Ids], training: Ids, orders: tuple[int, ...]) -> list[float]:
+    """For each n, the share of the n-grams of some texts that occur in the training text."""
+    found = []
+    for n in orders:
+        mine = np.concatenate([ngram_hashes(ids, n) for ids in texts])
+        found.append(float(np.isin(mine, ngram_hashes(training, n)).mean()) if len(mine) else 0.0)
+    return found
+
+
+def copied(generated: list[Ids], held_out: Ids, training: Ids, orders: tuple[int, ...] = ORDERS) -> Measurement:
+    """How much of what was generated is copied, beside how much of held-out text occurs in the training text anyway."""
+    mine, usual = known_shares(generated, training, orders), known_shares([held_out], training, orders)
+    numbers = {"orders": list(orders), "generated": mine, "held_out": usual}
+    excess = [own - base for own, base in zip(mine, usual, strict=True)]
+    at = max(range(len(orders)), key=lambda k: excess[k])
+    detail = said(
+        "{mine:.0%} of the {order}-grams that it writes occur in the training text, {usual:.0%} of those of new text",
+        mine=mine[at], order=orders[at], usual=usual[at],
+    )  # fmt: skip
+    worst = max([excess[k] for k, n in enumerate(orders) if n >= LONG] or excess[-1:])
+    if worst > EXCESS:
+        verdict = said("it writes out its training text: {detail}", detail=detail)
+        return Measurement(Finding("copying", Level.WARNING, worst, EXCESS, verdict), numbers)
+    verdict = said("what it writes is new: {detail}", detail=detail)
+    return Measurement(Finding("copying", Level.OK, max(excess[at], worst), EXCESS, verdict), numbers)
+
+
+def copying(subject: Subject, *, samples: int = 8, length: int = 200) -> Measurement:
+    """Generate text, and look for its n-grams in the training text."""
+    language = subject.language
+    if language is None:
+        raise OptionError("copying needs the training text of a run; load one with recur.load")
+    vocab = language.vocab
+    train, valid, _ = corpora(language.options)
+    columns = list(generate(language.model, [first_input(vocab)], length, Choice(), samples, subject.seed))
+    generated = [in_reading_order(np.array([row[k] for row in columns]), language.options) for k in range(samples)]
+    return copied(generated, vocab.encode_corpus(valid)[: samples * length], vocab.encode_corpus(train))

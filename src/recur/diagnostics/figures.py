@@ -1,26 +1,17 @@
-"""Figures, a panel or more for each probe that has something to draw: from its numbers alone, so that each works in a
-notebook.
-
-    measured = gradient_flow(Subject.of(model, text))
-    figure_of("gradient flow", measured.numbers)
-
-A panel draws on one pair of axes, has a title of its own, and one legend whose colours are its lines'. In a notebook
-the panels of a probe stand side by side in one figure; on the report's page each is a figure, so that a phone can stack
-them.
-"""
+"""How figures look: colours that the report's page knows in the dark too, type that can be read on a phone."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from recur.diagnostics.spectrum import complex_eigenvalues
-from recur.diagnostics.task_figures import TASK_PANELS
-from recur.diagnostics.terms import MISSING
-from recur.diagnostics.theme import COLOURS, DIM, Panel, Say, dress, legend, level, mark, plot
+from recur.diagnostics.gradient_flow import MISSING
+from recur.diagnostics.jacobian import complex_eigenvalues
+from recur.diagnostics.task_probes import MAX_SHOWN_CLASSES
 from recur.i18n import Language, in_language
 from recur.tasks.metrics import metric_of
 from recur.utils.plotting import new_figure
@@ -31,6 +22,98 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from recur.diagnostics.report import Report
+
+COLOURS = ("#2f6fde", "#d9622b", "#1f9d7a", "#a44fc4", "#b8860b", "#6b7280", "#c2385a", "#3a9ad9")
+IN_THE_DARK = ("#7aa7ff", "#ff9a63", "#4fd1a5", "#d58cf0", "#e3b341", "#a9b4c4", "#ff7d9c", "#7cc8f5")
+"""The same ones on a dark page."""
+INK, DIM, LINE = "#1c2430", "#5d6877", "#d5d9df"
+SIZE = 10.0
+"""Of type, in points."""
+
+Say = Callable[[str], str]
+"""A label in the language of the figure."""
+Panel = Callable[["Axes", JsonObject, Say], None]
+
+
+def dress(axis: Axes) -> None:
+    axis.set_prop_cycle(color=COLOURS)
+    axis.grid(True, lw=0.6, color=LINE)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+    for side in ("left", "bottom"):
+        axis.spines[side].set_color(DIM)
+    axis.tick_params(which="both", colors=DIM, labelsize=SIZE - 1)
+    axis.xaxis.label.set(color=INK, fontsize=SIZE)
+    axis.yaxis.label.set(color=INK, fontsize=SIZE)
+    axis.title.set(color=INK, fontsize=SIZE + 1)
+
+
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def plain_powers(axis: Axes) -> None:
+    """10⁻⁴ in letters on axes of powers: matplotlib sets them as formulas, a quarter of a report's time for figures."""
+    from matplotlib.ticker import LogFormatterSciNotation
+
+    class Letters(LogFormatterSciNotation):
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            found = re.fullmatch(r"\$\\mathdefault{(.*?)}\$", super().__call__(x, pos))
+            plain = "" if found is None else found[1].replace(r"\times", "×")
+            return re.sub(r"\^{(-?\d+)}", lambda power: power[1].translate(SUPERSCRIPTS), plain)
+
+    for one in (axis.xaxis, axis.yaxis):
+        if one.get_scale() == "log":
+            base = one.get_transform().base  # type: ignore[attr-defined]
+            one.set_major_formatter(Letters(base))
+            one.set_minor_formatter(Letters(base, labelOnlyBase=False))
+
+
+def legend(axis: Axes, place: Literal["best", "upper left", "lower left", "beside"] = "best") -> None:
+    """Where there is more than one line to tell apart; `beside` the axes, where lines leave no room."""
+    if len(axis.get_legend_handles_labels()[1]) > 1:
+        made = axis.legend(fontsize=SIZE - 1, labelcolor=INK, frameon=False, loc=place if place != "beside" else "best")
+        if place == "beside":
+            made.set_loc("center left")
+            made.set_bbox_to_anchor((1.0, 0.5))
+
+
+def mark(axis: Axes, at: float | None, label: str, *, foot: bool = False) -> None:
+    """A vertical line with its name at its head, or at its foot where curves are at the head."""
+    if at is None:
+        return
+    axis.axvline(at, color=INK, lw=1.0, ls=":")
+    axis.annotate(
+        label,
+        (at, 0.02 if foot else 1),
+        xycoords=("data", "axes fraction"),
+        color=INK,
+        fontsize=SIZE - 1,
+        rotation=90,
+        ha="right",
+        va="bottom" if foot else "top",
+    )
+
+
+def level(axis: Axes, at: float, label: str, *, above: bool = False) -> None:
+    """A horizontal line with its name below or above its right end."""
+    axis.axhline(at, color=DIM, lw=1.0, ls="--")
+    axis.annotate(
+        label,
+        (1, at),
+        (-2, 2 if above else -2),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        color=DIM,
+        fontsize=SIZE - 1,
+        ha="right",
+        va="bottom" if above else "top",
+    )
+
+
+def plot(axis: Axes, x: Sequence[float], y: Sequence[float | None], label: str) -> None:
+    """A curve with gaps where nothing was measured."""
+    axis.plot(x, [np.nan if v is None else v for v in y], "o-", ms=3, lw=1.6, label=label)
+
 
 SMALLEST = 1e-12
 """Singular values below it are the rounding's."""
@@ -215,6 +298,144 @@ def _copying(axis: Axes, numbers: JsonObject, say: Say) -> None:
     legend(axis)
 
 
+def panels_of(probe: str, numbers: JsonObject) -> Sequence[Panel]:
+    """Those of a probe that has numbers to draw."""
+    if probe not in PANELS or not numbers or (probe == "training" and not numbers["step"]):
+        return []
+    return PANELS[probe](numbers)
+
+
+def figure_of(probe: str, numbers: JsonObject, language: Language = "en") -> Figure | None:
+    """The panels of a probe side by side; None where there is nothing to draw."""
+    panels = panels_of(probe, numbers)
+    if not panels:
+        return None
+    figure, axes = canvas(len(panels), width=4.4 * len(panels))
+    for axis, panel in zip(axes, panels, strict=True):
+        panel(axis, numbers, lambda text: in_language(text, language))
+    return figure
+
+
+def figures(report: Report, language: Language = "en") -> dict[str, Figure]:
+    """One for each probe that has numbers to draw, in the order of the report."""
+    found = {f.probe: figure_of(f.probe, report.numbers(f.probe), language) for f in report.findings}
+    return {probe: figure for probe, figure in found.items() if figure is not None}
+
+
+def _confusion(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    table = np.array(numbers["confusion"], float)
+    kept = sorted(np.argsort(-table.sum(1))[:MAX_SHOWN_CLASSES])
+    shares = table[np.ix_(kept, kept)] / np.maximum(table[kept].sum(1, keepdims=True), 1)
+    names = [str(numbers["classes"][k])[:10] for k in kept]
+    axis.grid(False)
+    for i, row in enumerate(shares):
+        for j, share in enumerate(row):
+            colour = COLOURS[0] if i == j else COLOURS[1]
+            axis.scatter(j, i, s=260 * share, color=colour, marker="s")
+    axis.set_xticks(range(len(kept)), names, rotation=90)
+    axis.set_yticks(range(len(kept)), names)
+    axis.set(xlim=(-0.6, len(kept) - 0.4), ylim=(len(kept) - 0.4, -0.6), xlabel=say("predicted"), ylabel=say("is"))
+    axis.set_title(say("right (blue) and confused (orange)"))
+
+
+def _calibration(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    axis.plot([0, 100], [0, 100], color=DIM, lw=1.0, ls="--", label=say("as sure as right"))
+    rows = numbers["calibration"]
+    axis.plot([100 * r["sure"] for r in rows], [100 * r["right"] for r in rows], "o-", lw=1.6, label=say("measured"))
+    axis.set(xlabel=say("how sure it is, per cent"), ylabel=say("how often right, per cent"), title=say("calibration"))
+    legend(axis)
+
+
+def _length(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    rows = numbers["rows"]
+    axis.bar([f"{r['from']}–{r['to']}" for r in rows], [100 * r["right"] for r in rows], color=COLOURS[0])
+    axis.set(
+        xlabel=say("steps of the input"), ylabel=say("per cent right"), title=say("right by length"), ylim=(0, 100)
+    )
+
+
+def _attention(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    one = numbers["example"]
+    weights = np.array(one["weights"])
+    axis.grid(False)
+    for t, row in enumerate(weights):
+        for s, weight in enumerate(row):
+            if weight > 0.02:
+                axis.scatter(s, t, s=120 * weight, color=COLOURS[0], marker="s")
+    axis.set_xticks(range(len(one["source"])), one["source"], fontsize=9)
+    axis.set_yticks(range(len(one["target"])), one["target"], fontsize=9)
+    axis.set(xlim=(-0.6, len(one["source"]) - 0.4), ylim=(len(one["target"]) - 0.4, -0.6))
+    axis.set(xlabel=say("source"), ylabel=say("what was written"), title=say("where each symbol looked"))
+
+
+def _coverage(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    for right, label in ((True, "right outputs"), (False, "wrong outputs")):
+        mine = [k for k, value in enumerate(numbers["right"]) if value is right]
+        axis.plot(
+            [100 * numbers["places"][k] for k in mine], [100 * numbers["coverage"][k] for k in mine],
+            "o" if right else "x", ms=5, ls="", label=say(label),
+        )  # fmt: skip
+    axis.set(xlabel=say("per cent of the source looked at by a symbol"), ylabel=say("per cent covered"))
+    axis.set_title(say("sharpness and coverage"))
+    legend(axis)
+
+
+def _tree_gradient(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    axis.semilogy(numbers["depths"], np.maximum(numbers["norms"], 1e-12), "o-", ms=4, lw=1.6)
+    axis.set(xlabel=say("levels below the root"), ylabel="‖∂L / ∂x‖", title=say("gradient at leaves by depth"))
+
+
+def _tree_right(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    axis.plot(numbers["heights"], [100 * value for value in numbers["right"]], "o-", ms=4, lw=1.6)
+    axis.set(xlabel=say("levels above the leaves"), ylabel=say("per cent right"), title=say("right nodes by height"))
+
+
+def _residuals(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    axis.plot(numbers["residuals"], lw=1.0, color=COLOURS[0])
+    axis.axhline(0, color=DIM, lw=1.0, ls="--")
+    axis.set(
+        xlabel=say("forecast after forecast"), ylabel=say("what came − median"), title=say("residuals, one step ahead")
+    )
+
+
+def _by_step(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    axis.plot(range(1, len(numbers["by_step"]) + 1), numbers["by_step"], "o-", ms=4, lw=1.6)
+    axis.set(
+        xlabel=say("steps ahead"),
+        ylabel=say("root mean squared error"),
+        title=say("error by steps ahead"),
+        ylim=(0, None),
+    )
+
+
+def _bands(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    axis.plot([0, 100], [0, 100], color=DIM, lw=1.0, ls="--", label=say("as it says"))
+    x, y = ([100 * value for value in numbers[name]] for name in ("quantiles", "below"))
+    axis.plot(x, y, "o-", ms=5, lw=1.6, label=say("measured"))
+    axis.set(
+        xlabel=say("quantile, per cent"), ylabel=say("values below it, per cent"), title=say("calibration of bands")
+    )
+    legend(axis)
+
+
+def _features(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    axis.bar(range(1, len(numbers["features"]) + 1), [100 * v for v in numbers["features"]], color=COLOURS[0])
+    axis.set(xlabel=say("feature"), ylabel=say("per cent of the most heard"), title=say("features by gradient"))
+
+
+def _sentence(axis: Axes, numbers: JsonObject, say: Say) -> None:
+    values = numbers["values"]
+    axis.bar(range(len(values)), values, color=COLOURS[0], width=0.8)
+    mean = sum(values) / len(values)
+    axis.axhline(mean, color=DIM, lw=1.0, ls="--")
+    axis.set_ylim(0, 1)
+    few = len(values) <= 60
+    axis.set_xticks(range(len(values)) if few else [], [t.replace("\n", "↵") for t in numbers["tokens"]] if few else [])
+    axis.tick_params(axis="x", labelsize=9, labelcolor=INK, rotation=90 if max(map(len, numbers["tokens"])) > 1 else 0)
+    axis.set(ylabel=say("1 keeps, 0 forgets"))
+    axis.set_title(say("gate {gate} by token; dashed: its mean").format(gate=numbers["gate"]))
+
+
 PANELS: dict[str, Callable[[JsonObject], Sequence[Panel]]] = {
     "training": lambda n: [_losses, _norms, _clipped] if any(n["valid_loss"]) else [_curve],
     "rate": lambda n: [_nudged],
@@ -240,29 +461,12 @@ PANELS: dict[str, Callable[[JsonObject], Sequence[Panel]]] = {
     "stationarity": lambda n: [
         partial(_curves, {"by_time": "loss"}, "loss along the text", "twentieth of the text", "nats a token")
     ],
-    **TASK_PANELS,
+    "classes": lambda n: [_confusion, *([_calibration] if "calibration" in n else [])],
+    "length": lambda n: [_length],
+    "attention": lambda n: [_attention, _coverage],
+    "tree depth": lambda n: ([_tree_gradient] if n["norms"] else []) + ([_tree_right] if n["right"] else []),
+    "residuals": lambda n: ([_residuals] if "residuals" in n else []) + [_by_step],
+    "bands": lambda n: [_bands],
+    "inputs": lambda n: [_features],
+    "sentence": lambda n: [_sentence],
 }
-
-
-def panels_of(probe: str, numbers: JsonObject) -> Sequence[Panel]:
-    """Those of a probe that has numbers to draw."""
-    if probe not in PANELS or not numbers or (probe == "training" and not numbers["step"]):
-        return []
-    return PANELS[probe](numbers)
-
-
-def figure_of(probe: str, numbers: JsonObject, language: Language = "en") -> Figure | None:
-    """The panels of a probe side by side; None where there is nothing to draw."""
-    panels = panels_of(probe, numbers)
-    if not panels:
-        return None
-    figure, axes = canvas(len(panels), width=4.4 * len(panels))
-    for axis, panel in zip(axes, panels, strict=True):
-        panel(axis, numbers, lambda text: in_language(text, language))
-    return figure
-
-
-def figures(report: Report, language: Language = "en") -> dict[str, Figure]:
-    """One for each probe that has numbers to draw, in the order of the report."""
-    found = {f.probe: figure_of(f.probe, report.numbers(f.probe), language) for f in report.findings}
-    return {probe: figure for probe, figure in found.items() if figure is not None}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from enum import IntEnum
+from pathlib import Path
 
-from recur.i18n import Language, in_language
+from recur.i18n import Language, in_language, said
+from recur.runs import Run
+from recur.tasks.options import TaskOptions
 from recur.utils.types import JsonObject
 
 
@@ -112,3 +116,86 @@ def worst_first(findings: list[Finding]) -> list[Finding]:
     ['FAULT', 'OK']
     """
     return sorted(findings, key=lambda f: (-f.level, CAUSES.index(f.probe)))
+
+
+def tried_folder(run: Run) -> Path:
+    """Beside the run: the first of its name with -try behind it that is free."""
+    name = run.path.resolve().name
+    for k in range(1, 10_000):
+        folder = run.path.parent / f"{name}-try{'' if k == 1 else f'-{k}'}"
+        if not folder.exists():
+            return folder
+    raise AssertionError("there are thousands of them")
+
+
+def arguments(run: Run, option: str, folder: Path) -> list[str]:
+    """Of `recur`: its own options, but for what is typed."""
+    return ["train", "--config", str(run.config), *option.split(), "--out", str(folder)]
+
+
+def command(run: Run | None, option: str) -> str:
+    """For a person to type."""
+    if run is None:
+        return f"recur train {option}"
+    return shlex.join(["recur", *arguments(run, option, tried_folder(run))])
+
+
+SMALLEST_CLIP = 1.0
+
+
+def slower(options: TaskOptions, times: float) -> Try:
+    """Where training diverges, or a step is too coarse."""
+    option = f"--rate {options.rate / times:.2g}"
+    if not options.clip:
+        option += f" --clip {SMALLEST_CLIP:g}"
+        means = said("smaller steps, and none longer than the clip allows")
+    else:
+        means = said("smaller steps")
+    return Try(option, means, said("the loss falls from the first measurement on and does not rise again"))
+
+
+def longer(option: str) -> Try:
+    """Where figures were still getting better when the run ended; `option` is twice its budget."""
+    see = said("the loss ends lower, and its second half is flatter")
+    return Try(option, said("twice the time, from the start: the rate falls over all of it"), see)
+
+
+def more_dropout(option: str) -> Try:
+    """Where a network learns by heart."""
+    if option.startswith("--dropout"):
+        means = said("dropout: a share of the outputs is left away at random in training")
+    else:
+        means = said("less time")
+    return Try(option, means, said("the loss on what it has not seen ends at its best"))
+
+
+def larger(hidden: int) -> Try:
+    """Where a network has learned what it can at its size."""
+    option = f"--hidden {max(2 * hidden, 32)}"
+    see = said("the loss falls on what it learned from and on what it has not seen")
+    return Try(option, said("more units"), see)
+
+
+def opened(cell: str) -> Try:
+    """Where a forget gate is shut."""
+    option = "--forget-bias 1" if cell == "lstm" else "--cell lstm --forget-bias 1"
+    see = said("under “forgetting”, the gate's mean lies well above 0.1")
+    return Try(option, said("a forget gate that starts open, at σ(1) = 0.73"), see)
+
+
+def other_units() -> Try:
+    """Where units are dead."""
+    see = said("under “dead units”, hardly any is left")
+    return Try("--cell gru", said("units with gates, which do not die"), see)
+
+
+def wider_window(steps: int) -> Try:
+    """Where the context beyond the window lowers the loss."""
+    see = said("the loss falls, and under “context” more tokens are used")
+    return Try(f"--window {steps}", said("gradients that reach further back"), see)
+
+
+def gated() -> Try:
+    """Where gradients vanish in a cell without gates."""
+    see = said("under “gradient flow”, 1 % is left after more steps than before")
+    return Try("--cell gru", said("a cell whose gates can carry its state on unchanged"), see)

@@ -1,39 +1,98 @@
-"""The subject of a probe: a model that has a `Recurrent` in it, and something for it to read.
-
-A language model brings its vocabulary and its run. The recurrent part of any other task's network is looked at with
-what it reads of a batch (batch.py). Any other module joins with its input as a tensor and, if the gradient is to start
-from its own loss, a function from its output to a scalar.
-"""
+"""One layer of a network after a pass, with all that its steps read and left behind."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, linear
 
+from recur.cells import Cell
+from recur.cells.tensors import Tensors
 from recur.data.text import Corpus, Vocab
-from recur.diagnostics.batch import chosen, recurrent_parts, why_none
-from recur.diagnostics.layer import Layer, layers_of
 from recur.errors import OptionError, TextError
+from recur.i18n import said
 from recur.models import LanguageModel
 from recur.nn import Recurrent
 from recur.ops.bptt import BPTT
-from recur.tasks.contract import Predictor
+from recur.tasks.contract import Moment
 from recur.tasks.language.data import first_input, in_reading_order, place_of, valid_text
 from recur.tasks.language.predictor import Language
+from recur.tasks.predictor import Predictor
+from recur.tasks.signals import SignalBatch, SignalTask, signals_of
 
 if TYPE_CHECKING:
-    from recur.nn.recurred import Recurred
+    from recur.nn.recurrent import RecurrentOutput
     from recur.runs import Run
     from recur.tasks.options import TaskOptions
+
+
+@dataclass
+class Layer:
+    """One layer and direction of a network, with its inputs and states, on the CPU.
+
+    >>> subject = recur.diagnostics.Subject.of(recur.Recurrent("gru", 3, 4), torch.randn(2, 20, 3))
+    >>> layer = subject.layers[0]
+    >>> layer.name, layer.states["h"].shape
+    ('layer 1', torch.Size([2, 20, 4]))
+    """
+
+    name: str
+    cell: Cell
+    weights: Mapping[str, Tensor]
+    inputs: Tensor
+    """(B, T, D), in the order in which the layer read them."""
+    states: dict[str, Tensor]
+    """(B, T, H) each: after every step."""
+
+    @property
+    def previous(self) -> tuple[Tensor, ...]:
+        """The states that each step but the first started from, (B, T − 1, H)."""
+        return tuple(part[:, :-1] for part in self.states.values())
+
+    def step_arguments(self, inputs: Tensor, previous: Sequence[Tensor]) -> tuple[Tensors, Tensors, Tensors, Tensors]:
+        """The arguments of the cell's step, x, h, s and w, for any number of steps at once: (…, D) and (…, H)."""
+        cell = self.cell
+        w = cell.tuple_of("w")._make(self.weights[name] for name in cell.extras)
+        s = cell.state(previous)
+        U, b = self.weights["weight_ih"], self.weights.get("bias_ih")
+        x = linear(inputs, U, b).chunk(len(cell.gates), dim=-1)
+        h: Sequence[Tensor] = ()
+        of_gates = cell.tuple_of("x")._make(x)
+        if cell.recurrent_gates:
+            multiplied = cell.multiplied(of_gates, s, w)
+            h = cell.product(multiplied, self.weights).chunk(len(cell.recurrent_gates), dim=-1)
+        return of_gates, cell.tuple_of("h")._make(h), s, w
+
+    def advance(self, inputs: Tensor, previous: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The cell's step, each from the state given for it."""
+        return tuple(self.cell.projected(self.cell.advance(*self.step_arguments(inputs, previous)), self.weights))
+
+
+def layer_name(suffix: str) -> str:
+    """`_l1_reverse` of torch's names is `layer 2, backward`."""
+    number = int(suffix.removeprefix("_l").removesuffix("_reverse")) + 1
+    return f"layer {number}" + ", backward" * suffix.endswith("_reverse")
+
+
+def layers_of(net: Recurrent, result: RecurrentOutput) -> list[Layer]:
+    """The layers of a network after a traced pass. They are on the CPU: probes take many small steps."""
+    found = []
+    for suffix, trace in zip(net.suffixes(), result.trace, strict=True):
+        weights = {key: value.detach().cpu() for key, value in net.weights(suffix).items()}
+        inputs, states = trace.inputs.cpu(), {key: part.cpu() for key, part in trace.states.items()}
+        if suffix.endswith("_reverse"):
+            inputs, states = inputs.flip(1), {key: part.flip(1) for key, part in states.items()}
+        found.append(Layer(layer_name(suffix), net.cell, weights, inputs, states))
+    return found
+
 
 TOKENS = 4000
 """How many tokens of a text are read, unless a number is given."""
@@ -144,7 +203,7 @@ class Subject:
         x = self.inputs[:rows, -steps:] if self.inputs.dim() == 3 else self.inputs
         return x, self.loss or (self._last_output if self.predictor is not None else _random_projection)
 
-    def _last_output(self, out: Recurred) -> Tensor:
+    def _last_output(self, out: RecurrentOutput) -> Tensor:
         """A random projection of what each direction says at its end."""
         outputs = out[0]
         ahead, behind = outputs[:, -1:], outputs[:, :1]
@@ -158,12 +217,12 @@ class Subject:
     # Passes -----------------------------------------------------------------------------------------------
 
     @contextmanager
-    def traced(self, bptt: str | BPTT = "full") -> Iterator[list[Recurred]]:
+    def traced(self, bptt: str | BPTT = "full") -> Iterator[list[RecurrentOutput]]:
         """Every call of the network inside runs on the loop backend, traced, with this mode; the list collects results.
 
         Gradients flow to the network's input and to no weight: summing those of all steps would cost the most.
         """
-        results: list[Recurred] = []
+        results: list[RecurrentOutput] = []
         net, bptt_before, backend_before = self.net, self.net.bptt, self.net.backend
 
         def with_trace(
@@ -270,3 +329,104 @@ def _random_projection(out: Tensor | tuple[Tensor, ...]) -> Tensor:
     drawn = torch.randn(last.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(last)
     direction: Tensor = drawn / torch.linalg.vector_norm(drawn, dim=-1, keepdim=True)
     return (last * direction).sum()
+
+
+ROWS = 16
+"""Sequences of a batch that are looked at: its longest."""
+
+
+class Part(NamedTuple):
+    """A recurrent part of a network and what it read."""
+
+    name: str
+    net: Recurrent
+    inputs: Tensor
+    """(B, T, D), all of one length."""
+
+
+def recurrent_parts(predictor: Predictor[Any], files: Sequence[str] | np.ndarray[Any, Any] = ()) -> list[Part]:
+    """The recurrent parts that a batch goes through, the one of most weights first; of files, or of what the run
+    learned from; of sequences of numbers, which need no labels here, also of one as an array. None for a network
+    without a recurrence in time."""
+    model: nn.Module = predictor.model
+    nets = {name: module for name, module in model.named_modules() if isinstance(module, Recurrent)}
+    if not nets:
+        return []
+    read = _read(predictor, files, nets)
+    parts = [Part(name, nets[name], _rows(*read[name])) for name in nets if name in read]
+    return sorted(parts, key=lambda part: -sum(p.numel() for p in part.net.parameters()))
+
+
+def why_none(predictor: Predictor[Any]) -> str:
+    """What is and is not looked at in a network without a recurrence in time."""
+    task = predictor.task
+    return said(
+        "the network of this {task} run ({network}) has no recurrent layer that reads along time: gradient "
+        "flow, gates, "
+        "saturation, states and the spectrum of W are not measured; how its training went is",
+        task=task.name, network=task.architecture,
+    )  # fmt: skip
+
+
+def chosen(parts: Sequence[Part], name: str) -> Part:
+    """A part by its name; the largest, if none is given."""
+    found = [part for part in parts if name in ("", part.name)]
+    if not found:
+        raise OptionError(f"no recurrent part {name!r}; this network has {', '.join(part.name for part in parts)}")
+    return found[0]
+
+
+def _read(
+    predictor: Predictor[Any], files: Sequence[str] | np.ndarray[Any, Any], nets: dict[str, Recurrent]
+) -> dict[str, tuple[Tensor, Sequence[int] | None]]:
+    """What each of them read, and how long its rows are."""
+    found: dict[str, tuple[Tensor, Sequence[int] | None]] = {}
+
+    def watch(name: str) -> Any:
+        def hook(_: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Any]) -> None:
+            lengths = kwargs.get("lengths")
+            found.setdefault(name, (args[0].detach(), None if lengths is None else [int(n) for n in lengths]))
+
+        return hook
+
+    run = _pass(predictor, files)
+    hooks = [net.register_forward_pre_hook(watch(name), with_kwargs=True) for name, net in nets.items()]
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            run()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+def _pass(predictor: Predictor[Any], files: Sequence[str] | np.ndarray[Any, Any]) -> Callable[[], object]:
+    """One pass of the network over a batch."""
+    task = predictor.task
+    if len(files) and isinstance(task, SignalTask):
+        given = [files] if isinstance(files, np.ndarray) else files
+        signals = [signal._replace(target=None) for one in given for signal in signals_of(one)]
+        examples = task.encode(signals, predictor.run.vocabs)
+        numbers = SignalBatch.of(sorted(examples, key=lambda example: -example.size)[:ROWS])
+        return lambda: predictor.model(numbers.x.to(predictor.device), numbers.lengths)
+    if isinstance(files, np.ndarray):
+        raise OptionError(f"a model of the task {task.name} reads files, got an array")
+    if files:
+        parts = [part for part in ("texts", "valid", "test") if part in task.options.names()]
+        # A task that cuts its validation part off itself may join the test part to the others.
+        own = {part: () if part == "test" and "valid" not in parts else tuple(files) for part in parts}
+        task = type(task)(task.options.changed(**own))
+    else:
+        predictor.find_texts(*(part for part in ("texts", "valid") if part in task.options.names()))
+    data = task.read(predictor.run.vocabs)
+    batch = next(iter(task.batches(data).batches(0)))
+    return lambda: task.training_step(predictor.model, batch, None, Moment(0, 0, 0.0))
+
+
+def _rows(x: Tensor, lengths: Sequence[int] | None) -> Tensor:
+    """The longest rows, as far as the shortest of them reaches."""
+    if lengths is None:
+        return x[:ROWS]
+    order = sorted(range(len(lengths)), key=lambda k: -lengths[k])
+    kept = [k for k in order if lengths[k] >= 0.8 * lengths[order[0]]][:ROWS]
+    return x[kept, : min(lengths[k] for k in kept)]

@@ -24,7 +24,7 @@ from recur.errors import OptionError
 from recur.export.graphs import Portable, Value, capture, ready
 from recur.models import Forecaster
 from recur.models.distributions import NegativeBinomial
-from recur.models.forecast import Seen
+from recur.models.forecaster import Seen
 from recur.nn import Recurrent
 from recur.tasks.classes import classes_of
 from recur.tasks.forecast import measuring, rolling

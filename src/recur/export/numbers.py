@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from recur.export.graphs import Portable, Value, capture, ready
 from recur.export.reading import tagger_of
-from recur.models.regress import Regressor
 from recur.models.row import RowModel
+from recur.models.signals import Regressor
 from recur.models.tagger import OutputTagger, Tagger
 from recur.tasks.classes import classes_of
 from recur.tasks.copy.predictor import Copier

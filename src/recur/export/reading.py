@@ -22,11 +22,10 @@ from torch.nn.functional import embedding
 
 from recur.data.text.casing import CASINGS
 from recur.export.graphs import Graph, Portable, States, Value, capture, flat, ready
-from recur.models.reader import Classifier, Reader
+from recur.models.classifier import Classifier, Reader
+from recur.models.inputs import beside
 from recur.models.signals import Transcriber
-from recur.models.tagger import OutputTagger, WordTagger
-from recur.models.time import beside
-from recur.models.words import Forms
+from recur.models.tagger import Forms, OutputTagger, WordTagger
 from recur.nn import CRF
 from recur.tasks.classes import classes_of
 from recur.tasks.classify.model import TextModel

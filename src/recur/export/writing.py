@@ -20,8 +20,7 @@ from recur.data.text import BOS, EOS
 from recur.decoding.sampling import NEVER_WRITTEN
 from recur.export.graphs import Portable, States, Value, capture, flat, ready
 from recur.models import ConditionalModel, LanguageModel, Seq2Seq
-from recur.models.decoder import Context, Decoder
-from recur.models.writer import with_end
+from recur.models.decoder import Context, Decoder, with_end
 from recur.nn import Recurrent
 from recur.tasks.conditional.predictor import ConditionalWriter
 from recur.tasks.language.data import first_input

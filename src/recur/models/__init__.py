@@ -7,48 +7,48 @@ from typing import TYPE_CHECKING
 from recur.utils.lazy import lazy
 
 if TYPE_CHECKING:
-    from recur.models.conditional import ConditionalModel as ConditionalModel
+    from recur.models.classifier import Classifier as Classifier
+    from recur.models.classifier import Reader as Reader
     from recur.models.decoder import Context as Context
     from recur.models.decoder import Decoder as Decoder
+    from recur.models.decoder import DecoderWriter as DecoderWriter
     from recur.models.decoder import Scores as Scores
-    from recur.models.forecast import Forecaster as Forecaster
-    from recur.models.grid import GridClassifier as GridClassifier
+    from recur.models.forecaster import Forecaster as Forecaster
     from recur.models.language import LanguageModel as LanguageModel
     from recur.models.language import Predicted as Predicted
-    from recur.models.reader import Classifier as Classifier
-    from recur.models.reader import Reader as Reader
-    from recur.models.regress import Regressor as Regressor
     from recur.models.row import RowModel as RowModel
+    from recur.models.seq2seq import ConditionalModel as ConditionalModel
     from recur.models.seq2seq import Seq2Seq as Seq2Seq
+    from recur.models.signals import Regressor as Regressor
     from recur.models.stack import State as State
+    from recur.models.structures import GridClassifier as GridClassifier
+    from recur.models.structures import TreeModel as TreeModel
     from recur.models.tagger import OutputTagger as OutputTagger
     from recur.models.tagger import Tagger as Tagger
+    from recur.models.tagger import Words as Words
     from recur.models.tagger import WordTagger as WordTagger
-    from recur.models.tree import TreeModel as TreeModel
-    from recur.models.words import Words as Words
-    from recur.models.writer import DecoderWriter as DecoderWriter
 
 _NAMES = {
-    "Classifier": "recur.models.reader",
-    "ConditionalModel": "recur.models.conditional",
+    "Classifier": "recur.models.classifier",
+    "ConditionalModel": "recur.models.seq2seq",
     "Context": "recur.models.decoder",
     "Decoder": "recur.models.decoder",
-    "DecoderWriter": "recur.models.writer",
-    "Forecaster": "recur.models.forecast",
-    "GridClassifier": "recur.models.grid",
+    "DecoderWriter": "recur.models.decoder",
+    "Forecaster": "recur.models.forecaster",
+    "GridClassifier": "recur.models.structures",
     "LanguageModel": "recur.models.language",
     "OutputTagger": "recur.models.tagger",
     "Predicted": "recur.models.language",
-    "Reader": "recur.models.reader",
-    "Regressor": "recur.models.regress",
+    "Reader": "recur.models.classifier",
+    "Regressor": "recur.models.signals",
     "RowModel": "recur.models.row",
     "Scores": "recur.models.decoder",
     "Seq2Seq": "recur.models.seq2seq",
     "State": "recur.models.stack",
     "Tagger": "recur.models.tagger",
-    "TreeModel": "recur.models.tree",
+    "TreeModel": "recur.models.structures",
     "WordTagger": "recur.models.tagger",
-    "Words": "recur.models.words",
+    "Words": "recur.models.tagger",
 }
 
 __all__ = list(_NAMES)

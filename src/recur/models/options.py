@@ -1,18 +1,18 @@
-"""What networks are made of, as options. A task's options inherit those of its model, and hand themselves to it."""
+"""Options of networks that are written in a form of their own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from recur.errors import OptionError
-from recur.models.forms import EmbeddingInit, parse_bptt
+from recur.errors import OptionError, shown
 from recur.nn.options import check_chrono, parse_scheme, parse_state
 from recur.options import (
     Count,
     Form,
     Layers,
     Length,
+    Natural,
     NoLayers,
     NonNegative,
     Options,
@@ -21,6 +21,31 @@ from recur.options import (
     Width,
     WidthOrNone,
 )
+
+
+def parse_embedding(init: str) -> tuple[str, float]:
+    """How embeddings start: `normal:0.1` → its name and its number; `scaled` has none, for it depends on how many."""
+    kind, colon, written = init.partition(":")
+    try:
+        scale = float(written) if colon else 0.0
+    except ValueError:
+        scale = 0.0
+    if init != "scaled" and (kind not in ("uniform", "normal") or not 0 < scale < 1e30):
+        raise OptionError(
+            f"embedding_init must be scaled, or uniform:a or normal:σ with a number above 0, got {shown(init)}"
+        )
+    return kind, scale
+
+
+EmbeddingInit = Annotated[str, Form(parse_embedding)]
+
+
+def parse_bptt(spec: str) -> None:
+    if spec != "full":
+        from recur.ops.bptt import BPTT  # which needs torch
+
+        BPTT.parse(spec)
+
 
 Direction = Literal["forward", "backward", "both"]
 Pool = Literal["last", "mean", "max", "concat", "attention", "self-attention"]
@@ -242,3 +267,215 @@ class TaggerOptions(ReaderOptions, RecurrenceOptions):
     """An output at every step."""
 
     title = "Network"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderOptions(RecurrenceOptions, EmbeddingOptions):
+    """A network that writes."""
+
+    title = "Decoder"
+
+    condition: Literal["initial", "input", "both", "none", "aligned"] = "initial"
+    """How the context reaches the decoder: as h₀, at every step, both, not at all, or symbol by symbol (aligned)."""
+
+    feedback: bool = True
+    """The decoder reads what it wrote before; without, its symbols are independent given the source."""
+
+    stop: Literal["eos", "bernoulli", "length", "source"] = "eos"
+    """How a sequence ends: by a symbol, by an output of its own, by a length predicted first, or with its source."""
+
+    longest: Count = 100
+    """Write no more symbols than this; longer targets are refused."""
+
+    dropout_input: Share = 0.0
+    """Drop parts of the embeddings."""
+
+    dropout_hidden: Share = 0.0
+    """Drop between layers."""
+
+    dropout_output: Share = 0.0
+    """Drop parts of what symbols are read from."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.embedding:
+            raise OptionError("embedding must be a whole number ≥ 1, got 0: a decoder reads what it wrote as vectors")
+        if self.condition == "aligned" and self.stop != "source":
+            raise OptionError(f"what is aligned with its source ends with it: take --stop source, got {self.stop!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderDecoderOptions(DecoderOptions):
+    title = "Encoder and decoder"
+
+    of_hidden_states = ("layers", "depth_transition")  # the encoder has hidden states all the same
+
+    attention: Literal["additive", "dot", "none"] = "additive"
+    """How the decoder looks at the source: additive, scaled dot product, or not at all."""
+
+    input_feeding: bool = False
+    """A step of the decoder also reads where the one before looked (Luong et al. 2015); steps then wait for each
+    other."""
+
+    copy: bool = False
+    """A symbol may be taken from the source, from where attention looks (See et al. 2017)."""
+
+    encoder_layers: Layers = 1
+    """How many recurrent layers the encoder has."""
+
+    direction: Direction = "both"
+    """From where the encoder reads the source."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.condition == "none" and self.attention == "none":
+            raise OptionError("--condition none and --attention none leave nothing to know the source by")
+        for name in ("input_feeding", "copy"):
+            if getattr(self, name) and self.attention == "none":
+                raise OptionError(f"--{name.replace('_', '-')} needs attention; take --attention additive or dot")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForecasterOptions(SequenceOptions, RecurrenceOptions):
+    title = "Network"
+
+    lags: Natural | None = 0
+    """See a window of so many values; 0 carries a state instead."""
+
+    segment: Natural | None = 0
+    """With a window: read it, and write what is to come, in segments of so many steps by a recurrent network; 0 is an
+    MLP of the whole window."""
+
+    level: Literal["last", "season", "window"] | None = "season"
+    """What values are relative to: the last one, the mean of the last season, or that of the window."""
+
+    spread: bool = False
+    """With a window: divide by its mean change from step to step, so that quiet and lively series look alike."""
+
+    highway: bool = True
+    """With a window: a linear map of it, shared by all series and learned with the network, is added to what that
+    says."""
+
+    base: Literal["none", "seasonal", "linear"] | None = "none"
+    """What the network adds to: the level alone, the seasonal naive forecast, or a linear autoregression of each
+    series."""
+
+    distribution: Literal["quantile", "gaussian", "student", "negative-binomial"] = "quantile"
+    """What is said of each value: its quantiles, learned by the pinball loss, or a distribution, by its likelihood;
+    negative-binomial is for counts."""
+
+    dropout_output: Share = 0.0
+    """Drop parts of what forecasts are read from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordTaggerOptions(TaggerOptions):
+    """An output at every word."""
+
+    title = "Network"
+
+    of_hidden_states = (
+        *RecurrenceOptions.of_hidden_states,
+        *("crf", "constrained", "characters", "character_width", "character_embedding", "casing", "unknown"),
+    )
+
+    crf: bool = False
+    """Tags of a sentence together, by a conditional random field; else each for itself, by a softmax."""
+
+    constrained: bool = True
+    """With --crf: leave out moves between tags that neither the rules of BIO and BIOES nor the training part have."""
+
+    characters: Literal["none", "lstm", "cnn"] = "none"
+    """Read a word's characters too: by an LSTM from both ends, or by a convolution and the largest over the word."""
+
+    character_width: Width = 50
+    """What characters become beside a word's embedding."""
+
+    character_embedding: Width = 25
+    """Width of the embedding of a character."""
+
+    casing: bool = False
+    """Whether a word is capitalised, a number or a sign is an input too."""
+
+    unknown: NonNegative = 0.0
+    """In training a word is <unk> with probability α / (α + how often it was seen), so that unknown words are learned;
+    this is α, and 0 is never."""
+
+    def unused(self) -> dict[str, str]:
+        found = super().unused()
+        if self.characters == "none":
+            found |= dict.fromkeys(("character_width", "character_embedding"), "is for --characters lstm or cnn")
+        if not self.crf:
+            found.setdefault("constrained", "is for --crf")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeModelOptions(Options):
+    title = "Network"
+
+    compose: Literal["net", "rntn", "tree-lstm", "child-sum"] = "tree-lstm"
+    """How a node is made of its children."""
+
+    hidden: Width = 150
+    """Units of a node."""
+
+    embedding: Width = 300
+    """Width of the embedding."""
+
+    embedding_init: EmbeddingInit = "scaled"
+    """How embeddings start: scaled (normal with σ = 4/√K, at most 1), uniform:a in ± a, or normal:σ."""
+
+    dropout_input: Share = 0.0
+    """Drop parts of the embeddings."""
+
+    dropout_output: Share = 0.0
+    """Drop parts of what classes are read from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridModelOptions(Options):
+    title = "Network"
+
+    compose: Literal["net", "lstm"] = "lstm"
+    """How a point is made of its pixels and of the points before it: tanh of a linear map, or a memory with gates."""
+
+    corners: Literal[1, 2, 4] = 4
+    """From how many corners the image is read; with four every point has seen all of it."""
+
+    hidden: Width = 16
+    """Units of a point, for each corner."""
+
+    layers: Layers = 1
+    """How many grids, each of which reads the one below."""
+
+    patch: Count | None = None
+    """So many pixels by as many are a point; if not given, as few as leave 16 points along the longer side."""
+
+    pool: Literal["mean", "max", "attention", "last"] = "mean"
+    """Which of an image's states the class is read from; last is where reading from each corner ends."""
+
+    dropout_input: Share = 0.0
+    """Drop pixels."""
+
+    dropout_hidden: Share = 0.0
+    """Drop between layers."""
+
+    dropout_output: Share = 0.0
+    """Drop parts of what classes are read from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowModelOptions(Options):
+    """A recurrent network without its recurrence."""
+
+    title = "Network"
+
+    hidden: Width = 64
+    """Units in a layer."""
+
+    layers: Layers = 1
+    """How many hidden layers of tanh."""
+
+    dropout_output: Share = 0.0
+    """Drop parts of what the output is read from."""

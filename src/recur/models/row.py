@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from recur.models.structures import RowModelOptions
+from recur.models.options import RowModelOptions
 from recur.nn import Depth, FeedForward
 
 

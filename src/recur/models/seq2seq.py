@@ -1,10 +1,7 @@
-"""Encoder and decoder: a sequence from another of any length.
+"""One to many: a sequence from a label, such as a name of a given language (Deep Learning, section 10.2.4).
 
-    m_1 … m_S = encoder(x_1 … x_S)      a recurrent network, in both directions unless asked otherwise
-    c = [last state forward; last state backward]
-    y_1 … y_τ = decoder(c, m)           see recur.models.decoder
-
-Sutskever, Vinyals and Le 2014; Cho et al. 2014; with attention, Bahdanau, Cho and Bengio 2015.
+c = embedding of the label
+y_1 … y_τ = decoder(c)              see recur.models.decoder
 """
 
 from __future__ import annotations
@@ -15,13 +12,29 @@ import torch
 from torch import Tensor, nn
 
 from recur.errors import OptionError
-from recur.models.decoder import Context, Decoder, Scores
-from recur.models.decoder_options import EncoderDecoderOptions
-from recur.models.embedding import TokenEmbedding
+from recur.models.decoder import Context, Decoder, DecoderWriter, Scores
+from recur.models.inputs import TokenEmbedding, beside, whole
+from recur.models.options import DecoderOptions, EncoderDecoderOptions
 from recur.models.stack import writing_stack
-from recur.models.time import beside, whole
-from recur.models.writer import DecoderWriter
 from recur.nn import Recurrent
+
+
+class ConditionalModel(nn.Module):
+    """Lines of a vocabulary of K, from one of N labels."""
+
+    def __init__(self, N: int, K: int, options: DecoderOptions) -> None:
+        super().__init__()
+        self.options = options
+        self.labels = nn.Embedding(N, options.embedding)
+        self.decoder = Decoder(K, options.embedding, 0, options)
+
+    def forward(self, label: Tensor, target: Tensor, lengths: Tensor, forced: Tensor | None = None) -> Scores:
+        """Labels (B,), targets (B, T), of which lengths (B,) count; as `Decoder.forward`."""
+        scores: Scores = self.decoder(Context(self.labels(label)), target, lengths, forced)
+        return scores
+
+    def writer(self, label: Tensor) -> DecoderWriter:
+        return DecoderWriter(self.decoder, Context(self.labels(label)))
 
 
 class Seq2Seq(nn.Module):

@@ -12,16 +12,16 @@ Transcriber        n → m:   P(label or blank at step t) = softmax(V h_t + c), 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, ctc_loss
 
-from recur.models.numbers import SignalInput
-from recur.models.options import ReaderOptions
-from recur.models.reader import Classifier, Reader
-from recur.models.stack import State
-from recur.nn import drop_steps
+from recur.models.classifier import Classifier, Reader
+from recur.models.inputs import SignalInput, beside, whole
+from recur.models.options import ReaderOptions, SequenceOptions
+from recur.models.stack import State, plain_stack
+from recur.nn import RecurrentOutput, drop_steps, initialise_linear
 
-NONE = -1
+NO_LABEL = -1
 """In the place of a label: one that training did not have, or none, behind the last."""
 
 
@@ -52,7 +52,7 @@ class SignalTagger(Numbers):
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The mean over all steps that have a label (B, T), by the weights of their classes."""
-        return cross_entropy(logits.flatten(0, 1), labels.flatten(), self.class_weights, ignore_index=NONE)
+        return cross_entropy(logits.flatten(0, 1), labels.flatten(), self.class_weights, ignore_index=NO_LABEL)
 
     @torch.no_grad()
     def step(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
@@ -74,3 +74,24 @@ class Transcriber(SignalTagger):
         return ctc_loss(
             logp, labels.clamp(min=0), lengths, counts, blank=self.blank, reduction="none", zero_infinity=True
         )
+
+
+class Regressor(nn.Module):
+    """(B, T, D) to (B,), read at the last step."""
+
+    def __init__(self, D: int, options: SequenceOptions) -> None:
+        super().__init__()
+        self.clock = options.clock
+        self.recurrent = plain_stack(options, D + (self.clock is not None))
+        self.output = nn.Linear(self.recurrent.output_size, 1)
+        initialise_linear(options.init, self.output.weight, self.output.bias)
+        self.backend = ""
+        """Which backend ran last."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.clock is not None:
+            x = beside(x, whole(x), self.clock)
+        found: RecurrentOutput = self.recurrent(x)
+        self.backend = found.trace[0].backend
+        predicted: Tensor = self.output(found.outputs[:, -1]).squeeze(-1)
+        return predicted

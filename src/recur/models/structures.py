@@ -1,80 +1,85 @@
-"""What networks over trees, grids and single rows are made of, as options; those along sequences are in options.py."""
+"""A tree's nodes, classified: words at the leaves, a composition above them, a class at every node.
+
+P(class of node) = softmax(V h_node + c)
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, dropout, embedding, pad
 
-from recur.models.forms import EmbeddingInit
-from recur.options import Count, Layers, Options, Share, Width
-
-
-@dataclass(frozen=True, kw_only=True)
-class TreeModelOptions(Options):
-    title = "Network"
-
-    compose: Literal["net", "rntn", "tree-lstm", "child-sum"] = "tree-lstm"
-    """How a node is made of its children."""
-
-    hidden: Width = 150
-    """Units of a node."""
-
-    embedding: Width = 300
-    """Width of the embedding."""
-
-    embedding_init: EmbeddingInit = "scaled"
-    """How embeddings start: scaled (normal with σ = 4/√K, at most 1), uniform:a in ± a, or normal:σ."""
-
-    dropout_input: Share = 0.0
-    """Drop parts of the embeddings."""
-
-    dropout_output: Share = 0.0
-    """Drop parts of what classes are read from."""
+from recur.models.calibration import Mixture
+from recur.models.inputs import drawn
+from recur.models.options import GridModelOptions, TreeModelOptions
+from recur.nn import Forest, Grid, Pooling, Recursive
 
 
-@dataclass(frozen=True, kw_only=True)
-class GridModelOptions(Options):
-    title = "Network"
+class TreeModel(nn.Module):
+    """Word ids (leaves,) and their forest in, logits (nodes, classes) out."""
 
-    compose: Literal["net", "lstm"] = "lstm"
-    """How a point is made of its pixels and of the points before it: tanh of a linear map, or a memory with gates."""
+    def __init__(self, K: int, classes: int, options: TreeModelOptions) -> None:
+        super().__init__()
+        o = self.options = options
+        self.embedding = nn.Parameter(drawn(K, o.embedding, o.embedding_init))
+        self.recursive = Recursive(o.compose, o.embedding, o.hidden)
+        self.output = nn.Linear(o.hidden, classes)
+        self.temperature = Mixture()
 
-    corners: Literal[1, 2, 4] = 4
-    """From how many corners the image is read; with four every point has seen all of it."""
-
-    hidden: Width = 16
-    """Units of a point, for each corner."""
-
-    layers: Layers = 1
-    """How many grids, each of which reads the one below."""
-
-    patch: Count | None = None
-    """So many pixels by as many are a point; if not given, as few as leave 16 points along the longer side."""
-
-    pool: Literal["mean", "max", "attention", "last"] = "mean"
-    """Which of an image's states the class is read from; last is where reading from each corner ends."""
-
-    dropout_input: Share = 0.0
-    """Drop pixels."""
-
-    dropout_hidden: Share = 0.0
-    """Drop between layers."""
-
-    dropout_output: Share = 0.0
-    """Drop parts of what classes are read from."""
+    def forward(self, ids: Tensor, forest: Forest) -> Tensor:
+        o = self.options
+        x = dropout(embedding(ids, self.embedding), o.dropout_input, self.training)
+        h = self.recursive(x, forest)[0]
+        logits: Tensor = self.output(dropout(h, o.dropout_output, self.training))
+        return logits
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowModelOptions(Options):
-    """A recurrent network without its recurrence."""
+class GridClassifier(nn.Module):
+    """Standardised images (B, R, C, D) to logits (B, classes); R and C may be any."""
 
-    title = "Network"
+    class_weights: Tensor | None
 
-    hidden: Width = 64
-    """Units in a layer."""
+    def __init__(self, D: int, classes: int, options: GridModelOptions, class_weights: Tensor | None = None) -> None:
+        super().__init__()
+        o = self.options = options
+        self.patch = o.patch or 1
+        widths = [D * self.patch**2] + [o.corners * o.hidden] * (o.layers - 1)
+        self.grids = nn.ModuleList(Grid(o.compose, width, o.hidden, corners=o.corners) for width in widths)
+        width = o.corners * o.hidden
+        self.pooling = Pooling(o.pool, width) if o.pool != "last" else None
+        self.output = nn.Linear(width, classes)
+        self.temperature = Mixture()
+        self.register_buffer("class_weights", class_weights, persistent=False)
 
-    layers: Layers = 1
-    """How many hidden layers of tanh."""
+    def forward(self, images: Tensor) -> Tensor:
+        o = self.options
+        h = dropout(patches(images, self.patch), o.dropout_input, self.training)
+        for k, grid in enumerate(self.grids):
+            h = grid(dropout(h, o.dropout_hidden, self.training) if k else h)
+        logits: Tensor = self.output(dropout(self._pooled(h), o.dropout_output, self.training))
+        return logits
 
-    dropout_output: Share = 0.0
-    """Drop parts of what the output is read from."""
+    def _pooled(self, h: Tensor) -> Tensor:
+        if self.pooling is not None:
+            points = h.flatten(1, 2)
+            found: Tensor = self.pooling(points, torch.full((len(h),), points.shape[1]))
+            return found
+        last = self.grids[-1]
+        assert isinstance(last, Grid)
+        ends = [h[:, 0 if 1 in turn else -1, 0 if 2 in turn else -1] for turn in last.turns]
+        H = self.options.hidden
+        return torch.cat([end[:, q * H : (q + 1) * H] for q, end in enumerate(ends)], dim=-1)
+
+    def loss(self, logits: Tensor, classes: Tensor) -> Tensor:
+        return cross_entropy(logits, classes, self.class_weights)
+
+
+def patches(images: Tensor, k: int) -> Tensor:
+    """(B, R, C, D) as points of k × k pixels, (B, ⌈R/k⌉, ⌈C/k⌉, k · k · D); what is missing at the far edges is 0, the
+    mean of what was learned from."""
+    if k == 1:
+        return images
+    _, R, C, _ = images.shape
+    x = pad(images, (0, 0, 0, -C % k, 0, -R % k))
+    found: Tensor = x.unflatten(2, (-1, k)).unflatten(1, (-1, k)).permute(0, 1, 3, 2, 4, 5).flatten(3)
+    return found

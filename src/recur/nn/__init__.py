@@ -14,6 +14,7 @@ from recur.utils.lazy import lazy
 
 if TYPE_CHECKING:
     from recur.nn.attention import Attention as Attention
+    from recur.nn.attention import Pooling as Pooling
     from recur.nn.compose import Composition as Composition
     from recur.nn.conditioning import Conditioned as Conditioned
     from recur.nn.crf import CRF as CRF
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
     from recur.nn.drop_in import GRU as GRU
     from recur.nn.drop_in import LSTM as LSTM
     from recur.nn.drop_in import RNN as RNN
-    from recur.nn.drop_in_cells import GRUCell as GRUCell
-    from recur.nn.drop_in_cells import LSTMCell as LSTMCell
-    from recur.nn.drop_in_cells import RNNCell as RNNCell
-    from recur.nn.dropout import drop_steps as drop_steps
+    from recur.nn.drop_in import GRUCell as GRUCell
+    from recur.nn.drop_in import LSTMCell as LSTMCell
+    from recur.nn.drop_in import RNNCell as RNNCell
+    from recur.nn.functional import drop_steps as drop_steps
     from recur.nn.grid import Grid as Grid
     from recur.nn.init import initialise_linear as initialise_linear
     from recur.nn.options import Connections as Connections
@@ -34,9 +35,8 @@ if TYPE_CHECKING:
     from recur.nn.options import Init as Init
     from recur.nn.output_recurrence import FeedForward as FeedForward
     from recur.nn.output_recurrence import OutputRecurrent as OutputRecurrent
-    from recur.nn.pooling import Pooling as Pooling
-    from recur.nn.recurred import Recurred as Recurred
     from recur.nn.recurrent import Recurrent as Recurrent
+    from recur.nn.recurrent import RecurrentOutput as RecurrentOutput
     from recur.nn.tree import Forest as Forest
     from recur.nn.tree import Recursive as Recursive
 
@@ -52,20 +52,20 @@ _NAMES = {
     "Depth": "recur.nn.options",
     "Dropout": "recur.nn.options",
     "FeedForward": "recur.nn.output_recurrence",
-    "GRUCell": "recur.nn.drop_in_cells",
-    "LSTMCell": "recur.nn.drop_in_cells",
-    "RNNCell": "recur.nn.drop_in_cells",
+    "GRUCell": "recur.nn.drop_in",
+    "LSTMCell": "recur.nn.drop_in",
+    "RNNCell": "recur.nn.drop_in",
     "Forest": "recur.nn.tree",
     "Grid": "recur.nn.grid",
     "Init": "recur.nn.options",
     "Moves": "recur.nn.crf",
     "NBest": "recur.nn.crf",
     "OutputRecurrent": "recur.nn.output_recurrence",
-    "Pooling": "recur.nn.pooling",
-    "Recurred": "recur.nn.recurred",
+    "Pooling": "recur.nn.attention",
+    "RecurrentOutput": "recur.nn.recurrent",
     "Recurrent": "recur.nn.recurrent",
     "Recursive": "recur.nn.tree",
-    "drop_steps": "recur.nn.dropout",
+    "drop_steps": "recur.nn.functional",
     "initialise_linear": "recur.nn.init",
 }
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from recur.errors import OptionError, ShapeError, unknown
+from recur.nn.options import check_direction
 
 KINDS = ("additive", "dot")
 
@@ -61,3 +62,109 @@ class Attention(nn.Module):
             scores = scores.masked_fill(~mask[:, None], -torch.inf)
         weights = scores.softmax(-1)
         return weights @ memory, weights
+
+
+POOLS = ("last", "mean", "max", "concat", "attention", "self-attention")
+
+PARTS = {"concat": ("last", "mean", "max")}
+"""What a pool is made of, where it is of several."""
+
+Carried = tuple[Tensor, ...]
+"""What a pool needs of all states so far."""
+
+
+class Pooling(nn.Module):
+    """States (B, T, H) and lengths (B,) to (B, output_size): H, or several times that. Without lengths, rows are
+    whole.
+
+    >>> pool = recur.nn.Pooling("mean", 4)
+    >>> pool(torch.ones(2, 5, 4), torch.tensor([5, 3])).tolist()[1]     # padding does not count
+    [1.0, 1.0, 1.0, 1.0]
+    """
+
+    def __init__(self, pool: str, width: int, *, direction: str = "forward", heads: int = 4) -> None:
+        super().__init__()
+        if pool not in POOLS:
+            raise OptionError(unknown("pooling", pool, POOLS))
+        self.pool, self.direction = pool, check_direction(direction)
+        attends = pool in ("attention", "self-attention")
+        self.heads = heads if pool == "self-attention" else 1
+        self.output_size = width * (self.heads if attends else len(self.parts))
+        self.key = nn.Linear(width, width) if attends else None
+        self.query = nn.Linear(width, self.heads, bias=False) if attends else None
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return PARTS.get(self.pool, (self.pool,))
+
+    def forward(self, states: Tensor, lengths: Tensor | None) -> Tensor:
+        B, T, _ = states.shape
+        if lengths is None:  # and nothing is asked of numbers that a graph leaves open
+            return torch.cat([self._pool(part, states, None, None) for part in self.parts], -1)
+        if lengths.shape != (B,) or not bool(((lengths > 0) & (lengths <= T)).all()):
+            raise ShapeError(f"Pooling: lengths must be (B={B},), each in 1 … T={T}, got {lengths.tolist()[:8]}")
+        lengths = lengths.to(states.device)
+        padding = (torch.arange(T, device=states.device) >= lengths[:, None])[..., None]
+        return torch.cat([self._pool(part, states, lengths, padding) for part in self.parts], -1)
+
+    def _pool(self, part: str, states: Tensor, lengths: Tensor | None, padding: Tensor | None) -> Tensor:
+        B, T, H = states.shape
+        if part == "last":
+            first = states[:, 0]
+            last = states[:, -1] if lengths is None else states[torch.arange(B, device=states.device), lengths - 1]
+            if self.direction == "both":
+                return torch.cat([last[:, : H // 2], first[:, H // 2 :]], dim=-1)
+            return last if self.direction == "forward" else first
+        if part == "mean":
+            return _filled(states, padding, 0).sum(1) / (T if lengths is None else lengths[:, None])
+        if part == "max":
+            return _filled(states, padding, -torch.inf).amax(1)
+        weights = _filled(self._scores(states), padding, -torch.inf).softmax(1)
+        return (weights.mT @ states).flatten(1)
+
+    def _scores(self, states: Tensor) -> Tensor:
+        """(…, H) to (…, heads)."""
+        assert self.key is not None
+        assert self.query is not None
+        scores: Tensor = self.query(torch.tanh(self.key(states)))
+        return scores
+
+    def step(self, h: Tensor, carried: Carried | None = None) -> tuple[Tensor, Carried]:
+        """One state more, (B, H): the pool of all so far, and what to pass with the next; None at the start."""
+        if self.direction != "forward":
+            raise OptionError(f"one step at a time needs direction='forward', this pooling has {self.direction!r}")
+        pooled, kept = [], list[Tensor]()
+        for part in self.parts:
+            takes = CARRIED[part]
+            own, rest = (None, None) if carried is None else (carried[:takes], carried[takes:])
+            found, new = self._step(part, h, own)
+            pooled.append(found)
+            kept += new
+            carried = rest
+        return torch.cat(pooled, -1), tuple(kept)
+
+    def _step(self, part: str, h: Tensor, carried: Carried | None) -> tuple[Tensor, Carried]:
+        if part == "last":
+            return h, ()
+        if part == "max":
+            most = h if carried is None else torch.maximum(carried[0], h)
+            return most, (most,)
+        score = torch.zeros_like(h[:, :1]) if part == "mean" else self._scores(h)
+        score, h = score[..., None], h[:, None]  # (B, heads, 1), (B, 1, H)
+        if carried is None:
+            total, weight, top = h.expand(-1, self.heads, -1), torch.ones_like(score), score
+        else:
+            total, weight, top = carried
+            # The largest score so far is taken out of every exponent, so that none overflows.
+            higher = torch.maximum(top, score)
+            old, new = (top - higher).exp(), (score - higher).exp()
+            total, weight, top = total * old + h * new, weight * old + new, higher
+        return (total / weight).flatten(1), (total, weight, top)
+
+
+def _filled(x: Tensor, padding: Tensor | None, value: float) -> Tensor:
+    return x if padding is None else x.masked_fill(padding, value)
+
+
+CARRIED = {"last": 0, "max": 1, "mean": 3, "attention": 3, "self-attention": 3}
+"""How many tensors a part hands on."""

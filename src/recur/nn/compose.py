@@ -29,8 +29,8 @@ from torch.types import Device
 from recur.cells import Cell, State, Tensors
 from recur.cells.tensors import named_tuple
 from recur.errors import OptionError, unknown
-from recur.nn.checks import whole
 from recur.nn.init import check_weights_fit
+from recur.nn.options import whole
 
 
 class Composition(nn.Module):

@@ -25,8 +25,7 @@ from recur.cells import CellLike
 from recur.errors import OptionError, ShapeError, unknown
 from recur.nn.options import Depth
 from recur.nn.output_recurrence import FeedForward
-from recur.nn.recurred import NetworkState, Recurred
-from recur.nn.recurrent import Recurrent
+from recur.nn.recurrent import NetworkState, Recurrent, RecurrentOutput
 from recur.ops import GivenState
 
 WAYS = ("none", "initial", "input", "both", "aligned")
@@ -93,11 +92,11 @@ class Conditioned(nn.Module):
             for _ in range(net.layers)
         )
 
-    def forward(self, x: Tensor, context: Tensor, state: Sequence[GivenState] | None = None) -> Recurred:
+    def forward(self, x: Tensor, context: Tensor, state: Sequence[GivenState] | None = None) -> RecurrentOutput:
         """Inputs (B, T, D) with a context (B, C), or (B, T, C) where `way` is aligned; from `state`, if it is given."""
         if state is None and self.by_start:
             state = self.start(context)
-        recurred: Recurred = self.recurrent(self._beside(x, context), state)
+        recurred: RecurrentOutput = self.recurrent(self._beside(x, context), state)
         return recurred
 
     def step(self, x: Tensor, context: Tensor, state: Sequence[Sequence[Tensor]] | None) -> tuple[Tensor, NetworkState]:

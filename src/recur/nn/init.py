@@ -26,8 +26,7 @@ from torch.types import Device
 
 from recur.cells.cell import Cell, Weights
 from recur.errors import OptionError
-from recur.nn.checks import check_memory
-from recur.nn.options import Init, parse_scheme
+from recur.nn.options import Init, check_memory, parse_scheme
 from recur.utils.files import memory
 
 

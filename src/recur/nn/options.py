@@ -1,17 +1,45 @@
-"""The options of a recurrent network, one dataclass a concern. No torch here: a configuration may hold them.
-
-    Recurrent("lstm", 32, 64, layers=2, dropout=Dropout(0.3, weights=0.2), init=Init("orthogonal", forget_bias=1.0))
-
-`dropout=0.3` is short for `Dropout(layers=0.3)`, and `init="orthogonal"` for `Init("orthogonal")`.
-"""
+"""Options of a layer, checked before anything is made of them."""
 
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 from recur.errors import OptionError, shown, unknown
-from recur.nn.checks import flag, whole
+
+
+def whole(name: str, value: object, least: int) -> int:
+    """A whole number, of Python's or NumPy's, that is large enough, and not larger than any memory."""
+    try:
+        number = operator.index(value) if isinstance(value, SupportsIndex) and not isinstance(value, bool) else -1
+    except TypeError:  # an array of several
+        number = -1
+    if number < least:
+        raise OptionError(f"{name} must be a whole number ≥ {least}, got {shown(value)}")
+    if number > 2**53:
+        raise OptionError(f"{name} must be at most 2⁵³, got {shown(value)}")
+    return number
+
+
+GIB = 2**30
+
+
+def check_memory(needed: float, there: float) -> None:
+    """Refuse weights of so many bytes where there are fewer."""
+    if needed > there:
+        raise OptionError(
+            f"a network of this size has weights of {needed / GIB:,.0f} GiB, and this machine has {there / GIB:,.0f} "
+            "GiB of memory; make it narrower (hidden, embedding), or take fewer layers"
+        )
+
+
+def flag(name: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise OptionError(f"{name} must be True or False, got {shown(value)}")
+
 
 DIRECTIONS = ("forward", "backward", "both")
 """How sequences are read: from the start, from each one's end, or both, with weights of their own."""

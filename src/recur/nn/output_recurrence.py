@@ -21,11 +21,9 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, one_hot
 
 from recur.errors import OptionError, ShapeError, unknown
-from recur.nn.checks import whole
-from recur.nn.dropout import drop_steps
-from recur.nn.mlp import apply_mlp, make_mlp, padding_of, reset_mlp
-from recur.nn.options import Depth
-from recur.nn.recurred import NetworkState, Recurred
+from recur.nn.functional import apply_mlp, drop_steps, make_mlp, padding_of, reset_mlp
+from recur.nn.options import Depth, whole
+from recur.nn.recurrent import NetworkState, RecurrentOutput
 from recur.ops import GivenState, Trace
 
 AT_ONCE = "all at once"
@@ -150,7 +148,7 @@ class FeedForward(nn.Module):
         lengths: Tensor | Sequence[int] | None = None,
         reset: Tensor | None = None,
         trace: bool = False,
-    ) -> Recurred:
+    ) -> RecurrentOutput:
         """As `Recurrent.forward`; there is no state to carry, to reset or to trace."""
         if x.dim() != 3 or x.shape[-1] != self.input_size:
             raise ShapeError(f"FeedForward: x must be (B, T, D={self.input_size}), got {tuple(x.shape)}")
@@ -159,7 +157,7 @@ class FeedForward(nn.Module):
             h = h.masked_fill(padding_of(x, lengths), 0)
         record = Trace(None, x, None)
         record.backend = AT_ONCE
-        return Recurred(h, (), (record,))
+        return RecurrentOutput(h, (), (record,))
 
     @torch.no_grad()
     def step(self, x: Tensor, state: Sequence[Sequence[Tensor]] | None = None) -> tuple[Tensor, NetworkState]:

@@ -1,28 +1,90 @@
-"""Recurrent: cells composed into a network, deep and in both directions."""
+"""What a recurrent network returns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, SupportsIndex
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, SupportsIndex
 
 import torch
 from torch import Tensor, nn
 from torch.types import Device
 
-from recur.cells import CellLike, DeepTransition, State, make_cell
+from recur.cells import CellLike, DeepTransition, State, Tensors, make_cell
 from recur.cells.cell import check_cell, check_projection
-from recur.errors import OptionError
-from recur.nn.checks import whole
-from recur.nn.directions import MERGED, SUFFIXES, scan_at_once
-from recur.nn.dropout import drop, drop_steps
+from recur.errors import OptionError, ShapeError
+from recur.nn.functional import apply_mlp, drop, drop_steps, make_between, make_mlp, padding_of, reset_mlp
 from recur.nn.init import check_init, check_weights_fit, initialise
-from recur.nn.mlp import apply_mlp, make_between, make_mlp, padding_of, reset_mlp
-from recur.nn.network_checks import check_dropout, check_forward, check_given
-from recur.nn.options import Connections, Depth, Dropout, Init, check_direction
-from recur.nn.recurred import NetworkState, Recurred
+from recur.nn.options import Connections, Depth, Dropout, Init, check_direction, whole
 from recur.nn.streaming import States, Stream, one_step, start_of
-from recur.ops import GivenState, Scanned, check_backend, scan
+from recur.ops import GivenState, Scanned, Trace, check_backend, register_result, scan, scan_both
 from recur.ops.bptt import BPTT
+from recur.ops.check import check_dense
+
+NetworkState = tuple[Tensors, ...]
+"""The states of a network's cells, layer by layer, forward before backward."""
+
+
+class RecurrentOutput(NamedTuple):
+    """What a recurrent network returns. States and traces: layer by layer, forward before backward.
+
+    >>> outputs, state, trace = recur.Recurrent("lstm", 3, 4, layers=2)(torch.randn(2, 5, 3))
+    >>> outputs.shape, len(state), trace[0].backend
+    (torch.Size([2, 5, 4]), 2, 'native')
+    """
+
+    outputs: Tensor
+    state: NetworkState
+    trace: tuple[Trace, ...]
+
+
+register_result(RecurrentOutput)
+
+
+def check_dropout(net: Recurrent) -> None:
+    who, drops = type(net.cell).__name__, net.dropout
+    if drops.layers and net.layers == 1:
+        warnings.warn("dropout acts between layers, and there is one layer", stacklevel=4)
+    if (drops.state or drops.weights) and not net.cell.recurrent_gates:
+        raise OptionError(f"{who} has no product with W for dropout of its state or weights to act on")
+    if drops.state and net.cell.own_products:
+        raise OptionError(f"{who} multiplies its state inside the step too, where dropout of the state cannot act")
+
+
+def check_given(net: Recurrent, x: Tensor, state: Sequence[GivenState] | None) -> None:
+    who, n = type(net.cell).__name__, len(net._names)
+    if not isinstance(x, Tensor) or x.is_nested or x.dim() != 3 or x.shape[-1] != net.input_size:
+        got: object = tuple(check_dense(net.cell, "x", x).shape) if isinstance(x, Tensor) else type(x).__name__
+        hint = "; add a time axis with x[:, None]" if isinstance(x, Tensor) and x.dim() == 2 else ""
+        raise ShapeError(f"{who}: x must be (B, T, D={net.input_size}), got {got}{hint}")
+    if state is not None and (not isinstance(state, tuple | list) or len(state) != n):
+        got = len(state) if isinstance(state, tuple | list) else type(state).__name__
+        each = f"a tuple with one entry for each of {n} layers and directions"
+        raise ShapeError(f"{who}: state must be {each}, got {got}")
+
+
+def check_forward(net: Recurrent) -> None:
+    if net.direction != "forward":
+        raise OptionError(f"one step at a time needs direction='forward', this network has {net.direction!r}")
+
+
+MERGED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "concat": lambda forward, backward: torch.cat([forward, backward], dim=-1),
+    "sum": torch.add,
+    "mean": lambda forward, backward: (forward + backward) / 2,
+    "product": torch.mul,
+}
+SUFFIXES = {"forward": ("",), "backward": ("_reverse",), "both": ("", "_reverse")}
+"""What torch's names of weights end in, by direction."""
+
+
+def scan_at_once(net: Recurrent, layer: int, x: Tensor, states: Mapping[str, GivenState]) -> list[Scanned] | None:
+    """Both directions of a layer by one launch, where there is one; states start at those given, or at zero."""
+    if net.direction != "both" or (net.init.state != "zero" and (net.init.learned or net.training)):
+        return None
+    first, second = (f"_l{layer}{suffix}" for suffix in SUFFIXES["both"])
+    weights, given = (net.weights(first), net.weights(second)), (states.get(first), states.get(second))
+    return scan_both(net.cell, weights, x, given, net.bptt, net.backend)
 
 
 def restored(attributes: dict[str, Any]) -> Recurrent:
@@ -200,7 +262,7 @@ class Recurrent(nn.Module):
         lengths: Tensor | Sequence[int] | None = None,
         reset: Tensor | None = None,
         trace: bool = False,
-    ) -> Recurred:
+    ) -> RecurrentOutput:
         """Outputs (B, T, output_size), the state of each layer and direction, and their traces.
 
         `state` is what an earlier call returned; `lengths`, `reset` and `trace` are as in scan.
@@ -243,7 +305,7 @@ class Recurrent(nn.Module):
             every.append(below)
         outputs = torch.cat(every, dim=-1) if self.connections.skip else below
         outputs = apply_mlp(self.output_mlp, outputs, padding)
-        return Recurred(outputs, tuple(one.state for one in scanned), tuple(one.trace for one in scanned))
+        return RecurrentOutput(outputs, tuple(one.state for one in scanned), tuple(one.trace for one in scanned))
 
     def starting_state(self, x: Tensor) -> NetworkState:
         """Where sequences that begin with x (B, D) start, for use: what a pass without a state takes."""

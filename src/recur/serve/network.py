@@ -16,8 +16,8 @@ from torch import Tensor
 
 from recur.errors import OptionError
 from recur.models import LanguageModel
-from recur.models.numbers import SignalInput
-from recur.models.reader import Classifier, Reader
+from recur.models.classifier import Classifier, Reader
+from recur.models.inputs import SignalInput
 from recur.models.signals import Numbers, SignalTagger
 from recur.models.tagger import OutputTagger, Tagger, WordTagger
 from recur.nn import FeedForward, Recurrent

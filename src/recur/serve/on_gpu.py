@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recur.nn.packed import packed_for
+from recur.nn.streaming import packed_for
 from recur.ops.cuda.stream import Slots
 from recur.serve.bank import Bank
 from recur.serve.network import Network, Parts

@@ -15,9 +15,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from recur.diagnostics import Subject
-from recur.diagnostics.flow import fit_decay
-from recur.diagnostics.layer import layer_name
-from recur.diagnostics.terms import LETTERS, terms_of
+from recur.diagnostics.gradient_flow import LETTERS, fit_decay, terms_of
+from recur.diagnostics.subject import layer_name
 from recur.errors import OptionError
 from recur.ops.bptt import BPTT
 from recur.serve.http.fields import field, number

@@ -13,8 +13,8 @@ import torch
 
 from recur.data.text.specials import SPECIALS
 from recur.diagnostics import lab
+from recur.diagnostics.figures import COLOURS, DIM, IN_THE_DARK, INK, LINE
 from recur.diagnostics.lab.parameters import Network
-from recur.diagnostics.theme import COLOURS, DIM, IN_THE_DARK, INK, LINE
 from recur.errors import OptionError, unknown
 from recur.i18n import Language, in_language
 from recur.models import LanguageModel

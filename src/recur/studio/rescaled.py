@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from recur.diagnostics import Subject
-from recur.diagnostics.layer import Layer
-from recur.diagnostics.linear import Linearised
-from recur.diagnostics.spectrum import recurrent_blocks
+from recur.diagnostics.jacobian import Linearised, recurrent_blocks
+from recur.diagnostics.subject import Layer
 from recur.errors import OptionError
 from recur.serve.http.fields import field, number
 from recur.studio.fields import text_of

@@ -12,7 +12,7 @@ import torch
 
 from recur.decoding.sampling import NEVER_WRITTEN
 from recur.errors import OptionError
-from recur.models.time import beside, positions, split_state
+from recur.models.inputs import beside, positions, split_state
 from recur.serve.http.fields import field, number
 from recur.studio.loaded import LoadedModel, shown_text
 from recur.studio.reading import Reading

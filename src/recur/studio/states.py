@@ -12,7 +12,7 @@ from torch import Tensor
 
 from recur.diagnostics import Subject
 from recur.diagnostics.gates import Activation, activations
-from recur.diagnostics.layer import Layer
+from recur.diagnostics.subject import Layer
 from recur.diagnostics.units import correlations, features, similar_elsewhere, similar_spans, tokens_read
 from recur.errors import OptionError
 from recur.serve.http.fields import field, number

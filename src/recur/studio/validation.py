@@ -10,7 +10,7 @@ import numpy as np
 
 from recur.data.text import SPECIALS
 from recur.data.text.trees import read_trees
-from recur.diagnostics.classes import JUDGES, MOST, judge
+from recur.diagnostics.task_probes import JUDGES, MOST, judge
 from recur.errors import OptionError, RecurError
 from recur.serve.http.fields import field, number
 from recur.studio.loaded import LoadedModel

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from recur.errors import OptionError
-from recur.models.decoder_options import DecoderOptions
+from recur.models.options import DecoderOptions
 from recur.options import (
     Batch,
     BelowOne,

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from recur.data.signals import Signal, Values, as_values, labels_of, read_signals
 from recur.errors import TextError
-from recur.models.numbers import SignalInput
-from recur.models.signals import NONE, Numbers
+from recur.models.inputs import SignalInput
+from recur.models.signals import NO_LABEL, Numbers
 from recur.runs import Vocabs
 from recur.tasks.classes import classes_of, label_vocab, names_vocab, numbers_of
 from recur.tasks.contract import Task
@@ -54,7 +54,7 @@ class SignalBatch(NamedTuple):
     def of(cls, examples: Sequence[Example]) -> Self:
         lengths, counts = [example.size for example in examples], [len(example.labels) for example in examples]
         x = np.zeros((len(examples), max(lengths), examples[0].values.shape[1]), np.float32)
-        labels = np.full((len(examples), max(1, *counts)), NONE)
+        labels = np.full((len(examples), max(1, *counts)), NO_LABEL)
         for row, marks, example in zip(x, labels, examples, strict=True):
             row[: example.size] = example.values
             marks[: len(example.labels)] = example.labels
@@ -130,7 +130,7 @@ class SignalTask(Task[OptionsT, SignalData, ModelT, SignalBatch]):
                 here = signal.values.shape[1]
                 raise TextError(f"{signal.where} has {here} features a step, and this model learned from {width}")
             names = () if signal.target is None else self.targets(signal)
-            labels = [numbers.get(name, NONE) for name in names]
+            labels = [numbers.get(name, NO_LABEL) for name in names]
             found.append(Example(stacked(signal.values, self.options.stack), labels, names, signal.where))
         return found
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from recur.nn.checks import check_memory
+from recur.nn.options import check_memory
 from recur.utils.files import memory
 
 

@@ -22,8 +22,7 @@ from recur.utils.lazy import once_imported
 
 TRUSTED = {
     "recur.ops.bptt": ("BPTT",),
-    "recur.nn.drop_in": ("GRU", "LSTM", "RNN"),
-    "recur.nn.drop_in_cells": ("GRUCell", "LSTMCell", "RNNCell"),
+    "recur.nn.drop_in": ("GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"),
     "recur.nn.options": ("Connections", "Depth", "Dropout", "Init"),
     "recur.nn.recurrent": ("restored",),
 }

@@ -1,17 +1,4 @@
-"""ARPA files: the format in which n-gram models have been exchanged since the 1990s.
-
-    \\data\\
-    ngram 1=…
-    \\1-grams:
-    log10 p <tab> tokens <tab> log10 back-off
-    …
-    \\end\\
-
-<bos> and <eos> are written <s> and </s>. Tokens that are or hold white space, as characters can, are escaped as Python
-would: \\x20, \\n, \\u3000. A file that has such tokens says so before \\data\\, where other programs do not look; only
-in such a file are escapes read. There it also says what its tokens are, if not plain words, and whether it reads texts
-from their end.
-"""
+"""Tokens as ARPA files write them: <s> and </s> for <bos> and <eos>, white space as Python would escape it."""
 
 from __future__ import annotations
 
@@ -24,7 +11,6 @@ from typing import NamedTuple, TextIO
 
 import numpy as np
 
-from recur.baselines.ngram.arpa_tokens import TO_ARPA, escape, special, unescape
 from recur.baselines.ngram.model import Level, NGram
 from recur.data.text.arrays import Floats, Ids
 from recur.data.text.specials import BOS, SPECIALS
@@ -32,6 +18,39 @@ from recur.data.text.tokens import Tokenizer, Words, make_tokenizer
 from recur.data.text.vocab import Vocab
 from recur.errors import TextError, shown
 from recur.utils.files import open_stream, replacing
+
+TO_ARPA = {"<bos>": "<s>", "<eos>": "</s>"}
+_FROM_ARPA = {arpa: ours for ours, arpa in TO_ARPA.items()}
+
+
+def special(token: str) -> str | None:
+    """Our name of a token that every implementation has; some write it in capitals."""
+    lowered = token.lower()
+    return _FROM_ARPA.get(lowered) or (lowered if lowered in SPECIALS else None)
+
+
+def escape(token: str) -> str:
+    odd = [c.isspace() or not c.isprintable() for c in token]
+    if token.lower() in _FROM_ARPA:
+        return f"\\x3c{token[1:]}"  # a word of the text that looks like an end of ours
+    if not any(odd) and unescape(token) == token:
+        return token  # a backslash that escapes nothing is left alone: other implementations know no escapes
+    written = []
+    for c, is_odd in zip(token, odd, strict=True):
+        escaped = c.encode("unicode_escape").decode() if is_odd or c == "\\" else c
+        written.append("\\x20" if c == " " else escaped)
+    return "".join(written)
+
+
+def unescape(token: str) -> str:
+    if "\\" not in token:
+        return token
+    return re.sub(
+        r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[nrt\\])",
+        lambda found: found[0].encode().decode("unicode_escape"),
+        token,
+    )
+
 
 ESCAPED = "recur: tokens are escaped"
 BACKWARD = "recur: texts are read from the end"

@@ -1,4 +1,4 @@
-"""Gradients along time: why they vanish and explode, and what the forget gate and clipping do about it."""
+"""Experiments on gradients along time: vanishing, exploding, the forget gate, clipping."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from recur.diagnostics.figures import canvas
-from recur.diagnostics.flow import fit_decay, flow
-from recur.diagnostics.lab.experiment import Experiment
-from recur.diagnostics.lab.recall import Recall, recall_batch
-from recur.diagnostics.paths import memory_paths
+from recur.diagnostics.figures import canvas, legend, level
+from recur.diagnostics.gradient_flow import fit_decay, flow, memory_paths
+from recur.diagnostics.lab.truncation import Experiment, Recall, recall_batch
 from recur.diagnostics.subject import Subject
-from recur.diagnostics.theme import legend, level
 from recur.nn import Init, Recurrent
 from recur.utils.types import JsonObject
 

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recur.baselines.ngram.counts import Counts, Sequences
 from recur.data.text import Corpus, Vocab
-from recur.diagnostics.figures import canvas
-from recur.diagnostics.lab.experiment import Experiment
-from recur.diagnostics.theme import INK, legend
+from recur.diagnostics.figures import INK, canvas, legend
+from recur.diagnostics.lab.truncation import Experiment
 from recur.errors import OptionError
 
 if TYPE_CHECKING:

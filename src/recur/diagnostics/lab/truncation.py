@@ -1,15 +1,10 @@
-"""What truncation costs: what is learned of a dependency longer than the window, and by how much gradients are off.
-
-full            every loss reaches back to the start
-truncated:τ     a loss reaches back to its window's start: over (τ + 1)/2 steps on average
-sliding:τ       a loss reaches back τ steps, for every t, as the books write it: τ rows for each row
-randomized:π    cut at random, what remains scaled by 1/π: right on average
-"""
+"""Experiments on truncated BPTT: the accuracy on a dependency longer than the window, and the error of the gradients."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,15 +12,46 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from recur.diagnostics.figures import canvas
-from recur.diagnostics.lab.experiment import Experiment
-from recur.diagnostics.lab.recall import Recall, recall_batch
-from recur.diagnostics.theme import COLOURS, INK, legend
+from recur.diagnostics.figures import COLOURS, INK, canvas, legend
 from recur.nn import Init, Recurrent
 from recur.ops.bptt import BPTT
+from recur.utils.types import JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass
+class Experiment:
+    """Result of a lab: a figure, a paragraph and the numbers behind both."""
+
+    figure: Figure
+    paragraph: str
+    """The conclusion in words, with the numbers that came out."""
+    numbers: JsonObject
+
+
+class Recall(nn.Module):
+    """Predict at the end which of two symbols came first: a dependency of exactly T − 1 steps."""
+
+    def __init__(self, net: Recurrent) -> None:
+        super().__init__()
+        self.net = net
+        self.head = nn.Linear(net.output_size, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.net(x).outputs[:, -1])
+        return logits
+
+
+def recall_batch(B: int, T: int) -> tuple[Tensor, Tensor]:
+    y = torch.randint(2, (B,))
+    x = torch.zeros(B, T, 3)
+    x[torch.arange(B), 0, y] = 1.0
+    x[:, 1:, 2] = torch.randn(B, T - 1)
+    return x, y
+
 
 LEARNED = ("truncated:3", "truncated:5", "sliding:5", "truncated:20", "randomized:0.9", "full")
 MEASURED = ("full", "truncated:5", "sliding:5", "randomized:0.8")

@@ -18,9 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recur.diagnostics.figures import canvas
-from recur.diagnostics.lab.experiment import Experiment
-from recur.diagnostics.theme import COLOURS, INK, legend
+from recur.diagnostics.figures import COLOURS, INK, canvas, legend
+from recur.diagnostics.lab.truncation import Experiment
 from recur.errors import OptionError
 
 if TYPE_CHECKING:

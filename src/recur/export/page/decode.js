@@ -132,7 +132,7 @@ function finish(steps) {
 
 const greedy = (writer) => finish(written(writer, largest));
 
-// The `nbest` best sequences that a beam of this width finds, ranked by log P, as recur.decoding.search does.
+// The `nbest` best sequences that a beam of this width finds, ranked by log P, as recur.decoding.beam_search does.
 function search(writer, width, nbest = 1) {
   let beam = writer.hypotheses(width).map(({ score, carried }) => ({ score, carried, token: BOS, ids: [], looked: [] }));
   let finished = [];

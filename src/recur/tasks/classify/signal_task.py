@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from recur.data.signals import Signal, label_of
-from recur.models.signals import NONE, SignalClassifier
+from recur.models.signals import NO_LABEL, SignalClassifier
 from recur.runs import Vocabs
 from recur.tasks.classes import class_scores, class_weights, classes_of, confusion, validation, weight_of
 from recur.tasks.classify.options import ClassifyOptions
@@ -66,7 +66,7 @@ class SignalClassify(SignalTask[ClassifyOptions, SignalClassifier]):
 
 def targets_of(examples: Sequence[Example], classes: int) -> tuple[list[int], int]:
     """Their classes, and how many there are: one more where some were not learned from, which count as errors."""
-    targets = [classes if example.labels[0] == NONE else example.labels[0] for example in examples]
+    targets = [classes if example.labels[0] == NO_LABEL else example.labels[0] for example in examples]
     return targets, classes + (classes in targets)
 
 

@@ -12,10 +12,10 @@ import torch
 from recur.data.text import SPECIALS, Pair
 from recur.data.text.arrays import Floats, Ids
 from recur.data.text.corpus import normalised
-from recur.decoding import Choice, greedy, likelihoods, sample, search
+from recur.decoding import Choice, beam_search, greedy, likelihoods, sample
 from recur.errors import OptionError, TextError, unknown
 from recur.models import ConditionalModel
-from recur.models.writer import DecoderWriter
+from recur.models.decoder import DecoderWriter
 from recur.options import Natural, checked
 from recur.runs import Run
 from recur.tasks.conditional.plain import plain_models
@@ -43,7 +43,7 @@ class ConditionalWriter(Predictor[ConditionalModel]):
         """Lines of a label, drawn as one batch; with `width`, the likeliest that beam search finds."""
         writer = self._writer(label)
         if checked("width", width, Natural):
-            found = search(writer, width, width)[0] if width > 1 else greedy(writer)
+            found = beam_search(writer, width, width)[0] if width > 1 else greedy(writer)
         else:
             found = sample(writer, Choice(**choice), samples, seed)[0]
         return [self.task.decode(self.vocab, made) for made in found]
@@ -65,7 +65,7 @@ class ConditionalWriter(Predictor[ConditionalModel]):
             writer = self._writer(label.strip())
             if beam or nbest > 1:
                 self.refuse(choice)
-                found = greedy(writer) if max(beam, nbest) == 1 else search(writer, max(beam, nbest), nbest)[0]
+                found = greedy(writer) if max(beam, nbest) == 1 else beam_search(writer, max(beam, nbest), nbest)[0]
             else:
                 found = sample(writer, Choice(**choice), samples, seed)[0]
             made = [{"output": self.task.decode(self.vocab, w), "score": w.score, "cut": w.cut} for w in found]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from recur.models import Forecaster
-from recur.models.forecast import Seen
+from recur.models.forecaster import Seen
 from recur.models.stack import State, each_part
 from recur.tasks.forecast.rows import Rows
 

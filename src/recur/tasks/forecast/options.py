@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from recur.errors import OptionError
-from recur.models.forecast_options import ForecasterOptions
+from recur.models.options import ForecasterOptions
 from recur.options import Between, Count, Natural, OneOf, Positive, Share, Whole, Width
 from recur.tasks.options import TaskOptions, TextOptions
 

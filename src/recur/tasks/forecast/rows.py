@@ -19,7 +19,7 @@ from recur.data.series import Clock, Form, Panel, Series, fill
 from recur.data.series.linear import choose_form
 from recur.data.text.arrays import Floats
 from recur.errors import TextError
-from recur.models.forecast import Seen
+from recur.models.forecaster import Seen
 from recur.tasks.forecast.linear import fit_in_form
 
 

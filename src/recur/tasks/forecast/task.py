@@ -15,8 +15,8 @@ from recur.data.series import Clock, Form, Panel, Split
 from recur.data.text.arrays import Ids
 from recur.errors import OptionError
 from recur.i18n import said
-from recur.models import Forecaster, bases
-from recur.models.forecast import Sizes
+from recur.models import Forecaster, forecaster
+from recur.models.forecaster import Sizes
 from recur.runs import Vocabs
 from recur.tasks.classes import classes_of, names_vocab
 from recur.tasks.contract import Baseline, Moment, Remark, Task, TrainingStep, Validation
@@ -233,7 +233,7 @@ class ForecastTask(Task[ForecastOptions, SeriesData, Forecaster, Windows]):
         return TrainingStep(loss, len(which), model.backend, weight=weight)
 
     def unrecordable(self, data: SeriesData) -> str:
-        if self.options.base == "linear" and not bases.brings_its_own(len(data.rows), self.batch):
+        if self.options.base == "linear" and not forecaster.brings_its_own(len(data.rows), self.batch):
             return "--base linear asks which rows of a batch are of one series"
         return drawn_on_the_cpu(self.options)
 

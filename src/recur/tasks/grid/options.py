@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from recur.errors import OptionError
-from recur.models.structures import GridModelOptions
+from recur.models.options import GridModelOptions
 from recur.options import Between, Length, NoLayers, OneOf, Positive
 from recur.tasks.options import SplitOptions, TaskOptions
 

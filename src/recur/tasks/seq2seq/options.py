@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from recur.models.decoder_options import EncoderDecoderOptions
+from recur.models.options import EncoderDecoderOptions
 from recur.options import BelowOne, Between, Count, Natural, OneOf, Positive, Share, Width, WidthOrNone
 from recur.tasks.options import WritingOptions
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from recur.data.text import UNK, Pair, read_pairs
 from recur.data.text.tokens import Ids
-from recur.decoding import Choice, Ensemble, Writer, Written, greedy, likelihood, sample, search
+from recur.decoding import Choice, Ensemble, Writer, Written, beam_search, greedy, likelihood, sample
 from recur.errors import OptionError, TextError
 from recur.models import Seq2Seq
 from recur.tasks.contract import Predictor
@@ -105,7 +105,7 @@ class Transducer(Predictor[Seq2Seq]):
             raise OptionError(f"{', '.join(choice)}: for drawn sequences only; say how many with samples")
         if beam == 1 and nbest == 1:
             return [[made] for made in greedy(writer)]
-        return search(writer, beam, nbest, length_penalty, coverage)
+        return beam_search(writer, beam, nbest, length_penalty, coverage)
 
     @torch.no_grad()
     def _writer(self, source: Tensor, lengths: Tensor) -> Writer[Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from recur.errors import OptionError
-from recur.models.structures import RowModelOptions
+from recur.models.options import RowModelOptions
 from recur.options import Between, OneOf, Positive
 from recur.tasks.options import FoldOptions, TaskOptions
 

@@ -19,8 +19,7 @@ from torch import Tensor
 from recur.data.text import PAD, SPECIALS, UNK, Sentence, Vocab, fit_lines
 from recur.data.text.casing import casing_of
 from recur.data.text.tokens import Ids
-from recur.models.tagger import UNSEEN
-from recur.models.words import Forms, Words
+from recur.models.tagger import UNSEEN, Forms, Words
 from recur.nn import Moves
 from recur.runs import Vocabs
 from recur.tasks.classes import classes_of, label_vocab, names_vocab, numbers_of

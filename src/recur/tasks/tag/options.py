@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 from recur.data.text.conll import TagColumns, parse_column
 from recur.errors import OptionError
-from recur.models.options import Direction
-from recur.models.word_options import WordTaggerOptions
+from recur.models.options import Direction, WordTaggerOptions
 from recur.options import Between, Form, NonNegative, OneOf, Positive, Share, Width, WidthOrNone
 from recur.tasks.options import CarryOptions, TaskOptions, Token, VocabOptions
 from recur.tasks.signal_options import InputOptions

@@ -13,7 +13,7 @@ import torch
 from recur.data.text import Sentence, read_tagged, read_words
 from recur.data.text.recognise import has_columns
 from recur.errors import OptionError, TextError, shown
-from recur.models.taggers import Taggers
+from recur.models.tagger import Taggers
 from recur.options import Range, checked
 from recur.runs import Run
 from recur.tasks.classes import classes_of

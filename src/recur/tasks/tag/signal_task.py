@@ -15,7 +15,7 @@ from recur.data.signals import labels_of, read_signals
 from recur.decoding.ctc import Labelling, Language, best_path, prefix_beam
 from recur.errors import OptionError, TextError
 from recur.i18n import said
-from recur.models.signals import NONE, SignalTagger, Transcriber
+from recur.models.signals import NO_LABEL, SignalTagger, Transcriber
 from recur.runs import Vocabs
 from recur.tasks.classes import TIE, class_scores, class_weights, classes_of, confusion, weight_of
 from recur.tasks.contract import Baseline, Moment, Remark, TrainingStep, Validation
@@ -116,8 +116,12 @@ def label_steps(model: SignalTagger, examples: Sequence[Example]) -> Found:
         logits = model(batch.x.to(model.device), batch.lengths).cpu()
         for row, labels, n in zip(logits, batch.labels, batch.steps.tolist(), strict=True):
             known = labels[:n][: len(row)]
-            loss = cross_entropy(row[: len(known)], known, ignore_index=NONE, reduction="sum") if len(known) == n else 0
-            yield row[:n].argmax(-1).tolist(), float(loss), int((known != NONE).sum())
+            loss = (
+                cross_entropy(row[: len(known)], known, ignore_index=NO_LABEL, reduction="sum")
+                if len(known) == n
+                else 0
+            )
+            yield row[:n].argmax(-1).tolist(), float(loss), int((known != NO_LABEL).sum())
 
     found = by_length(examples, run)
     return Found([labels for labels, _, _ in found], sum(f[1] for f in found) / max(sum(f[2] for f in found), 1))
@@ -125,7 +129,7 @@ def label_steps(model: SignalTagger, examples: Sequence[Example]) -> Found:
 
 def step_scores(examples: Sequence[Example], guesses: Sequence[Sequence[int]], classes: Sequence[str]) -> Metrics:
     """Accuracy and macro F1 over steps; a label that training did not have is one more class, which nobody says."""
-    targets = [len(classes) if k == NONE else k for example in examples for k in example.labels]
+    targets = [len(classes) if k == NO_LABEL else k for example in examples for k in example.labels]
     return class_scores(confusion(targets, [k for row in guesses for k in row], len(classes) + 1))
 
 
@@ -229,7 +233,7 @@ def transcribe(
     def run(batch: SignalBatch) -> Iterator[tuple[list[Labelling], float, int]]:
         logits = model(batch.x.to(model.device), batch.lengths)
         nll = model.negative_log_likelihood(logits, batch.steps, batch.labels.to(model.device), batch.counts)
-        unknown = (batch.labels == NONE).sum(1) > batch.labels.shape[1] - batch.counts
+        unknown = (batch.labels == NO_LABEL).sum(1) > batch.labels.shape[1] - batch.counts
         rows = logits.log_softmax(-1).double().cpu().numpy()
         of_each = zip(rows, batch.steps.tolist(), nll.tolist(), batch.counts.tolist(), unknown.tolist(), strict=True)
         for logp, n, loss, count, strange in of_each:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from recur.models.structures import TreeModelOptions
+from recur.models.options import TreeModelOptions
 from recur.options import Between, Count, OneOf, Positive, Share
 from recur.tasks.options import CarryOptions, FoldOptions, TaskOptions
 

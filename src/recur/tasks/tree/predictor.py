@@ -12,12 +12,13 @@ import torch
 from recur.data.text import UNK, Tree, parse_tree, read_trees, restructured, structure_of
 from recur.errors import TextError
 from recur.models import TreeModel
+from recur.models.signals import NO_LABEL
 from recur.runs import Run
 from recur.tasks.classes import class_scores, classes_of, confusion
 from recur.tasks.contract import Predictor
 from recur.tasks.examples import test_part
 from recur.tasks.tree.plain import plain_models
-from recur.tasks.tree.task import NONE, Encoded, TreeBatch, TreeTask, as_texts, tree_scores
+from recur.tasks.tree.task import Encoded, TreeBatch, TreeTask, as_texts, tree_scores
 from recur.utils.types import JsonObject
 
 
@@ -62,7 +63,7 @@ class TreeClassifier(Predictor[TreeModel]):
         for number, line in enumerate(lines, start=1):
             tree = self._tree(line, number)
             ids = [self.run.vocab.ids.get(self.task.word(word), UNK) for word in tree.words]
-            batch = TreeBatch.of([Encoded(ids, tree.children, [NONE] * len(tree.children))]).to(self.device)
+            batch = TreeBatch.of([Encoded(ids, tree.children, [NO_LABEL] * len(tree.children))]).to(self.device)
             p = self.model.temperature(self.model(batch.ids, batch.forest).log_softmax(-1)).exp().cpu()
             predictions = [self.classes[k] for k in p.argmax(-1).tolist()]
             labelled = dataclasses.replace(tree, labels=tuple(predictions))

@@ -16,6 +16,7 @@ from recur.data.text import UNK, Tree, Vocab, Words, read_trees, restructured
 from recur.errors import TextError
 from recur.models import TreeModel
 from recur.models.calibration import calibrated, calibration_error
+from recur.models.signals import NO_LABEL
 from recur.nn import Forest
 from recur.runs import Vocabs
 from recur.tasks.classes import (
@@ -34,9 +35,6 @@ from recur.tasks.tree.options import TreeOptions
 from recur.tasks.tree.plain import plain_models
 from recur.tasks.watching import FEW, with_classes
 from recur.utils.types import JsonObject
-
-NONE = -1
-"""The class of a node that has no label, or whose label is not learned from."""
 
 ROWS = 128
 """Trees measured as one forest."""
@@ -116,9 +114,9 @@ class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
                 )
             if tree.labels[-1] is None:
                 raise TextError(f"{tree.where}: the root has no label")
-            known = [NONE if label is None else classes[label] for label in tree.labels]
+            known = [NO_LABEL if label is None else classes[label] for label in tree.labels]
             if self.options.labels == "root":
-                known[:-1] = [NONE] * (len(known) - 1)
+                known[:-1] = [NO_LABEL] * (len(known) - 1)
             found.append(Encoded([ids.get(self.word(word), UNK) for word in tree.words], tree.children, known))
         return found
 
@@ -145,9 +143,9 @@ class TreeTask(Task[TreeOptions, TreeData, TreeModel, TreeBatch]):
     def training_step(
         self, model: TreeModel, batch: TreeBatch, state: tuple[Any, ...] | None, moment: Moment
     ) -> TrainingStep:
-        predictions = int((batch.classes != NONE).sum())
+        predictions = int((batch.classes != NO_LABEL).sum())
         batch = batch.to(model.embedding.device)
-        loss = cross_entropy(model(batch.ids, batch.forest), batch.classes, ignore_index=NONE)
+        loss = cross_entropy(model(batch.ids, batch.forest), batch.classes, ignore_index=NO_LABEL)
         return TrainingStep(loss, predictions, "levels")
 
     def divergence_threshold(self, vocabs: Vocabs) -> float:
@@ -186,7 +184,7 @@ def tree_scores(model: TreeModel, trees: Sequence[Encoded], fit: bool = False) -
     for batch in in_order(trees, ROWS, TreeBatch.of):
         batch = batch.to(device)
         logits = model(batch.ids, batch.forest)
-        labelled = batch.classes != NONE
+        labelled = batch.classes != NO_LABEL
         loss += float(cross_entropy(logits[labelled], batch.classes[labelled], reduction="sum"))
         right += int((logits.argmax(-1) == batch.classes)[labelled].sum())
         nodes += int(labelled.sum())

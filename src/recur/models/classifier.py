@@ -14,12 +14,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, dropout
 
 from recur.data.text import UNK
-from recur.models.embedding import TokenEmbedding
-from recur.models.numbers import SignalInput
+from recur.models.inputs import SignalInput, TokenEmbedding, beside, split_state, whole
 from recur.models.options import ClassifierOptions, ReaderOptions
 from recur.models.stack import State, stack
-from recur.models.time import beside, split_state, whole
-from recur.nn import Pooling, Recurred, initialise_linear
+from recur.nn import Pooling, RecurrentOutput, initialise_linear
 
 
 class Reader(nn.Module):
@@ -61,7 +59,7 @@ class Reader(nn.Module):
         x = self.embedding(ids) if more is None else torch.cat([self.embedding(ids), more], dim=-1)
         if self.clock is not None:
             x = beside(x, whole(ids), self.clock)
-        found: Recurred = self.recurrent(x, lengths=lengths)
+        found: RecurrentOutput = self.recurrent(x, lengths=lengths)
         self.backend = found.trace[0].backend
         return found.outputs
 

@@ -1,16 +1,9 @@
-"""Forecasts: distributions of the next k values of series, from a window of the last τ or from a state.
+"""Base forecasts, around which a network forecasts: what it adds starts at zero, so that it begins as good as they are.
 
-    state      h_t = g(h_{t−1}, [x_t; known_{t+1}])        a latent model; g is a recurrent network
-    window     h_t = f(x_{t−τ+1} … x_t)                    an autoregressive model; f is an MLP
-    segments   h_t = g over the segments of that window    segments.py; it writes segments too
-    output     h_t = tanh(U x_t + b)                       x_t, which the step before was to forecast, alone
-
-    x̂_{t+j} = b_{t+j} + V_j h_t + (A h_t) · [known_{t+j}; known_t] + Σ_i φ_{ij} x_{t−i}
-
-The last is the highway of a window, a linear map that all series share, as LSTNet has one (Lai et al. 2018).
-b is a base forecast (bases.py), and values come relative to a level ℓ_t (the last value, or the mean of the last season
-or of the window), so that a trend does not carry a series out of what was learned. What is known ahead (covariates,
-calendar, the phase of the season) stands beside all of them. V variables of a row are inputs to each other.
+last       ŷ_{t+j} = y_t
+season     ŷ_{t+j} = the mean of the last season
+seasonal   ŷ_{t+j} = the value one season before, or two where that lies ahead
+linear     ŷ_{t+j} = c_j + Σ_i φ_{ij} y_{t−i}, fitted to each series by itself before anything is learned
 """
 
 from __future__ import annotations
@@ -19,15 +12,90 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import dropout
+from torch.nn.functional import dropout, pad
 
 from recur.errors import OptionError
-from recur.models import bases
 from recur.models.distributions import distribution
-from recur.models.forecast_options import ForecasterOptions
-from recur.models.segments import SegmentNetwork
-from recur.models.stack import State, output_fed, plain_stack
-from recur.nn import FeedForward, Recurred, Recurrent, initialise_linear
+from recur.models.options import ForecasterOptions
+from recur.models.stack import State, each_part, output_fed, plain_stack
+from recur.nn import FeedForward, Recurrent, RecurrentOutput, initialise_linear
+
+
+def recent_mean(values: Tensor, span: int) -> Tensor:
+    """The mean of the last `span` values up to each step of (B, T, V); of fewer at the start."""
+    if span == 1:
+        return values
+    T = values.shape[1]
+    total = torch.cat([values.new_zeros(values.shape[0], 1, values.shape[2]), values.cumsum(1)], dim=1)
+    steps = torch.arange(1, T + 1, device=values.device)
+    first = (steps - span).clamp_min(0)
+    return (total[:, 1:] - total[:, first]) / (steps - first)[:, None]
+
+
+def seasonal(values: Tensor, ends: Tensor, horizon: int, season: int) -> Tensor:
+    """(B, E, k, V), from steps `ends` (E,)."""
+    ahead = torch.arange(horizon, device=values.device) % season
+    places = (ends[:, None] + 1 - season + ahead).clamp_min(0)
+    return values[:, places]
+
+
+def linear(values: Tensor, ends: Tensor, rows: Tensor, weights: Tensor) -> Tensor:
+    """(B, E, k, V), by weights (R, V, 1 + lags, k), of 1 and of the last values, the oldest first, of the series that
+    each of the rows (B,) is of. Before the first value stand others like it."""
+    lags = weights.shape[2] - 1
+    padded = torch.cat([values[:, :1].expand(-1, lags - 1, -1), values], dim=1)
+    windows = padded.unfold(1, lags, 1)[:, ends]  # (B, E, V, lags)
+    if brings_its_own(weights.shape[0], rows.shape[0]):
+        own = weights[rows]
+        return torch.einsum("bevl,bvlk->bekv", windows, own[:, :, 1:]) + own[:, None, :, 0].transpose(2, 3)
+    found = values.new_empty(len(values), len(ends), weights.shape[3], values.shape[2])
+    for row in range(len(weights)):
+        mine = rows == row
+        part = torch.einsum("bevl,vlk->bekv", windows[mine], weights[row, :, 1:])
+        found[mine] = part + weights[row, :, 0].t()
+    return found
+
+
+def brings_its_own(series: int, rows: int) -> bool:
+    """Whether a matrix for each of the rows costs less than to gather those of each series: there are few of one."""
+    return series * 4 > rows
+
+
+class SegmentNetwork(nn.Module):
+    """Windows (N, L, F), what is known ahead (N, k, C) and channels (N,) to outputs (N, k, P)."""
+
+    def __init__(self, features: int, known: int, channels: int, horizon: int, outputs: int, o: ForecasterOptions):
+        super().__init__()
+        self.options, self.outputs, self.horizon = o, outputs, horizon
+        s = self.segment = min(o.segment or 1, o.lags or 1)
+        self.coming = -(-horizon // s)
+        """How many segments are written."""
+        self.embed = nn.Linear(s * features, o.hidden)
+        self.recurrent = plain_stack(o, o.hidden)
+        self.position = nn.Parameter(torch.randn(self.coming, o.hidden))
+        self.channel = nn.Parameter(torch.randn(channels, o.hidden)) if channels > 1 else None
+        self.known = nn.Linear(s * known, o.hidden, bias=False) if known else None
+        self.output = nn.Linear(self.recurrent.output_size, s * outputs)
+        for layer in (self.embed, self.output):
+            initialise_linear(o.init, layer.weight, layer.bias)
+        self.backend = ""
+
+    def forward(self, window: Tensor, ahead: Tensor, channel: Tensor) -> Tensor:
+        s, M, (N, L, _) = self.segment, self.coming, window.shape
+        segments = window[:, L % s :].reshape(N, L // s, -1)
+        read: RecurrentOutput = self.recurrent(torch.relu(self.embed(segments)))
+        self.backend = read.trace[0].backend
+        query = self.position.expand(N, -1, -1)
+        if self.channel is not None:
+            query = query + self.channel[channel][:, None]
+        if self.known is not None:
+            query = query + self.known(pad(ahead, (0, 0, 0, M * s - self.horizon)).reshape(N, M, -1))
+        state = each_part(read.state, lambda part: part.repeat_interleave(M, 0))
+        written: RecurrentOutput = self.recurrent(query.reshape(N * M, 1, -1), state)
+        hidden = dropout(written.outputs, self.options.dropout_output, self.training)
+        found: Tensor = self.output(hidden).view(N, M * s, self.outputs)
+        return found[:, : self.horizon]
+
 
 LEAST_SPREAD = 1e-3
 """What a window's changes are divided by at least, in units of what its series is scaled by."""
@@ -167,9 +235,11 @@ class Forecaster(nn.Module):
         T = seen.values.shape[1]
         whole = seen.values if before is None else torch.cat([before, seen.values], dim=1)
         begin = whole.shape[1] - T
-        level = bases.recent_mean(whole, self._span)
+        level = recent_mean(whole, self._span)
         relative = seen.values - torch.cat([whole[:, :1], level], dim=1)[:, begin : begin + T]
-        found: Recurred = self.recurrent(torch.cat([relative, seen.past, seen.known[:, 1 : T + 1]], dim=-1), state)
+        found: RecurrentOutput = self.recurrent(
+            torch.cat([relative, seen.past, seen.known[:, 1 : T + 1]], dim=-1), state
+        )
         self.backend = found.trace[0].backend
         return found.outputs, found.state
 
@@ -230,10 +300,10 @@ class Forecaster(nn.Module):
         if kind == "linear":
             if seen.linear is None:
                 raise OptionError("--base linear needs the linear autoregression of each series")
-            return bases.linear(seen.values, ends, seen.row, seen.linear)
+            return linear(seen.values, ends, seen.row, seen.linear)
         if kind == "seasonal":
-            return bases.seasonal(seen.values, ends, self.horizon, self.season)
-        level = bases.recent_mean(seen.values, self._span)
+            return seasonal(seen.values, ends, self.horizon, self.season)
+        level = recent_mean(seen.values, self._span)
         return level[:, ends][:, :, None].expand(-1, -1, self.horizon, -1)
 
     def place(self, raw: Tensor, base: Tensor) -> Tensor:

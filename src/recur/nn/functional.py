@@ -1,20 +1,42 @@
-"""The loss of a softmax over many classes, without its logits in memory.
-
-    a = V h + c        L = mean over rows of −log softmax(a)_y        ∂L/∂a = (softmax(a) − onehot(y)) / N
-
-Logits, their softmax and its gradient would be N·K numbers each. Here rows are taken some at a time: their logits are
-made, give the loss and the gradients of h, V and c, and are forgotten. What is kept for the way back has the sizes of
-h, V and c. Chunks are taken in order and sums are of that order, so that the same numbers give the same bits.
-"""
+"""Dropout along a sequence."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import cross_entropy, linear
+from torch.nn.functional import cross_entropy, dropout, linear
+from torch.types import Device
+
+from recur.errors import OptionError
+
+
+def drop(x: Tensor, p: float) -> Tensor:
+    """x with each entry dropped with probability p, and what stays divided by 1 − p.
+
+    On the CPU from 16 random bits an entry: whole words are drawn faster than torch throws its coins, which
+    would be a tenth of a small network's training. An entry goes with p to the nearest 65536th.
+    """
+    dropped = round(p * 65536)
+    transformed = torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
+    if x.device.type != "cpu" or transformed or dropped in (0, 65536):
+        return dropout(x, p)
+    words = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device="cpu").random_(-(2**63), None)
+    bits = words.view(torch.int16)[: x.numel()].view(x.shape)
+    return x * (bits >= dropped - 32768).to(x.dtype).div_(1 - p)
+
+
+def drop_steps(x: Tensor, p: float, *, training: bool, variational: bool) -> Tensor:
+    """(B, T, D) with entries dropped: one mask for a whole sequence (Gal and Ghahramani 2016), or one for each step."""
+    if not (training and p):
+        return x
+    if not variational:
+        return drop(x, p)
+    return x * drop(x.new_ones(x.shape[0], 1, x.shape[2]), p)
+
 
 CHUNK = {"cpu": 32 << 20, "cuda": 64 << 20}
 """Bytes of float32 logits at a time: on a CPU so many rows that V is read seldom, on a GPU about its L2."""
@@ -97,3 +119,47 @@ class _LinearCrossEntropy(torch.autograd.Function):
             for part, dtype, wanted in zip(ctx.saved_tensors, ctx.dtypes, ctx.needs_input_grad, strict=False)
         ]
         return *found, None, None, None, None
+
+
+def make_mlp(width: int, out: int, depth: int, device: Device, dtype: torch.dtype | None) -> nn.Sequential | None:
+    """`depth` layers from `width` to `out` units; None for none."""
+    if not depth:
+        return None
+    layers: list[nn.Module] = []
+    for _ in range(depth):
+        layers += [nn.Linear(width, out, device=device, dtype=dtype), nn.Tanh()]
+        width = out
+    return nn.Sequential(*layers)
+
+
+def make_between(widths: Sequence[int], depth: int, device: Device, dtype: torch.dtype | None) -> nn.ModuleList | None:
+    """One behind each recurrent layer but the last, of outputs of these widths; None for none."""
+    if not depth:
+        return None
+    if len(widths) == 1:
+        raise OptionError("depth of between acts between layers, and there is one layer")
+    mlps = (make_mlp(width, width, depth, device, dtype) for width in widths[:-1])
+    return nn.ModuleList(mlp for mlp in mlps if mlp is not None)
+
+
+def reset_mlp(mlp: nn.Module | None) -> None:
+    """Weights as Glorot and Bengio draw them; biases zero."""
+    for layer in () if mlp is None else mlp.modules():
+        if isinstance(layer, nn.Linear):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+
+def apply_mlp(mlp: nn.Module | None, x: Tensor, padding: Tensor | None) -> Tensor:
+    """An MLP, if there is one; padding neither enters it nor comes out."""
+    if mlp is None:
+        return x
+    if padding is None:
+        return mlp(x)  # type: ignore[no-any-return]
+    return mlp(x.masked_fill(padding, 0)).masked_fill(padding, 0)  # type: ignore[no-any-return]
+
+
+def padding_of(x: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
+    """(B, T, 1): which steps lie behind a row's length."""
+    ends = torch.as_tensor(lengths, device=x.device)
+    return (torch.arange(x.shape[1], device=x.device) >= ends[:, None])[..., None]

@@ -1,22 +1,104 @@
-"""Sequences from a network that writes: the likeliest symbol at each step, drawn ones, or those a beam search finds.
-
-All of them drive a `Writer` for all rows of a batch at once. Rows stop at different times; none writes more than
-`longest` symbols, and one that had to be cut says so.
-"""
+"""What can write a sequence, whichever way it ends, and what is written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from recur.data.text import BOS, EOS, PAD
-from recur.decoding.sampling import NEVER_WRITTEN, Choice, make_generator
-from recur.decoding.writer import Carried, Writer, Written
+from recur.decoding.sampling import NEVER_WRITTEN, Choice, make_generator, read
 from recur.errors import OptionError
-from recur.options import Count, NonNegative, checked
+from recur.models import LanguageModel, State
+from recur.models.stack import each_part
+from recur.options import Count, Natural, NonNegative, checked
+
+Carried = TypeVar("Carried")
+"""What hypotheses carry from step to step; only their writer looks inside."""
+
+
+class Writer(Protocol[Carried]):
+    """About to write for each row of a batch: `recur.models.DecoderWriter`, or several of them as one."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def K(self) -> int:  # noqa: N802
+        """Size of the vocabulary."""
+
+    @property
+    def longest(self) -> int:
+        """How many symbols it writes at most."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def lengths(self) -> Tensor | None:
+        """log P(τ), (B, longest + 1), where lengths are settled before writing."""
+
+    def begin(self, k: int, left: Tensor | None = None) -> Carried:
+        """What k hypotheses for each row start with; `left` (B · k,) are their lengths."""
+
+    def step(self, tokens: Tensor, carried: Carried) -> tuple[Tensor, Carried]:
+        """Tokens (B · k,) just written; log-probabilities (B · k, K) of what comes next, where <eos> is the end."""
+
+    def pick(self, carried: Carried, index: Tensor) -> Carried:
+        """The hypotheses of these numbers (B · k,), in this order."""
+
+    def attended(self, carried: Carried) -> Tensor | None:
+        """(B · k, S): the weights with which attention looked at each place of the source in all steps until now, 1
+        where a row has no such place; None without attention."""
+
+
+class Written(NamedTuple):
+    """One sequence."""
+
+    ids: list[int]
+    score: float
+    """Its log-probability, the end included."""
+    cut: bool
+    """Whether it was cut at the longest length, before it had ended."""
+
+
+class Ensemble(Generic[Carried]):
+    """Several writers as one: the mean of their probabilities at every step."""
+
+    def __init__(self, writers: Sequence[Writer[Carried]]) -> None:
+        self.writers = writers
+        first = writers[0]
+        self.rows, self.K, self.device = first.rows, first.K, first.device
+        self.longest = min(writer.longest for writer in writers)
+        if len({(writer.K, writer.lengths() is None) for writer in writers}) > 1:
+            raise OptionError("models that write as one need the same vocabulary and the same way of stopping")
+
+    def lengths(self) -> Tensor | None:
+        tables = [table for writer in self.writers if (table := writer.lengths()) is not None]
+        return _mean([table[:, : self.longest + 1] for table in tables]) if tables else None
+
+    def begin(self, k: int, left: Tensor | None = None) -> list[Carried]:
+        return [writer.begin(k, left) for writer in self.writers]
+
+    def step(self, tokens: Tensor, carried: list[Carried]) -> tuple[Tensor, list[Carried]]:
+        steps = [writer.step(tokens, own) for writer, own in zip(self.writers, carried, strict=True)]
+        return _mean([logp for logp, _ in steps]), [own for _, own in steps]
+
+    def pick(self, carried: list[Carried], index: Tensor) -> list[Carried]:
+        return [writer.pick(own, index) for writer, own in zip(self.writers, carried, strict=True)]
+
+    def attended(self, carried: list[Carried]) -> Tensor | None:
+        """The mean of those that have attention."""
+        found = [writer.attended(own) for writer, own in zip(self.writers, carried, strict=True)]
+        there = [one for one in found if one is not None]
+        return torch.stack(there).mean(0) if there else None
+
+
+def _mean(tables: list[Tensor]) -> Tensor:
+    """log of the mean probability."""
+    return torch.stack(tables).exp().mean(0).log()
 
 
 def greedy(writer: Writer[Carried]) -> list[Written]:
@@ -63,7 +145,7 @@ def _write(writer: Writer[Carried], k: int, choose: Callable[[Tensor], Tensor]) 
 
 
 @torch.no_grad()
-def search(
+def beam_search(
     writer: Writer[Carried],
     width: int,
     nbest: int = 1,
@@ -197,3 +279,59 @@ def likelihoods(writer: Writer[Carried], targets: Tensor, lengths: Tensor) -> Te
     if table is not None:
         steps.scatter_add_(1, lengths[:, None], table.gather(1, lengths[:, None]).double())
     return steps
+
+
+END = PAD
+"""What ends a continuation. To a language model <eos> is a token as any other: it ends a line, and the text goes on.
+<pad> is never written, so that its place is free."""
+
+
+def beam(model: LanguageModel, lead: list[int], length: int, width: int) -> list[tuple[list[int], float]]:
+    """The likeliest continuations that a beam of this width finds, best first, each with its log-probability."""
+    length = checked("length", length, Natural)
+    model.eval()
+    (found,) = beam_search(Continuation(model, lead, length), width, nbest=width, end=END, never=())
+    return [(written.ids, written.score) for written in found]
+
+
+class LanguageModelBeams(NamedTuple):
+    logits: Tensor
+    """(N, K): of the token that comes next, where that has been computed already."""
+    state: State
+    written: int
+    """How many tokens were written, the same for all hypotheses."""
+
+
+class Continuation:
+    """A language model about to write exactly `length` tokens behind a lead: the end is impossible before, and certain
+    there."""
+
+    def __init__(self, model: LanguageModel, lead: list[int], length: int) -> None:
+        self.model, self.longest = model, length
+        self.rows, self.K, self.device = 1, model.K, model.device
+        self.logits, self.state = read(model, lead)
+
+    def lengths(self) -> None:
+        return None
+
+    def begin(self, k: int, left: Tensor | None = None) -> LanguageModelBeams:
+        first = LanguageModelBeams(self.logits, self.state, 0)
+        return self.pick(first, torch.zeros(k, dtype=torch.long, device=self.device))
+
+    def step(self, tokens: Tensor, carried: LanguageModelBeams) -> tuple[Tensor, LanguageModelBeams]:
+        logits, state, written = carried
+        if written == self.longest:
+            logp = torch.full((len(tokens), self.K), -torch.inf, dtype=torch.float64, device=self.device)
+            logp[:, END] = 0.0
+            return logp, carried
+        if written:  # the first token follows the lead, which was read at once
+            logits, state = self.model.step(tokens, state)
+        logits[:, list(NEVER_WRITTEN)] = -torch.inf
+        return logits.double().log_softmax(-1), LanguageModelBeams(logits, state, written + 1)
+
+    def pick(self, carried: LanguageModelBeams, index: Tensor) -> LanguageModelBeams:
+        state = each_part(carried.state, lambda part: part[index])
+        return LanguageModelBeams(carried.logits[index], state, carried.written)
+
+    def attended(self, carried: LanguageModelBeams) -> None:
+        return None
