@@ -1,4 +1,4 @@
-"""Experiments on truncated BPTT: the accuracy on a dependency longer than the window, and the error of the gradients."""
+"""Experiments on truncated BPTT: what is learned of a dependency longer than the window, and the gradient error."""
 
 from __future__ import annotations
 
