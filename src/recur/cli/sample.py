@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -112,7 +113,7 @@ def sample(
         screen.result({"run": str(run), "label": label, "samples": texts})
         return
     if not isinstance(model, Language):
-        raise OptionError(f"{run} is no language model: try recur {model.task.verb} {run}")
+        raise OptionError(f"{run} is no language model: try recur {model.task.verb} {shlex.quote(str(run))}")
     if label is not None:
         raise OptionError(f"{run} was not trained with --task conditional, so --label has no use")
     length = 200 if length is None else length
@@ -128,20 +129,22 @@ def sample(
             screen.write(text + prompt if model.backward else prompt + text)
         screen.result({"run": str(run), "prompt": prompt, "direction": model.options.direction, "samples": texts})
         return
-    _stream(model, prompt, length, stop, seed, choice)
+    _stream(screen, model, prompt, length, stop, seed, choice)
 
 
-def _stream(model: Language, prompt: str, length: int, stop: str, seed: int | None, choice: dict[str, Any]) -> None:
+def _stream(
+    screen: Screen, model: Language, prompt: str, length: int, stop: str, seed: int | None, choice: dict[str, Any]
+) -> None:
     if model.backward:  # its first piece is the last of the text
-        sys.stdout.write(model.generate(prompt, length, stop=stop, seed=seed, **choice)[0] + prompt + "\n")
+        screen.write(model.generate(prompt, length, stop=stop, seed=seed, **choice)[0] + prompt)
         return
     pieces = model.stream(prompt, length, stop, seed, **choice)
     first = next(pieces, "")  # a prompt that cannot be read is refused before anything is written
-    sys.stdout.write(prompt + first)
+    screen.write(prompt + first, end="")
     for piece in pieces:
-        sys.stdout.write(piece)
+        screen.write(piece, end="")
         sys.stdout.flush()
-    sys.stdout.write("\n")
+    screen.write("")
 
 
 def _converse(
@@ -163,6 +166,6 @@ def _converse(
         if not prompt:
             return
         try:
-            _stream(model, prompt, length, stop, seed, choice)
+            _stream(screen, model, prompt, length, stop, seed, choice)
         except RecurError as error:
             screen.note(str(error))

@@ -4,10 +4,9 @@ from recur.runs.beginning import check_free, data_folder, is_run
 from recur.runs.device import pick_device
 from recur.runs.folder import Run, Vocabs
 from recur.runs.lock import holder_of
-from recur.runs.logs import read_json, read_jsonl
+from recur.runs.logs import read_json, read_jsonl, read_tail
 from recur.runs.manifest import Fingerprint
 from recur.runs.precision import Precision, check_precision, computing_in, pick_precision, products_of
-from recur.runs.trust import trust
 
 __all__ = [
     "Fingerprint",
@@ -25,5 +24,5 @@ __all__ = [
     "products_of",
     "read_json",
     "read_jsonl",
-    "trust",
+    "read_tail",
 ]

@@ -35,14 +35,15 @@ from recur.errors import RunError
 from recur.runs.beginning import check_free, is_run, taken
 from recur.runs.lock import NAME as LOCK
 from recur.runs.lock import Lock
-from recur.runs.logs import Log, parse_object
+from recur.runs.logs import Log
 from recur.runs.manifest import LOGS, SLOTS, Checkpoint, Fingerprint, Manifest, sha256
+from recur.runs.parsing import is_baseline, parse_object
 from recur.runs.place import Place
 from recur.runs.progress import Progress
 from recur.runs.recorded import Recorded, read_manifest
 from recur.runs.tensors import check_weights, from_bytes, to_bytes
-from recur.runs.trust import check_trusted, trust
 from recur.utils.files import sync_folder
+from recur.utils.trust import check_trusted
 from recur.utils.types import JsonObject
 
 Vocabs = dict[str, Vocab]
@@ -171,9 +172,7 @@ class Run(Recorded):
         if CELL not in self.manifest.files:
             return None
         source = self.read(CELL)
-        if self.trusting:
-            trust(source)
-        check_trusted(self.path / CELL, source)
+        check_trusted(self.path / CELL, source, self.trusting)
         return source
 
     def baselines(self) -> list[JsonObject] | None:
@@ -182,7 +181,7 @@ class Run(Recorded):
             return None
         found = parse_object(self.read(BASELINES))
         models = None if found is None else found.get("models")
-        if not isinstance(models, list) or not all(_is_baseline(model) for model in models):
+        if not isinstance(models, list) or not all(is_baseline(model) for model in models):
             raise RunError(f"{self.path / BASELINES} is damaged")
         return models
 
@@ -282,15 +281,6 @@ class Run(Recorded):
         self.manifest.checkpoints = [replace(to, logs={name: log.extent for name, log in self._logs.items()})]
         self.commit()
         return [complaint for complaint in found if complaint is not None]
-
-
-def _is_baseline(found: object) -> bool:
-    return (
-        isinstance(found, dict)
-        and isinstance(found.get("name"), str)
-        and type(found.get("value")) in (int, float)
-        and isinstance(found.get("metrics"), dict)
-    )
 
 
 def _as_text(content: bytes, path: Path) -> str:

@@ -11,8 +11,9 @@ import json
 import time
 from collections.abc import Mapping
 
-from recur.runs.logs import MOST, parse_jsonl
+from recur.runs.parsing import parse_jsonl
 from recur.runs.place import Place
+from recur.utils.limits import JSON_BYTES
 
 NAME = "progress.jsonl"
 POINTS = 2000
@@ -41,7 +42,7 @@ class Progress:
     def rewind(self, step: int) -> None:
         """What was written behind a step is trained again."""
         try:
-            found = parse_jsonl(self.place.read(NAME, MOST)) if step else []
+            found = parse_jsonl(self.place.read(NAME, JSON_BYTES)) if step else []
         except FileNotFoundError:
             found = []
         kept = [entry for entry in found if isinstance(known := entry.get("step"), int) and known <= step]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from recur.errors import RunError
 from recur.runs import manifest as manifests
-from recur.runs.logs import MOST as MOST_JSON
 from recur.runs.manifest import Manifest, sha256
 from recur.runs.place import Place
+from recur.utils.limits import JSON_BYTES
 
 
 class Recorded:
@@ -17,7 +17,7 @@ class Recorded:
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path, self.place, self.manifest = path, Place(path), manifest
 
-    def read(self, name: str, most: int = MOST_JSON) -> bytes:
+    def read(self, name: str, most: int = JSON_BYTES) -> bytes:
         """The content of a file as it was written; another one is refused."""
         while True:
             try:
@@ -72,6 +72,6 @@ class Recorded:
 def read_manifest(place: Place) -> Manifest:
     name = str(place.path / manifests.NAME)
     try:
-        return Manifest.from_json(place.read(manifests.NAME, MOST_JSON), name)
+        return Manifest.from_json(place.read(manifests.NAME, JSON_BYTES), name)
     except FileNotFoundError:
         raise RunError(f"{name} is missing") from None

@@ -19,6 +19,7 @@ from recur.data.text.arrays import Ids
 from recur.data.text.cutting import between, count_tokens, short_lines
 from recur.data.text.specials import BOS, EOS, PAD, UNK
 from recur.errors import RecurError, TextError
+from recur.utils.limits import PIECES_BYTES, check_count
 
 
 class Processor(Protocol):
@@ -129,6 +130,7 @@ class Subwords:
 def _opened(model: bytes) -> Processor:
     """A model is opened once: that takes as long as cutting hundreds of lines."""
     spm = _sentencepiece()
+    check_count("a sentencepiece model", "bytes", len(model), PIECES_BYTES, "train one with fewer pieces")
     try:
         processor: Processor = spm.SentencePieceProcessor(model_proto=model, num_threads=1)
         if not model or not processor.get_piece_size():
