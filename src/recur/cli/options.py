@@ -13,6 +13,9 @@ from recur.options import Seed, checked
 if TYPE_CHECKING:
     from recur.text import Corpus, Vocab
 
+PLAIN = Parameter(negative_iterable=(), json_list=False, json_dict=False)
+"""Defaults of every flag and argument: a value that begins with `[` or `{` is a file name or a text, not JSON."""
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)

@@ -128,20 +128,22 @@ def sample(
             screen.write(text + prompt if model.backward else prompt + text)
         screen.result({"run": str(run), "prompt": prompt, "direction": model.options.direction, "samples": texts})
         return
-    _stream(model, prompt, length, stop, seed, choice)
+    _stream(screen, model, prompt, length, stop, seed, choice)
 
 
-def _stream(model: Language, prompt: str, length: int, stop: str, seed: int | None, choice: dict[str, Any]) -> None:
+def _stream(
+    screen: Screen, model: Language, prompt: str, length: int, stop: str, seed: int | None, choice: dict[str, Any]
+) -> None:
     if model.backward:  # its first piece is the last of the text
-        sys.stdout.write(model.generate(prompt, length, stop=stop, seed=seed, **choice)[0] + prompt + "\n")
+        screen.write(model.generate(prompt, length, stop=stop, seed=seed, **choice)[0] + prompt)
         return
     pieces = model.stream(prompt, length, stop, seed, **choice)
     first = next(pieces, "")  # a prompt that cannot be read is refused before anything is written
-    sys.stdout.write(prompt + first)
+    screen.write(prompt + first, end="")
     for piece in pieces:
-        sys.stdout.write(piece)
+        screen.write(piece, end="")
         sys.stdout.flush()
-    sys.stdout.write("\n")
+    screen.write("")
 
 
 def _converse(
@@ -163,6 +165,6 @@ def _converse(
         if not prompt:
             return
         try:
-            _stream(model, prompt, length, stop, seed, choice)
+            _stream(screen, model, prompt, length, stop, seed, choice)
         except RecurError as error:
             screen.note(str(error))

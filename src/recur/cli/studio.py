@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import signal
 import sys
 import webbrowser
@@ -83,7 +84,7 @@ def studio(
             server.run(sockets=[listening])
         finally:
             if stopped := end_training(app):
-                screen.note(f"{stopped} was stopped; go on with: recur resume {folder / stopped}")
+                screen.note(f"{stopped} was stopped; go on with: recur resume {shlex.quote(str(folder / stopped))}")
 
 
 def _leave(*_: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,8 @@ from recur.errors import OptionError
 from recur.launch import launch
 
 if TYPE_CHECKING:
+    from rich.status import Status
+
     from recur.sweeps import Sweep
     from recur.sweeps.folder import Trial
 
@@ -105,17 +108,18 @@ def _watch(screen: Screen, run: Any) -> None:
     from recur.tasks.metrics import better, show
 
     best: list[Trial] = []
-    status = screen.err.status("") if screen.err.is_terminal and not screen.quiet else None
+    spinner: Status | None = None
 
     def watcher(trial: Trial) -> None:
+        nonlocal spinner
         drawn = "  ".join(f"{name} {_short(value)}" for name, value in trial.params.items()) or "the task's defaults"
         if trial.state == "running":
-            if status is not None:
-                status.update(f"{trial.run}  {drawn}")
-                status.start()
+            if screen.err.is_terminal and not screen.quiet:
+                spinner = screen.status(f"{trial.run}  {drawn}")
+                spinner.start()
             return
-        if status is not None:
-            status.stop()
+        if spinner is not None:
+            spinner.stop()
         metric = metrics[0] if metrics else ""  # of a trial that failed before it began
         value = "" if trial.value is None else show(metric, trial.value)
         if trial.state == "complete" and trial.value is not None:
@@ -138,12 +142,12 @@ def _watch(screen: Screen, run: Any) -> None:
         try:
             found: Sweep = run(watcher=watcher, callback=callback, interrupt=stop)
         finally:
-            if status is not None:
-                status.stop()
+            if spinner is not None:
+                spinner.stop()
     _show(screen, found)
     screen.result(found.as_dict())
     if found.stopped:
-        screen.note(f"go on with: recur sweep --resume {found.path}")
+        screen.note(f"go on with: recur sweep --resume {shlex.quote(str(found.path))}")
         raise KeyboardInterrupt
 
 

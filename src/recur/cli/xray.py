@@ -100,7 +100,7 @@ def xray(
 
 
 def _show(screen: Screen, report: Report, language: Language) -> None:
-    from rich.text import Text
+    from rich.styled import Styled
 
     from recur.probes import Level
     from recur.probes.page import LEVELS
@@ -112,21 +112,20 @@ def _show(screen: Screen, report: Report, language: Language) -> None:
 
     found = report.diagnosis
     if found is not None:
-        screen.show(Text(say(found.condition), styles[found.level]))
+        screen.show(Styled(say(found.condition), styles[found.level]))
         for one in (found.standing, found.reason, *found.also):
             screen.paragraph(say(one), indent=2)
         _show_tries(screen, report, found.tries, language)
         screen.show("")
     for finding in report.problems:
-        head = Text(say(LEVELS[finding.level]), styles[finding.level]).append(f"  {say(finding.probe)}", "bold")
-        screen.show(head)
+        screen.show(Styled(f"{say(LEVELS[finding.level])}  {say(finding.probe)}", styles[finding.level]))
         screen.paragraph(say(finding.verdict), indent=2)
         if found is None or finding.tries != found.tries:
             _show_tries(screen, report, finding.tries, language)
     for level in (Level.UNKNOWN, Level.OK):
         mine = [finding for finding in report.findings if finding.level is level]
         if mine:
-            screen.show(Text(say(LEVELS[level]), styles[level]))
+            screen.show(Styled(say(LEVELS[level]), styles[level]))
         for finding in mine:
             colon = "：" if language == "zh" else ": "
             screen.paragraph(f"{say(finding.probe)}{colon}{say(finding.verdict)}", indent=2)
