@@ -146,6 +146,17 @@ def test_labels_are_escaped_and_not_lost(
     assert json_of(capsys, "eval", "runs/[/b]", "labels.tsv")["classes"] == sorted(HOSTILE)
 
 
+def test_suggested_commands_quote_the_folder(
+    made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(made)
+    folder = str(tmp_path / "my run")
+    assert run(["train", "labels.tsv", "--task", "classify", *QUICK, "--out", folder]) == 0
+    assert f"use it: recur predict '{folder}' FILE" in capsys.readouterr().err
+    assert run(["sample", folder]) == 2
+    assert f"try recur predict '{folder}'" in capsys.readouterr().err
+
+
 def test_json_is_exact_and_free_of_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     Screen(Output(json=True)).result({TITLE: [*HOSTILE, "\udcff", "中文 🙂\n\t"]})
     line = capsys.readouterr().out
@@ -210,7 +221,10 @@ def test_warnings_and_logs_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     record = logging.LogRecord("recur", logging.ERROR, "", 0, "%s", (TITLE,), None)
     assert VisibleFormatter("recur: %(message)s").format(record) == f"recur: {visible(TITLE)}"
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # restored afterwards
-    terminal.escape_warnings()
+    monkeypatch.setattr(logging, "lastResort", logging.StreamHandler())
+    terminal.escape_messages()
+    assert logging.lastResort is not None
+    assert logging.lastResort.format(record) == visible(TITLE)
     assert visible(TITLE) in warnings.formatwarning(UserWarning(TITLE), UserWarning, "file", 1)
 
 

@@ -12,7 +12,7 @@ from cyclopts import App, CycloptsError, UnusedCliTokensError
 
 from recur import __version__
 from recur.cli.options import PLAIN
-from recur.cli.terminal import escape_warnings, visible
+from recur.cli.terminal import escape_messages, visible
 from recur.errors import RankError, RecurError
 from recur.launch import Launch, launch
 
@@ -63,7 +63,7 @@ TEXT_FLAGS = ("--prompt", "--stop", "--label")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run, and leave: 0 done, 2 a user's mistake in one line, 130 interrupted."""
-    escape_warnings()
+    escape_messages()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 

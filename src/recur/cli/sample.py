@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -112,7 +113,7 @@ def sample(
         screen.result({"run": str(run), "label": label, "samples": texts})
         return
     if not isinstance(model, Language):
-        raise OptionError(f"{run} is no language model: try recur {model.task.verb} {run}")
+        raise OptionError(f"{run} is no language model: try recur {model.task.verb} {shlex.quote(str(run))}")
     if label is not None:
         raise OptionError(f"{run} was not trained with --task conditional, so --label has no use")
     length = 200 if length is None else length

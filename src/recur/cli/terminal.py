@@ -28,8 +28,10 @@ class VisibleFormatter(logging.Formatter):
         return visible(super().format(record))
 
 
-def escape_warnings() -> None:
-    """Make Python's warnings, which may quote file names, escape unsafe characters."""
+def escape_messages() -> None:
+    """Escape unsafe characters in Python warnings and in log records that no handler takes: both may quote names."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(VisibleFormatter())
     original = warnings.formatwarning
 
     def formatted(
