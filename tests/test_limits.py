@@ -231,7 +231,7 @@ def test_a_log_of_many_lines_is_bounded(tmp_path: Path) -> None:
     assert len(read_jsonl(tmp_path / "metrics.jsonl")) == LOG_RECORDS
     assert read_tail(tmp_path / "metrics.jsonl")[-1] == {"step": 2}
     assert len(read_tail(tmp_path / "metrics.jsonl", 100)) == 30, "whole lines of the last 100 bytes"
-    with pytest.raises(RunError, match=r"metrics.jsonl: expected at most 131,072 lines .* got more"):
+    with pytest.raises(RunError, match=r"metrics.jsonl: expected at most 65,536 lines .* got more"):
         Log(Place(tmp_path), "metrics.jsonl").read()
 
 

@@ -60,7 +60,7 @@ JSON_BYTES, JSON_VALUES = 1 << 28, 1 << 22
 VOCABULARY_BYTES, VOCABULARY_VALUES = 1 << 30, 1 << 26
 """Bytes and values of a vocabulary, which has two values per token."""
 
-LOG_RECORDS, LOG_LINE = 1 << 17, 1 << 20
+LOG_RECORDS, LOG_LINE = 1 << 16, 1 << 20
 """Records of a log (one per evaluation), and bytes of a line."""
 
 KEY_PARTS = 32

@@ -14,8 +14,8 @@ from recur.run.manifest import Extent, sha256
 from recur.run.place import Place
 from recur.typedefs import JsonObject
 
-TAIL = 1 << 18
-"""Bytes of a log's newest records: about a thousand."""
+TAIL = LOG_RECORDS
+"""Bytes of a log's newest records, some 200: even empty lines are then not more than LOG_RECORDS."""
 
 
 class Log:
