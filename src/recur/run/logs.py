@@ -6,15 +6,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from recur.errors import RunError
+from recur.limits import JSON_BYTES as MOST
+from recur.limits import JSON_VALUES, LOG_LINE, LOG_RECORDS, check_json, json_values
 from recur.run.manifest import Extent, sha256
 from recur.run.place import Place
 from recur.typedefs import JsonObject
 
-MOST = 1 << 28
-"""Bytes of a file of JSON, at most."""
+TAIL = LOG_RECORDS
+"""Bytes of a log's newest records, some 200: even empty lines are then not more than LOG_RECORDS."""
 
 
 class Log:
@@ -40,7 +41,7 @@ class Log:
         content = self._content()
         if known is not None and not _begins_with(content, known):
             raise RunError(f"{self.path} is damaged: it is not what this run wrote")
-        return parse_jsonl(content)
+        return parse_jsonl(content, refuse=str(self.path))
 
     def rewind(self, to: Extent) -> str | None:
         """Back to what was written by then: what was measured behind it will be measured again. Damage is said."""
@@ -80,6 +81,7 @@ def read_json(path: Path) -> JsonObject | None:
 
 def parse_object(content: bytes) -> JsonObject | None:
     try:
+        check_json("the file", content)
         found = json.loads(content)
     except (ValueError, RecursionError):
         return None
@@ -87,18 +89,50 @@ def parse_object(content: bytes) -> JsonObject | None:
 
 
 def read_jsonl(path: Path) -> list[JsonObject]:
-    """The objects of a file of JSON lines of a run; what is no whole object is passed over."""
+    """Return the records of a log of a run, at most LOG_RECORDS; a line that is not a JSON object is skipped."""
     try:
         return parse_jsonl(Place(path.parent).read(path.name, MOST))
     except (OSError, RunError):
         return []
 
 
-def parse_jsonl(content: bytes) -> list[JsonObject]:
-    found: list[Any] = []
-    for line in content.decode(errors="replace").splitlines():
-        try:
-            found.append(json.loads(line))
-        except (ValueError, RecursionError):
-            continue
-    return [entry for entry in found if isinstance(entry, dict)]
+def read_tail(path: Path, most: int = TAIL) -> list[JsonObject]:
+    """Return the newest records of a log of a run, from its last bytes alone: a log may have any number of lines."""
+    try:
+        content, size, _ = Place(path.parent).read_from(path.name, -most, most)
+    except (OSError, RunError):
+        return []
+    if size > most:
+        content = content[content.find(b"\n") + 1 :]  # without the line whose beginning was not read
+    return parse_jsonl(content[: content.rfind(b"\n") + 1])
+
+
+def parse_jsonl(content: bytes, refuse: str = "") -> list[JsonObject]:
+    """Return the JSON objects of lines, and skip other lines.
+
+    Lines behind the first LOG_RECORDS, or behind JSON_VALUES values in all, are skipped without being read; `refuse`
+    names the file whose extra lines are an error instead.
+    """
+    found: list[JsonObject] = []
+    lines = values = at = 0
+    while at < len(content):
+        end = content.find(b"\n", at) + 1 or len(content)
+        line, at = content[at : min(end, at + LOG_LINE + 1)], end
+        lines, values = lines + 1, values + (json_values(line) if len(line) <= LOG_LINE else 0)
+        if lines > LOG_RECORDS or values > JSON_VALUES:
+            if refuse:
+                raise RunError(
+                    f"{refuse}: expected at most {LOG_RECORDS:,} lines of {JSON_VALUES:,} values in all, got more; "
+                    "it is no log of recur: move it away"
+                )
+            break
+        if len(line) <= LOG_LINE and isinstance(entry := _parsed(line), dict):
+            found.append(entry)
+    return found
+
+
+def _parsed(line: bytes) -> object:
+    try:
+        return json.loads(line.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None

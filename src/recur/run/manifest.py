@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NoReturn
 
 from recur.errors import RunError
+from recur.limits import check_json
 from recur.typedefs import JsonObject
 
 FORMAT = 4
@@ -76,6 +77,7 @@ class Manifest:
             raise RunError(f"{name} {why}")
 
         try:
+            check_json(name, content)
             found = json.loads(content)
             if found["format"] != FORMAT:
                 refuse("is of another version of recur, whose runs this one does not read")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from recur.errors import RecurError
+from recur.limits import LOG_RECORDS
 from recur.run.logs import parse_jsonl
 from recur.run.place import Place
 from recur.run.progress import NAME
@@ -17,7 +18,7 @@ from recur.typedefs import JsonObject
 
 MOST = 1000
 """Points of a curve."""
-PIECE = 1 << 24
+PIECE = 1 << 20
 """Bytes that are read at once."""
 LINE = 4096
 """Bytes in which the last line is."""
@@ -55,7 +56,7 @@ class Tail:
         if whole:
             self.points = [*self.points, *parse_jsonl(whole)]
             self._read += len(whole)
-        return len(content) == PIECE and bool(whole)
+        return len(content) == PIECE and bool(whole) and len(self.points) < LOG_RECORDS
 
 
 def last_point(path: Path) -> JsonObject:

@@ -12,7 +12,6 @@ import re
 import secrets
 import stat
 import threading
-import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +20,7 @@ from recur.errors import OptionError, RecurError, TextError
 from recur.files import sync_folder
 from recur.run.place import NO_LINK, PART, Place
 from recur.tasks.recognise import CHOICES, TASKS
+from recur.text.marks import composed
 from recur.text.recognise import recognise
 from recur.typedefs import JsonObject
 from recur.web.answers import TooLargeError, UnknownError
@@ -160,7 +160,7 @@ def _digest(path: Path) -> str:
 
 def clean_name(name: str, default: str) -> str:
     """A name that is one of a file here on every system: letters, digits, - _ and dots inside."""
-    name = unicodedata.normalize("NFC", name).replace("\\", "/").rpartition("/")[2]
+    name = composed(name, "the name of the file").replace("\\", "/").rpartition("/")[2]
     name = re.sub(r"[^\w.-]+", "-", name)
     stem, suffix = split_name(re.sub(r"\.{2,}", ".", name).strip(".-_ "))
     stem = stem.encode()[:LONGEST].decode(errors="ignore").strip(".-_ ")

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from recur.errors import RunError
 from recur.files import read_bounded, write_atomically
+from recur.limits import check_json
 from recur.options.search import Between, OneOf, Search, Value
 from recur.typedefs import JsonObject
 
@@ -96,6 +97,7 @@ def is_sweep(folder: Path) -> bool:
 def parse_record(content: bytes, name: str) -> Record:
     """A record that is whole, or what is wrong with it."""
     try:
+        check_json(name, content)
         found = json.loads(content)
         if found["format"] != FORMAT:
             raise RunError(f"{name} is of another version of recur, whose sweeps this one does not read")

@@ -17,10 +17,7 @@ from typing import BinaryIO, cast
 
 from recur.errors import TextError, shown
 from recur.files import ends, open_stream, too_long
-
-RATIO, UNPACKED = 30, 1 << 24
-"""A .gz unpacks to at most so many times its size and so many bytes more: text shrinks to a third or a tenth, and what
-shrinks to a thousandth is made to fill a memory."""
+from recur.limits import GZIP_BYTES, GZIP_RATIO
 
 SPOOLED = 1 << 32
 """Bytes that come through a pipe at most; they are kept, to be read again."""
@@ -117,13 +114,13 @@ class _Unpacked(gzip.GzipFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "rb")
-        self.left = RATIO * os.path.getsize(path) + UNPACKED
+        self.left = GZIP_RATIO * os.path.getsize(path) + GZIP_BYTES
 
     def read(self, size: int | None = -1) -> bytes:
-        found = super().read(size)
+        found = super().read(self.left + 1 if size is None or size < 0 else min(size, self.left + 1))
         self.left -= len(found)
         if self.left < 0:
-            raise OSError(f"it unpacks to more than {RATIO} times its size, as no text does; unpack it yourself")
+            raise OSError(f"it unpacks to more than {GZIP_RATIO} times its size, as no text does; unpack it yourself")
         return found
 
 
