@@ -76,7 +76,7 @@ def test_a_failing_row_leaves_its_neighbours_alone(runs: Path, monkeypatch: pyte
     """Rows that step, scan, write and answer columns, with one token that makes the network raise."""
     made = Serving(runs / "chars")
     try:
-        ask = {"prompt": "the network", "temperature": 0, "max_tokens": 30}
+        ask: dict[str, Any] = {"prompt": "the network", "temperature": 0, "max_tokens": 30}
         expected = made.post("/v1/completions", **ask)["choices"]
         network, bad = made.hub.models.get("chars").network, 7
         for name in ("step", "scan"):
