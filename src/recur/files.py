@@ -24,14 +24,14 @@ PATIENCE = 5.0
 """Seconds to wait for somebody to write to a pipe."""
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file by this content."""
-    with replacing(path) as out:
+def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Replace a file by this content; mode: the permissions of the new file, less the umask."""
+    with replacing(path, mode) as out:
         out.write(content)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """A stream for what shall stand at `path`; it stands there once the block has ended without an error.
 
     A link is followed: the file it points to is replaced. A device or a pipe cannot be, and is written to.
@@ -45,7 +45,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     part = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}.part")
     try:
         with _naming(path):
-            out = part.open("xb")
+            # The permissions are set when the file is made: later, somebody may have opened it already.
+            out = open(part, "xb", opener=lambda name, flags: os.open(name, flags, mode))  # noqa: SIM115
         with out:
             yield out
             out.flush()

@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -119,6 +120,34 @@ def test_a_text_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
         until(lambda: files(tmp_path / "runs"))
     until(lambda: not files(tmp_path / "runs"))
     served.stop()
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_parallel_uploads_share_the_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunked: bool) -> None:
+    """Six uploads of 3 MB under a quota of 10 MB: all have begun before the first one ends, and three may stay."""
+    size = 3_000_000
+    monkeypatch.setattr(text_files, "ALL", 10_000_000)
+    (tmp_path / "runs").mkdir()
+    served = Served(tmp_path / "runs")
+    statuses = []
+    lines = [socket.create_connection(("127.0.0.1", served.port), timeout=30) for _ in range(6)]
+    length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {size}"
+    for k, line in enumerate(lines):
+        line.sendall(request(f"PUT /api/texts/{k}.txt HTTP/1.1", HOST, length))
+        half = (b"%d a word\n" % k) * (size // 18)
+        with suppress(ConnectionError):  # refused already, by the length that it announced
+            line.sendall((b"%x\r\n%s\r\n" % (len(half), half)) if chunked else half)
+    time.sleep(0.3)  # the server reads the first halves of all of them
+    for k, line in enumerate(lines):
+        rest = (b"%d a word\n" % k) * (size // 9 - size // 18) + b"x" * (size % 9)
+        with line, suppress(ConnectionError):
+            line.sendall((b"%x\r\n%s\r\n0\r\n\r\n" % (len(rest), rest)) if chunked else rest)
+            statuses.append(line.recv(100).split(b" ")[1])
+    served.stop()
+    stored = sum(path.stat().st_size for path in (tmp_path / "runs" / "texts").iterdir())
+    assert 0 < stored <= 10_000_000
+    assert stored == size * statuses.count(b"200")
+    assert served.studio.training.texts._reserved == 0
 
 
 def test_a_link_in_the_place_of_the_folder_is_not_followed(client: Any, tmp_path: Path) -> None:

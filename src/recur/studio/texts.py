@@ -42,6 +42,9 @@ class Texts:
     def __init__(self, folder: Path) -> None:
         self.runs, self.path = folder, folder / FOLDER
         self._naming = threading.Lock()
+        self._quota = threading.Lock()
+        self._reserved = 0
+        """Bytes of uploads under way: written to hidden files, which `list` leaves out."""
 
     def list(self) -> list[JsonObject]:
         """Every text that is a plain file, the newest first."""
@@ -62,15 +65,31 @@ class Texts:
         return f"{FOLDER}/{name}"
 
     @contextmanager
-    def receiving(self, name: str) -> Iterator[Receiving]:
-        """A text piece by piece; once the block has ended without an error it is there, under its `name`."""
+    def receiving(self, name: str, declared: int = 0) -> Iterator[Receiving]:
+        """Receive a text piece by piece; after a block without an error it is stored under its `name`.
+
+        declared: bytes that the client announced, which are reserved before any are read.
+        """
         Place(self.runs).make_folder(FOLDER)
-        made = Receiving(self, clean_name(name, "text.txt"))
+        made = Receiving(self, clean_name(name, "text.txt"), declared)
         try:
             yield made
             made.finish()
         finally:
             made.close()
+
+    def reserve(self, count: int) -> None:
+        """Count bytes of an upload against the quota before they are written, or refuse them."""
+        with self._quota:  # uploads in parallel: each must see the reservations of the others
+            stored = sum(int(text["bytes"]) for text in self.list())
+            if stored + self._reserved + count > ALL:
+                raise TooLargeError(f"all texts together are too large: at most {ALL >> 30:,} GiB; remove some of them")
+            self._reserved += count
+
+    def release(self, count: int) -> None:
+        """Give a reservation back, once its bytes are counted as a text or gone."""
+        with self._quota:
+            self._reserved -= count
 
     def sweep(self) -> None:
         """Remove what a server that was killed left half-written."""
@@ -121,20 +140,18 @@ class Texts:
 class Receiving:
     """One text on its way to disk."""
 
-    def __init__(self, texts: Texts, name: str) -> None:
+    def __init__(self, texts: Texts, name: str, declared: int) -> None:
         self.texts, self.name = texts, name
         self.bytes, self._sha = 0, hashlib.sha256()
         self.new = False
-        self._room = ALL - sum(int(text["bytes"]) for text in texts.list())
+        self._reserved = 0
+        self._reserve(declared)
         self._part = texts.path / f".{name[:40]}.{secrets.token_hex(4)}.part"
         self._handle = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o666)
 
     def write(self, piece: bytes) -> None:
         self.bytes += len(piece)
-        if self.bytes > TEXT:
-            raise TooLargeError(f"the text is too large: at most {TEXT >> 20:,} MiB")
-        if self.bytes > self._room:
-            raise TooLargeError(f"all texts together are too large: at most {ALL >> 30:,} GiB; remove some of them")
+        self._reserve(self.bytes)
         self._sha.update(piece)
         rest = memoryview(piece)
         while rest:
@@ -149,6 +166,15 @@ class Receiving:
     def close(self) -> None:
         os.close(self._handle)
         self._part.unlink(missing_ok=True)
+        self.texts.release(self._reserved)
+
+    def _reserve(self, count: int) -> None:
+        """Have at least so many bytes reserved for this text."""
+        if count > TEXT:
+            raise TooLargeError(f"the text is too large: at most {TEXT >> 20:,} MiB")
+        if count > self._reserved:
+            self.texts.reserve(count - self._reserved)
+            self._reserved = count
 
 
 def _digest(path: Path) -> str:
