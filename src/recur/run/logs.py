@@ -6,10 +6,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from recur.errors import RunError
 from recur.run.manifest import Extent, sha256
+from recur.run.parsing import parse_jsonl, parse_object
 from recur.run.place import Place
 from recur.typedefs import JsonObject
 
@@ -78,27 +78,9 @@ def read_json(path: Path) -> JsonObject | None:
         return None
 
 
-def parse_object(content: bytes) -> JsonObject | None:
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
 def read_jsonl(path: Path) -> list[JsonObject]:
     """The objects of a file of JSON lines of a run; what is no whole object is passed over."""
     try:
         return parse_jsonl(Place(path.parent).read(path.name, MOST))
     except (OSError, RunError):
         return []
-
-
-def parse_jsonl(content: bytes) -> list[JsonObject]:
-    found: list[Any] = []
-    for line in content.decode(errors="replace").splitlines():
-        try:
-            found.append(json.loads(line))
-        except (ValueError, RecursionError):
-            continue
-    return [entry for entry in found if isinstance(entry, dict)]

@@ -12,6 +12,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from recur.errors import RunError
+from recur.run.parsing import parse_json
 from recur.typedefs import JsonObject
 
 
@@ -25,7 +26,7 @@ def from_bytes(content: bytes, path: Path) -> tuple[dict[str, Tensor], JsonObjec
     try:
         tensors = load(content)
         length = int.from_bytes(content[:8], "little")
-        about = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["about"])
+        about = parse_json(parse_json(content[8 : 8 + length])["__metadata__"]["about"])
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunError(f"{path} is damaged: {error}") from None
     if not isinstance(about, dict):

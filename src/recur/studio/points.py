@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from recur.errors import RecurError
-from recur.run.logs import parse_jsonl
+from recur.run.parsing import parse_jsonl
 from recur.run.place import Place
 from recur.run.progress import NAME
 from recur.typedefs import JsonObject

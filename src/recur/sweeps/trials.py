@@ -202,6 +202,8 @@ class _Sweeping:
         self.watcher(trial)
         measured: list[float] = []
         stop, path = _Stop(self.stop), self.folder / trial.run
+        if path.is_symlink():
+            raise RunError(f"{path} is a link; a sweep holds its trials itself")
 
         def callback(event: Event) -> None:
             if event.kind in ("started", "measured"):
