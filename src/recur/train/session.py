@@ -139,8 +139,8 @@ def resume(
     """Go on with a run exactly where it stopped: with what was left of its budget, or so much more; on its device, or
     on another. To `trust` a run is to execute a cell that it carries, though one has not trained with it. A text that
     was changed since is refused; with `changed_text` training goes on with it. A text outside of the run's folder that
-    this user has not trained with is opened only if it is in `allow_path`. Of several `ranks` each calls this, and all of
-    them see the folder; there may be as many as before, or not."""
+    this user has not trained with is opened only if it is in `allow_path`. Of several `ranks` each calls this, and all
+    of them see the folder; there may be as many as before, or not."""
     callback = _of_first(callback, ranks)
     for name, value in (("epochs", epochs), ("steps", steps), ("minutes", minutes)):
         if value is not None and not 0 < value < float("inf"):
