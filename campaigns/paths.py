@@ -7,6 +7,7 @@ seconds, in its right answer or in one line and exit status 2; and nothing outsi
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -14,16 +15,18 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 from campaigns.campaign import Attempt, dice
 from campaigns.small import Ended, arguments_of, forked, recur, set_up
+from recur.cli.app import run as command
 
 TRIES = 1500
 SECONDS = 20.0
 """Seconds of a command at most; a pipe without a writer is waited for 5 seconds."""
 OUTSIDE = "good\tthe network reads a word\n" * 20
-TRAIN = "--hidden 4 --batch 4 --steps 1 --threads 1 --device cpu --no-baseline -q".split()
+TRAIN = ["--hidden", "4", "--batch", "4", "--steps", "1", "--threads", "1", "--device", "cpu", "--no-baseline", "-q"]
 
 KINDS: dict[str, Callable[[Path, Path], object]] = {
     "a pipe": lambda path, outside: os.mkfifo(path),
@@ -52,7 +55,7 @@ ARGUMENTS = (
     ["train", "book.txt", "--valid", "X", *TRAIN, "--out", "new"],
     ["train", "book.txt", "--test", "X", *TRAIN, "--out", "new"],
     ["train", "book.txt", "--token", "word", "--vectors", "X", *TRAIN, "--out", "new"],
-    ["train", "--config", "X", "--out", "new", "-q"],
+    ["train", "book.txt", "--config", "X", *TRAIN, "--out", "new"],
     ["train", "book.txt", "--cell", "X.py:Mine", *TRAIN, "--out", "new"],
     ["train", "book.txt", *TRAIN, "--out", "X"],
     ["train", "X.npz", "--task", "grid", *TRAIN, "--out", "new"],
@@ -85,9 +88,8 @@ class _Paths:
     """A run, a sweep and a studio's folder, and what commands answer while nothing is wrong with them."""
 
     def __init__(self) -> None:
-        from recur.cli.app import run as command
-
-        assert command(arguments_of("language", "undisturbed")) == 0  # in this process: everything is imported then
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # in this process, for its imports
+            assert command(arguments_of("language", "undisturbed")) == 0
         self._answers: dict[str, str] = {}
         self._swept = False
         self._outside = Path("outside")
@@ -194,17 +196,13 @@ def _without_times(value: object) -> object:
     return [_without_times(item) for item in value] if isinstance(value, list) else value
 
 
-class _copied:  # noqa: N801  used as a function
-    """Copy of a folder that is removed in the end."""
-
-    def __init__(self, source: Path, path: Path) -> None:
-        self.source, self.path = source, path
-
-    def __enter__(self) -> Path:
-        return Path(shutil.copytree(self.source, self.path))
-
-    def __exit__(self, *about: object) -> None:
-        shutil.rmtree(self.path)
+@contextmanager
+def _copied(source: Path, path: Path) -> Iterator[Path]:
+    """Copy a folder, and remove the copy in the end."""
+    try:
+        yield Path(shutil.copytree(source, path))
+    finally:
+        shutil.rmtree(path)
 
 
 def _replace(path: Path, kind: str, outside: Path) -> None:
