@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +22,7 @@ from recur.tasks.registry import (
     CELL_BYTES,
     PATHS,
     cell_file,
+    listed,
     outside,
     read_options,
     reads_numbers,
@@ -107,6 +108,23 @@ def texts_of(options: TaskOptions, folder: Path, parts: Sequence[str] = PATHS) -
     for text in (text for many in found.values() for text in many):
         allow_text(text)
     return found
+
+
+def check_texts_of_file(
+    fields: Mapping[str, object], folder: Path, allow_path: Sequence[str | Path] = (), named_by_user: bool = False
+) -> None:
+    """Refuse texts outside of a sweep's folder that fields from its file name, unless this user has named them in a
+    command before (`named_by_user`: now) or allows them."""
+    from recur.run import Fingerprint
+    from recur.run.trust import allow_text, check_allowed
+    from recur.text.fingerprint import files_of
+
+    names = [str(name) for part in PATHS for name in listed(fields.get(part)) if name not in BUILT_IN]
+    for name in names:
+        text = Fingerprint(os.path.abspath(name), 0, "")  # by its path: a sweep keeps no digests
+        if named_by_user:
+            allow_text(text)
+        check_allowed(folder, files_of(name), text, allow_path)
 
 
 def with_own_texts(
