@@ -22,7 +22,7 @@ from campaigns.campaign import Attempt, dice
 from campaigns.small import Ended, arguments_of, forked, recur, set_up
 from recur.cli.app import run as command
 
-TRIES = 1500
+TRIES = 600
 SECONDS = 20.0
 """Seconds of a command at most; a pipe without a writer is waited for 5 seconds."""
 OUTSIDE = "good\tthe network reads a word\n" * 20
