@@ -283,6 +283,30 @@ def test_a_cell_that_a_stranger_names_is_not_executed(file: str) -> None:
         resume_sweep(found.path, trials=2)
 
 
+def test_a_text_that_a_stranger_names_is_not_opened(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep(file, task="classify", trials=1, search=RANGES, out="inner/swept", **SMALL)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    again = ["sweep", "--resume", "../inner/swept", "--trials", "1", "-q"]
+    assert run(again) == 0, "this user has named the text"
+    monkeypatch.setenv("RECUR_STATE", str(tmp_path / "stranger"))
+    assert run(again) == 2
+    assert "add --allow-path ../texts.tsv" in capsys.readouterr().err
+    assert run([*again, "--allow-path", "../texts.tsv"]) == 0
+
+
+def test_links_in_a_sweep_are_not_followed(file: str, tmp_path: Path) -> None:
+    found = sweep(file, task="classify", trials=1, search=RANGES, out="swept", **SMALL)
+    record = (found.path / "sweep.json").rename(tmp_path / "mine.json")
+    content = record.read_text()
+    (found.path / "sweep.json").symlink_to(record)
+    with pytest.raises(RunError, match="is a link"):
+        resume_sweep(found.path, trials=2)
+    assert record.read_text() == content
+
+
 def test_the_command_line(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--task", "classify", "--steps", "6", "--batch", "8", "--threads", "1", "--search", "hidden=4:8"]
     found = json_of(capsys, "sweep", file, *flags, "--trials", "2")

@@ -18,7 +18,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, NoReturn, cast
+
+NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+"""A pipe without a writer is not waited for."""
+BINARY = getattr(os, "O_BINARY", 0)
 
 PATIENCE = 5.0
 """Seconds to wait for somebody to write to a pipe."""
@@ -88,21 +92,45 @@ def cache_folder() -> Path:
 
 
 def open_stream(path: Path | str) -> BinaryIO:
-    """A file or a pipe, to be read."""
+    """Open a regular file, a pipe or a terminal for reading, without waiting for data in `open` itself."""
     name = os.fspath(path)
     if "\0" in name:
         raise OSError(errno.EINVAL, "its name holds a zero byte", name)
     try:
-        mode = os.stat(name).st_mode
+        handle = os.open(name, os.O_RDONLY | NO_WAIT | BINARY)
     except UnicodeEncodeError:
         raise OSError(errno.EILSEQ, "its name is not Unicode", name) from None
+    mode = os.fstat(handle).st_mode
     if stat.S_ISFIFO(mode):
-        return _open_pipe(name)
-    stream = open(name, "rb")  # noqa: SIM115  the caller closes it
+        return _open_pipe(name, handle)
+    try:
+        if stat.S_ISDIR(mode):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+        stream = cast(BinaryIO, io.BufferedReader(_File(handle, "rb")))
+    except BaseException:
+        os.close(handle)
+        raise
     if not ends(stream):
         stream.close()
         raise OSError(errno.EINVAL, "it is a device, which has no end", name)
+    if not stat.S_ISREG(mode):
+        os.set_blocking(handle, True)  # a terminal, whose user may take any time
     return stream
+
+
+class _File(io.FileIO):
+    """File that is read without waiting. Some files of the system, such as /proc/kmsg, are regular and have no end."""
+
+    def readinto(self, buffer: Any) -> int:
+        found: int | None = super().readinto(buffer)
+        return found if found is not None else self._refuse()
+
+    def readall(self) -> bytes:
+        found: bytes | None = super().readall()
+        return found if found is not None else self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise OSError(errno.EINVAL, "it is no file with an end: reading it waits for more", self.name)
 
 
 def too_long(name: str) -> bool:
@@ -130,9 +158,8 @@ def read_bounded(path: Path | str, most: int) -> bytes:
     return found
 
 
-def _open_pipe(name: str) -> BinaryIO:
+def _open_pipe(name: str, handle: int) -> BinaryIO:
     """A pipe whose writer may take any time; that there is one is waited for."""
-    handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
     until, first = time.monotonic() + PATIENCE, b""
     with suppress(BlockingIOError):  # it has a writer, who has written nothing yet
         while not (first := os.read(handle, 1 << 16)):  # it has none

@@ -21,6 +21,7 @@ from typing import TypeGuard
 
 from recur.cells.cell import Cell
 from recur.errors import CellError, RecurError, shown, unknown
+from recur.files import read_bounded
 
 CellLike = str | Cell | type[Cell]
 """A cell, or what `make_cell` makes one of."""
@@ -122,6 +123,9 @@ def _construct(cls: type[Cell], options: dict[str, object]) -> Cell:
         raise CellError(f"{cls.__name__}: {error}; its options: {', '.join(known) or 'none'}") from error
 
 
+MOST = 1 << 24
+"""Bytes of a cell's file at most."""
+
 _ADMITTED: dict[str, bytes] = {}
 """Sources that stand for a file, by its path: the file itself is not looked at."""
 
@@ -136,7 +140,10 @@ def _from_file(path: Path, name: str) -> type[Cell]:
     if source is None:
         if "\0" in str(path) or not path.is_file():
             raise CellError(f"no cell file {shown(str(path))}")
-        source = path.read_bytes()
+        try:
+            source = read_bounded(path, MOST)
+        except OSError as error:
+            raise CellError(f"cell file {str(path)!r} cannot be read: {error.strerror or error}") from None
     unique = hashlib.sha256(str(path.resolve()).encode() + source).hexdigest()[:12]  # files of one name in two folders
     module = _module(f"recur_user_cell_{path.stem}_{unique}", path, source)
     cells = {key: value for key, value in vars(module).items() if _is_cell(value)}

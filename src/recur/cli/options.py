@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
@@ -57,6 +58,10 @@ class OpeningTexts(Opening):
 
     changed_text: Annotated[bool, Parameter(negative="")] = False
     """Go on though a text of the run was changed since."""
+
+    allow_path: tuple[Path, ...] = ()
+    """Open this text of the run, a file or a folder outside of the run's folder, though you have not trained with it;
+    it is remembered by the SHA-256 of its name and content. Repeat the option for several."""
 
 
 @Parameter(name="*")

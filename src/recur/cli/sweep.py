@@ -92,12 +92,13 @@ def _resuming() -> App:
         resume: Path,
         trials: int = 30,
         total_minutes: float | None = None,
+        allow_path: tuple[Path, ...] = (),
         output: Output = Output(),  # noqa: B008
     ) -> None:
         """Go on with a sweep until it has so many trials."""
         from recur.sweeps import resume_sweep
 
-        asked: dict[str, Any] = {"trials": trials, "total_minutes": total_minutes}
+        asked: dict[str, Any] = {"trials": trials, "total_minutes": total_minutes, "allow_path": allow_path}
         _watch(Screen(output), lambda **watching: resume_sweep(resume, **asked, **watching))
 
     return app

@@ -83,7 +83,7 @@ def xray(
     if tokens < 8:
         raise OptionError(f"--tokens must be at least 8, got {tokens}")
     model = open_predictor([run], device, opening.trust)
-    model.changed_text = opening.changed_text
+    model.changed_text, model.allow_path = opening.changed_text, opening.allow_path
     with screen.busy("running probes"):
         text = Corpus.of(file) if file is not None and model.task.on_text else file
         report = diagnose(model, text, tokens=tokens, seed=common.seed, part=part, sentence=sentence)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from recur.errors import RunError
 from recur.run import lock, manifest
+from recur.run.place import Place
 
 DATA = "data"
 """What a run learned from that was in memory."""
@@ -44,7 +45,8 @@ def data_folder(path: Path) -> Iterator[Path]:
     """A folder for the data of a run that is about to begin, inside of the run's. What was written before an error is
     removed."""
     check_free(path)
-    (path / DATA).mkdir(parents=True, exist_ok=True)
+    path.mkdir(parents=True, exist_ok=True)
+    Place(path).make_folder(DATA)
     held = lock.Lock(path)
     try:
         yield path / DATA

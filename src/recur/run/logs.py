@@ -9,8 +9,9 @@ from pathlib import Path
 
 from recur.errors import RunError
 from recur.limits import JSON_BYTES as MOST
-from recur.limits import JSON_VALUES, LOG_LINE, LOG_RECORDS, check_json, json_values
+from recur.limits import LOG_RECORDS
 from recur.run.manifest import Extent, sha256
+from recur.run.parsing import parse_jsonl, parse_object
 from recur.run.place import Place
 from recur.typedefs import JsonObject
 
@@ -79,15 +80,6 @@ def read_json(path: Path) -> JsonObject | None:
         return None
 
 
-def parse_object(content: bytes) -> JsonObject | None:
-    try:
-        check_json("the file", content)
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
 def read_jsonl(path: Path) -> list[JsonObject]:
     """Return the records of a log of a run, at most LOG_RECORDS; a line that is not a JSON object is skipped."""
     try:
@@ -105,34 +97,3 @@ def read_tail(path: Path, most: int = TAIL) -> list[JsonObject]:
     if size > most:
         content = content[content.find(b"\n") + 1 :]  # without the line whose beginning was not read
     return parse_jsonl(content[: content.rfind(b"\n") + 1])
-
-
-def parse_jsonl(content: bytes, refuse: str = "") -> list[JsonObject]:
-    """Return the JSON objects of lines, and skip other lines.
-
-    Lines behind the first LOG_RECORDS, or behind JSON_VALUES values in all, are skipped without being read; `refuse`
-    names the file whose extra lines are an error instead.
-    """
-    found: list[JsonObject] = []
-    lines = values = at = 0
-    while at < len(content):
-        end = content.find(b"\n", at) + 1 or len(content)
-        line, at = content[at : min(end, at + LOG_LINE + 1)], end
-        lines, values = lines + 1, values + (json_values(line) if len(line) <= LOG_LINE else 0)
-        if lines > LOG_RECORDS or values > JSON_VALUES:
-            if refuse:
-                raise RunError(
-                    f"{refuse}: expected at most {LOG_RECORDS:,} lines of {JSON_VALUES:,} values in all, got more; "
-                    "it is no log of recur: move it away"
-                )
-            break
-        if len(line) <= LOG_LINE and isinstance(entry := _parsed(line), dict):
-            found.append(entry)
-    return found
-
-
-def _parsed(line: bytes) -> object:
-    try:
-        return json.loads(line.decode(errors="replace"))
-    except (ValueError, RecursionError):
-        return None

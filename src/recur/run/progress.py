@@ -11,7 +11,8 @@ import json
 import time
 from collections.abc import Mapping
 
-from recur.run.logs import MOST, parse_jsonl
+from recur.run.logs import MOST
+from recur.run.parsing import parse_jsonl
 from recur.run.place import Place
 
 NAME = "progress.jsonl"

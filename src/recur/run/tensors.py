@@ -12,7 +12,8 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from recur.errors import RunError, TextError
-from recur.limits import TENSOR_HEADER, check_count, check_json
+from recur.limits import TENSOR_HEADER, check_count
+from recur.run.parsing import parse_json
 from recur.run.place import Place
 from recur.typedefs import JsonObject
 
@@ -45,8 +46,7 @@ def read_about(place: Place, name: str) -> JsonObject:
 def _about(content: bytes, name: str) -> JsonObject:
     length = int.from_bytes(content[:8], "little")
     check_count(name, "bytes of a header", length, TENSOR_HEADER, "check that it is the file that recur wrote")
-    check_json(name, content[8 : 8 + length])
-    about = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["about"])
+    about = parse_json(parse_json(content[8 : 8 + length], name)["__metadata__"]["about"])
     if not isinstance(about, dict):
         raise ValueError("it does not say what it is")
     return about

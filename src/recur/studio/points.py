@@ -11,7 +11,7 @@ import numpy as np
 
 from recur.errors import RecurError
 from recur.limits import LOG_RECORDS
-from recur.run.logs import parse_jsonl
+from recur.run.parsing import parse_jsonl
 from recur.run.place import Place
 from recur.run.progress import NAME
 from recur.typedefs import JsonObject

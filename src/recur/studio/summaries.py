@@ -27,6 +27,13 @@ NO_CURVES = (*AXES.values(), "epoch", "progress", "skipped", "measured", "at")
 SAMPLES = 20
 NOTES = 4000
 """Characters of notes, at most."""
+UNKNOWN: JsonObject = {
+    **dict.fromkeys(("best", "baseline", "train_loss", "left")),
+    **dict.fromkeys(("step", "tokens", "seconds", "progress"), 0),
+    "notes": "",
+    "live": False,
+}
+"""The progress of a run that cannot be read."""
 
 
 def describe(path: Path) -> JsonObject:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from recur.errors import OptionError, RecurError, TextError
 from recur.files import sync_folder
-from recur.run.place import NO_LINK, PART, Place
+from recur.run.place import PART, Place, write_all
 from recur.tasks.recognise import CHOICES, TASKS
 from recur.text.marks import composed
 from recur.text.recognise import recognise
@@ -47,12 +47,12 @@ class Texts:
         """Bytes of uploads under way: written to hidden files, which `list` leaves out."""
 
     def list(self) -> list[JsonObject]:
-        """Every text that is a plain file, the newest first."""
+        """Return every text that is a regular file with one hard link, the newest first."""
         found = []
         with suppress(OSError), os.scandir(self._checked()) as entries:
             for entry in entries:
                 about = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(about.st_mode) and not entry.name.startswith("."):
+                if stat.S_ISREG(about.st_mode) and about.st_nlink == 1 and not entry.name.startswith("."):
                     found.append({"name": entry.name, "bytes": about.st_size, "changed": about.st_mtime})
         return sorted(found, key=lambda text: -float(text["changed"]))
 
@@ -146,16 +146,15 @@ class Receiving:
         self.new = False
         self._reserved = 0
         self._reserve(declared)
-        self._part = texts.path / f".{name[:40]}.{secrets.token_hex(4)}.part"
-        self._handle = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o666)
+        part = f"{FOLDER}/.{name[:40]}.{secrets.token_hex(4)}.part"
+        self._part = texts.runs / part
+        self._handle = Place(texts.runs).open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
     def write(self, piece: bytes) -> None:
         self.bytes += len(piece)
         self._reserve(self.bytes)
         self._sha.update(piece)
-        rest = memoryview(piece)
-        while rest:
-            rest = rest[os.write(self._handle, rest) :]
+        write_all(self._handle, piece)
 
     def finish(self) -> None:
         if not self.bytes:

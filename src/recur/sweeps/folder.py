@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recur.errors import RunError
-from recur.files import read_bounded, write_atomically
-from recur.limits import check_json
 from recur.options.search import Between, OneOf, Search, Value
+from recur.run.parsing import parse_json
+from recur.run.place import Place
 from recur.typedefs import JsonObject
 
 FORMAT = 1
@@ -78,13 +78,13 @@ class Record:
 
     def write(self, folder: Path) -> None:
         content = {"format": FORMAT, **self.asked(), "trials": [dataclasses.asdict(trial) for trial in self.trials]}
-        write_atomically(folder / NAME, json.dumps(content, indent=1).encode())
+        Place(folder).write(NAME, json.dumps(content, indent=1).encode())
 
     @staticmethod
     def read(folder: Path) -> Record:
         path = folder / NAME
         try:
-            content = read_bounded(path, MOST)
+            content = Place(folder).read(NAME, MOST)
         except OSError as error:
             raise RunError(f"{folder} is no sweep: {path} cannot be read: {error.strerror}") from None
         return parse_record(content, str(path))
@@ -97,8 +97,7 @@ def is_sweep(folder: Path) -> bool:
 def parse_record(content: bytes, name: str) -> Record:
     """A record that is whole, or what is wrong with it."""
     try:
-        check_json(name, content)
-        found = json.loads(content)
+        found = parse_json(content, name)
         if found["format"] != FORMAT:
             raise RunError(f"{name} is of another version of recur, whose sweeps this one does not read")
         return Record(

@@ -7,7 +7,7 @@ import dataclasses
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from recur.tasks import make_options, options_of_run, task_class, task_of
 from recur.tasks.predictor import file_names
 from recur.tasks.recognise import choose_task
 from recur.tasks.registry import check_cell_of_file, with_paths, without_paths
+from recur.tasks.runs import check_texts_of_file
 from recur.train import Callback, Event, Outcome, resume, train
 
 Watcher = Callable[[Trial], object]
@@ -89,6 +90,7 @@ def sweep(
         task, without_paths(fields, folder), spaces, task_of(checked_options).curve, checked_options.seed, pruner
     )
     _begin(folder, record)
+    check_texts_of_file(with_paths(dict(record.options), folder), folder, named_by_user=True)
     return _Sweeping(folder, Record.read(folder), watcher, callback, interrupt).run(trials, total_minutes)
 
 
@@ -97,14 +99,17 @@ def resume_sweep(
     *,
     trials: int = 30,
     total_minutes: float | None = None,
+    allow_path: Sequence[str | Path] = (),
     watcher: Watcher | None = None,
     callback: Callback | None = None,
     interrupt: threading.Event | None = None,
 ) -> Sweep:
-    """Go on with a sweep until it has so many trials."""
+    """Go on with a sweep until it has so many trials. A text outside of the sweep's folder that this user has not
+    trained with is opened only if it is in `allow_path`."""
     import_optuna()
     checked("trials", trials, Count)
     record = Record.read(Path(folder))
+    check_texts_of_file(with_paths(dict(record.options), Path(folder)), Path(folder), allow_path)
     return _Sweeping(Path(folder), record, watcher, callback, interrupt).run(trials, total_minutes)
 
 
@@ -202,6 +207,8 @@ class _Sweeping:
         self.watcher(trial)
         measured: list[float] = []
         stop, path = _Stop(self.stop), self.folder / trial.run
+        if path.is_symlink():
+            raise RunError(f"{path} is a link; a sweep holds its trials itself")
 
         def callback(event: Event) -> None:
             if event.kind in ("started", "measured"):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recur.errors import CellError, OptionError, shown, unknown
+from recur.files import read_bounded
 from recur.options import flag_of, read_toml, spelled
 from recur.tasks.options import TaskOptions
 
@@ -19,6 +20,9 @@ BUILT_IN = ("pydoc", "stdlib", "-", "/dev/stdin")
 
 CELL = "cell.py"
 """A cell of the user's own, as a run carries it."""
+
+CELL_BYTES = 1 << 24
+"""Bytes of the file of a cell at most."""
 
 PATHS = ("texts", "valid", "test")
 """Options that name files."""
@@ -179,7 +183,7 @@ def check_cell_of_file(fields: Mapping[str, object]) -> None:
         from recur.run.trust import check_trusted  # which needs torch
 
         source = Path(cell_file(cell))
-        check_trusted(source, source.read_bytes() if source.is_file() else b"")
+        check_trusted(source, read_bounded(source, CELL_BYTES) if source.is_file() else b"")
 
 
 def config_text(options: TaskOptions, folder: Path) -> str:

@@ -102,7 +102,7 @@ def _file(path: Path) -> Source:
 
     def open_file() -> BinaryIO:
         try:
-            return cast(BinaryIO, _Unpacked(path)) if path.suffix == ".gz" else path.open("rb")
+            return cast(BinaryIO, _Unpacked(path)) if path.suffix == ".gz" else open_stream(path)
         except OSError as error:
             raise TextError(f"{path} cannot be opened: {error.strerror}") from None
 
@@ -113,8 +113,13 @@ class _Unpacked(gzip.GzipFile):
     """A .gz that ends where it would fill a memory."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, "rb")
-        self.left = GZIP_RATIO * os.path.getsize(path) + GZIP_BYTES
+        self._packed = open_stream(path)
+        super().__init__(path, "rb", fileobj=self._packed)
+        self.left = GZIP_RATIO * os.fstat(self._packed.fileno()).st_size + GZIP_BYTES
+
+    def close(self) -> None:
+        super().close()
+        self._packed.close()
 
     def read(self, size: int | None = -1) -> bytes:
         found = super().read(self.left + 1 if size is None or size < 0 else min(size, self.left + 1))
@@ -152,7 +157,7 @@ def _looks_like_text(path: Path) -> bool:
     try:
         if not path.stat().st_size:  # or one of the system's own, whose reader may wait for ever
             return False
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
+        with cast(BinaryIO, _Unpacked(path)) if path.suffix == ".gz" else open_stream(path) as stream:
             start = stream.read(8192)
     except (OSError, EOFError, zlib.error):
         return False
