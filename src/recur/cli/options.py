@@ -44,7 +44,8 @@ class Opening:
     """For verbs that open runs."""
 
     trust: Annotated[bool, Parameter(negative="")] = False
-    """Execute a cell that a run carries, though you have not trained with it; it is remembered by its SHA-256."""
+    """Execute a custom cell that a run, a sweep or a file of --config names, though you have not trained with it; it is
+    remembered by its SHA-256."""
 
 
 @Parameter(name="*")

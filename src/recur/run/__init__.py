@@ -7,7 +7,6 @@ from recur.run.lock import holder_of
 from recur.run.logs import read_json, read_jsonl
 from recur.run.manifest import Fingerprint
 from recur.run.precision import Precision, check_precision, computing_in, pick_precision, products_of
-from recur.run.trust import trust
 
 __all__ = [
     "Fingerprint",
@@ -25,5 +24,4 @@ __all__ = [
     "products_of",
     "read_json",
     "read_jsonl",
-    "trust",
 ]

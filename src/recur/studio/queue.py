@@ -14,7 +14,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -22,6 +21,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from recur.errors import OptionError, RecurError, RunError
+from recur.processes import python_command, python_environment
 from recur.run import holder_of, is_run
 from recur.run.logs import parse_object
 from recur.run.place import NO_LINK, Place
@@ -45,8 +45,7 @@ EVERY = 0.1
 GRACE = 30.0
 """Seconds for a process to save and end, when the studio does."""
 RESERVED = (FOLDER, OWN)
-COMMAND = [sys.executable, "-P", "-m", "recur"]
-"""-P: what lies in the folder of runs, which may be a stranger's, is not imported."""
+COMMAND = python_command("recur.cli", "main")
 
 
 class Queue:
@@ -204,7 +203,13 @@ class Queue:
             try:
                 quiet = subprocess.DEVNULL
                 self._process = subprocess.Popen(
-                    command, cwd=self.folder, stdin=quiet, stdout=quiet, stderr=log, start_new_session=True
+                    command,
+                    cwd=self.folder,
+                    env=python_environment(),
+                    stdin=quiet,
+                    stdout=quiet,
+                    stderr=log,
+                    start_new_session=True,
                 )
             finally:
                 os.close(log)

@@ -18,13 +18,13 @@ from recur.tasks.registry import (
     BUILT_IN,
     CELL,
     PATHS,
-    cell_file,
     outside,
     read_options,
     reads_numbers,
     task_of,
     with_paths,
 )
+from recur.trust import cell_file, check_trusted, trust
 
 if TYPE_CHECKING:
     from recur.run import Fingerprint, Run
@@ -77,14 +77,14 @@ def predictor_of(runs: Sequence[Run], device: str = "auto") -> Predictor[Any]:
 def with_carried_cell(options: TaskOptions, folder: Path) -> tuple[TaskOptions, bytes | None]:
     """Options whose cell, if it is in a file of the user's, is the copy in a run's folder; and what that copy holds."""
     from recur.cells.registry import admit
-    from recur.run import trust
 
     cell = getattr(options, "cell", "")
     file = cell_file(cell)
     if not file:
         return options, None
     source = Path(file).read_bytes()
-    trust(source)  # it was executed already, to see whether it is a cell
+    check_trusted(Path(file), source)
+    trust(source)  # the run opens again in a later process
     admit(folder / CELL, source)
     return options.changed(cell=f"{folder / CELL}{cell[len(file) :]}"), source
 
