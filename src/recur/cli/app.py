@@ -8,9 +8,10 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
+from cyclopts import App, CycloptsError, UnusedCliTokensError
 
 from recur import __version__
+from recur.cli.options import PLAIN
 from recur.errors import RankError, RecurError
 from recur.launch import Launch, launch
 
@@ -20,7 +21,7 @@ app = App(
     help="Recurrent networks as equations, and the n-gram models worth beating.",
     help_epilogue="Each verb has examples: recur ngram --help. Shell completion: recur --install-completion.",
     help_format="plaintext",
-    default_parameter=Parameter(negative_iterable=()),
+    default_parameter=PLAIN,
     suppress_keyboard_interrupt=False,
 )
 app.register_install_completion_command()

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from recur.text import Corpus, Vocab
 
 
+PLAIN = Parameter(negative_iterable=(), json_list=False, json_dict=False)
+"""For every command: a value is the text that was typed. A name that begins with [ or { is no JSON."""
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Output:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from recur.cli.options import Opening, Output
+from recur.cli.options import PLAIN, Opening, Output
 from recur.cli.screen import Screen, table
 from recur.cli.task_flags import RUN, call, flag_app, split_arguments
 from recur.cli.train import interruptible
@@ -83,7 +83,13 @@ def _rest(
 
 
 def _resuming() -> App:
-    app = App(suppress_keyboard_interrupt=False, name="recur sweep", help_format="plaintext", version_flags=[])
+    app = App(
+        suppress_keyboard_interrupt=False,
+        name="recur sweep",
+        help_format="plaintext",
+        version_flags=[],
+        default_parameter=PLAIN,
+    )
 
     @app.default
     def go_on(

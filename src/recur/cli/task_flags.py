@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 from cyclopts import App, Group, Parameter, UnknownOptionError
 
-from recur.cli.options import Opening, Output
+from recur.cli.options import PLAIN, Opening, Output
 from recur.errors import OptionError
 from recur.models.options import NetworkOptions
 from recur.options import Options, documentation, field_of, group_of, hints, value_of
@@ -155,7 +155,7 @@ def flag_app(
         help_format="plaintext",
         help_epilogue=examples,
         version_flags=[],
-        default_parameter=Parameter(negative_iterable=(), consume_multiple=False),
+        default_parameter=Parameter.combine(PLAIN, Parameter(consume_multiple=False)),
     )
     app.default(run)
     app["--help"].group = (RUN,)
