@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from campaigns import crash, damage, kill, power
+from campaigns import crash, damage, kill, power, trust
 from campaigns.campaign import Campaign, load, names
 from campaigns.small import TASKS
 from recur.tasks import task_names
@@ -28,6 +28,7 @@ def of_language(count: int) -> Iterable[int]:
         pytest.param(kill, of_language(2), id="kill"),
         pytest.param(damage, of_language(12), id="damage"),
         pytest.param(power, of_language(8), id="power"),
+        pytest.param(trust, (*range(8), 9, 10, 11), id="trust"),
     ],
 )
 def test_nothing_is_lost_and_nothing_is_other(
@@ -43,7 +44,7 @@ def test_nothing_is_lost_and_nothing_is_other(
 
 
 def test_every_campaign_says_what_it_tries() -> None:
-    assert {"crash", "damage", "fuzz", "http", "kill", "power", "serve", "sharing"} == set(names())
+    assert {"crash", "damage", "fuzz", "http", "kill", "power", "serve", "sharing", "trust"} == set(names())
     for name in names():
         assert (load(name).__doc__ or "").splitlines()[0].endswith(".")
     assert set(TASKS) == set(task_names())
