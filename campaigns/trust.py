@@ -176,7 +176,7 @@ def _sweep(where: str) -> Callable[[_Place], tuple[str, Ended]]:
         search: dict[str, Search] = {"rate": Between(0.001, 0.01, log=True)}
         trials = [Trial(0, {"rate": 0.005}, "complete", 0.5, (0.5,), 1.0)]
         if where == "options":
-            options["cell"] = cell  # type: ignore[assignment]
+            options["cell"] = cell
         elif where == "search":
             search["cell"] = OneOf((cell, "gru"))
         else:

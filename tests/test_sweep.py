@@ -25,6 +25,7 @@ from recur.sweeps.study import Study
 from recur.tasks import make_options, options_class, options_of_run, task_names
 from recur.train import Event
 from tests.cli.test_cli import json_of
+from tests.support import become_another_user
 
 SMALL: dict[str, Any] = {"steps": 20, "batch": 8, "threads": 1, "embedding": 8}
 TEXT = "".join(f"{'ab'[k % 2]}\t{'ba'[k % 2] * 3} text {k}\n" for k in range(80))
@@ -278,8 +279,9 @@ CELL = "import pathlib\npathlib.Path('executed').touch()\nfrom recur.cells impor
 
 @pytest.mark.parametrize("place", ["options", "search", "a trial that runs", "a trial that has ended"])
 def test_a_cell_that_a_sweep_folder_names_is_executed_only_if_it_is_trusted(
-    file: str, place: str, capsys: pytest.CaptureFixture[str]
+    file: str, place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    become_another_user(monkeypatch)
     found = sweep(file, task="classify", trials=1, search=RANGES, **{**SMALL, "steps": 2})
     Path("evil.py").write_text(CELL)
     record, evil = Record.read(found.path), "../../evil.py:Evil"

@@ -223,7 +223,7 @@ def test_a_rank_that_was_killed_is_not_waited_for(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("recur.train.ranks.LOOK", timedelta(seconds=0.1))
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    store = dist.HashStore()
+    store = dist.HashStore()  # type: ignore[attr-defined]
     ranks = SeveralRanks(Launch(1, 2, 1, 2), store, "none")
     store.set("process/0", json.dumps([socket.gethostname(), ended.pid]))
     with pytest.raises(RankError, match="rank 0 has ended"):
