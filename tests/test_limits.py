@@ -23,8 +23,8 @@ from recur.limits import FREE_ITEMS, FREE_LABELS, LOG_RECORDS, json_values
 from recur.options.options import parse_toml
 from recur.run import read_jsonl, read_tail
 from recur.run.logs import Log
-from recur.run.parsing import parse_jsonl
 from recur.run.manifest import Manifest
+from recur.run.parsing import parse_jsonl
 from recur.run.place import Place
 from recur.run.tensors import from_bytes, read_about, to_bytes
 from recur.signals import read_signals

@@ -39,6 +39,7 @@ from recur.tasks import make_options, open_predictor
 from recur.tasks.contract import file_names
 from recur.tasks.recognise import choose_task
 from recur.train import Callback, train
+from recur.trust import name_cell
 
 if TYPE_CHECKING:
     from recur.tasks.classify.predictor import TextClassifier
@@ -107,6 +108,7 @@ def fit(
     ('pos', ['neg', 'pos'])
     """
     out = None if out is None else _folder("out", out)
+    name_cell(options.get("cell"))
     given = texts if answers is None else (texts, answers)
     data = Data.of(given, options) if answers is not None or is_data(given) else None
     if data is None:

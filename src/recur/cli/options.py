@@ -18,6 +18,10 @@ PLAIN = Parameter(negative_iterable=(), json_list=False, json_dict=False)
 """Defaults of every flag and argument: a value that begins with `[` or `{` is a file name or a text, not JSON."""
 
 
+PLAIN = Parameter(negative_iterable=(), json_list=False, json_dict=False)
+"""For every command: a value is the text that was typed. A name that begins with [ or { is no JSON."""
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Output:
@@ -48,7 +52,8 @@ class Opening:
     """For verbs that open runs."""
 
     trust: Annotated[bool, Parameter(negative="")] = False
-    """Execute a cell that a run carries, though you have not trained with it; it is remembered by its SHA-256."""
+    """Execute a custom cell that a run, a sweep or a file of --config names, though you have not trained with it; it is
+    remembered by its SHA-256."""
 
 
 @Parameter(name="*")

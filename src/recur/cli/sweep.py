@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from recur.cli.options import Output
+from recur.cli.options import PLAIN, Opening, Output
 from recur.cli.screen import Screen, table
 from recur.cli.task_flags import RUN, call, flag_app, split_arguments
 from recur.cli.train import interruptible
@@ -41,13 +41,14 @@ def sweep(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
         return
     task, why, fields, rest = split_arguments(arguments)
 
-    def begin(fields: dict[str, Any], *, output: Output, **asked: Any) -> None:
+    def begin(fields: dict[str, Any], *, output: Output, opening: Opening, **asked: Any) -> None:
         from recur.sweeps import sweep as search_options
 
         screen = Screen(output)
         if why:
             screen.note(why)
         asked = {name: value for name, value in asked.items() if value is not None}
+        asked["trust"] = opening.trust
         _watch(screen, lambda **watching: search_options(task=task, **asked, **watching, **fields))
 
     call(flag_app(task, fields, begin, EXAMPLES, _rest), task, rest)
@@ -77,6 +78,7 @@ def _rest(
         Parameter(help="The sweep's folder; sweeps/NAME, if not given. One that is there goes on.", group=RUN),
     ] = None,
     resume: Annotated[Path | None, Parameter(help="Go on with the sweep in this folder.", group=RUN)] = None,
+    opening: Annotated[Opening, Parameter(name="*", group=RUN, show_default=False)] = Opening(),  # noqa: B008  frozen
     output: Annotated[Output, Parameter(name="*", group=RUN, show_default=False)] = Output(),  # noqa: B008  frozen
 ) -> None:
     """Search for good options of a task with Optuna: train many runs, leave those that fall behind, and say which is
@@ -84,7 +86,13 @@ def _rest(
 
 
 def _resuming() -> App:
-    app = App(suppress_keyboard_interrupt=False, name="recur sweep", help_format="plaintext", version_flags=[])
+    app = App(
+        suppress_keyboard_interrupt=False,
+        name="recur sweep",
+        help_format="plaintext",
+        version_flags=[],
+        default_parameter=PLAIN,
+    )
 
     @app.default
     def go_on(
@@ -93,12 +101,14 @@ def _resuming() -> App:
         trials: int = 30,
         total_minutes: float | None = None,
         allow_path: tuple[Path, ...] = (),
+        opening: Opening = Opening(),  # noqa: B008
         output: Output = Output(),  # noqa: B008
     ) -> None:
-        """Go on with a sweep until it has so many trials."""
+        """Resume a sweep until it has so many trials."""
         from recur.sweeps import resume_sweep
 
         asked: dict[str, Any] = {"trials": trials, "total_minutes": total_minutes, "allow_path": allow_path}
+        asked["trust"] = opening.trust
         _watch(Screen(output), lambda **watching: resume_sweep(resume, **asked, **watching))
 
     return app

@@ -22,6 +22,7 @@ from recur.tasks import options_class, read_config, refusal, task_names
 from recur.tasks.defaults import GROUPS, shown_default
 from recur.tasks.options import TaskOptions
 from recur.tasks.recognise import choose_task
+from recur.trust import name_cell
 
 HELP = ("--help", "-h")
 
@@ -48,7 +49,7 @@ def split_arguments(arguments: Sequence[str]) -> Arguments:
     fields: dict[str, object] = {}
     if named is not None:
         rest = _without(rest, "config")
-        fields = read_config(Path(named))
+        fields = read_config(Path(named), trusting="--trust" in rest)
         found = fields.pop("task", None)
         if found is not None and not isinstance(found, str):
             raise OptionError(f"{named}: task must be text, got {found!r}")
@@ -137,6 +138,7 @@ def flag_app(
     def run(*texts: str, **typed: Any) -> None:
         kept = {name: typed.pop(name, p.default) for name, p in beside.items()}
         given = {name: value for name, value in typed.items() if value is not None}
+        name_cell(given.get("cell"))
         if fields.get("tuned_on") and given:  # what is typed beside a recipe is not for its rule to change
             given["untouched"] = (*given.get("untouched", ()), *given)
         if texts:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,6 +11,7 @@ from cyclopts import App, Parameter
 from recur.cli.options import Common, OpeningTexts
 from recur.cli.screen import Screen
 from recur.errors import OptionError, RecurError
+from recur.processes import python_command, python_environment
 from recur.wording import in_language, said
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def xray(
     _show(screen, report, language)
     result = report.as_dict(language)
     if try_:
-        result["tried"] = _tried(screen, report, language)
+        result["tried"] = _tried(screen, report, language, opening.trust)
     screen.result(result)
 
 
@@ -141,7 +141,7 @@ def _show_tries(screen: Screen, report: Report, tries: tuple[Try, ...], language
         screen.paragraph(command(report.run, one.option), indent=4)
 
 
-def _tried(screen: Screen, report: Report, language: Language) -> JsonObject:
+def _tried(screen: Screen, report: Report, language: Language, trust: bool) -> JsonObject:
     """Train what is advised first in a process of its own, and say both figures."""
     from recur.probes.command import arguments, tried_folder
     from recur.probes.standing import best_metrics
@@ -155,8 +155,15 @@ def _tried(screen: Screen, report: Report, language: Language) -> JsonObject:
     screen.note(
         in_language(said("training {folder} with {option}", folder=str(folder), option=tries[0].option), language)
     )
-    given = [sys.executable, "-m", "recur", *arguments(predictor.run, tries[0].option, folder), "--json"]
-    ended = subprocess.run(given, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    given = [*arguments(predictor.run, tries[0].option, folder), "--json", *(["--trust"] if trust else [])]
+    ended = subprocess.run(
+        python_command("recur.cli", "main", *given),
+        env=python_environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
     if ended.returncode:
         raise RecurError(f"training {folder} failed: {ended.stderr.strip().splitlines()[-1] if ended.stderr else ''}")
     curve = predictor.task.curve

@@ -131,12 +131,12 @@ def tested(text: str) -> float | None:
         source, program = Path(folder) / "model.h", Path(folder) / "test"
         source.write_text(text, encoding="utf-8")
         command = [compiler, "-std=c99", "-O1", "-DRECUR_SELFTEST", "-x", "c", str(source), "-o", str(program), "-lm"]
-        built = subprocess.run(command, capture_output=True, text=True)
+        built = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if built.returncode:
             lines = built.stderr.strip().splitlines() or ["it says nothing"]
             said = next((line for line in lines if "error" in line), lines[-1]).removeprefix(f"{source}:")
             raise RecurError(f"{compiler} does not compile the header: {said}; no file is kept")
-        ran = subprocess.run([str(program)], capture_output=True, text=True)
+        ran = subprocess.run([str(program)], cwd=folder, capture_output=True, text=True)
     found = re.search(r"difference (\S+)", ran.stdout)
     if ran.returncode or found is None:
         raise RecurError(f"the header's self-test fails: {ran.stdout.strip() or ran.returncode}; no file is kept")

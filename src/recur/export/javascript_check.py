@@ -40,11 +40,11 @@ def in_node(code: str, body: str, **given: Any) -> Any:
     assert program is not None
     names = "".join(f"const {name} = {json_text(value)};\n" for name, value in given.items())
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "model.js"
+        file = Path(folder) / "model.cjs"  # whatever package.json a folder above has
         file.write_text(code + "\n" + names + ANSWER % body, encoding="utf-8")
         try:
             found = subprocess.run(
-                [program, str(file)], capture_output=True, encoding="utf-8", check=True, timeout=LONGEST
+                [program, str(file)], cwd=folder, capture_output=True, encoding="utf-8", check=True, timeout=LONGEST
             )
         except subprocess.SubprocessError as error:
             said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()

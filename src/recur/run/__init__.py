@@ -7,7 +7,6 @@ from recur.run.lock import holder_of
 from recur.run.logs import read_json, read_jsonl, read_tail
 from recur.run.manifest import Fingerprint
 from recur.run.precision import Precision, check_precision, computing_in, pick_precision, products_of
-from recur.run.trust import trust
 
 __all__ = [
     "Fingerprint",
@@ -26,5 +25,4 @@ __all__ = [
     "read_json",
     "read_jsonl",
     "read_tail",
-    "trust",
 ]

@@ -42,8 +42,8 @@ from recur.run.place import Place
 from recur.run.progress import Progress
 from recur.run.recorded import Recorded, read_manifest
 from recur.run.tensors import check_weights, from_bytes, to_bytes
-from recur.run.trust import check_trusted, trust
 from recur.text import Vocab
+from recur.trust import check_trusted
 from recur.typedefs import JsonObject
 
 Vocabs = dict[str, Vocab]
@@ -172,9 +172,7 @@ class Run(Recorded):
         if CELL not in self.manifest.files:
             return None
         source = self.read(CELL)
-        if self.trusting:
-            trust(source)
-        check_trusted(self.path / CELL, source)
+        check_trusted(self.path / CELL, source, self.trusting)
         return source
 
     def baselines(self) -> list[JsonObject] | None:

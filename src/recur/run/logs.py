@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from recur.errors import RunError
-from recur.limits import JSON_BYTES as MOST
-from recur.limits import LOG_RECORDS
+from recur.limits import JSON_BYTES, LOG_RECORDS
 from recur.run.manifest import Extent, sha256
 from recur.run.parsing import parse_jsonl, parse_object
 from recur.run.place import Place
@@ -62,7 +61,7 @@ class Log:
 
     def _content(self) -> bytes:
         try:
-            return self.place.read(self.name, MOST)
+            return self.place.read(self.name, JSON_BYTES)
         except FileNotFoundError:
             return b""
 
@@ -75,7 +74,7 @@ def _begins_with(content: bytes, known: Extent) -> bool:
 def read_json(path: Path) -> JsonObject | None:
     """The object of a file of a run, or None where there is none."""
     try:
-        return parse_object(Place(path.parent).read(path.name, MOST))
+        return parse_object(Place(path.parent).read(path.name, JSON_BYTES))
     except (OSError, RunError):
         return None
 
@@ -83,7 +82,7 @@ def read_json(path: Path) -> JsonObject | None:
 def read_jsonl(path: Path) -> list[JsonObject]:
     """Return the records of a log of a run, at most LOG_RECORDS; a line that is not a JSON object is skipped."""
     try:
-        return parse_jsonl(Place(path.parent).read(path.name, MOST))
+        return parse_jsonl(Place(path.parent).read(path.name, JSON_BYTES))
     except (OSError, RunError):
         return []
 

@@ -14,7 +14,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -22,6 +21,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from recur.errors import OptionError, RecurError, RunError
+from recur.processes import python_command, python_environment
 from recur.run import holder_of, is_run
 from recur.run.parsing import parse_object
 from recur.run.place import Place
@@ -45,8 +45,7 @@ EVERY = 0.1
 GRACE = 30.0
 """Seconds for a process to save and end, when the studio does."""
 RESERVED = (FOLDER, OWN)
-COMMAND = [sys.executable, "-P", "-m", "recur"]
-"""-P: what lies in the folder of runs, which may be a stranger's, is not imported."""
+COMMAND = python_command("recur.cli", "main")
 
 
 class Queue:
@@ -205,7 +204,13 @@ class Queue:
             with place.opened(self._log(job.name), os.O_WRONLY | os.O_APPEND) as log:
                 quiet = subprocess.DEVNULL
                 self._process = subprocess.Popen(
-                    command, cwd=self.folder, stdin=quiet, stdout=quiet, stderr=log, start_new_session=True
+                    command,
+                    cwd=self.folder,
+                    env=python_environment(),
+                    stdin=quiet,
+                    stdout=quiet,
+                    stderr=log,
+                    start_new_session=True,
                 )
         except (RecurError, OSError) as error:
             self._put(replace(job, state="failed", error=without_folders(str(error), self.folder)))

@@ -69,6 +69,12 @@ class Record:
     pruner: Pruner = "median"
     trials: list[Trial] = field(default_factory=list)
 
+    def cells(self) -> list[Any]:
+        """Return every cell that sweep.json names, paths relative to the folder."""
+        search = self.search.get("cell")
+        found = [self.options.get("cell"), *(trial.params.get("cell") for trial in self.trials)]
+        return [*found, *(search.values if isinstance(search, OneOf) else ())]
+
     def asked(self) -> JsonObject:
         """What was asked for, as JSON has it: a sweep is gone on with where this is the same."""
         search = {name: [type(space).__name__, dataclasses.asdict(space)] for name, space in self.search.items()}

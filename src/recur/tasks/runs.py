@@ -13,15 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recur.errors import RunError
-from recur.files import read_bounded
 from recur.options import parse_toml
 from recur.tasks.options import TaskOptions
 from recur.tasks.registry import (
     BUILT_IN,
     CELL,
-    CELL_BYTES,
     PATHS,
-    cell_file,
     listed,
     outside,
     read_options,
@@ -29,6 +26,7 @@ from recur.tasks.registry import (
     task_of,
     with_paths,
 )
+from recur.trust import cell_file, check_trusted, read_source, trust
 
 if TYPE_CHECKING:
     from recur.run import Fingerprint, Run
@@ -81,14 +79,14 @@ def predictor_of(runs: Sequence[Run], device: str = "auto") -> Predictor[Any]:
 def with_carried_cell(options: TaskOptions, folder: Path) -> tuple[TaskOptions, bytes | None]:
     """Options whose cell, if it is in a file of the user's, is the copy in a run's folder; and what that copy holds."""
     from recur.cells.registry import admit
-    from recur.run import trust
 
     cell = getattr(options, "cell", "")
     file = cell_file(cell)
     if not file:
         return options, None
-    source = read_bounded(file, CELL_BYTES)
-    trust(source)  # it was executed already, to see whether it is a cell
+    source = read_source(file)
+    check_trusted(Path(file), source)
+    trust(source)  # the run opens again in a later process
     admit(folder / CELL, source)
     return options.changed(cell=f"{folder / CELL}{cell[len(file) :]}"), source
 

@@ -9,10 +9,13 @@ from collections.abc import Callable
 
 import torch
 
+ROUNDS, LONG = 5, 1.0
+"""Steps that are timed with each number of threads, and the seconds after which no further round begins."""
 
-def pick_threads(step: Callable[[], object]) -> int:
-    """One thread or all cores, whichever takes a training step faster now: on a busy machine, where threads wait for
-    each other, one can be many times as fast as two."""
+
+def pick_threads(step: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> int:
+    """Return one thread or all cores, whichever takes a training step faster now: on a busy machine, where threads wait
+    for each other, one can be many times as fast as two."""
     before = torch.get_num_threads()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     candidates = sorted({1, min(cores, before)})
@@ -20,13 +23,16 @@ def pick_threads(step: Callable[[], object]) -> int:
         return candidates[0]
     seconds: dict[int, list[float]] = {threads: [] for threads in candidates}
     try:
-        for turn in range(5):
+        first = clock()
+        for _ in range(ROUNDS):
             for threads, times in seconds.items():
                 torch.set_num_threads(threads)
-                begun = time.perf_counter()
+                begun = clock()
                 step()
-                if turn:  # the first one warms up
-                    times.append(time.perf_counter() - begun)
+                times.append(clock() - begun)
+            if clock() - first > LONG:
+                break
     finally:
         torch.set_num_threads(before)
-    return min(candidates, key=lambda threads: statistics.fmean(seconds[threads]))
+    # The first step of each warms up; of a step as long as that, it is all there is.
+    return min(candidates, key=lambda threads: statistics.fmean(seconds[threads][1:] or seconds[threads]))
