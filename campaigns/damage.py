@@ -22,7 +22,7 @@ from campaigns.campaign import Attempt, dice
 from campaigns.small import Ended, Undisturbed, arguments_of, recur, set_up, task_of
 from recur.errors import RecurError
 from recur.runs.manifest import LOGS, Manifest, sha256
-from recur.runs.tensors import from_bytes, to_bytes
+from recur.runs.weights import from_bytes, to_bytes
 
 TRIES = 5500
 OUTSIDE = "this is not the run's"

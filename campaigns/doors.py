@@ -28,9 +28,8 @@ from campaigns.samples import ARPA, LABELLED, LABELLED_CSV, PANEL, SPECS, TABLE,
 from recur.baselines.ngram import read_arpa
 from recur.cells import make_cell
 from recur.data.images import read_image, read_images
-from recur.data.series.gaps import fill
-from recur.data.series.layout import Columns
-from recur.data.series.reading import parse_panel
+from recur.data.series.panel import fill
+from recur.data.series.reading import Columns, parse_panel
 from recur.data.signals import look_at, read_signals
 from recur.data.text import (
     Corpus,
@@ -47,7 +46,7 @@ from recur.data.text import (
     recognise,
 )
 from recur.data.text.corpus import normalised
-from recur.data.text.recognise import has_columns
+from recur.data.text.recognition import has_columns
 from recur.data.text.trees import parse_tree, restructured
 from recur.data.text.vectors import read_vectors
 from recur.decoding import Choice
@@ -59,7 +58,7 @@ from recur.ops.cuda import tuning
 from recur.options import check_device
 from recur.runs import read_json, read_jsonl
 from recur.runs.manifest import Fingerprint, Manifest
-from recur.runs.tensors import from_bytes, to_bytes
+from recur.runs.weights import from_bytes, to_bytes
 from recur.studio.equations import Network, read
 from recur.studio.equations.python_cell import python_cell
 from recur.studio.equations.textbook import EXAMPLES

@@ -24,8 +24,8 @@ from torch.utils.data import DataLoader, Dataset
 from campaigns.campaign import Attempt, dice
 from recur import Recurrent
 from recur.data.text import Corpus, Vocab
-from recur.data.text.encoded import encoded
-from recur.data.text.tokens import make_tokenizer
+from recur.data.text.tokenizers import make_tokenizer
+from recur.data.text.vocabulary import encoded
 
 TRIES = 1000
 HANG = 60.0

@@ -25,10 +25,9 @@ from recur.errors import OptionError, RunError, TextError
 from recur.options.options import parse_toml
 from recur.runs import read_jsonl, read_tail
 from recur.runs.logs import Log
-from recur.runs.manifest import Manifest
-from recur.runs.parsing import parse_jsonl
-from recur.runs.place import Place
-from recur.runs.tensors import from_bytes, read_about, to_bytes
+from recur.runs.manifest import Manifest, parse_jsonl
+from recur.runs.safe_dir import Place
+from recur.runs.weights import from_bytes, read_about, to_bytes
 from recur.studio.summaries import measurements
 from recur.training.sweeps.folder import parse_record
 from recur.utils.limits import FREE_ITEMS, FREE_LABELS, LOG_RECORDS, json_values
@@ -109,7 +108,7 @@ def test_an_archive_of_more_images_than_its_size_allows_is_refused(tmp_path: Pat
 def test_a_compressed_size_that_an_archive_only_claims_allows_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recur.data.images.arrays.NPZ_BYTES", 1 << 16)
+    monkeypatch.setattr("recur.data.images.NPZ_BYTES", 1 << 16)
     name = packed(tmp_path / "a.npz", x=np.zeros((2, 1024, 1024), np.uint8), y=np.zeros(2, np.uint8))
     content = bytearray((tmp_path / "a.npz").read_bytes())
     content[(at := content.index(b"PK\x01\x02")) + 20 : at + 24] = struct.pack("<I", 1 << 30)
@@ -128,7 +127,7 @@ def test_an_archive_of_many_arrays_is_refused(tmp_path: Path) -> None:
 
 def test_images_that_fill_half_of_the_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many small files that unpack to large images."""
-    monkeypatch.setattr("recur.data.images.collection.memory", lambda: 2.0 * 250)
+    monkeypatch.setattr("recur.data.images.memory", lambda: 2.0 * 250)
     for name in "abc":
         Image.new("L", (10, 10)).save(tmp_path / f"{name}.png")
     with pytest.raises(TextError, match="c.png: the images take more than half of this machine's memory"):
@@ -176,14 +175,14 @@ def test_a_gz_of_many_short_lines_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_line_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recur.data.text.cutting.LINE", 99)
+    monkeypatch.setattr("recur.data.text.tokenizers.LINE", 99)
     (tmp_path / "a.tsv").write_text("a\tb\na\t" + "b" * 98)
     with pytest.raises(TextError, match="a.tsv: a line: expected at most 99 characters, got 100; put one example on"):
         read_labelled([str(tmp_path / "a.tsv")])
 
 
 def test_a_word_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recur.data.text.cutting.LINE", 99)
+    monkeypatch.setattr("recur.data.text.tokenizers.LINE", 99)
     (tmp_path / "a.txt").write_text("b" * 100)
     with pytest.raises(TextError, match="a word: expected at most 99 characters, got 100; .* use --token char"):
         fit_vocab(Corpus.of(str(tmp_path / "a.txt")), "word")
@@ -220,7 +219,7 @@ def test_json_values_is_an_upper_bound(content: str) -> None:
 def test_json_of_many_values_is_not_parsed(
     read: Callable[[str], object], error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recur.data.text.vocab.VOCABULARY_VALUES", 1 << 22)
+    monkeypatch.setattr("recur.data.text.vocabulary.VOCABULARY_VALUES", 1 << 22)
     monkeypatch.setattr(json, "loads", lambda content: pytest.fail("it was parsed"))
     with pytest.raises(error, match=r"a\.json"):
         read("[" + "[]," * (1 << 22) + "[]]")
@@ -259,7 +258,7 @@ def test_the_header_of_a_tensor_file_is_bounded(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "a.safetensors").write_bytes(content)
     assert read_about(Place(tmp_path), "a.safetensors") == {"step": 3}
     assert from_bytes(content, tmp_path / "a.safetensors")[1] == {"step": 3}
-    monkeypatch.setattr("recur.runs.tensors.TENSOR_HEADER", 9)
+    monkeypatch.setattr("recur.runs.weights.TENSOR_HEADER", 9)
     with pytest.raises(RunError, match="a.safetensors: expected at most 9 bytes of a header"):
         from_bytes(content, tmp_path / "a.safetensors")
     assert read_about(Place(tmp_path), "a.safetensors") == {}
@@ -280,6 +279,6 @@ def test_a_list_of_many_files_is_no_key_of_many_parts() -> None:
 
 
 def test_a_sentencepiece_model_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recur.data.text.subwords.PIECES_BYTES", 9)
+    monkeypatch.setattr("recur.data.text.tokenizers.PIECES_BYTES", 9)
     with pytest.raises(TextError, match="a sentencepiece model: expected at most 9 bytes, got 10"):
         recur.data.text.Subwords(b"0123456789").pieces()

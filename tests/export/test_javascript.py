@@ -17,13 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from recur.cells import make_cell
-from recur.data.series.calendar import calendar_features, calendar_names
-from recur.data.series.dates import infer_frequency, parse_date
+from recur.data.series.dates import calendar_features, calendar_names, infer_frequency, parse_date
 from recur.data.text import Characters, Subwords, Vocab, Words, fit_lines
-from recur.data.text.casing import casing_of
 from recur.data.text.corpus import normalised
-from recur.data.text.marks import without_leading_marks
-from recur.data.text.tokens import Lines, Spaced
+from recur.data.text.tokenizers import Lines, Spaced, casing_of, without_leading_marks
 from recur.decoding import Choice
 from recur.errors import OptionError
 from recur.export.graphs import Graph, Portable, Value, capture, ready

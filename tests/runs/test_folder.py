@@ -14,7 +14,7 @@ from recur.data.text import Characters, Corpus, Vocab
 from recur.errors import OptionError, RunError
 from recur.runs import Run, is_run, pick_device, read_json, read_jsonl
 from recur.runs.manifest import Manifest
-from recur.runs.place import Place
+from recur.runs.safe_dir import Place
 
 
 def make(path: Path) -> Run:

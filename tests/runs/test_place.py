@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from recur.errors import RunError
-from recur.runs.place import Place
+from recur.runs.safe_dir import Place
 
 
 @pytest.fixture

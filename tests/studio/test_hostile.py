@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from campaigns import http
 from campaigns.requests import Hostile
 from recur.runs import Run
-from recur.runs.tensors import to_bytes
+from recur.runs.weights import to_bytes
 from recur.serve.http import server
 from recur.serve.http.answers import encode, without_folders
 from recur.studio.app import BODY

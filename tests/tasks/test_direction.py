@@ -14,7 +14,7 @@ from recur.baselines import ngram
 from recur.baselines.ngram.counts import Sequences
 from recur.cli.app import run
 from recur.data.text import Characters, Vocab, Words
-from recur.data.text.marks import without_leading_marks
+from recur.data.text.tokenizers import without_leading_marks
 from recur.diagnostics import Subject
 from recur.diagnostics.context import copying
 from recur.tasks.conditional.predictor import ConditionalWriter

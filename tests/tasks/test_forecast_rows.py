@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from recur.baselines.forecasts import Form
 from recur.data.series import Columns, Panel, parse_panel
-from recur.data.series.linear import Form
 from recur.tasks.forecast.batches import EPOCH, WindowBatches
 from recur.tasks.forecast.rows import Rows, Scale, Settings, known_names, make_rows, past_names
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from recur.data.text import Pair, Words, read_pairs
-from recur.data.text.tokens import Characters, Spaced
+from recur.data.text.tokenizers import Characters, Spaced
 from recur.errors import TextError
 from recur.tasks import make_options, task_of
 from recur.tasks.examples import Shuffled, ShuffledBySize, split

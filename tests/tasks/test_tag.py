@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 import recur
 from recur.cli.app import run
 from recur.data.text import Sentence, read_tagged
-from recur.data.text.casing import CASINGS, casing_of
+from recur.data.text.tokenizers import CASINGS, casing_of
 from recur.errors import OptionError, TextError
 from recur.tasks import make_options, open_predictor, task_of
 from recur.tasks.tag.data import Collate, allowed_moves, encode, fit_vocabs

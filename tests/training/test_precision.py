@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from recur.errors import OptionError
-from recur.runs import check_precision, computing_in, pick_precision, precision
+from recur.runs import check_precision, computing_in, pick_precision, weights
 from recur.tasks import make_options, open_predictor, task_class, task_of
 from recur.tasks.adding.options import AddingOptions
 from recur.training import Trainer, resume, train
@@ -45,7 +45,7 @@ def test_a_device_refuses_what_it_has_not(book: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("has", [True, False])
 def test_what_is_picked_on_a_cpu(has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "_multiplies_bfloat16", lambda: has)
+    monkeypatch.setattr(weights, "_multiplies_bfloat16", lambda: has)
     settled = task_class("language").settle(make_options("language", {"steps": 1, "device": "cpu"}))
     assert settled.precision == ("bfloat16" if has else "float32")
     assert task_class("adding").settle(AddingOptions(steps=1, device="cpu")).precision == "float32"

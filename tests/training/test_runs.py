@@ -20,8 +20,8 @@ import recur
 from recur.cli.app import run as command
 from recur.errors import RecurError, RunError
 from recur.runs import Run
-from recur.runs.place import Place
-from recur.runs.tensors import to_bytes
+from recur.runs.safe_dir import Place
+from recur.runs.weights import to_bytes
 from recur.tasks import make_options
 from recur.training import Event, measuring, resume, train
 from recur.utils.trust import is_trusted, trust

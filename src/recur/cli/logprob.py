@@ -79,7 +79,7 @@ def logprob(
 
 def _lines() -> list[str]:
     """Of standard input, each a text of its own, blank ones included: the nth answer is that to the nth line."""
-    from recur.data.text.arriving import arriving
+    from recur.data.text.labelled import arriving
 
     return [line for lines in arriving(blank=True) for line in lines]
 

@@ -99,7 +99,7 @@ def predict(
     device
         cpu, cuda, cuda:N or auto.
     """
-    from recur.data.text.arriving import arriving
+    from recur.data.text.labelled import arriving
 
     screen = Screen(output)
     model, files = open_runs(models, device, opening.trust)
@@ -190,7 +190,7 @@ class _Lines:
         self.name, self.each_is_an_input = name, each_is_an_input
 
     def __iter__(self) -> Iterator[str]:
-        from recur.data.text.pairs import read_lines
+        from recur.data.text.labelled import read_lines
 
         for number, line in enumerate(read_lines(self.name), start=1):
             if self.each_is_an_input and not line.strip():

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def sizes_by_numbers(k: int, tau: int, network: JsonObject) -> Experiment:
     """No text: k tokens, and the network of `recur train` for as many."""
-    from recur.data.text.specials import SPECIALS
+    from recur.data.text.tokenizers import SPECIALS
     from recur.diagnostics.lab import parameters
     from recur.tasks import make_options
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recur.data.text.arrays import Floats
+from recur.data.text.stream import Floats
 from recur.options import Count, checked
 
 NEVER = -np.inf

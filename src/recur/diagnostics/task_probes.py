@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy, embedding
 
-from recur.data.series.conformal import Bands
+from recur.data.series.intervals import Bands
 from recur.data.text import Pair
 from recur.diagnostics.finding import Finding, Level, Measurement
 from recur.diagnostics.gates import sentence

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from recur.data.text import EOS, Vocab
-from recur.data.text.subwords import Subwords
-from recur.data.text.tokens import Characters, Lines, Spaced, Words
+from recur.data.text.tokenizers import Characters, Lines, Spaced, Subwords, Words
 from recur.errors import OptionError
 from recur.export.c_characters import bit, characters
 from recur.export.c_tokenizers import (

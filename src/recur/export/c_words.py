@@ -14,7 +14,7 @@ LONGEST_WORD = 32
 """Characters that are read of a word: of a longer one its beginning and its end."""
 
 CASING = """\
-/* How a word is written, as recur.data.text.casing has it. */
+/* How a word is written, as recur.data.text.tokenizers has it. */
 static int32_t @_casing(const char *text, int32_t length) {
     int32_t letters = 0, digits = 0, count = 0, upper = 0, lower = 0, title = 0;
     int32_t first_upper = 0, later_other = 0, later_lower = 0;

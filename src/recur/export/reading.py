@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from recur.data.text.casing import CASINGS
+from recur.data.text.tokenizers import CASINGS
 from recur.export.graphs import Graph, Portable, States, Value, capture, flat, ready
 from recur.models.classifier import Classifier, Reader
 from recur.models.inputs import beside

@@ -21,7 +21,7 @@ from recur.export.known import Known, recognised
 from recur.export.parts import metadata
 from recur.nn import Connections, Depth, Recurrent
 from recur.ops.cpu.compiled import text_of
-from recur.runs.tensors import to_bytes
+from recur.runs.weights import to_bytes
 
 TAKES: set[str] = set()
 

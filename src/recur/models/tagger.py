@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, embedding, one_hot
 
 from recur.data.text import UNK
-from recur.data.text.casing import CASINGS
+from recur.data.text.tokenizers import CASINGS
 from recur.errors import OptionError
 from recur.models.classifier import Reader
 from recur.models.inputs import TokenEmbedding, beside, split_state, whole

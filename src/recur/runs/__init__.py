@@ -1,12 +1,11 @@
 """The run folder: files, manifest, weights, checkpoints. What was trained is the tasks' business (recur.tasks)."""
 
-from recur.runs.beginning import check_free, data_folder, is_run
-from recur.runs.device import pick_device
 from recur.runs.folder import Run, Vocabs
 from recur.runs.lock import holder_of
 from recur.runs.logs import read_json, read_jsonl, read_tail
 from recur.runs.manifest import Fingerprint
-from recur.runs.precision import Precision, check_precision, computing_in, pick_precision, products_of
+from recur.runs.trust import check_free, data_folder, is_run
+from recur.runs.weights import Precision, check_precision, computing_in, pick_device, pick_precision, products_of
 
 __all__ = [
     "Fingerprint",

@@ -32,16 +32,24 @@ from torch import Tensor, nn
 
 from recur.data.text import Vocab
 from recur.errors import RunError
-from recur.runs.beginning import check_free, is_run, taken
 from recur.runs.lock import NAME as LOCK
 from recur.runs.lock import Lock
-from recur.runs.logs import Log
-from recur.runs.manifest import LOGS, SLOTS, Checkpoint, Fingerprint, Manifest, sha256
-from recur.runs.parsing import is_baseline, parse_object
-from recur.runs.place import Place
-from recur.runs.progress import Progress
-from recur.runs.recorded import Recorded, read_manifest
-from recur.runs.tensors import check_weights, from_bytes, to_bytes
+from recur.runs.logs import Log, Progress
+from recur.runs.manifest import (
+    LOGS,
+    SLOTS,
+    Checkpoint,
+    Fingerprint,
+    Manifest,
+    Recorded,
+    is_baseline,
+    parse_object,
+    read_manifest,
+    sha256,
+)
+from recur.runs.safe_dir import Place
+from recur.runs.trust import check_free, is_run, taken
+from recur.runs.weights import check_weights, from_bytes, to_bytes
 from recur.utils.files import sync_folder
 from recur.utils.trust import check_trusted
 from recur.utils.types import JsonObject

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from recur.errors import RunError
-from recur.runs.place import Place
+from recur.runs.safe_dir import Place
 
 NAME = "lock"
 LOOKING = 0.2

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from recur.errors import RunError
-from recur.runs.manifest import Extent, sha256
-from recur.runs.parsing import parse_jsonl, parse_object
-from recur.runs.place import Place
+from recur.runs.manifest import Extent, parse_jsonl, parse_object, sha256
+from recur.runs.safe_dir import Place
 from recur.utils.limits import JSON_BYTES, LOG_RECORDS
 from recur.utils.types import JsonObject
 
@@ -96,3 +96,38 @@ def read_tail(path: Path, most: int = TAIL) -> list[JsonObject]:
     if size > most:
         content = content[content.find(b"\n") + 1 :]  # without the line whose beginning was not read
     return parse_jsonl(content[: content.rfind(b"\n") + 1])
+
+
+NAME = "progress.jsonl"
+POINTS = 2000
+"""Points are at least 1/2000 of the seconds trained apart, which is half a second after 17 minutes."""
+
+
+class Progress:
+    """The points of a run."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._there = False
+        self._last = -1.0
+
+    def add(self, entry: Mapping[str, object]) -> None:
+        seconds = entry["seconds"]
+        assert isinstance(seconds, float)
+        if self._last >= 0 and seconds - self._last < seconds / POINTS:
+            return
+        self._last = seconds
+        if not self._there:
+            self.rewind(0)
+        line = json.dumps({**entry, "at": round(time.time(), 3)}) + "\n"
+        self.place.append(NAME, line.encode(), flushed=False)
+
+    def rewind(self, step: int) -> None:
+        """What was written behind a step is trained again."""
+        try:
+            found = parse_jsonl(self.place.read(NAME, JSON_BYTES)) if step else []
+        except FileNotFoundError:
+            found = []
+        kept = [entry for entry in found if isinstance(known := entry.get("step"), int) and known <= step]
+        self.place.write(NAME, "".join(json.dumps(entry) + "\n" for entry in kept).encode())
+        self._there = True

@@ -1,20 +1,83 @@
-"""manifest.json: what belongs to a run, with the SHA-256 of everything, its own included.
-
-It is the last thing written whenever something changes, so what it names is on disk and whole. A file that is about to
-be replaced has two digests in it, the old one and the new one: whenever the writer is killed, one of them fits.
-"""
+"""Parsers for the JSON files of a run, which may come from anybody."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from recur.errors import RunError
-from recur.runs.parsing import parse_json
+from recur.runs.safe_dir import Place
+from recur.utils.limits import JSON_BYTES, JSON_VALUES, LOG_LINE, LOG_RECORDS, check_json, json_values
 from recur.utils.types import JsonObject
+
+DIGITS = 19
+"""Digits of an integer at most. More of them do not fit into 64 bits, and float() of a long integer overflows."""
+
+
+def parse_json(content: bytes | str, name: str = "the file") -> Any:
+    """Return the value that a JSON text holds; raise ValueError or RecursionError for anything else.
+
+    A text with more values than recur writes raises TextError before it is parsed.
+    """
+    check_json(name, content)
+    return json.loads(content, parse_int=_integer)
+
+
+def _integer(digits: str) -> int:
+    if len(digits.lstrip("-")) > DIGITS:
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return int(digits)
+
+
+def parse_object(content: bytes | str) -> JsonObject | None:
+    """Return the object that a JSON text holds; None for anything else."""
+    try:
+        found = parse_json(content)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def parse_jsonl(content: bytes, refuse: str = "") -> list[JsonObject]:
+    """Return the JSON objects of lines, and skip other lines.
+
+    Lines behind the first LOG_RECORDS, or behind JSON_VALUES values in all, are skipped without being read; `refuse`
+    names the file whose extra lines are an error instead.
+    """
+    found: list[JsonObject] = []
+    lines = values = at = 0
+    while at < len(content):
+        end = content.find(b"\n", at) + 1 or len(content)
+        line, at = content[at : min(end, at + LOG_LINE + 1)], end
+        lines, values = lines + 1, values + (json_values(line) if len(line) <= LOG_LINE else 0)
+        if lines > LOG_RECORDS or values > JSON_VALUES:
+            if refuse:
+                raise RunError(
+                    f"{refuse}: expected at most {LOG_RECORDS:,} lines of {JSON_VALUES:,} values in all, got more; "
+                    "it is no log of recur: move it away"
+                )
+            break
+        if len(line) <= LOG_LINE and (entry := parse_object(line.decode(errors="replace"))) is not None:
+            found.append(entry)
+    return found
+
+
+def is_baseline(found: object) -> bool:
+    """Return True if an entry of baselines.json has a name, a value that can be compared, and numbers as metrics."""
+    return (
+        isinstance(found, dict)
+        and isinstance(found.get("name"), str)
+        and isinstance(value := found.get("value"), int | float)
+        and not (isinstance(value, bool) or math.isnan(value))
+        and isinstance(metrics := found.get("metrics"), dict)
+        and all(type(one) in (int, float) for one in metrics.values())
+    )
+
 
 FORMAT = 4
 """Of the folder; another one is refused."""
@@ -163,3 +226,69 @@ def _is(kind: type, value: Any) -> Any:
     if type(value) is not kind:
         raise ValueError(f"expected {kind.__name__}, got {type(value).__name__}")
     return value
+
+
+class Recorded:
+    """A folder whose manifest knows its files."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path, self.place, self.manifest = path, Place(path), manifest
+
+    def read(self, name: str, most: int = JSON_BYTES) -> bytes:
+        """The content of a file as it was written; another one is refused."""
+        while True:
+            try:
+                content = self.place.read(name, most)
+            except FileNotFoundError:
+                raise RunError(f"{self.path / name} is missing; put it back") from None
+            if sha256(content) in self.manifest.files.get(name, ()):
+                return content
+            known, self.manifest = self.manifest, read_manifest(self.place)
+            if self.manifest == known:  # else whoever trains it has replaced the file since the manifest was read
+                break
+        raise self._changed(name)
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file anew. One that is there has both digests in the manifest until the next commit; a new one is the
+        run's with that."""
+        known = self.manifest.files.get(name, [])[-1:]
+        if known:
+            self.manifest.files[name] = [*known, sha256(content)]
+            self._write_manifest()
+        self.place.write(name, content)
+        self.manifest.files[name] = [*known, sha256(content)]
+
+    def commit(self) -> None:
+        """What was written is now what the run is."""
+        self.manifest.files = {name: digests[-1:] for name, digests in self.manifest.files.items()}
+        self._write_manifest()
+
+    def _write_manifest(self) -> None:
+        self.place.write(NAME, self.manifest.to_json())
+
+    def check_files(self) -> None:
+        """Before a run is trained on: the best weights too, for they stay if nothing better comes."""
+        self.place.sweep("resume")
+        for name in list(self.manifest.files):
+            # Of a file that was being replaced, the digest that it has: the next commit keeps one.
+            digest = self._digest(name)
+            if digest not in self.manifest.files[name]:
+                raise self._changed(name)
+            self.manifest.files[name] = [digest]
+
+    def _digest(self, name: str) -> str:
+        try:
+            return self.place.digest(name)
+        except FileNotFoundError:
+            raise RunError(f"{self.path / name} is missing; put it back") from None
+
+    def _changed(self, name: str) -> RunError:
+        return RunError(f"{self.path / name} is not what this run wrote: it was changed or damaged since; put it back")
+
+
+def read_manifest(place: Place) -> Manifest:
+    name = str(place.path / NAME)
+    try:
+        return Manifest.from_json(place.read(NAME, JSON_BYTES), name)
+    except FileNotFoundError:
+        raise RunError(f"{name} is missing") from None

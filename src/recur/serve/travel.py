@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from recur.errors import OptionError, RunError
-from recur.runs.tensors import from_bytes, to_bytes
+from recur.runs.weights import from_bytes, to_bytes
 from recur.serve.network import Parts
 from recur.utils.files import write_atomically
 from recur.utils.types import JsonObject

@@ -14,8 +14,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from recur.api import load
-from recur.data.frames import columns_of, is_frame
-from recur.data.frames.columns import values_of
+from recur.data.frames import columns_of, is_frame, values_of
 from recur.errors import RecurError, TextError
 from recur.tasks import options_class
 

@@ -11,8 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from recur.api import fit as fit_model
-from recur.data.frames import columns_of
-from recur.data.frames.columns import cell
+from recur.data.frames import cell, columns_of
 from recur.data.series.dates import infer_frequency, parse_date
 from recur.errors import TextError, shown
 from recur.sklearn.estimator import Array, Estimator, check_lengths, column_of

@@ -10,8 +10,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from recur.api import fit as fit_model
-from recur.data.frames import one_line
-from recur.data.frames.columns import cell
+from recur.data.frames import cell, one_line
 from recur.errors import OptionError, TextError
 from recur.sklearn.estimator import Array, Estimator, check_lengths, column_of
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from recur.errors import OptionError, RecurError, RunError
 from recur.runs import Run, holder_of, is_run
-from recur.runs.place import Place
+from recur.runs.safe_dir import Place
 from recur.serve.http.answers import UnknownError, error_text, without_folders
 from recur.studio.loaded import LoadedModel
 from recur.studio.points import Tail, seconds_left

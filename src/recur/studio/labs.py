@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from recur.data.text.specials import SPECIALS
+from recur.data.text.tokenizers import SPECIALS
 from recur.diagnostics import lab
 from recur.diagnostics.figures import COLOURS, DIM, IN_THE_DARK, INK, LINE
 from recur.diagnostics.lab.parameters import Network

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from recur.errors import RecurError
-from recur.runs.parsing import parse_jsonl
-from recur.runs.place import Place
-from recur.runs.progress import NAME
+from recur.runs.logs import NAME
+from recur.runs.manifest import parse_jsonl
+from recur.runs.safe_dir import Place
 from recur.utils.limits import LOG_RECORDS
 from recur.utils.types import JsonObject
 

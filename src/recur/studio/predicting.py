@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from recur.data.series.naive import SeasonalNaive
+from recur.baselines.forecasts import SeasonalNaive
 from recur.data.text.trees import parse_tree
 from recur.errors import OptionError, RecurError, TextError
 from recur.serve.http.fields import field

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from recur.errors import RecurError
-from recur.runs.place import Place
+from recur.runs.safe_dir import Place
 
 PRINTED = 4096
 """Bytes at its end that are read."""

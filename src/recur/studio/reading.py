@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 
 from recur.data.text import SPECIALS, UNK
-from recur.data.text.arrays import Ids
 from recur.data.text.corpus import normalised
+from recur.data.text.stream import Ids
 from recur.errors import OptionError
 from recur.models import LanguageModel
 from recur.serve.http.answers import GoneError

@@ -8,8 +8,8 @@ from pathlib import Path
 from recur.errors import RecurError
 from recur.options import parse_toml
 from recur.runs import Run, read_json, read_jsonl, read_tail
-from recur.runs.place import Place
-from recur.runs.tensors import read_about
+from recur.runs.safe_dir import Place
+from recur.runs.weights import read_about
 from recur.serve.http.answers import error_text, without_folders
 from recur.serve.http.fields import number
 from recur.studio.points import last_point, thinned

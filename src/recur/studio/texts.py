@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from recur.data.text.marks import composed
-from recur.data.text.recognise import recognise
+from recur.data.text.recognition import recognise
+from recur.data.text.tokenizers import composed
 from recur.errors import OptionError, RecurError, TextError
-from recur.runs.place import PART, Place, write_all
+from recur.runs.safe_dir import PART, Place, write_all
 from recur.serve.http.answers import TooLargeError, UnknownError
 from recur.tasks.recognise import CHOICES, TASKS
 from recur.utils.files import sync_folder

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from recur.data.text import SPECIALS, UNK, Vocab
-from recur.data.text.fingerprint import fingerprint
+from recur.data.text.sources import fingerprint
 from recur.data.text.vectors import Vectors, first_tokens, read_vectors, vectors_width
 from recur.errors import OptionError
 from recur.options import flag_of

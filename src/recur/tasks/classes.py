@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from recur.data.text import SPECIALS, Vocab
-from recur.data.text.tokens import Lines
+from recur.data.text.tokenizers import Lines
 from recur.errors import TextError, shown
 from recur.models.calibration import calibration_error
 from recur.tasks.contract import Baseline, Validation

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor, nn
 
-from recur.data.text.shares import Share
+from recur.data.text.stream import Share
 from recur.runs import Vocabs, check_precision, pick_device, pick_precision
 from recur.tasks.inputs import Inputs as Inputs
 from recur.tasks.inputs import source_name as source_name

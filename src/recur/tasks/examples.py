@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from recur.data.text import PAD
-from recur.data.text.shares import WHOLE, Share
-from recur.data.text.tokens import Ids
+from recur.data.text.stream import WHOLE, Ids, Share
 from recur.errors import TextError
 from recur.tasks.forms import parse_fold
 from recur.tasks.options import FoldOptions, SplitOptions

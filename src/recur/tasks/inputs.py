@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from recur.data.frames import columns_of, csv_lines, is_frame, is_series
-from recur.data.text.pairs import read_lines
+from recur.data.text.labelled import read_lines
 from recur.errors import TextError, shown
 
 

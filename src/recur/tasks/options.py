@@ -177,7 +177,7 @@ class TextOptions(Options):
     title = "Data"
 
     reads: ClassVar[str] = "text"
-    """What those files hold: text, labelled, pairs, tagged, trees, table or images (recur/data/frames/files.py)."""
+    """What those files hold: text, labelled, pairs, tagged, trees, table or images (recur/data/frames.py)."""
 
     texts: tuple[str, ...] = ()
     """What to learn from: files or folders; a path in a configuration file is relative to it."""

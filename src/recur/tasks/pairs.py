@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from recur.data.text import Pair, Vocab
-from recur.data.text.tokens import Ids
+from recur.data.text.stream import Ids
 from recur.errors import TextError
 from recur.runs import Vocabs
 from recur.tasks.examples import padded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from recur.data.text.recognise import Recognised, recognise
+from recur.data.text.recognition import Recognised, recognise
 from recur.errors import OptionError
 
 TASKS = {

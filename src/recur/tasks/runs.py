@@ -94,7 +94,7 @@ def with_carried_cell(options: TaskOptions, folder: Path) -> tuple[TaskOptions, 
 def texts_of(options: TaskOptions, folder: Path, parts: Sequence[str] = PATHS) -> dict[str, list[Fingerprint]]:
     """Return the fingerprints of the texts that a run in a folder is trained on, by option; remember that this user
     has trained with them."""
-    from recur.data.text.fingerprint import fingerprint
+    from recur.data.text.sources import fingerprint
     from recur.runs import Fingerprint
     from recur.runs.trust import allow_text
 
@@ -113,7 +113,7 @@ def check_texts_of_file(
 ) -> None:
     """Refuse texts outside of a sweep's folder that fields from its file name, unless this user has named them in a
     command before (`named_by_user`: now) or allows them."""
-    from recur.data.text.fingerprint import files_of
+    from recur.data.text.sources import files_of
     from recur.runs import Fingerprint
     from recur.runs.trust import allow_text, check_allowed
 
@@ -147,7 +147,7 @@ def with_own_texts(
 
 
 def _found(run: Run, name: str, known: Fingerprint, changed: bool, allow_path: Sequence[str | Path]) -> str:
-    from recur.data.text.fingerprint import files_of, fingerprint, is_there
+    from recur.data.text.sources import files_of, fingerprint, is_there
     from recur.runs.trust import check_allowed
 
     recorded = replace(known, name=outside(run.path, name))  # the path is config.toml's, whatever the manifest says

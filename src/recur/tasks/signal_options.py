@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
 
-from recur.data.images.arrays import split_name
-from recur.data.signals import is_signals
-from recur.data.signals.arrays import find_arrays
+from recur.data.images import split_name
+from recur.data.signals import find_arrays, is_signals
 from recur.errors import TextError
 from recur.models.options import ReaderOptions
 from recur.options import Layers, NonNegative

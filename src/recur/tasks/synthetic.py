@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from recur.data.text.shares import WHOLE, Share
+from recur.data.text.stream import WHOLE, Share
 from recur.errors import OptionError
 from recur.runs import Vocabs
 from recur.tasks.contract import Predictor, Task, as_file_name

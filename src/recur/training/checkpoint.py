@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from recur.data.text.shares import Share
+from recur.data.text.stream import Share
 from recur.errors import RunError
 from recur.utils.types import JsonObject
 

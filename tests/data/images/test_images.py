@@ -11,7 +11,7 @@ import pytest
 from PIL import Image as Pillow
 
 from recur.data.images import find_arrays, is_image_folder, read_image, read_images, same_channels, split_name
-from recur.data.text.recognise import recognise
+from recur.data.text.recognition import recognise
 from recur.errors import OptionError, TextError
 
 DRAW = np.random.default_rng(3)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from recur.data.series import Adaptive, Bands, anomalies, residuals, rolling_bands
-from recur.data.series.conformal import conformal_quantile
+from recur.data.series.intervals import conformal_quantile
 from recur.errors import OptionError
 
 QUANTILES = (0.1, 0.5, 0.9)
@@ -154,7 +154,7 @@ def test_forecasts_whose_end_is_still_to_come_count_as_those_that_are_whole() ->
 
 
 def test_rolling_bands_of_very_many_are_fitted_again_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recur.data.series.conformal.WORK", 60 * 3 * 3 * 20 // 4)
+    monkeypatch.setattr("recur.data.series.intervals.WORK", 60 * 3 * 3 * 20 // 4)
     target = np.random.default_rng(0).normal(size=(60, 3, 1))
     found = rolling_bands(target, np.zeros((60, 3, 1, 3)), QUANTILES, 40)
     assert (found.reshape(5, 4, -1) == found.reshape(5, 4, -1)[:, :1]).all()  # every four

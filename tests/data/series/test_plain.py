@@ -8,10 +8,19 @@ from statsmodels.tsa.ar_model import AutoReg
 from statsmodels.tsa.seasonal import seasonal_decompose
 from statsmodels.tsa.stattools import acf
 
-from recur.data.series import Form, Naive2, SeasonalNaive, fit_autoregression, fit_autoregressions, naive_forecasts
-from recur.data.series.linear import _moments as moments
-from recur.data.series.linear import choose_form, lag_choices
-from recur.data.series.naive import is_seasonal, seasonal_factors
+from recur.baselines.forecasts import (
+    Form,
+    Naive2,
+    SeasonalNaive,
+    choose_form,
+    fit_autoregression,
+    fit_autoregressions,
+    is_seasonal,
+    lag_choices,
+    naive_forecasts,
+    seasonal_factors,
+)
+from recur.baselines.forecasts import _moments as moments
 from recur.errors import OptionError
 
 

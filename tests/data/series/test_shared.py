@@ -6,8 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recur.data.series import Form, fit_autoregression, fit_shared
-from recur.data.series.shared import RIDGE, logarithms_serve
+from recur.baselines.forecasts import RIDGE, Form, fit_autoregression, fit_shared, logarithms_serve
 from recur.errors import OptionError
 
 

@@ -27,8 +27,8 @@ from recur.data.text import (
     read_trees,
     recognise,
 )
-from recur.data.text.arriving import arriving
 from recur.data.text.corpus import normalised
+from recur.data.text.labelled import arriving
 from recur.data.text.sources import _spooled
 from recur.data.text.trees import parse_tree
 from recur.errors import TextError
@@ -101,7 +101,7 @@ def test_one_long_line_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_file_of_examples_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.tsv").write_text("a\tb\n" * 30)
     assert len(read_labelled([str(tmp_path / "a.tsv")])) == 30
-    monkeypatch.setattr("recur.data.text.cutting.LINES", 100)
+    monkeypatch.setattr("recur.data.text.tokenizers.LINES", 100)
     for reader in ("labelled", "tagged", "pairs", "trees", "series", "rows"):
         with pytest.raises(TextError, match="a.tsv has more than 100 characters"):
             READERS[reader](str(tmp_path / "a.tsv"))
@@ -110,9 +110,9 @@ def test_a_file_of_examples_has_a_bound(tmp_path: Path, monkeypatch: pytest.Monk
 def test_examples_take_half_of_a_memory_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.tsv").write_text("a\tb\n" * 30)
     taken = itertools.count(0, 1 << 20)  # each time it is asked, the process has a mebibyte more
-    monkeypatch.setattr("recur.data.text.cutting.memory_taken", lambda: next(taken))
+    monkeypatch.setattr("recur.data.text.tokenizers.memory_taken", lambda: next(taken))
     assert len(read_labelled([str(tmp_path / "a.tsv")])) == 30
-    monkeypatch.setattr("recur.data.text.cutting.MEMORY", 1000)
+    monkeypatch.setattr("recur.data.text.tokenizers.MEMORY", 1000)
     for reader in ("labelled", "tagged", "pairs", "trees", "series", "rows"):
         with pytest.raises(TextError, match="a.tsv takes more than half of this machine's memory"):
             READERS[reader](str(tmp_path / "a.tsv"))
@@ -281,7 +281,7 @@ def test_standard_input_that_is_closed_or_has_no_end(monkeypatch: pytest.MonkeyP
 )
 def test_lines_of_standard_input_that_are_none(content: bytes, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
-    monkeypatch.setattr("recur.data.text.arriving.LONGEST", 100 if b"aaa" in content else 1 << 20)
+    monkeypatch.setattr("recur.data.text.labelled.LONGEST", 100 if b"aaa" in content else 1 << 20)
     with pytest.raises(TextError, match=says):
         list(arriving())
 

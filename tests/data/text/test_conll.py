@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recur.data.text import TagColumns, read_tagged, read_words
-from recur.data.text.recognise import has_columns
+from recur.data.text.recognition import has_columns
 from recur.errors import OptionError, TextError
 from recur.tasks import make_options
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from recur.data.text import Corpus, Vocab
 from recur.data.text import corpus as corpus_module
-from recur.data.text.tokens import make_tokenizer
+from recur.data.text.tokenizers import make_tokenizer
 from recur.errors import TextError
 
 

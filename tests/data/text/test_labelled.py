@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recur.data.text import layout_note, read_labelled
-from recur.data.text.recognise import recognise
+from recur.data.text.recognition import recognise
 from recur.errors import TextError
 
 WORDS = ["one fine day", "a dull one", "so it goes", "as it was", "more of it", "and less"]

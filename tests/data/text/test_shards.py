@@ -14,7 +14,7 @@ import pytest
 from recur.baselines import ngram
 from recur.baselines.ngram import counts
 from recur.data.text import Corpus, Stream, encoded, fit_vocab, shards, workers
-from recur.data.text.mapped import Shards
+from recur.data.text.shards import Shards
 from recur.data.text.sources import part_of
 from recur.errors import TextError, TooLargeError
 from recur.tasks import make_options

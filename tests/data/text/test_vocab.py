@@ -30,8 +30,8 @@ from recur.data.text import (
     encoded,
     make_tokenizer,
 )
-from recur.data.text.cutting import whole_words
-from recur.data.text.vocab import fit_lines
+from recur.data.text.tokenizers import whole_words
+from recur.data.text.vocabulary import fit_lines
 from recur.errors import OptionError, TextError
 
 anything = st.text(st.characters(codec="utf-8"), max_size=80)

@@ -12,10 +12,9 @@ from typing import NamedTuple, TextIO
 import numpy as np
 
 from recur.baselines.ngram.model import Level, NGram
-from recur.data.text.arrays import Floats, Ids
-from recur.data.text.specials import BOS, SPECIALS
-from recur.data.text.tokens import Tokenizer, Words, make_tokenizer
-from recur.data.text.vocab import Vocab
+from recur.data.text.stream import Floats, Ids
+from recur.data.text.tokenizers import BOS, SPECIALS, Tokenizer, Words, make_tokenizer
+from recur.data.text.vocabulary import Vocab
 from recur.errors import TextError, shown
 from recur.utils.files import open_stream, replacing
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from recur.data.text.arrays import Ids, Mask
-from recur.data.text.specials import BOS, EOS
+from recur.data.text.stream import Ids, Mask
+from recur.data.text.tokenizers import BOS, EOS
 from recur.errors import OptionError, TextError, TooLargeError
 from recur.utils.files import memory
 

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from recur.baselines.ngram.counts import Counts, Sequences, check_memory
 from recur.baselines.ngram.model import Level, NGram
-from recur.data.text.arrays import Floats, Ids
 from recur.data.text.corpus import Corpus
-from recur.data.text.vocab import Vocab
+from recur.data.text.stream import Floats, Ids
+from recur.data.text.vocabulary import Vocab
 from recur.errors import OptionError, unknown
 
 SMOOTHINGS = ("kneser-ney", "laplace", "add-k")

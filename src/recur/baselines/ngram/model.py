@@ -15,11 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from recur.baselines.ngram.counts import Sequences, find, places
-from recur.data.text.arrays import Floats, Ids
 from recur.data.text.corpus import Corpus, normalised
-from recur.data.text.marks import without_leading_marks
-from recur.data.text.specials import BOS, UNK
-from recur.data.text.vocab import Vocab
+from recur.data.text.stream import Floats, Ids
+from recur.data.text.tokenizers import BOS, UNK, without_leading_marks
+from recur.data.text.vocabulary import Vocab
 from recur.errors import OptionError, TextError
 
 

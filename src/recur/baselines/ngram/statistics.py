@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from recur.baselines.ngram.counts import Counts, Sequences, places
-from recur.data.text.arrays import Ids, Mask
 from recur.data.text.corpus import Corpus
-from recur.data.text.specials import SPECIALS, UNK
-from recur.data.text.vocab import Vocab
+from recur.data.text.stream import Ids, Mask
+from recur.data.text.tokenizers import SPECIALS, UNK
+from recur.data.text.vocabulary import Vocab
 from recur.errors import TextError
 from recur.utils.plotting import new_figure, save
 

@@ -7,15 +7,16 @@ are gaps; where more would be missing than a few times what is there, the dates 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from recur.data.text.arrays import Ids
-from recur.data.text.fields import position, time_of
+from recur.data.text.recognition import position, time_of
+from recur.data.text.stream import Floats, Ids
+from recur.errors import OptionError
 
 SECOND = 1_000_000
 MINUTE, HOUR, DAY, WEEK = 60 * SECOND, 3600 * SECOND, 86400 * SECOND, 7 * 86400 * SECOND
@@ -208,3 +209,88 @@ def _months_on(first: int, months: Ids) -> Ids:
     begin, end = _month_begin(month + months), _month_begin(month + months + 1)
     days = end - 1 if last and into > 26 else np.minimum(begin + into, end - 1)
     return days * DAY + first % DAY
+
+
+class Cycle(NamedTuple):
+    name: str
+    period: int
+    """How many values it has."""
+    shortest: int
+    """It varies in series whose rows are this many microseconds apart at most …"""
+    least: int
+    """… and at least: the second of a minute tells nothing that the minute does not, for rows an hour apart."""
+    read: Callable[[Ids], Ids]
+    """From microseconds since 1970 to 0 … period − 1."""
+
+
+def _of(unit: str, within: str) -> Callable[[Ids], Ids]:
+    """Units since the larger one began."""
+
+    def read(places: Ids) -> Ids:
+        times = places.astype("datetime64[us]")
+        begin = times.astype(f"datetime64[{within}]")
+        return times.astype(f"datetime64[{unit}]").astype(np.int64) - begin.astype(f"datetime64[{unit}]").astype(
+            np.int64
+        )
+
+    return read
+
+
+def _week_of_year(places: Ids) -> Ids:
+    return np.minimum(_of("D", "Y")(places) // 7, 52)
+
+
+MONTH = 31 * DAY
+
+CYCLES = (
+    Cycle("second of minute", 60, MINUTE // 2, 0, lambda places: places // SECOND % 60),
+    Cycle("minute of hour", 60, HOUR // 2, 0, lambda places: places // MINUTE % 60),
+    Cycle("hour of day", 24, DAY // 2, 0, lambda places: places // HOUR % 24),
+    Cycle("day of week", 7, DAY, 0, lambda places: (places - MONDAY) // DAY % 7),
+    Cycle("day of month", 31, WEEK, MINUTE, _of("D", "M")),
+    Cycle("week of year", 53, WEEK, HOUR, _week_of_year),
+    Cycle("month", 12, 6 * MONTH, DAY, _of("M", "Y")),
+)
+
+
+def _cycles(frequency: Frequency) -> list[Cycle]:
+    if not frequency.dated:
+        return []
+    length = {"months": MONTH, "business days": DAY}.get(frequency.unit, 1) * frequency.count
+    return [cycle for cycle in CYCLES if cycle.least <= length <= cycle.shortest]
+
+
+def calendar_names(frequency: Frequency, form: str = "scaled") -> tuple[str, ...]:
+    """Of the columns of `calendar_features`."""
+    parts = ("",) if form == "scaled" else (" sin", " cos")
+    return tuple(cycle.name + part for cycle in _cycles(frequency) for part in parts)
+
+
+def calendar_features(places: Ids, frequency: Frequency, form: str = "scaled") -> Floats:
+    """(T, K) of places (T,) in microseconds since 1970."""
+    if form not in ("scaled", "circle"):
+        raise OptionError(f"calendar features are scaled or circle, got {form!r}")
+    columns: list[Floats] = []
+    for cycle in _cycles(frequency):
+        phase = cycle.read(places) / cycle.period
+        if form == "scaled":
+            columns.append(phase * cycle.period / (cycle.period - 1) - 0.5)
+        else:
+            columns += [np.sin(2 * np.pi * phase), np.cos(2 * np.pi * phase)]
+    return np.stack(columns, axis=1) if columns else np.zeros((len(places), 0))
+
+
+class Clock(NamedTuple):
+    """The time as what is known ahead: −1 … 1 over the steps that were learned from, beyond them ever more slowly more.
+
+    t = steps behind the origin, u = t / scale up to 1 and 1 + ln(t / scale) beyond; 2 u − 1 is what is known
+    """
+
+    origin: int
+    """The step of the first row that was learned from; files with dates agree on where a step lies."""
+    scale: float
+
+    def read(self, start: int, length: int) -> Floats:
+        """(length,): from step `start` on."""
+        u = (start - self.origin + np.arange(length)) / self.scale
+        return 2 * np.where(u <= 1, u, 1 + np.log(np.maximum(u, 1))) - 1

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from recur.data.series.dates import Frequency
-from recur.data.series.gaps import fill
-from recur.data.series.panel import Panel
-from recur.data.text.arrays import Floats
+from recur.data.series.panel import Panel, fill
+from recur.data.text.stream import Floats
 
 WHOLE_SEASONS = 3
 """A season of which the series has fewer is not taken."""

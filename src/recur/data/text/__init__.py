@@ -8,27 +8,24 @@
     (('<unk>', '<pad>', '<bos>', '<eos>'), True)
 """
 
-from recur.data.text.arrays import Ids as Ids
 from recur.data.text.conll import Sentence, TagColumns, read_tagged, read_words
 from recur.data.text.corpus import Corpus
-from recur.data.text.encoded import encoded as encoded
-from recur.data.text.labelled import LabelledText, read_labelled
+from recur.data.text.labelled import LabelledText, Pair, read_labelled, read_pairs
 from recur.data.text.labelled import layout_note as layout_note
-from recur.data.text.lines import numbered_lines as numbered_lines
-from recur.data.text.pairs import Pair, read_pairs
-from recur.data.text.recognise import Recognised as Recognised
-from recur.data.text.recognise import recognise as recognise
-from recur.data.text.specials import BOS, EOS, PAD, SPECIALS, UNK
+from recur.data.text.labelled import numbered_lines as numbered_lines
+from recur.data.text.recognition import Recognised as Recognised
+from recur.data.text.recognition import recognise as recognise
 from recur.data.text.stream import Batch, Stream
-from recur.data.text.subwords import Subwords
-from recur.data.text.symbols import between_spaces as between_spaces
-from recur.data.text.tokens import Characters, Lines, Tokenizer, Words
-from recur.data.text.tokens import make_tokenizer as make_tokenizer
+from recur.data.text.stream import Ids as Ids
+from recur.data.text.tokenizers import BOS, EOS, PAD, SPECIALS, UNK, Characters, Lines, Subwords, Tokenizer, Words
+from recur.data.text.tokenizers import between_spaces as between_spaces
+from recur.data.text.tokenizers import make_tokenizer as make_tokenizer
 from recur.data.text.trees import Tree, parse_tree, read_trees
 from recur.data.text.trees import restructured as restructured
 from recur.data.text.trees import structure_of as structure_of
-from recur.data.text.vocab import Vocab, fit_vocab
-from recur.data.text.vocab import fit_lines as fit_lines
+from recur.data.text.vocabulary import Vocab, fit_vocab
+from recur.data.text.vocabulary import encoded as encoded
+from recur.data.text.vocabulary import fit_lines as fit_lines
 
 __all__ = [
     "BOS",

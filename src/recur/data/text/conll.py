@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from recur.data.text.lines import numbered_lines
+from recur.data.text.labelled import numbered_lines
 from recur.errors import OptionError, TextError, shown
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")

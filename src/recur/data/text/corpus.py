@@ -22,10 +22,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
-from recur.data.text.encodings import UTF_16, not_utf8
-from recur.data.text.marks import composed, joins_before
 from recur.data.text.shards import Known, cut, is_large, known_of
-from recur.data.text.sources import Source, find_sources
+from recur.data.text.sources import UTF_16, Source, find_sources, not_utf8
+from recur.data.text.tokenizers import composed, joins_before
 from recur.errors import TextError, shown
 
 PIECE = 1 << 22

@@ -1,24 +1,65 @@
-"""Texts with a label each: two columns between tabs, or a CSV, in whichever order and with or without a header.
-
-    label TAB text        as it is meant to be; all behind the first tab is the text
-    text TAB label        known by its values: those of the second column repeat, and those of the first do not
-    label,text            a .csv, quoted where it needs to be; of more columns, those that the header names so
-    label;text            a .csv as some programs write it, also with tabs
-    label TAB text        a first line of names is left out
-
-What was found beside the plain form is said once: see `layout_note`.
-"""
+"""Files of lines: each line with the place it comes from."""
 
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
-from recur.data.text.lines import source_lines
+from recur.data.text.corpus import Corpus, normalised
 from recur.data.text.sources import Source, find_sources
+from recur.data.text.tokenizers import whole_lines
 from recur.errors import TextError, shown
+from recur.utils.files import ends
+
+
+def numbered_lines(name: str) -> Iterator[tuple[str, str]]:
+    """The file and number of every line, and the line without its end. A folder's files come one after the other."""
+    for source in find_sources([name])[0]:
+        yield from source_lines(source)
+
+
+def source_lines(source: Source) -> Iterator[tuple[str, str]]:
+    """… of one file."""
+    pieces = Corpus(source.name, (source,)).pieces()
+    for number, line in enumerate(whole_lines(pieces, source.name), start=1):
+        yield f"{source.name}:{number}", line
+
+
+LONGEST = 1 << 26
+"""Bytes of a line at most."""
+
+
+def arriving(blank: bool = False) -> Iterator[list[str]]:
+    """Those that have arrived together, so that nobody waits for a batch to fill; one that is `blank` is refused, if
+    not allowed."""
+    held, number = b"", 0
+    if sys.stdin is None or not ends(sys.stdin.buffer):
+        raise TextError("standard input is closed, or a device without an end")
+    while True:
+        read = sys.stdin.buffer.read1(1 << 16)  # type: ignore[union-attr]
+        *lines, held = (held + read).split(b"\n") if read else (held, b"")
+        if len(held) > LONGEST:
+            raise TextError(f"standard input:{number + len(lines) + 1}: a line of more than {LONGEST:,} bytes")
+        texts = []
+        for line in lines if read or lines[0] else []:
+            number += 1
+            try:
+                text = normalised(line.decode().rstrip("\r"))
+            except UnicodeDecodeError:
+                raise TextError(f"standard input:{number} is not UTF-8") from None
+            except TextError as error:
+                raise TextError(f"standard input:{number}: {error}") from None
+            if not blank and not text.strip():
+                raise TextError(f"standard input:{number}: the source is empty")
+            texts.append(text)
+        if texts:
+            yield texts
+        if not read:
+            return
+
 
 LABELS = frozenset(
     ("label", "labels", "class", "category", "target", "sentiment", "language", "lang", "intent", "y",
@@ -206,3 +247,59 @@ def _labelled(row: Row, layout: Layout) -> LabelledText:
             f"{row.where}: a line is label TAB text, and its {what} is empty: {shown(' '.join(cells)[:40])}"
         )
     return LabelledText(" ".join(text.split("\n")).strip(), label.strip(), row.where)
+
+
+class Pair(NamedTuple):
+    """A source, its target, and where they stand.
+
+    >>> recur.data.text.read_pairs(["pairs.tsv"])[0].target
+    'c b 0 a'
+    """
+
+    source: str
+    target: str
+    where: str
+    """The file and line it comes from."""
+
+
+def read_pairs(names: Sequence[str]) -> list[Pair]:
+    """One name, or several that end in .tsv, are tables; two other names are sources and their targets.
+
+    >>> len(recur.data.text.read_pairs(["train.de", "train.en"]))      # line by line
+    60
+    """
+    tables = len(names) == 1 or all(name.removesuffix(".gz").endswith(".tsv") for name in names)
+    if not tables and len(names) != 2:
+        raise TextError(f"pairs come as tables (.tsv) or as two files, sources and targets; got {', '.join(names)}")
+    pairs = [pair for name in names for pair in _table(name)] if tables else list(_parallel(*names))
+    if not pairs:
+        raise TextError(f"{names[0]} holds no pair")
+    for source, target, where in pairs:
+        if not source.strip():
+            raise TextError(f"{where}: the source is empty")
+        if not target.strip():
+            raise TextError(f"{where}: the target is empty")
+    return pairs
+
+
+def read_lines(name: str) -> Iterator[str]:
+    """The lines of a file, without their ends."""
+    return whole_lines(Corpus.of(name).pieces(), name)
+
+
+def _table(name: str) -> Iterator[Pair]:
+    for number, line in enumerate(read_lines(name), start=1):
+        if not line:
+            continue
+        columns = line.split("\t")
+        if len(columns) != 2:
+            raise TextError(f"{name}:{number}: a pair is source TAB target, 2 columns; this line has {len(columns)}")
+        yield Pair(columns[0], columns[1], f"{name}:{number}")
+
+
+def _parallel(sources: str, targets: str) -> Iterator[Pair]:
+    left, right = list(read_lines(sources)), list(read_lines(targets))
+    if len(left) != len(right):
+        raise TextError(f"{sources} has {len(left)} lines and {targets} {len(right)}; line by line they are pairs")
+    for number, (source, target) in enumerate(zip(left, right, strict=True), start=1):
+        yield Pair(source, target, f"{sources if not source.strip() else targets}:{number}")

@@ -1,23 +1,93 @@
-"""Where texts come from: files, folders, standard input, and two corpora that every Python carries."""
+"""Bytes that are not UTF-8: what they may be instead, and what makes UTF-8 of them."""
 
 from __future__ import annotations
 
+import codecs
 import functools
 import gzip
+import hashlib
 import io
 import os
 import sys
 import sysconfig
 import tempfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from recur.data.images import split_name
 from recur.errors import TextError, shown
 from recur.utils.files import ends, open_stream, too_long
 from recur.utils.limits import GZIP_BYTES, GZIP_RATIO
+
+UTF_16 = "UTF-16, iconv -f utf-16 -t utf-8 makes it UTF-8"
+
+
+def not_utf8(name: str, offset: int, data: bytes, error: UnicodeDecodeError) -> str:
+    """What is wrong with a file's bytes, and which encoding they may have instead."""
+    hint = "is it another encoding? iconv -f latin1 -t utf-8 makes it UTF-8"
+    if offset == 0 and data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        hint = f"it looks like {UTF_16}"
+    elif _is_chinese(data):
+        hint = "it looks like Chinese in GB 18030, iconv -f gb18030 -t utf-8 makes it UTF-8"
+    return f"{name} is not UTF-8 at byte {offset} (0x{data[error.start]:02x}, {error.reason}); {hint}"
+
+
+def _is_chinese(data: bytes) -> bool:
+    """Bytes above ASCII come in pairs that GB 2312 has; Latin-1 has them one by one between letters."""
+    try:
+        text = codecs.getincrementaldecoder("gb2312")("strict").decode(data)
+    except UnicodeDecodeError:
+        return False
+    return any("一" <= letter <= "龥" for letter in text)
+
+
+PIECE = 1 << 22
+
+
+def is_there(name: str) -> bool:
+    return Path(split_name(name)[0]).exists()
+
+
+def files_of(name: str) -> Iterator[Path]:
+    """Yield the path of a text; if it is a folder, then every file in it. The folder is read after its path is used."""
+    path = Path(split_name(name)[0])
+    yield path
+    if path.is_dir():
+        yield from files_in(path)
+
+
+def fingerprint(name: str, most: int | None = None) -> tuple[int, str]:
+    """Bytes in all, and their digest; of a folder, its files' names are part of it. What has more bytes than `most` is
+    read no further."""
+    path = Path(split_name(name)[0])
+    if not path.is_dir():
+        return _digest(path, most)
+    sha, size = hashlib.sha256(), 0
+    for file in files_in(path):
+        bytes_, digest = _digest(file, None if most is None else most - size)
+        sha.update(f"{file.relative_to(path).as_posix()}\0{digest}\n".encode(errors="surrogateescape"))
+        size += bytes_
+        if most is not None and size > most:
+            break
+    return size, sha.hexdigest()
+
+
+def _digest(path: Path, most: int | None) -> tuple[int, str]:
+    sha, size = hashlib.sha256(), 0
+    try:
+        streams = [open_stream(path)] if path.is_file() else [source.open() for source in find_sources([str(path)])[0]]
+        for stream in streams:
+            with stream:
+                while (data := stream.read(PIECE)) and (most is None or size <= most):
+                    sha.update(data)
+                    size += len(data)
+    except OSError as error:
+        raise TextError(f"{path} cannot be read: {error.strerror}") from None
+    return size, sha.hexdigest()
+
 
 SPOOLED = 1 << 32
 """Bytes that come through a pipe at most; they are kept, to be read again."""

@@ -1,11 +1,4 @@
-"""Batches of windows from one long run of ids: what training reads.
-
-sequential   B lanes side by side; window after window, each lane goes on where it stopped, so the state can be carried.
-             `fresh` is true in the first window, where state restarts.
-random       windows from a random offset, in random order; each starts with a fresh state.
-
-An epoch is drawn from (seed, epoch) alone: to go on in the middle of one, skip its first batches.
-"""
+"""Arrays by what they hold."""
 
 from __future__ import annotations
 
@@ -14,10 +7,34 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from recur.data.text.arrays import Ids, Mask
-from recur.data.text.shares import WHOLE, Share
 from recur.errors import OptionError, TextError, unknown
+
+Ids = NDArray[np.integer]
+"""Whole numbers: ids of tokens, counts, places."""
+Mask = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+
+class Share(NamedTuple):
+    """One process's part of every batch."""
+
+    rank: int = 0
+    of: int = 1
+
+    def lanes(self, rows: int) -> slice:
+        """Rows beside each other, for what goes on from batch to batch: the parts of all, one behind the other, are the
+        whole."""
+        return slice(rows * self.rank // self.of, rows * (self.rank + 1) // self.of)
+
+    def each(self) -> slice:
+        """Every so many rows, for examples: of a batch in the order of their lengths, every part has long ones."""
+        return slice(self.rank, None, self.of)
+
+
+WHOLE = Share()
+
 
 PARTITIONS = ("sequential", "random")
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from recur.data.text.cutting import between
-from recur.data.text.lines import numbered_lines
+from recur.data.text.labelled import numbered_lines
+from recur.data.text.tokenizers import between
 from recur.errors import OptionError, TextError, unknown
 from recur.utils.limits import TREE_DEPTH, TREE_NODES, check_count
 

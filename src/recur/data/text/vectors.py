@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recur.data.text.marks import composed
 from recur.data.text.sources import find_sources
+from recur.data.text.tokenizers import composed
 from recur.errors import TextError, shown
 
 PIECE = 1 << 20

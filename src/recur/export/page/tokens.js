@@ -85,7 +85,7 @@ function withoutLeadingMarks(text) {
   return first < 0 ? "" : letters.slice(first).join("");
 }
 
-// How a word is written, as recur/data/text/casing.py has it: an index into
+// How a word is written, as recur/data/text/tokenizers.py has it: an index into
 // lower, title, upper, mixed, digits, number, digit inside, sign, other.
 const DIGIT = new RegExp("[\\p{Nd}\\xb2\\xb3\\xb9\\u1369-\\u1371\\u19da\\u2070\\u2074-\\u2079\\u2080-\\u2089\\u2460-\\u2468\\u2474-\\u247c"
   + "\\u2488-\\u2490\\u24ea\\u24f5-\\u24fd\\u24ff\\u2776-\\u277e\\u2780-\\u2788\\u278a-\\u2792\\u{10a40}-\\u{10a43}"

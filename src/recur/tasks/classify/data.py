@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from recur.data.text import LabelledText, Vocab
-from recur.data.text.tokens import Ids
+from recur.data.text.stream import Ids
 from recur.errors import TextError
 from recur.runs import Vocabs
 from recur.tasks.classes import class_of, class_weights, classes_of, numbers_of, numbers_with_unseen

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding_bag, nll_loss, one_hot
 
 from recur.data.text import SPECIALS, Vocab
-from recur.data.text.tokens import Characters, Words
+from recur.data.text.tokenizers import Characters, Words
 from recur.models.calibration import cross_mixed
 
 SMOOTHED = (0.03, 0.1, 0.3, 1.0)

@@ -15,7 +15,7 @@ import numpy as np
 from recur.baselines import ngram
 from recur.baselines.ngram import NGram
 from recur.data.text import Pair, Tokenizer
-from recur.data.text.arrays import Floats
+from recur.data.text.stream import Floats
 from recur.tasks.language.baseline import best_ngram
 from recur.tasks.tokens import spaced, spaced_vocab
 

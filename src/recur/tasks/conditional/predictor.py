@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from recur.data.text import SPECIALS, Pair
-from recur.data.text.arrays import Floats, Ids
 from recur.data.text.corpus import normalised
+from recur.data.text.stream import Floats, Ids
 from recur.decoding import Choice, beam_search, greedy, likelihoods, sample
 from recur.errors import OptionError, TextError, unknown
 from recur.models import ConditionalModel

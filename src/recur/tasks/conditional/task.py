@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from recur.data.text import SPECIALS, Pair, Vocab, fit_lines, layout_note, read_labelled
-from recur.data.text.marks import without_leading_marks
+from recur.data.text.tokenizers import without_leading_marks
 from recur.decoding import Choice, Written, sample
 from recur.models import ConditionalModel, Scores
 from recur.runs import Vocabs

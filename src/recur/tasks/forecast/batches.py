@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recur.data.text.shares import WHOLE, Share
+from recur.data.text.stream import WHOLE, Share
 from recur.tasks.forecast.rows import Rows
 
 EPOCH = 50

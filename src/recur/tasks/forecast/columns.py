@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from recur.data.series import Panel
-from recur.data.text.arrays import Floats
-from recur.data.text.fields import number
+from recur.data.text.recognition import number
+from recur.data.text.stream import Floats
 from recur.errors import RunError, TextError
 from recur.runs import Vocabs
 from recur.tasks.classes import classes_of

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from recur.data.series import Autoregression, Form, fit_autoregression
-from recur.data.text.arrays import Floats
+from recur.baselines.forecasts import Autoregression, Form, fit_autoregression
+from recur.data.text.stream import Floats
 
 
 def fit_in_form(values: Floats, steps: int, form: Form) -> Autoregression | None:

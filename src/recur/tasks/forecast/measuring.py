@@ -9,9 +9,8 @@ import numpy as np
 import torch
 
 from recur.data.series import Panel, Split, Tally, deviations, mase_scales, origins, windows
-from recur.data.series.anomaly import residuals
-from recur.data.series.conformal import Bands
-from recur.data.text.arrays import Floats, Ids
+from recur.data.series.intervals import Bands, residuals
+from recur.data.text.stream import Floats, Ids
 from recur.models import Forecaster
 from recur.tasks.forecast.rows import Rows
 from recur.tasks.watching import FEW

@@ -5,10 +5,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from recur.data.series import Naive2, Plain, SeasonalNaive, SharedAutoregression, fill, fit_shared, naive_forecasts
-from recur.data.series.linear import choose_form
-from recur.data.series.shared import logarithms_serve
-from recur.data.text.arrays import Floats
+from recur.baselines.forecasts import (
+    Naive2,
+    Plain,
+    SeasonalNaive,
+    SharedAutoregression,
+    choose_form,
+    fit_shared,
+    logarithms_serve,
+    naive_forecasts,
+)
+from recur.data.series import fill
+from recur.data.text.stream import Floats
 from recur.errors import OptionError
 from recur.tasks.forecast.linear import fit_in_form
 from recur.tasks.forecast.measuring import Part, score

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from recur.data.series import Panel, Series, owa
-from recur.data.series.anomaly import anomalies, residuals
-from recur.data.series.figure import draw
-from recur.data.text.arrays import Floats, Ids
+from recur.data.series.intervals import anomalies, residuals
+from recur.data.series.scores import draw
+from recur.data.text.stream import Floats, Ids
 from recur.errors import OptionError, TextError
 from recur.models import Forecaster
 from recur.runs import Run

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from recur.data.series import Panel, rolling_bands
-from recur.data.text.arrays import Ids
+from recur.data.text.stream import Ids
 from recur.models import Forecaster
 from recur.tasks.forecast import measuring
 from recur.tasks.forecast.rows import Rows

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recur.data.series import Clock, Form, Panel, Series, fill
-from recur.data.series.linear import choose_form
-from recur.data.text.arrays import Floats
+from recur.baselines.forecasts import Form, choose_form
+from recur.data.series import Clock, Panel, Series, fill
+from recur.data.text.stream import Floats
 from recur.errors import TextError
 from recur.models.forecaster import Seen
 from recur.tasks.forecast.linear import fit_in_form

@@ -7,19 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recur.data.series import (
-    Panel,
-    Plain,
-    SeasonalNaive,
-    Series,
-    deviations,
-    fill,
-    fit_autoregressions,
-    origins,
-    windows,
-)
+from recur.baselines.forecasts import Plain, SeasonalNaive, fit_autoregressions
+from recur.data.series import Panel, Series, deviations, fill, origins, windows
 from recur.data.series.season import panel_seasons
-from recur.data.text.arrays import Floats
+from recur.data.text.stream import Floats
 from recur.errors import OptionError
 from recur.tasks.forecast.options import ForecastOptions
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from recur.data.series import Clock, Form, Panel, Split
-from recur.data.text.arrays import Ids
+from recur.baselines.forecasts import Form
+from recur.data.series import Clock, Panel, Split
+from recur.data.text.stream import Ids
 from recur.errors import OptionError
 from recur.i18n import said
 from recur.models import Forecaster, forecaster

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from recur.data.images import Image, read_images
-from recur.data.images.files import as_pixels
+from recur.data.images import Image, as_pixels, read_images
 from recur.models import GridClassifier
 from recur.tasks.classes import class_scores, classes_of, confusion, probability_scores
 from recur.tasks.contract import Predictor

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from recur.data.text import BOS, EOS, Corpus, Stream, Vocab, encoded, fit_vocab
-from recur.data.text.tokens import Ids
+from recur.data.text.stream import Ids
 from recur.errors import TextError
 from recur.tasks.language.options import LanguageOptions
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from recur.data.text.arrays import Floats, Ids
+from recur.data.text.stream import Floats, Ids
 from recur.models import LanguageModel
 from recur.tasks.language.lanes import total_loss
 

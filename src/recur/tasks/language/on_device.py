@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from recur.data.text import Batch, Stream
-from recur.data.text.shares import Share
+from recur.data.text.stream import Share
 
 SHARE = 8
 """A text that takes more than one part in so many of a GPU's memory stays outside."""

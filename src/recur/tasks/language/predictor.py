@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from recur.data.text import Corpus, Vocab
-from recur.data.text.arrays import Floats, Ids
 from recur.data.text.corpus import normalised
-from recur.data.text.marks import without_leading_marks
+from recur.data.text.stream import Floats, Ids
+from recur.data.text.tokenizers import without_leading_marks
 from recur.decoding import Choice, beam, encode_prompt, generate, read
 from recur.errors import OptionError, TextError
 from recur.models import LanguageModel, State

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from recur.data.text import UNK, Pair, read_pairs
-from recur.data.text.tokens import Ids
+from recur.data.text.stream import Ids
 from recur.decoding import Choice, Ensemble, Writer, Written, beam_search, greedy, likelihood, sample
 from recur.errors import OptionError, TextError
 from recur.models import Seq2Seq

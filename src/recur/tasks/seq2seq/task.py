@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 from recur.data.text import UNK, Pair, fit_lines, read_pairs
-from recur.data.text.subwords import has_subwords
-from recur.data.text.symbols import between_spaces
+from recur.data.text.tokenizers import between_spaces, has_subwords
 from recur.decoding import Written, greedy
 from recur.i18n import said
 from recur.models import Scores, Seq2Seq

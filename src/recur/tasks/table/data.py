@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from recur.data.text import numbered_lines
-from recur.data.text.arrays import Floats
-from recur.data.text.fields import LARGEST, MISSING, no_commas, number
+from recur.data.text.recognition import LARGEST, MISSING, no_commas, number
+from recur.data.text.stream import Floats
 from recur.errors import TextError, listed, shown, unknown
 from recur.runs import Vocabs
 from recur.tasks.classes import classes_of, names_vocab

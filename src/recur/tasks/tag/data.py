@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from recur.data.text import PAD, SPECIALS, UNK, Sentence, Vocab, fit_lines
-from recur.data.text.casing import casing_of
-from recur.data.text.tokens import Ids
+from recur.data.text.stream import Ids
+from recur.data.text.tokenizers import casing_of
 from recur.models.tagger import UNSEEN, Forms, Words
 from recur.nn import Moves
 from recur.runs import Vocabs

@@ -11,7 +11,7 @@ import numpy as np
 
 from recur.baselines.ngram import NGram
 from recur.data.text import BOS, EOS, UNK
-from recur.data.text.arrays import Floats
+from recur.data.text.stream import Floats
 from recur.decoding.ctc import Language
 from recur.errors import OptionError
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from recur.data.text import Sentence
-from recur.data.text.casing import CASINGS, casing_of
+from recur.data.text.tokenizers import CASINGS, casing_of
 from recur.nn.crf import CRF
 from recur.tasks.examples import Shuffled, in_order, padded
 

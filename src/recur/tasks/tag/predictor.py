@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import torch
 
 from recur.data.text import Sentence, read_tagged, read_words
-from recur.data.text.recognise import has_columns
+from recur.data.text.recognition import has_columns
 from recur.errors import OptionError, TextError, shown
 from recur.models.tagger import Taggers
 from recur.options import Range, checked

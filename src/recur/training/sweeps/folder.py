@@ -19,8 +19,8 @@ from typing import Any, Literal
 
 from recur.errors import RunError
 from recur.options.search import Between, OneOf, Search, Value
-from recur.runs.parsing import parse_json
-from recur.runs.place import Place
+from recur.runs.manifest import parse_json
+from recur.runs.safe_dir import Place
 from recur.utils.types import JsonObject
 
 FORMAT = 1

@@ -1,29 +1,92 @@
-"""Linear autoregression, for all origins at once.
+"""Plain forecasts. Each takes values (T, C) without gaps and origins (N,), and gives the next k of every origin at
+once, (N, k, C), from what comes before the origin alone.
 
-ŷ_{o+j} = φ_0j + Σ_i φ_ij y_{o−lags+i}: whatever way it was fitted, it is one matrix (1 + lags, k) a series.
-
-iterated   y_t = c + Σ_i φ_i y_{t−i} by least squares, one step after the other; its matrix is that recurrence run on
-           each of the inputs alone
-direct     a regression of its own for each of the k steps
-relative   either, of values less the last one known: a series that lies elsewhere than it did is forecast as well
-
-Which of them, on how many lags and with how much ridge, is chosen by what they forecast of values that they were not
-fitted to, jointly for all series.
+naive            ŷ_{o+j} = y_o
+seasonal naive   ŷ_{o+j} = the value one season before, or two where that lies ahead
+naive 2          the naive forecast of seasonally adjusted values, with the season put back: M4's yardstick
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from recur.data.series.scores import deviations
-from recur.data.series.windows import histories, origins, windows
-from recur.data.text.arrays import Floats, Ids
+from recur.data.series.panel import blocks, histories, origins, windows
+from recur.data.series.scores import deviations, mase_scales
+from recur.data.text.stream import Floats, Ids
 from recur.errors import OptionError
+
+Plain = Callable[[Floats, Ids, int], Floats]
+"""values (T, C), origins (N,), k → (N, k, C)"""
+
+
+def naive_forecasts(values: Floats, at: Ids, k: int) -> Floats:
+    return np.repeat(values[at - 1][:, None], k, axis=1)
+
+
+@dataclass(frozen=True)
+class SeasonalNaive:
+    season: int
+
+    def __call__(self, values: Floats, at: Ids, k: int) -> Floats:
+        if len(at) and at.min() < self.season:
+            raise OptionError(
+                f"a season of {self.season} needs at least {self.season} values before the first forecast"
+            )
+        return np.take(values, at[:, None] - self.season + np.arange(k) % self.season, axis=0)
+
+
+@dataclass(frozen=True)
+class Naive2:
+    """Seasonal factors of each series, found where it was fitted; all ones where there is no season."""
+
+    factors: Floats
+    """(season, C): by the row's number modulo the season."""
+
+    @staticmethod
+    def fit(train: Floats, season: int) -> Naive2:
+        if season < 2:
+            return Naive2(np.ones((1, train.shape[1])))
+        columns = [seasonal_factors(y, season) if is_seasonal(y, season) else np.ones(season) for y in train.T]
+        return Naive2(np.stack(columns, axis=1))
+
+    def __call__(self, values: Floats, at: Ids, k: int) -> Floats:
+        season = len(self.factors)
+        level = values[at - 1] / self.factors[(at - 1) % season]
+        found: Floats = level[:, None] * self.factors[(at[:, None] + np.arange(k)) % season]
+        return found
+
+
+def is_seasonal(series: Floats, season: int) -> bool:
+    """M4's test: the autocorrelation at the season lies outside the 90 % limits that those before it leave (Bartlett);
+    at least three seasons, and no value at which a factor would have no sense."""
+    if len(series) < 3 * season or series.min() <= 0:
+        return False
+    apart = series - series.mean()
+    power = float(apart @ apart)
+    if power <= 0:
+        return False
+    r = np.array([apart[lag:] @ apart[:-lag] for lag in range(1, season + 1)]) / power
+    limit = 1.645 / np.sqrt(len(series)) * np.sqrt(1 + 2 * (r[:-1] ** 2).sum())
+    return bool(abs(r[-1]) > limit)
+
+
+def seasonal_factors(series: Floats, season: int) -> Floats:
+    """(season,): the classical multiplicative decomposition: values by their centred moving average, means by phase,
+    which themselves have mean 1."""
+    weights = np.ones(season) if season % 2 else np.r_[0.5, np.ones(season - 1), 0.5]
+    trend = np.convolve(series, weights / season, "valid")
+    half = len(weights) // 2
+    ratio = series[half : half + len(trend)] / trend
+    phase = (half + np.arange(len(trend))) % season
+    factors = np.bincount(phase, ratio, season) / np.bincount(phase, minlength=season)
+    found: Floats = factors / factors.mean()
+    return found
+
 
 LEAST_RIDGE = 1e-12
 """Inputs may say the same twice: a constant, an exact recurrence."""
@@ -208,3 +271,99 @@ def _iterated(phi: Floats, k: int) -> Floats:
         path[t] = phi[1:] @ path[t - lags : t]
         path[t, 0] += phi[0]
     return path[lags:].T
+
+
+HORIZONS = (4, 8, 16, 24)
+"""How long windows are."""
+
+SHORTEST = 20
+"""Values that a window has at least, or a quarter of what a usual series has; before the first, it is repeated."""
+
+MOST_WINDOWS = 1000
+"""Of a series: the last ones."""
+
+RIDGE = 1e-3
+"""A share of the inputs' mean square."""
+
+
+@dataclass(frozen=True)
+class SharedAutoregression:
+    weights: tuple[Floats, ...]
+    """Of each window, (1 + lags, k): of 1, and of its values, the oldest first; the last one's are zeros."""
+    log: bool = False
+
+    name: ClassVar[str] = "shared linear autoregression"
+
+    def __call__(self, values: Floats, at: Ids, k: int) -> Floats:
+        """(N, k, C) from values (T, C) without gaps."""
+        z = np.log(values) if self.log else values
+        made = [_forecasts(z, at, weights[:, :k]) for weights in self.weights]
+        found: Floats = np.mean([np.exp(np.minimum(one, 700.0)) if self.log else one for one in made], axis=0)
+        return found
+
+
+def fit_shared(series: Sequence[Floats], k: int, lags: Sequence[int] = (), log: bool = False) -> SharedAutoregression:
+    """To series (T, C) without gaps, positive ones for their logarithms; on windows of so many lags, or of some
+    horizons."""
+    usual = int(np.median([len(values) for values in series]))
+    lags = lags or sorted({max(min(n * k, usual), 2) for n in HORIZONS})
+    seen = [np.log(values) if log else values for values in series]
+    shortest = max(min(SHORTEST, usual // 4), 2)
+    return SharedAutoregression(tuple(_fit(seen, k, n, shortest) for n in lags), log)
+
+
+def logarithms_serve(series: Sequence[Floats], k: int, fitted: Sequence[int]) -> bool:
+    """Whether, fitted to the first so many values of each series, one of their logarithms forecasts the k that follow
+    better: by the mean absolute error in units of MASE. It is asked of one window, for all."""
+    if not all(bool((values > 0).all()) for values in series):
+        return False
+    first = [values[:n] for values, n in zip(series, fitted, strict=True)]
+    lags = [max(min(HORIZONS[1] * k, int(np.median(fitted))), 2)]
+    plain, logs = (_error(fit_shared(first, k, lags, log), series, k, fitted) for log in (False, True))
+    return logs < plain
+
+
+def _fit(series: Sequence[Floats], k: int, lags: int, shortest: int) -> Floats:
+    products, targets = np.zeros((1 + lags, 1 + lags)), np.zeros((1 + lags, k))
+    for z in series:
+        at = np.arange(shortest, len(z) - k + 1)[-MOST_WINDOWS:]
+        for part in blocks(at, (lags + k) * z.shape[1]):
+            past, last, unit = _normalised(z, part, lags)
+            moved = unit[:, 0] > 0  # a window that stood still has no unit
+            x = past.transpose(0, 2, 1)[moved]
+            y = ((windows(z, part, k) - last) / np.where(unit > 0, unit, 1.0)).transpose(0, 2, 1)[moved]
+            design = np.concatenate([np.ones((len(x), 1)), x], axis=1)
+            products += design.T @ design / len(at) ** 0.5
+            targets += design.T @ y / len(at) ** 0.5
+    if not products[0, 0]:
+        raise OptionError(f"no series has a window of {shortest} values that are not all the same, and {k} behind it")
+    ridge = RIDGE * np.trace(products[1:, 1:]) / lags
+    weights = np.zeros((1 + lags, k))  # the last value less itself is nothing, and has no weight
+    weights[:-1] = np.linalg.solve(products[:-1, :-1] + ridge * np.eye(lags), targets[:-1])
+    return weights
+
+
+def _forecasts(z: Floats, at: Ids, weights: Floats) -> Floats:
+    past, last, unit = _normalised(z, at, len(weights) - 1)
+    made = (past.transpose(0, 2, 1) @ weights[1:] + weights[0]).transpose(0, 2, 1)
+    found: Floats = last + unit * made
+    return found
+
+
+def _error(model: SharedAutoregression, series: Sequence[Floats], k: int, fitted: Sequence[int]) -> float:
+    """Of forecasts of what follows the values that it was fitted to; each series counts alike."""
+    errors = []
+    for values, n in zip(series, fitted, strict=True):
+        if 2 <= n < len(values):
+            at = np.array([n])
+            error = np.abs(model(values, at, k) - windows(values, at, k)) / mase_scales(values[:n], 1)
+            errors += [float(np.nanmean(error))] if not np.isnan(error).all() else []
+    return float(np.mean(errors)) if errors else np.inf
+
+
+def _normalised(z: Floats, at: Ids, lags: int) -> tuple[Floats, Floats, Floats]:
+    """The window before each origin (N, lags, C), its last value and its unit (N, 1, C), 0 where it stood still."""
+    past = histories(z, at, lags)
+    last, unit = past[:, -1:], past.std(1, keepdims=True)
+    unit = np.where(unit > 1e-9 * np.abs(past).max(1, keepdims=True), unit, 0.0)
+    return (past - last) / np.where(unit > 0, unit, 1.0), last, unit

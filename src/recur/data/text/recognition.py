@@ -1,19 +1,5 @@
-"""What a file looks like: a text, or a table of some kind. From its first lines alone, so that it takes no time.
-
-trees      every line is a tree in brackets
-images     a folder with folders of images, or an .npz of images with labels
-signals    sequences of numbers with a class each: an .npz or a folder (recur/data/signals/looks.py says what is which)
-steps      sequences of numbers with a label for each step, or with label sequences
-tagged     a word and a tag a line, blank lines between sentences (CoNLL), or the ten columns of CoNLL-U
-labelled   two columns between tabs, of which the first has values that repeat: each comes twice at least, on average
-pairs      two columns between tabs otherwise, or two texts of as many lines
-series     columns between commas, of which some are numbers; or a series a row
-text       all else
-
-There is no doubt about trees, about CoNLL whose last column is of tags, about CoNLL-U, about numbers with a column of
-dates or evenly counted steps beside them, and about a text that is no table. Two columns between tabs can always be
-meant either way.
-"""
+"""What the fields of a table hold: numbers, nothing, or dates: whole numbers, YYYY, YYYY-MM, YYYYQ1 or YYYY-MM-DD, with
+or without a time; a slash may stand for the hyphen, and zeros in front may be missing."""
 
 from __future__ import annotations
 
@@ -21,22 +7,187 @@ import codecs
 import csv
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from recur.data.images import find_arrays, is_image_folder, split_name
 from recur.data.signals import look_at
-from recur.data.text.columns import looks_like_rows, read_columns
 from recur.data.text.conll import DOCUMENT, fields_of, is_conllu
-from recur.data.text.encodings import not_utf8
-from recur.data.text.fields import MISSING, no_commas, number
 from recur.data.text.labelled import named_columns
-from recur.data.text.sources import BUILT_IN, find_sources
-from recur.data.text.symbols import between_spaces
+from recur.data.text.sources import BUILT_IN, find_sources, not_utf8
+from recur.data.text.tokenizers import between_spaces
 from recur.data.text.trees import parse_tree
 from recur.errors import TextError, shown
 from recur.utils.files import too_long
+
+MISSING = frozenset(("", "na", "nan", "null", "none", "?"))
+"""What stands, in any case, where a value is missing."""
+
+LARGEST = 1e100
+"""Numbers beyond have no mean and no deviation that a computer could hold."""
+
+_WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
+_MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
+_QUARTER = re.compile(r"(\d{4})-?[Qq]([1-4])")
+_DAY = re.compile(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:[ T](\d{1,2}):(\d{2})(?::(\d{2}))?)?", re.ASCII)
+
+
+class Position(NamedTuple):
+    """Where a date lies on a line."""
+
+    kind: Literal["number", "month", "date"]
+    """How it is written."""
+    counted: tuple[float, ...]
+    """Its place; of days both in months, even where all are the same day of their month, and in seconds."""
+
+
+def number(field: str) -> float | None:
+    """None for what is no number, or missing."""
+    try:
+        return None if field.lower() in MISSING else float(field)
+    except ValueError:
+        return None
+
+
+def position(date: str) -> Position | None:
+    """None for what is no date."""
+    if _WHOLE.fullmatch(date):
+        place = float(date)
+        return Position("number", (place,)) if abs(place) <= 2**53 else None  # beyond, steps of 1 are none
+    if month := _MONTH.fullmatch(date):
+        year, part = int(month[1]), int(month[2])
+        if 1 <= part <= 12:
+            return Position("month", (12.0 * year + part,))
+    if quarter := _QUARTER.fullmatch(date):
+        return Position("month", (12.0 * int(quarter[1]) + 3 * int(quarter[2]) - 2,))
+    when = time_of(date)
+    if when is None:
+        return None
+    seconds = (when - datetime(1, 1, 1)).total_seconds()
+    months = 12.0 * when.year + when.month + (when.day * 86400 + seconds % 86400) / 1e9
+    return Position("date", (months, seconds))
+
+
+def time_of(date: str) -> datetime | None:
+    """Of a day, with or without a time; where it says how far its clock is from Greenwich's, the time there: an hour
+    that comes twice in autumn is told apart."""
+    try:
+        if plain := _DAY.fullmatch(date):
+            year, month, day, hour, minute, second = (int(part or 0) for part in plain.groups())
+            return datetime(year, month, day, hour, minute, second)
+        when = datetime.fromisoformat(date)
+        return when if when.tzinfo is None else when.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        return None
+
+
+def no_commas(header: str, name: str) -> str | None:
+    """What is wrong with a table whose first line has semicolons or tabs in the place of commas, and what helps."""
+    for mark, called in ((";", "semicolons"), ("\t", "tabs")):
+        if mark in header and "," not in header:
+            written = "tr ',;' '.,'" if mark == ";" else "tr '\\t' ','"
+            return f"{name}: {called} between its columns, where commas are read; {written} < {shown(name)} > new.csv"
+    return None
+
+
+IDS = ("unique_id", "series_id", "item_id", "ts_id", "id", "series", "item")
+"""Names that a column of ids usually has, in any case."""
+
+_NUMBERED = re.compile(r"[A-Za-z_]{0,8}(\d{1,6})")
+
+
+class Columns(NamedTuple):
+    """The names of the columns, by what they hold."""
+
+    header: tuple[str, ...]
+    dates: str | None
+    """The first column that holds nothing but dates."""
+    steps: str | None
+    """Without dates: the first column, if it counts evenly."""
+    numbers: list[str]
+    """The other columns of numbers, some of which may be missing."""
+    words: list[str]
+    """All else, but for those that are empty."""
+    rows: int
+    ids: str | None = None
+    """The column that names the series of each row, where there are several."""
+
+
+def read_columns(lines: Sequence[str]) -> Columns | None:
+    """None for what is no table: a header and rows below it, all with as many fields."""
+    header, *rows = _fields(lines) or [()]
+    if not rows or {*map(len, rows)} != {len(header)}:
+        return None
+    columns = list(zip(*rows, strict=True))
+    kinds = [(name, _kind(fields)) for name, fields in zip(header, columns, strict=True)]
+    dates = next((name for name, kind in kinds if kind == "dates"), None)
+    by_name = dict(zip(header, columns, strict=True))
+    ids = find_ids(by_name, dates) if dates else None
+    steps = header[0] if dates is None and len(header) > 1 and _count_evenly(columns[0]) else None
+    return Columns(
+        header,
+        dates,
+        steps,
+        numbers=[name for name, kind in kinds if kind == "numbers" and name != steps],
+        words=[name for name, kind in kinds if kind in ("words", "dates") and name not in (dates, ids)],
+        rows=len(rows),
+        ids=ids,
+    )
+
+
+def find_ids(columns: Mapping[str, Sequence[str]], date: str) -> str | None:
+    """Of the columns by their names, the one that tells several series apart: by its name, if its values repeat, or one
+    of words beside which no date comes twice."""
+    free = {name: fields for name, fields in columns.items() if name != date}
+    usual = {name.lower(): name for name in reversed(free)}
+    named = (usual[name] for name in IDS if name in usual)
+    found = next((name for name in named if _repeats(free[name])), None)
+    if found is not None or not _repeats(columns[date]):
+        return found
+    words = (name for name, fields in free.items() if _kind(fields) == "words")
+    return next((name for name in words if not _repeats(list(zip(columns[date], free[name], strict=True)))), None)
+
+
+def looks_like_rows(header: Sequence[str], first: Sequence[str]) -> bool:
+    """Whether each row is a series: V1, V2, V3 … or dates above the values, and another id in front of each row."""
+    if len(header) < 3 or _repeats(first) or any(cell.lower() in MISSING for cell in first):
+        return False
+    counted = [int(match[1]) for name in header[1:] if (match := _NUMBERED.fullmatch(name))]
+    in_order = len(counted) == len(header) - 1 and all(b == a + 1 for a, b in itertools.pairwise(counted))
+    if not in_order and _kind(header[1:]) != "dates":
+        return False
+    # Dates down the side are a wide table, even of variables x1, x2 and x3.
+    return not any(number(cell) is not None or position(cell) is not None for cell in first)
+
+
+def _repeats(values: Sequence[object]) -> bool:
+    return len(set(values)) < len(values)
+
+
+def _fields(lines: Sequence[str]) -> list[tuple[str, ...]]:
+    try:
+        return [tuple(map(str.strip, row)) for row in csv.reader(lines) if any(row)]
+    except csv.Error:
+        return []
+
+
+def _kind(fields: Sequence[str]) -> Literal["dates", "numbers", "words", "nothing"]:
+    if all((place := position(field)) is not None and place.kind != "number" for field in fields):
+        return "dates"
+    there = [field for field in fields if field.lower() not in MISSING]
+    if not there:
+        return "nothing"
+    return "numbers" if all(number(field) is not None for field in there) else "words"
+
+
+def _count_evenly(fields: Sequence[str]) -> bool:
+    """1, 2, 3 or 1700, 1701, 1702: three of them at least, for any two are evenly apart."""
+    places = [place.counted[0] for field in fields if (place := position(field)) is not None]
+    steps = {b - a for a, b in itertools.pairwise(places)}
+    return len(places) == len(fields) >= 3 and len(steps) == 1 and min(steps) > 0
+
 
 BYTES, LINES = 1 << 16, 1000
 """How much of a file is looked at."""

@@ -1,0 +1,490 @@
+"""The four tokens that every vocabulary begins with, and their ids: all else imports them from here."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import importlib.util
+import io
+import itertools
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import ClassVar, Protocol, TypeVar
+
+import numpy as np
+
+from recur.data.text.stream import Ids
+from recur.errors import OptionError, RecurError, TextError, shown, unknown
+from recur.utils.files import memory, memory_taken
+from recur.utils.limits import LINE, MARKS, PIECES_BYTES, check_count
+
+SPECIALS = ("<unk>", "<pad>", "<bos>", "<eos>")
+UNK, PAD, BOS, EOS = range(4)
+
+
+CASINGS = ("lower", "title", "upper", "mixed", "digits", "number", "digit inside", "sign", "other")
+"""`number` is digits with signs, as in 1,000.5; `other` is of letters that have no case."""
+
+
+def casing_of(word: str) -> int:
+    """The place of a word's casing among CASINGS."""
+    return CASINGS.index(_casing(word))
+
+
+def _casing(word: str) -> str:
+    letters = [c for c in word if c.isalpha()]
+    if any(map(str.isdigit, word)):
+        return "digit inside" if letters else "digits" if word.isdigit() else "number"
+    if not letters:
+        return "sign"
+    if word.islower():
+        return "lower"
+    if word.isupper():
+        return "upper" if len(letters) > 1 else "title"
+    if letters[0].isupper() and "".join(letters[1:]).islower():
+        return "title"
+    return "mixed" if any(c.isupper() for c in letters) else "other"
+
+
+STRIDE = 32
+
+_PERHAPS = re.compile(f"[\u0300-\U0010ffff]{{{MARKS // STRIDE}}}")
+"""All marks lie here; with the list of them, a search takes ten times as long."""
+
+
+def joins_before(c: str) -> bool:
+    """Whether a code point belongs to what stands before it: an accent, a vowel sign, a joiner, a final of Hangul."""
+    return unicodedata.category(c).startswith("M") or c in "\u200c\u200d" or "\u1160" <= c <= "\u11ff"
+
+
+@functools.cache
+def _marks() -> str:
+    """All of them, as what stands in [] of a pattern."""
+    found = [c for c in (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0)) if joins_before(chr(c))]
+    return "".join(map(chr, found))
+
+
+def too_many_marks(text: str) -> bool:
+    """Return True if more than MARKS combining marks follow each other. A sample of the text is searched first."""
+    if len(text) <= MARKS or text.isascii() or not _PERHAPS.search(some := text[::STRIDE]):
+        return False
+    if not re.search(f"[{_marks()}]{{{MARKS // STRIDE}}}", some):
+        return False
+    return re.search(f"[{_marks()}]{{{MARKS + 1}}}", text) is not None
+
+
+def composed(text: str, where: str) -> str:
+    """Return a text in Unicode's composed form (NFC), and refuse one whose normalisation would take quadratic time.
+
+    This is the only function of the package that normalises text of any length.
+    """
+    if text.isascii():
+        return text
+    if too_many_marks(text):
+        raise TextError(f"{where} is not text: it has more than {MARKS} accents or other marks in a row")
+    return text if unicodedata.is_normalized("NFC", text) else unicodedata.normalize("NFC", text)
+
+
+def without_leading_marks(text: str) -> str:
+    """A text from its first whole letter on: of one written from its end, a mark may still wait for its letter."""
+    return text[next((k for k, c in enumerate(text) if not joins_before(c)), len(text)) :]
+
+
+def between_spaces(lines: Iterable[str]) -> bool:
+    """Whether symbols stand between spaces, as in `t͡ʃ a n d`: nine in ten are of 1 to 3 letters, and nine in ten lines
+    that are longer than that have a space.
+
+    A letter is counted without its marks (ʰ, ː, a tie), and a syllable of Hangul by its letters. Of the words of a
+    text in English or German not even half are as short; Chinese without spaces has none between symbols.
+    """
+    rows = [line.split() for line in lines if line.strip()]
+    symbols = [_letters(symbol) for row in rows for symbol in row]
+    long = [row for row in rows if len(row) > 1 or _letters(row[0]) > 3]
+    spaced = sum(len(row) > 1 for row in long)
+    short = sum(letters <= 3 for letters in symbols)
+    return spaced > 0 and spaced >= 0.9 * len(long) and short >= 0.9 * len(symbols)
+
+
+def _letters(symbol: str) -> int:
+    if len(symbol) > 100:  # no symbol
+        return len(symbol)
+    marks = ("Mn", "Mc", "Me", "Lm", "Sk")
+    return sum(unicodedata.category(c) not in marks for c in unicodedata.normalize("NFD", symbol))
+
+
+MEMORY = memory() / 2
+"""Bytes that the examples of a file may take: a line of four characters is kept in three hundred."""
+
+LINES = 1 << 29
+"""Characters, at most, of a file of examples, all of which are in memory at once."""
+
+T = TypeVar("T")
+
+
+def whole_words(pieces: Iterable[str]) -> Iterator[str]:
+    """Yield the same text in pieces that end behind white space. A word is held in memory, so it has a limit."""
+    held: list[str] = []
+    length = 0
+    for piece in pieces:
+        last = piece.rsplit(None, 1)[-1:]  # the last word, and what stands behind it
+        cut = len(piece) - (len(last[0]) if last and not piece[-1].isspace() else 0)
+        if cut:
+            yield "".join([*held, piece[:cut]])
+            held, length = [], 0
+        if cut < len(piece):
+            held.append(piece[cut:])
+            length += len(piece) - cut
+            check_count("a word", "characters", length, LINE, "put white space between words, or use --token char")
+    if held:
+        yield "".join(held)
+
+
+def whole_lines(pieces: Iterable[str], name: str) -> Iterator[str]:
+    """The lines of a text that comes in pieces, without their ends; not more of them than a memory holds, for whoever
+    asks keeps them."""
+    held: list[str] = []
+    read, before = 0, memory_taken()
+    for piece in pieces:
+        read += len(piece)
+        if read > LINES:
+            raise TextError(f"{name} has more than {LINES:,} characters, too many for a file that is read whole")
+        first, *rest = piece.split("\n")
+        held.append(first)
+        longest = max(sum(map(len, held)), max(map(len, rest), default=0))
+        check_count(f"{name}: a line", "characters", longest, LINE, "put one example on a line")
+        for k, line in enumerate(rest):
+            if not k % 100_000 and memory_taken() - before > MEMORY:
+                raise TextError(f"{name} takes more than half of this machine's memory; take fewer lines of it")
+            yield "".join(held)
+            held = [line]
+    if last := "".join(held):
+        yield last
+
+
+def count_tokens(split: Callable[[str], list[str]], pieces: Iterable[str]) -> Counter[str]:
+    """Of all pieces, no word of which is cut."""
+    counts: Counter[str] = Counter()
+    for piece in whole_words(pieces):
+        counts.update(split(piece))
+    return counts
+
+
+def short_lines(pieces: Iterable[str], longest: int = 2000) -> Iterator[str]:
+    """Lines for sentencepiece, which passes over long ones in silence: those are cut, at white space if they can be."""
+    for piece in whole_words(pieces):
+        for line in piece.split("\n"):
+            while len(line) > longest:
+                cut = line.rfind(" ", 1, longest)
+                cut = cut if cut > 0 else longest
+                yield line[:cut]
+                line = line[cut:]
+            if line:
+                yield line
+
+
+def between(items: Sequence[T], separator: T) -> Iterator[T]:
+    """The items, with a separator between each and the next."""
+    for k, item in enumerate(items):
+        if k:
+            yield separator
+        yield item
+
+
+class Processor(Protocol):
+    """What is used of sentencepiece's, which has no types."""
+
+    def get_piece_size(self) -> int: ...
+    def id_to_piece(self, k: int) -> str: ...
+    def encode_as_pieces(self, lines: list[str]) -> list[list[str]]: ...
+    def encode_as_ids(self, lines: list[str]) -> list[list[int]]: ...
+    def decode(self, pieces: list[str]) -> str: ...
+
+
+@dataclass(frozen=True)
+class Subwords:
+    r"""Pieces of a sentencepiece model, kept as its bytes; lines end in <eos>.
+
+    >>> vocab = recur.data.text.fit_vocab(recur.data.text.Corpus.of("book.txt"), "subword", pieces=300)
+    >>> vocab.decode(vocab.encode("the word\n"))
+    'the word\n'
+    """
+
+    model: bytes
+
+    kind: ClassVar[str] = "subword"
+    lines: ClassVar[bool] = True
+
+    @staticmethod
+    def train(pieces: Iterable[str], size: int, model_type: str = "unigram") -> Subwords:
+        spm = _sentencepiece()
+        written = io.BytesIO()
+        try:
+            spm.SentencePieceTrainer.train(
+                sentence_iterator=short_lines(pieces),
+                max_sentence_length=1 << 16,
+                model_writer=written,
+                vocab_size=size,
+                model_type=model_type,
+                character_coverage=0.9999,
+                byte_fallback=True,  # any string can be written, so nothing is unknown
+                normalization_rule_name="identity",
+                add_dummy_prefix=False,
+                remove_extra_whitespaces=False,
+                hard_vocab_limit=False,
+                unk_id=UNK,
+                pad_id=PAD,
+                bos_id=BOS,
+                eos_id=EOS,
+                pad_piece="<pad>",
+                bos_piece="<bos>",
+                eos_piece="<eos>",
+                num_threads=1,  # more would make its result depend on the machine
+                minloglevel=2,
+            )
+        except (RuntimeError, OSError) as error:
+            raise TextError(f"sentencepiece cannot learn {size} pieces from this text: {_first_line(error)}") from None
+        return Subwords(written.getvalue())
+
+    def _processor(self) -> Processor:
+        return _opened(self.model)
+
+    def pieces(self) -> list[str]:
+        processor = self._processor()
+        try:
+            return [processor.id_to_piece(k) for k in range(processor.get_piece_size())]
+        except UnicodeDecodeError:
+            raise TextError("a model of sentencepiece is damaged: a piece is not UTF-8") from None
+
+    def split(self, text: str) -> list[str]:
+        lines = self._processor().encode_as_pieces(text.split("\n"))
+        return list(itertools.chain.from_iterable(between(lines, ["<eos>"])))
+
+    def split_lines(self, lines: Sequence[str]) -> list[list[str]]:
+        """Of lines without ends inside, each by itself."""
+        return self._processor().encode_as_pieces(list(lines))
+
+    def encode_lines(self, lines: Sequence[str]) -> list[Ids]:
+        "".join(lines).encode()  # half a character is no text, and sentencepiece would say so in words of its own
+        return [np.array(ids, np.int32) for ids in self._processor().encode_as_ids(list(lines))]
+
+    def join(self, tokens: Iterable[str]) -> str:
+        processor = self._processor()
+        lines: list[list[str]] = [[]]
+        for token in tokens:
+            if token == "<eos>":
+                lines.append([])
+            else:
+                lines[-1].append(token)
+        return "\n".join(processor.decode(line) if line else "" for line in lines)
+
+    def count(self, pieces: Iterable[str]) -> Counter[str]:
+        return count_tokens(self.split, pieces)
+
+    def encoder(self, ids: dict[str, int]) -> Callable[[str], Ids]:
+        processor = self._processor()
+
+        def encode(text: str) -> Ids:
+            text.encode()
+            lines = processor.encode_as_ids(text.split("\n"))
+            return np.array(list(itertools.chain.from_iterable(between(lines, [EOS]))), np.int32)
+
+        return encode
+
+    def options(self) -> dict[str, str]:
+        return {"model": base64.b64encode(self.model).decode()}
+
+
+@functools.lru_cache(maxsize=16)
+def _opened(model: bytes) -> Processor:
+    """A model is opened once: that takes as long as cutting hundreds of lines."""
+    spm = _sentencepiece()
+    check_count("a sentencepiece model", "bytes", len(model), PIECES_BYTES, "train one with fewer pieces")
+    try:
+        processor: Processor = spm.SentencePieceProcessor(model_proto=model, num_threads=1)
+        if not model or not processor.get_piece_size():
+            raise RuntimeError("it has no pieces")
+    except Exception as error:  # whatever sentencepiece makes of bytes that are no model of its own
+        raise TextError(f"a model of sentencepiece is damaged: {_first_line(error)}") from None
+    return processor
+
+
+def _sentencepiece() -> ModuleType:
+    try:
+        import sentencepiece
+    except ImportError:
+        raise RecurError("subwords need sentencepiece: pip install 'recur[subword]'") from None
+    return sentencepiece
+
+
+def has_subwords() -> bool:
+    """Whether they can be learned here."""
+    return importlib.util.find_spec("sentencepiece") is not None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+_CODE_POINTS = 0x110000
+
+
+@dataclass(frozen=True)
+class Characters:
+    """Every code point a token.
+
+    >>> list(recur.data.text.Characters().split("词元 a"))
+    ['词', '元', ' ', 'a']
+    """
+
+    kind: ClassVar[str] = "char"
+    lines: ClassVar[bool] = False
+    """Whether lines are sequences of their own, ended by <eos>."""
+
+    def split(self, text: str) -> list[str]:
+        return list(text)
+
+    def join(self, tokens: Iterable[str]) -> str:
+        return "".join(tokens)
+
+    def count(self, pieces: Iterable[str]) -> Counter[str]:
+        counts = np.zeros(_CODE_POINTS, np.int64)
+        for piece in pieces:
+            found = np.bincount(_code_points(piece))
+            counts[: len(found)] += found
+        return Counter({chr(c): int(counts[c]) for c in np.nonzero(counts)[0]})
+
+    def encoder(self, ids: dict[str, int]) -> Callable[[str], Ids]:
+        table = np.zeros(_CODE_POINTS, np.int32)
+        for token, k in ids.items():
+            if len(token) == 1:
+                table[ord(token)] = k
+        return lambda text: table[_code_points(text)]
+
+    def options(self) -> dict[str, bool]:
+        return {}
+
+
+def _code_points(text: str) -> Ids:
+    return np.frombuffer(text.encode("utf-32-le"), np.uint32)
+
+
+@dataclass(frozen=True)
+class Words:
+    r"""What stands between white space, and <eos> for the end of a line.
+
+    >>> list(recur.data.text.Words(lower=True).split("The cat\nsat\n"))
+    ['the', 'cat', '<eos>', 'sat', '<eos>']
+    """
+
+    punctuation: bool = False
+    lower: bool = False
+
+    kind: ClassVar[str] = "word"
+    lines: ClassVar[bool] = True
+
+    def split(self, text: str) -> list[str]:
+        if self.lower:
+            text = text.lower()
+        found = (_marked() if self.punctuation else _PLAIN).findall(text)
+        return [_RESERVED.get(token, token) for token in found]
+
+    def join(self, tokens: Iterable[str]) -> str:
+        text = " ".join("\n" if token == "<eos>" else token for token in tokens)
+        return text.replace(" \n ", "\n").replace("\n ", "\n").replace(" \n", "\n")
+
+    def count(self, pieces: Iterable[str]) -> Counter[str]:
+        return count_tokens(self.split, pieces)
+
+    def encoder(self, ids: dict[str, int]) -> Callable[[str], Ids]:
+        get = ids.get
+
+        def encode(text: str) -> Ids:
+            tokens = self.split(text)
+            return np.fromiter(map(get, tokens, itertools.repeat(UNK)), np.int32, len(tokens))
+
+        return encode
+
+    def options(self) -> dict[str, bool]:
+        return {"punctuation": self.punctuation, "lower": self.lower}
+
+
+_PLAIN = re.compile(r"\n|\S+")
+# A line's end has its token; a <bos> or <pad> that stands in a text is none of ours.
+_RESERVED = {"\n": "<eos>", "<bos>": "<unk>", "<pad>": "<unk>"}
+
+
+@functools.cache
+def _marked() -> re.Pattern[str]:
+    """Words with their marks, inner apostrophes and hyphens; a Han or Kana character; any other sign with its marks."""
+    han = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+    # re knows no class of marks: Hindi's vowel signs, Hebrew's points, and what joins Persian letters and emoji.
+    marks = "".join(re.escape(chr(c)) for c in range(0x300, 0x20000) if unicodedata.category(chr(c))[0] == "M")
+    marks += "\u200c\u200d"
+    letter = rf"[^\W{han}{marks}][{marks}]*"
+    sign = rf"[^\w\s{marks}][{marks}]*"
+    return re.compile(
+        rf"\n|<(?:unk|pad|bos|eos)>|[{han}][{marks}]*|(?:{letter})+(?:['’\-](?:{letter})+)*"
+        rf"|{sign}(?:(?<=\u200d){sign})*|[{marks}]+"
+    )
+
+
+@dataclass(frozen=True)
+class Spaced:
+    """What stands between spaces: `p h o n e s`."""
+
+    kind: ClassVar[str] = "space"
+    lines: ClassVar[bool] = False
+
+    def split(self, text: str) -> list[str]:
+        return ["<unk>" if token in SPECIALS else token for token in text.split()]
+
+    def join(self, tokens: Iterable[str]) -> str:
+        return " ".join(tokens)
+
+    def count(self, pieces: Iterable[str]) -> Counter[str]:
+        return count_tokens(self.split, pieces)
+
+    def encoder(self, ids: dict[str, int]) -> Callable[[str], Ids]:
+        return lambda text: np.array([ids.get(token, UNK) for token in self.split(text)], np.int32)
+
+    def options(self) -> dict[str, bool]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Lines(Spaced):
+    r"""A line is one token.
+
+    >>> list(recur.data.text.Lines().split("one line\nanother"))
+    ['one line', 'another']
+    """
+
+    kind: ClassVar[str] = "line"
+
+    def split(self, text: str) -> list[str]:
+        return ["<unk>" if line in SPECIALS else line for line in text.split("\n")]
+
+    def join(self, tokens: Iterable[str]) -> str:
+        return "\n".join(tokens)
+
+
+Tokenizer = Characters | Words | Subwords | Spaced | Lines
+
+
+def make_tokenizer(kind: str, **options: str | bool) -> Tokenizer:
+    """From a tokenizer's `kind` and `options()`; one of subwords needs its model."""
+    if kind == "char":
+        return Characters()
+    if kind == "word":
+        if not all(isinstance(value, bool) for value in options.values()):
+            raise OptionError(f"options of words are true or false, got {shown(options)}")
+        return Words(**options)  # type: ignore[arg-type]
+    if kind in ("space", "line"):
+        return Spaced() if kind == "space" else Lines()
+    if kind == "subword":
+        return Subwords(base64.b64decode(str(options["model"]), validate=True))
+    raise OptionError(unknown("token", kind, ["char", "word", "subword", "space", "line"]))

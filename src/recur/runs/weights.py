@@ -1,0 +1,149 @@
+"""Tensors on disk: safetensors, which can hold nothing but numbers, and what is checked before they are used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from recur.errors import OptionError, RunError, TextError
+from recur.options import check_device
+from recur.runs.manifest import parse_json
+from recur.runs.safe_dir import Place
+from recur.utils.limits import TENSOR_HEADER, check_count
+from recur.utils.types import JsonObject
+
+
+def to_bytes(tensors: Mapping[str, Tensor], about: Mapping[str, object]) -> bytes:
+    """In an order of its own, so that the same content is the same bytes."""
+    packed = {name: tensors[name].contiguous() for name in sorted(tensors)}
+    return save(packed, {"about": json.dumps(about)})  # one entry: several would be written in any order
+
+
+def from_bytes(content: bytes, path: Path) -> tuple[dict[str, Tensor], JsonObject]:
+    try:
+        about = _about(content, str(path))
+        tensors = load(content)
+    except TextError as error:
+        raise RunError(str(error)) from None
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RunError(f"{path} is damaged: {error}") from None
+    return tensors, about
+
+
+def read_about(place: Place, name: str) -> JsonObject:
+    """Return what a file of tensors says of itself, from its header alone; nothing where it cannot be read."""
+    try:
+        return _about(place.read_from(name, 0, 8 + TENSOR_HEADER)[0], name)
+    except (OSError, RunError, TextError, ValueError, KeyError, TypeError, RecursionError):
+        return {}
+
+
+def _about(content: bytes, name: str) -> JsonObject:
+    length = int.from_bytes(content[:8], "little")
+    check_count(name, "bytes of a header", length, TENSOR_HEADER, "check that it is the file that recur wrote")
+    about = parse_json(parse_json(content[8 : 8 + length], name)["__metadata__"]["about"])
+    if not isinstance(about, dict):
+        raise ValueError("it does not say what it is")
+    return about
+
+
+def check_weights(expected: Mapping[str, Tensor], got: Mapping[str, Tensor], complaint: str) -> None:
+    """Refuse tensors of other names, shapes or dtypes, and numbers that are not finite."""
+    wanted = {name: (tuple(value.shape), value.dtype) for name, value in expected.items()}
+    found = {name: (tuple(value.shape), value.dtype) for name, value in got.items()}
+    if wanted != found:
+        first = next(name for name in sorted({*wanted, *found}) if wanted.get(name) != found.get(name))
+        raise RunError(f"{complaint}: {first} is {_form(found, first)} where {_form(wanted, first)} is expected")
+    for name, value in got.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise RunError(f"{complaint}: {name} holds numbers that are not finite")
+
+
+def _form(forms: Mapping[str, tuple[tuple[int, ...], torch.dtype]], name: str) -> str:
+    if name not in forms:
+        return "nothing"
+    shape, dtype = forms[name]
+    return f"{shape} of {str(dtype).removeprefix('torch.')}"
+
+
+Precision = Literal["float32", "tf32", "bfloat16", "float16"]
+
+SWITCHES = ("matmul", "rnn")
+"""torch's switches for what products of float32 read on a GPU."""
+
+AMPERE = (8, 0)
+"""The compute capability from which on GPUs multiply tf32 and bfloat16."""
+
+
+def check_precision(precision: Precision, device: torch.device) -> None:
+    """Refuse what a device has not."""
+    if device.type == "cpu" and precision == "tf32":
+        raise OptionError("precision tf32 is a format of NVIDIA GPUs; on the CPU take float32 or bfloat16")
+    if device.type == "cuda" and precision in ("tf32", "bfloat16") and not _has_wide_units(device):
+        name = torch.cuda.get_device_name(device)
+        raise OptionError(f"precision {precision} needs compute capability 8.0, and {name} has less; take float16")
+
+
+def pick_precision(device: torch.device, in_16_bits: bool) -> Precision:
+    """The fastest of a device; of 16 bits only where a task says that its figures hold there."""
+    if device.type == "cuda":
+        wide = _has_wide_units(device)
+        return ("bfloat16" if in_16_bits else "tf32") if wide else "float32"
+    return "bfloat16" if in_16_bits and device.type == "cpu" and _multiplies_bfloat16() else "float32"
+
+
+def _has_wide_units(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) >= AMPERE
+
+
+def _multiplies_bfloat16() -> bool:
+    """Whether this processor has an instruction for it; without one the same numbers take longer."""
+    asked = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    return bool(asked is not None and asked())
+
+
+@contextmanager
+def products_of(precision: Precision, device: torch.device) -> Iterator[None]:
+    """While this lasts, a GPU's products of float32 read what this says; torch's switches are put back after it."""
+    number = "ieee" if precision == "float32" else "tf32"
+    before = {op: torch._C._get_fp32_precision_getter("cuda", op) for op in SWITCHES if device.type == "cuda"}
+    try:
+        for op in before:
+            torch._C._set_fp32_precision_setter("cuda", op, number)
+        yield
+    finally:
+        for op, value in before.items():
+            torch._C._set_fp32_precision_setter("cuda", op, value)
+
+
+@contextmanager
+def computing_in(precision: Precision, device: torch.device) -> Iterator[None]:
+    """… and what is computed is of 16 bits, where it says so. A way back belongs into `products_of` alone: its numbers
+    are those of the way there."""
+    with products_of(precision, device):
+        if precision in ("bfloat16", "float16"):
+            with torch.autocast(device.type, getattr(torch, precision)):
+                yield
+        else:
+            yield
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` takes a GPU where there is one."""
+    check_device(name)
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(name)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise OptionError(f"device {name!r} was asked for, and torch sees no GPU; recur doctor says more")
+    if device.index is not None and device.index >= torch.cuda.device_count():
+        raise OptionError(f"device {name!r} was asked for, and torch sees {torch.cuda.device_count()} GPU(s)")
+    return device
