@@ -1,25 +1,74 @@
-"""Steps that are affine in their states: s' = A s + b, where A and b know nothing of s.
-
-A composition of affine maps is affine, so steps of such a cell may be put together in any order: time can be cut into
-pieces that run at once. States need not all be of one kind. They fall into *stages*, each made of states that read each
-other's past:
-
-    a stage of states that read their own past       s'_i = Σ_j A_ij ⊙ s_j + b_i      carried along time
-    a stage of one that does not                     s'   = b                          read out, step by step
-
-where A and b are pointwise in the input, the weights and the states of earlier stages, before a step and after it.
-SRU's c is the first kind and its h = r ⊙ g(c') + (1 − r) ⊙ x the second; the two parts of a complex state that is
-turned, as in an LRU, are one stage of two.
-"""
+"""Between which numbers a value of an expression lies, whatever its leaves are."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recur.compiler.expressions import Expressions
-from recur.compiler.ranges import Range, range_of
+
+Range = tuple[float, float]
+
+
+def range_of(terms: Expressions, value: int, own: Sequence[Range] = ()) -> Range:
+    """Between which numbers a value lies whatever the leaves are, those of role `w` in the ranges `own`."""
+    known: dict[int, Range] = {}
+    for part in terms.reached_from([value]):
+        op, args, leaf = terms[part]
+        if op == "number":
+            known[part] = leaf, leaf
+        elif op == "w" and own:
+            known[part] = own[int(leaf)]
+        else:
+            known[part] = _range(op, [known[arg] for arg in args])
+        if op == "select" and terms[args[0]].op == "less" and args[1] in terms[args[0]].args:
+            # One of the two that are compared, where it is the larger or the smaller: as softplus takes what is large.
+            small, large = terms[args[0]].args
+            low, high = known[args[1]]
+            chosen = (max(low, known[small][0]), high) if args[1] == large else (low, min(high, known[large][1]))
+            known[part] = min(chosen[0], known[args[2]][0]), max(chosen[1], known[args[2]][1])
+    return known[value]
+
+
+def _range(op: str, args: Sequence[Range]) -> Range:
+    match op, args:
+        case "neg", [(low, high)]:
+            return -high, -low
+        case "add", [(a, b), (c, d)]:
+            return a + c, b + d
+        case "sub", [(a, b), (c, d)]:
+            return a - d, b - c
+        case "mul", [(a, b), (c, d)]:
+            corners = [0.0 if p == 0 or q == 0 else p * q for p in (a, b) for q in (c, d)]  # 0 · ∞: the 0 is exact
+            return min(corners), max(corners)
+        case "exp", [(low, high)]:
+            return _exp(low), _exp(high)
+        case "log1p", [(low, high)] if low >= 0:
+            return math.log1p(low), math.log1p(high)
+        case "sqrt", [(low, high)] if low >= 0:
+            return math.sqrt(low), math.sqrt(high)
+        case "relu", [(low, high)]:
+            return max(low, 0.0), max(high, 0.0)
+        case "abs", [(low, high)]:
+            return (0.0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
+        case "minimum", [(a, b), (c, d)]:
+            return min(a, c), min(b, d)
+        case "maximum", [(a, b), (c, d)]:
+            return max(a, c), max(b, d)
+        case "select", [_, (a, b), (c, d)]:
+            return min(a, c), max(b, d)
+        case (("sigmoid" | "less" | "less_equal" | "equal"), _):
+            return 0.0, 1.0
+        case (("tanh" | "sin" | "cos" | "erf" | "sign"), _):
+            return -1.0, 1.0
+    return -math.inf, math.inf
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf
+
 
 Sums = dict[int, int]
 """An affine form: for each state the value that multiplies it, and at CONSTANT what is added."""
@@ -28,7 +77,7 @@ CONSTANT = -1
 
 
 @dataclass(frozen=True)
-class Stage:
+class AffineStage:
     states: tuple[int, ...]
     matrix: tuple[tuple[int | None, ...], ...]
     """A: a value for each pair of these states, row by row; None is zero."""
@@ -43,19 +92,19 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Affine:
+class AffineStep:
     """A step as stages, each on those before it."""
 
     terms: Expressions
     """Those of the step, in which its values keep their numbers, and the coefficients."""
-    stages: tuple[Stage, ...]
+    stages: tuple[AffineStage, ...]
     before: frozenset[int]
     """The states whose values before a step some stage reads, beside its own."""
 
 
 def affine_stages(
     given: Expressions, states: Sequence[int], names: Sequence[str], own: Sequence[Range] = (), role: str = "s"
-) -> Affine | str:
+) -> AffineStep | str:
     """The stages of a step, given its next states, functions of the leaves of one role; or why there are none.
 
     `own` holds the ranges of the leaves `w`.
@@ -68,9 +117,9 @@ def affine_stages(
     ]
     if any(j >= len(states) for read in reads for j in read):
         return "its step reads other states than it returns"
-    stages: list[Stage] = []
+    stages: list[AffineStage] = []
     for group in _groups(reads):
-        forms = [_Forms(terms, role, group)(states[i]) for i in group]
+        forms = [_AffineForms(terms, role, group)(states[i]) for i in group]
         for i, form in zip(group, forms, strict=True):
             if form is None:
                 return f"its state {names[i]} is not affine in {', '.join(names[j] for j in group)}"
@@ -78,8 +127,8 @@ def affine_stages(
         matrix = tuple(tuple(row.get(j) for j in group) for row in rows)
         offset = tuple(row.get(CONSTANT, terms.number(0)) for row in rows)
         bounded = len(group) == 1 and all(_within_one(terms, value, own) for value in matrix[0])
-        stages.append(Stage(tuple(group), matrix, offset, bounded))
-    return Affine(terms, tuple(stages), _before(terms, role, states, stages))
+        stages.append(AffineStage(tuple(group), matrix, offset, bounded))
+    return AffineStep(terms, tuple(stages), _before(terms, role, states, stages))
 
 
 def _groups(reads: Sequence[set[int]]) -> list[list[int]]:
@@ -101,7 +150,7 @@ def _groups(reads: Sequence[set[int]]) -> list[list[int]]:
     return groups
 
 
-class _Forms:
+class _AffineForms:
     """Values as affine forms in some states; None for a value that is none."""
 
     def __init__(self, terms: Expressions, role: str, group: Sequence[int]) -> None:
@@ -140,7 +189,7 @@ class _Forms:
         return None
 
 
-def _before(terms: Expressions, role: str, states: Sequence[int], stages: Sequence[Stage]) -> frozenset[int]:
+def _before(terms: Expressions, role: str, states: Sequence[int], stages: Sequence[AffineStage]) -> frozenset[int]:
     """Which states' past the coefficients read. A next state that is known by then is not looked into."""
     known: dict[int, None] = {}
     found: set[int] = set()
@@ -152,7 +201,7 @@ def _before(terms: Expressions, role: str, states: Sequence[int], stages: Sequen
     return frozenset(found)
 
 
-def values_of(stage: Stage) -> list[int]:
+def values_of(stage: AffineStage) -> list[int]:
     """All values that a stage is computed from."""
     return [*(value for row in stage.matrix for value in row if value is not None), *stage.offset]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from recur.compiler.expressions import Expressions
 
 
-class Gradients(NamedTuple):
+class ExpressionGradients(NamedTuple):
     """What reverse mode finds."""
 
     leaves: dict[tuple[str, int], int]
@@ -20,7 +20,7 @@ class Gradients(NamedTuple):
     """∂L of every value that has one."""
 
 
-def differentiate(t: Expressions, states: Sequence[int], gradients: Sequence[int]) -> Gradients:
+def differentiate(t: Expressions, states: Sequence[int], gradients: Sequence[int]) -> ExpressionGradients:
     """∂L/∂leaf for every leaf of a step, given ∂L/∂state from outside: reverse mode, from the last value back."""
     adjoint: dict[int, int] = {}
 
@@ -42,7 +42,7 @@ def differentiate(t: Expressions, states: Sequence[int], gradients: Sequence[int
                     add(arg, gradient_of_arg)
     # A state that is handed on as it came is the next step's too: what that one does with it is no gradient of this.
     whole = [g if t[state].op == "s" else adjoint[state] for state, g in zip(states, gradients, strict=True)]
-    return Gradients(found, whole, adjoint)
+    return ExpressionGradients(found, whole, adjoint)
 
 
 Rule = Callable[..., Sequence[int | None]]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from recur.cells import Cell
 from recur.cells.cell import check_projection
-from recur.compiler.readable import readable
+from recur.compiler.equations import equations_of
 from recur.diagnostics.cell_checks import B, D, H, T, check_contract, check_gradients, network, units
 from recur.diagnostics.cell_cost import measure
 from recur.diagnostics.flow import flow
@@ -75,7 +75,7 @@ def _kind(cell: Cell) -> JsonObject:
     except CellError:
         kind["projectable"] = False
     if pointwise:
-        kind["equations"], kind["derivative"] = readable(cell)
+        kind["equations"], kind["derivative"] = equations_of(cell)
     return kind
 
 

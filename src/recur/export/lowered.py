@@ -22,7 +22,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from recur.compiler.writer import Code
+from recur.compiler.assembly import Code
 from recur.export.lowered_values import Buffer, Call, Expr, Load, Name, Number, parts
 
 

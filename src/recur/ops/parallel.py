@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from recur.cells.cell import State
-from recur.compiler.affine import Affine, Stage, values_of
+from recur.compiler.affine import AffineStage, AffineStep, values_of
 from recur.ops.affine import affine_scan
 from recur.ops.call import Call, Carry
 from recur.ops.cpu import compiled
@@ -41,7 +41,7 @@ def run(call: Call) -> tuple[Tensor, State]:
     cell, weights = call.cell, call.weights
     step, _ = compiled.programs_of(cell, "bias_ih" in weights)
     affine = step.affine
-    assert isinstance(affine, Affine)
+    assert isinstance(affine, AffineStep)
     _, _, own = compiled.operands(cell, weights)
     x, packing = call.x, call.packing
     # Written out where torch.compile has to follow it, which `Call.data`, kept once it is made, does not allow.
@@ -80,7 +80,7 @@ def run(call: Call) -> tuple[Tensor, State]:
 
 def _carried(
     grid: Grid,
-    stage: Stage,
+    stage: AffineStage,
     matrix: Sequence[Sequence[Tensor | None]],
     offset: Sequence[Tensor],
     start: Sequence[Tensor],

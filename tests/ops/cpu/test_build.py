@@ -124,7 +124,7 @@ def test_the_instruction_set_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> N
 @needs_core
 def test_every_operation_and_place_is_known_to_both_sides() -> None:
     from recur.compiler.expressions import OPERATIONS
-    from recur.compiler.writer import FUSED
+    from recur.compiler.assembly import FUSED
 
     found: Any = library.core()
     along_time = {"scan_state", "scan_back_state", "scan_factor", "shift"}

@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 from recur.cells.cell import GATE_WEIGHTS, Cell, Weights
 from recur.cells.found_out import FOUND, found_out
 from recur.compiler.assembly import assemble
-from recur.compiler.step import NotPointwiseError, Step, read_step
+from recur.compiler.tracing import NotPointwiseError, TracedStep, trace_step
 from recur.ops.cpu import library
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,11 +41,11 @@ def not_compiled(cell: Cell, x: Tensor, biased: bool) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _known(cell: Cell, biased: bool) -> tuple[Step, str] | str:
+def _known(cell: Cell, biased: bool) -> tuple[TracedStep, str] | str:
     """As `assembled`, of a cell that was assembled already, as torch.compile can trace it: before 2.12 it could not
     hand a cell to a function that is a constant to it."""
     if hasattr(cell, FOUND) and ("programs", biased) in getattr(cell, FOUND)[1]:
-        found: tuple[Step, str] | str = getattr(cell, FOUND)[1]["programs", biased]
+        found: tuple[TracedStep, str] | str = getattr(cell, FOUND)[1]["programs", biased]
         return found
     return assembled(cell, biased)
 
@@ -61,9 +61,9 @@ def operands(cell: Cell, weights: Weights) -> tuple[str, list[Tensor], list[Tens
     return text, [weights[key] for key in GATE_WEIGHTS if key in weights], extras
 
 
-def programs_of(cell: Cell, biased: bool) -> tuple[Step, str]:
+def programs_of(cell: Cell, biased: bool) -> tuple[TracedStep, str]:
     """Those of a cell that was assembled, as torch.compile can trace it."""
-    found: tuple[Step, str] = getattr(cell, FOUND)[1]["programs", biased]
+    found: tuple[TracedStep, str] = getattr(cell, FOUND)[1]["programs", biased]
     return found
 
 
@@ -118,13 +118,13 @@ def transformed() -> bool:
 
 
 @constant_when_compiled
-def assembled(cell: Cell, biased: bool) -> tuple[Step, str] | str:
+def assembled(cell: Cell, biased: bool) -> tuple[TracedStep, str] | str:
     """A cell's programs as text, made once; or why there are none."""
     known, key = found_out(cell), ("programs", biased)
     if key not in known:
         with ThreadPoolExecutor(1) as thread:  # the caller's modes are its thread's: compiling, exporting, inference
             known[key] = thread.submit(_assemble, cell, biased).result()
-    found: tuple[Step, str] | str = known[key]
+    found: tuple[TracedStep, str] | str = known[key]
     return found
 
 
@@ -146,9 +146,9 @@ def text_of(cell: Cell, biased: bool) -> str:
     return found[1]
 
 
-def _assemble(cell: Cell, biased: bool) -> tuple[Step, str] | str:
+def _assemble(cell: Cell, biased: bool) -> tuple[TracedStep, str] | str:
     try:
-        step = read_step(cell)
+        step = trace_step(cell)
         return step, assemble(cell, step, biased).dumps()
     except NotPointwiseError as error:
         return str(error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from recur.compiler.writer import Code
+from recur.compiler.assembly import Code
 
 OPERATIONS = {
     "copy": "{0}",

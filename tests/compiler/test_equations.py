@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from recur.cells import Cell, make_cell
-from recur.compiler.readable import readable
+from recur.compiler.equations import equations_of
 from recur.errors import CellError
 from tests.support import NATIVE_CELLS, close
 
@@ -55,7 +55,7 @@ def run(lines: list[str], known: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", [*NATIVE_CELLS, "slstm:forget=exp", "sru:peephole=False", "mingru:positive=True"])
 def test_what_is_written_is_the_step_and_its_derivative(name: str) -> None:
     cell = make_cell(name)
-    equations, derivative = readable(cell)
+    equations, derivative = equations_of(cell)
     arguments = [
         cell.tuple_of(role)._make(torch.rand(3, dtype=torch.float64).add(0.2).requires_grad_() for _ in fields)
         for role, fields in zip("xhsw", (cell.gates, cell.recurrent_gates, cell.states, cell.extras), strict=True)
@@ -81,7 +81,7 @@ def test_what_is_written_is_the_step_and_its_derivative(name: str) -> None:
 
 
 def test_the_lstm_reads_as_its_book() -> None:
-    equations, derivative = readable(make_cell("lstm"))
+    equations, derivative = equations_of(make_cell("lstm"))
     assert equations == [
         "i = σ(x_i + h_i)",
         "f = σ(x_f + h_f)",
@@ -111,11 +111,11 @@ def test_odd_steps() -> None:
             both = torch.tanh(c + h.a)
             return both, s.h, both
 
-    equations, derivative = readable(Odd())
+    equations, derivative = equations_of(Odd())
     assert equations == ["h' = d' = tanh(h_a + 2 x_a)", "c' = h"]
     assert derivative == ["∂h' = g_h + g_d", "∂h_a = ∂h' ⊙ (1 − h'²)", "∂x_a = 2 ∂h_a", "∂h = g_c", "∂h += Wᵀ (∂h_a)"]
 
 
 def test_a_step_that_is_not_pointwise_is_not_written() -> None:
     with pytest.raises(CellError, match="GRU2014 has pointwise = False"):
-        readable(make_cell("gru2014"))
+        equations_of(make_cell("gru2014"))

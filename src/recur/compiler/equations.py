@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from recur.cells.cell import Cell
 from recur.compiler.derivative import differentiate
 from recur.compiler.expressions import LEAVES, Expressions
-from recur.compiler.step import Words, check_pointwise, trace
+from recur.compiler.tracing import SourceNames, check_pointwise, trace_operations
 
 SUM, PRODUCT, FACTOR = 1, 2, 3
 """How tightly a formula holds together: what is looser than its surroundings goes into parentheses."""
@@ -32,11 +32,11 @@ WHOLE = {"log_sigmoid": "log σ", "softplus": "softplus", "elu": "elu", "selu": 
 INFIX = {"less": "<", "less_equal": "≤", "equal": "="}
 
 
-def readable(cell: Cell) -> tuple[list[str], list[str]]:
+def equations_of(cell: Cell) -> tuple[list[str], list[str]]:
     """The equations of a pointwise cell and their derivative, a line each."""
     check_pointwise(cell)
-    words = Words()
-    terms, states = trace(cell, words)
+    words = SourceNames()
+    terms, states = trace_operations(cell, words)
     leaves = _leaf_names(cell)
     arriving = [terms.leaf("g", k) for k in range(len(states))]
     found = differentiate(terms, states, arriving)
@@ -51,7 +51,7 @@ def readable(cell: Cell) -> tuple[list[str], list[str]]:
             named[value] = name
             taken.add(name)
     results = [(f"{name}'", value) for name, value in zip(cell.states, states, strict=True)]
-    forward = _Writer(terms, leaves, words.functions, named)
+    forward = _EquationWriter(terms, leaves, words.functions, named)
     equations = forward.lines(results)
 
     # Of the names of the forward pass, gradients have theirs too; a gradient that is another one's as it is, has one.
@@ -64,7 +64,7 @@ def readable(cell: Cell) -> tuple[list[str], list[str]]:
     for name, value in results:
         if terms[value].op not in LEAVES and name != f"∂{cell.states[0]}":  # to which the next line adds
             slopes.setdefault(value, name)
-    derivative = _Writer(terms, leaves, words.functions, slopes, known=set(forward.named)).lines(results)
+    derivative = _EquationWriter(terms, leaves, words.functions, slopes, known=set(forward.named)).lines(results)
     if cell.recurrent_gates:
         shares = ", ".join(f"∂h_{gate}" for gate in cell.recurrent_gates)
         derivative.append(f"∂{cell.states[0]} += Wᵀ ({shares})")
@@ -79,7 +79,7 @@ def _leaf_names(cell: Cell) -> dict[tuple[str, int], str]:
     return names | {("w", k): name for k, name in enumerate(cell.extras)}
 
 
-class _Writer:
+class _EquationWriter:
     """Lines `name = formula`, each before those that use it."""
 
     def __init__(

@@ -20,11 +20,10 @@ from torch import Tensor, fx, nn
 
 from recur.cells.cell import Cell, Tensors
 from recur.cells.contract import check_step
-from recur.compiler.affine import Affine, affine_stages
+from recur.compiler.affine import AffineStep, affine_stages, range_of
 from recur.compiler.derivative import differentiate
 from recur.compiler.expressions import Expressions
 from recur.compiler.formulas import FORMULAS
-from recur.compiler.ranges import range_of
 from recur.errors import CellError, RecurError
 
 
@@ -33,7 +32,7 @@ class NotPointwiseError(CellError):
 
 
 @dataclass
-class Step:
+class TracedStep:
     """One step as expressions."""
 
     terms: Expressions
@@ -43,7 +42,7 @@ class Step:
     prepared: list[int]
     """What the step makes of the cell's own weights alone: vectors over units, computed once a scan, in PyTorch.
     They are the leaves `w` of `terms`; a weight that is used as it is stands here as it is."""
-    affine: Affine | str = ""
+    affine: AffineStep | str = ""
     """The step as affine maps of its states, or why it is none."""
 
 
@@ -55,10 +54,10 @@ def check_pointwise(cell: Cell) -> None:
         raise NotPointwiseError(f"{type(cell).__name__} multiplies something else than its first state")
 
 
-def read_step(cell: Cell) -> Step:
+def trace_step(cell: Cell) -> TracedStep:
     check_pointwise(cell)
     roles = {role: cell.tuple_of(role)._fields for role in "xhsw"}
-    terms, states = trace(cell)
+    terms, states = trace_operations(cell)
     numbers = torch.Generator().manual_seed(0)
     for low, high in ((0.1, 2.0), (-6.0, 6.0)):  # where every function is defined, and where the odd ones are not
         leaves: dict[tuple[str, int], Tensor] = {}
@@ -129,7 +128,7 @@ class _Tracer(fx.Tracer):
 
 
 @dataclass
-class Words:
+class SourceNames:
     """What a step is written in, for a reader."""
 
     names: dict[str, int] = field(default_factory=dict)
@@ -138,7 +137,7 @@ class Words:
     """The values that are made by functions of PyTorch's, of several operations each."""
 
 
-def trace(cell: Cell, words: Words | None = None) -> tuple[Expressions, list[int]]:
+def trace_operations(cell: Cell, words: SourceNames | None = None) -> tuple[Expressions, list[int]]:
     """The step's operations as expressions, and the next states among them.
 
     `words` is filled with what the step calls its values, if it is given.
@@ -219,7 +218,7 @@ def _formula(node: fx.Node, terms: Expressions, values: dict[fx.Node, int]) -> i
         raise NotPointwiseError(f"its step uses {name} in a way that is not known: {error}") from error
 
 
-def _prepare(terms: Expressions, states: list[int]) -> Step:
+def _prepare(terms: Expressions, states: list[int]) -> TracedStep:
     """Rename to a leaf all that depends on the cell's own weights alone."""
     uniform = set()
     for value, node in enumerate(terms.nodes):
@@ -245,4 +244,4 @@ def _prepare(terms: Expressions, states: list[int]) -> Step:
         if state not in renamed:  # made of the cell's own weights alone
             renamed[state] = made.leaf("w", len(prepared))
             prepared.append(state)
-    return Step(made, [renamed[state] for state in states], terms, prepared)
+    return TracedStep(made, [renamed[state] for state in states], terms, prepared)

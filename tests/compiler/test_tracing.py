@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from recur.cells import Cell, make_cell
 from recur.compiler.assembly import Assembly, assemble
-from recur.compiler.step import read_step
+from recur.compiler.tracing import trace_step
 from recur.errors import BackendError, CellError
 from recur.ops import scan
 from tests.support import Case, all_close, close, needs_core, random_state, random_weights
@@ -43,7 +43,7 @@ def by(case: Case, backend: str, **options: Any) -> dict[str, Tensor]:
 
 def assembled(name: str) -> Assembly:
     cell = make_cell(name)
-    return assemble(cell, read_step(cell), biased=True)
+    return assemble(cell, trace_step(cell), biased=True)
 
 
 def test_an_elman_network_saves_its_states_alone() -> None:
