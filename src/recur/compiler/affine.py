@@ -1,4 +1,16 @@
-"""Between which numbers a value of an expression lies, whatever its leaves are."""
+"""Steps that are affine in their states, s' = A s + b, where A and b do not depend on s.
+
+A composition of affine maps is affine, so the steps of such a cell can be combined in any order, and a sequence can be
+split into blocks that run at the same time. The states of a cell form *stages*. A stage holds states that read each
+other's previous value:
+
+    a stage whose states read their own past         s'_i = Σ_j A_ij ⊙ s_j + b_i      carried from step to step
+    a stage of one state that does not               s'   = b                          computed step by step
+
+A and b are pointwise in the input, the weights and the states of earlier stages, before and after the step. In an SRU,
+c is the first kind and h = r ⊙ g(c') + (1 − r) ⊙ x the second. The two parts of a rotated complex state, as in an LRU,
+form one stage of two states.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +22,14 @@ from dataclasses import dataclass
 from recur.compiler.expressions import Expressions
 
 Range = tuple[float, float]
+"""The lowest and the highest possible value."""
 
 
 def range_of(terms: Expressions, value: int, own: Sequence[Range] = ()) -> Range:
-    """Between which numbers a value lies whatever the leaves are, those of role `w` in the ranges `own`."""
+    """Return bounds of a value that hold for every value of the leaves.
+
+    own: the ranges of the leaves of role `w`; all other leaves are unbounded.
+    """
     known: dict[int, Range] = {}
     for part in terms.reached_from([value]):
         op, args, leaf = terms[part]
@@ -24,7 +40,7 @@ def range_of(terms: Expressions, value: int, own: Sequence[Range] = ()) -> Range
         else:
             known[part] = _range(op, [known[arg] for arg in args])
         if op == "select" and terms[args[0]].op == "less" and args[1] in terms[args[0]].args:
-            # One of the two that are compared, where it is the larger or the smaller: as softplus takes what is large.
+            # `a if b < a else c`: the branch is taken only where a exceeds b, so b bounds it. softplus needs this.
             small, large = terms[args[0]].args
             low, high = known[args[1]]
             chosen = (max(low, known[small][0]), high) if args[1] == large else (low, min(high, known[large][1]))
@@ -71,20 +87,22 @@ def _exp(value: float) -> float:
 
 
 Sums = dict[int, int]
-"""An affine form: for each state the value that multiplies it, and at CONSTANT what is added."""
+"""An affine form: for each state its factor, and at CONSTANT the added term."""
 
 CONSTANT = -1
 
 
 @dataclass(frozen=True)
 class AffineStage:
+    """States that read each other's previous value, with their A and b."""
+
     states: tuple[int, ...]
     matrix: tuple[tuple[int | None, ...], ...]
-    """A: a value for each pair of these states, row by row; None is zero."""
+    """A: one value per pair of states, row by row; None is zero."""
     offset: tuple[int, ...]
-    """b: a value for each of them."""
+    """b: one value per state."""
     bounded: bool
-    """Whether no product of several A can grow without limit: one state, and |A| ≤ 1 whatever the numbers are."""
+    """Whether products of several A stay bounded: the stage has one state, and |A| ≤ 1 for all inputs."""
 
     @property
     def carried(self) -> bool:
@@ -93,21 +111,23 @@ class AffineStage:
 
 @dataclass(frozen=True)
 class AffineStep:
-    """A step as stages, each on those before it."""
+    """A step as a sequence of stages; a stage may read the results of earlier ones."""
 
     terms: Expressions
-    """Those of the step, in which its values keep their numbers, and the coefficients."""
+    """The expressions of the step, with unchanged indices, and the coefficients."""
     stages: tuple[AffineStage, ...]
     before: frozenset[int]
-    """The states whose values before a step some stage reads, beside its own."""
+    """States whose previous value is read by the coefficients of a stage."""
 
 
 def affine_stages(
     given: Expressions, states: Sequence[int], names: Sequence[str], own: Sequence[Range] = (), role: str = "s"
 ) -> AffineStep | str:
-    """The stages of a step, given its next states, functions of the leaves of one role; or why there are none.
+    """Split a step into stages, or return the reason why it is not affine.
 
-    `own` holds the ranges of the leaves `w`.
+    states: the next states, as values of `given`
+    own:    the ranges of the leaves `w`
+    role:   the leaves in which the step must be affine: `s`, or `g` for the backward pass
     """
     terms = copy.deepcopy(given)
     if any(terms[value].op == "h" for value in terms.reached_from(states)):
@@ -132,7 +152,7 @@ def affine_stages(
 
 
 def _groups(reads: Sequence[set[int]]) -> list[list[int]]:
-    """States that reach each other through the past, together; those that others read, first."""
+    """Group states that depend on each other's past, ordered so that each group follows the groups it reads."""
     reach = [set(read) for read in reads]
     for _ in reads:
         for i, reached in enumerate(reach):
@@ -140,7 +160,7 @@ def _groups(reads: Sequence[set[int]]) -> list[list[int]]:
     groups: list[list[int]] = []
     left = list(range(len(reads)))
     while left:
-        # The first whose past holds nothing but its own group and what stands already; such a one is always left.
+        # Take the first state that depends only on its own group and on earlier groups. One always exists.
         for i in left:
             group = [j for j in left if j == i or (j in reach[i] and i in reach[j])]
             if all(j in group or j not in left for j in reach[i]):
@@ -151,7 +171,7 @@ def _groups(reads: Sequence[set[int]]) -> list[list[int]]:
 
 
 class _AffineForms:
-    """Values as affine forms in some states; None for a value that is none."""
+    """Conversion of values to affine forms in the states of a group; None for a value that is not affine."""
 
     def __init__(self, terms: Expressions, role: str, group: Sequence[int]) -> None:
         self.t, self.role, self.group = terms, role, group
@@ -190,7 +210,7 @@ class _AffineForms:
 
 
 def _before(terms: Expressions, role: str, states: Sequence[int], stages: Sequence[AffineStage]) -> frozenset[int]:
-    """Which states' past the coefficients read. A next state that is known by then is not looked into."""
+    """Return the states whose previous value the coefficients read."""
     known: dict[int, None] = {}
     found: set[int] = set()
     for stage in stages:
@@ -202,7 +222,7 @@ def _before(terms: Expressions, role: str, states: Sequence[int], stages: Sequen
 
 
 def values_of(stage: AffineStage) -> list[int]:
-    """All values that a stage is computed from."""
+    """Return all values that a stage is computed from."""
     return [*(value for row in stage.matrix for value in row if value is not None), *stage.offset]
 
 

@@ -1,4 +1,21 @@
-"""Writes a program: values of expressions into places, each computed once, when first needed."""
+"""Programs of a cell: expressions turned into instructions that read and write operands.
+
+**What is saved.** A saved value costs memory for every step of every sequence; a recomputed value costs time. The
+forward pass saves the values that the backward pass reads and cannot recompute by additions and products from the
+states, which are in memory anyway. A saved value takes over the memory of a gate's input projection after its last use.
+
+**Time-blocked programs.** The instructions of a program run on a block of rows. Usually the rows are different
+sequences at the same step. For a cell that is affine in its states, the rows can also be consecutive steps of one
+sequence. Values that do not read a state need no change. A stage that carries its states becomes a group of
+instructions that the backend runs together, row by row:
+
+    scan_state    after_j, before_j, b_j            once per state; before_j of row t is after_j of row t − 1
+    scan_factor   after_i, A_ij                     once per pair of states
+    shift         before_j, after_j                 for a state that is not carried but whose previous value is read
+
+In the backward pass d_before is linear in d_after for every cell. So the same instructions run from the last row to
+the first: d_after holds the gradient from the outputs, and the gradient of later steps, scaled by ξ, is added to it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +30,7 @@ from recur.compiler.derivative import differentiate
 from recur.compiler.expressions import COSTLY, Expressions
 from recur.compiler.tracing import TracedStep
 
-FUSED = {  # an outer operation, an inner one that nothing else needs and where it stands, as one instruction
+FUSED = {
     ("sigmoid", "add", 0): "sigmoid_sum",
     ("tanh", "add", 0): "tanh_sum",
     ("add", "mul", 0): "multiply_add",
@@ -21,14 +38,15 @@ FUSED = {  # an outer operation, an inner one that nothing else needs and where 
     ("sub", "mul", 0): "multiply_sub",
     ("sub", "mul", 1): "sub_multiply",
 }
+"""Fused instructions by (outer operation, inner operation, argument that the inner one is)."""
 
 SavedSlots = dict[int, tuple[str, int]]
-"""Where saved values lie: (kind, index)."""
+"""The operand (kind, index) in which each saved value is stored."""
 
 
 @dataclass
 class Code:
-    """Instructions (operation, to, operands) on places (kind, index), both by name."""
+    """A program: instructions (operation, (target, *arguments)) on operands `places` (kind, index)."""
 
     instructions: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
     places: list[tuple[str, int]] = field(default_factory=list)
@@ -37,7 +55,7 @@ class Code:
 
 
 class ProgramWriter:
-    """One program in the making."""
+    """Writer of one program: computes each value once, when it is first needed."""
 
     def __init__(self, terms: Expressions) -> None:
         self.terms = terms
@@ -57,7 +75,7 @@ class ProgramWriter:
         self._code.append((op, operands))
 
     def count(self, values: Iterable[int]) -> None:
-        """How often every value that is not known yet will be read: what is read once may be part of an instruction."""
+        """Count the uses of every unknown value: a value that is used once may be fused into its user."""
         seen: set[int] = set()
         todo = list(values)
         for value in todo:
@@ -67,7 +85,7 @@ class ProgramWriter:
                 todo += self.terms[value].args
 
     def value(self, value: int) -> int:
-        """The place of a value, which is computed first if need be: where it is wanted, or into a temporary place."""
+        """Return the operand that holds a value, and emit the instructions that compute it if necessary."""
         if value in self.known:
             return self.known[value]
         op, args, leaf = self.terms[value]
@@ -87,7 +105,7 @@ class ProgramWriter:
         return place
 
     def write(self, results: Mapping[tuple[str, int], int]) -> None:
-        """Have these values in these places."""
+        """Compute values into given operands."""
         for place, value in results.items():
             self._homes.setdefault(value, place)
         for place, value in results.items():
@@ -96,16 +114,16 @@ class ProgramWriter:
                 self.emit("copy", target, at)
 
     def forward(self, states: list[int], saved: list[int], gates: int) -> SavedSlots:
-        """The next states, and what is saved: where it was put."""
+        """Compute the next states and save values; return where each saved value is stored."""
         t = self.terms
-        self.count([*states, *saved, *saved])  # what is saved is read again later: never a part of an instruction
+        self.count([*states, *saved, *saved])  # twice: a saved value must not be fused into its only user
         self.write({("after", j): state for j, state in enumerate(states)})
         slots: SavedSlots = {v: ("share", int(t[v].leaf)) for v in saved if t[v].op == "x"}
         for value in sorted((v for v in saved if v not in slots), key=lambda v: not t[v].args):
             at = self.value(value)
             free = [g for g in range(gates) if ("share", g) not in slots.values()]
             gate = self._spent_share(free, at) if t[value].args else None
-            if gate is not None:  # computed straight into it
+            if gate is not None:  # computed there directly, without a copy
                 slots[value] = "share", gate
                 self._move(at, self.place(*slots[value]))
                 self.known[value] = self.place(*slots[value])
@@ -116,7 +134,7 @@ class ProgramWriter:
         return slots
 
     def _spent_share(self, free: list[int], at: int) -> int | None:
-        """Of these gates, one whose input share is not read any more when place `at` is written: the last read."""
+        """Return a gate whose input projection was last read before operand `at` is written: the latest such gate."""
         made = next(k for k, (_, operands) in enumerate(self._code) if operands[0] == at)
         read = {g: self._last_read("share", g) for g in free}
         return max((g for g in free if read[g] <= made), key=lambda g: read[g], default=None)
@@ -126,7 +144,7 @@ class ProgramWriter:
         return max((k for k, (_, operands) in enumerate(self._code) if at in operands[1:]), default=-1)
 
     def _move(self, old: int, new: int) -> None:
-        """Have what was computed into one place computed into another."""
+        """Replace one operand by another in all instructions."""
         self._code = [(op, tuple(new if p == old else p for p in operands)) for op, operands in self._code]
 
     def _fuse(self, op: str, args: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
@@ -139,14 +157,14 @@ class ProgramWriter:
         return op, args
 
     def finish(self) -> Code:
-        """Temporary places by number of a value become few, taken again once their value has been read last."""
+        """Return the program, with temporaries reused after the last read of their value."""
         last = {place: k for k, (_, operands) in enumerate(self._code) for place in operands}
         free: list[int] = []
         taken: dict[int, int] = {}
         code, temps = [], 0
         for k, (op, operands) in enumerate(self._code):
             ends = {p for p in operands[1:] if self._places[p][0] == "temp" and last[p] == k}
-            # Elementwise: a result may take the place of an operand that is read here for the last time.
+            # Instructions are elementwise, so a result may overwrite an argument that is read here for the last time.
             free += sorted((taken[p] for p in ends if p in taken), reverse=True)
             to = operands[0]
             if self._places[to][0] == "temp" and to not in taken:
@@ -160,18 +178,18 @@ class ProgramWriter:
 
 
 def _compact(code: Code) -> Code:
-    """Places that no instruction names fall away; equal ones become one."""
+    """Drop unused operands and merge equal ones."""
     used = sorted({code.places[p] for _, operands in code.instructions for p in operands})
     instructions = [(op, tuple(used.index(code.places[p]) for p in operands)) for op, operands in code.instructions]
     return Code(instructions, used, code.numbers, code.temps)
 
 
 MOST_STATES = 8
-"""Of a stage: as many as the core's instructions take. Each reads a factor for every pair of them."""
+"""The largest number of states of a stage that the scan instructions support."""
 
 
 def write_time_blocked_forward(given: Expressions, states: Sequence[int], slots: SavedSlots) -> Code | None:
-    """The next states, and what is saved where `slots` say; None for a cell that is not affine."""
+    """Write the time-blocked forward program, which saves values in `slots`; None for a cell that is not affine."""
     affine = _stages(given, states, "s")
     if affine is None:
         return None
@@ -204,7 +222,13 @@ def write_time_blocked_backward(
     results: Mapping[tuple[str, int], int],
     summed: Sequence[int],
 ) -> Code | None:
-    """`results` and sums, given the gradients `before` a step as functions of those after it."""
+    """Write the time-blocked backward program; None for a cell that is not affine.
+
+    before:  the gradients of the previous states, as functions of those of the next states
+    known:   values that are in memory
+    results: the values to compute, by operand
+    summed:  values to sum over all rows
+    """
     affine = _stages(given, before, "g")
     if affine is None:
         return None
@@ -239,7 +263,7 @@ def _offset(terms: Expressions, stage: AffineStage) -> bool:
 
 
 def _write_scan(w: ProgramWriter, stage: AffineStage, op: str, to: str, carry: str) -> None:
-    """The group of a stage. Its operands are computed first: nothing may stand between its instructions."""
+    """Write the instructions of a stage. Their arguments are computed first, because the group must be contiguous."""
     zero = w.terms.number(0)
     factors = [[w.value(zero if value is None else value) for value in row] for row in stage.matrix]
     offset = [w.value(value) for value in stage.offset]
@@ -253,12 +277,13 @@ def _write_scan(w: ProgramWriter, stage: AffineStage, op: str, to: str, carry: s
 PROGRAMS = ("use", "train", "back", "trace")
 
 GIVEN = ("s", "w", "number")
-"""What the backward pass has anyway, as the forward pass had it."""
+"""Leaves that the backward pass can read without saving them."""
 
 
 @dataclass
 class Assembly:
-    """A cell's programs: for use, for training, back, and back with the whole gradient of every state on record."""
+    """The programs of a cell: `use` (inference), `train`, `back` (backward) and `trace` (backward, with a record of the
+    full gradient of every state)."""
 
     use: Code
     train: Code
@@ -269,24 +294,25 @@ class Assembly:
     states: int
     extras: int
     saved: int
-    """How many saved values found no gate's place."""
+    """The number of saved values that are not stored in the memory of an input projection."""
     own: int
-    """How many products have a gradient that is no gate's."""
+    """The number of recurrent projections whose gradient differs from that of every input projection."""
     product_places: list[int]
-    """For every product, the gate with the same gradient; or the number of gates plus its own."""
+    """For every recurrent projection, the gate whose input projection has the same gradient; otherwise the number of
+    gates plus an index below `own`."""
     reads_share: bool
-    """Whether anything is saved in the gates' places at all."""
+    """Whether any value is saved in the memory of the input projections."""
     heads: int
-    """Into how many blocks W is divided."""
+    """The number of diagonal blocks of W."""
     outputs: list[int]
-    """Which of the states are the output."""
+    """The states that are the output."""
     adds_to_first: bool
-    """Whether the first state reaches the next step otherwise than through the products."""
+    """Whether the next step reads the first state other than through W."""
     along_time: dict[str, Code]
-    """The same programs on steps of one sequence, where the cell is affine in its states; see along_time.py."""
+    """The time-blocked programs by name; empty if the cell is not affine in its states."""
 
     def weight_names(self, count: int) -> list[str]:
-        """torch's names of so many weights, in the order in which the operator takes them."""
+        """Return torch's names of `count` weights, in the order in which the operator takes them."""
         sides = ("ih", "hh") if self.products else ("ih",)
         plain = [f"weight_{side}" for side in sides]
         biased = [*plain, *(f"bias_{side}" for side in sides)]
@@ -304,23 +330,23 @@ class Assembly:
 
 
 class _BackwardValues(NamedTuple):
-    """The values of the backward pass: ∂L of everything that a step reads, given ∂L of the states it returns."""
+    """Gradients of everything that a step reads, as values."""
 
     share: list[int]
     product: list[int]
     before: list[int]
     extra: list[int]
     state: list[int]
-    """Of the states that it returns, whole."""
+    """Full gradients of the next states."""
 
     @property
     def own(self) -> list[int]:
-        """Those of products that are no gate's, each once."""
+        """Distinct gradients of recurrent projections that differ from those of all input projections."""
         return list(dict.fromkeys(value for value in self.product if value not in self.share))
 
     @property
     def product_places(self) -> list[int]:
-        """For every product, the gate with the same gradient; or the number of gates plus its own."""
+        """Implement `Assembly.product_places`."""
         places = {value: len(self.share) + k for k, value in enumerate(self.own)}
         return [self.share.index(value) if value in self.share else places[value] for value in self.product]
 
@@ -342,7 +368,7 @@ def assemble(cell: Cell, step: TracedStep, biased: bool) -> Assembly:
     adds_to_first = t.number_of(d.before[0]) != 0 or not cell.recurrent_gates
 
     carried = [j for j in range(len(d.before)) if j or adds_to_first]
-    if len(d.before) > len(cell.states):  # of several predecessors: only what reaches them at all
+    if len(d.before) > len(cell.states):  # a step with several predecessors (grid): skip gradients that are zero
         carried = [j for j in carried if t.number_of(d.before[j]) != 0]
 
     saved = _saved(t, step.states, [*d.share, *d.own, *d.before, *d.extra, *d.state], forward_only)
@@ -371,7 +397,7 @@ def assemble(cell: Cell, step: TracedStep, biased: bool) -> Assembly:
 
 
 def _time_blocked(step: TracedStep, d: _BackwardValues, slots: SavedSlots, biased: bool) -> dict[str, Code]:
-    """All programs, or none."""
+    """Write all time-blocked programs, or none if one of them is not possible."""
     t = step.terms
     if d.product:
         return {}
@@ -392,7 +418,7 @@ def _time_blocked(step: TracedStep, d: _BackwardValues, slots: SavedSlots, biase
 def _backward(
     step: TracedStep, d: _BackwardValues, slots: SavedSlots, carried: list[int], biased: bool, traced: bool = False
 ) -> Code:
-    """The program of the backward pass, which reads the states and what `slots` hold."""
+    """Write the backward program, which reads the states and the saved values in `slots`."""
     t, back = step.terms, ProgramWriter(step.terms)
     for j, state in reversed(list(enumerate(step.states))):
         if t[state].op not in GIVEN:
@@ -413,13 +439,13 @@ def _backward(
 
 
 def _saved(t: Expressions, states: list[int], wanted: list[int], forward_only: int) -> list[int]:
-    """The values of the forward pass that the backward pass reads from memory."""
+    """Choose the values of the forward pass that are saved for the backward pass."""
     later = [v for v in t.reached_from(wanted) if v >= forward_only]
     read = {arg for v in later for arg in t[v].args if arg < forward_only} | {v for v in wanted if v < forward_only}
     saved: list[int] = []
 
     def follows(value: int) -> bool:
-        """Cheaply, from what is there; one costly operation is allowed right on a state, which is half the memory."""
+        """Return True if a value can be recomputed cheaply; one costly operation directly on a state is allowed."""
         op, args, _ = t[value]
         if value in saved or value in states or op in GIVEN:
             return True

@@ -1,10 +1,10 @@
-"""A step and its derivative as a person would write them: formulas in the cell's own names.
+"""Readable equations of a step and of its derivative, in the names that the cell uses.
 
-    x_i, h_i      the shares of input and state of gate i         c, c'   a state before the step, and after it
-    g_c           what arrives for c' from the next step, and as an output
-    ∂f            ∂L/∂f, f a name in the step itself, a share, a state or a weight of the cell's own
+    x_i, h_i      input and recurrent projection of gate i        c, c'   a state before and after the step
+    g_c           incoming gradient of c'
+    ∂f            ∂L/∂f, where f is a local variable of the step, a projection, a state or a weight of the cell
 
-A value with no name that is needed more than once is called u1, u2, ….
+An unnamed value that is used more than once is called u1, u2, ….
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from recur.compiler.expressions import LEAVES, Expressions
 from recur.compiler.tracing import SourceNames, check_pointwise, trace_operations
 
 SUM, PRODUCT, FACTOR = 1, 2, 3
-"""How tightly a formula holds together: what is looser than its surroundings goes into parentheses."""
+"""Operator precedence: a formula of lower precedence than its context is put in parentheses."""
 
 FUNCTIONS = {
     "sigmoid": "σ", "relu": "ReLU", "sqrt": "√", "minimum": "min", "maximum": "max",
     "select": "where",
 }  # fmt: skip
-"""Where the name of an operation is not that of the function."""
+"""Printed names of operations, where they differ."""
 
 WHOLE = {"log_sigmoid": "log σ", "softplus": "softplus", "elu": "elu", "selu": "selu", "gelu": "gelu", "silu": "silu",
          "softsign": "softsign", "leaky_relu": "leaky_relu", "relu6": "relu6", "hardtanh": "hardtanh"}  # fmt: skip
-"""Functions of PyTorch's that are written as they are, though a program takes them apart."""
+"""PyTorch functions that are printed as one function, although a program computes them in several operations."""
 
 INFIX = {"less": "<", "less_equal": "≤", "equal": "="}
 
 
 def equations_of(cell: Cell) -> tuple[list[str], list[str]]:
-    """The equations of a pointwise cell and their derivative, a line each."""
+    """Return the equations of a pointwise cell and of its derivative, one line each."""
     check_pointwise(cell)
-    words = SourceNames()
-    terms, states = trace_operations(cell, words)
+    source = SourceNames()
+    terms, states = trace_operations(cell, source)
     leaves = _leaf_names(cell)
     arriving = [terms.leaf("g", k) for k in range(len(states))]
     found = differentiate(terms, states, arriving)
@@ -46,15 +46,15 @@ def equations_of(cell: Cell) -> tuple[list[str], list[str]]:
         if terms[value].op not in LEAVES:
             named.setdefault(value, f"{name}'")
     taken = {*leaves.values(), *named.values()}
-    for name, value in words.names.items():
+    for name, value in source.names.items():
         if terms[value].op not in LEAVES and value not in named and name not in taken:
             named[value] = name
             taken.add(name)
     results = [(f"{name}'", value) for name, value in zip(cell.states, states, strict=True)]
-    forward = _EquationWriter(terms, leaves, words.functions, named)
+    forward = _EquationWriter(terms, leaves, source.functions, named)
     equations = forward.lines(results)
 
-    # Of the names of the forward pass, gradients have theirs too; a gradient that is another one's as it is, has one.
+    # The gradient of a named value v is named ∂v. A gradient that equals another one has one name only.
     slopes = dict(forward.named)
     for value, name in named.items():
         slope = found.values.get(value)
@@ -62,9 +62,9 @@ def equations_of(cell: Cell) -> tuple[list[str], list[str]]:
             slopes.setdefault(slope, f"∂{name}")
     results = [(f"∂{leaves[leaf]}", found.leaves[leaf]) for leaf in leaves if leaf in found.leaves]
     for name, value in results:
-        if terms[value].op not in LEAVES and name != f"∂{cell.states[0]}":  # to which the next line adds
+        if terms[value].op not in LEAVES and name != f"∂{cell.states[0]}":  # the last line adds to ∂h: not its value
             slopes.setdefault(value, name)
-    derivative = _EquationWriter(terms, leaves, words.functions, slopes, known=set(forward.named)).lines(results)
+    derivative = _EquationWriter(terms, leaves, source.functions, slopes, known=set(forward.named)).lines(results)
     if cell.recurrent_gates:
         shares = ", ".join(f"∂h_{gate}" for gate in cell.recurrent_gates)
         derivative.append(f"∂{cell.states[0]} += Wᵀ ({shares})")
@@ -80,7 +80,7 @@ def _leaf_names(cell: Cell) -> dict[tuple[str, int], str]:
 
 
 class _EquationWriter:
-    """Lines `name = formula`, each before those that use it."""
+    """Writer of lines `name = formula`, in the order of use."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class _EquationWriter:
         self.functions = {v: (WHOLE[name], inside) for v, (name, inside) in functions.items() if name in WHOLE}
         self.named = dict(named)
         self.known = set(known)
-        """Named values that were written elsewhere."""
+        """Named values whose equations are in another listing."""
 
     def lines(self, results: Sequence[tuple[str, int]]) -> list[str]:
         values = [value for _, value in results]
@@ -112,7 +112,7 @@ class _EquationWriter:
         return self.functions[value][1] if value in self.functions else self.terms[value].args
 
     def _name_shared(self, values: Sequence[int]) -> None:
-        """A name for what stands in more than one place."""
+        """Give a name to every value that is used more than once."""
         uses: dict[int, int] = {}
         todo, seen = list(values), set()
         while todo:
@@ -131,7 +131,7 @@ class _EquationWriter:
             self.named[value] = f"u{k}"
 
     def _needed(self, values: Sequence[int]) -> set[int]:
-        """The named values that these are made of, themselves included, but for the known ones."""
+        """Return the named values that `values` depend on, `values` included, without the known ones."""
         needed: set[int] = set()
         todo, seen = list(values), set()
         while todo:
@@ -145,7 +145,7 @@ class _EquationWriter:
         return needed
 
     def _formula(self, value: int, whole: bool = False) -> tuple[str, int]:
-        """The text of a value, and how tightly it holds together; its name, unless it is wanted whole."""
+        """Return the text of a value and its precedence; `whole` returns the formula of a named value."""
         if value in self.named and not whole:
             return self.named[value], FACTOR
         op, args, leaf = self.terms[value]

@@ -1,8 +1,9 @@
-"""A cell's step, read once, as expressions.
+"""Tracing of a cell's step into expressions.
 
-The step is traced by torch.fx. What is pointwise, is written down (see formulas.py); what is not, or looks at the
-numbers to decide what to do, is refused by name. What was read is then compared with the step itself on other numbers,
-values and gradients: what a trace does not show, such as a derivative of the step's own, shows there.
+torch.fx records the operations of the step. Pointwise operations become expressions (see formulas.py); other operations
+and control flow that depends on values are refused with the name of the operation. The expressions are then compared
+with the step itself on random numbers, values and gradients. This finds what a trace does not show, for example a
+custom derivative.
 """
 
 from __future__ import annotations
@@ -28,26 +29,26 @@ from recur.errors import CellError, RecurError
 
 
 class NotPointwiseError(CellError):
-    """A step that is no straight line of pointwise operations: what stands in the way."""
+    """A step that is not a fixed sequence of pointwise operations."""
 
 
 @dataclass
 class TracedStep:
-    """One step as expressions."""
+    """A step as expressions."""
 
     terms: Expressions
     states: list[int]
     """The next states."""
     weights: Expressions
     prepared: list[int]
-    """What the step makes of the cell's own weights alone: vectors over units, computed once a scan, in PyTorch.
-    They are the leaves `w` of `terms`; a weight that is used as it is stands here as it is."""
+    """Values of `weights` that depend on the cell's extra weights only: vectors over units, computed once per
+    scan, in PyTorch. They are the leaves `w` of `terms`. A weight that is used unchanged is listed too."""
     affine: AffineStep | str = ""
-    """The step as affine maps of its states, or why it is none."""
+    """The step as affine maps of its states, or the reason why it is not affine."""
 
 
 def check_pointwise(cell: Cell) -> None:
-    """Refuse a cell that says itself that its step is not to be read."""
+    """Raise if the cell declares a step that cannot be compiled."""
     if not cell.pointwise:
         raise NotPointwiseError(f"{type(cell).__name__} has pointwise = False")
     if type(cell).multiplied is not Cell.multiplied:
@@ -59,7 +60,7 @@ def trace_step(cell: Cell) -> TracedStep:
     roles = {role: cell.tuple_of(role)._fields for role in "xhsw"}
     terms, states = trace_operations(cell)
     numbers = torch.Generator().manual_seed(0)
-    for low, high in ((0.1, 2.0), (-6.0, 6.0)):  # where every function is defined, and where the odd ones are not
+    for low, high in ((0.1, 2.0), (-6.0, 6.0)):  # positive numbers, where log and sqrt are defined; and all numbers
         leaves: dict[tuple[str, int], Tensor] = {}
         for role, names in roles.items():
             for k in range(len(names)):
@@ -114,7 +115,7 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 
 
 class _Tracer(fx.Tracer):
-    """Follows a step that owns nothing: no module, no parameters, no tensors but its arguments."""
+    """Tracer of a step that reads no tensors other than its arguments."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,25 +123,25 @@ class _Tracer(fx.Tracer):
         self.graph = fx.Graph(tracer_cls=type(self))
 
     def create_arg(self, a: Any) -> Any:
-        if isinstance(a, Tensor):  # it could change behind our back
+        if isinstance(a, Tensor):  # a captured tensor may change later, and the program would not notice
             raise NotPointwiseError("its step reads a tensor that is none of its arguments")
         return super().create_arg(a)
 
 
 @dataclass
 class SourceNames:
-    """What a step is written in, for a reader."""
+    """Names that the source code of a step gives to its values."""
 
     names: dict[str, int] = field(default_factory=dict)
-    """Its local variables when it returns, and which values they are."""
+    """The local variables at the return statement, and their values."""
     functions: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
-    """The values that are made by functions of PyTorch's, of several operations each."""
+    """The values that are results of PyTorch functions: name and arguments."""
 
 
-def trace_operations(cell: Cell, words: SourceNames | None = None) -> tuple[Expressions, list[int]]:
-    """The step's operations as expressions, and the next states among them.
+def trace_operations(cell: Cell, source: SourceNames | None = None) -> tuple[Expressions, list[int]]:
+    """Return the operations of a step as expressions, and the next states among them.
 
-    `words` is filled with what the step calls its values, if it is given.
+    source: filled with the names that the step gives to its values
     """
     roles = {role: cell.tuple_of(role)._fields for role in "xhsw"}
     tracer, terms = _Tracer(), Expressions()
@@ -150,25 +151,25 @@ def trace_operations(cell: Cell, words: SourceNames | None = None) -> tuple[Expr
         proxies = [tracer.create_proxy("placeholder", f"{role}_{name}", (), {}) for name in names]
         values |= {proxy.node: terms.leaf(role, k) for k, proxy in enumerate(proxies)}
         arguments.append(cell.tuple_of(role)._make(proxies))  # type: ignore[arg-type]  # they stand for tensors
-    with _watched(cell.step, watch=words is not None) as variables:
+    with _watched(cell.step, watch=source is not None) as variables:
         result = _call(cell, arguments)
     for node in tracer.graph.nodes:
         if node.op != "placeholder":
             values[node] = _formula(node, terms, values)
-            if words is not None and all(isinstance(arg, fx.Node) for arg in node.args) and not node.kwargs:
+            if source is not None and all(isinstance(arg, fx.Node) for arg in node.args) and not node.kwargs:
                 inside = tuple(values[arg] for arg in node.args if isinstance(arg, fx.Node))
-                words.functions[values[node]] = _name_of(node), inside
+                source.functions[values[node]] = _name_of(node), inside
     parts = result if isinstance(result, tuple | list) else ()
     if len(parts) != len(cell.states) or not all(isinstance(part, fx.Proxy) for part in parts):
         raise NotPointwiseError("its step does not return one tensor for each state")
-    if words is not None:
-        words.names = {name: values[value.node] for name, value in variables.items() if isinstance(value, fx.Proxy)}
+    if source is not None:
+        source.names = {name: values[value.node] for name, value in variables.items() if isinstance(value, fx.Proxy)}
     return terms, [values[part.node] for part in parts]
 
 
 @contextmanager
 def _watched(step: Callable[..., object], *, watch: bool) -> Iterator[dict[str, object]]:
-    """The local variables that a step has when it returns."""
+    """Collect the local variables of a step when it returns, by a profile function."""
     code = getattr(step, "__code__", None) or getattr(getattr(step, "__func__", None), "__code__", None)
     variables: dict[str, object] = {}
 
@@ -190,7 +191,7 @@ def _call(cell: Cell, arguments: Sequence[Tensors]) -> object:
         return cell.advance(*arguments)
     except RecurError:
         raise
-    except Exception as error:  # whatever a step does with what is no tensor: PyTorch's own backends will show it
+    except Exception as error:  # a step may fail in any way on proxies; the loop shows whether it works on tensors
         raise NotPointwiseError(f"its step cannot be followed: {error}".splitlines()[0]) from error
 
 
@@ -199,7 +200,7 @@ def _name_of(node: fx.Node) -> str:
 
 
 def _formula(node: fx.Node, terms: Expressions, values: dict[fx.Node, int]) -> int:
-    """One operation of the trace, as an expression of those before it."""
+    """Convert one traced operation to an expression."""
     name = _name_of(node)
     if name not in FORMULAS:
         raise NotPointwiseError(f"its step uses {name}, which is not among the pointwise operations")
@@ -219,7 +220,7 @@ def _formula(node: fx.Node, terms: Expressions, values: dict[fx.Node, int]) -> i
 
 
 def _prepare(terms: Expressions, states: list[int]) -> TracedStep:
-    """Rename to a leaf all that depends on the cell's own weights alone."""
+    """Replace every value that depends on extra weights only by a leaf `w`."""
     uniform = set()
     for value, node in enumerate(terms.nodes):
         if node.op in ("w", "number") or (node.args and all(arg in uniform for arg in node.args)):
@@ -241,7 +242,7 @@ def _prepare(terms: Expressions, states: list[int]) -> TracedStep:
                     prepared.append(arg)
             renamed[value] = made(op, *(renamed[arg] for arg in args))
     for state in states:
-        if state not in renamed:  # made of the cell's own weights alone
+        if state not in renamed:  # a state that depends on extra weights only
             renamed[state] = made.leaf("w", len(prepared))
             prepared.append(state)
     return TracedStep(made, [renamed[state] for state in states], terms, prepared)
