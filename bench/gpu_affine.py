@@ -20,9 +20,10 @@ from torch import Tensor
 
 from recur.cells import Cell, make_cell
 from recur.cells.sru import SRU
+from recur.compiler import program_text
+from recur.compiler.signature import make_signature
 from recur.errors import BackendError
 from recur.ops import scan
-from recur.ops.cpu import compiled, operators
 from recur.ops.cuda import along
 from recur.ops.cuda.after import Asked
 from recur.ops.cuda.backward_pass import Backward
@@ -69,9 +70,9 @@ def weights_of(cell: Cell, H: int, dtype: torch.dtype) -> dict[str, Tensor]:
 def kernels(cell: Cell, B: int, T: int, H: int, dtype: torch.dtype) -> Iterator[tuple[str, float, float, Plan]]:
     """What each kernel is, its milliseconds, its bytes, and its plan."""
     weights = weights_of(cell, H, dtype)
-    assert not isinstance(compiled.assembled(cell, True), str)
-    text, given, extras = compiled.operands(cell, weights)
-    of, _ = operators.signed(
+    assert not isinstance(program_text.assembled(cell, True), str)
+    text, given, extras = program_text.operands(cell, weights)
+    of, _ = make_signature(
         torch.empty(B, T, 1, device="cuda", dtype=dtype), given, extras, (), None, None, None, 0.0, text, ""
     )
     lay = Layout(of)

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from recur.cells import Cell
-from recur.ops.cpu import compiled, operators
+from recur.compiler import program_text
+from recur.compiler.signature import make_signature
 from recur.ops.cuda import persistent, run
 from recur.ops.cuda.cache import compiled as cubin
 from recur.ops.cuda.device import device
@@ -44,12 +45,12 @@ def compile_all(rows: Iterable[Row], seconds: float) -> int:
 def texts_of(cell: Cell, dtype: torch.dtype, shape: tuple[int, int, int], index: int) -> set[str]:
     """Of a layer as wide as its input: a scan for use, one for training, and back."""
     B, T, H = shape
-    if isinstance(compiled.assembled(cell, True), str):
+    if isinstance(program_text.assembled(cell, True), str):
         return set()
     weights = {name: torch.empty(size, device="meta", dtype=dtype) for name, size in cell.shapes(H, H).items()}
-    text, given, extras = compiled.operands(cell, weights)
+    text, given, extras = program_text.operands(cell, weights)
     data = torch.empty(B, T, H, device="meta", dtype=dtype)
-    of, _ = operators.signed(data, given, extras, (), None, None, None, 0.0, text, "")
+    of, _ = make_signature(data, given, extras, (), None, None, None, 0.0, text, "")
     lay = Layout(of)
     found = {source(text, dtype, (body,)) for body in ("lay_out", "add_up")}
     for backward, variant in ((False, False), (False, True), (True, False)):

@@ -14,7 +14,7 @@ import torch
 from bench.gpu import shape_of
 from bench.gpu_sides import Data, Ours, Side, cudnn
 from recur.cells import make_cell
-from recur.ops.cpu.compiled import text_of
+from recur.compiler.program_text import text_of
 from recur.ops.cuda import persistent, run
 from recur.ops.cuda.kernel_time import Measured
 

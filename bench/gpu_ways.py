@@ -11,7 +11,7 @@ import argparse
 import torch
 
 from recur.cells import make_cell
-from recur.ops.cpu.compiled import text_of
+from recur.compiler.program_text import text_of
 from recur.ops.cuda import persistent
 from recur.ops.cuda.choice import candidates, estimate
 from recur.ops.cuda.device import device

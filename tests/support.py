@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from recur.cells import Cell, cell_names, make_cell
+from recur.compiler.program_text import not_affine
 from recur.ops import Scanned, scan
 from recur.ops.cpu import library
-from recur.ops.cpu.compiled import not_affine
 
 # The largest difference allowed, relative to the largest number compared (or to 1, if that is smaller).
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-2}

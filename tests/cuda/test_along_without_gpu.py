@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from recur.cells import SRU, make_cell
+from recur.compiler import program_text
+from recur.compiler.signature import make_signature
 from recur.ops.bptt import BPTT
-from recur.ops.cpu import compiled, operators
 from recur.ops.cuda import along, nvrtc
 from recur.ops.cuda.device import A100, H200, Device
 from recur.ops.cuda.memory import Layout
@@ -106,9 +107,9 @@ def layout_of(name: str, dtype: torch.dtype, **options: Any) -> Layout:
     """Of a scan that is too large to run here."""
     case = case_of(name, 1, 1, 4, 64)
     biased = "bias_ih" in case.weights
-    assert not isinstance(compiled.assembled(case.cell, biased), str)
-    text, given, extras = compiled.operands(case.cell, case.weights)
-    of, _ = operators.signed(case.x.to(dtype), given, extras, (), None, None, None, 0.0, text, "")
+    assert not isinstance(program_text.assembled(case.cell, biased), str)
+    text, given, extras = program_text.operands(case.cell, case.weights)
+    of, _ = make_signature(case.x.to(dtype), given, extras, (), None, None, None, 0.0, text, "")
     return Layout(of._replace(shape=(4, 4096, 4), **options))
 
 
@@ -152,8 +153,8 @@ def test_kernels_compile(monkeypatch: pytest.MonkeyPatch, name: str, architectur
 def test_printed_maps(folder: Path, name: str) -> None:
     """A s + b is the step itself, whatever s is; back, what a step before gets of what is known after it."""
     case = case_of(name, 1, 1, 3, 5)
-    assert not isinstance(compiled.assembled(case.cell, True), str)
-    text, _, extras = compiled.operands(case.cell, case.weights)
+    assert not isinstance(program_text.assembled(case.cell, True), str)
+    text, _, extras = program_text.operands(case.cell, case.weights)
     a = load(text)
     states = stage(a.along_time["use"])
     library = host.printed(text, folder)

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from recur.cells import make_cell
+from recur.compiler.program_text import text_of
 from recur.errors import BackendError
-from recur.ops.cpu.compiled import text_of
 from recur.ops.cuda import cache, nvrtc
 from recur.ops.cuda.nvrtc import Compiled, Usage
 from recur.ops.cuda.source import source

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 
+from recur.compiler.program_text import text_of
+from recur.compiler.signature import Signature
 from recur.errors import BackendError
 from recur.ops.cpu import library
-from recur.ops.cpu.compiled import text_of
-from recur.ops.cpu.memory import Signature
 from recur.ops.cuda import blas, launches, stepping
 from recur.ops.cuda.arguments import BACKWARD, FORWARD, Arguments, Template
 from recur.ops.cuda.blas import Described, Product, Side

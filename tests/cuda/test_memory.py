@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from recur.cells import make_cell
-from recur.ops.cpu.compiled import text_of
-from recur.ops.cpu.memory import Signature
+from recur.compiler.program_text import text_of
+from recur.compiler.signature import Signature
 from recur.ops.cuda.memory import Layout, order
 
 CPU = torch.device("cpu")

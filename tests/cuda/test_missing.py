@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from recur.cells import make_cell
+from recur.compiler.program_text import text_of
 from recur.errors import BackendError
 from recur.ops import scan
-from recur.ops.cpu.compiled import text_of
 from recur.ops.cuda import blas, missing, nvrtc
 from recur.ops.cuda import device as devices
 from recur.ops.cuda import driver as drivers
@@ -152,7 +152,7 @@ def test_shapes_of_a_graph_that_leaves_them_open() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    from recur.ops.cpu.memory import Signature
+    from recur.compiler.signature import Signature
     from recur.ops.cuda import run
 
     of = Signature(text_of(make_cell("lstm"), True), torch.float32, (), (), 20, 5, 4, 0, 0, False, False, 0.0, "")

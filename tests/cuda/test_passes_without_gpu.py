@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from recur.compiler import program_text
+from recur.compiler.signature import make_signature
 from recur.ops.bptt import BPTT
-from recur.ops.cpu import compiled, operators, together
+from recur.ops.cpu import together
 from recur.ops.cuda import run
 from recur.ops.cuda.way import ALONE
 from tests.cuda import host
@@ -93,9 +95,9 @@ def test_both_directions_at_once(kernels: None) -> None:
     for case, reverse in zip(cases, (False, True), strict=True):
         found = case.scan(backend="loop", reverse=reverse)
         expected += [found.outputs, *found.state]
-    assert not isinstance(compiled.assembled(cases[0].cell, True), str)
-    text, weights, _ = compiled.operands(cases[0].cell, cases[0].weights)
-    of, _ = operators.signed(cases[0].x, weights, [], cases[0].state, None, None, None, 0.0, text, "")
+    assert not isinstance(program_text.assembled(cases[0].cell, True), str)
+    text, weights, _ = program_text.operands(cases[0].cell, cases[0].weights)
+    of, _ = make_signature(cases[0].x, weights, [], cases[0].state, None, None, None, 0.0, text, "")
     got = together.run(of, lambda *_: [], leaves)
     arriving = [torch.randn_like(part) for part in expected]
     of_expected, of_got = (torch.autograd.grad(found, leaves, arriving) for found in (expected, got))

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from recur.cells import make_cell
 from recur.cells.cell import Cell
+from recur.compiler.program_text import text_of
 from recur.nn import Recurrent
 from recur.ops import scan
-from recur.ops.cpu.compiled import text_of
 from recur.ops.cuda import stream
 from recur.ops.cuda.device import device
 from recur.ops.cuda.source import load

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from recur.cells import make_cell
 from recur.cells.cell import Cell
+from recur.compiler.program_text import text_of
 from recur.errors import BackendError, DtypeError, OptionError, ShapeError
 from recur.nn import Init, Recurrent
 from recur.ops import scan
-from recur.ops.cpu.compiled import text_of
 from recur.ops.cuda import nvrtc, stream, tiles
 from recur.ops.cuda.device import A100, H200
 from recur.ops.cuda.source import load

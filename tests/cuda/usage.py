@@ -23,9 +23,9 @@ from unittest import mock
 import torch
 
 from recur.cells import make_cell
+from recur.compiler.program_text import text_of
+from recur.compiler.signature import Signature
 from recur.errors import BackendError
-from recur.ops.cpu.compiled import text_of
-from recur.ops.cpu.memory import Signature
 from recur.ops.cuda import along, nvrtc, persistent
 from recur.ops.cuda.choice import candidates
 from recur.ops.cuda.device import A100, H200, Device

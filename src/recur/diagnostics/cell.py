@@ -13,13 +13,13 @@ from torch import Tensor
 from recur.cells import Cell
 from recur.cells.cell import check_projection
 from recur.compiler.equations import equations_of
+from recur.compiler.program_text import assembled
 from recur.diagnostics.cell_checks import B, D, H, T, check_contract, check_gradients, network, units
 from recur.diagnostics.cell_cost import measure
 from recur.diagnostics.flow import flow
 from recur.diagnostics.subject import Subject
 from recur.errors import BackendError, CellError
 from recur.ops import BACKENDS, scan
-from recur.ops.cpu.compiled import assembled
 from recur.utils.types import JsonObject
 
 SIZES = ((16, 32, 32), (32, 50, 128), (32, 50, 256))

@@ -23,11 +23,11 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from recur.cells.cell import Cell
+from recur.compiler import program_text
 from recur.data.text import Vocab
 from recur.errors import OptionError
 from recur.export.quantise import dequantised
 from recur.nn import Recurrent
-from recur.ops.cpu import compiled
 from recur.runs import Run
 from recur.utils.types import JsonObject
 
@@ -146,7 +146,7 @@ def copied(program: ExportedProgram) -> ExportedProgram:
 
 def has_program(cell: Cell, biased: bool = True) -> str | None:
     """Why a cell cannot be exported, or None."""
-    found = compiled.assembled(cell, biased)
+    found = program_text.assembled(cell, biased)
     return found if isinstance(found, str) else None
 
 

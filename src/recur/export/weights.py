@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from recur.compiler.program_text import text_of
 from recur.errors import OptionError
 from recur.export import Options, Written
 from recur.export.compare import SIZES, apart, check
@@ -19,7 +20,6 @@ from recur.export.graphs import Portable
 from recur.export.known import Known, recognised
 from recur.export.parts import metadata
 from recur.nn import Connections, Depth, Recurrent
-from recur.ops.cpu.compiled import text_of
 from recur.runs.tensors import to_bytes
 from recur.utils.files import write_atomically
 

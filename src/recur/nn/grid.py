@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.types import Device
 
 from recur.cells import State
+from recur.compiler import program_text
 from recur.errors import BackendError, OptionError, ShapeError, unknown
 from recur.nn.compose import COMPOSITIONS, Composition, cell_of
 from recur.nn.diagonals import along_diagonals
@@ -81,7 +82,7 @@ class Grid(nn.Module):
         from recur.ops.cpu import grid
 
         turns = [(1 in turn) + 2 * (2 in turn) for turn in self.turns]
-        return grid.grid_op(self._diagonals, x, M, turns, compiled.text_of(self._cell, False))
+        return grid.grid_op(self._diagonals, x, M, turns, program_text.text_of(self._cell, False))
 
     def choose(self, x: Tensor) -> str:
         """Which backend runs for an input such as x, where it is called and as it is called."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from recur.cells.found_out import found_out
+from recur.compiler import program_text
 from recur.errors import BackendError, DeviceError, DtypeError, ShapeError
 from recur.ops.cpu import compiled
 from recur.ops.cpu.stack import NativeStack
@@ -81,7 +82,7 @@ def stack_of(net: Recurrent, x: Tensor, products: str = "") -> NativeStack | Non
 
 def packed_for(net: Recurrent, x: Tensor, products: str, latest: Packed | None = None) -> Packed:
     """Packed again when a weight or an option has changed; `latest` is what was returned before and may still do."""
-    stamp = None if compiled.transformed() else _stamp(net, x)
+    stamp = None if program_text.transformed() else _stamp(net, x)
     if stamp is None:
         return _pack(net, x, products, stamp)
     if latest is None or latest.stamp != stamp:

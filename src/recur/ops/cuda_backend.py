@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from recur.cells.cell import State
+from recur.compiler import program_text
+from recur.compiler.signature import Signature, make_signature
 from recur.ops import operator, torch_backend
 from recur.ops.call import Call
-from recur.ops.cpu import compiled, operators
-from recur.ops.cpu.memory import Signature
+from recur.ops.cpu import operators
 from recur.ops.cuda import missing
 from recur.ops.cuda import run as on_gpu
 from recur.ops.cuda.operands import uses_tf32 as uses_tf32
@@ -32,10 +33,10 @@ def unsupported_reason(call: Call) -> str | None:
     if call.x.dtype not in on_gpu.DTYPES:
         return f"it knows float32, float64, bfloat16 and float16, and x is {str(call.x.dtype).removeprefix('torch.')}"
     reason = operator.no_gradient_for_mask(call) or _missing(call.x.device.index)
-    return reason or compiled.not_compiled(call.cell, call.x, "bias_ih" in call.weights)
+    return reason or program_text.not_compiled(call.cell, call.x, "bias_ih" in call.weights)
 
 
-@compiled.constant_when_compiled
+@program_text.constant_when_compiled
 def _missing(index: int) -> str | None:
     return missing.missing(index)
 
@@ -48,8 +49,8 @@ def slower_reason(call: Call) -> str | None:
     """Why `auto` should rather take PyTorch's own layer, where that can run the call; None where it should not."""
     if call.packing is not None or torch.compiler.is_compiling() or torch_backend.unsupported_reason(call) is not None:
         return None
-    text, given, extras = compiled.operands(call.cell, call.weights)
-    of, tensors = operators.signed(call.x, given, extras, call.start or (), None, None, None, 0.0, text, "")
+    text, given, extras = program_text.operands(call.cell, call.weights)
+    of, tensors = make_signature(call.x, given, extras, call.start or (), None, None, None, 0.0, text, "")
     train = torch.is_grad_enabled() and any(part.requires_grad for part in tensors)
     ratio = on_gpu.beside_cudnn(of._replace(dtype=call.dtype), call.x.device.index, train)
     if ratio is None or ratio <= SLOWER:

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from recur.cells.cell import State
+from recur.compiler import program_text
+from recur.compiler.signature import Signature, make_signature
 from recur.ops.call import Call
-from recur.ops.cpu import compiled, operators
-from recur.ops.cpu.memory import Signature
+from recur.ops.cpu import operators
 from recur.ops.recorded import gradients_by_loop
 
 
@@ -23,7 +24,7 @@ def no_gradient_for_mask(call: Call) -> str | None:
 
 def run(call: Call, products: str = "", way: Callable[[Signature, bool], str] | None = None) -> tuple[Tensor, State]:
     """`products`: what they read, if not the numbers as they are. `way` says how steps are carried, for the trace."""
-    text, given, extras = compiled.operands(call.cell, call.weights)
+    text, given, extras = program_text.operands(call.cell, call.weights)
     data, sizes, xi = call.x, None, call.xi
     if call.packing is not None:
         data, sizes = call.data, call.sizes
@@ -33,7 +34,7 @@ def run(call: Call, products: str = "", way: Callable[[Signature, bool], str] | 
     record = functools.partial(_record, call) if call.trace.wanted else None
     again = functools.partial(by_loop, call)
     options = (call.mask, xi, sizes, call.bptt.clip or 0.0, text, products)
-    of, tensors = operators.signed(data, given, extras, call.start or (), *options)
+    of, tensors = make_signature(data, given, extras, call.start or (), *options)
     if way is not None and not torch.compiler.is_compiling():
         call.trace.say_way(functools.partial(way, of, operators.is_recorded(tensors)))
     results = operators.scan_op(record, again, of, tensors)
@@ -84,7 +85,7 @@ def by_loop(
     wanted: Sequence[bool],
 ) -> list[Tensor | None]:
     """The gradients of the operator's own arguments, by operations of PyTorch that have derivatives."""
-    cell, names = compiled.as_read(call.cell, call.weights)
+    cell, names = program_text.as_read(call.cell, call.weights)
     named = dict(zip(names, (*weights, *extras), strict=True))
     count = len(call.cell.output_states)
     of_outputs = _side_by_side(arriving[:count])

@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from recur.cells.cell import State
+from recur.compiler import program_text
 from recur.compiler.affine import AffineStage, AffineStep, values_of
 from recur.ops.affine import affine_scan
 from recur.ops.call import Call, Carry
-from recur.ops.cpu import compiled
 from recur.ops.packing import _Gather, _Scatter
 
 name = "parallel"
@@ -34,15 +34,15 @@ def computes_in(dtype: torch.dtype) -> torch.dtype:
 def unsupported_reason(call: Call) -> str | None:
     if call.bptt.clip is not None:
         return "clip bounds the gradient of one step after the other, and this takes many at once"
-    return compiled.not_affine(call.cell, "bias_ih" in call.weights)
+    return program_text.not_affine(call.cell, "bias_ih" in call.weights)
 
 
 def run(call: Call) -> tuple[Tensor, State]:
     cell, weights = call.cell, call.weights
-    step, _ = compiled.programs_of(cell, "bias_ih" in weights)
+    step, _ = program_text.programs_of(cell, "bias_ih" in weights)
     affine = step.affine
     assert isinstance(affine, AffineStep)
-    _, _, own = compiled.operands(cell, weights)
+    _, _, own = program_text.operands(cell, weights)
     x, packing = call.x, call.packing
     # Written out where torch.compile has to follow it, which `Call.data`, kept once it is made, does not allow.
     data = call.data if packing is not None else x.transpose(0, 1).reshape(-1, x.shape[-1])

@@ -16,13 +16,14 @@ from torch import Tensor
 
 from recur.cells.cell import GATE_WEIGHTS, Cell, State, Tensors, Weights
 from recur.cells.found_out import found_out
+from recur.compiler import program_text
+from recur.compiler.signature import Signature, make_signature
 from recur.ops import cuda_backend as cuda
 from recur.ops import operator
 from recur.ops.bptt import BPTT
 from recur.ops.call import Backend, Call
 from recur.ops.check import GivenState
-from recur.ops.cpu import compiled, operators
-from recur.ops.cpu.memory import Signature
+from recur.ops.cpu import operators
 from recur.ops.trace import Trace
 
 MAX_FORMS = 256
@@ -44,7 +45,7 @@ def form_of(
     weights: Weights, x: Tensor, state: GivenState | None, mode: BPTT, backend: str = "auto"
 ) -> Hashable | None:
     """All that checks and the choice of a backend depend on, beside the cell; None where more than that matters."""
-    if not operators.is_eager(x) or compiled.transformed():
+    if not operators.is_eager(x) or program_text.transformed():
         return None
     kind = x.device.type
     if kind not in operators.IMPLEMENTATIONS or torch.is_autocast_enabled(kind):
@@ -64,7 +65,7 @@ def form_of(
 def keep(form: Hashable, call: Call, backend: Backend | ModuleType) -> None:
     """What a call came to that this backend took, if it is nothing but the operator."""
     cell, x = call.cell, call.x
-    step, text = compiled.programs_of(cell, "bias_ih" in call.weights)
+    step, text = program_text.programs_of(cell, "bias_ih" in call.weights)
     used_as_they_are = all(step.weights[value].op == "w" for value in step.prepared)
     prepares = not used_as_they_are or cell.heads > 1 or cell.initial or backend.computes_in(call.dtype) != call.dtype
     if prepares or cell.outputs or not all(part.is_contiguous() for part in call.start or ()):
@@ -72,7 +73,7 @@ def keep(form: Hashable, call: Call, backend: Backend | ModuleType) -> None:
     names = [name for name in GATE_WEIGHTS if name in call.weights]
     own = [list(cell.extras)[int(step.weights[value].leaf)] for value in step.prepared]
     given, extras = ([call.weights[name] for name in some] for some in (names, own))
-    of, _ = operators.signed(x, given, extras, call.start or (), None, None, None, 0.0, text, "")
+    of, _ = make_signature(x, given, extras, call.start or (), None, None, None, 0.0, text, "")
     forms = found_out(cell).setdefault("forms", {})
     if len(forms) == MAX_FORMS:
         forms.clear()

@@ -16,8 +16,8 @@ from torch import _VF, Tensor
 from torch.autograd.function import FunctionCtx
 
 from recur.cells import GRU, LSTM, Cell, Elman
+from recur.compiler.program_text import transformed
 from recur.ops.call import Call, Finals
-from recur.ops.cpu.compiled import transformed
 from recur.ops.recorded import gradients_by_loop
 
 name = "torch"

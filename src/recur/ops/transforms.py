@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch._C import _functorch
 
+from recur.compiler.program_text import transformed
 from recur.errors import OptionError
-from recur.ops.cpu.compiled import transformed
 
 
 def outside() -> contextlib.AbstractContextManager[object]:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from recur.cells import Cell, make_cell
+from recur.compiler.program_text import assembled
 from recur.ops.bptt import BPTT
 from recur.ops.cpu import passes
-from recur.ops.cpu.compiled import assembled
 from recur.ops.cpu.plan import Plan
 from recur.ops.cpu.programs import load
 from tests.affine_cells import AFFINE, IDS, Ring, case_of

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from recur.compiler.program_text import text_of
 from recur.errors import BackendError
 from recur.nn import Recurrent
-from recur.ops.cpu.compiled import text_of
 from recur.ops.cpu.plan import Form, How, Plan
 from tests.support import Case, close, core, needs_core
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 import recur.ops.cpu.operators  # noqa: F401  registers the operators
 from recur.cells import Cell, make_cell
+from recur.compiler.program_text import assembled, operands
 from recur.errors import BackendError, OptionError
 from recur.nn import Connections, Recurrent
-from recur.ops.cpu.compiled import assembled, operands
 from tests.support import ISAS, NATIVE_CELLS, TOLERANCE, Case, close, core, needs_core
 
 pytestmark = needs_core

@@ -19,10 +19,10 @@ from torch import Tensor
 import recur
 import recur.ops.cpu.operators
 from recur.cells import Cell
+from recur.compiler.program_text import assembled, operands
 from recur.nn import Grid
 from recur.ops.bptt import BPTT
 from recur.ops.cpu import library
-from recur.ops.cpu.compiled import assembled, operands
 from recur.ops.cpu.grid import GridCall
 from recur.ops.cpu.plan import Plan
 from tests.affine_cells import Cascade, ReadOut, Ring, Turned, case_of

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from recur.ops.cpu.memory import Signature
+from recur.compiler.signature import Signature
 
 Tensors = list[Tensor]
 

@@ -9,49 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
+from recur.compiler.signature import Signature
 from recur.ops.cpu.plan import Where
 from recur.ops.cpu.programs import load
 
 ALIGNMENT = 64
 """Bytes: a line of the cache, and the widest vector."""
-
-
-class Signature(NamedTuple):
-    """What scans have in common that differ in the numbers of their tensors alone.
-
-    The tensors stand in one order: data, weights, extras, state, mask, ξ.
-    """
-
-    cell: str
-    dtype: torch.dtype
-    shape: Sequence[int]
-    """Of the data: (B, T, D) batch-major, else (N, D)."""
-    sizes: Sequence[int]
-    """How many sequences take each step; nothing batch-major, where all take all of them."""
-    first_rows: int
-    """Of the first weight; and of the last."""
-    last_rows: int
-    weights: int
-    extras: int
-    states: int
-    """How many are given: none where sequences start from zero."""
-    masked: bool
-    weighted: bool
-    """Whether ξ is given."""
-    clip: float
-    products: str
-
-    @property
-    def differentiable(self) -> int:
-        """How many of the tensors may have gradients."""
-        return 1 + self.weights + self.extras + self.states
-
-    @property
-    def given(self) -> int:
-        return self.differentiable + self.masked + self.weighted
 
 
 class Slab:

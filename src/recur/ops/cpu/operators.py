@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 import torch
 from torch import Tensor
 
+from recur.compiler.signature import Signature, make_signature
 from recur.errors import BackendError
 from recur.ops.cpu import run as on_cpu
 from recur.ops.cpu.implementation import Implementation
-from recur.ops.cpu.memory import Signature
 from recur.ops.cpu.programs import load
 from recur.ops.cpu.run import Tensors
 
@@ -73,7 +73,9 @@ class Arguments(NamedTuple):
     def flat(self) -> tuple[Signature, Tensors]:
         """The same as a signature and its tensors."""
         data, weights, extras, state, mask, xi, sizes, batch_major, clip, cell, products = self
-        return signed(data, weights, extras, state, mask, xi, None if batch_major else sizes, clip, cell, products)
+        return make_signature(
+            data, weights, extras, state, mask, xi, None if batch_major else sizes, clip, cell, products
+        )
 
     @staticmethod
     def of(signature: Signature, given: Sequence[Tensor]) -> Arguments:
@@ -85,31 +87,6 @@ class Arguments(NamedTuple):
             next(rest) if s.masked else None, next(rest) if s.weighted else None,
             s.sizes or s.shape[:2], len(s.shape) == 3, s.clip, s.cell, s.products,
         )  # fmt: skip
-
-
-def signed(
-    data: Tensor,
-    weights: Tensors,
-    extras: Tensors,
-    state: Sequence[Tensor],
-    mask: Tensor | None,
-    xi: Tensor | None,
-    sizes: Sequence[int] | None,
-    clip: float,
-    cell: str,
-    products: str,
-) -> tuple[Signature, Tensors]:
-    """The signature of a scan, and all of its tensors in one row; without sizes it is batch-major."""
-    of = Signature(
-        cell, data.dtype, data.shape, () if sizes is None else tuple(sizes), weights[0].shape[0], weights[-1].shape[0],
-        len(weights), len(extras), len(state), mask is not None, xi is not None, clip, products,
-    )  # fmt: skip
-    given = [data, *weights, *extras, *state]
-    if mask is not None:
-        given.append(mask)
-    if xi is not None:
-        given.append(xi)
-    return of, given
 
 
 class Call(NamedTuple):

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 import torch
 
-from recur.ops.cpu.memory import Signature, Sizes, Slab, padded_like, pads_rows
+from recur.compiler.signature import Signature
+from recur.ops.cpu.memory import Sizes, Slab, padded_like, pads_rows
 from recur.ops.cpu.plan import SCRATCH, Form, How, Plan, Where
 from recur.ops.cpu.programs import load
 

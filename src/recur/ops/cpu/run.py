@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from recur.ops.cpu.memory import Signature, Sizes
+from recur.compiler.signature import Signature
+from recur.ops.cpu.memory import Sizes
 from recur.ops.cpu.passes import backward_pass, forward_pass
 from recur.ops.cpu.plan import how_now
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from recur.cells.cell import GATE_WEIGHTS, Cell
+from recur.compiler.program_text import operands
 from recur.ops.cpu import library
-from recur.ops.cpu.compiled import operands
 from recur.ops.cpu.memory import ALIGNMENT
 from recur.ops.cpu.plan import SCRATCH, Form, How, Plan, Where
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from recur.compiler.signature import Signature
 from recur.ops.cpu import operators
-from recur.ops.cpu.memory import Signature
 
 Again = Callable[[Sequence[Tensor | None], Sequence[Tensor], Sequence[bool]], list[Tensor | None]]
 """Gradients that arrive, what was given and what is wanted → the gradients of what was given."""

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from recur.ops.cpu.memory import Signature
+from recur.compiler.signature import Signature
 from recur.ops.cuda import persistent
 from recur.ops.cuda.after import Asked
 from recur.ops.cuda.backward_pass import Backward

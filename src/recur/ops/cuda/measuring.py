@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from recur.cells import make_cell
+from recur.compiler.program_text import text_of
+from recur.compiler.signature import make_signature
 from recur.errors import BackendError
-from recur.ops.cpu.compiled import text_of
-from recur.ops.cpu.operators import signed
 from recur.ops.cuda import persistent, run, tuning
 from recur.ops.cuda.after import Asked
 from recur.ops.cuda.backward_pass import Backward
@@ -48,7 +48,7 @@ class Layer:
         self.data = drawn(steps, S, H).to(dtype).transpose(0, 1)
         weights = [(drawn(*shape) / H**0.5).to(dtype) for shape in made.shapes(H, H).values()]
         self.arriving = drawn(steps, S, H).to(dtype).transpose(0, 1)
-        self.of, self.given = signed(self.data, weights, [], [], None, None, None, 0.0, text_of(made, True), "")
+        self.of, self.given = make_signature(self.data, weights, [], [], None, None, None, 0.0, text_of(made, True), "")
         self.lay, self.index, self.cell = layout(self.of), index, cell
 
     @functools.cached_property

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recur.ops.cpu.memory import Signature
+from recur.compiler.signature import Signature
 from recur.ops.cuda.source import load
 
 Shape = tuple[int, ...]

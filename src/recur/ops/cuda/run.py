@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from recur.compiler.assembly import Assembly
-from recur.ops.cpu.memory import Signature
+from recur.compiler.signature import Signature
 from recur.ops.cuda import along, persistent, tuning
 from recur.ops.cuda.after import Asked
 from recur.ops.cuda.backward_pass import Backward

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from recur.cells.cell import Cell
+from recur.compiler import program_text
 from recur.errors import BackendError, DtypeError, ShapeError
-from recur.ops.cpu import compiled
 from recur.ops.cuda.operands import aligned
 from recur.ops.cuda.source import NUMBERS, load
 
@@ -19,12 +19,12 @@ class Layer:
     """The weights of one layer as kernels read them: rows of whole 16 bytes, W of heads as one matrix."""
 
     def __init__(self, cell: Cell, weights: Mapping[str, Tensor]) -> None:
-        made = compiled.assembled(cell, "bias_ih" in weights)
+        made = program_text.assembled(cell, "bias_ih" in weights)
         if isinstance(made, str):
             raise BackendError(f"{type(cell).__name__} has no step on the GPU: {made}")
         if "weight_hr" in weights:
             raise BackendError("a projected state takes two products a step; take net.step, which has them")
-        self.text, _, extras = compiled.operands(cell, weights)
+        self.text, _, extras = program_text.operands(cell, weights)
         self.assembly = a = load(self.text)
         U = weights["weight_ih"]
         self.D, self.H = U.shape[1], U.shape[0] // a.gates

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from recur.cells.cell import Cell, Tensors
+from recur.compiler import program_text
 from recur.errors import DeviceError, DtypeError, OptionError, ShapeError
-from recur.ops.cpu import compiled
 from recur.ops.cuda.arguments import STREAM, Arguments
 from recur.ops.cuda.cache import loaded
 from recur.ops.cuda.device import device
@@ -43,7 +43,7 @@ def unsupported_reason(cell: Cell, x: Tensor, biased: bool) -> str | None:
         return f"it runs on a GPU, and x is on {x.device}"
     if x.dtype not in NUMBERS:
         return f"it knows float32, float64, bfloat16 and float16, and x is {str(x.dtype).removeprefix('torch.')}"
-    return missing(x.device.index) or compiled.not_compiled(cell, x, biased)
+    return missing(x.device.index) or program_text.not_compiled(cell, x, biased)
 
 
 def text(cell: str, dtype: torch.dtype, tile: Tile, p: Step, aligned: bool) -> str:
