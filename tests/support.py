@@ -11,7 +11,7 @@ from torch import Tensor
 
 from recur.cells import Cell, cell_names, make_cell
 from recur.compiler.program_text import not_affine
-from recur.ops import Scanned, scan
+from recur.ops import ScanOutput, scan
 from recur.ops.cpu import library
 
 # The largest difference allowed, relative to the largest number compared (or to 1, if that is smaller).
@@ -87,10 +87,10 @@ class Case:
         states = {f"{name}0": part for name, part in zip(self.cell.states, self.state, strict=True)}
         return {"x": self.x, **self.weights, **states}
 
-    def scan(self, **options: Any) -> Scanned:
+    def scan(self, **options: Any) -> ScanOutput:
         return scan(self.cell, self.weights, self.x, self.state, **options)
 
-    def scan_of(self, steps: slice, state: Any, **options: Any) -> Scanned:
+    def scan_of(self, steps: slice, state: Any, **options: Any) -> ScanOutput:
         return scan(self.cell, self.weights, self.x[:, steps], state, **options)
 
     def loss(self, result: Any) -> Tensor:

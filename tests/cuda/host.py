@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from recur.ops.cpu import operators
+from recur.ops import operator
 from recur.ops.cuda import along, around, backward_pass, blas, forward_pass, launches, persistent, run, stream
 from recur.ops.cuda.device import Device
 from recur.ops.cuda.driver import Launch
@@ -141,7 +141,7 @@ def on_cpu(patch: pytest.MonkeyPatch, folder: Path) -> None:
     patch.setattr(run, "device", lambda index: SMALL)
     patch.setattr(run, "SELECT", lambda problem, found: [way for way in found if way.exchange == ALONE][:1])
     patch.setattr(run, "on_device", lambda device: contextlib.nullcontext())
-    patch.setitem(operators.IMPLEMENTATIONS, "cpu", run)
+    patch.setitem(operator.KERNELS, "cpu", run)
 
 
 def forget() -> None:

@@ -12,8 +12,8 @@ import torch
 
 from recur.compiler import program_text
 from recur.compiler.signature import make_signature
+from recur.ops import bidirectional
 from recur.ops.bptt import BPTT
-from recur.ops.cpu import together
 from recur.ops.cuda import run
 from recur.ops.cuda.way import ALONE
 from tests.cuda import host
@@ -98,7 +98,7 @@ def test_both_directions_at_once(kernels: None) -> None:
     assert not isinstance(program_text.assembled(cases[0].cell, True), str)
     text, weights, _ = program_text.operands(cases[0].cell, cases[0].weights)
     of, _ = make_signature(cases[0].x, weights, [], cases[0].state, None, None, None, 0.0, text, "")
-    got = together.run(of, lambda *_: [], leaves)
+    got = bidirectional.run(of, lambda *_: [], leaves)
     arriving = [torch.randn_like(part) for part in expected]
     of_expected, of_got = (torch.autograd.grad(found, leaves, arriving) for found in (expected, got))
     for value, other in zip((*expected, *of_expected), (*got, *of_got), strict=True):

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from recur.cells import Cell, make_cell
-from recur.compiler.assembly import Assembly, assemble
+from recur.compiler.assembly import FUSED, Assembly, Code, assemble
 from recur.compiler.expressions import OPERATIONS as MEANINGS
 from recur.compiler.tracing import TracedStep, trace_step
-from recur.compiler.assembly import FUSED, Code
 from recur.errors import CellError
 from recur.ops.cuda.printer import OPERATIONS, number, printed, reads, writes
 from tests.compiler.test_random_programs import KINKS, Random, cells

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import torch
 
+from recur.ops import operator
 from recur.ops.bptt import BPTT
-from recur.ops.cpu import operators
 from recur.ops.cuda import around, backward_pass, blas, forward_pass, launches, run, stepping, steps
 from recur.ops.cuda.blas import Described, Product
 from recur.ops.cuda.driver import Driver, Prepared
@@ -107,7 +107,7 @@ def by_steps(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.M
     monkeypatch.setattr(run, "SELECT", lambda problem, found: [None])
     monkeypatch.setattr(run, "device", lambda index: host.SMALL)
     monkeypatch.setattr(run, "on_device", lambda device: contextlib.nullcontext())
-    monkeypatch.setitem(operators.IMPLEMENTATIONS, "cpu", run)
+    monkeypatch.setitem(operator.KERNELS, "cpu", run)
     yield cpu
     host.forget()
     stepping.products.cache_clear()

@@ -15,7 +15,7 @@ from recur.cells import make_cell
 from recur.cells.cell import Cell
 from recur.compiler.program_text import text_of
 from recur.errors import BackendError, DtypeError, OptionError, ShapeError
-from recur.nn import Init, Recurrent
+from recur.nn import Init, Recurrent, packed
 from recur.ops import scan
 from recur.ops.cuda import nvrtc, stream, tiles
 from recur.ops.cuda.device import A100, H200
@@ -147,7 +147,8 @@ def test_idle_rows_leave_slots_as_they_are() -> None:
 @needs_gcc
 def test_networks_stream_by_it(kernels: pytest.MonkeyPatch) -> None:
     """step and stream, with weights that change on the way, and options that make it another path's."""
-    kernels.setattr(stream, "is_on_gpu", lambda x: True)
+    for module in (stream, packed):
+        kernels.setattr(module, "is_on_gpu", lambda x: True)
     kernels.setattr(stream, "unsupported_reason", lambda *_: None)
     launched: list[int] = []
     launch = Slots.launch

@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from recur.cells._cache import is_checked, mark_checked
 from recur.cells.contract import GATE_WEIGHTS as GATE_WEIGHTS
 from recur.cells.contract import check_class, check_names
-from recur.cells.found_out import FOUND_OUT
 from recur.cells.tensors import Tensors as Tensors
 from recur.cells.tensors import named_tuple
 from recur.errors import CellError
@@ -94,10 +94,6 @@ class Cell:
 
     def __repr__(self) -> str:  # a dataclass writes its own, with the options
         return f"{type(self).__name__}()"
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What is saved and copied of a cell: its options."""
-        return {name: value for name, value in vars(self).items() if name not in FOUND_OUT}
 
     # What a cell may override ----------------------------------------------------------------------------
 
@@ -211,7 +207,7 @@ def check_cell(cell: object) -> Cell:
     """Refuse what is no whole cell, before a scan and when a layer is made of it."""
     if not isinstance(cell, Cell):
         raise CellError(f"a scan carries a Cell, got {cell!r}; make one with make_cell('lstm')")
-    if "_checked" in vars(cell):  # once is enough, and a scan of a few steps would feel it
+    if is_checked(id(cell)):  # once is enough: the check takes longer than a scan of a few steps
         return cell
     who = type(cell).__name__
     arguments = "x, h, s, w" if cell.extras else "x, h, s"
@@ -232,13 +228,13 @@ def check_cell(cell: object) -> Cell:
         raise CellError(f"{who} has {has}, so its step takes (self, {arguments})") from None
     for role in "xhsw":
         cell.tuple_of(role)  # made now: torch.compile could not
-    vars(cell)["_checked"] = True
+    mark_checked(cell)
     return cell
 
 
 def check_projection(cell: Cell) -> None:
     """Refuse to project what cannot do without its own output: a step that reads the first state beside W h."""
-    if "_projects" in vars(cell):
+    if is_checked(id(cell), projectable=True):
         return
     H, P = 3, 2
     shapes = cell.shapes(1, H, projection=P)
@@ -253,4 +249,4 @@ def check_projection(cell: Cell) -> None:
         fits = False
     if not fits:
         raise CellError(f"{type(cell).__name__} cannot be projected: its step needs its output itself, not only W h")
-    vars(cell)["_projects"] = True
+    mark_checked(cell, projectable=True)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Self
 
 from torch import Tensor
-from torch.utils._pytree import _register_namedtuple
 
+from recur.compat import register_namedtuple
 from recur.errors import CellError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _make_class(owner: str, role: str, fields: tuple[str, ...]) -> type[Tensors]
     type.__setattr__(made, "__getattr__", missing)
     type.__setattr__(made, "__reduce__", lambda self: (_rebuild, (owner, role, fields, tuple(self))))
     if role == "s":  # states are results: under a name, a saved program can return them
-        _register_namedtuple(made, serialized_type_name=f"recur.{owner}({', '.join(fields)})")
+        register_namedtuple(made, f"recur.{owner}({', '.join(fields)})")
     return made
 
 

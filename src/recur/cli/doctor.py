@@ -143,7 +143,7 @@ def _native() -> dict[str, Any]:
     """The C++ core of the native backend: what it runs on, or what it lacks."""
     from recur.ops.cpu import library
 
-    core, missing = library.core(), library.missing()
+    core, missing = library.core(), library.missing_reason()
     if core is None:
         compiler = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
         cure = "install recur again" if compiler else "install a C++ compiler (g++ or clang++), then recur again"

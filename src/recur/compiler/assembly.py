@@ -19,6 +19,7 @@ the first: d_after holds the gradient from the outputs, and the gradient of late
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -457,3 +458,9 @@ def _saved(t: Expressions, states: list[int], wanted: list[int], forward_only: i
         if not follows(value):
             saved.append(value)
     return saved
+
+
+@functools.lru_cache(maxsize=256)
+def load_assembly(text: str) -> Assembly:
+    """Return the assembly of a program text, parsed once."""
+    return Assembly.loads(text)

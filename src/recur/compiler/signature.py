@@ -10,37 +10,40 @@ from torch import Tensor
 
 
 class Signature(NamedTuple):
-    """What scans have in common that differ in the numbers of their tensors alone.
+    """Everything that determines a call of a scan except the values of its tensors.
 
-    The tensors stand in one order: data, weights, extras, state, mask, ξ.
+    The order of the tensors is: data, weights, extras, state, mask, ξ.
     """
 
     cell: str
     dtype: torch.dtype
     shape: Sequence[int]
-    """Of the data: (B, T, D) batch-major, else (N, D)."""
+    """The shape of the data: (B, T, D) if batch-major, else (N, D)."""
     sizes: Sequence[int]
-    """How many sequences take each step; nothing batch-major, where all take all of them."""
+    """The number of sequences that take each step; empty if batch-major, where all sequences take all steps."""
     first_rows: int
-    """Of the first weight; and of the last."""
+    """The number of rows of the first weight."""
     last_rows: int
+    """The number of rows of the last weight."""
     weights: int
     extras: int
     states: int
-    """How many are given: none where sequences start from zero."""
+    """The number of given states: 0 if sequences start from zero."""
     masked: bool
     weighted: bool
     """Whether ξ is given."""
     clip: float
-    products: str
+    matmul_dtype: str
+    """The dtype of matrix products, if not that of the data: bfloat16 or int8."""
 
     @property
     def differentiable(self) -> int:
-        """How many of the tensors may have gradients."""
+        """The number of tensors that may have gradients."""
         return 1 + self.weights + self.extras + self.states
 
     @property
     def given(self) -> int:
+        """The number of tensors."""
         return self.differentiable + self.masked + self.weighted
 
 
@@ -54,12 +57,12 @@ def make_signature(
     sizes: Sequence[int] | None,
     clip: float,
     cell: str,
-    products: str,
+    matmul_dtype: str,
 ) -> tuple[Signature, list[Tensor]]:
     """Return the signature of a scan and the list of its tensors. `sizes` is None if the data are batch-major."""
     of = Signature(
         cell, data.dtype, data.shape, () if sizes is None else tuple(sizes), weights[0].shape[0], weights[-1].shape[0],
-        len(weights), len(extras), len(state), mask is not None, xi is not None, clip, products,
+        len(weights), len(extras), len(state), mask is not None, xi is not None, clip, matmul_dtype,
     )  # fmt: skip
     given = [data, *weights, *extras, *state]
     if mask is not None:

@@ -2,7 +2,7 @@
 
 torch.export follows the model once and writes down what it did, so that whatever a task, a pooling, an attention or a
 user's cell computes comes along without a line about it here. A recurrent layer stays one node, `recur::scan`
-(recur/ops/cpu/operators.py), which holds the cell as the text of its programs. Each target prints these graphs in its
+(recur/ops/operator.py), which holds the cell as the text of its programs. Each target prints these graphs in its
 own language; what a driver does around them (tokens, searches, tables) stands beside them as plain data.
 """
 
@@ -159,7 +159,7 @@ def ready(model: nn.Module) -> nn.Module:
                 name = layer.cell.name or type(layer.cell).__name__
                 instead = "train a pointwise one, such as lstm or gru, without --depth-transition"
                 raise OptionError(f"the cell {name} has no program to export: {reason}; {instead}")
-            layer.backend, layer.products = "native", ""
+            layer.backend, layer.matmul_dtype = "native", ""
     return model.requires_grad_(False)
 
 

@@ -23,7 +23,7 @@ from recur.compiler.expressions import Expressions
 from recur.compiler.program_text import text_of
 from recur.export.graphs import copied
 from recur.export.interpret import interpret
-from recur.ops.cpu.operators import LIBRARY
+from recur.ops.operator import LIBRARY
 
 KINDS: dict[str, Cell] = {
     "lstm": LSTM(),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from recur.ops import GivenState, Scanned, scan_both
+from recur.ops import GivenState, ScanOutput, scan_both
 
 if TYPE_CHECKING:
     from recur.nn.recurrent import Recurrent
@@ -23,7 +23,7 @@ SUFFIXES = {"forward": ("",), "backward": ("_reverse",), "both": ("", "_reverse"
 """What torch's names of weights end in, by direction."""
 
 
-def scan_at_once(net: Recurrent, layer: int, x: Tensor, states: Mapping[str, GivenState]) -> list[Scanned] | None:
+def scan_at_once(net: Recurrent, layer: int, x: Tensor, states: Mapping[str, GivenState]) -> list[ScanOutput] | None:
     """Both directions of a layer by one launch, where there is one; states start at those given, or at zero."""
     if net.direction != "both" or (net.init.state != "zero" and (net.init.learned or net.training)):
         return None

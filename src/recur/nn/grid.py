@@ -19,8 +19,8 @@ from recur.compiler import program_text
 from recur.errors import BackendError, OptionError, ShapeError, unknown
 from recur.nn.compose import COMPOSITIONS, Composition, cell_of
 from recur.nn.diagonals import along_diagonals
-from recur.ops.check import check_like
-from recur.ops.cpu import compiled
+from recur.ops.checks import check_like
+from recur.ops.cpu import programs
 
 CORNERS: dict[int, list[tuple[int, ...]]] = {1: [()], 2: [(), (1, 2)], 4: [(), (2,), (1,), (1, 2)]}
 """Which axes of (·, R, C, ·) are turned around for each corner; two are opposite ones."""
@@ -86,7 +86,7 @@ class Grid(nn.Module):
 
     def choose(self, x: Tensor) -> str:
         """Which backend runs for an input such as x, where it is called and as it is called."""
-        reason = compiled.unsupported_reason(self._cell, x, x.dtype, False)
+        reason = programs.unsupported_reason(self._cell, x, x.dtype, False)
         if self.backend == "native" and reason is not None:
             raise BackendError(f"backend 'native' cannot run this: {reason}; take backend='auto' or 'torch'")
         if self.backend == "auto":

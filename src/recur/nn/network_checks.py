@@ -10,7 +10,7 @@ from torch import Tensor
 
 from recur.errors import OptionError, ShapeError
 from recur.ops import GivenState
-from recur.ops.check import check_dense
+from recur.ops.checks import check_dense
 
 if TYPE_CHECKING:
     from recur.nn.recurrent import Recurrent

@@ -14,16 +14,15 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from recur.cells.found_out import found_out
-from recur.compiler import program_text
+from recur.cells._cache import cache_of
+from recur.compat import in_transform
 from recur.errors import BackendError, DeviceError, DtypeError, ShapeError
-from recur.ops.cpu import compiled
-from recur.ops.cpu.stack import NativeStack
-from recur.ops.cuda import stream
-from recur.ops.cuda.stack import Layers
+from recur.ops.cpu import programs
+from recur.ops.cpu.streaming import NativeStack
 
 if TYPE_CHECKING:
     from recur.nn.recurrent import Recurrent
+    from recur.ops.cuda.stack import Layers
 
 
 def check_input(net: Recurrent, x: Tensor) -> None:
@@ -75,20 +74,20 @@ class _OptimizerSteps:
 _OPTIMIZER_STEPS = _OptimizerSteps()
 
 
-def stack_of(net: Recurrent, x: Tensor, products: str = "") -> NativeStack | None:
+def stack_of(net: Recurrent, x: Tensor, matmul_dtype: str = "") -> NativeStack | None:
     """The network as the core runs it, if it can."""
-    return packed_for(net, x, products).stack
+    return packed_for(net, x, matmul_dtype).stack
 
 
-def packed_for(net: Recurrent, x: Tensor, products: str, latest: Packed | None = None) -> Packed:
+def packed_for(net: Recurrent, x: Tensor, matmul_dtype: str, latest: Packed | None = None) -> Packed:
     """Packed again when a weight or an option has changed; `latest` is what was returned before and may still do."""
-    stamp = None if program_text.transformed() else _stamp(net, x)
+    stamp = None if in_transform() else _stamp(net, x)
     if stamp is None:
-        return _pack(net, x, products, stamp)
+        return _pack(net, x, matmul_dtype, stamp)
     if latest is None or latest.stamp != stamp:
-        latest = _PACKED.get(net, {}).get(products)
+        latest = _PACKED.get(net, {}).get(matmul_dtype)
     if latest is None or latest.stamp != stamp:
-        latest = _PACKED.setdefault(net, {})[products] = _pack(net, x, products, stamp)
+        latest = _PACKED.setdefault(net, {})[matmul_dtype] = _pack(net, x, matmul_dtype, stamp)
     return latest
 
 
@@ -100,7 +99,7 @@ def _stamp(net: Recurrent, x: Tensor) -> list[object] | None:
     inside = net._modules or net._buffers
     weights = itertools.chain(net.parameters(), net.buffers()) if inside else net._parameters.values()
     stamp = [
-        _OPTIMIZER_STEPS.count, x.dtype, compiled.instruction_set(), found_out(net.cell), net.backend, net.bias,
+        _OPTIMIZER_STEPS.count, x.dtype, programs.instruction_set(), cache_of(net.cell), net.backend, net.bias,
         net.connections, net.projection, net.input_mlp, net.output_mlp, net.between_mlps, torch.compiler.is_compiling(),
     ]  # fmt: skip
     try:
@@ -112,35 +111,45 @@ def _stamp(net: Recurrent, x: Tensor) -> list[object] | None:
     return stamp
 
 
-def _pack(net: Recurrent, x: Tensor, products: str, stamp: list[object] | None) -> Packed:
+def is_on_gpu(x: Tensor) -> bool:
+    """Return True if x is on a GPU; tests replace this to run the kernels of a GPU elsewhere."""
+    return x.is_cuda
+
+
+def _pack(net: Recurrent, x: Tensor, matmul_dtype: str, stamp: list[object] | None) -> Packed:
     """The stack that a stamp is for; none without one, or where the core cannot run the network."""
     deepened = net.input_mlp or net.output_mlp or net.between_mlps
     connected = net.connections.skip or net.connections.residual or deepened
     joined = connected or net.projection or net.cell.outputs
-    if stream.is_on_gpu(x) and net.backend in ("auto", "cuda") and not products:
+    if is_on_gpu(x) and net.backend in ("auto", "cuda") and not matmul_dtype:
         alike = not joined and not net.top  # its kernels take layers of one width
         return _pack_on_gpu(net, x, stamp) if alike and stamp is not None else Packed(stamp, None, [])
     if joined or net.backend not in ("auto", "native") or stamp is None:
-        if products:
+        if matmul_dtype:
             plain = "it takes plain layers, one reading the first state of the one below"
-            raise _refusal(products, plain if stamp is not None else "nothing would tell that its weights have changed")
+            raise _refusal(
+                matmul_dtype, plain if stamp is not None else "nothing would tell that its weights have changed"
+            )
         return Packed(stamp, None, [])
     check_input(net, x)
     _OPTIMIZER_STEPS.watch()
-    reason = compiled.unsupported_reason(net.cell, x, x.dtype, net.bias)
-    if reason is None and products and x.dtype != torch.float32:
+    reason = programs.unsupported_reason(net.cell, x, x.dtype, net.bias)
+    if reason is None and matmul_dtype and x.dtype != torch.float32:
         reason = f"it converts weights of float32, and these are {str(x.dtype).removeprefix('torch.')}"
-    if reason is not None and products:
-        raise _refusal(products, reason)
+    if reason is not None and matmul_dtype:
+        raise _refusal(matmul_dtype, reason)
     if reason is not None and net.backend == "native":
         raise BackendError(f"backend 'native' cannot run this: {reason}; take backend='auto' or 'loop'")
     layers = [net.weights(f"_l{layer}") for layer in range(net.layers)]
     held = [weight.detach() for weight in net.parameters()]
-    return Packed(stamp, NativeStack(net.cell, layers, products) if reason is None else None, held)
+    return Packed(stamp, NativeStack(net.cell, layers, matmul_dtype) if reason is None else None, held)
 
 
 def _pack_on_gpu(net: Recurrent, x: Tensor, stamp: list[object]) -> Packed:
     """Nothing is packed while torch.compile looks on: it follows operations of PyTorch, and launches are none."""
+    from recur.ops.cuda import stream
+    from recur.ops.cuda.stack import Layers
+
     check_input(net, x)
     if torch.compiler.is_compiling() or stream.unsupported_reason(net.cell, x, net.bias) is not None:
         return Packed(stamp, None, [])
@@ -150,5 +159,5 @@ def _pack_on_gpu(net: Recurrent, x: Tensor, stamp: list[object]) -> Packed:
     return Packed(stamp, None, held, Layers(net.cell, layers))
 
 
-def _refusal(products: str, reason: str) -> BackendError:
-    return BackendError(f"steps with {products} products are the native backend's, which cannot run this: {reason}")
+def _refusal(matmul_dtype: str, reason: str) -> BackendError:
+    return BackendError(f"steps with {matmul_dtype} products are the native backend's, which cannot run this: {reason}")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from recur.cells import Tensors
-from recur.ops import Trace, register_result
+from recur.ops.trace import Trace, register_result
 
 NetworkState = tuple[Tensors, ...]
 """The states of a network's cells, layer by layer, forward before backward."""

@@ -17,13 +17,13 @@ from torch.nn.functional import linear
 from recur.cells.cell import Tensors
 from recur.errors import DeviceError, DtypeError, ShapeError
 from recur.nn.packed import Packed, check_input, packed_for
-from recur.ops.check import check_products
-from recur.ops.cpu.stack import NativeStack, addresses
-from recur.ops.cuda.stack import Layers
-from recur.ops.cuda.stream import Slots
+from recur.ops.checks import check_matmul_dtype
+from recur.ops.cpu.streaming import NativeStack, addresses
 
 if TYPE_CHECKING:
     from recur.nn.recurrent import Recurrent
+    from recur.ops.cuda.stack import Layers
+    from recur.ops.cuda.stream import Slots
 
 
 States = Sequence[Sequence[Tensor]]
@@ -37,7 +37,7 @@ def one_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor, t
         state = [[part.to(x.dtype) for part in layer] for layer in state]
     if state is not None:
         _check_state(net, x, state)
-    packed = packed_for(net, x, check_products(net.products))
+    packed = packed_for(net, x, check_matmul_dtype(net.matmul_dtype))
     if packed.stack is not None:
         return _native_step(net, packed.stack, x, state)
     if packed.on_gpu is not None and len(x):
@@ -59,10 +59,10 @@ def _plain_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor
         before = s_of(state[layer]) if state is not None else start_of(net, layer, x)
         inputs = torch.cat([below, bottom], dim=-1) if net.connections.skip and layer else below
         share = x_of(linear(inputs, weights["weight_ih"], weights.get("bias_ih")).chunk(G, dim=-1))
-        products: Sequence[Tensor] = ()
+        projections: Sequence[Tensor] = ()
         if R:
-            products = cell.product(cell.multiplied(share, before, own), weights).chunk(R, dim=-1)
-        after = s_of(cell.projected(cell.advance(share, h_of(products), before, own), weights))
+            projections = cell.product(cell.multiplied(share, before, own), weights).chunk(R, dim=-1)
+        after = s_of(cell.projected(cell.advance(share, h_of(projections), before, own), weights))
         mlp, here = net.between(layer), cell.output(after)
         here = here if mlp is None else mlp(here)
         below = here + below if net.connections.residual and layer else here
@@ -75,9 +75,11 @@ def _plain_step(net: Recurrent, x: Tensor, state: States | None) -> tuple[Tensor
 class Stream:
     """A network that reads one step after another and holds its state in memory of its own."""
 
-    def __init__(self, net: Recurrent, rows: int = 1, state: States | None = None, products: str | None = None) -> None:
+    def __init__(
+        self, net: Recurrent, rows: int = 1, state: States | None = None, matmul_dtype: str | None = None
+    ) -> None:
         self.net, self.rows = net, rows
-        self._products = net.products if products is None else check_products(products)
+        self._matmul_dtype = net.matmul_dtype if matmul_dtype is None else check_matmul_dtype(matmul_dtype)
         self._packed: Packed | None = None
         # Two buffers: a step reads the first, writes the second, and swaps them. A tensor of torch.inference_mode
         # could not be written outside of it.
@@ -121,7 +123,7 @@ class Stream:
             raise DtypeError(f"this stream was begun in {dtype}, got x of {x.dtype}; begin another one")
         if x.device != device:
             raise DeviceError(f"this stream was begun on {device}, got x on {x.device}; begin another one")
-        self._packed = packed_for(self.net, x, self._products, self._packed)
+        self._packed = packed_for(self.net, x, self._matmul_dtype, self._packed)
         stack = self._packed.stack
         if self._packed.on_gpu is not None and self.rows:
             return self._step_on_gpu(x, self._packed.on_gpu)
@@ -138,6 +140,8 @@ class Stream:
 
     def _step_on_gpu(self, x: Tensor, layers: Layers) -> Tensor:
         if self._slots is None:
+            from recur.ops.cuda.stream import Slots
+
             slots = Slots(self.net.cell, layers, self.rows)
             slots.set_state(self._every, self._buffers[0])
             self._slots = slots
@@ -168,6 +172,8 @@ def _native_step(
 
 
 def _gpu_step(net: Recurrent, layers: Layers, x: Tensor, state: States | None) -> tuple[Tensor, tuple[Tensors, ...]]:
+    from recur.ops.cuda.stream import Slots
+
     slots, every = Slots(net.cell, layers, len(x)), torch.arange(len(x), device=x.device)
     if state is None and net.init.learned:
         state = [start_of(net, layer, x) for layer in range(net.layers)]

@@ -10,7 +10,7 @@ from torch.nn.functional import linear
 
 from recur.cells.cell import State
 from recur.cells.contract import check_step, versions_of
-from recur.ops.call import Call, Carry, Edge, Finals
+from recur.ops.call import FinalStates, ScaleGradient, ScanCall, StepXi
 
 name = "loop"
 
@@ -19,11 +19,11 @@ def computes_in(dtype: torch.dtype) -> torch.dtype:
     return dtype
 
 
-def unsupported_reason(call: Call) -> str | None:
+def unsupported_reason(call: ScanCall) -> str | None:
     return None
 
 
-def run(call: Call) -> tuple[Tensor, State]:
+def run(call: ScanCall) -> tuple[Tensor, State]:
     cell, weights, clip, mask, trace = call.cell, call.weights, call.bptt.clip, call.mask, call.trace
     x_of, h_of, s_of = (cell.tuple_of(role)._make for role in "xhs")
     own = cell.tuple_of("w")._make(weights[name] for name in cell.extras)
@@ -37,7 +37,7 @@ def run(call: Call) -> tuple[Tensor, State]:
     shares = share_of_all.split(call.sizes)
 
     state: Sequence[Tensor] = call.state
-    finals = Finals()
+    finals = FinalStates()
     outputs: list[Tensor] = []
     h = h_of(()) if not R else h_of([call.x] * R)  # until the first product
     taken = 0
@@ -68,9 +68,9 @@ def run(call: Call) -> tuple[Tensor, State]:
     return torch.cat(outputs), finals.all(state)
 
 
-def _carried(state: Sequence[Tensor], xi: Edge, clip: float | None) -> Sequence[Tensor]:
+def _carried(state: Sequence[Tensor], xi: StepXi, clip: float | None) -> Sequence[Tensor]:
     """The same states; in the backward pass their gradient is multiplied by ξ, and clipped."""
     if isinstance(xi, float) and xi == 0:
         return [part.detach() for part in state]
-    carried: State = Carry.apply(xi, clip, *state)
+    carried: State = ScaleGradient.apply(xi, clip, *state)
     return carried

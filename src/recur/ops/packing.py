@@ -115,12 +115,12 @@ class Packing:
 
     def pack(self, x: Tensor) -> Tensor:
         """(B, T, D) → (N, D)."""
-        packed: Tensor = _Gather.apply(x.reshape(self.B * self.T, -1), self.flat)
+        packed: Tensor = GatherRows.apply(x.reshape(self.B * self.T, -1), self.flat)
         return packed
 
     def unpack(self, packed: Tensor) -> Tensor:
         """(N, D) → (B, T, D), zero where no step was taken."""
-        padded: Tensor = _Scatter.apply(packed, self.flat, self.B * self.T)
+        padded: Tensor = ScatterRows.apply(packed, self.flat, self.B * self.T)
         return padded.view(self.B, self.T, -1)
 
 
@@ -129,7 +129,7 @@ class _Context(FunctionCtx):
     rows: int
 
 
-class _Gather(torch.autograd.Function):
+class GatherRows(torch.autograd.Function):
     """`rows[index]` for distinct indices. Its gradient is a copy, where index_select would add row by row."""
 
     generate_vmap_rule = True
@@ -146,16 +146,16 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: _Context, rows: Tensor, _index: None) -> Tensor:
-        packed: Tensor = _Gather.apply(rows, ctx.saved_tensors[0])
+        packed: Tensor = GatherRows.apply(rows, ctx.saved_tensors[0])
         return packed
 
     @staticmethod
     def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return _Scatter.apply(grad, ctx.saved_tensors[0], ctx.rows), None
+        return ScatterRows.apply(grad, ctx.saved_tensors[0], ctx.rows), None
 
 
-class _Scatter(torch.autograd.Function):
-    """The transpose of `_Gather`: each its own place among zeros."""
+class ScatterRows(torch.autograd.Function):
+    """The transpose of `GatherRows`: each its own place among zeros."""
 
     generate_vmap_rule = True
 
@@ -171,9 +171,9 @@ class _Scatter(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: _Context, packed: Tensor, _index: None, _rows: None) -> Tensor:
-        padded: Tensor = _Scatter.apply(packed, ctx.saved_tensors[0], ctx.rows)
+        padded: Tensor = ScatterRows.apply(packed, ctx.saved_tensors[0], ctx.rows)
         return padded
 
     @staticmethod
     def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return _Gather.apply(grad, ctx.saved_tensors[0]), None, None
+        return GatherRows.apply(grad, ctx.saved_tensors[0]), None, None

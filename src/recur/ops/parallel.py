@@ -1,15 +1,21 @@
-"""Cells that are affine in their states, all of time at once: PyTorch operations on any device.
+"""s_t = A_t s_{t−1} + b_t for all t, in PyTorch operations on any device, without a step for every t.
 
-A cell's stages (see recur.compiler.affine) are taken one after the other, each over the whole sequence: coefficients
-from what is known by then, and the scan of chunks.py where a stage reads its own past. Segments of different lengths
-are padded to others of about theirs: at most twice.
+Tensors are (T, …): time first, and all that follows is pointwise. Several states may read each other: A is then a small
+matrix of such tensors, None where it is zero.
+
+Time is cut into chunks of L steps. What a chunk does to the state that enters it is an affine map again, and all chunks
+find theirs at once, in L steps; those maps, L times fewer, are the same problem. Once it is known where each chunk
+starts, all take their L steps again, from there. So A and b are read twice and s is written once, and every number is
+what a loop would give, but for the rounding of a chunk's start. Where little is left, doubling takes log₂ T steps.
+
+No A is divided by: it may be 0, 1, negative or large.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -17,11 +23,346 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from recur.cells.cell import State
+from recur.compat import below_autograd, in_transform, is_eager
 from recur.compiler import program_text
 from recur.compiler.affine import AffineStage, AffineStep, values_of
-from recur.ops.affine import affine_scan
-from recur.ops.call import Call, Carry
-from recur.ops.packing import _Gather, _Scatter
+from recur.ops.call import ScaleGradient, ScanCall
+from recur.ops.packing import GatherRows, ScatterRows
+
+Matrix: TypeAlias = Sequence[Sequence[Tensor | None]]
+
+CHUNK = {"cpu": 8, "cuda": 4}
+"""L. Each level of chunks takes 3 L operations and leaves 1/L of the numbers to the next."""
+SMALL = {"cpu": 2**15, "cuda": 2**23}
+"""How many numbers are few: so many are doubled, not cut."""
+LARGE = {"cpu": 2**13, "cuda": 2**22}
+"""How many numbers of one step are enough for an operation: then steps are taken one by one.
+
+All three were measured. Where operations are slow to start and quick to run, few large ones win.
+"""
+
+
+def solve(
+    A: Matrix, b: Sequence[Tensor], start: Sequence[Tensor], reverse: bool, with_start: bool, bounded: bool
+) -> list[Tensor]:
+    """All s_t of (T, …), in the order of time; with the start, T + 1 of them. In reverse, s_t = A_t s_{t+1} + b_t.
+
+    Unless A is `bounded`, a product of many may become infinite where the states it multiplies are zero.
+    """
+    T = b[0].shape[0]
+    paths = [part.new_empty(T + with_start, *part.shape[1:]) for part in b]
+    into = paths
+    if with_start:
+        into = [path[:-1] if reverse else path[1:] for path in paths]
+        for path, part in zip(paths, start, strict=True):
+            path[-1 if reverse else 0] = part
+    L = _chunk(T, b[0])
+    entering = [part.unsqueeze(0) for part in start]
+    if L < T:
+        entering = _entering(A, b, start, L, reverse, bounded)
+    _steps(A, b, entering, into, L, reverse)
+    return paths
+
+
+def _chunk(T: int, b: Tensor) -> int:
+    """L; T for one chunk, whose steps are taken one by one."""
+    L = _of(CHUNK, b)
+    return T if T <= L or b.numel() // T >= _of(LARGE, b) else L
+
+
+def _of(numbers: dict[str, int], like: Tensor) -> int:
+    """As measured on the kind of device that a tensor is on."""
+    return numbers["cpu" if like.device.type == "cpu" else "cuda"]
+
+
+def _steps(
+    A: Matrix, b: Sequence[Tensor], entering: Sequence[Tensor], into: Sequence[Tensor], L: int, reverse: bool
+) -> None:
+    """L steps of every chunk, from where it starts. Chunks stand in the order of time, and the last may be short."""
+    T, states = b[0].shape[0], list(entering)
+    for step in range(min(L, T)):
+        at = slice((T - 1 - step) % L, T - step, L) if reverse else slice(step, T, L)
+        here = [part[at] for part in into]
+        if here[0].shape[0] < states[0].shape[0]:  # the short chunk has ended
+            states = [state[1:] if reverse else state[:-1] for state in states]
+        _advance(A, b, at, states, here)
+        states = here
+
+
+def _advance(A: Matrix, b: Sequence[Tensor], at: slice, states: Sequence[Tensor], into: Sequence[Tensor]) -> None:
+    for row, part, to in zip(A, b, into, strict=True):
+        added = part[at]
+        for a, state in zip(row, states, strict=True):
+            if a is not None:
+                added = torch.addcmul(added, a[at], state, out=to)
+        if added is not to:
+            to.copy_(added)
+
+
+def _entering(
+    A: Matrix, b: Sequence[Tensor], start: Sequence[Tensor], L: int, reverse: bool, bounded: bool
+) -> list[Tensor]:
+    """The states that enter each chunk."""
+    T = b[0].shape[0]
+    full = -(-T // L) - 1  # what the last one does, nobody needs
+    first = T - full * L if reverse else 0
+    end = T if reverse else full * L
+    P: list[list[Tensor | None]] = []
+    local: list[Tensor] = []
+    for step in range(L):
+        at = slice(first + (L - 1 - step if reverse else step), end, L)
+        if step == 0:
+            P = [[None if a is None else a[at] for a in row] for row in A]
+            local = [part[at] for part in b]
+            continue
+        moved = [torch.empty_like(part) for part in local]
+        _advance(A, b, at, local, moved)
+        P, local = _product([[None if a is None else a[at] for a in row] for row in A], P), moved
+    if not bounded or local[0].numel() <= _of(SMALL, local[0]):
+        return _doubled(P, local, start, reverse, bounded)
+    return solve(P, local, start, reverse, True, bounded)
+
+
+def _product(A: Matrix, B: Matrix) -> list[list[Tensor | None]]:
+    """Of small matrices, entry by entry."""
+    found: list[list[Tensor | None]] = []
+    for row in A:
+        products: list[Tensor | None] = []
+        for k in range(len(B)):
+            total: Tensor | None = None
+            for a, other in zip(row, B, strict=True):
+                b = other[k]
+                if a is not None and b is not None:
+                    total = a * b if total is None else torch.addcmul(total, a, b)
+            products.append(total)
+        found.append(products)
+    return found
+
+
+def _doubled(A: Matrix, b: Sequence[Tensor], start: Sequence[Tensor], reverse: bool, bounded: bool) -> list[Tensor]:
+    """As `solve` with the start, in log₂ T steps: after each, s_t holds twice as many of its own terms."""
+    T = b[0].shape[0]
+    paths = [
+        torch.cat((part, first[None]) if reverse else (first[None], part)) for part, first in zip(b, start, strict=True)
+    ]
+    # Row t of P leads from distance d before t to t; rows nearer to the start than that have all of their terms.
+    P: Matrix = A
+    d = 1
+    while d <= T:
+        late = [path[:-d] if reverse else path[d:] for path in paths]
+        early = [path[d:] if reverse else path[:-d] for path in paths]
+        terms = [_applied(row, early, bounded) for row in P]
+        for part, term in zip(late, terms, strict=True):
+            if term is not None:
+                part += term
+        here: Matrix = [[None if p is None else p[:-d] if reverse else p[d:] for p in row] for row in P]
+        there: Matrix = [[None if p is None else p[d:] if reverse else p[:-d] for p in row] for row in P]
+        P = _product(here, there)
+        d *= 2
+    return paths
+
+
+def _applied(row: Sequence[Tensor | None], states: Sequence[Tensor], bounded: bool) -> Tensor | None:
+    """Σ_j A_ij s_j, zero where s is, even if A became infinite."""
+    total: Tensor | None = None
+    for a, state in zip(row, states, strict=True):
+        if a is not None:
+            term = a * state
+            term = term if bounded else torch.where(state == 0, state, term)
+            total = term if total is None else total + term
+    return total
+
+
+class AffineScan(torch.autograd.Function):
+    """`solve` with its derivatives, which are scans again:
+
+        ∂L/∂s_t = d_t + ξ_{t+1} A_{t+1}ᵀ ∂L/∂s_{t+1}        back, from the last step on
+        ∂L/∂b_t = ∂L/∂s_t        ∂L/∂A_t = ∂L/∂s_t s_{t−1}ᵀ
+
+    with d_t the gradient that arrives at s_t from outside. In forward mode the same ξ multiplies what is carried on.
+    """
+
+    @staticmethod
+    def forward(
+        n: int, reverse: bool, with_start: bool, bounded: bool, xi: Tensor | None, *tensors: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        A, b, start = _grouped(n, tensors)
+        if is_eager(b[0]):
+            return tuple(solve(A, b, start, reverse, with_start, bounded))
+        with below_autograd():
+            found: list[Tensor] = torch.ops.recur.affine_scan(
+                tensors[: n**2], b, start, None, reverse, with_start, bounded
+            )
+        return tuple(found)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.n, ctx.reverse, ctx.with_start, ctx.bounded, xi, *tensors = inputs
+        A, start = tensors[: ctx.n**2], tensors[-ctx.n :]
+        ctx.save_for_backward(xi, *A, *start, *output)
+        ctx.save_for_forward(xi, *A, *start, *output)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        n, reverse = ctx.n, ctx.reverse
+        xi, *saved = ctx.saved_tensors
+        A, start, paths = saved[: n**2], saved[n**2 : n**2 + n], saved[n**2 + n :]
+        arriving = [torch.zeros_like(path) if grad is None else grad for grad, path in zip(grads, paths, strict=True)]
+        d = [_without_start(grad, ctx) for grad in arriving]
+        scaled = [a if a is None or xi is None else a * xi for a in A]
+        rest, last = (slice(1, None), slice(0, 1)) if reverse else (slice(None, -1), slice(-1, None))
+        shifted = [None if a is None else a[:-1] if reverse else a[1:] for a in _transposed(scaled, n)]
+        ends = [part[last].squeeze(0) for part in d]
+        G: Sequence[Tensor] = d
+        if d[0].shape[0] > 1:
+            G = AffineScan.apply(n, not reverse, True, ctx.bounded, None, *shifted, *(part[rest] for part in d), *ends)
+        wanted = ctx.needs_input_grad[5:]
+        states = [_without_start(path, ctx) for path in paths]
+        d_A = [
+            _times_before(G[k // n], states[k % n], start[k % n], reverse) if a is not None and need else None
+            for k, (a, need) in enumerate(zip(A, wanted, strict=False))
+        ]
+        first = -1 if reverse else 0
+        d_start: list[Tensor | None] = [None] * n
+        for j in range(n) if any(wanted[n**2 + n :]) else ():
+            total = arriving[j][first] if ctx.with_start else None
+            for i in range(n):
+                if (a := scaled[i * n + j]) is not None:
+                    term = a[first] * G[i][first]
+                    total = term if total is None else total + term
+            d_start[j] = total
+        return None, None, None, None, None, *d_A, *G, *d_start
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, ...]:
+        n, reverse = ctx.n, ctx.reverse
+        xi, *saved = ctx.saved_tensors
+        A, start, paths = saved[: n**2], saved[n**2 : n**2 + n], saved[n**2 + n :]
+        d_A, d_b, d_start = _grouped(n, tangents[5:])
+        states = [_without_start(path, ctx) for path in paths]
+        added = []
+        for i in range(n):
+            total = torch.zeros_like(states[i]) if d_b[i] is None else d_b[i]
+            for j in range(n):
+                if (slope := d_A[i][j]) is not None:
+                    total = total + _times_before(slope, states[j], start[j], reverse)
+            added.append(total)
+        begun = [torch.zeros_like(part) if d is None else d for part, d in zip(start, d_start, strict=True)]
+        scaled = [a if a is None or xi is None else a * xi for a in A]
+        found: tuple[Tensor, ...] = AffineScan.apply(
+            n, reverse, ctx.with_start, ctx.bounded, None, *scaled, *added, *begun
+        )
+        return found
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        """The mapped dimension is one more that is pointwise, right behind time: in front of what starts."""
+        n, reverse, with_start, bounded, xi, *tensors = inputs
+        timed = n**2 + n
+
+        def moved(value: Tensor | None, dim: int | None, to: int) -> Tensor | None:
+            if value is None:
+                return None
+            value = value.unsqueeze(to) if dim is None else value.movedim(dim, to)
+            return value.expand(*value.shape[:to], info.batch_size, *value.shape[to + 1 :])
+
+        dims = in_dims[5:]
+        mapped = [moved(t, dim, int(k < timed)) for k, (t, dim) in enumerate(zip(tensors, dims, strict=True))]
+        xi = None if xi is None else moved(xi, in_dims[4], 1)
+        found = AffineScan.apply(n, reverse, with_start, bounded, xi, *mapped)
+        return found, (1,) * n
+
+
+AFFINE_LIBRARY = torch.library.Library("recur", "FRAGMENT")
+AFFINE_LIBRARY.define(
+    "affine_scan(Tensor?[] A, Tensor[] b, Tensor[] start, Tensor? xi, bool reverse, bool with_start, bool bounded) "
+    "-> Tensor[]"
+)
+
+
+def affine_scan(
+    A: Sequence[Tensor | None],
+    b: Sequence[Tensor],
+    start: Sequence[Tensor],
+    xi: Tensor | None,
+    reverse: bool = False,
+    with_start: bool = False,
+    bounded: bool = False,
+) -> Sequence[Tensor]:
+    """All s_t, differentiable; A row by row. torch.compile and torch.export see one operator for any T."""
+    if torch.compiler.is_compiling():
+        found: Sequence[Tensor] = torch.ops.recur.affine_scan(A, b, start, xi, reverse, with_start, bounded)
+        return found
+    return _differentiable(A, b, start, xi, reverse, with_start, bounded)
+
+
+def _differentiable(
+    A: Sequence[Tensor | None],
+    b: Sequence[Tensor],
+    start: Sequence[Tensor],
+    xi: Tensor | None,
+    reverse: bool,
+    with_start: bool,
+    bounded: bool,
+) -> list[Tensor]:
+    return list(AffineScan.apply(len(b), reverse, with_start, bounded, xi, *A, *b, *start))
+
+
+def _solve_lists(
+    A: Sequence[Tensor | None],
+    b: Sequence[Tensor],
+    start: Sequence[Tensor],
+    xi: Tensor | None,
+    reverse: bool,
+    with_start: bool,
+    bounded: bool,
+) -> list[Tensor]:
+    rows, b, start = _grouped(len(b), [*A, *b, *start])
+    return solve(rows, b, start, reverse, with_start, bounded)
+
+
+def _affine_shapes(
+    A: Any, b: Sequence[Tensor], start: Any, xi: Any, reverse: bool, with_start: bool, *_: Any
+) -> list[Tensor]:
+    return [part.new_empty(part.shape[0] + with_start, *part.shape[1:]) for part in b]
+
+
+AFFINE_LIBRARY.impl("affine_scan", _solve_lists, "CompositeExplicitAutograd")
+AFFINE_LIBRARY.impl("affine_scan", _differentiable, "Autograd")
+torch.library.register_fake("recur::affine_scan", _affine_shapes, lib=AFFINE_LIBRARY)
+
+
+def _grouped(n: int, tensors: Sequence[Any]) -> tuple[list[list[Any]], list[Any], list[Any]]:
+    """A row by row, b and the start."""
+    A = [list(tensors[i * n : (i + 1) * n]) for i in range(n)]
+    return A, list(tensors[n**2 : n**2 + n]), list(tensors[n**2 + n :])
+
+
+def _transposed(A: Sequence[Tensor | None], n: int) -> list[Tensor | None]:
+    return [A[j * n + i] for i in range(n) for j in range(n)]
+
+
+def _without_start(path: Tensor, ctx: Any) -> Tensor:
+    if not ctx.with_start:
+        return path
+    return path[:-1] if ctx.reverse else path[1:]
+
+
+def _times_before(factor: Tensor, states: Tensor, start: Tensor, reverse: bool) -> Tensor:
+    """(T, …) times the states before each step."""
+    if torch.is_grad_enabled() or in_transform():
+        first = start.unsqueeze(0)
+        return factor * torch.cat((states[1:], first) if reverse else (first, states[:-1]))
+    found = torch.empty_like(factor)
+    if reverse:
+        torch.mul(factor[:-1], states[1:], out=found[:-1])
+        torch.mul(factor[-1], start, out=found[-1])
+    else:
+        torch.mul(factor[1:], states[:-1], out=found[1:])
+        torch.mul(factor[0], start, out=found[0])
+    return found
+
 
 name = "parallel"
 
@@ -31,13 +372,13 @@ def computes_in(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype == torch.float16 else dtype
 
 
-def unsupported_reason(call: Call) -> str | None:
+def unsupported_reason(call: ScanCall) -> str | None:
     if call.bptt.clip is not None:
         return "clip bounds the gradient of one step after the other, and this takes many at once"
     return program_text.not_affine(call.cell, "bias_ih" in call.weights)
 
 
-def run(call: Call) -> tuple[Tensor, State]:
+def run(call: ScanCall) -> tuple[Tensor, State]:
     cell, weights = call.cell, call.weights
     step, _ = program_text.programs_of(cell, "bias_ih" in weights)
     affine = step.affine
@@ -51,7 +392,11 @@ def run(call: Call) -> tuple[Tensor, State]:
         share = call.trace.record_term("weight_ih", share, data)
     leaves = {("x", g): part for g, part in enumerate(share.chunk(len(cell.gates), dim=-1))}
     leaves |= {("w", k): value for k, value in enumerate(own)}
-    grid = Grid.whole(x.shape[0], x.shape[1]) if packing is None else Grid.of(packing.sizes, share.device)
+    grid = (
+        SegmentBlocks.whole(x.shape[0], x.shape[1])
+        if packing is None
+        else SegmentBlocks.of(packing.sizes, share.device)
+    )
     like = leaves["x", 0]
     begun = call.start or cell.start(like, grid.segments, call.widths)
     xi = None if call.xi is None else call.xi.to(like.device, like.dtype)[:, None]
@@ -79,7 +424,7 @@ def run(call: Call) -> tuple[Tensor, State]:
 
 
 def _carried(
-    grid: Grid,
+    grid: SegmentBlocks,
     stage: AffineStage,
     matrix: Sequence[Sequence[Tensor | None]],
     offset: Sequence[Tensor],
@@ -99,7 +444,7 @@ def _carried(
     return [grid.packed(parts) for parts in zip(*blocks, strict=True)]
 
 
-class Grid(NamedTuple):
+class SegmentBlocks(NamedTuple):
     """Segments as blocks of (T, n) steps: those of about the same length together, padded to the longest of them."""
 
     lengths: list[int]
@@ -114,15 +459,15 @@ class Grid(NamedTuple):
     """Where the step before each stands, for all but the first of each segment."""
 
     @staticmethod
-    def whole(S: int, T: int) -> Grid:
+    def whole(S: int, T: int) -> SegmentBlocks:
         """All of one length."""
-        return Grid([T], [slice(0, S)], None, slice((T - 1) * S, T * S), slice(0, (T - 1) * S))
+        return SegmentBlocks([T], [slice(0, S)], None, slice((T - 1) * S, T * S), slice(0, (T - 1) * S))
 
     @staticmethod
-    def of(sizes: Sequence[int], device: torch.device) -> Grid:
+    def of(sizes: Sequence[int], device: torch.device) -> SegmentBlocks:
         S, steps = sizes[0], len(sizes)
         if sizes[-1] == S:
-            return Grid.whole(S, steps)
+            return SegmentBlocks.whole(S, steps)
         count = np.array(sizes)
         lengths = len(count) - np.searchsorted(count[::-1], np.arange(S), side="right")
         offset = np.cumsum(count) - count
@@ -140,7 +485,7 @@ class Grid(NamedTuple):
         ends = offset[lengths - 1] + np.arange(S)
         earlier = np.arange(S, len(step)) - np.repeat(count[:-1], count[1:])
         at = [torch.from_numpy(index).to(device) for index in (where, ends, earlier)]
-        return Grid(lengths[first].tolist(), rows, *at)
+        return SegmentBlocks(lengths[first].tolist(), rows, *at)
 
     @property
     def segments(self) -> int:
@@ -152,7 +497,7 @@ class Grid(NamedTuple):
         shapes = [(T, rows.stop - rows.start) for T, rows in zip(self.lengths, self.rows, strict=True)]
         if self.where is None:
             return [packed.view(*shapes[0], -1)]
-        flat: Tensor = _Scatter.apply(packed, self.where, sum(T * n for T, n in shapes))
+        flat: Tensor = ScatterRows.apply(packed, self.where, sum(T * n for T, n in shapes))
         parts = flat.split([T * n for T, n in shapes])
         return [part.view(*shape, -1) for part, shape in zip(parts, shapes, strict=True)]
 
@@ -160,7 +505,7 @@ class Grid(NamedTuple):
         flat = [block.reshape(-1, block.shape[-1]) for block in blocks]
         if self.where is None:
             return flat[0]
-        found: Tensor = _Gather.apply(torch.cat(flat), self.where)
+        found: Tensor = GatherRows.apply(torch.cat(flat), self.where)
         return found
 
     def last(self, packed: Tensor) -> Tensor:
@@ -169,6 +514,6 @@ class Grid(NamedTuple):
 
     def before(self, state: Tensor, start: Tensor, xi: Tensor | None) -> Tensor:
         """A state before every step, (N, …); on the way back its gradient is multiplied by ξ."""
-        earlier = state[self.earlier] if isinstance(self.earlier, slice) else _Gather.apply(state, self.earlier)
+        earlier = state[self.earlier] if isinstance(self.earlier, slice) else GatherRows.apply(state, self.earlier)
         before = torch.cat((start, earlier))
-        return before if xi is None else Carry.apply(xi, None, before)[0]
+        return before if xi is None else ScaleGradient.apply(xi, None, before)[0]

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import torch
-from torch import _VF, Tensor
+from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from recur.cells import GRU, LSTM, Cell, Elman
-from recur.compiler.program_text import transformed
-from recur.ops.call import Call, Finals
-from recur.ops.recorded import gradients_by_loop
+from recur.compat import in_transform, keeps_graph, rnn_kernels
+from recur.ops.call import FinalStates, ScanCall
+from recur.ops.double_backward import differentiate_by_loop
 
 name = "torch"
 
@@ -28,11 +28,11 @@ Kernel: TypeAlias = Callable[..., tuple[Tensor, ...]]
 def _kernel(cell: Cell) -> Kernel | None:
     # The exact type: a subclass may have another step.
     if type(cell) is LSTM:
-        return _VF.lstm
+        return rnn_kernels.lstm
     if type(cell) is GRU:
-        return _VF.gru
+        return rnn_kernels.gru
     if type(cell) is Elman:
-        return {"tanh": _VF.rnn_tanh, "relu": _VF.rnn_relu}.get(cell.activation)
+        return {"tanh": rnn_kernels.rnn_tanh, "relu": rnn_kernels.rnn_relu}.get(cell.activation)
     return None
 
 
@@ -40,10 +40,10 @@ def computes_in(dtype: torch.dtype) -> torch.dtype:
     return dtype
 
 
-def unsupported_reason(call: Call) -> str | None:
+def unsupported_reason(call: ScanCall) -> str | None:
     if _kernel(call.cell) is None or ("weight_hr" in call.weights and type(call.cell) is not LSTM):
         return f"torch.nn has no {call.cell!r}"
-    if transformed():
+    if in_transform():
         return "transforms of torch.func and forward-mode derivatives need each operation in PyTorch"
     if call.dtype == torch.float16 and call.x.device.type == "cpu":
         return "oneDNN has float16 layers for few processors"
@@ -58,7 +58,7 @@ def unsupported_reason(call: Call) -> str | None:
     return None
 
 
-def run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
+def run(call: ScanCall) -> tuple[Tensor, tuple[Tensor, ...]]:
     tensors = (call.data, *call.weights.values(), *(call.start or ()))
     recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     if not recorded or torch.compiler.is_compiling():
@@ -68,7 +68,7 @@ def run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
 
 
 class _Context(FunctionCtx):
-    call: Call
+    call: ScanCall
     inner: tuple[list[Tensor], list[Tensor]]
     saved_tensors: tuple[Tensor, ...]
     needs_input_grad: tuple[bool, ...]
@@ -79,7 +79,7 @@ class _Once(torch.autograd.Function):
     takes the loop's steps instead."""
 
     @staticmethod
-    def forward(ctx: _Context, call: Call, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: _Context, call: ScanCall, *tensors: Tensor) -> tuple[Tensor, ...]:
         leaves = [t.detach().requires_grad_(need) for t, need in zip(tensors, ctx.needs_input_grad[1:], strict=True)]
         with torch.enable_grad():
             outputs, final = _run(_with(call, leaves))
@@ -93,7 +93,9 @@ class _Once(torch.autograd.Function):
         wanted, call = ctx.needs_input_grad[1:], ctx.call
         if torch.is_grad_enabled():
             again = _with(call, ctx.saved_tensors)
-            return None, *gradients_by_loop(call, call.cell, again.weights, again.data, again.start, arriving, wanted)
+            return None, *differentiate_by_loop(
+                call, call.cell, again.weights, again.data, again.start, arriving, wanted
+            )
         leaves, results = ctx.inner
         came = [
             (result, grad)
@@ -103,13 +105,13 @@ class _Once(torch.autograd.Function):
         if not came:
             return (None,) * (1 + len(wanted))
         asked = [leaf for leaf, want in zip(leaves, wanted, strict=True) if want]
-        again_later = torch._C._autograd._get_current_graph_task_keep_graph()
+        again_later = keeps_graph()
         outputs, gradients = zip(*came, strict=True)
         found = iter(torch.autograd.grad(outputs, asked, gradients, retain_graph=again_later, allow_unused=True))
         return None, *(next(found) if want else None for want in wanted)
 
 
-def _with(call: Call, tensors: Sequence[Tensor]) -> Call:
+def _with(call: ScanCall, tensors: Sequence[Tensor]) -> ScanCall:
     """The same call of these tensors: data, weights, and the states to start from."""
     data, rest = tensors[0], list(tensors[1:])
     weights = dict(zip(call.weights, rest, strict=False))
@@ -119,7 +121,7 @@ def _with(call: Call, tensors: Sequence[Tensor]) -> Call:
     return same
 
 
-def _run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
+def _run(call: ScanCall) -> tuple[Tensor, tuple[Tensor, ...]]:
     kernel = _kernel(call.cell)
     assert kernel is not None
     names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
@@ -134,7 +136,7 @@ def _run(call: Call) -> tuple[Tensor, tuple[Tensor, ...]]:
     windows = [call.sizes[begin:end] for begin, end in itertools.pairwise(edges)]
     pieces = call.data.split([sum(sizes) for sizes in windows])
     state: Sequence[Tensor] = call.state
-    finals = Finals()
+    finals = FinalStates()
     outputs = []
     for begin, sizes, data in zip(edges, windows, pieces, strict=False):
         state = finals.end(state, still=sizes[0])
@@ -162,7 +164,7 @@ def _window(
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """One call of a kernel: one layer, one direction, no dropout of its own."""
     initial = [part.contiguous().unsqueeze(0) for part in state]  # cuDNN takes no expanded state
-    hidden = initial if kernel is _VF.lstm else initial[0]
+    hidden = initial if kernel is rnn_kernels.lstm else initial[0]
     has_bias, train = len(weights) > 3, torch.is_grad_enabled()
     options = (weights, has_bias, 1, 0.0, train, False)
     if sizes[0] == sizes[-1]:

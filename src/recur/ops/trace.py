@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from recur.cells.cell import Cell
+from recur.cells import Cell, cell_names, make_cell
+from recur.compat import backward_pass_id, register_namedtuple, register_pytree_node, transforms_active
 from recur.errors import OptionError
 from recur.ops.packing import Packing
 
@@ -191,7 +193,7 @@ class Trace:
             self._factors[name] = []
         self._factors[name].append(factor.detach())
         if name == "weight_ih":
-            self._differentiates = product.requires_grad and not torch._C._are_functorch_transforms_active()
+            self._differentiates = product.requires_grad and not transforms_active()
         elif self._differentiates and not product.requires_grad:
             product = product.detach().requires_grad_()  # at the first step, where neither W nor its state wants one
         return self._hooked(product, self._slopes, name, first)
@@ -204,7 +206,7 @@ class Trace:
         """All of a backward pass at once, in packed order."""
         if self.recorded:
             return
-        self._pass = torch._C._current_graph_task_id()
+        self._pass = backward_pass_id()
         self._gradients, self._slopes = dict(gradients), dict(slopes)
 
     def take(self, other: Trace) -> None:
@@ -230,7 +232,7 @@ class Trace:
 
     def _hook(self, into: dict[str, Tensor], name: str, first: int) -> Callable[[Tensor | None], None]:
         def record(grad: Tensor | None) -> None:
-            self._begin(torch._C._current_graph_task_id())
+            self._begin(backward_pass_id())
             if grad is not None:  # which it is where nothing downstream has a gradient
                 into[name][first : first + len(grad)] = grad.detach()
 
@@ -242,3 +244,49 @@ class Trace:
             self._pass = current
             for found in (*self._gradients.values(), *self._slopes.values()):
                 found.zero_()
+
+
+def register_result(cls: type[tuple[Any, ...]]) -> None:
+    """Register a named tuple of results, so that an exported program that returns it can be saved and loaded."""
+    register_namedtuple(cls, f"recur.{cls.__name__}")
+
+
+NOTHING_RECORDED = None, (0, 0), None, 1, False, False
+"""The order of steps that a trace without recording knows."""
+
+
+def _flatten(trace: Trace) -> tuple[list[object], tuple[object, ...]]:
+    """Split a trace into its tensors and everything else, for torch's pytrees."""
+    how = trace.backend, trace.passed_over, trace.recorded
+    if not trace.wanted:
+        return [], how
+    order = trace._cell, trace._batch, trace._packing, trace._copies, trace._turned, trace._pass is not None
+    return [trace._inputs, trace._states, trace._gradients, trace._slopes, trace._factors], (*how, *order)
+
+
+def _unflatten(recorded: Iterable[Any], context: tuple[Any, ...]) -> Trace:
+    trace = Trace.__new__(Trace)
+    found = tuple(recorded) or (None, {}, {}, {}, {})
+    trace._inputs, trace._states, trace._gradients, trace._slopes, trace._factors = found
+    trace.backend, trace.passed_over, trace.recorded, *order = context
+    trace._cell, trace._batch, trace._packing, trace._copies, trace._turned, passed = order or NOTHING_RECORDED
+    trace._pass = -1 if passed else None
+    return trace
+
+
+def _dumped(context: tuple[object, ...]) -> list[object]:
+    if len(context) > 3:
+        raise OptionError("a trace that records gradients cannot be saved with a program; export with trace=False")
+    return list(context)
+
+
+register_pytree_node(
+    Trace,
+    _flatten,
+    _unflatten,
+    serialized_type_name="recur.Trace",
+    to_dumpable_context=_dumped,
+    from_dumpable_context=tuple,
+)
+for _name in cell_names():
+    make_cell(_name).tuple_of("s")  # registered when made: a saved program finds the classes of its states again

@@ -70,7 +70,7 @@ def test_a_library_of_other_sources_is_not_used(copy: Path, monkeypatch: pytest.
     monkeypatch.setattr(library, "built", lambda: copy)
     monkeypatch.setattr(library, "_load", library._load.__wrapped__)
     stale = "was built from other sources than those beside it; build it again: pip install -e ."
-    assert library.missing() == f"{copy.name} {stale}"
+    assert library.missing_reason() == f"{copy.name} {stale}"
     assert Case("peephole").scan().trace.backend == "loop"
     with pytest.raises(BackendError, match=rf"{re.escape(copy.name)} {re.escape(stale)} \(recur doctor says more\)"):
         Case("lstm").scan(backend="native")
@@ -96,8 +96,8 @@ def test_an_installed_library_has_no_sources_beside_it(copy: Path) -> None:
 
 @needs_core
 def test_both_sides_hold_the_same_struct() -> None:
-    assert ctypes.CDLL(str(library.built())).recur_scan_bytes() == ctypes.sizeof(library.Scan)
-    assert ctypes.CDLL(str(library.built())).recur_grid_bytes() == ctypes.sizeof(library.Grid)
+    assert ctypes.CDLL(str(library.built())).recur_scan_bytes() == ctypes.sizeof(library.ScanStruct)
+    assert ctypes.CDLL(str(library.built())).recur_grid_bytes() == ctypes.sizeof(library.GridStruct)
 
 
 @needs_core
@@ -123,8 +123,8 @@ def test_the_instruction_set_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> N
 
 @needs_core
 def test_every_operation_and_place_is_known_to_both_sides() -> None:
-    from recur.compiler.expressions import OPERATIONS
     from recur.compiler.assembly import FUSED
+    from recur.compiler.expressions import OPERATIONS
 
     found: Any = library.core()
     along_time = {"scan_state", "scan_back_state", "scan_factor", "shift"}

@@ -13,11 +13,11 @@ from typing import Any, NoReturn, cast
 import torch
 from torch import Tensor
 
+from recur.compat import is_eager
 from recur.compiler.assembly import Assembly
 from recur.errors import BackendError
 from recur.ops.cpu import library
-from recur.ops.cpu.operators import is_eager
-from recur.ops.cpu.programs import load
+from recur.ops.cpu.programs import load_programs
 
 LIBRARY = torch.library.Library("recur", "FRAGMENT")
 LIBRARY.define("grid(Tensor x, Tensor M, int[] turns, str composition, bool train) -> (Tensor, Tensor)")
@@ -26,7 +26,7 @@ LIBRARY.define(
     "-> (Tensor, Tensor)"
 )
 
-Again = Callable[[Tensor, Tensor], Tensor]
+Recompute = Callable[[Tensor, Tensor], Tensor]
 """h of x and M in PyTorch operations, which can be differentiated as often as one likes."""
 
 
@@ -68,11 +68,11 @@ class GridCall:
         core = library.core()
         assert core is not None
         self.core, self.isa, self.double = core, core.isa, int(x.dtype == torch.float64)
-        loaded, H = load(composition), _hidden(x, M)
+        loaded, H = load_programs(composition), _hidden(x, M)
         code, numbers = loaded.encoded[program]
         a, corners = loaded.assembly, (ctypes.c_int64 * len(turns))(*turns)
         self.assembly, self.x, self.M, self._alive = a, x, M, (loaded, corners)
-        self.grid = library.Grid(
+        self.grid = library.GridStruct(
             Q=len(turns), **dict(zip("BRCD", x.shape, strict=True)), H=H, gates=a.gates, states=a.states,
             constants=len(numbers), saved=a.saved, reads_share=a.reads_share, rows=_rows(x, H),
             threads=torch.get_num_threads(), parallel=core.parallel, turns=ctypes.addressof(corners),
@@ -104,7 +104,7 @@ def forward_shapes(x: Tensor, M: Tensor, turns: Sequence[int], composition: str,
     """h (B, R, C, Q·H), and the tape: nothing without training."""
     B, R, C, _ = x.shape
     h = x.new_empty(B, R, C, len(turns) * _hidden(x, M))
-    return h, x.new_empty(_tape_numbers(load(composition).assembly, x, M) if train else 0)
+    return h, x.new_empty(_tape_numbers(load_programs(composition).assembly, x, M) if train else 0)
 
 
 def backward(
@@ -132,7 +132,7 @@ class _Differentiable(torch.autograd.Function):
     """The operator where nothing else has to see it. Its second derivatives are taken in PyTorch's operations."""
 
     @staticmethod
-    def forward(ctx: Any, again: Again, x: Tensor, M: Tensor, turns: Sequence[int], composition: str) -> Tensor:
+    def forward(ctx: Any, again: Recompute, x: Tensor, M: Tensor, turns: Sequence[int], composition: str) -> Tensor:
         h, tape = forward(x, M, turns, composition, True)
         ctx.save_for_backward(x, M, tape)
         ctx.again, ctx.options = again, (turns, composition)
@@ -151,7 +151,7 @@ class _Differentiable(torch.autograd.Function):
         return None, d_x if for_x else None, d_M, None, None
 
 
-def grid_op(again: Again, x: Tensor, M: Tensor, turns: Sequence[int], composition: str) -> Tensor:
+def grid_op(again: Recompute, x: Tensor, M: Tensor, turns: Sequence[int], composition: str) -> Tensor:
     """h (B, R, C, Q·H) of x (B, R, C, D) and M (Q, gates·H, 2H + D + 1), without PyTorch's dispatcher if it can be."""
     train = torch.is_grad_enabled() and (x.requires_grad or M.requires_grad)
     if not is_eager(M) or not is_eager(x):

@@ -23,25 +23,25 @@ OUT_OF_MEMORY = 1
 """The status of a call that failed for want of memory; 0 is success, any other a failure."""
 
 
-class Instruction(Structure):
+class InstructionStruct(Structure):
     _fields_ = [(name, c_int32) for name in ("op", "to", "a", "b", "c")]
 
 
-class Place(Structure):
+class OperandStruct(Structure):
     _fields_ = [(name, c_int32) for name in ("kind", "index", "read", "written")]
 
 
-class Program(Structure):
+class ProgramStruct(Structure):
     _fields_ = [
-        ("code", POINTER(Instruction)),
+        ("code", POINTER(InstructionStruct)),
         ("length", c_int64),
-        ("places", POINTER(Place)),
+        ("places", POINTER(OperandStruct)),
         ("count", c_int64),
         ("temps", c_int64),
     ]
 
 
-class Scan(Structure):
+class ScanStruct(Structure):
     """As in core.h, field by field."""
 
     _fields_ = [
@@ -60,7 +60,7 @@ class Scan(Structure):
         ("share", c_void_p),
         ("share_stride", c_int64),
         *((name, c_void_p) for name in ("tape", "state", "projected", "final_state")),
-        ("program", Program),
+        ("program", ProgramStruct),
         *(
             (name, c_void_p)
             for name in ("d_outputs", "d_final", "d_share", "d_product", "d_projected", "product_place")
@@ -73,19 +73,19 @@ class Scan(Structure):
     ]
 
 
-class Grid(Structure):
+class GridStruct(Structure):
     """As in core.h, field by field."""
 
     _fields_ = [
         *((name, c_int64) for name in ("Q", "B", "R", "C", "D", "H", "gates", "states", "constants")),
         *((name, c_int64) for name in ("saved", "reads_share", "rows", "threads")),
         *((name, c_void_p) for name in ("parallel", "workspace", "turns", "x", "M", "constant")),
-        ("program", Program),
+        ("program", ProgramStruct),
         *((name, c_void_p) for name in ("h", "tape", "d_h", "d_x", "d_M")),
     ]
 
 
-class Prepared(Structure):
+class PreparedStruct(Structure):
     """As in core.h, field by field."""
 
     _fields_ = [
@@ -109,7 +109,7 @@ class Core:
         for name in ("recur_operations", "recur_places", "recur_error"):
             getattr(library, name).restype = c_char_p
         self._error = library.recur_error
-        scan, number = POINTER(Scan), POINTER(c_int64)
+        scan, number = POINTER(ScanStruct), POINTER(c_int64)
         self.run, self.bind, self.pack = library.recur_run, library.recur_bind, library.recur_pack
         self.run.argtypes, self.bind.argtypes = [c_void_p, c_int64, c_void_p], [c_void_p] * 4
         self.bind.restype = None
@@ -118,9 +118,9 @@ class Core:
         self._workspace_bytes.argtypes = [scan, c_int, c_int, c_int, number]
         self._packed_bytes.argtypes = [scan, c_int, c_int, number]
         self.grid_forward, self.grid_backward = library.recur_grid_forward, library.recur_grid_backward
-        self.grid_forward.argtypes = self.grid_backward.argtypes = [POINTER(Grid), c_int, c_int]
+        self.grid_forward.argtypes = self.grid_backward.argtypes = [POINTER(GridStruct), c_int, c_int]
         self._grid_workspace_bytes = library.recur_grid_workspace_bytes
-        self._grid_workspace_bytes.argtypes = [POINTER(Grid), c_int, c_int, c_int, number]
+        self._grid_workspace_bytes.argtypes = [POINTER(GridStruct), c_int, c_int, c_int, number]
         self.launch, self.launch_steps = library.recur_launch, library.recur_launch_steps
         self.launch.argtypes = [c_void_p, c_void_p, c_int64, c_char_p, c_int64, c_int64, c_void_p, c_void_p]
         self.launch_steps.argtypes = [c_void_p] * 4
@@ -146,17 +146,17 @@ class Core:
             raise MemoryError("the native backend ran out of memory")
         raise BackendError(f"the native backend failed: {self._error().decode()}")
 
-    def workspace_bytes(self, scan: Scan, isa: int, numbers: int, backward: int) -> int:
+    def workspace_bytes(self, scan: ScanStruct, isa: int, numbers: int, backward: int) -> int:
         size = c_int64()
         status = self._workspace_bytes(ctypes.byref(scan), isa, numbers, backward, ctypes.byref(size))
         return size.value if not status else self.fail(status)
 
-    def packed_bytes(self, scan: Scan, isa: int, numbers: int) -> int:
+    def packed_bytes(self, scan: ScanStruct, isa: int, numbers: int) -> int:
         size = c_int64()
         status = self._packed_bytes(ctypes.byref(scan), isa, numbers, ctypes.byref(size))
         return size.value if not status else self.fail(status)
 
-    def grid_workspace_bytes(self, grid: Grid, isa: int, double: int, backward: int) -> int:
+    def grid_workspace_bytes(self, grid: GridStruct, isa: int, double: int, backward: int) -> int:
         size = c_int64()
         status = self._grid_workspace_bytes(ctypes.byref(grid), isa, double, backward, ctypes.byref(size))
         return size.value if not status else self.fail(status)
@@ -173,9 +173,9 @@ def _openmp_of_torch() -> int | None:
     First among what is loaded for all, then among the libraries that torch's module depends on. Other packages bring
     an OpenMP of their own, scikit-learn for one, and those are in neither.
     """
-    import torch
+    from recur.compat import library_file
 
-    for name in (None, torch._C.__file__):
+    for name in (None, library_file()):
         try:
             entry = ctypes.CDLL(name).GOMP_parallel
         except (OSError, TypeError, AttributeError):  # no such library, or no OpenMP in it
@@ -220,7 +220,7 @@ def core() -> Core | None:
     return None if isinstance(found, str) else found
 
 
-def missing() -> str | None:
+def missing_reason() -> str | None:
     """Why there is no core, if there is none."""
     found = _load()
     return found if isinstance(found, str) else None

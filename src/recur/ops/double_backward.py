@@ -12,12 +12,12 @@ from torch import Tensor
 from recur.cells.cell import Cell, State, Weights
 from recur.errors import BackendError
 from recur.ops import loop
-from recur.ops.call import Call
+from recur.ops.call import ScanCall
 from recur.ops.trace import Trace
 
 
-def gradients_by_loop(
-    call: Call,
+def differentiate_by_loop(
+    call: ScanCall,
     cell: Cell,
     weights: Weights,
     data: Tensor,

@@ -14,11 +14,10 @@ from torch import Tensor
 from recur.cells.cell import GATE_WEIGHTS, Cell
 from recur.compiler.program_text import operands
 from recur.ops.cpu import library
-from recur.ops.cpu.memory import ALIGNMENT
-from recur.ops.cpu.plan import SCRATCH, Form, How, Plan, Where
+from recur.ops.cpu.plans import ALIGNMENT, SCRATCH, CoreConfig, CorePlan, ScanParameters, TensorOffset
 
 Addresses: TypeAlias = "array[int]"
-"""Where a step's x lies, and, layer by layer, the states before it and those after it."""
+"""TensorOffset a step's x lies, and, layer by layer, the states before it and those after it."""
 
 
 def addresses(before: Sequence[Sequence[Tensor]], after: Sequence[Sequence[Tensor]]) -> Addresses:
@@ -34,14 +33,16 @@ MAX_PLANS = 8
 class NativeStack:
     """Layers of one cell, each reading the first state of the one below."""
 
-    def __init__(self, cell: Cell, layers: Sequence[Mapping[str, Tensor]], products: str = "") -> None:
+    def __init__(self, cell: Cell, layers: Sequence[Mapping[str, Tensor]], matmul_dtype: str = "") -> None:
         """`products`: what they read, if not the weights as they are; bfloat16 or int8."""
         core = library.core()
         assert core is not None
         self._core, self._isa = core, core.isa  # the one that the weights are packed for
-        self._plans: dict[tuple[int, int], _Plan] = {}
+        self._plans: dict[tuple[int, int], _StackPlan] = {}
         with torch.no_grad():
-            self._layers = [_Layer(cell, weights, How(1, core.isa, None), products) for weights in layers]
+            self._layers = [
+                _PackedLayer(cell, weights, CoreConfig(1, core.isa, None), matmul_dtype) for weights in layers
+            ]
 
     def step(self, x: Tensor, states: Addresses) -> None:
         """Read x (rows, D), which is contiguous, and the states before, layer by layer; write the states after."""
@@ -54,26 +55,26 @@ class NativeStack:
         """The core's part of such a step, to be measured."""
         return self._new_plan((x.shape[0], torch.get_num_threads())).call(x, states)
 
-    def _new_plan(self, key: tuple[int, int]) -> _Plan:
+    def _new_plan(self, key: tuple[int, int]) -> _StackPlan:
         rows, threads = key
         # Without a lock, which a fork might leave locked: two threads may make the same plan, and either will do.
         for oldest in list(self._plans)[: 1 - MAX_PLANS]:
             self._plans.pop(oldest, None)
-        plan = self._plans[key] = _Plan(self._layers, rows, How(threads, self._isa, self._core.parallel))
+        plan = self._plans[key] = _StackPlan(self._layers, rows, CoreConfig(threads, self._isa, self._core.parallel))
         return plan
 
 
-class _Layer:
+class _PackedLayer:
     """The weights of one layer, packed."""
 
-    def __init__(self, cell: Cell, weights: Mapping[str, Tensor], how: How, products: str) -> None:
+    def __init__(self, cell: Cell, weights: Mapping[str, Tensor], how: CoreConfig, matmul_dtype: str) -> None:
         self.states = len(cell.states)
         text, given, extras = operands(cell, weights)
         self.tensors = [part.contiguous() for part in (*given, *extras)]
         U = self.tensors[0]
         gates, D = U.shape
-        self.form = Form(
-            text, "use", U.dtype, D, gates // len(cell.gates), (1,), False, "bias_ih" in weights, 0, products,
+        self.form = ScanParameters(
+            text, "use", U.dtype, D, gates // len(cell.gates), (1,), False, "bias_ih" in weights, 0, matmul_dtype,
             share_stride=gates,
         )  # fmt: skip
         self.fields = {name: k for k, name in enumerate(name for name in GATE_WEIGHTS if name in weights)}
@@ -81,30 +82,30 @@ class _Layer:
         self.tensors.append(self.plan(1, how, 0).pack(self.tensors))
         self.fields["packed"] = len(self.tensors) - 1
 
-    def plan(self, rows: int, how: How, first: int, data: int | None = None, states: int = 0) -> Plan:
+    def plan(self, rows: int, how: CoreConfig, first: int, data: int | None = None, states: int = 0) -> CorePlan:
         """A step of so many rows, for calls whose tensor `first` is the first of this layer's, `data` what it reads,
         and `states` the first of the states before the step, which those after it follow."""
-        fields: dict[str, Where] = {name: (first + k, 0) for name, k in self.fields.items()}
+        fields: dict[str, TensorOffset] = {name: (first + k, 0) for name, k in self.fields.items()}
         tables = {"extra": [(first + k, 0) for k in self.extras]}
         if data is not None:
             fields |= {"data": (data, 0), "share": (SCRATCH, 0)}
             both = [(states + k, 0) for k in range(2 * self.states)]
             tables |= {"initial": both[: self.states], "state": both[self.states :]}
         share = -(-rows * self.form.share_stride * self.form.dtype.itemsize // ALIGNMENT) * ALIGNMENT
-        return Plan(self.form._replace(sizes=(rows,)), how, fields, tables, first + len(self.tensors), share)
+        return CorePlan(self.form._replace(sizes=(rows,)), how, fields, tables, first + len(self.tensors), share)
 
 
-class _Plan:
+class _StackPlan:
     """One step of all layers for one batch size."""
 
-    def __init__(self, layers: Sequence[_Layer], rows: int, how: How) -> None:
+    def __init__(self, layers: Sequence[_PackedLayer], rows: int, how: CoreConfig) -> None:
         data, at, first = 0, 1, 1 + sum(2 * layer.states for layer in layers)
         self._plans = []
         for layer in layers:
             self._plans.append(layer.plan(rows, how, first, data, at))
             data = at + layer.states  # the next layer reads this one's first state
             at, first = at + 2 * layer.states, first + len(layer.tensors)
-        prepared = self._prepared = (library.Prepared * len(layers))(*(plan.prepared for plan in self._plans))
+        prepared = self._prepared = (library.PreparedStruct * len(layers))(*(plan.prepared for plan in self._plans))
         self._weights = array("Q", [tensor.data_ptr() for layer in layers for tensor in layer.tensors])
         self._run, self._address, self._count = self._plans[0].core.run, ctypes.addressof(prepared), len(layers)
 

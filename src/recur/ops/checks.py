@@ -1,4 +1,4 @@
-"""What is checked of a scan's arguments, once, before any work: shapes, dtypes, devices, ranges."""
+"""Checks of the arguments of a scan: shapes, dtypes, devices and ranges."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from recur.cells.cell import Cell, State, Weights, check_projection
+from recur.compat import unwrap
 from recur.errors import DeviceError, DtypeError, OptionError, ShapeError, shown, unknown
-from recur.ops.transforms import plain
 
 GivenState = Tensor | Sequence[Tensor]
-"""A state as a caller may give it: one tensor where the cell has one state, else one for each, named or not."""
+"""A state as callers give it: one tensor if the cell has one state, otherwise a sequence or named tuple of tensors."""
 
 
 def check_input(cell: Cell, x: object) -> tuple[int, int, int]:
-    """B, T and D of an input that is a batch of sequences of vectors."""
+    """Check x (B, T, D), and return B, T and D."""
     if not isinstance(x, Tensor):
         raise ShapeError(f"{_who(cell)}: x must be a tensor (B, T, D), got {type(x).__name__}")
     check_dense(cell, "x", x)
@@ -32,7 +32,7 @@ def check_input(cell: Cell, x: object) -> tuple[int, int, int]:
 
 
 def check_dense(cell: Cell, name: str, value: Tensor) -> Tensor:
-    """A block of numbers: no list of those that are not zero, and no list of tensors of several lengths."""
+    """Raise if a tensor is sparse or nested."""
     if value.layout is not torch.strided or value.is_nested:
         kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
         cure = "pad it, and give lengths" if value.is_nested else f"use {name}.to_dense()"
@@ -41,7 +41,7 @@ def check_dense(cell: Cell, name: str, value: Tensor) -> Tensor:
 
 
 def check_weights(cell: Cell, weights: Weights, x: Tensor) -> tuple[int, ...]:
-    """The widths of the states, from weights that are whole and of one size."""
+    """Check that all weights are there with fitting shapes, and return the widths of the states."""
     who, D = _who(cell), x.shape[-1]
     if not isinstance(weights, Mapping) or not all(isinstance(value, Tensor) for value in weights.values()):
         raise ShapeError(f"{who}: weights must map names to tensors, got {type(weights).__name__}; see cell.shapes")
@@ -90,7 +90,7 @@ def check_like(cell: Cell, name: str, value: Tensor, x: Tensor) -> None:
 
 
 def check_state(cell: Cell, name: str, state: GivenState, B: int, widths: Sequence[int], x: Tensor) -> State:
-    """States as a tuple of (B, H) tensors; (H,) is one state for all rows."""
+    """Check a state, and return it as a tuple of (B, H) tensors; (H,) is expanded to all rows."""
     parts = (state,) if isinstance(state, Tensor) else state
     H = widths[-1]
     form = f"({', '.join(cell.states)}), each (B={B}, H={H})"
@@ -111,12 +111,12 @@ def check_state(cell: Cell, name: str, state: GivenState, B: int, widths: Sequen
 
 
 def check_lengths(cell: Cell, lengths: Tensor | Sequence[int] | None, B: int, T: int) -> Tensor | None:
-    """Lengths on the CPU, one for each row, all in 1 … T."""
+    """Check lengths, one per row in 1 … T, and return them on the CPU."""
     if lengths is None:
         return None
     if isinstance(lengths, Tensor):
         check_dense(cell, "lengths", lengths)
-        lengths = plain(_who(cell), "lengths", lengths)
+        lengths = _plain(cell, "lengths", lengths)
     try:
         given = torch.as_tensor(lengths, device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
@@ -139,20 +139,20 @@ def check_reset(cell: Cell, reset: Tensor | None, B: int, T: int) -> Tensor | No
         got = _dtype(reset) if isinstance(reset, Tensor) else type(reset).__name__
         raise DtypeError(f"{_who(cell)}: reset must be a bool tensor (B={B}, T={T}), got {got}")
     check_dense(cell, "reset", reset)
-    reset = plain(_who(cell), "reset", reset)
+    reset = _plain(cell, "reset", reset)
     if reset.shape != (B, T):
         raise ShapeError(f"{_who(cell)}: reset must be (B={B}, T={T}), got {tuple(reset.shape)}")
     return reset
 
 
-PRODUCTS = ("bfloat16", "int8")
+MATMUL_DTYPES = ("bfloat16", "int8")
 
 
-def check_products(products: str) -> str:
-    """What products read: nothing is numbers as they are."""
-    if not isinstance(products, str) or products not in ("", *PRODUCTS):
-        raise OptionError(unknown("products", products, PRODUCTS))
-    return products
+def check_matmul_dtype(matmul_dtype: str) -> str:
+    """Raise if a matmul dtype is unknown; empty is the dtype of the data."""
+    if not isinstance(matmul_dtype, str) or matmul_dtype not in ("", *MATMUL_DTYPES):
+        raise OptionError(unknown("matmul_dtype", matmul_dtype, MATMUL_DTYPES))
+    return matmul_dtype
 
 
 def check_mask(cell: Cell, mask: Tensor, B: int, H: int, x: Tensor) -> None:
@@ -164,6 +164,16 @@ def check_mask(cell: Cell, mask: Tensor, B: int, H: int, x: Tensor) -> None:
         got = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
         raise ShapeError(f"{_who(cell)}: mask must be (B={B}, H={H}), got {got}")
     check_like(cell, "mask", mask, x)
+
+
+def _plain(cell: Cell, name: str, value: Tensor) -> Tensor:
+    """Remove the wrappers of torch.func transforms from a tensor whose numbers decide which steps follow each other."""
+    unwrapped = unwrap(value)
+    if unwrapped is None:
+        raise OptionError(
+            f"{_who(cell)}: {name} must be the same for all samples of a vmap; give the samples to scan as its rows"
+        )
+    return unwrapped
 
 
 def _who(cell: Cell) -> str:

@@ -9,9 +9,9 @@ import torch
 from torch.func import vmap
 
 from recur.cells import Elman
-from recur.cells.found_out import found_out
+from recur.cells._cache import cache_of
 from recur.errors import BackendError, DeviceError, DtypeError, ShapeError
-from recur.ops import repeated, scan
+from recur.ops import call_cache, scan
 from tests.support import DOUBLE, NATIVE_CELLS, Case, all_close, close, needs_core
 
 pytestmark = needs_core
@@ -25,8 +25,8 @@ def taken(name: Any = "gru", **sizes: int) -> Case:
     return case
 
 
-def forms(case: Case) -> dict[Any, repeated.Known]:
-    known: dict[Any, repeated.Known] = found_out(case.cell).get("forms", {})
+def calls(case: Case) -> dict[Any, call_cache.PreparedCall]:
+    known: dict[Any, call_cache.PreparedCall] = cache_of(case.cell).calls
     return known
 
 
@@ -45,10 +45,10 @@ def test_the_same_again(name: str) -> None:
 def test_it_is_taken() -> None:
     """Or nothing here would be of a repeated scan."""
     case = taken()
-    assert len(forms(case)) == 2
+    assert len(calls(case)) == 2
     scan(case.cell, case.weights, case.x)
-    assert len(forms(case)) == 2
-    assert not forms(taken("leaky")), "whose step makes something of its own weights first"
+    assert len(calls(case)) == 2
+    assert not calls(taken("leaky")), "whose step makes something of its own weights first"
 
 
 def test_second_derivatives() -> None:
@@ -106,11 +106,11 @@ def test_an_option_that_changed_is_seen() -> None:
 
 
 def test_few_forms_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeated, "MAX_FORMS", 3)
+    monkeypatch.setattr(call_cache, "MAX_CALLS", 3)
     case = Case("gru")
     for T in range(1, 10):
         scan(case.cell, case.weights, torch.zeros(1, T, case.x.shape[-1], **DOUBLE))
-        assert 1 <= len(forms(case)) <= 3
+        assert 1 <= len(calls(case)) <= 3
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
