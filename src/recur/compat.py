@@ -87,7 +87,7 @@ def graph_break(reason: str) -> None:
 
 def plain_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """Return `apply` of an autograd function without the preparation for torch.func transforms, which is slower."""
-    apply: Callable[..., Any] = super(torch.autograd.Function, function).apply
+    apply: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
     return apply
 
 

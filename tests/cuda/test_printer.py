@@ -112,13 +112,17 @@ def registered() -> dict[str, tuple[Cell, TracedStep, Assembly]]:
 
 
 @DTYPES
-def test_every_cell(registered: dict[str, tuple[Cell, TracedStep, Assembly]], dtype: torch.dtype, tmp_path: Path) -> None:
+def test_every_cell(
+    registered: dict[str, tuple[Cell, TracedStep, Assembly]], dtype: torch.dtype, tmp_path: Path
+) -> None:
     host = Host({name: a for name, (_, _, a) in registered.items()}, dtype, tmp_path)
     for name, (cell, step, a) in registered.items():
         check(host, name, cell, step, a, dtype)
 
 
-def test_the_whole_gradient_of_a_state(registered: dict[str, tuple[Cell, TracedStep, Assembly]], tmp_path: Path) -> None:
+def test_the_whole_gradient_of_a_state(
+    registered: dict[str, tuple[Cell, TracedStep, Assembly]], tmp_path: Path
+) -> None:
     """Of an LSTM's memory: what comes to it, and what comes through its output."""
     cell, step, a = registered["lstm"]
     leaves = leaves_of(cell, step, 3)

@@ -7,6 +7,7 @@ entry.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Hashable
 from typing import Any
@@ -27,7 +28,7 @@ class CellCache:
     def __init__(self, cell: object, options: dict[str, object]) -> None:
         key = id(cell)
         # The callback runs before the memory of the cell is reused, so an identity in _CACHES is never a stale one.
-        self.cell = weakref.ref(cell, lambda _, pop=_CACHES.pop: pop(key, None))
+        self.cell = weakref.ref(cell, functools.partial(_drop, key))
         self.options = options
         self.checked = self.projectable = False
         self.programs: dict[bool, Any] = {}
@@ -37,6 +38,10 @@ class CellCache:
 
 
 _CACHES: dict[int, CellCache] = {}
+
+
+def _drop(key: int, _: object) -> None:
+    _CACHES.pop(key, None)
 
 
 def cache_of(cell: object) -> CellCache:

@@ -256,7 +256,7 @@ class Recurrent(nn.Module):
         return one_step(self, x, state)
 
     def stream(self, rows: int = 1, state: States | None = None, matmul_dtype: str | None = None) -> Stream:
-        """The network as a stream of `rows` sequences, which keeps its state; `matmul_dtype`, if not its own: see scan."""
+        """Return a stream of `rows` sequences that keeps its state; `matmul_dtype` as in scan, or the network's own."""
         check_forward(self)
         return Stream(self, rows, state, matmul_dtype)
 

@@ -66,8 +66,8 @@ def scan(
 
     x        (B, T, D)
     weights  by torch's names without the layer: weight_ih (G·H, D), weight_hh (G·H, H), bias_ih, bias_hh (G·H,), and
-             the extra weights of the cell; `cell.shapes(D, H)` lists them. With weight_hr (P, H) every step projects its
-             first state to P numbers, and weight_hh is (G·H, P)
+             the extra weights of the cell; `cell.shapes(D, H)` lists them. With weight_hr (P, H) every step projects
+             its first state to P numbers, and weight_hh is (G·H, P)
     state    the states to start from, (B, H) each; `initial` by default
     initial  the start of a new sequence: (B, H) or (H,) each; zero by default, or the cell's own initial values
     lengths  (B,): row b ends after lengths[b] steps
@@ -105,7 +105,7 @@ def scan(
     call, layout = _pack(given, reverse, trace)
     chosen = choose_backend(call, backend)
     if signature is not None and (chosen is NATIVE or chosen is CUDA):
-        call_cache.store(signature, call, chosen)  # type: ignore[arg-type]
+        call_cache.store(signature, call, chosen)
     return _run(call, chosen, layout)
 
 

@@ -293,8 +293,9 @@ class _PassPlan:
         steps = sizes[1] if z.batch_major else len(sizes)
         padded_rows = sum(2**k for k, matrix in enumerate(z.matrices) if pads_rows(matrix))
         form = ScanParameters(
-            signature.cell, program, signature.dtype, z.D, z.H, sizes, z.batch_major, "bias_ih" in z.weight_names, z.projection,
-            signature.matmul_dtype, clip, padded_rows, clip == 0 and runs_time_blocked(signature.cell, sizes[0], steps), stride,
+            signature.cell, program, signature.dtype, z.D, z.H, sizes, z.batch_major, "bias_ih" in z.weight_names,
+            z.projection, signature.matmul_dtype, clip, padded_rows,
+            clip == 0 and runs_time_blocked(signature.cell, sizes[0], steps), stride,
         )  # fmt: skip
         self.plan = CorePlan(form, how, self._fields, self._tables, tensors, scratch.numbers * z.item)
 
