@@ -15,7 +15,6 @@ import torch
 from recur.compiler.program_text import text_of
 from recur.compiler.signature import Signature
 from recur.errors import BackendError
-from recur.ops.cpu import library
 from recur.ops.cuda import blas, launches, stepping
 from recur.ops.cuda.arguments import BACKWARD, FORWARD, Arguments, Template
 from recur.ops.cuda.blas import Described, Product, Side
@@ -23,6 +22,7 @@ from recur.ops.cuda.driver import Config, Driver, Launch, Prepared
 from recur.ops.cuda.launches import Kernel, Launches, Multiplication
 from recur.ops.cuda.memory import Layout
 from recur.ops.cuda.source import load
+from recur.utils import core_library
 from tests.support import make_cell, needs_core
 
 pytestmark = needs_core
@@ -194,7 +194,7 @@ def test_what_tells_steps_apart(gpu: GPU, rows_as_algorithms: None) -> None:
 
 
 def test_structs_are_as_in_the_core() -> None:
-    built = ctypes.CDLL(str(library.built()))
+    built = ctypes.CDLL(str(core_library.built()))
     assert built.recur_launch_bytes() == ctypes.sizeof(launches._Launch)
     assert built.recur_steps_bytes() == ctypes.sizeof(stepping._Steps)
 

@@ -142,12 +142,13 @@ def _backends() -> dict[str, str]:
 def _native() -> dict[str, Any]:
     """The C++ core of the native backend: what it runs on, or what it lacks."""
     from recur.ops.cpu import library
+    from recur.utils import core_library
 
     core, missing = library.core(), library.missing()
     if core is None:
         compiler = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
         cure = "install recur again" if compiler else "install a C++ compiler (g++ or clang++), then recur again"
-        return {"built": library.built() is not None, "missing": missing, "compiler": compiler, "cure": cure}
+        return {"built": core_library.built() is not None, "missing": missing, "compiler": compiler, "cure": cure}
     best = library.ISAS[core.best_isa]
     pool = "torch's own" if core.parallel else "its own: no OpenMP of torch's was found to share"
     found = {"built": True, "instructions": library.ISAS[core.isa], "best": best, "threads": pool}

@@ -79,7 +79,7 @@ class Side(NamedTuple):
 
 
 class Described(Structure):
-    """As in native/launches.cpp, field by field."""
+    """As in launches.cpp, field by field."""
 
     _fields_ = [
         *((name, c_void_p) for name in ("how", "left", "right", "out")),

@@ -1,4 +1,4 @@
-"""Kernels and products one after the other, in one call of the C++ core: native/launches.cpp. Without it, by Python."""
+"""Kernels and products one after the other, in one call of the C++ core: launches.cpp. Without it, by Python."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from ctypes import POINTER, Structure, byref, c_char_p, c_int32, c_int64, c_void_p
 from typing import NamedTuple, TypeAlias
 
-from recur.ops.cpu.library import core
 from recur.ops.cuda import blas
 from recur.ops.cuda.arguments import Template
 from recur.ops.cuda.blas import Described, Product
 from recur.ops.cuda.driver import Config, Prepared, current_stream, driver
+from recur.utils import core_library
 
 Where: TypeAlias = tuple[int, int]
 """Which of a call's addresses, and how many bytes behind it."""
@@ -38,7 +38,7 @@ class _Where(Structure):
 
 
 class _Launch(Structure):
-    """As in native/launches.cpp, field by field."""
+    """As in launches.cpp, field by field."""
 
     _fields_ = [
         ("product", POINTER(Described)),
@@ -54,6 +54,22 @@ class _Launch(Structure):
 
 class _Library(Structure):
     _fields_ = [("launch", c_void_p), ("multiply", c_void_p), ("handle", c_void_p)]
+
+
+class CoreFunctions:
+    """Functions of the C++ core that make many launches in one call."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.launch, self.launch_steps = library.recur_launch, library.recur_launch_steps
+        self.launch.argtypes = [c_void_p, c_void_p, c_int64, c_char_p, c_int64, c_int64, c_void_p, c_void_p]
+        self.launch_steps.argtypes = [c_void_p] * 4
+
+
+@functools.cache
+def core() -> CoreFunctions | None:
+    """Return the functions of the C++ core, or None if the core cannot be used."""
+    library = core_library.load()
+    return None if isinstance(library, str) else CoreFunctions(library)
 
 
 @functools.cache

@@ -1,5 +1,5 @@
 """Steps of one launch each, and the product with W before each of them, all in one call of the C++ core:
-native/launches.cpp."""
+launches.cpp."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 import torch
 
-from recur.ops.cpu.library import core
 from recur.ops.cuda import blas
 from recur.ops.cuda.arguments import Arguments
 from recur.ops.cuda.blas import Described, Product, Side
 from recur.ops.cuda.driver import Config, Prepared, current_stream
-from recur.ops.cuda.launches import library, workspace_of
+from recur.ops.cuda.launches import core, library, workspace_of
 from recur.ops.cuda.memory import Layout
 from recur.ops.cuda.replayed import replayed
 
@@ -25,7 +24,7 @@ FEWEST_STEPS = 8
 
 
 class _Steps(Structure):
-    """As in native/launches.cpp, field by field."""
+    """As in launches.cpp, field by field."""
 
     _fields_ = [
         ("kernel", c_void_p),

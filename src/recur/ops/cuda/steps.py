@@ -9,11 +9,11 @@ from ctypes import c_double, c_float
 import torch
 from torch import Tensor
 
-from recur.ops.cpu.library import core
 from recur.ops.cuda.arguments import Arguments
 from recur.ops.cuda.cache import loaded
 from recur.ops.cuda.device import device
 from recur.ops.cuda.driver import Launch, Prepared, current_stream
+from recur.ops.cuda.launches import core
 from recur.ops.cuda.memory import Layout
 from recur.ops.cuda.operands import Operands, multiply, precision, uses_tf32
 from recur.ops.cuda.results import Gradients, Results
