@@ -19,8 +19,8 @@ from recur.compiler import program_text
 from recur.errors import BackendError, DeviceError, DtypeError, ShapeError
 from recur.ops.cpu import compiled
 from recur.ops.cpu.stack import NativeStack
-from recur.ops.cuda import stream
-from recur.ops.cuda.stack import Layers
+from recur.ops.cuda import streaming
+from recur.ops.cuda.streaming import LayerStack
 
 if TYPE_CHECKING:
     from recur.nn.recurrent import Recurrent
@@ -45,7 +45,7 @@ class Packed(NamedTuple):
     """None where the core cannot run the network."""
     weights: list[Tensor]
     """Held, so that no other tensor can come to lie at the address of one that was replaced."""
-    on_gpu: Layers | None = None
+    on_gpu: LayerStack | None = None
     """None where kernels of a GPU cannot run it."""
 
 
@@ -117,7 +117,7 @@ def _pack(net: Recurrent, x: Tensor, products: str, stamp: list[object] | None) 
     deepened = net.input_mlp or net.output_mlp or net.between_mlps
     connected = net.connections.skip or net.connections.residual or deepened
     joined = connected or net.projection or net.cell.outputs
-    if stream.is_on_gpu(x) and net.backend in ("auto", "cuda") and not products:
+    if streaming.is_on_gpu(x) and net.backend in ("auto", "cuda") and not products:
         alike = not joined and not net.top  # its kernels take layers of one width
         return _pack_on_gpu(net, x, stamp) if alike and stamp is not None else Packed(stamp, None, [])
     if joined or net.backend not in ("auto", "native") or stamp is None:
@@ -142,12 +142,12 @@ def _pack(net: Recurrent, x: Tensor, products: str, stamp: list[object] | None) 
 def _pack_on_gpu(net: Recurrent, x: Tensor, stamp: list[object]) -> Packed:
     """Nothing is packed while torch.compile looks on: it follows operations of PyTorch, and launches are none."""
     check_input(net, x)
-    if torch.compiler.is_compiling() or stream.unsupported_reason(net.cell, x, net.bias) is not None:
+    if torch.compiler.is_compiling() or streaming.unsupported_reason(net.cell, x, net.bias) is not None:
         return Packed(stamp, None, [])
     _OPTIMIZER_STEPS.watch()
     layers = [net.weights(f"_l{layer}") for layer in range(net.layers)]
     held = [weight.detach() for weight in net.parameters()]
-    return Packed(stamp, None, held, Layers(net.cell, layers))
+    return Packed(stamp, None, held, LayerStack(net.cell, layers))
 
 
 def _refusal(products: str, reason: str) -> BackendError:

@@ -13,9 +13,8 @@ from recur.compiler.signature import Signature, make_signature
 from recur.ops import operator, torch_backend
 from recur.ops.call import Call
 from recur.ops.cpu import operators
-from recur.ops.cuda import missing
-from recur.ops.cuda import run as on_gpu
-from recur.ops.cuda.operands import uses_tf32 as uses_tf32
+from recur.ops.cuda import dispatch as on_gpu
+from recur.ops.cuda.layout import uses_tf32 as uses_tf32
 
 name = "cuda"
 
@@ -38,7 +37,7 @@ def unsupported_reason(call: Call) -> str | None:
 
 @program_text.constant_when_compiled
 def _missing(index: int) -> str | None:
-    return missing.missing(index)
+    return on_gpu.missing_reason(index)
 
 
 SLOWER = 1.05
@@ -52,7 +51,7 @@ def slower_reason(call: Call) -> str | None:
     text, given, extras = program_text.operands(call.cell, call.weights)
     of, tensors = make_signature(call.x, given, extras, call.start or (), None, None, None, 0.0, text, "")
     train = torch.is_grad_enabled() and any(part.requires_grad for part in tensors)
-    ratio = on_gpu.beside_cudnn(of._replace(dtype=call.dtype), call.x.device.index, train)
+    ratio = on_gpu.time_relative_to_cudnn(of._replace(dtype=call.dtype), call.x.device.index, train)
     if ratio is None or ratio <= SLOWER:
         return None
     return f"cuDNN is faster here: this takes {ratio:.2f} times as long, by the table of this GPU"
@@ -69,10 +68,10 @@ def can_go_together(of: Signature, index: int, recorded: bool) -> bool:
 
 def way_of_both(index: int, of: Signature, recorded: bool) -> str:
     with on_gpu.on_device(torch.device("cuda", index)):
-        return "both directions at once; " + on_gpu.words(of, index, recorded, False, 2)
+        return "both directions at once; " + on_gpu.describe(of, index, recorded, False, 2)
 
 
 def way(index: int, traced: bool, of: Signature, recorded: bool) -> str:
     """How the steps of such a scan are carried on a GPU, and back, if autograd recorded it."""
     with on_gpu.on_device(torch.device("cuda", index)):
-        return on_gpu.words(of, index, recorded, traced)
+        return on_gpu.describe(of, index, recorded, traced)
