@@ -22,8 +22,8 @@ import time
 
 import torch
 
-from recur.ops.cuda import run
-from recur.ops.cuda.way import CLUSTER, Problem, Way
+from recur.ops.cuda import dispatch
+from recur.ops.cuda.config import CLUSTER, KernelConfig, ScanShape
 from tests.cuda.support import on_gpu
 from tests.cuda.test_persistent import WAYS, width
 
@@ -34,21 +34,21 @@ def by(way: str) -> None:
     """One of `WAYS`."""
     exchange, partial, warps, few = WAYS[way]
 
-    def select(problem: Problem, found: list[Way]) -> list[Way]:
+    def select(problem: ScanShape, found: list[KernelConfig]) -> list[KernelConfig]:
         wanted = exchange, partial * problem.backward, warps, few
         return [way for way in found if (way.exchange, way.partial, way.warps, way.used > 0) == wanted][:8]
 
-    run.SELECT = select
+    dispatch.SELECT = select
 
 
 def small(checked: int) -> None:
-    run.DELAYS = checked
+    dispatch.DELAYS = checked
     for way in WAYS:
         by(way)
         for name, dtype in CELLS:
             case = on_gpu(name, 21, 4, 5, width(way), dtype=dtype)
             case.everything(lambda case=case: case.scan(backend="cuda"))
-    run.SELECT, run.DELAYS = None, 0
+    dispatch.SELECT, dispatch.DELAYS = None, 0
     for dtype in (torch.float32, torch.bfloat16):
         for name in ("mingru", "lru"):
             case = on_gpu(name, 3, 40, 5, 64, dtype=dtype)
@@ -65,18 +65,18 @@ def ordering() -> int:
         for name, dtype in CELLS:
             case = on_gpu(name, 40, 60, 8, width(way), dtype=dtype)
             found = {}
-            for checked in (0, run.ORDERED, run.PLANTED | 1):
-                run.DELAYS = checked
+            for checked in (0, dispatch.ORDERED, dispatch.PLANTED | 1):
+                dispatch.DELAYS = checked
                 found[checked] = case.everything(lambda case=case: case.scan(backend="cuda"))
             same = {
                 checked: all(torch.equal(values[key], true) for key, true in found[0].items())
                 for checked, values in found.items()
             }
-            ordered, planted = same[run.ORDERED], same[run.PLANTED | 1]
+            ordered, planted = same[dispatch.ORDERED], same[dispatch.PLANTED | 1]
             wrong += not ordered or planted
             more, less = "the same bits" if ordered else "OTHER BITS", "THE SAME BITS" if planted else "other bits"
             print(f"{way}, {name}: one barrier more, {more}; one less, {less}", flush=True)
-    run.SELECT, run.DELAYS = None, 0
+    dispatch.SELECT, dispatch.DELAYS = None, 0
     return wrong
 
 
@@ -86,16 +86,16 @@ def repeated(repetitions: int, seconds: float) -> int:
     for way in WAYS:
         by(way)
         case = on_gpu("lstm", 40, 60, 8, width(way), dtype=torch.bfloat16)
-        run.DELAYS = 0
+        dispatch.DELAYS = 0
         true = case.everything(lambda case=case: case.scan(backend="cuda"))
         end, done = time.perf_counter() + seconds / len(WAYS), 0
         while done < repetitions and time.perf_counter() < end:
-            run.DELAYS = 1 + done % 16
+            dispatch.DELAYS = 1 + done % 16
             found = case.everything(lambda case=case: case.scan(backend="cuda"))
             wrong += any(not torch.equal(found[key], value) for key, value in true.items())
             done += 1
         print(f"{way}: {done} repetitions with waits, {wrong} different", flush=True)
-    run.SELECT, run.DELAYS = None, 0
+    dispatch.SELECT, dispatch.DELAYS = None, 0
     return wrong
 
 
@@ -109,7 +109,7 @@ def main() -> int:
     parser.add_argument("--ordering", action="store_true")
     options = parser.parse_args()
     if options.small:
-        small(run.ORDERED * options.ordered | run.PLANTED * options.planted)
+        small(dispatch.ORDERED * options.ordered | dispatch.PLANTED * options.planted)
         return 0
     if options.ordering:
         return int(ordering() > 0)

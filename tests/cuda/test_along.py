@@ -9,7 +9,7 @@ import torch
 
 from recur.cells import SRU, make_cell
 from recur.ops.bptt import BPTT
-from recur.ops.cuda import along
+from recur.ops.cuda import elementwise
 from tests.cuda.support import agrees, everything, needs_gpu, on_gpu
 from tests.support import AFFINE_CELLS, NATIVE_CELLS, Case, close
 
@@ -47,7 +47,7 @@ def options_of(which: str, B: int, T: int) -> dict[str, Any]:
 
 @pytest.fixture(params=[1, 2, 8, 64, None], ids=lambda n: "by plan" if n is None else f"{n} slices")
 def slices(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int | None:
-    monkeypatch.setattr(along, "forced_slices", request.param)
+    monkeypatch.setattr(elementwise, "forced_slices", request.param)
     found: int | None = request.param
     return found
 

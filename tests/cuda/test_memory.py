@@ -8,20 +8,20 @@ import torch
 from recur.cells import make_cell
 from recur.compiler.program_text import text_of
 from recur.compiler.signature import Signature
-from recur.ops.cuda.memory import Layout, order
+from recur.ops.cuda.layout import ScanLayout, row_order
 
 CPU = torch.device("cpu")
 LSTM = Signature(text_of(make_cell("lstm"), True), torch.float32, (4, 3, 2), (), 20, 20, 4, 0, 0, False, False, 0.0, "")
 
 
 def test_segments_that_are_not_equally_long() -> None:
-    lay = Layout(LSTM._replace(shape=(8, 2), sizes=(3, 2, 2, 1)))
+    lay = ScanLayout(LSTM._replace(shape=(8, 2), sizes=(3, 2, 2, 1)))
     offset, length = lay.order(CPU)
     assert offset is not None
     assert length is not None
     assert offset.tolist() == [0, 3, 5, 7]
     assert length.tolist() == [4, 3, 1]
-    assert order((3, 2, 2, 1), CPU)[2].tolist() == [0, 1, 3, 4, 5]  # the row of the step before, from step 1 on
+    assert row_order((3, 2, 2, 1), CPU)[2].tolist() == [0, 1, 3, 4, 5]  # the row of the step before, from step 1 on
     assert lay.counts == [3, 2, 2, 1]
     rows = torch.randn(8, 5)
     assert torch.equal(lay.by_step(rows), rows)
@@ -29,7 +29,7 @@ def test_segments_that_are_not_equally_long() -> None:
 
 
 def test_whole_rows_lie_step_after_step() -> None:
-    lay = Layout(LSTM)
+    lay = ScanLayout(LSTM)
     assert lay.order(CPU) == (None, None)
     assert lay.counts == [4, 4, 4]
     rows = torch.randn(4, 3, 5)
@@ -56,4 +56,4 @@ def test_whole_rows_lie_step_after_step() -> None:
     ],
 )
 def test_what_is_carried_in_one_launch(changed: dict[str, object], why: str | None) -> None:
-    assert Layout(LSTM._replace(**changed)).not_persistent == why  # type: ignore[arg-type]
+    assert ScanLayout(LSTM._replace(**changed)).not_persistent == why  # type: ignore[arg-type]

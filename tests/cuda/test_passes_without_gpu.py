@@ -14,8 +14,8 @@ from recur.compiler import program_text
 from recur.compiler.signature import make_signature
 from recur.ops import bidirectional
 from recur.ops.bptt import BPTT
-from recur.ops.cuda import run
-from recur.ops.cuda.way import ALONE
+from recur.ops.cuda import dispatch
+from recur.ops.cuda.config import SINGLE_CTA
 from tests.cuda import host
 from tests.support import Case, close, in_double, needs_core
 
@@ -74,7 +74,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 )
 def test_against_the_loop(kernels: None, name: str, which: str, warps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        run, "SELECT", lambda problem, found: [way for way in found if (way.exchange, way.warps) == (ALONE, warps)][:1]
+        dispatch,
+        "SELECT",
+        lambda problem, found: [way for way in found if (way.exchange, way.warps) == (SINGLE_CTA, warps)][:1],
     )
     case, options = single(name), OPTIONS[which]
     doubled = {k: v.double() if k == "mask" else v for k, v in options.items()}

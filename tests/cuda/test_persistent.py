@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from recur.ops.cuda import run
-from recur.ops.cuda.way import ALONE, CLUSTER, GRID, Problem, Way
+from recur.ops.cuda import dispatch
+from recur.ops.cuda.config import CLUSTER, GRID, SINGLE_CTA, KernelConfig, ScanShape
 from tests.cuda.support import agrees, needs_gpu, on_gpu
 from tests.cuda.test_gpu import OPTIONS, options_of
 from tests.support import NATIVE_CELLS, make_cell
@@ -20,19 +20,19 @@ RECURRENT = [name for name in NATIVE_CELLS if make_cell(name).recurrent_gates]
 
 
 WAYS = {
-    "cta": (ALONE, 0, 8, False),
+    "cta": (SINGLE_CTA, 0, 8, False),
     "cluster": (CLUSTER, 0, 8, False),
     "grid": (GRID, 0, 8, False),
     "partial": (CLUSTER, 1, 8, False),
     "few": (CLUSTER, 0, 8, True),
-    "cta16": (ALONE, 0, 16, False),
+    "cta16": (SINGLE_CTA, 0, 16, False),
     "cluster16": (CLUSTER, 0, 16, False),
     "grid16": (GRID, 0, 16, False),
     "partialfew16": (CLUSTER, 1, 16, True),
 }
 """How v travels, whether back it is partial sums, a CTA's warps, and whether a team has fewer rows than products."""
 PLAIN, OTHERS = list(WAYS)[:3], list(WAYS)[3:]
-WIDTHS = {ALONE: 40, CLUSTER: 72, GRID: 300}
+WIDTHS = {SINGLE_CTA: 40, CLUSTER: 72, GRID: 300}
 """Units for which there are one CTA, a cluster, and a grid."""
 
 
@@ -47,13 +47,13 @@ class Taken:
         self.exchange, self.partial, self.warps, self.few = WAYS["cta"]
         self.multicast = 0
         self.change: dict[str, int] = {}
-        self.ways: list[Way] = []
+        self.ways: list[KernelConfig] = []
 
     def take(self, which: str) -> None:
         """One of `WAYS`."""
         self.exchange, self.partial, self.warps, self.few = WAYS[which]
 
-    def __call__(self, p: Problem, found: list[Way]) -> list[Way | None]:
+    def __call__(self, p: ScanShape, found: list[KernelConfig]) -> list[KernelConfig | None]:
         wanted = self.exchange, self.partial * p.backward, self.warps, self.few
         fitting = [way for way in found if (way.exchange, way.partial, way.warps, way.used > 0) == wanted]
         fitting = [way for way in fitting if self.multicast in (0, way.multicast)]
@@ -66,7 +66,7 @@ class Taken:
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Taken]:
     select = Taken()
-    monkeypatch.setattr(run, "SELECT", select)
+    monkeypatch.setattr(dispatch, "SELECT", select)
     yield select
     assert select.ways, "no such way was taken"
 
@@ -140,7 +140,7 @@ def test_long_sequences_at_every_pace(way: str, taken: Taken, monkeypatch: pytes
     case = on_gpu("gru", 40, 600, 8, width(way), dtype=torch.float32)
     found: list[dict[str, Any]] = []
     for delays in (0, 1, 2, 3):
-        monkeypatch.setattr(run, "DELAYS", delays)
+        monkeypatch.setattr(dispatch, "DELAYS", delays)
         found.append(case.everything(lambda: case.scan(backend="cuda")))
     for other in found[1:]:
         for name, value in found[0].items():

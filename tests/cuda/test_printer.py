@@ -20,7 +20,7 @@ from recur.compiler.assembly import FUSED, Assembly, Code, assemble
 from recur.compiler.expressions import OPERATIONS as MEANINGS
 from recur.compiler.tracing import TracedStep, trace_step
 from recur.errors import CellError
-from recur.ops.cuda.printer import OPERATIONS, number, printed, reads, writes
+from recur.ops.cuda.codegen import OPERATIONS, format_constant, print_function, read_indices, written_indices
 from tests.compiler.test_random_programs import KINKS, Random, cells
 from tests.cuda.printed import Host, needs_compiler
 from tests.support import NATIVE_CELLS
@@ -181,7 +181,7 @@ def test_every_operation_can_be_printed() -> None:
     ],
 )
 def test_numbers(value: float, text: str) -> None:
-    assert number(value) == text
+    assert format_constant(value) == text
 
 
 def test_what_a_program_reads_and_writes() -> None:
@@ -189,10 +189,10 @@ def test_what_a_program_reads_and_writes() -> None:
     code = Code(
         [("tanh", (5, 0)), ("copy", (0, 5)), ("add", (2, 0, 1)), ("sum", (3, 2)), ("sum", (4, 2))], places, [], 1
     )
-    assert reads(code, "share") == [0, 1]
-    assert writes(code, "share") == [0]
-    assert reads(code, "after") == []
-    assert reads(code, "sum") == [0, 1]
-    text = printed("f", code, ("share", "after", "sum"), sums=1)
+    assert read_indices(code, "share") == [0, 1]
+    assert written_indices(code, "share") == [0]
+    assert read_indices(code, "after") == []
+    assert read_indices(code, "sum") == [0, 1]
+    text = print_function("f", code, ("share", "after", "sum"), sums=1)
     assert "sum[0] = sum[0] + after[0];" in text
     assert "sum[1]" not in text

@@ -22,7 +22,7 @@ from recur.ops.cpu.streaming import NativeStack
 
 if TYPE_CHECKING:
     from recur.nn.recurrent import Recurrent
-    from recur.ops.cuda.stack import Layers
+    from recur.ops.cuda.streaming import LayerStack
 
 
 def check_input(net: Recurrent, x: Tensor) -> None:
@@ -44,7 +44,7 @@ class Packed(NamedTuple):
     """None where the core cannot run the network."""
     weights: list[Tensor]
     """Held, so that no other tensor can come to lie at the address of one that was replaced."""
-    on_gpu: Layers | None = None
+    on_gpu: LayerStack | None = None
     """None where kernels of a GPU cannot run it."""
 
 
@@ -147,16 +147,16 @@ def _pack(net: Recurrent, x: Tensor, matmul_dtype: str, stamp: list[object] | No
 
 def _pack_on_gpu(net: Recurrent, x: Tensor, stamp: list[object]) -> Packed:
     """Nothing is packed while torch.compile looks on: it follows operations of PyTorch, and launches are none."""
-    from recur.ops.cuda import stream
-    from recur.ops.cuda.stack import Layers
+    from recur.ops.cuda import streaming
+    from recur.ops.cuda.streaming import LayerStack
 
     check_input(net, x)
-    if torch.compiler.is_compiling() or stream.unsupported_reason(net.cell, x, net.bias) is not None:
+    if torch.compiler.is_compiling() or streaming.unsupported_reason(net.cell, x, net.bias) is not None:
         return Packed(stamp, None, [])
     _OPTIMIZER_STEPS.watch()
     layers = [net.weights(f"_l{layer}") for layer in range(net.layers)]
     held = [weight.detach() for weight in net.parameters()]
-    return Packed(stamp, None, held, Layers(net.cell, layers))
+    return Packed(stamp, None, held, LayerStack(net.cell, layers))
 
 
 def _refusal(matmul_dtype: str, reason: str) -> BackendError:

@@ -22,8 +22,7 @@ from recur.ops.cpu.streaming import NativeStack, addresses
 
 if TYPE_CHECKING:
     from recur.nn.recurrent import Recurrent
-    from recur.ops.cuda.stack import Layers
-    from recur.ops.cuda.stream import Slots
+    from recur.ops.cuda.streaming import LayerStack, SessionSlots
 
 
 States = Sequence[Sequence[Tensor]]
@@ -91,7 +90,7 @@ class Stream:
                     buffer.append([part.clone() for part in start_of(net, layer, self._like)])
         self._expected = self._like.shape, self._like.dtype, self._like.device
         self._addresses = [addresses(*self._buffers), addresses(*reversed(self._buffers))]
-        self._slots: Slots | None = None
+        self._slots: SessionSlots | None = None
         """On a GPU, where the state is instead: in these slots."""
         self._every = torch.arange(rows, device=self._like.device)
         if state is not None:
@@ -138,11 +137,11 @@ class Stream:
         self._addresses.reverse()
         return self._buffers[0][-1][0].clone()
 
-    def _step_on_gpu(self, x: Tensor, layers: Layers) -> Tensor:
+    def _step_on_gpu(self, x: Tensor, layers: LayerStack) -> Tensor:
         if self._slots is None:
-            from recur.ops.cuda.stream import Slots
+            from recur.ops.cuda.streaming import SessionSlots
 
-            slots = Slots(self.net.cell, layers, self.rows)
+            slots = SessionSlots(self.net.cell, layers, self.rows)
             slots.set_state(self._every, self._buffers[0])
             self._slots = slots
         self._slots.use(layers)
@@ -171,10 +170,12 @@ def _native_step(
     return after[-1][0], tuple(map(net.cell.state, after))
 
 
-def _gpu_step(net: Recurrent, layers: Layers, x: Tensor, state: States | None) -> tuple[Tensor, tuple[Tensors, ...]]:
-    from recur.ops.cuda.stream import Slots
+def _gpu_step(
+    net: Recurrent, layers: LayerStack, x: Tensor, state: States | None
+) -> tuple[Tensor, tuple[Tensors, ...]]:
+    from recur.ops.cuda.streaming import SessionSlots
 
-    slots, every = Slots(net.cell, layers, len(x)), torch.arange(len(x), device=x.device)
+    slots, every = SessionSlots(net.cell, layers, len(x)), torch.arange(len(x), device=x.device)
     if state is None and net.init.learned:
         state = [start_of(net, layer, x) for layer in range(net.layers)]
     if state is not None:

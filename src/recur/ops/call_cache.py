@@ -67,7 +67,7 @@ def _cudnn_options(kind: str) -> tuple[bool, ...]:
     """Return what the time of cuDNN depends on besides shapes: on a GPU `auto` compares with it."""
     if kind != "cuda":
         return ()
-    from recur.ops.cuda.operands import uses_tf32
+    from recur.ops.cuda.layout import uses_tf32
 
     return torch.is_grad_enabled(), uses_tf32()
 

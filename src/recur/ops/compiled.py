@@ -62,7 +62,7 @@ class CudaBackend:
     def unsupported_reason(self, call: ScanCall) -> str | None:
         if call.x.device.type != "cuda":
             return f"it runs on a GPU, and x is on {call.x.device}"
-        from recur.ops.cuda.run import DTYPES
+        from recur.ops.cuda.dispatch import DTYPES
 
         if call.x.dtype not in DTYPES:
             known = "float32, float64, bfloat16 and float16"
@@ -75,11 +75,13 @@ class CudaBackend:
         compiling = torch.compiler.is_compiling()
         if call.packing is not None or compiling or torch_backend.unsupported_reason(call) is not None:
             return None
-        from recur.ops.cuda.run import beside_cudnn
+        from recur.ops.cuda.dispatch import time_relative_to_cudnn
 
         text, given, extras = program_text.operands(call.cell, call.weights)
         signature, tensors = make_signature(call.x, given, extras, call.start or (), None, None, None, 0.0, text, "")
-        ratio = beside_cudnn(signature._replace(dtype=call.dtype), call.x.device.index, operator.is_recorded(tensors))
+        ratio = time_relative_to_cudnn(
+            signature._replace(dtype=call.dtype), call.x.device.index, operator.is_recorded(tensors)
+        )
         if ratio is None or ratio <= SLOWER:
             return None
         return f"cuDNN is faster here: this takes {ratio:.2f} times as long, by the table of this GPU"
@@ -93,11 +95,11 @@ NATIVE, CUDA = NativeBackend(), CudaBackend()
 
 def describe_kernels(index: int, traced: bool, signature: Signature, recorded: bool, directions: int = 1) -> str:
     """Describe the kernels that run a scan on a GPU, and those of its backward pass if autograd records it."""
-    from recur.ops.cuda import run as on_gpu
+    from recur.ops.cuda import dispatch
 
-    with on_gpu.on_device(torch.device("cuda", index)):
+    with dispatch.on_device(torch.device("cuda", index)):
         both = "both directions at once; " if directions == 2 else ""
-        return both + on_gpu.words(signature, index, recorded, traced, directions)
+        return both + dispatch.describe(signature, index, recorded, traced, directions)
 
 
 def _mask_reason(call: ScanCall) -> str | None:
@@ -108,9 +110,9 @@ def _mask_reason(call: ScanCall) -> str | None:
 
 @constant_when_compiled
 def _missing_cuda(index: int) -> str | None:
-    from recur.ops.cuda import missing
+    from recur.ops.cuda import dispatch
 
-    return missing.missing(index)
+    return dispatch.missing_reason(index)
 
 
 def run(

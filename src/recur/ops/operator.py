@@ -1,7 +1,7 @@
 """The operator `recur::scan` on plain tensors, with its derivative `recur::scan_backward`.
 
 Autograd, torch.compile and torch.export see an ordinary operator. The kernels of a device (`recur.ops.cpu.run`,
-`recur.ops.cuda.run`) are imported when data on that device is first scanned. A cell is passed as the text of its
+`recur.ops.cuda.dispatch`) are imported when data on that device is first scanned. A cell is passed as the text of its
 programs, so a graph that contains the operator contains the cell. Without a state, sequences start from zero. `sizes`
 is the number of sequences that take each step; batch-major, where all sequences take all steps, it is (B, T), so that
 a graph can keep both symbolic.
@@ -70,8 +70,10 @@ RecordTrace: TypeAlias = Callable[[Tensors], None] | None
 Recompute: TypeAlias = Callable[..., list[Tensor | None]]
 """Computes the gradients by operations of PyTorch, for a backward pass that is itself differentiated."""
 
+KERNEL_MODULES = {"cpu": "recur.ops.cpu.run", "cuda": "recur.ops.cuda.dispatch"}
+"""The modules of kernels by device type."""
 KERNELS: dict[str, Kernels | ModuleType] = {}
-"""Kernels by device type, as far as they were used."""
+"""The modules that were used so far."""
 
 
 def kernels_for(data: Tensor) -> Any:
@@ -79,7 +81,7 @@ def kernels_for(data: Tensor) -> Any:
     device = "cuda" if data.is_cuda else "cpu"
     found = KERNELS.get(device)
     if found is None:
-        found = KERNELS[device] = importlib.import_module(f"recur.ops.{device}.run")
+        found = KERNELS[device] = importlib.import_module(KERNEL_MODULES[device])
     return found
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.machinery
 import os
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int32, c_int64, c_void_p
-from pathlib import Path
 from typing import NoReturn
 
 from recur.errors import BackendError, unknown
-from recur.ops.cpu.sources import digest
+from recur.utils import core_library
 
 ISAS = ("portable", "avx2", "avx512", "avx512bf16")
 """Each has what those before it have. The last multiplies bfloat16, and 8-bit weights, with instructions of its own."""
@@ -96,16 +94,10 @@ class PreparedStruct(Structure):
     ]
 
 
-class StaleError(OSError):
-    """A library that was built from other sources: its structs would be read wrongly."""
-
-
 class Core:
     """The loaded library, and the instruction set that it is used with."""
 
-    def __init__(self, path: Path) -> None:
-        library = ctypes.CDLL(str(path))
-        _refuse_stale(library, path)
+    def __init__(self, library: ctypes.CDLL) -> None:
         for name in ("recur_operations", "recur_places", "recur_error"):
             getattr(library, name).restype = c_char_p
         self._error = library.recur_error
@@ -121,9 +113,6 @@ class Core:
         self.grid_forward.argtypes = self.grid_backward.argtypes = [POINTER(GridStruct), c_int, c_int]
         self._grid_workspace_bytes = library.recur_grid_workspace_bytes
         self._grid_workspace_bytes.argtypes = [POINTER(GridStruct), c_int, c_int, c_int, number]
-        self.launch, self.launch_steps = library.recur_launch, library.recur_launch_steps
-        self.launch.argtypes = [c_void_p, c_void_p, c_int64, c_char_p, c_int64, c_int64, c_void_p, c_void_p]
-        self.launch_steps.argtypes = [c_void_p] * 4
         self.operations = {name: k for k, name in enumerate(library.recur_operations().decode().split())}
         self.places = {name: k for k, name in enumerate(library.recur_places().decode().split())}
         self.best_isa = int(library.recur_best_isa())
@@ -184,35 +173,10 @@ def _openmp_of_torch() -> int | None:
     return None
 
 
-def _refuse_stale(library: ctypes.CDLL, path: Path) -> None:
-    sources = digest(path.parent)
-    built_from = getattr(library, "recur_sources", None)  # older ones could not tell
-    if built_from is not None:
-        built_from.restype = c_char_p
-    if sources is not None and (built_from is None or built_from().decode() != sources):
-        raise StaleError(
-            f"{path.name} was built from other sources than those beside it; build it again: pip install -e ."
-        )
-
-
-def built() -> Path | None:
-    """Where the compiled core lies, if it was built."""
-    here = Path(__file__).parent
-    found = [here / f"_core{suffix}" for suffix in importlib.machinery.EXTENSION_SUFFIXES]
-    return next((path for path in found if path.exists()), None)
-
-
 @functools.cache
 def _load() -> Core | str:
-    path = built()
-    if path is None:
-        return "it was not built when recur was installed"
-    try:
-        return Core(path)
-    except StaleError as error:
-        return str(error)
-    except (OSError, AttributeError) as error:  # built for another machine, or no library at all
-        return f"{path.name} cannot be used: {error}"
+    library = core_library.load()
+    return library if isinstance(library, str) else Core(library)
 
 
 def core() -> Core | None:

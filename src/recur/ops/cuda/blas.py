@@ -25,13 +25,13 @@ MOST_BYTES, REDUCTIONS, ALIGNMENTS = 1, 3, (5, 6, 7, 8)
 """What it is told of a product, and of which algorithms are wanted."""
 ADDED_IN_PLACE, ADDED_IN_FLOAT32 = 1, 2
 """How the parts of a sum may be added up, in one order each: where the result lies, or not rounded before."""
-MOST_WORKSPACE = 32 << 20
+MAX_WORKSPACE = 32 << 20
 """Bytes; and no more than the matrices of a product take themselves."""
-WHOLE = 16
+ALIGNED_BYTES = 16
 """Bytes at whose multiples a matrix should begin."""
 
 
-def names() -> list[str]:
+def library_names() -> list[str]:
     """Of its library: that of the CUDA version that torch was built for, which is loaded already."""
     major = (torch.version.cuda or "13").split(".")[0]
     return [f"libcublasLt.so.{major}", f"cublasLt64_{major}.dll"]
@@ -39,7 +39,7 @@ def names() -> list[str]:
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    for name in names():
+    for name in library_names():
         try:
             return ctypes.CDLL(name)
         except OSError:
@@ -70,7 +70,7 @@ def check(status: int) -> None:
         raise BackendError(f"cuBLAS failed with status {status}")
 
 
-class Side(NamedTuple):
+class MatmulOperand(NamedTuple):
     """A matrix of a product, row after row."""
 
     pitch: int
@@ -78,8 +78,8 @@ class Side(NamedTuple):
     transposed: bool = False
 
 
-class Described(Structure):
-    """As in native/launches.cpp, field by field."""
+class MatmulDescriptor(Structure):
+    """As in launches.cpp, field by field."""
 
     _fields_ = [
         *((name, c_void_p) for name in ("how", "left", "right", "out")),
@@ -89,7 +89,7 @@ class Described(Structure):
     ]
 
 
-class _Found(Structure):
+class _HeuristicResult(Structure):
     """An algorithm, as cuBLASLt proposes it."""
 
     _fields_ = [
@@ -101,7 +101,7 @@ class _Found(Structure):
     ]
 
 
-class Product:
+class Matmul:
     """C = A B, or C += A B, with C of (rows, columns) and `inner` numbers to each sum.
 
     A and B are of `dtype`, C is of `into`; their addresses change from call to call.
@@ -112,8 +112,8 @@ class Product:
         dtype: torch.dtype,
         into: torch.dtype,
         sizes: tuple[int, int, int],
-        a: Side,
-        b: Side,
+        a: MatmulOperand,
+        b: MatmulOperand,
         pitch: int,
         adds: bool,
         tf32: bool,
@@ -128,25 +128,25 @@ class Product:
         return self._prepared[1]
 
     @property
-    def described(self) -> Described:
+    def described(self) -> MatmulDescriptor:
         return self._prepared[0]
 
     @functools.cached_property
     def _most_workspace(self) -> int:
         rows, columns, inner = self.sizes
         read = (rows + columns) * inner * self.dtype.itemsize
-        return min(MOST_WORKSPACE, read + rows * columns * self.into.itemsize)
+        return min(MAX_WORKSPACE, read + rows * columns * self.into.itemsize)
 
     @functools.cached_property
-    def _prepared(self) -> tuple[Described, int]:
+    def _prepared(self) -> tuple[MatmulDescriptor, int]:
         """Asked of the current device, once."""
         rows, columns, inner = self.sizes
         double = self.dtype == torch.float64
         number = c_double if double else c_float
-        made = Described(one=_bits(number(1.0)), beta=_bits(number(1.0 if self.adds else 0.0)))
+        made = MatmulDescriptor(one=_bits(number(1.0)), beta=_bits(number(1.0 if self.adds else 0.0)))
         how = IN_FLOAT64 if double else IN_TF32 if self.tf32 else IN_FLOAT32
         kind, into = TYPES[self.dtype], TYPES[self.into]
-        made.how = _made(
+        made.how = _create(
             "cublasLtMatmulDescCreate", c_int(how), c_int(TYPES[torch.float64 if double else torch.float32])
         )
         # cuBLAS goes column after column: what it sees is Cᵀ = Bᵀ Aᵀ.
@@ -159,7 +159,7 @@ class Product:
         freed = [function(f"cublasLt{what}Destroy") for what in ("MatmulDesc", *["MatrixLayout"] * 3)]
         weakref.finalize(self, _destroy, freed, [made.how, made.left, made.right, made.out]).atexit = False
         most = self._most_workspace
-        found = [_algorithm(made, alignment, most, self.into) for alignment in (WHOLE, self.dtype.itemsize)]
+        found = [_algorithm(made, alignment, most, self.into) for alignment in (ALIGNED_BYTES, self.dtype.itemsize)]
         for into_place, one in zip(made.algorithms, found, strict=True):
             if one is not None:
                 into_place[:] = one.algorithm[:]
@@ -170,8 +170,8 @@ class Product:
         if self.empty:
             return
         made = self.described
-        chosen = made.algorithms[any(address % WHOLE for address in (a, b, c))]
-        one, beta = (ctypes.addressof(made) + getattr(Described, name).offset for name in ("one", "beta"))
+        chosen = made.algorithms[any(address % ALIGNED_BYTES for address in (a, b, c))]
+        one, beta = (ctypes.addressof(made) + getattr(MatmulDescriptor, name).offset for name in ("one", "beta"))
         status = function("cublasLtMatmul")(
             handle(index), c_void_p(made.how), c_void_p(one), c_void_p(b), c_void_p(made.left), c_void_p(a),
             c_void_p(made.right), c_void_p(beta), c_void_p(c), c_void_p(made.out), c_void_p(c), c_void_p(made.out),
@@ -189,7 +189,7 @@ def _bits(number: c_float | c_double) -> int:
     return int.from_bytes(bytes(number), "little")
 
 
-def _made(name: str, *arguments: object) -> int | None:
+def _create(name: str, *arguments: object) -> int | None:
     found = c_void_p()
     check(function(name)(byref(found), *arguments))
     return found.value
@@ -200,18 +200,18 @@ def _set(name: str, of: int | None, which: int, value: ctypes._SimpleCData[int])
 
 
 def _layout(kind: int, rows: int, columns: int, pitch: int) -> int | None:
-    return _made("cublasLtMatrixLayoutCreate", c_int(kind), c_uint64(rows), c_uint64(columns), c_int64(pitch))
+    return _create("cublasLtMatrixLayoutCreate", c_int(kind), c_uint64(rows), c_uint64(columns), c_int64(pitch))
 
 
-def _algorithm(made: Described, alignment: int, most: int, into: torch.dtype) -> _Found | None:
+def _algorithm(made: MatmulDescriptor, alignment: int, most: int, into: torch.dtype) -> _HeuristicResult | None:
     """The likeliest for matrices that begin at multiples of so many bytes, with so many bytes of workspace at most."""
-    wanted = _made("cublasLtMatmulPreferenceCreate")
+    wanted = _create("cublasLtMatmulPreferenceCreate")
     put = functools.partial(_set, "cublasLtMatmulPreferenceSetAttribute", wanted)
     put(MOST_BYTES, c_uint64(most))
     put(REDUCTIONS, c_uint32(ADDED_IN_FLOAT32 if into.itemsize == 2 else ADDED_IN_PLACE | ADDED_IN_FLOAT32))
     for which in ALIGNMENTS:
         put(which, c_uint32(alignment))
-    found, count = _Found(), c_int()
+    found, count = _HeuristicResult(), c_int()
     parts = [c_void_p(of) for of in (made.how, made.left, made.right, made.out, made.out, wanted)]
     status = function("cublasLtMatmulAlgoGetHeuristic")(
         handle(torch.cuda.current_device()), *parts, c_int(1), byref(found), byref(count)

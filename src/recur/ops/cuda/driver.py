@@ -14,7 +14,7 @@ from recur.errors import BackendError
 
 SUCCESS, OUT_OF_MEMORY = 0, 2
 COOPERATIVE, CLUSTER_DIMENSION = 2, 4
-MOST_STREAMS = 64
+MAX_STREAMS = 64
 """For which a kernel's launch is kept ready."""
 LOCAL_SIZE, REGISTERS, DYNAMIC_SHARED, NON_PORTABLE_CLUSTER = 3, 4, 8, 14
 
@@ -23,7 +23,7 @@ class _Attribute(Structure):
     _fields_ = [("id", c_int), ("pad", c_char * 4), ("value", c_uint * 16)]
 
 
-class Config(Structure):
+class LaunchConfig(Structure):
     """CUlaunchConfig."""
 
     _fields_ = [
@@ -37,7 +37,7 @@ class Config(Structure):
 Argument: TypeAlias = "Structure | ctypes._SimpleCData[float]"
 
 
-class Launch(NamedTuple):
+class LaunchSpec(NamedTuple):
     """How a kernel is launched."""
 
     grid: int
@@ -76,14 +76,14 @@ class Function:
         self._driver.check(self._driver.cuda.cuFuncGetAttribute(byref(value), which, self._handle), self.name)
         return value.value
 
-    def prepare(self, how: Launch) -> Prepared:
-        return Prepared(self._driver, self._handle, self.name, how)
+    def prepare(self, how: LaunchSpec) -> PreparedKernel:
+        return PreparedKernel(self._driver, self._handle, self.name, how)
 
 
-class Prepared:
+class PreparedKernel:
     """A launch whose arguments change from call to call: one struct, by value."""
 
-    def __init__(self, driver: Driver, handle: c_void_p, name: str, how: Launch) -> None:
+    def __init__(self, driver: Driver, handle: c_void_p, name: str, how: LaunchSpec) -> None:
         self._driver, self.handle, self._name, self.how = driver, handle, name, how
         settings = {DYNAMIC_SHARED: how.shared} if how.shared > 48 << 10 else {}
         settings |= {NON_PORTABLE_CLUSTER: 1} if how.cluster > 8 else {}
@@ -99,8 +99,8 @@ class Prepared:
             self._attributes[count].id = COOPERATIVE
             self._attributes[count].value[0] = 1
             count += 1
-        self.config = Config(how.grid, 1, 1, how.threads, 1, 1, how.shared, None, self._attributes, count)
-        self._on: dict[int, Config] = {}
+        self.config = LaunchConfig(how.grid, 1, 1, how.threads, 1, 1, how.shared, None, self._attributes, count)
+        self._on: dict[int, LaunchConfig] = {}
 
     def resident(self) -> int:
         """How many of its CTAs can be on the GPU at once, if nothing else is there; whole clusters."""
@@ -111,22 +111,22 @@ class Prepared:
         status = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(
             byref(found), self.handle, self.how.threads, ctypes.c_size_t(self.how.shared)
         )
-        return 0 if status else found.value * _multiprocessors(self._driver)
+        return 0 if status else found.value * _count_multiprocessors(self._driver)
 
     def __call__(self, stream: int, *arguments: Argument) -> None:
-        """Launch it; `stream` as torch.cuda.Stream.cuda_stream has it."""
+        """LaunchSpec it; `stream` as torch.cuda.Stream.cuda_stream has it."""
         self._launch(stream, (c_void_p * len(arguments))(*map(ctypes.addressof, arguments)))
 
     def packed(self, stream: int, arguments: bytes) -> None:
         """The same, given the struct's bytes."""
-        self._launch(stream, _One(arguments))
+        self._launch(stream, _OnePointer(arguments))
 
     def _launch(self, stream: int, pointers: ctypes.Array[c_void_p] | ctypes.Array[c_char_p]) -> None:
         config = self._on.get(stream)
         if config is None:
-            config = Config.from_buffer_copy(self.config)  # threads launch on streams of their own
+            config = LaunchConfig.from_buffer_copy(self.config)  # threads launch on streams of their own
             config.stream = stream
-            if len(self._on) == MOST_STREAMS:
+            if len(self._on) == MAX_STREAMS:
                 self._on.clear()
             self._on[stream] = config
         status = self._driver.launch(byref(config), self.handle, pointers, None)
@@ -137,17 +137,17 @@ class Prepared:
         self._driver.check(status, f"launching {self._name} with {self.how}")
 
 
-_One = c_char_p * 1
+_OnePointer = c_char_p * 1
 
 
-class _Bound(threading.local):
+class _BoundContexts(threading.local):
     """The devices whose context this thread has had as its own."""
 
     def __init__(self) -> None:
         self.devices: set[int] = set()
 
 
-_bound = _Bound()
+_bound_contexts = _BoundContexts()
 
 
 def bind_context(index: int) -> None:
@@ -155,15 +155,15 @@ def bind_context(index: int) -> None:
 
     PyTorch's own calls do so when they first reach the GPU; a thread of autograd may launch a kernel before.
     """
-    if index in _bound.devices:
+    if index in _bound_contexts.devices:
         return
-    found = driver()
+    found = load_driver()
     assert found is not None
     device, context = c_int(), c_void_p()
     found.check(found.cuda.cuDeviceGet(byref(device), index), f"no device {index}")
     found.check(found.cuda.cuDevicePrimaryCtxRetain(byref(context), device), f"the context of device {index}")
     found.check(found.cuda.cuCtxSetCurrent(context), f"the context of device {index}")
-    _bound.devices.add(index)
+    _bound_contexts.devices.add(index)
 
 
 def current_stream(index: int) -> int:
@@ -172,7 +172,7 @@ def current_stream(index: int) -> int:
     return found
 
 
-def _multiprocessors(driver: Driver) -> int:
+def _count_multiprocessors(driver: Driver) -> int:
     device, count = c_int(), c_int()
     driver.check(driver.cuda.cuCtxGetDevice(byref(device)), "no device is current")
     driver.check(driver.cuda.cuDeviceGetAttribute(byref(count), 16, device), "counting multiprocessors")
@@ -183,7 +183,7 @@ class Module:
     """A loaded cubin."""
 
     def __init__(self, cubin: bytes) -> None:
-        found = driver()
+        found = load_driver()
         assert found is not None
         self._driver, self._handle = found, c_void_p()
         self._functions: dict[str, Function] = {}
@@ -196,7 +196,7 @@ class Module:
 
 
 @functools.cache
-def driver() -> Driver | None:
+def load_driver() -> Driver | None:
     for name in ("libcuda.so.1", "libcuda.so", "nvcuda.dll"):
         try:
             library = ctypes.CDLL(name)
@@ -205,3 +205,38 @@ def driver() -> Driver | None:
         if hasattr(library, "cuLaunchKernelEx"):
             return Driver(library)
     return None
+
+
+class DeviceInfo(NamedTuple):
+    name: str
+    major: int
+    minor: int
+    multiprocessors: int
+    shared: int
+    """Bytes of shared memory that a CTA may have."""
+
+    @property
+    def architecture(self) -> str:
+        """As a compiler is asked for it: with the features of this very chip, where there are such."""
+        return f"sm_{self.major}{self.minor}" + ("a" if self.major >= 9 else "")
+
+    @property
+    def clusters(self) -> bool:
+        """Whether CTAs can share their memory."""
+        return self.major >= 9
+
+    @property
+    def largest_cluster(self) -> int:
+        return 16 if self.major in (9, 10) else 8 if self.clusters else 1
+
+
+H200 = DeviceInfo("NVIDIA H200", 9, 0, 132, 232448)
+A100 = DeviceInfo("NVIDIA A100-SXM4-80GB", 8, 0, 108, 166912)
+
+
+@functools.cache
+def device_info(index: int) -> DeviceInfo:
+    """One that torch sees."""
+    found = torch.cuda.get_device_properties(index)
+    shared = int(getattr(found, "shared_memory_per_block_optin", 101376))
+    return DeviceInfo(found.name, found.major, found.minor, found.multi_processor_count, shared)

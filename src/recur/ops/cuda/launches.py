@@ -1,4 +1,4 @@
-"""Kernels and products one after the other, in one call of the C++ core: native/launches.cpp. Without it, by Python."""
+"""Kernels and products one after the other, in one call of the C++ core: launches.cpp. Without it, by Python."""
 
 from __future__ import annotations
 
@@ -9,42 +9,47 @@ from collections.abc import Iterable, Sequence
 from ctypes import POINTER, Structure, byref, c_char_p, c_int32, c_int64, c_void_p
 from typing import NamedTuple, TypeAlias
 
-from recur.ops.cpu.library import core
-from recur.ops.cuda import blas
-from recur.ops.cuda.arguments import Template
-from recur.ops.cuda.blas import Described, Product
-from recur.ops.cuda.driver import Config, Prepared, current_stream, driver
+import torch
 
-Where: TypeAlias = tuple[int, int]
+from recur.ops.cuda import blas
+from recur.ops.cuda.blas import Matmul, MatmulDescriptor, MatmulOperand
+from recur.ops.cuda.codegen import PACK_FIELDS, ArgTemplate, kernel_source
+from recur.ops.cuda.config import GRID, KernelConfig, ScanShape
+from recur.ops.cuda.driver import LaunchConfig, LaunchSpec, PreparedKernel, current_stream, device_info, load_driver
+from recur.ops.cuda.layout import ScanLayout
+from recur.ops.cuda.nvrtc import load_module
+from recur.utils import core_library
+
+AddressOffset: TypeAlias = tuple[int, int]
 """Which of a call's addresses, and how many bytes behind it."""
 
 
-class Kernel(NamedTuple):
-    prepared: Prepared
-    template: Template
+class KernelLaunch(NamedTuple):
+    prepared: PreparedKernel
+    template: ArgTemplate
 
 
-class Multiplication(NamedTuple):
+class MatmulLaunch(NamedTuple):
     """C = A B."""
 
-    product: Product
-    a: Where
-    b: Where
-    c: Where
+    product: Matmul
+    a: AddressOffset
+    b: AddressOffset
+    c: AddressOffset
 
 
-class _Where(Structure):
+class _AddressOffset(Structure):
     _fields_ = [("address", c_int64), ("offset", c_int64)]
 
 
 class _Launch(Structure):
-    """As in native/launches.cpp, field by field."""
+    """As in launches.cpp, field by field."""
 
     _fields_ = [
-        ("product", POINTER(Described)),
-        *((name, _Where) for name in "abc"),
+        ("product", POINTER(MatmulDescriptor)),
+        *((name, _AddressOffset) for name in "abc"),
         ("kernel", c_void_p),
-        ("config", POINTER(Config)),
+        ("config", POINTER(LaunchConfig)),
         ("numbers", c_char_p),
         ("bytes", c_int64),
         ("pointers", POINTER(c_int32)),
@@ -52,27 +57,43 @@ class _Launch(Structure):
     ]
 
 
-class _Library(Structure):
+class _LaunchFunctions(Structure):
     _fields_ = [("launch", c_void_p), ("multiply", c_void_p), ("handle", c_void_p)]
 
 
+class CoreFunctions:
+    """Functions of the C++ core that make many launches in one call."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.launch, self.launch_steps = library.recur_launch, library.recur_launch_steps
+        self.launch.argtypes = [c_void_p, c_void_p, c_int64, c_char_p, c_int64, c_int64, c_void_p, c_void_p]
+        self.launch_steps.argtypes = [c_void_p] * 4
+
+
 @functools.cache
-def library(index: int) -> _Library:
+def core() -> CoreFunctions | None:
+    """Return the functions of the C++ core, or None if the core cannot be used."""
+    library = core_library.load()
+    return None if isinstance(library, str) else CoreFunctions(library)
+
+
+@functools.cache
+def launch_functions(index: int) -> _LaunchFunctions:
     """The functions that launch, and cuBLASLt's handle of a device."""
-    found = driver()
+    found = load_driver()
     assert found is not None
     functions = (found.cuda.cuLaunchKernelEx, blas.function("cublasLtMatmul"))
     launch, multiply = (ctypes.cast(function, c_void_p).value for function in functions)
-    return _Library(launch, multiply, blas.handle(index))
+    return _LaunchFunctions(launch, multiply, blas.handle(index))
 
 
-class Launches:
+class LaunchList:
     """`workspace`: which of a call's addresses is memory for its products, of as many bytes as they need."""
 
-    def __init__(self, index: int, all: Sequence[Kernel | Multiplication], workspace: int) -> None:
+    def __init__(self, index: int, all: Sequence[KernelLaunch | MatmulLaunch], workspace: int) -> None:
         self._index, self._workspace = index, workspace
-        self._all = [one for one in all if isinstance(one, Kernel) or not one.product.empty]
-        self._bytes = workspace_of(one.product for one in self._all if isinstance(one, Multiplication))
+        self._all = [one for one in all if isinstance(one, KernelLaunch) or not one.product.empty]
+        self._bytes = max_workspace(one.product for one in self._all if isinstance(one, MatmulLaunch))
 
     def __call__(self, addresses: Sequence[int]) -> None:
         stream = current_stream(self._index)
@@ -83,41 +104,218 @@ class Launches:
         made, count, at = self._made, len(self._all), c_int64()
         given = struct.pack(f"{len(addresses)}q", *addresses)
         status = native.launch(
-            byref(library(self._index)), made, count, given, self._workspace, self._bytes, stream, byref(at)
+            byref(launch_functions(self._index)), made, count, given, self._workspace, self._bytes, stream, byref(at)
         )
         if status:
             self._fail(self._all[at.value], status)
 
     @functools.cached_property
     def _made(self) -> ctypes.Array[_Launch]:
-        return (_Launch * len(self._all))(*map(_launch, self._all))
+        return (_Launch * len(self._all))(*map(_launch_struct, self._all))
 
     def _by_python(self, addresses: Sequence[int], stream: int) -> None:
         for one in self._all:
-            if isinstance(one, Kernel):
+            if isinstance(one, KernelLaunch):
                 one.prepared.packed(stream, one.template(addresses))
                 continue
             where = [addresses[place] + offset for place, offset in (one.a, one.b, one.c)]
             one.product(self._index, stream, addresses[self._workspace], *where)
 
-    def _fail(self, one: Kernel | Multiplication, status: int) -> None:
-        if isinstance(one, Kernel):
+    def _fail(self, one: KernelLaunch | MatmulLaunch, status: int) -> None:
+        if isinstance(one, KernelLaunch):
             one.prepared.check(status)
         else:
             blas.check(status)
 
 
-def workspace_of(products: Iterable[Product]) -> int:
+def max_workspace(products: Iterable[Matmul]) -> int:
     """Bytes that the most demanding of them needs."""
     return max((one.workspace for one in products if not one.empty), default=0)
 
 
-def _launch(one: Kernel | Multiplication) -> _Launch:
-    if isinstance(one, Multiplication):
-        a, b, c = (_Where(*where) for where in one[1:])
+def _launch_struct(one: KernelLaunch | MatmulLaunch) -> _Launch:
+    if isinstance(one, MatmulLaunch):
+        a, b, c = (_AddressOffset(*where) for where in one[1:])
         return _Launch(product=ctypes.pointer(one.product.described), a=a, b=b, c=c)
     chosen, numbers = one.template.chosen, one.template.numbers
     return _Launch(
-        kernel=one.prepared.handle, config=ctypes.pointer(one.prepared.config), numbers=numbers, bytes=len(numbers),
-        pointers=(c_int32 * len(chosen))(*chosen), count=len(chosen),
-    )  # fmt: skip
+        kernel=one.prepared.handle,
+        config=ctypes.pointer(one.prepared.config),
+        numbers=numbers,
+        bytes=len(numbers),
+        pointers=(c_int32 * len(chosen))(*chosen),
+        count=len(chosen),
+    )
+
+
+TILE_BYTES = 32 * 33 * 8
+TILE_SIDE, TILE_ROWS = 32, 8
+REDUCE_COLUMNS, REDUCE_LANES = 32, 16
+"""Of a CTA that adds up: its columns, and the threads of each."""
+MIN_ROWS_PER_SPLIT = 64
+"""Of a part of the rows: less is not worth a CTA."""
+CTAS_PER_MULTIPROCESSOR = 4
+"""Of a multiprocessor."""
+
+
+@functools.lru_cache(maxsize=256)
+def pack_kernel(cell: str, dtype: torch.dtype, tiles: int, words: int, index: int) -> PreparedKernel:
+    """For so many tiles of W, and words of 16 bytes to be zero."""
+    threads = TILE_SIDE * TILE_ROWS
+    grid = max(1, min(max(tiles, -(-words // threads)), CTAS_PER_MULTIPROCESSOR * device_info(index).multiprocessors))
+    module = load_module(kernel_source(cell, dtype, ("pack",)), device_info(index).architecture, index)
+    return module.function("pack_weights").prepare(LaunchSpec(grid, threads, TILE_BYTES))
+
+
+def count_tiles(lay: ScanLayout, width: int) -> int:
+    """Of W, rows of which have this width."""
+    return lay.assembly.products * -(-width // TILE_SIDE) * -(-lay.H // TILE_SIDE)
+
+
+def count_reduce_blocks(lay: ScanLayout) -> int:
+    """CTAs' columns that are added up."""
+    a = lay.assembly
+    return -(-(a.gates + a.own + a.extras) * lay.H // REDUCE_COLUMNS)
+
+
+def count_row_splits(lay: ScanLayout, index: int) -> int:
+    """Into how many parts the rows are divided, so that there is work for all of the GPU."""
+    wanted = CTAS_PER_MULTIPROCESSOR * device_info(index).multiprocessors // count_reduce_blocks(lay)
+    return max(1, min(wanted, lay.N // MIN_ROWS_PER_SPLIT))
+
+
+@functools.lru_cache(maxsize=256)
+def reduce_kernel(cell: str, dtype: torch.dtype, grid: int, index: int) -> PreparedKernel:
+    module = load_module(kernel_source(cell, dtype, ("reduce",)), device_info(index).architecture, index)
+    return module.function("reduce_gradients").prepare(
+        LaunchSpec(grid, REDUCE_COLUMNS * REDUCE_LANES, REDUCE_LANES * (REDUCE_COLUMNS + 1) * 8 + 16)
+    )
+
+
+ALIGNMENT = 256
+
+ChosenKernel = tuple[ScanShape, KernelConfig, PreparedKernel]
+"""A way that carries all steps in one launch: the problem, how, and its kernel."""
+
+
+class ArgSlots:
+    """Which of a call's addresses is whose: names in the order in which they come."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, int] = {}
+
+    def add(self, *names: str) -> None:
+        for name in names:
+            self._of[name] = len(self._of)
+
+    def __getitem__(self, name: str) -> int:
+        return self._of[name]
+
+    def get(self, name: str) -> int:
+        """-1, where null stands, if there is none."""
+        return self._of.get(name, -1)
+
+    def some(self, prefix: str, count: int) -> list[int]:
+        return [self.get(f"{prefix}{k}") for k in range(count)]
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+
+class ScratchMemory:
+    """What comes before the steps: W as their kernel reads it, where that is not how it is given, and zeros.
+
+    NAMES: whose addresses it gives to a call. `laid` is W, exchange and arrived are as in kernels/arguments.cu, tickets
+    and partial as in reduce.cu, workspace is for products; all that has to be zero lies together, from `zeros` on.
+    """
+
+    NAMES = ("laid", "exchange", "arrived", "tickets", "partial", "workspace", "zeros")
+
+    def __init__(
+        self,
+        lay: ScanLayout,
+        index: int,
+        chosen: ChosenKernel | None,
+        places: ArgSlots,
+        workspace: int,
+        splits: int = 1,
+    ) -> None:
+        """`places`: of a call's addresses, its own among them. `workspace`: bytes."""
+        self._lay, self._index = lay, index
+        a, size = lay.assembly, lay.of.dtype.itemsize
+        self._width, self.lays_out, exchange, flags = lay.H, False, 0, 0
+        transposed = chosen is not None and chosen[0].backward
+        if chosen is not None:
+            p, way, _ = chosen
+            self._width = way.width(p)
+            self.lays_out = transposed or self._width != lay.H or a.heads > 1
+            if way.exchange == GRID:
+                teams = -(-p.S // way.rows)
+                exchange, flags = teams * 2 * way.v_bytes(p), teams * 128
+        tickets, partial = 0, 0
+        if splits > 1:
+            columns = (a.gates + a.own + a.extras) * lay.H
+            tickets, partial = 4 * count_reduce_blocks(lay), splits * columns * lay.real.itemsize
+        self._cut = exchange, flags, tickets, partial, workspace
+        self._laid = a.products * lay.H * self._width * size
+        self.bytes, self._offsets, self._zeros = self._sizes(self.lays_out)
+        zeros = {"zeros": places["zeros"]}
+        self._zeroing, self._laying = (
+            ArgTemplate(
+                a,
+                PACK_FIELDS,
+                where,
+                H=lay.H,
+                inner=lay.H // a.heads,
+                width=self._width,
+                transposed=int(transposed),
+                words=self._zeros // 16,
+            )
+            for where in (zeros, {"W": places.get("weight_hh"), "laid": places["laid"], **zeros})
+        )
+
+    def _sizes(self, lays_out: bool) -> tuple[int, list[int], int]:
+        """All of it, where each part begins, and how many bytes have to be zero."""
+        offsets, at = [], 0
+        for part in (self._laid if lays_out else 0, *self._cut):
+            offsets.append(at)
+            at += -(-part // ALIGNMENT) * ALIGNMENT
+        return at, offsets, offsets[4] - offsets[1]
+
+    def take(self, like: torch.Tensor, W: int) -> tuple[torch.Tensor | None, list[int]]:
+        """Memory, and the addresses of its parts."""
+        lays_out, size, offsets = self.lays_out, self.bytes, self._offsets
+        if W % 16:  # a parameter may be a part of a buffer, from any number on
+            lays_out = True
+            size, offsets, _ = self._sizes(True)
+        if not size:
+            return None, [W, *[0] * (len(self.NAMES) - 1)]
+        memory = like.new_empty(size, dtype=torch.uint8)
+        first = memory.data_ptr()
+        laid, *rest = (first + offset for offset in offsets)
+        return memory, [laid if lays_out else W, *rest, first + offsets[1]]
+
+    def fills(self, lays_out: bool) -> list[KernelLaunch]:
+        """What is launched to fill it; `lays_out`: W too."""
+        lay = self._lay
+        of = lay.of
+        if not lays_out and not self._zeros:
+            return []
+        tiles = count_tiles(lay, self._width) if lays_out else 0
+        run = pack_kernel(of.cell, of.dtype, tiles, self._zeros // 16, self._index)
+        return [KernelLaunch(run, self._laying if lays_out else self._zeroing)]
+
+
+def make_matmul(
+    lay: ScanLayout,
+    sizes: tuple[int, int, int],
+    a: MatmulOperand,
+    b: MatmulOperand,
+    pitch: int,
+    tf32: bool,
+    adds: bool = False,
+    into: torch.dtype | None = None,
+) -> Matmul:
+    """Of numbers of a scan."""
+    dtype = lay.of.dtype
+    return Matmul(dtype, into or dtype, sizes, a, b, pitch, adds, tf32 and dtype == torch.float32)

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import importlib.util
+import json
+import os
 import re
+import tempfile
+import warnings
 from collections.abc import Iterator
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 from pathlib import Path
 from typing import NamedTuple
 
 from recur.errors import BackendError
+from recur.ops.cuda.driver import Module
+from recur.utils.files import write_atomically
 
 OPTIONS = ("--std=c++17", "--ptxas-options=-v", "--extra-device-vectorization", "--no-cache")
 """The last: what it keeps itself comes without the report of ptxas, and cache.py keeps kernels anyway."""
 
 
-class Compiled(NamedTuple):
+class CompiledKernel(NamedTuple):
     cubin: bytes
-    usage: dict[str, Usage]
+    usage: dict[str, ResourceUsage]
     """What each kernel takes, by its name."""
 
 
-class Usage(NamedTuple):
+class ResourceUsage(NamedTuple):
     """What ptxas reports of a kernel."""
 
     registers: int
@@ -52,7 +59,7 @@ class Compiler:
         self._check(self._nvrtc.nvrtcGetSupportedArchs(found))
         return sorted(found)
 
-    def compile(self, source: str, architecture: str) -> Compiled:
+    def compile(self, source: str, architecture: str) -> CompiledKernel:
         """For `sm_90a` and the like."""
         program = c_void_p()
         self._check(self._nvrtc.nvrtcCreateProgram(byref(program), source.encode(), b"recur.cu", 0, None, None))
@@ -63,7 +70,7 @@ class Compiler:
             log = self._read(program, "ProgramLog").decode(errors="replace")
             if failed:
                 raise BackendError(f"NVRTC {self.version} cannot compile a kernel for {architecture}: {log.strip()}")
-            return Compiled(self._read(program, "CUBIN"), usage_in(log))
+            return CompiledKernel(self._read(program, "CUBIN"), parse_usage(log))
         finally:
             self._nvrtc.nvrtcDestroyProgram(byref(program))
 
@@ -79,22 +86,22 @@ class Compiler:
             raise BackendError(f"NVRTC failed: {self._nvrtc.nvrtcGetErrorString(status).decode()}")
 
 
-def usage_in(log: str) -> dict[str, Usage]:
+def parse_usage(log: str) -> dict[str, ResourceUsage]:
     """What ptxas -v says of every kernel."""
-    found: dict[str, Usage] = {}
+    found: dict[str, ResourceUsage] = {}
     for part in re.split(r"Compiling entry function ", log)[1:]:
         name = re.match(r"'(\w+)'", part)
         registers, shared = re.search(r"Used (\d+) registers", part), re.search(r"(\d+) bytes smem", part)
         frame = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", part)
         assert name is not None
         stack, stores, loads = (int(n) for n in frame.groups()) if frame else (0, 0, 0)
-        found[name[1]] = Usage(
+        found[name[1]] = ResourceUsage(
             int(registers[1]) if registers else 0, int(shared[1]) if shared else 0, stack, stores + loads
         )
     return found
 
 
-def _candidates() -> Iterator[str]:
+def _candidate_paths() -> Iterator[str]:
     """Beside torch's other CUDA libraries, in torch itself, and wherever the system looks."""
     for package in ("nvidia", "torch"):
         spec = importlib.util.find_spec(package)
@@ -106,7 +113,7 @@ def _candidates() -> Iterator[str]:
 
 @functools.cache
 def _load() -> Compiler | str:
-    for path in _candidates():
+    for path in _candidate_paths():
         try:
             for part in Path(path).parent.glob("libnvrtc-builtins.so*"):  # which it looks for by its name alone
                 ctypes.CDLL(str(part), mode=ctypes.RTLD_GLOBAL)
@@ -116,12 +123,74 @@ def _load() -> Compiler | str:
     return "libnvrtc was not found: torch's CUDA wheels carry it, and so does pip install nvidia-cuda-nvrtc"
 
 
-def compiler() -> Compiler | None:
+def load_compiler() -> Compiler | None:
     found = _load()
     return None if isinstance(found, str) else found
 
 
-def missing() -> str | None:
+def compiler_missing_reason() -> str | None:
     """Why there is no compiler, if there is none."""
     found = _load()
     return found if isinstance(found, str) else None
+
+
+CACHE_HEADER = b"recur-cubin-1\n"
+
+
+def cache_folder() -> Path:
+    """RECUR_CACHE, or where the system keeps such things."""
+    asked = os.environ.get("RECUR_CACHE")
+    if asked:
+        return Path(asked)
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recur" / "cuda"
+    except RuntimeError:  # a user without a home
+        return Path(tempfile.gettempdir()) / f"recur-{os.getuid()}" / "cuda"
+
+
+def compile_cached(source: str, architecture: str) -> CompiledKernel:
+    """From disk, or made now and left there."""
+    compiler = load_compiler()
+    if compiler is None:
+        raise BackendError(f"backend 'cuda' has no compiler: {compiler_missing_reason()}")
+    made_of = "\n".join([compiler.version, architecture, *OPTIONS, source])
+    path = cache_folder() / f"{hashlib.sha256(made_of.encode()).hexdigest()}.cubin"
+    found = _read_cached(path)
+    if found is None:
+        found = compiler.compile(source, architecture)
+        _write_cached(path, found)
+    return found
+
+
+def _read_cached(path: Path) -> CompiledKernel | None:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    digest, _, rest = content.removeprefix(CACHE_HEADER).partition(b"\n")
+    if not content.startswith(CACHE_HEADER) or hashlib.sha256(rest).hexdigest().encode() != digest:
+        return None
+    usage, _, cubin = rest.partition(b"\n")
+    return CompiledKernel(cubin, {name: ResourceUsage(*numbers) for name, numbers in json.loads(usage).items()})
+
+
+def _write_cached(path: Path, made: CompiledKernel) -> None:
+    rest = json.dumps(made.usage).encode() + b"\n" + made.cubin
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomically(path, CACHE_HEADER + hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest)
+    except OSError as error:
+        _warn_once(str(path.parent), error.strerror or str(error))
+
+
+@functools.cache
+def _warn_once(where: str, why: str) -> None:
+    warnings.warn(
+        f"compiled kernels cannot be kept in {where}: {why}; set RECUR_CACHE to a folder with room", stacklevel=2
+    )
+
+
+@functools.cache
+def load_module(source: str, architecture: str, index: int) -> Module:
+    """On the device of this index, which must be current."""
+    return Module(compile_cached(source, architecture).cubin)

@@ -9,38 +9,37 @@ from typing import Any
 import torch
 
 from recur.errors import RecurError
-from recur.ops.cuda import cache, nvrtc, tuning
-from recur.ops.cuda.device import Device, device
-from recur.ops.cuda.driver import driver
-from recur.ops.cuda.measuring import Layer, by
-from recur.ops.cuda.missing import missing
-from recur.ops.cuda.way import ALONE, CLUSTER, GRID, NAMES
+from recur.ops.cuda import nvrtc, tuning
+from recur.ops.cuda.config import CLUSTER, EXCHANGE_NAMES, GRID, SINGLE_CTA
+from recur.ops.cuda.dispatch import missing_reason
+from recur.ops.cuda.driver import DeviceInfo, device_info, load_driver
+from recur.ops.cuda.timing import TimedLayer, force_config
 
-ONE_STEP = "one step a launch"
-SIZES = {ALONE: (5, 32), CLUSTER: (5, 128), GRID: (5, 512)}
+PER_STEP = "one step a launch"
+SIZES = {SINGLE_CTA: (5, 32), CLUSTER: (5, 128), GRID: (5, 512)}
 """Rows and units of a small layer for which each way is tried."""
 TOLERANCE = 2e-2
 """Products of bfloat16, summed up in another order."""
 
 
-def report(index: int = 0) -> dict[str, Any]:
+def gpu_report(index: int = 0) -> dict[str, Any]:
     """All that there is to say; without a GPU, what a GPU would find here."""
-    found: dict[str, Any] = {"compiler": compiler(), "cache": kernels_kept()}
+    found: dict[str, Any] = {"compiler": describe_compiler(), "cache": describe_cache()}
     reason = no_gpu()
     if reason is None:
-        here = device(index)
+        here = device_info(index)
         found |= {
             "name": here.name,
             "capability": f"{here.major}.{here.minor}",
             "multiprocessors": here.multiprocessors,
             "shared_kib": here.shared // 1024,
             "driver": driver_version(),
-            "table": measured(here.name),
+            "table": describe_table(here.name),
         }
-        reason = missing(index)
+        reason = missing_reason(index)
     if reason is not None:
         return found | {"missing": reason}
-    return found | {"ways": ways(index)}
+    return found | {"ways": check_exchanges(index)}
 
 
 def no_gpu() -> str | None:
@@ -49,62 +48,64 @@ def no_gpu() -> str | None:
     return "torch sees no GPU" if torch.version.cuda else "this torch is built for the CPU alone"
 
 
-def compiler() -> str:
-    found = nvrtc.compiler()
-    return str(nvrtc.missing()) if found is None else f"NVRTC {found.version}, {found.path}"
+def describe_compiler() -> str:
+    found = nvrtc.load_compiler()
+    return str(nvrtc.compiler_missing_reason()) if found is None else f"NVRTC {found.version}, {found.path}"
 
 
 def driver_version() -> str:
     """The newest CUDA that the driver knows."""
-    found, version = driver(), c_int()
+    found, version = load_driver(), c_int()
     if found is None or found.cuda.cuDriverGetVersion(byref(version)):
         return "not found"
     return f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"
 
 
-def kernels_kept() -> str:
+def describe_cache() -> str:
     """Where compiled kernels are kept, and whether they can be."""
-    folder = cache.folder()
+    folder = nvrtc.cache_folder()
     there = next((part for part in (folder, *folder.parents) if part.exists()), folder)
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         return f"{folder}: cannot be written; set RECUR_CACHE to a folder that can"
     return f"{folder}: {len(list(folder.glob('*.cubin')))} kernels"
 
 
-def measured(name: str) -> str:
-    found = tuning.table(name)
+def describe_table(name: str) -> str:
+    found = tuning.load_table(name)
     if found is None:
         return "none for this GPU: ways are chosen by an estimate; recur doctor --tune measures them"
     own = tuning.user_file(name)
     return f"{len(found.entries)} problems, {own if own.exists() else 'shipped'}"
 
 
-def ways(index: int) -> dict[str, str]:
+def check_exchanges(index: int) -> dict[str, str]:
     """Each way to carry the state from step to step: works, or why not."""
-    return {ONE_STEP: one_step(index)} | {NAMES[exchange]: persistent(index, exchange) for exchange in SIZES}
+    return {PER_STEP: check_per_step(index)} | {
+        EXCHANGE_NAMES[exchange]: check_persistent(index, exchange) for exchange in SIZES
+    }
 
 
-def one_step(index: int) -> str:
+def check_per_step(index: int) -> str:
     """It is what the others are compared with: here, that it runs and gives numbers."""
     try:
-        layer = Layer("lstm", 5, 32, torch.bfloat16, index, steps=4)
-        with by(None):
+        layer = TimedLayer("lstm", 5, 32, torch.bfloat16, index, steps=4)
+        with force_config(None):
             results = layer.forward()
             finite = all(bool(part.isfinite().all()) for part in [results[0], *layer.backward(results)])
         return "works" if finite else "gives no numbers"
     except (RecurError, RuntimeError, MemoryError) as error:
-        return _does_not(error)
+        return _describe_failure(error)
 
 
-def persistent(index: int, exchange: int) -> str:
+def check_persistent(index: int, exchange: int) -> str:
     """A small layer both ways, against one step a launch."""
-    reason = cannot(device(index), exchange)
+    reason = exchange_unsupported_reason(device_info(index), exchange)
     if reason is not None:
         return reason
     S, H = SIZES[exchange]
     try:
-        layer = Layer("lstm", S, H, torch.bfloat16, index, steps=20)
-        with by(None):
+        layer = TimedLayer("lstm", S, H, torch.bfloat16, index, steps=20)
+        with force_config(None):
             expected = layer.forward()
             slopes = layer.backward(expected)
         for backward in (False, True):
@@ -112,17 +113,17 @@ def persistent(index: int, exchange: int) -> str:
             way = next(fits, None)
             if way is None:
                 return f"does not fit {'back' if backward else 'forward'}: registers, shared memory or CTAs at once"
-            with by(way):
+            with force_config(way):
                 got = layer.backward(expected) if backward else layer.forward()[:1]
             for a, b in zip(got, slopes if backward else expected, strict=False):
                 if not _near(a, b):
                     return f"gives wrong numbers {'back' if backward else 'forward'}"
         return "works"
     except (RecurError, RuntimeError, MemoryError) as error:
-        return _does_not(error)
+        return _describe_failure(error)
 
 
-def cannot(here: Device, exchange: int) -> str | None:
+def exchange_unsupported_reason(here: DeviceInfo, exchange: int) -> str | None:
     """What a GPU lacks for a way."""
     if exchange == CLUSTER and not here.clusters:
         return f"needs compute capability 9.0, and this is {here.major}.{here.minor}"
@@ -134,5 +135,5 @@ def _near(a: torch.Tensor, b: torch.Tensor) -> bool:
     return bool((a - b).norm() <= TOLERANCE * b.norm())
 
 
-def _does_not(error: BaseException) -> str:
+def _describe_failure(error: BaseException) -> str:
     return f"does not work: {(str(error).splitlines() or [type(error).__name__])[0]}"

@@ -170,7 +170,7 @@ FUNCTION Map<BACKWARD_STAGE> map_of(const Column& c, int first, Reads* reads, in
 #endif
 
 // The sums of a column's slices, in the order of time.
-FUNCTION void add_up(const Backward& a, const Column& c, const Unit (&unit)[VECTOR], byte* memory) {
+FUNCTION void sum_extras(const Backward& a, const Column& c, const Unit (&unit)[VECTOR], byte* memory) {
 #pragma unroll
     for (int e = 0; e < EXTRAS; ++e)
 #pragma unroll
@@ -187,7 +187,7 @@ FUNCTION void add_up(const Backward& a, const Column& c, const Unit (&unit)[VECT
         }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) along_backward(const Backward a) {
+extern "C" __global__ void __launch_bounds__(THREADS) elementwise_backward(const Backward a) {
     extern __shared__ __align__(128) byte memory[];
     slot* const ring = reinterpret_cast<slot*>(memory);
     const Column c = column_of(a.length, a.S, a.H, a.steps);
@@ -250,5 +250,5 @@ extern "C" __global__ void __launch_bounds__(THREADS) along_backward(const Backw
 #pragma unroll
                     for (int v = 0; v < VECTOR; ++v) a.carry[j][c.own + v] = unit[v].state[j];
     }
-    add_up(a, c, unit, memory);
+    sum_extras(a, c, unit, memory);
 }

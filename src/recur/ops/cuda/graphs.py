@@ -16,31 +16,31 @@ from typing import NamedTuple
 import torch
 
 from recur.errors import BackendError
-from recur.ops.cuda.driver import Driver, driver
+from recur.ops.cuda.driver import Driver, load_driver
 
-MOST_SEEN = 256
+MAX_SEEN_KEYS = 256
 """Calls that are remembered for having come once."""
-MOST_STEPS = 32_768
+MAX_CACHED_STEPS = 32_768
 """Of all graphs together: they lie in memory that torch does not count. 0 for no graphs."""
-UNUSED = 1000
+EVICTION_AGE = 1000
 """Calls after which a graph that was not among them may make room for another."""
-MOST_FAILURES = 3
+MAX_FAILURES = 3
 RELAXED, NON_BLOCKING = 2, 1
 """Of a recording: what other threads allocate meanwhile is allowed. Of its stream: it waits for no other."""
 
 
-class _Graph(NamedTuple):
+class _CachedGraph(NamedTuple):
     ready: c_void_p
     steps: int
 
 
-class Replayed:
+class GraphCache:
     """Of one device."""
 
     def __init__(self, on: Driver) -> None:
         self._driver, self._lock = on, threading.Lock()
         self._seen: dict[Hashable, None] = {}
-        self._graphs: dict[Hashable, _Graph] = {}
+        self._graphs: dict[Hashable, _CachedGraph] = {}
         self._used: dict[Hashable, int] = {}
         """When each was launched last, in calls."""
         self._calls = self._failures = 0
@@ -60,7 +60,7 @@ class Replayed:
             if graph is None and key in self._seen and self._has_room(steps):
                 graph = self._record(key, steps, launch)
             if graph is None:
-                if key not in self._seen and len(self._seen) == MOST_SEEN:
+                if key not in self._seen and len(self._seen) == MAX_SEEN_KEYS:
                     del self._seen[next(iter(self._seen))]
                 self._seen[key] = None
                 return False
@@ -72,18 +72,18 @@ class Replayed:
 
     def _has_room(self, steps: int) -> bool:
         """As it is, or without graphs that were not used for long."""
-        if self._failures == MOST_FAILURES or steps > MOST_STEPS:
+        if self._failures == MAX_FAILURES or steps > MAX_CACHED_STEPS:
             return False
-        while steps + sum(graph.steps for graph in self._graphs.values()) > MOST_STEPS:
+        while steps + sum(graph.steps for graph in self._graphs.values()) > MAX_CACHED_STEPS:
             oldest = min(self._used, key=self._used.__getitem__)
-            if self._calls - self._used[oldest] < UNUSED:
+            if self._calls - self._used[oldest] < EVICTION_AGE:
                 return False  # more of them come again than there is room for: those that have one keep it
             self._forget(oldest)
         return True
 
-    def _record(self, key: Hashable, steps: int, launch: Callable[[int], None]) -> _Graph | None:
+    def _record(self, key: Hashable, steps: int, launch: Callable[[int], None]) -> _CachedGraph | None:
         try:
-            made = _Graph(self._recorded(launch), steps)
+            made = _CachedGraph(self._recorded(launch), steps)
         except (BackendError, MemoryError):  # they are launched one by one as before
             self._failures += 1
             return None
@@ -121,7 +121,7 @@ class Replayed:
 
 
 @functools.cache
-def replayed(index: int) -> Replayed:
-    found = driver()
+def graph_cache(index: int) -> GraphCache:
+    found = load_driver()
     assert found is not None
-    return Replayed(found)
+    return GraphCache(found)

@@ -82,7 +82,7 @@ FUNCTION Map<FORWARD_STAGE> map_of(const Column& c, int first, Shares* share, Un
 }
 #endif
 
-extern "C" __global__ void __launch_bounds__(THREADS) along_forward(const Forward a) {
+extern "C" __global__ void __launch_bounds__(THREADS) elementwise_forward(const Forward a) {
     extern __shared__ __align__(128) byte memory[];
     slot* const ring = reinterpret_cast<slot*>(memory);
     const Column c = column_of(a.length, a.S, a.H, a.steps);

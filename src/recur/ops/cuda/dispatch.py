@@ -11,26 +11,22 @@ from torch import Tensor
 
 from recur.compiler.assembly import Assembly
 from recur.compiler.signature import Signature
-from recur.ops.cuda import along, persistent, tuning
-from recur.ops.cuda.after import Asked
-from recur.ops.cuda.backward_pass import Backward
-from recur.ops.cuda.choice import candidates, ordered
-from recur.ops.cuda.device import device
-from recur.ops.cuda.driver import bind_context
-from recur.ops.cuda.forward_pass import Forward
-from recur.ops.cuda.memory import Layout, layout
-from recur.ops.cuda.operands import uses_tf32
-from recur.ops.cuda.scratch import Chosen
-from recur.ops.cuda.source import NUMBERS, load
-from recur.ops.cuda.tuning import Kind
-from recur.ops.cuda.way import Problem, Way
+from recur.ops.cuda import blas, elementwise, nvrtc, persistent, tuning
+from recur.ops.cuda.codegen import DTYPE_CODES, load_assembly
+from recur.ops.cuda.config import KernelConfig, ScanShape
+from recur.ops.cuda.driver import bind_context, device_info, load_driver
+from recur.ops.cuda.heuristics import list_configs, order_configs
+from recur.ops.cuda.launches import ChosenKernel
+from recur.ops.cuda.layout import ScanLayout, scan_layout, uses_tf32
+from recur.ops.cuda.passes import BackwardPass, BackwardRequest, ForwardPass
+from recur.ops.cuda.tuning import TuningKey
 
 Tensors = list[Tensor]
 
-DTYPES = tuple(NUMBERS)
+DTYPES = tuple(DTYPE_CODES)
 
 
-Select = Callable[[Problem, list[Way]], Sequence[Way | None]]
+Select = Callable[[ScanShape, list[KernelConfig]], Sequence[KernelConfig | None]]
 SELECT: Select | None = None
 """For tests and measurements: which of the ways that fit are tried, in this order; None is one step a launch."""
 DELAYS = 0
@@ -39,78 +35,84 @@ ORDERED, PLANTED = 1 << 16, 1 << 17
 """For tests, added to `DELAYS`: a barrier more than a cluster needs, and one less than any way needs."""
 
 
-def plan(lay: Layout, index: int, backward: bool, variant: bool, directions: int = 1) -> Chosen | None:
+def choose_kernel(
+    lay: ScanLayout, index: int, backward: bool, variant: bool, directions: int = 1
+) -> ChosenKernel | None:
     """The way that carries all steps in one launch, and its kernel; None where it is one step a launch."""
     if lay.not_persistent:
         return None
     key = index, backward, variant, uses_tf32(), directions
     if SELECT is None and not DELAYS and key in lay.plans:
-        kept: Chosen | None = lay.plans[key]
+        kept: ChosenKernel | None = lay.plans[key]
         return kept
-    p = persistent.problem(lay, backward, directions)
-    found = _plan(lay.of.cell, lay.of.dtype, p, index, variant, SELECT, DELAYS)
+    p = persistent.scan_shape(lay, backward, directions)
+    found = _choose_kernel(lay.of.cell, lay.of.dtype, p, index, variant, SELECT, DELAYS)
     if SELECT is None and not DELAYS:
         lay.plans[key] = found
     return found
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(
-    cell: str, dtype: torch.dtype, p: Problem, index: int, variant: bool, select: Select | None, delays: int
-) -> Chosen | None:
-    found = _measured_first(load(cell), dtype, p, index) if select is None else select(p, candidates(p, device(index)))
+def _choose_kernel(
+    cell: str, dtype: torch.dtype, p: ScanShape, index: int, variant: bool, select: Select | None, delays: int
+) -> ChosenKernel | None:
+    found = (
+        _order_by_table(load_assembly(cell), dtype, p, index)
+        if select is None
+        else select(p, list_configs(p, device_info(index)))
+    )
     for way in found:
         if way is None:
             return None
-        prepared = persistent.kernel(cell, dtype, p, way, index, variant, delays)
+        prepared = persistent.prepare_kernel(cell, dtype, p, way, index, variant, delays)
         if prepared is not None:
             return p, *prepared
     return None
 
 
-def kind_of(a: Assembly, dtype: torch.dtype, p: Problem) -> Kind:
+def tuning_key(a: Assembly, dtype: torch.dtype, p: ScanShape) -> TuningKey:
     """A problem as tables have it."""
     single = "exact" if p.exact else "tf32"
     numbers = single if dtype == torch.float32 else str(dtype).removeprefix("torch.")
-    return Kind(a.products, a.gates, p.H, p.directions * p.S, numbers, "backward" if p.backward else "forward")
+    return TuningKey(a.products, a.gates, p.H, p.directions * p.S, numbers, "backward" if p.backward else "forward")
 
 
-def ways(lay: Layout, p: Problem, index: int) -> list[Way | None]:
+def configs_to_try(lay: ScanLayout, p: ScanShape, index: int) -> list[KernelConfig | None]:
     """In the order in which they are tried; None is one step a launch."""
-    return _measured_first(lay.assembly, lay.of.dtype, p, index)
+    return _order_by_table(lay.assembly, lay.of.dtype, p, index)
 
 
-def _measured_first(a: Assembly, dtype: torch.dtype, p: Problem, index: int) -> list[Way | None]:
+def _order_by_table(a: Assembly, dtype: torch.dtype, p: ScanShape, index: int) -> list[KernelConfig | None]:
     """All ways, what was measured to be the fastest on such a GPU first."""
-    here = device(index)
-    known = tuning.table(here.name)
-    entry = known.nearest(kind_of(a, dtype, p)) if known else None
+    here = device_info(index)
+    known = tuning.load_table(here.name)
+    entry = known.nearest(tuning_key(a, dtype, p)) if known else None
     if entry is None:
-        return ordered(p, here)
+        return order_configs(p, here)
     if not entry.way:
-        return ordered(p, here, by_steps=True)
+        return order_configs(p, here, by_steps=True)
     try:
-        return ordered(p, here, Way(**{name: int(value) for name, value in entry.way.items()}))
+        return order_configs(p, here, KernelConfig(**{name: int(value) for name, value in entry.way.items()}))
     except (TypeError, ValueError):  # of a table that was written by hand, or by another version
-        return ordered(p, here)
+        return order_configs(p, here)
 
 
-def beside_cudnn(of: Signature, index: int, train: bool) -> float | None:
+def time_relative_to_cudnn(of: Signature, index: int, train: bool) -> float | None:
     """Our time over that of cuDNN for scans like this one, by the table of this GPU; None where it is not known."""
-    lay, known = layout(of), tuning.table(device(index).name)
+    lay, known = scan_layout(of), tuning.load_table(device_info(index).name)
     if known is None or lay.not_persistent:
         return None
-    passes = [persistent.problem(lay, backward) for backward in ((False, True) if train else (False,))]
-    return known.beside_cudnn([kind_of(lay.assembly, of.dtype, p) for p in passes])
+    passes = [persistent.scan_shape(lay, backward) for backward in ((False, True) if train else (False,))]
+    return known.beside_cudnn([tuning_key(lay.assembly, of.dtype, p) for p in passes])
 
 
-def words(of: Signature, index: int, train: bool, traced: bool, directions: int = 1) -> str:
+def describe(of: Signature, index: int, train: bool, traced: bool, directions: int = 1) -> str:
     """How the steps of a scan are carried, for a reader."""
-    lay = layout(of)
-    if along.fits(lay) is None:
+    lay = scan_layout(of)
+    if elementwise.unsupported_reason(lay) is None:
         return "every unit by itself, along time"
-    ways = [plan(lay, index, False, train, directions)]
-    ways += [plan(lay, index, True, traced, directions)] if train else []
+    ways = [choose_kernel(lay, index, False, train, directions)]
+    ways += [choose_kernel(lay, index, True, traced, directions)] if train else []
     said = [found[1].words() if found else "one step a launch" for found in ways]
     why = f" ({lay.not_persistent})" if lay.not_persistent else ""
     return "; back, ".join(dict.fromkeys(said)) + why
@@ -134,9 +136,9 @@ def forward(of: Signature, given: Sequence[Tensor], train: bool) -> Tensors:
 
 
 @functools.lru_cache(maxsize=512)
-def _forward_pass(of: Signature, train: bool, index: int, tf32: bool) -> Forward:
-    lay = layout(of)
-    return Forward(lay, train, index, tf32, plan(lay, index, False, train))
+def _forward_pass(of: Signature, train: bool, index: int, tf32: bool) -> ForwardPass:
+    lay = scan_layout(of)
+    return ForwardPass(lay, train, index, tf32, choose_kernel(lay, index, False, train))
 
 
 def _is_plain() -> bool:
@@ -146,17 +148,20 @@ def _is_plain() -> bool:
 
 def shapes(of: Signature, data: Tensor, train: bool) -> Tensors:
     """What `forward` returns, empty. Sizes may be symbols, by which nothing can be looked up."""
-    lay = Layout(of)
+    lay = ScanLayout(of)
     return lay.shown(lay.empty_results(data, train))
 
 
 def can_go_together(of: Signature, index: int, train: bool) -> bool:
     """Whether scans of this form from both ends of the same x can be carried by one launch, and back."""
-    lay = layout(of)
+    lay = scan_layout(of)
     if lay.not_persistent or not lay.uniform or of.masked or of.weighted:
         return False
     with on_device(torch.device("cuda", index)):
-        passes = [plan(lay, index, False, train, 2), *([plan(lay, index, True, False, 2)] if train else [])]
+        passes = [
+            choose_kernel(lay, index, False, train, 2),
+            *([choose_kernel(lay, index, True, False, 2)] if train else []),
+        ]
     return None not in passes
 
 
@@ -169,10 +174,10 @@ def forward_together(of: Signature, given: Sequence[Tensor], others: Sequence[Te
 
 
 @functools.lru_cache(maxsize=256)
-def _forward_passes(of: Signature, train: bool, index: int, tf32: bool, plain: bool) -> tuple[Forward, Forward]:
-    lay = layout(of)
-    chosen = plan(lay, index, False, train, 2)
-    return Forward(lay, train, index, tf32, chosen), Forward(lay, train, index, tf32, chosen, True)
+def _forward_passes(of: Signature, train: bool, index: int, tf32: bool, plain: bool) -> tuple[ForwardPass, ForwardPass]:
+    lay = scan_layout(of)
+    chosen = choose_kernel(lay, index, False, train, 2)
+    return ForwardPass(lay, train, index, tf32, chosen), ForwardPass(lay, train, index, tf32, chosen, True)
 
 
 def backward_together(
@@ -202,11 +207,11 @@ def _backward_passes(
     index: int,
     tf32: bool,
     plain: bool,
-) -> tuple[Backward, Backward]:
-    lay = layout(of)
-    chosen = plan(lay, index, True, False, 2)
-    asked = [Asked(came, for_data, for_state, False, overwrite) for came in arriving]
-    return Backward(lay, asked[0], index, tf32, chosen), Backward(lay, asked[1], index, tf32, chosen, True)
+) -> tuple[BackwardPass, BackwardPass]:
+    lay = scan_layout(of)
+    chosen = choose_kernel(lay, index, True, False, 2)
+    asked = [BackwardRequest(came, for_data, for_state, False, overwrite) for came in arriving]
+    return BackwardPass(lay, asked[0], index, tf32, chosen), BackwardPass(lay, asked[1], index, tf32, chosen, True)
 
 
 def whole(of: Signature, results: Tensors) -> Tensors:
@@ -216,7 +221,7 @@ def whole(of: Signature, results: Tensors) -> Tensors:
 
 def gradient_shapes(of: Signature, given: Sequence[Tensor], traced: bool) -> Tensors:
     """The gradients of all that may have one, and what a trace records, empty."""
-    lay = Layout(of)
+    lay = ScanLayout(of)
     found = [part.new_empty(part.shape) for part in given[: of.differentiable]]
     found[0] = lay.by_row(given[0].new_empty(lay.N, lay.D))
     return found + [given[0].new_empty(shape) for shape in (lay.recorded if traced else [])]
@@ -235,12 +240,34 @@ def backward(
     index = kept[0].device.index
     with on_device(kept[0].device):
         arriving = tuple([part is not None for part in gradients])
-        key = of, Asked(arriving, for_data, for_state, traced, overwrite_saved), index, uses_tf32()
+        key = of, BackwardRequest(arriving, for_data, for_state, traced, overwrite_saved), index, uses_tf32()
         made = _backward_pass(*key) if _is_plain() else _backward_pass.__wrapped__(*key)
         return made(kept, gradients)
 
 
 @functools.lru_cache(maxsize=512)
-def _backward_pass(of: Signature, asked: Asked, index: int, tf32: bool) -> Backward:
-    lay = layout(of)
-    return Backward(lay, asked, index, tf32, plan(lay, index, True, asked.traced))
+def _backward_pass(of: Signature, asked: BackwardRequest, index: int, tf32: bool) -> BackwardPass:
+    lay = scan_layout(of)
+    return BackwardPass(lay, asked, index, tf32, choose_kernel(lay, index, True, asked.traced))
+
+
+MIN_CAPABILITY = 8, 0
+"""The compute capability from which on there is all that the kernels use."""
+
+
+@functools.cache
+def missing_reason(index: int) -> str | None:
+    """What is missing for the GPU of this index, or None."""
+    found = device_info(index)
+    if (found.major, found.minor) < MIN_CAPABILITY:
+        return f"{found.name} has compute capability {found.major}.{found.minor}, and kernels need 8.0"
+    if load_driver() is None:
+        return "the CUDA driver (libcuda) was not found, or is older than CUDA 12"
+    if blas.library() is None:
+        return f"cuBLAS, which torch's CUDA wheels carry, was not found: {' nor '.join(blas.library_names())}"
+    compiler = nvrtc.load_compiler()
+    if compiler is None:
+        return nvrtc.compiler_missing_reason()
+    if 10 * found.major + found.minor not in compiler.architectures:
+        return f"NVRTC {compiler.version} does not know {found.architecture} of {found.name}"
+    return None

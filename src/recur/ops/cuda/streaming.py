@@ -1,8 +1,4 @@
-"""One step for many sessions at once, their states on the GPU by slot: what serving calls for every token.
-
-A step is one launch a layer: U x, W h, biases and the cell's program together. All layers in one would need a barrier
-of the whole grid between them, which costs what a launch in a CUDA graph does, and would not run beside other kernels.
-"""
+"""A stack of layers as kernels that take one step read it."""
 
 from __future__ import annotations
 
@@ -16,20 +12,75 @@ from torch.nn.functional import pad
 
 from recur.cells.cell import Cell, Tensors
 from recur.compiler import program_text
-from recur.errors import DeviceError, DtypeError, OptionError, ShapeError
-from recur.ops.cuda.arguments import STREAM, Arguments
-from recur.ops.cuda.cache import loaded
-from recur.ops.cuda.device import device
-from recur.ops.cuda.driver import Launch, Prepared, current_stream
-from recur.ops.cuda.missing import missing
-from recur.ops.cuda.operands import uses_tf32
-from recur.ops.cuda.run import on_device
-from recur.ops.cuda.source import NUMBERS, source
-from recur.ops.cuda.stack import Layers
-from recur.ops.cuda.tiles import THREADS, Few, Step, Tile, tile_of
+from recur.errors import BackendError, DeviceError, DtypeError, OptionError, ShapeError
+from recur.ops.cuda.codegen import DTYPE_CODES, STREAM_FIELDS, KernelArguments, kernel_source, load_assembly
+from recur.ops.cuda.config import STREAM_THREADS, SmallBatchTile, StreamStep, StreamTile, choose_tile
+from recur.ops.cuda.dispatch import missing_reason, on_device
+from recur.ops.cuda.driver import LaunchSpec, PreparedKernel, current_stream, device_info
+from recur.ops.cuda.layout import align_rows, uses_tf32
+from recur.ops.cuda.nvrtc import load_module
+
+
+class StreamLayer:
+    """The weights of one layer as kernels read them: rows of whole 16 bytes, W of heads as one matrix."""
+
+    def __init__(self, cell: Cell, weights: Mapping[str, Tensor]) -> None:
+        made = program_text.assembled(cell, "bias_ih" in weights)
+        if isinstance(made, str):
+            raise BackendError(f"{type(cell).__name__} has no step on the GPU: {made}")
+        if "weight_hr" in weights:
+            raise BackendError("a projected state takes two products a step; take net.step, which has them")
+        self.text, _, extras = program_text.operands(cell, weights)
+        self.assembly = a = load_assembly(self.text)
+        U = weights["weight_ih"]
+        self.D, self.H = U.shape[1], U.shape[0] // a.gates
+        self.tensors: dict[str, Tensor | Sequence[Tensor] | None] = {
+            "U": _pad_rows(U),
+            "W": _pad_rows(_dense_weights(weights["weight_hh"], a.products, a.heads)) if a.products else None,
+            "extra": [part.contiguous() for part in extras],
+        }
+        for name in ("bias_ih", "bias_hh"):
+            self.tensors[name] = weights[name].contiguous() if name in weights else None
+
+
+def _pad_rows(matrix: Tensor) -> Tensor:
+    rest = -matrix.shape[1] % (16 // matrix.dtype.itemsize)
+    return align_rows(pad(matrix, (0, rest)) if rest else matrix)
+
+
+def _dense_weights(W: Tensor, products: int, heads: int) -> Tensor:
+    if heads == 1:
+        return W
+    return torch.cat([torch.block_diag(*blocks) for blocks in W.unflatten(0, (products, heads, -1))])
+
+
+class LayerStack:
+    """A stack of one cell's layers, each reading the outputs of the one below."""
+
+    def __init__(
+        self,
+        cell: Cell,
+        weights: Sequence[Mapping[str, Tensor]],
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        with torch.inference_mode(False), torch.no_grad():
+            moved = [{k: w.detach().to(device, dtype) for k, w in layer.items()} for layer in weights]
+            self.cell, self.layers = cell, [StreamLayer(cell, layer) for layer in moved]
+        first = moved[0]["weight_ih"]
+        self.dtype, self.device = first.dtype, first.device
+        if self.dtype not in DTYPE_CODES:
+            raise DtypeError(f"a step on the GPU knows float32, float64, bfloat16 and float16, got {self.dtype}")
+        self.real = torch.float64 if self.dtype == torch.float64 else torch.float32
+        a = self.layers[0].assembly
+        self.D, self.H, self.width = self.layers[0].D, self.layers[0].H, self.layers[0].H * len(a.outputs)
+        for layer in self.layers[1:]:
+            if (self.width, self.H) != (layer.D, layer.H):
+                raise ShapeError(f"a layer reads {self.width} numbers and has H={self.H}, got {layer.D} and {layer.H}")
+
 
 Index: TypeAlias = "Tensor | Sequence[int]"
-MAX_CALLS = 64
+MAX_PREPARED_CALLS = 64
 """For how many numbers of rows a stack keeps its launches ready: the latest so many."""
 
 
@@ -41,27 +92,27 @@ def unsupported_reason(cell: Cell, x: Tensor, biased: bool) -> str | None:
     """Why there is no such step for a cell on inputs such as x, or None if there is."""
     if not is_on_gpu(x):
         return f"it runs on a GPU, and x is on {x.device}"
-    if x.dtype not in NUMBERS:
+    if x.dtype not in DTYPE_CODES:
         return f"it knows float32, float64, bfloat16 and float16, and x is {str(x.dtype).removeprefix('torch.')}"
-    return missing(x.device.index) or program_text.not_compiled(cell, x, biased)
+    return missing_reason(x.device.index) or program_text.not_compiled(cell, x, biased)
 
 
-def text(cell: str, dtype: torch.dtype, tile: Tile, p: Step, aligned: bool) -> str:
+def kernel_text(cell: str, dtype: torch.dtype, tile: StreamTile, p: StreamStep, aligned: bool) -> str:
     """The kernel of a tile. `aligned`: rows of x begin, and end, with 16 bytes."""
     options = tuple((tile.options(p) | {"X_ALIGNED": int(aligned)}).items())
-    bodies = ("stream", "stream_few") if isinstance(tile, Few) else ("mma", "fetch", "stream", "stream_many")
-    return source(cell, dtype, bodies, options)
+    bodies = ("stream", "stream_few") if isinstance(tile, SmallBatchTile) else ("mma", "fetch", "stream", "stream_many")
+    return kernel_source(cell, dtype, bodies, options)
 
 
 @functools.lru_cache(maxsize=1024)
-def kernel(cell: str, dtype: torch.dtype, p: Step, aligned: bool, index: int) -> Prepared:
-    here = device(index)
-    tile = tile_of(p, here)
-    made = loaded(text(cell, dtype, tile, p, aligned), here.architecture, index)
-    return made.function("stream_step").prepare(Launch(tile.ctas(p), THREADS, tile.shared_bytes(p)))
+def prepare_kernel(cell: str, dtype: torch.dtype, p: StreamStep, aligned: bool, index: int) -> PreparedKernel:
+    here = device_info(index)
+    tile = choose_tile(p, here)
+    made = load_module(kernel_text(cell, dtype, tile, p, aligned), here.architecture, index)
+    return made.function("stream_step").prepare(LaunchSpec(tile.ctas(p), STREAM_THREADS, tile.shared_bytes(p)))
 
 
-class Slots:
+class SessionSlots:
     """The states of so many sessions on a GPU, each in its slot.
 
     Indices that are not yet on the GPU are checked; those that are would have to be waited for, and are not. There, no
@@ -73,7 +124,7 @@ class Slots:
     def __init__(
         self,
         cell: Cell,
-        layers: Layers | Sequence[Mapping[str, Tensor]],
+        layers: LayerStack | Sequence[Mapping[str, Tensor]],
         slots: int,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
@@ -82,8 +133,8 @@ class Slots:
         if slots < 1:
             raise OptionError(f"slots must be a whole number ≥ 1, got {slots}")
         self.slots = slots
-        self.stack = layers if isinstance(layers, Layers) else Layers(cell, layers, dtype, device)
-        self._calls: dict[tuple[int, int, bool, bool], list[tuple[Prepared, Arguments]]] = {}
+        self.stack = layers if isinstance(layers, LayerStack) else LayerStack(cell, layers, dtype, device)
+        self._calls: dict[tuple[int, int, bool, bool], list[tuple[PreparedKernel, KernelArguments]]] = {}
         a, H = self.stack.layers[0].assembly, self.stack.H
         with torch.inference_mode(False), torch.no_grad():
             start = [cell.initial.get(name, 0.0) for name in cell.states]
@@ -96,7 +147,7 @@ class Slots:
                 self._v = [pad(whole, (0, rest)) if rest else whole.clone() for _ in self._pools]
             self._parity, self._tickets = torch.zeros(2, slots, dtype=torch.int32, device=self.stack.device).unbind()
 
-    def use(self, stack: Layers) -> None:
+    def use(self, stack: LayerStack) -> None:
         """Other weights of the same shapes from now on."""
         if stack is not self.stack:
             self.stack = stack
@@ -133,19 +184,19 @@ class Slots:
                 below = out
         return below
 
-    def _prepare(self, n: int, pitch: int, aligned: bool, exact: bool) -> list[tuple[Prepared, Arguments]]:
-        for oldest in list(self._calls)[: 1 - MAX_CALLS]:
+    def _prepare(self, n: int, pitch: int, aligned: bool, exact: bool) -> list[tuple[PreparedKernel, KernelArguments]]:
+        for oldest in list(self._calls)[: 1 - MAX_PREPARED_CALLS]:
             self._calls.pop(oldest, None)
         stack, last, key = self.stack, len(self._pools) - 1, (n, pitch, aligned, exact)
-        made: list[tuple[Prepared, Arguments]] = []
+        made: list[tuple[PreparedKernel, KernelArguments]] = []
         for k, layer in enumerate(stack.layers):
             if k:
                 pitch = stack.width
                 aligned = pitch * stack.dtype.itemsize % 16 == 0
-            p = Step.of(layer.assembly, n, layer.D, layer.H, stack.dtype, exact)
-            run = kernel(layer.text, stack.dtype, p, aligned, stack.device.index or 0)
+            p = StreamStep.of(layer.assembly, n, layer.D, layer.H, stack.dtype, exact)
+            run = prepare_kernel(layer.text, stack.dtype, p, aligned, stack.device.index or 0)
             numbers = {"n": n, "slots": self.slots, "D": layer.D, "H": layer.H}
-            arguments = Arguments(layer.assembly, STREAM, **numbers, x_pitch=pitch, out_pitch=stack.width)
+            arguments = KernelArguments(layer.assembly, STREAM_FIELDS, **numbers, x_pitch=pitch, out_pitch=stack.width)
             arguments.put(**layer.tensors, v=self._v[k], state=self._pools[k], parity=self._parity)
             arguments.put(tickets=self._tickets if k == last else None)
             made.append((run, arguments))

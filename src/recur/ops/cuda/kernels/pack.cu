@@ -1,6 +1,6 @@
 // What precedes the steps: W as their kernel reads it, each row filled up with zeros to `width` numbers, of several heads
 // as one matrix, back transposed; and memory that has to be zero at first.
-struct LaidOut {
+struct PackArgs {
     int H;
     int inner;       // numbers of a row of W as it is given: H, or one head's
     int width;
@@ -12,7 +12,7 @@ struct LaidOut {
 };
 
 // Number c of row r of the whole matrix.
-FUNCTION num weight(const LaidOut& a, int r, int c) {
+FUNCTION num weight(const PackArgs& a, int r, int c) {
     const int first = r % a.H / a.inner * a.inner;
     return c >= first && c < first + a.inner ? a.W[long(r) * a.inner + c - first] : rounded(real(0));
 }
@@ -20,7 +20,7 @@ FUNCTION num weight(const LaidOut& a, int r, int c) {
 #define SIDE 32
 #define HIGH 8  // rows of a tile that are taken at once
 
-extern "C" __global__ void __launch_bounds__(SIDE * HIGH) lay_out(const LaidOut a) {
+extern "C" __global__ void __launch_bounds__(SIDE * HIGH) pack_weights(const PackArgs a) {
     extern __shared__ __align__(128) byte memory[];
     num(*tile)[SIDE + 1] = reinterpret_cast<num(*)[SIDE + 1]>(memory);
     const int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE, H = a.H;

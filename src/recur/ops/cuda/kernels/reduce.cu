@@ -2,7 +2,7 @@
 //
 // A CTA has 32 columns and a part of the rows; the last of a column's CTAs adds up what all found, in the order of parts,
 // so that sums are the same bits each time.
-struct Summed {
+struct ReduceArgs {
     int H, S, N;
     int splits;           // parts of the rows
     const num* d_share;   // (N, GATES · H)
@@ -38,7 +38,7 @@ template <typename T> FUNCTION real sum_of(const T* from, long pitch, int rows, 
     return sum;
 }
 
-FUNCTION void write(const Summed& a, int kind, int u, real sum) {
+FUNCTION void write(const ReduceArgs& a, int kind, int u, real sum) {
     if (kind < GATES && a.d_bias_ih) a.d_bias_ih[kind * a.H + u] = rounded(sum);
 #pragma unroll
     for (int r = 0; r < PRODUCTS; ++r)
@@ -48,7 +48,7 @@ FUNCTION void write(const Summed& a, int kind, int u, real sum) {
         if (GATES + OWN + e == kind) a.d_extra[e][u] = rounded(sum);
 }
 
-extern "C" __global__ void __launch_bounds__(WIDE * HIGH) add_up(const Summed a) {
+extern "C" __global__ void __launch_bounds__(WIDE * HIGH) reduce_gradients(const ReduceArgs a) {
     extern __shared__ __align__(128) byte memory[];
     real(*part)[WIDE + 1] = reinterpret_cast<real(*)[WIDE + 1]>(memory);
     int* last = reinterpret_cast<int*>(part + HIGH);

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from recur.ops.cuda.device import Device
-from recur.ops.cuda.way import ALONE, CLUSTER, GRID, Problem, Way
+from recur.ops.cuda.config import CLUSTER, GRID, SINGLE_CTA, KernelConfig, ScanShape
+from recur.ops.cuda.driver import DeviceInfo
 
 COSTS = {
     "cluster": 0.0,
@@ -34,15 +34,15 @@ COSTS = {
 }
 """Nanoseconds a step: non-negative least squares on 820 measured ways of LSTM, GRU and Elman networks on an H200; for
 partial sums, what made it choose best among 469 more."""
-REGISTERS = {8: 236, 16: 116}
+MAX_REGISTERS = {8: 236, 16: 116}
 """Of a thread, by the number of a CTA's warps."""
-STEP_LAUNCHES = 14000.0
+STEP_LAUNCH_NS = 14000.0
 """Nanoseconds in which one step's product and kernel are launched."""
 
 
-def candidates(p: Problem, device: Device) -> list[Way]:
+def list_configs(p: ScanShape, device: DeviceInfo) -> list[KernelConfig]:
     """All ways that fit on a device, the fastest first, as far as can be told."""
-    found: dict[Way, float] = {}
+    found: dict[KernelConfig, float] = {}
     for units in (64, 32, 16, 8):
         if p.backward and units < 16:
             continue  # half of every product would be padding
@@ -53,18 +53,18 @@ def candidates(p: Problem, device: Device) -> list[Way]:
             for tiles in (1, 2, 3, 4, 6, 8, 12, 16):
                 if tiles > 1 and 8 * (tiles - 1) >= p.S:
                     continue
-                way = Way(exchange, units, tiles, ctas, 1, 0, 0, 1)
-                for used in _rows(way, p, device):
-                    for shape, pieces in _shapes(way.but(used=used), p, device):
-                        made = _fitted(p, device, shape, pieces)
+                way = KernelConfig(exchange, units, tiles, ctas, 1, 0, 0, 1)
+                for used in _rows_per_team(way, p, device):
+                    for shape, pieces in _warp_shapes(way.but(used=used), p, device):
+                        made = _fit_weights(p, device, shape, pieces)
                         if made is not None:
-                            found[made] = estimate(made, p)
+                            found[made] = estimate_persistent(made, p)
     return sorted(found, key=lambda way: (found[way], way.warps))
 
 
-def _rows(way: Way, p: Problem, device: Device) -> list[int]:
+def _rows_per_team(way: KernelConfig, p: ScanShape, device: DeviceInfo) -> list[int]:
     """How many a team has: all that its products have room for, or so few that clusters have the whole chip."""
-    resident = _resident(device, way) // p.directions
+    resident = _resident_teams(device, way) // p.directions
     if way.exchange != CLUSTER or not resident or math.ceil(p.S / way.rows) > resident:
         return [0]
     whole = max(2, 32 // way.units)  # what warps send whole
@@ -72,9 +72,9 @@ def _rows(way: Way, p: Problem, device: Device) -> list[int]:
     return [0, used] if used < min(way.rows, p.S) else [0]
 
 
-def _shapes(way: Way, p: Problem, device: Device) -> Iterator[tuple[Way, int]]:
+def _warp_shapes(way: KernelConfig, p: ScanShape, device: DeviceInfo) -> Iterator[tuple[KernelConfig, int]]:
     """How warps share a CTA's product, and how v comes to it: in how many pieces."""
-    for warps in REGISTERS:
+    for warps in MAX_REGISTERS:
         for warps_m in (1, 2, 4, 8, 16):
             if warps_m > warps:
                 continue
@@ -85,27 +85,27 @@ def _shapes(way: Way, p: Problem, device: Device) -> Iterator[tuple[Way, int]]:
             yield way.but(warps=warps, warps_m=warps, partial=1), 1
 
 
-def _exchanges(ctas: int, device: Device) -> list[int]:
+def _exchanges(ctas: int, device: DeviceInfo) -> list[int]:
     if ctas == 1:
-        return [ALONE]
+        return [SINGLE_CTA]
     return [CLUSTER, GRID] if ctas <= device.largest_cluster else [GRID]
 
 
-def _fetches(exchange: int, device: Device) -> list[tuple[int, int]]:
+def _fetches(exchange: int, device: DeviceInfo) -> list[tuple[int, int]]:
     """How v comes through L2: how many CTAs fetch it together, and in how many pieces."""
     if exchange != GRID or not device.clusters:
         return [(1, 1)]
     return [(1, 1), (1, 2), (1, 4), (1, 8), (2, 2), (2, 4), (2, 8), (4, 8)]
 
 
-def _fitted(p: Problem, device: Device, bare: Way, pieces: int) -> Way | None:
+def _fit_weights(p: ScanShape, device: DeviceInfo, bare: KernelConfig, pieces: int) -> KernelConfig | None:
     """With as much of W in registers, then in shared memory, as there is room for."""
-    resident = _resident(device, bare)
+    resident = _resident_teams(device, bare)
     if (bare.warps_m > bare.m_tiles(p) and not bare.partial) or not resident:
         return None
     if pieces > 1:
-        bare = _chunked(p, device, bare, pieces)
-    each, room = bare.m_each(p), REGISTERS[bare.warps] - bare.registers(p)
+        bare = _split_exchange(p, device, bare, pieces)
+    each, room = bare.m_each(p), MAX_REGISTERS[bare.warps] - bare.registers(p)
     left = device.shared - bare.shared_bytes(p)
     if room < 0 or left < 0:
         return None
@@ -120,7 +120,7 @@ def _fitted(p: Problem, device: Device, bare: Way, pieces: int) -> Way | None:
     return bare.but(in_registers=in_registers, in_shared=in_shared, teams=teams)
 
 
-def _chunked(p: Problem, device: Device, way: Way, pieces: int) -> Way:
+def _split_exchange(p: ScanShape, device: DeviceInfo, way: KernelConfig, pieces: int) -> KernelConfig:
     """v in so many pieces; all in memory at once, if that leaves room for W."""
     groups, k = way.groups(p), way.warps_k
     way = way.but(chunk=max(k, -(-groups // pieces // k) * k))
@@ -128,19 +128,19 @@ def _chunked(p: Problem, device: Device, way: Way, pieces: int) -> Way:
     return way.but(ring=max(2, min(way.chunks(p), budget // way.chunk_bytes(p))))
 
 
-def _resident(device: Device, way: Way) -> int:
+def _resident_teams(device: DeviceInfo, way: KernelConfig) -> int:
     """How many teams can be on the chip at once."""
     if way.exchange == CLUSTER:  # which lies within one of the groups of 16 or 18 multiprocessors of a chip
         return max(1, (device.multiprocessors - 12) // way.ctas) if way.ctas <= device.largest_cluster else 0
     return (device.multiprocessors - (12 if way.multicast > 2 else 0)) // way.ctas
 
 
-def amounts(way: Way, p: Problem) -> dict[str, float]:
+def cost_terms(way: KernelConfig, p: ScanShape) -> dict[str, float]:
     """How much of what costs time a step has, for one team's turn."""
     v, each, groups = way.v_bytes(p), way.m_each(p), way.groups_each(p)
     products = groups * 2 * each * way.tiles * (3 if p.exact else 1)
     share = way.warps / 8  # of 16 warps two wait for each other
-    at_once = way.ctas * min(p.directions * math.ceil(p.S / way.own_rows), _at_once(way, p))
+    at_once = way.ctas * min(p.directions * math.ceil(p.S / way.own_rows), _concurrent_teams(way, p))
     cluster, grid = way.exchange == CLUSTER, way.exchange == GRID
     return {
         "cluster": cluster,
@@ -164,46 +164,48 @@ def amounts(way: Way, p: Problem) -> dict[str, float]:
     }
 
 
-def turns(way: Way, p: Problem) -> int:
+def count_turns(way: KernelConfig, p: ScanShape) -> int:
     """How often teams take theirs."""
-    return math.ceil(p.directions * math.ceil(p.S / way.own_rows) / _at_once(way, p))
+    return math.ceil(p.directions * math.ceil(p.S / way.own_rows) / _concurrent_teams(way, p))
 
 
-def estimate(way: Way, p: Problem) -> float:
+def estimate_persistent(way: KernelConfig, p: ScanShape) -> float:
     """Nanoseconds a step, about."""
-    return turns(way, p) * sum(COSTS[name] * amount for name, amount in amounts(way, p).items())
+    return count_turns(way, p) * sum(COSTS[name] * amount for name, amount in cost_terms(way, p).items())
 
 
-def estimate_steps(p: Problem) -> float:
+def estimate_per_step(p: ScanShape) -> float:
     """The same of one step a launch: a product by cuBLAS and a kernel."""
     operations = 2 * p.products * p.H * p.H * p.S
     rate = 40.0 if p.exact else {2: 140.0, 4: 85.0}[p.size]
-    return max(STEP_LAUNCHES, 2500 + operations / rate / 1000)
+    return max(STEP_LAUNCH_NS, 2500 + operations / rate / 1000)
 
 
-def _at_once(way: Way, p: Problem) -> int:
+def _concurrent_teams(way: KernelConfig, p: ScanShape) -> int:
     """Teams that are on the chip at once."""
     return p.directions * way.teams if way.exchange == GRID else max(1, 120 // way.ctas)
 
 
-def ordered(p: Problem, device: Device, measured: Way | None = None, by_steps: bool = False) -> list[Way | None]:
+def order_configs(
+    p: ScanShape, device: DeviceInfo, measured: KernelConfig | None = None, by_steps: bool = False
+) -> list[KernelConfig | None]:
     """All of them, one step a launch, which is None, at its place among them.
 
     `measured`: what was the fastest for a problem like this one, or nearly; its like comes first. `by_steps`: that was
     one step a launch.
     """
-    found = candidates(p, device)
+    found = list_configs(p, device)
     if by_steps:
         return [None]
     if measured is not None:
         # Stable: the faster ones stay first.
-        found.sort(key=lambda way: (way != measured, _likeness(way, p) != _likeness(measured, p)))
+        found.sort(key=lambda way: (way != measured, _similarity_key(way, p) != _similarity_key(measured, p)))
         return [*found, None]
-    faster = [way for way in found if estimate(way, p) <= estimate_steps(p)]
+    faster = [way for way in found if estimate_persistent(way, p) <= estimate_per_step(p)]
     return [*faster, None]
 
 
-def _likeness(way: Way, p: Problem) -> tuple[int, ...]:
+def _similarity_key(way: KernelConfig, p: ScanShape) -> tuple[int, ...]:
     """What ways have in common that differ in the width of their layer alone."""
     return (
         way.exchange,

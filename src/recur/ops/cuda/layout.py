@@ -1,0 +1,309 @@
+"""The memory of a scan on the GPU: all in packed order, step after step, also where the caller has row after row.
+
+So what a step multiplies lies side by side with that of the step before, and ∂L/∂W is one product of two matrices.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recur.compiler.signature import Signature
+from recur.ops.cuda.codegen import load_assembly
+
+Shape = tuple[int, ...]
+
+
+class ScanLayout:
+    """The letters of a signature, and the shapes of what is made of them."""
+
+    def __init__(self, of: Signature) -> None:
+        self.of, a = of, load_assembly(of.cell)
+        self.assembly = a
+        self.batch_major = len(of.shape) == 3
+        if self.batch_major:
+            self.S, self.steps = of.shape[:2]
+            self.N, self.sizes = self.S * self.steps, None
+        else:
+            self.S, self.steps, self.N, self.sizes = of.sizes[0], len(of.sizes), of.shape[0], tuple(of.sizes)
+        self.uniform = self.sizes is None or self.sizes[-1] == self.S
+        self.D, self.H = of.shape[-1], of.first_rows // a.gates
+        self.names = a.weight_names(of.weights)
+        self.P = of.last_rows if "weight_hr" in self.names else 0
+        """The width of a first state that is projected; 0 where it is not."""
+        self.widths = [self.P or self.H, *[self.H] * (a.states - 1)]
+        self.plans: dict[tuple[int, bool, bool, bool, int], Any] = {}
+        """What was chosen for its passes; see run.plan."""
+        self.real = torch.float64 if of.dtype == torch.float64 else torch.float32
+        """In which sums and states are kept."""
+
+    @functools.cached_property
+    def outputs(self) -> list[Shape]:
+        return [(self.N, self.widths[j]) for j in self.assembly.outputs]
+
+    @functools.cached_property
+    def finals(self) -> list[Shape]:
+        return [(self.S, width) for width in self.widths]
+
+    @functools.cached_property
+    def saved(self) -> dict[str, Shape]:
+        """What the backward pass needs beside the outputs, by name; states by their index."""
+        a = self.assembly
+        shapes: dict[str, Shape] = {"share": (self.N, a.gates * self.H)} if a.reads_share else {}
+        if a.saved:
+            shapes["tape"] = self.N, a.saved * self.H
+        for j in range(a.states):
+            if self.P or j not in a.outputs:
+                shapes[str(j)] = self.N, self.H
+        return shapes
+
+    @functools.cached_property
+    def sources(self) -> list[int | str]:
+        """Where each state after every step lies: which of the outputs, or what is saved under a name."""
+        a = self.assembly
+        given = [] if self.P else a.outputs
+        return [given.index(j) if j in given else str(j) for j in range(a.states)]
+
+    @functools.cached_property
+    def recorded(self) -> list[Shape]:
+        """What a trace records: the gradient of every state, of all gates' input shares, and of all products."""
+        a = self.assembly
+        return [(self.N, width) for width in (*self.widths, a.gates * self.H, a.products * self.H)]
+
+    def empty_results(self, like: Tensor, train: bool) -> list[Tensor]:
+        """Memory for outputs, final states and what is saved."""
+        shapes = [*self.outputs, *self.finals, *(self.saved.values() if train else ())]
+        return [like.new_empty(shape) for shape in shapes]
+
+    def shown(self, results: Sequence[Tensor]) -> list[Tensor]:
+        """The same, outputs as the caller has them: (B, T, …) over memory that goes step after step."""
+        count = len(self.assembly.outputs)
+        return [*map(self.by_row, results[:count]), *results[count:]]
+
+    def by_row(self, packed: Tensor) -> Tensor:
+        return packed.view(self.steps, self.S, -1).transpose(0, 1) if self.batch_major else packed
+
+    def by_step(self, rows: Tensor) -> Tensor:
+        """(B, T, …) or (N, …) → (N, …) in packed order, copied only where it lies otherwise."""
+        # reshape may leave rows apart: those of one of two directions, side by side with the other's.
+        return (rows.transpose(0, 1).reshape(self.N, -1) if self.batch_major else rows).contiguous()
+
+    def packed(self, rows: Tensor) -> Tensor:
+        """As by_step, of any width, in whatever shape: its memory is what matters."""
+        if self.batch_major:
+            width = rows.shape[2]
+            return rows if rows.stride() == (width, self.S * width, 1) else self.by_step(rows)
+        return rows.contiguous()
+
+    @functools.cached_property
+    def not_persistent(self) -> str | None:
+        """Why its steps cannot be carried in one launch, whatever fits on the GPU."""
+        if not self.assembly.products:
+            return "the cell has no product with W"
+        if self.of.dtype == torch.float64:
+            return "float64 has no way of its own"
+        if self.P:
+            return "a projected state takes two exchanges a step"
+        return "clip needs the norm of a whole row at every step" if self.of.clip else None
+
+    def order(self, on: torch.device) -> tuple[Tensor | None, Tensor | None]:
+        """Of segments that are not equally long, each step's first row and each segment's steps."""
+        if self.uniform:
+            return None, None
+        assert self.sizes is not None
+        offset, length, _ = row_order(self.sizes, on)
+        if on.type == "cuda":  # they may be forgotten while a kernel of this stream still reads them
+            stream = torch.cuda.current_stream(on)
+            offset.record_stream(stream)
+            length.record_stream(stream)
+        return offset, length
+
+    @functools.cached_property
+    def counts(self) -> list[int]:
+        """How many segments take each step."""
+        return [self.S] * self.steps if self.sizes is None else list(self.sizes)
+
+
+@functools.lru_cache(maxsize=64)
+def row_order(sizes: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Of segments that are not equally long: each step's first row, each segment's steps, and for every row but those
+    of the first step, the row of the step before."""
+    count = np.array(sizes)
+    length = len(count) - np.searchsorted(count[::-1], np.arange(sizes[0]), side="right")
+    earlier = np.arange(sizes[0], count.sum()) - np.repeat(count[:-1], count[1:])
+    made = (np.cumsum(count) - count).astype(np.int32), length.astype(np.int32), earlier
+    offset, steps, before = (torch.from_numpy(part).to(device) for part in made)
+    return offset, steps, before
+
+
+scan_layout = functools.lru_cache(maxsize=256)(ScanLayout)
+
+
+class ScanOperands:
+    """The tensors of a call."""
+
+    def __init__(self, lay: ScanLayout, given: Sequence[Tensor]) -> None:
+        of, self.lay, self._data = lay.of, lay, given[0]
+        self.device = given[0].device
+        first = 1 + of.weights
+        named = dict(zip(lay.names, given[1:first], strict=True))
+        self.U = named["weight_ih"]
+        self._W, self.R = named.get("weight_hh"), named.get("weight_hr")
+        biases = named.get("bias_ih"), named.get("bias_hh")
+        self.bias_ih, self.bias_hh = (None if bias is None else bias.contiguous() for bias in biases)
+        self.extras = [part.contiguous() for part in given[first : first + of.extras]]
+        states = given[first + of.extras : of.differentiable]
+        self.initial: list[Tensor] = [part.contiguous() for part in states]
+        rest = iter(given[of.differentiable :])
+        self.mask = next(rest).contiguous() if of.masked else None
+        self._xi = next(rest) if of.weighted else None
+
+    @functools.cached_property
+    def data(self) -> Tensor:
+        """(N, D), in packed order."""
+        return self.lay.by_step(self._data)
+
+    @functools.cached_property
+    def xi(self) -> Tensor | None:
+        """ξ of every step in packed order, on the GPU."""
+        if self._xi is None:
+            return None
+        packed = self._xi.t().reshape(-1) if self.lay.batch_major else self._xi
+        return packed.to(self.device, self.lay.real)
+
+    @functools.cached_property
+    def W(self) -> Tensor:  # noqa: N802  # the book's letter
+        """(products · H, H or P): with heads, blocks of it are zero."""
+        assert self._W is not None
+        heads = self.lay.assembly.heads
+        if heads == 1:
+            return self._W
+        products, width = self.lay.assembly.products, self.lay.H // heads
+        blocks = self._W.view(products, heads, width, -1)
+        whole = blocks.new_zeros(products, heads, width, heads, blocks.shape[-1])
+        index = torch.arange(heads, device=whole.device)
+        whole[:, index, :, index] = blocks.transpose(0, 1)
+        return whole.view(products * self.lay.H, -1)
+
+    def of_heads(self, d_W: Tensor) -> Tensor:
+        """The gradient of W as it was given, of that of the whole."""
+        heads = self.lay.assembly.heads
+        if heads == 1:
+            return d_W
+        index = torch.arange(heads, device=d_W.device)
+        blocks = d_W.view(self.lay.assembly.products, heads, self.lay.H // heads, heads, -1)[:, index, :, index]
+        return blocks.transpose(0, 1).reshape(self.lay.assembly.products * self.lay.H, -1)
+
+    def before(self, first: Tensor) -> Tensor:
+        """(N, width): what W multiplies at every step, of the first state after every step."""
+        lay = self.lay
+        S = lay.S
+        start = self.initial[0] if self.initial else first.new_zeros(S, first.shape[1])
+        if lay.uniform:
+            whole = torch.cat([start, first[: lay.N - S]])
+        else:
+            assert lay.sizes is not None
+            whole = torch.cat([start, first[row_order(lay.sizes, first.device)[2]]])
+        if self.mask is not None:
+            whole *= self.mask.repeat(lay.steps, 1) if lay.uniform else torch.cat([self.mask[:n] for n in lay.counts])
+        return whole
+
+
+def align_rows(W: Tensor) -> Tensor:
+    """As kernels read it, 16 bytes at a time: a parameter may be a part of a buffer, from any number on."""
+    W = W.contiguous()
+    return W if W.data_ptr() % 16 == 0 else W.clone()
+
+
+def multiply(a: Tensor, b: Tensor, real: torch.dtype) -> Tensor:
+    """a b with its sums as they are, of numbers of 16 bits too."""
+    if a.dtype == real:
+        return torch.mm(a, b)
+    return torch.mm(a, b, out_dtype=real)
+
+
+class _PrecisionSwitch:
+    """torch's switch for products of float32, which is the whole process's: turned by the first that needs it
+    otherwise, and turned back by the last."""
+
+    def __init__(self) -> None:
+        self._lock, self._users, self._was = threading.Lock(), 0, ""
+
+    def turn(self, to: str) -> None:
+        with self._lock:
+            if not self._users:
+                self._was = torch._C._get_fp32_precision_getter("cuda", "matmul")
+                if self._was != to and (self._was, to) != ("none", "ieee"):
+                    torch._C._set_fp32_precision_setter("cuda", "matmul", to)
+            self._users += 1
+
+    def turn_back(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users and torch._C._get_fp32_precision_getter("cuda", "matmul") != self._was:
+                torch._C._set_fp32_precision_setter("cuda", "matmul", self._was)
+
+
+_PRECISION_SWITCH = _PrecisionSwitch()
+
+
+@contextmanager
+def float32_precision(dtype: torch.dtype) -> Iterator[None]:
+    """float32 products as torch's switch for recurrent layers says, which is that of cuDNN: TF32, or exact.
+
+    Products that other threads make meanwhile follow it too.
+    """
+    if dtype != torch.float32:
+        yield
+        return
+    _PRECISION_SWITCH.turn("tf32" if uses_tf32() else "ieee")
+    try:
+        yield
+    finally:
+        _PRECISION_SWITCH.turn_back()
+
+
+def uses_tf32() -> bool:
+    return bool(torch._C._get_fp32_precision_getter("cuda", "rnn") == "tf32")
+
+
+class ScanResults:
+    """Outputs, final states and what is saved: a forward pass writes them, a backward pass reads them."""
+
+    def __init__(
+        self, lay: ScanLayout, outputs: Sequence[Tensor], finals: Sequence[Tensor], saved: Sequence[Tensor]
+    ) -> None:
+        named = dict(zip(lay.saved, saved, strict=True)) if saved else {}
+        self.finals = finals
+        self.share: Tensor | None = named.get("share")
+        self.tape: Tensor | None = named.get("tape")
+        self.first = outputs[0]
+        """The first state after every step, where it is an output; with a projection what is made of states[0]."""
+        self.states: list[Tensor | None] = [
+            named.get(source) if isinstance(source, str) else outputs[source] for source in lay.sources
+        ]
+        """After every step what the program returns, (N, H) each; None where it is not kept."""
+
+
+class ScanGradients:
+    """What arrives at a backward pass, and memory for what it finds."""
+
+    def __init__(
+        self, lay: ScanLayout, arriving: Sequence[Tensor | None], d_share: Tensor, found: Mapping[str, Tensor]
+    ) -> None:
+        a, outputs = lay.assembly, len(lay.assembly.outputs)
+        came = [None if part is None else lay.by_step(part) for part in arriving[:outputs]]
+        self.d_outputs = [came[a.outputs.index(j)] if j in a.outputs else None for j in range(a.states)]
+        self.d_final = [None if part is None else part.contiguous() for part in arriving[outputs:]]
+        self.d_share, self.d_own, self.d_projected = d_share, found.get("own"), found.get("projected")
+        self.sums = found["sums"].zero_() if a.extras else None
+        self.d_state = [found.get(f"state{j}") for j in range(a.states)]
+        self.carried: Sequence[Tensor] = ()
+        """(S, …) each: what reaches the states before the first step."""

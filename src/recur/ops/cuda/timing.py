@@ -1,0 +1,268 @@
+"""How long a way takes on this GPU: a cell's kernel alone, on numbers of its own."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from recur.cells import make_cell
+from recur.compiler.program_text import text_of
+from recur.compiler.signature import Signature, make_signature
+from recur.errors import BackendError
+from recur.ops.cuda import dispatch, persistent, tuning
+from recur.ops.cuda.codegen import load_assembly
+from recur.ops.cuda.config import KernelConfig, ScanShape
+from recur.ops.cuda.driver import device_info
+from recur.ops.cuda.heuristics import list_configs
+from recur.ops.cuda.launches import ChosenKernel
+from recur.ops.cuda.layout import ScanLayout, scan_layout, uses_tf32
+from recur.ops.cuda.nvrtc import compile_cached
+from recur.ops.cuda.passes import PACK, STEPS, BackwardPass, BackwardRequest, ForwardPass
+from recur.ops.cuda.tuning import DIRECTIONS, TuningKey
+
+ConfigRequest = tuple[ScanShape, KernelConfig]
+
+
+def _layout(cell: str, dtype: torch.dtype, S: int, T: int, H: int) -> ScanLayout:
+    a = load_assembly(cell)
+    weights = 4 if a.products else 2
+    return scan_layout(
+        Signature(cell, dtype, (S, T, 1), (), a.gates * H, H, weights, a.extras, 0, False, False, 0.0, "")
+    )
+
+
+def compile_all(cell: str, dtype: torch.dtype, wanted: list[ConfigRequest], threads: int = 8) -> None:
+    """Into the cache, several at a time: NVRTC does not hold Python up."""
+    architecture = device_info(torch.cuda.current_device()).architecture
+    texts = {persistent.kernel_text(cell, dtype, p, way, not p.backward) for p, way in wanted}
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda text: compile_cached(text, architecture), texts))
+
+
+class KernelTimer:
+    """A scan of random numbers, whose passes are timed one by one."""
+
+    def __init__(self, cell: str, dtype: torch.dtype, S: int, T: int, H: int) -> None:
+        self.lay = lay = _layout(cell, dtype, S, T, H)
+        a, index = lay.assembly, torch.cuda.current_device()
+        numbers = torch.Generator(f"cuda:{index}").manual_seed(0)
+
+        def random(*shape: int) -> torch.Tensor:
+            return torch.randn(shape, device=f"cuda:{index}", generator=numbers).to(dtype)
+
+        shapes: dict[str, tuple[int, ...]] = {
+            "weight_ih": (a.gates * H, 1),
+            "weight_hh": (a.products * H, H // a.heads),
+        }
+        shapes |= {"bias_ih": (a.gates * H,), "bias_hh": (a.products * H,)}
+        weights = [random(*shapes[name]) * H**-0.5 for name in lay.names]
+        given = [random(S, T, 1), *weights, *(random(H) for _ in range(a.extras))]
+        self.given = given
+        self.arriving = [random(S, T, H) for _ in lay.outputs]
+        self.results = lay.empty_results(given[0], True)
+        for part in self.results:
+            part.copy_(random(*part.shape))
+
+    def microseconds(self, p: ScanShape, way: KernelConfig | None, rounds: int = 5) -> float | None:
+        """A step; None for a way that does not fit."""
+        lay, index = self.lay, torch.cuda.current_device()
+        chosen = None
+        if way is not None:
+            prepared = persistent.prepare_kernel(lay.of.cell, lay.of.dtype, p, way, index, not p.backward)
+            if prepared is None:
+                return None
+            chosen = p, *prepared
+        run = self._backward(chosen) if p.backward else self._forward(chosen)
+        times: list[float] = []
+        run()
+        for _ in range(rounds):
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            run()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(1e3 * begin.elapsed_time(end) / lay.steps)
+        return statistics.median(times)
+
+    def _forward(self, chosen: ChosenKernel | None) -> Callable[[], object]:
+        made = ForwardPass(self.lay, True, torch.cuda.current_device(), uses_tf32(), chosen)
+        bound = made.bind(self.given)
+        if chosen is None:
+            return lambda: made.step_by_step(self.given, bound.made)
+        return lambda: made.launches(bound.addresses, PACK, STEPS)(bound.addresses)
+
+    def _backward(self, chosen: ChosenKernel | None) -> Callable[[], object]:
+        lay, n = self.lay, len(self.lay.outputs)
+        asked = BackwardRequest((True,) * n + (False,) * lay.assembly.states, False, False, False, False)
+        made = BackwardPass(lay, asked, torch.cuda.current_device(), uses_tf32(), chosen)
+        outputs = [lay.by_row(part) for part in self.results[:n]]
+        kept = [*self.given, *outputs, *self.results[n + lay.assembly.states :]]
+        gradients = [*self.arriving, *[None] * lay.assembly.states]
+        bound = made.bind(kept, gradients)
+        if chosen is None:
+            return lambda: made.step_by_step(kept, gradients, bound)
+        return lambda: made.launches(bound.addresses, PACK, STEPS)(bound.addresses)
+
+
+TIMED_STEPS = 100
+TUNED_WIDTHS, TUNED_ROWS = (512, 256, 1024, 128, 768, 1536), (64, 16, 256, 1)
+TUNED_CELLS: dict[str, Callable[[int, int], nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "elman": nn.RNN}
+MAX_TIMED_CONFIGS = 8
+"""How many of a problem's ways are measured: those that the estimate has first."""
+ROUNDS, IN_A_ROW = 5, 5
+
+
+class TimedLayer:
+    """One layer with numbers of its own, as wide as its input."""
+
+    def __init__(self, cell: str, S: int, H: int, dtype: torch.dtype, index: int, steps: int = TIMED_STEPS) -> None:
+        made, on = make_cell(cell), torch.device("cuda", index)
+        numbers = torch.Generator(on).manual_seed(0)
+
+        def drawn(*shape: int) -> Tensor:
+            return torch.randn(shape, generator=numbers, device=on)
+
+        self.data = drawn(steps, S, H).to(dtype).transpose(0, 1)
+        weights = [(drawn(*shape) / H**0.5).to(dtype) for shape in made.shapes(H, H).values()]
+        self.arriving = drawn(steps, S, H).to(dtype).transpose(0, 1)
+        self.of, self.given = make_signature(self.data, weights, [], [], None, None, None, 0.0, text_of(made, True), "")
+        self.lay, self.index, self.cell = scan_layout(self.of), index, cell
+
+    @functools.cached_property
+    def alone(self) -> KernelTimer:
+        """Its steps without the products before and after them."""
+        return KernelTimer(self.of.cell, self.of.dtype, self.lay.S, self.lay.steps, self.lay.H)
+
+    def ways(self, backward: bool) -> list[KernelConfig]:
+        """That fit, the likeliest first."""
+        return list_configs(persistent.scan_shape(self.lay, backward), device_info(self.index))
+
+    def forward(self) -> list[Tensor]:
+        return dispatch.forward(self.of, self.given, True)
+
+    def backward(self, results: Sequence[Tensor]) -> list[Tensor]:
+        found, _ = dispatch.backward(self.of, self._kept(results), [self.arriving], True, False, False)
+        return [part for part in found if part is not None]
+
+    def _kept(self, results: Sequence[Tensor]) -> list[Tensor]:
+        n = len(self.lay.outputs)
+        return [*self.given, *results[:n], *results[n + len(self.lay.finals) :]]
+
+    def prepared(self, results: Sequence[Tensor] | None) -> Callable[[], object]:
+        """A pass with all that is found out once, by the way that is taken now: back from these results, or forward."""
+        index, tf32 = self.index, uses_tf32()
+        with dispatch.on_device(torch.device("cuda", index)):
+            chosen = dispatch.choose_kernel(self.lay, index, results is not None, results is None)
+            if results is None:
+                return functools.partial(ForwardPass(self.lay, True, index, tf32, chosen), self.given)
+            kept, gradients = self._kept(results), [self.arriving, *[None] * len(self.lay.finals)]
+            asked = BackwardRequest(tuple(part is not None for part in gradients), True, False, False, False)
+            return functools.partial(BackwardPass(self.lay, asked, index, tf32, chosen), kept, gradients)
+
+    def has(self, way: KernelConfig | None, backward: bool) -> bool:
+        """Whether the way that is asked for is the one that runs."""
+        with force_config(way), dispatch.on_device(torch.device("cuda", self.index)):
+            found = dispatch.choose_kernel(self.lay, self.index, backward, not backward)
+        return (found is None) == (way is None)
+
+
+@contextmanager
+def force_config(way: KernelConfig | None) -> Iterator[None]:
+    """Scans by this way alone; None is one step a launch."""
+    was = dispatch.SELECT
+    dispatch.SELECT = lambda problem, found: [way]
+    try:
+        yield
+    finally:
+        dispatch.SELECT = was
+
+
+def time_microseconds(call: Callable[[], object]) -> float:
+    """The median of a few, each of several calls in a row between two events, as training makes them."""
+    call()
+    times: list[float] = []
+    for _ in range(ROUNDS):
+        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize()
+        first.record()
+        for _ in range(IN_A_ROW):
+            call()
+        last.record()
+        torch.cuda.synchronize()
+        times.append(first.elapsed_time(last) * 1e3 / IN_A_ROW)
+    return statistics.median(times)
+
+
+def flatten_weights(layer: nn.RNNBase) -> nn.RNNBase:
+    """With its weights in one buffer, as cuDNN takes them; torch does so itself, but not for bfloat16."""
+    weights = list(layer.parameters())
+    buffer = torch.cat([weight.detach().reshape(-1) for weight in weights])
+    for weight, part in zip(weights, buffer.split([weight.numel() for weight in weights]), strict=True):
+        weight.data = part.view_as(weight)
+    return layer
+
+
+class GpuTuningTarget:
+    """What `tune` asks of a GPU."""
+
+    def __init__(self, index: int = 0) -> None:
+        self.index, self.device = index, device_info(index).name
+
+    def problems(self) -> list[TuningKey]:
+        numbers = ["bfloat16", "tf32" if uses_tf32() else "exact", "float16"]
+        sizes = itertools.product(TUNED_WIDTHS, TUNED_ROWS, numbers, TUNED_CELLS, DIRECTIONS)
+        return [TuningKey(_count_gates(cell), _count_gates(cell), H, S, kind, way) for H, S, kind, cell, way in sizes]
+
+    def candidates(self, problem: TuningKey) -> list[tuning.ConfigValues]:
+        """Compiled together, which takes the longest."""
+        layer, backward = self._layer(problem._replace(direction="")), problem.direction == "backward"
+        found, p = layer.ways(backward)[:MAX_TIMED_CONFIGS], persistent.scan_shape(layer.lay, backward)
+        compile_all(layer.of.cell, layer.of.dtype, [(p, way) for way in found])
+        return [*(way.numbers() for way in found), {}]
+
+    def measure(self, problem: TuningKey, way: tuning.ConfigValues) -> float | None:
+        layer, backward = self._layer(problem._replace(direction="")), problem.direction == "backward"
+        try:
+            return layer.alone.microseconds(persistent.scan_shape(layer.alone.lay, backward), _parse_config(way))
+        except (BackendError, MemoryError, torch.OutOfMemoryError):
+            return None
+
+    def whole(self, problem: TuningKey, way: tuning.ConfigValues) -> float | None:
+        layer, backward = self._layer(problem._replace(direction="")), problem.direction == "backward"
+        results = layer.forward()
+        with force_config(_parse_config(way)):
+            call = layer.prepared(results if backward else None)
+        return time_microseconds(call) / TIMED_STEPS
+
+    def cudnn(self, problem: TuningKey) -> float | None:
+        layer = self._layer(problem._replace(direction=""))
+        x = layer.data.transpose(0, 1).detach().requires_grad_()
+        arriving = layer.arriving.transpose(0, 1)
+        peer = flatten_weights(TUNED_CELLS[layer.cell](problem.H, problem.H).to(x.device, x.dtype))
+        leaves = [x, *peer.parameters()]
+        forward = time_microseconds(lambda: peer(x)) / TIMED_STEPS
+        if problem.direction == "forward":
+            return forward
+        both = time_microseconds(lambda: torch.autograd.grad(peer(x)[0], leaves, arriving)) / TIMED_STEPS
+        return max(both - forward, 1e-3)
+
+    @functools.lru_cache(maxsize=1)  # noqa: B019  # one of them lives
+    def _layer(self, problem: TuningKey) -> TimedLayer:
+        cell = next(cell for cell in TUNED_CELLS if _count_gates(cell) == problem.gates)
+        dtype = getattr(torch, problem.numbers if "float" in problem.numbers else "float32")
+        return TimedLayer(cell, problem.S, problem.H, dtype, self.index)
+
+
+def _parse_config(numbers: tuning.ConfigValues) -> KernelConfig | None:
+    return KernelConfig(**{name: int(value) for name, value in numbers.items()}) if numbers else None
+
+
+def _count_gates(cell: str) -> int:
+    return len(make_cell(cell).gates)
