@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ import torch
 from torch.func import vmap
 
 from recur.cells import Elman
-from recur.cells._cache import cache_of
+from recur.cells._cache import cache_of, is_known
 from recur.errors import BackendError, DeviceError, DtypeError, ShapeError
 from recur.ops import call_cache, scan
 from tests.support import DOUBLE, NATIVE_CELLS, Case, all_close, close, needs_core
@@ -129,3 +131,20 @@ def test_a_backend_asked_for_by_name_is_not_replaced_by_a_kept_form() -> None:
         assert scan(case.cell, case.weights, case.x).trace.backend == "native"
     with pytest.raises(BackendError, match="backend 'cuda' cannot run this: it runs on a GPU, and x is on cpu"):
         scan(case.cell, case.weights, case.x, backend="cuda")
+
+
+def test_entries_are_dropped_with_their_cell() -> None:
+    case = taken(Elman("tanh"))  # a dataclass, which has no hash
+    identity = id(case.cell)
+    assert is_known(identity)
+    del case.cell
+    gc.collect()
+    assert not is_known(identity)
+
+
+def test_nothing_is_hidden_in_a_cell() -> None:
+    case = taken(Elman("tanh"))
+    assert vars(case.cell) == {"activation": "tanh"}
+    copied = copy.deepcopy(case.cell)
+    assert cache_of(copied) is not cache_of(case.cell)
+    assert not cache_of(copied).calls

@@ -58,7 +58,7 @@ def scan_both(
         trace.backend = prepared.backend
         trace.say_way(functools.partial(describe_kernels, x.device.index, False, prepared.signature, recorded, 2))
     recompute = functools.partial(_differentiate, cell, weights, states, mode, prepared, traces)
-    results = _run(DirectionPair(prepared.signature, recompute), given, recorded)
+    results = run(prepared.signature, recompute, given)
     half = len(results) // 2
     return [
         ScanOutput(outputs, prepared.states._make(final), trace)
@@ -113,9 +113,10 @@ class BidirectionalScanFunction(torch.autograd.Function):
         return None, *here, *there[1:]
 
 
-def _run(pair: DirectionPair, given: Sequence[Tensor], recorded: bool) -> Sequence[Tensor]:
+def run(signature: Signature, recompute: Recompute, given: Sequence[Tensor]) -> Sequence[Tensor]:
     """Return outputs and final states of both scans. given: x, then weights and states of the one and of the other."""
-    if recorded:
+    pair = DirectionPair(signature, recompute)
+    if operator.is_recorded(list(given)):
         found: tuple[Tensor, ...] = BidirectionalScanFunction.apply(pair, *given)
         return found
     here, there = pair.split(given)

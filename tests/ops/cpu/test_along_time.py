@@ -51,9 +51,7 @@ CELLS, NAMES = [*AFFINE, Ring(), Fixed()], [*IDS, "Ring", "Fixed"]
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """Whether each call of the core took steps of one sequence. Here all do that can."""
-    monkeypatch.setattr(
-        plans, "runs_time_blocked", lambda cell, *sizes: bool(load_programs(cell).assembly.along_time)
-    )
+    monkeypatch.setattr(plans, "runs_time_blocked", lambda cell, *sizes: bool(load_programs(cell).assembly.along_time))
     found: list[bool] = []
     plain = CorePlan.run
 

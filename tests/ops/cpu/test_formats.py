@@ -296,7 +296,7 @@ def test_what_cannot_be_done_is_refused_by_name() -> None:
         case.scan(matmul_dtype="bfloat16", backend="loop")
     with pytest.raises(BackendError, match="numbers of float32, and x is float64"):
         Case("lstm").scan(matmul_dtype="bfloat16")
-    with pytest.raises(OptionError, match="unknown products 'int4'; did you mean 'int8'"):
+    with pytest.raises(OptionError, match="unknown matmul_dtype 'int4'; did you mean 'int8'"):
         net.stream(matmul_dtype="int4")
     with pytest.raises(BackendError, match="it takes plain layers"):
         Recurrent("lstm", 4, 4, layers=2, connections=Connections(residual=True)).stream(matmul_dtype="int8").step(
