@@ -86,7 +86,7 @@ class Ours:
     @property
     def way(self) -> str:
         """How the last call ran."""
-        return "" if self._trace is None else self._trace.way or self._trace.backend
+        return "" if self._trace is None else self._trace.kernels or self._trace.backend
 
     def __call__(self, backward: bool) -> Tensors:
         with torch.set_grad_enabled(backward):

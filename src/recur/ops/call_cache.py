@@ -106,7 +106,7 @@ def run_prepared(
     if prepared.backend == CUDA.name:
         recorded = operator.is_recorded(given)
         describe = functools.partial(compiled.describe_kernels, x.device.index, False, prepared.signature, recorded)
-        trace.say_way(describe)
+        trace.set_kernels(describe)
     recompute = functools.partial(differentiate_prepared, cell, weights, x, state, mode, trace, prepared.widths)
     outputs, *final = operator.run(None, recompute, prepared.signature, given, True)
     return outputs, prepared.states._make(final), trace

@@ -135,7 +135,7 @@ def run(
     options = (call.mask, xi, sizes, call.bptt.clip or 0.0, text, matmul_dtype)
     signature, tensors = make_signature(data, given, extras, call.start or (), *options)
     if describe is not None and not torch.compiler.is_compiling():
-        call.trace.say_way(functools.partial(describe, signature, operator.is_recorded(tensors)))
+        call.trace.set_kernels(functools.partial(describe, signature, operator.is_recorded(tensors)))
     results = operator.scan_op(record, recompute, signature, tensors)
     count = len(call.cell.outputs) or 1
     outputs = results[0] if count == 1 else torch.cat(list(results[:count]), dim=-1)

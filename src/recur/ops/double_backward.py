@@ -1,5 +1,7 @@
-"""A backward pass that is itself recorded (`create_graph=True`): kernels have first derivatives only, so the loop takes
-the same steps again and its operations are differentiated, as often as is asked."""
+"""Backward passes that are themselves differentiated (`create_graph=True`).
+
+Kernels have first derivatives only. So the loop repeats the forward pass, and autograd differentiates its operations.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,16 @@ def differentiate_by_loop(
     arriving: Sequence[Tensor | None],
     wanted: Sequence[bool],
 ) -> list[Tensor | None]:
-    """Of data (N, D) in packed order, of the weights, and of the states to start from, as far as they are wanted.
+    """Return the gradients of data (N, D) in packed order, of the weights and of the initial states.
 
     arriving  the gradients of the outputs (N, H), in packed order, and of the final states
+    wanted    which gradients are needed; the others are None
     """
     if call.bptt.clip is not None:
-        # What is clipped in the second pass is what arrives over both ways, here and by the kernel, together.
+        # Clipping applies to the sum of the gradients through the loop and through the kernel; neither has the sum.
         raise BackendError("a clipped backward pass that is itself recorded needs one loop; take backend='loop'")
     with torch.enable_grad():
-        # A node of its own for each: two arguments may be one tensor.
+        # Views, so that each argument has its own autograd node even if two arguments are the same tensor.
         given = [t.view_as(t) for t in (data, *weights.values(), *(start or ()))]
         trace = Trace(call.trace._cell, call.x, call.packing)
         again = dataclasses.replace(
@@ -51,7 +54,7 @@ def differentiate_by_loop(
             if gradient is not None and result.requires_grad
         ]
         asked = [t for t, want in zip(given, wanted, strict=True) if want]
-        if not pairs:  # all that arrives was cut off on the way
+        if not pairs:  # truncation removed all gradients
             return [None] * len(wanted)
         results, gradients = zip(*pairs, strict=True)
         found = iter(torch.autograd.grad(results, asked, gradients, create_graph=True, allow_unused=True))

@@ -1,14 +1,18 @@
-"""s_t = A_t s_{t−1} + b_t for all t, in PyTorch operations on any device, without a step for every t.
+"""Backend `parallel`: cells that are affine in their states, all time steps in parallel, in PyTorch on any device.
 
-Tensors are (T, …): time first, and all that follows is pointwise. Several states may read each other: A is then a small
-matrix of such tensors, None where it is zero.
+The stages of a cell (see recur.compiler.affine) run one after the other, each over the whole sequence: first the
+coefficients, then the recurrence s_t = A_t s_{t−1} + b_t where a stage reads its own past. Segments of different
+lengths are padded to similar lengths, to at most twice their length.
 
-Time is cut into chunks of L steps. What a chunk does to the state that enters it is an affine map again, and all chunks
-find theirs at once, in L steps; those maps, L times fewer, are the same problem. Once it is known where each chunk
-starts, all take their L steps again, from there. So A and b are read twice and s is written once, and every number is
-what a loop would give, but for the rounding of a chunk's start. Where little is left, doubling takes log₂ T steps.
+**The recurrence.** Tensors are (T, …), pointwise in all dimensions after time. Several states may read each other: A is
+then a small matrix of such tensors, None where it is zero. Time is split into chunks of L steps. A chunk is an affine
+map of the state that enters it. All chunks compute their maps at the same time, in L operations; these maps, L times
+fewer, are the same problem again. With the start of each chunk known, all chunks run their L steps. So A and b are read
+twice and s is written once, and every value equals that of a loop, except for the rounding of the start of a chunk.
+Short sequences are solved by doubling, in log₂ T operations. Nothing is divided by A, which may be 0, 1 or large.
 
-No A is divided by: it may be 0, 1, negative or large.
+**The operator.** `recur::affine_scan` is one differentiable operator. Autograd and torch.func see a function whose
+derivatives are again such scans; torch.compile and torch.export see one operator for every T.
 """
 
 from __future__ import annotations
@@ -32,22 +36,22 @@ from recur.ops.packing import GatherRows, ScatterRows
 Matrix: TypeAlias = Sequence[Sequence[Tensor | None]]
 
 CHUNK = {"cpu": 8, "cuda": 4}
-"""L. Each level of chunks takes 3 L operations and leaves 1/L of the numbers to the next."""
+"""L. Each level of chunks takes 3 L operations and leaves 1/L of the numbers to the next level."""
 SMALL = {"cpu": 2**15, "cuda": 2**23}
-"""How many numbers are few: so many are doubled, not cut."""
+"""Up to so many numbers the recurrence is solved by doubling, not in chunks."""
 LARGE = {"cpu": 2**13, "cuda": 2**22}
-"""How many numbers of one step are enough for an operation: then steps are taken one by one.
+"""From so many numbers per step on, steps run one by one.
 
-All three were measured. Where operations are slow to start and quick to run, few large ones win.
+All three were measured. On a device where operations are slow to start and fast to run, few large operations win.
 """
 
 
 def solve(
     A: Matrix, b: Sequence[Tensor], start: Sequence[Tensor], reverse: bool, with_start: bool, bounded: bool
 ) -> list[Tensor]:
-    """All s_t of (T, …), in the order of time; with the start, T + 1 of them. In reverse, s_t = A_t s_{t+1} + b_t.
+    """Return all s_t, (T, …), in the order of time; T + 1 of them with the start. In reverse, s_t = A_t s_{t+1} + b_t.
 
-    Unless A is `bounded`, a product of many may become infinite where the states it multiplies are zero.
+    bounded: |A| ≤ 1. Otherwise a product of many A may overflow to infinity where it multiplies a state of zero.
     """
     T = b[0].shape[0]
     paths = [part.new_empty(T + with_start, *part.shape[1:]) for part in b]
@@ -65,20 +69,20 @@ def solve(
 
 
 def _chunk(T: int, b: Tensor) -> int:
-    """L; T for one chunk, whose steps are taken one by one."""
+    """Return the length L of a chunk; T for a single chunk, whose steps run one by one."""
     L = _of(CHUNK, b)
     return T if T <= L or b.numel() // T >= _of(LARGE, b) else L
 
 
 def _of(numbers: dict[str, int], like: Tensor) -> int:
-    """As measured on the kind of device that a tensor is on."""
+    """Return the constant for the device of a tensor."""
     return numbers["cpu" if like.device.type == "cpu" else "cuda"]
 
 
 def _steps(
     A: Matrix, b: Sequence[Tensor], entering: Sequence[Tensor], into: Sequence[Tensor], L: int, reverse: bool
 ) -> None:
-    """L steps of every chunk, from where it starts. Chunks stand in the order of time, and the last may be short."""
+    """Run L steps of every chunk from its start. Chunks are in the order of time, and the last may be shorter."""
     T, states = b[0].shape[0], list(entering)
     for step in range(min(L, T)):
         at = slice((T - 1 - step) % L, T - step, L) if reverse else slice(step, T, L)
@@ -102,9 +106,9 @@ def _advance(A: Matrix, b: Sequence[Tensor], at: slice, states: Sequence[Tensor]
 def _entering(
     A: Matrix, b: Sequence[Tensor], start: Sequence[Tensor], L: int, reverse: bool, bounded: bool
 ) -> list[Tensor]:
-    """The states that enter each chunk."""
+    """Return the states that enter each chunk."""
     T = b[0].shape[0]
-    full = -(-T // L) - 1  # what the last one does, nobody needs
+    full = -(-T // L) - 1  # the map of the last chunk is not needed
     first = T - full * L if reverse else 0
     end = T if reverse else full * L
     P: list[list[Tensor | None]] = []
@@ -124,7 +128,7 @@ def _entering(
 
 
 def _product(A: Matrix, B: Matrix) -> list[list[Tensor | None]]:
-    """Of small matrices, entry by entry."""
+    """Multiply small matrices of tensors."""
     found: list[list[Tensor | None]] = []
     for row in A:
         products: list[Tensor | None] = []
@@ -140,12 +144,12 @@ def _product(A: Matrix, B: Matrix) -> list[list[Tensor | None]]:
 
 
 def _doubled(A: Matrix, b: Sequence[Tensor], start: Sequence[Tensor], reverse: bool, bounded: bool) -> list[Tensor]:
-    """As `solve` with the start, in log₂ T steps: after each, s_t holds twice as many of its own terms."""
+    """Solve with the start in log₂ T steps: after each step, s_t contains twice as many of its terms."""
     T = b[0].shape[0]
     paths = [
         torch.cat((part, first[None]) if reverse else (first[None], part)) for part, first in zip(b, start, strict=True)
     ]
-    # Row t of P leads from distance d before t to t; rows nearer to the start than that have all of their terms.
+    # Row t of P is the product of the last d factors before t. Rows closer than d to the start are complete.
     P: Matrix = A
     d = 1
     while d <= T:
@@ -163,7 +167,7 @@ def _doubled(A: Matrix, b: Sequence[Tensor], start: Sequence[Tensor], reverse: b
 
 
 def _applied(row: Sequence[Tensor | None], states: Sequence[Tensor], bounded: bool) -> Tensor | None:
-    """Σ_j A_ij s_j, zero where s is, even if A became infinite."""
+    """Return Σ_j A_ij s_j, zero where s is zero even if A is infinite."""
     total: Tensor | None = None
     for a, state in zip(row, states, strict=True):
         if a is not None:
@@ -174,12 +178,12 @@ def _applied(row: Sequence[Tensor | None], states: Sequence[Tensor], bounded: bo
 
 
 class AffineScan(torch.autograd.Function):
-    """`solve` with its derivatives, which are scans again:
+    """`solve` with its derivatives, which are again scans:
 
-        ∂L/∂s_t = d_t + ξ_{t+1} A_{t+1}ᵀ ∂L/∂s_{t+1}        back, from the last step on
+        ∂L/∂s_t = d_t + ξ_{t+1} A_{t+1}ᵀ ∂L/∂s_{t+1}        from the last step to the first
         ∂L/∂b_t = ∂L/∂s_t        ∂L/∂A_t = ∂L/∂s_t s_{t−1}ᵀ
 
-    with d_t the gradient that arrives at s_t from outside. In forward mode the same ξ multiplies what is carried on.
+    with d_t the incoming gradient of s_t. In forward mode the carried tangent is multiplied by the same ξ.
     """
 
     @staticmethod
@@ -257,7 +261,7 @@ class AffineScan(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        """The mapped dimension is one more that is pointwise, right behind time: in front of what starts."""
+        """Move the mapped dimension after time (for the start: to the front), as one more pointwise dimension."""
         n, reverse, with_start, bounded, xi, *tensors = inputs
         timed = n**2 + n
 
@@ -290,7 +294,7 @@ def affine_scan(
     with_start: bool = False,
     bounded: bool = False,
 ) -> Sequence[Tensor]:
-    """All s_t, differentiable; A row by row. torch.compile and torch.export see one operator for any T."""
+    """Return all s_t, differentiable. A is listed row by row."""
     if torch.compiler.is_compiling():
         found: Sequence[Tensor] = torch.ops.recur.affine_scan(A, b, start, xi, reverse, with_start, bounded)
         return found
@@ -334,7 +338,7 @@ torch.library.register_fake("recur::affine_scan", _affine_shapes, lib=AFFINE_LIB
 
 
 def _grouped(n: int, tensors: Sequence[Any]) -> tuple[list[list[Any]], list[Any], list[Any]]:
-    """A row by row, b and the start."""
+    """Split a list into the rows of A, b and the start."""
     A = [list(tensors[i * n : (i + 1) * n]) for i in range(n)]
     return A, list(tensors[n**2 : n**2 + n]), list(tensors[n**2 + n :])
 
@@ -350,7 +354,7 @@ def _without_start(path: Tensor, ctx: Any) -> Tensor:
 
 
 def _times_before(factor: Tensor, states: Tensor, start: Tensor, reverse: bool) -> Tensor:
-    """(T, …) times the states before each step."""
+    """Multiply (T, …) by the states before each step."""
     if torch.is_grad_enabled() or in_transform():
         first = start.unsqueeze(0)
         return factor * torch.cat((states[1:], first) if reverse else (first, states[:-1]))
@@ -368,7 +372,7 @@ name = "parallel"
 
 
 def computes_in(dtype: torch.dtype) -> torch.dtype:
-    """Factors of many steps, and small constants of a cell's program, are beyond what float16 can hold."""
+    """Return float32 for float16, whose range is too small for products of many factors and for small constants."""
     return torch.float32 if dtype == torch.float16 else dtype
 
 
@@ -385,7 +389,7 @@ def run(call: ScanCall) -> tuple[Tensor, State]:
     assert isinstance(affine, AffineStep)
     _, _, own = program_text.operands(cell, weights)
     x, packing = call.x, call.packing
-    # Written out where torch.compile has to follow it, which `Call.data`, kept once it is made, does not allow.
+    # Not `ScanCall.data` without packing: torch.compile cannot trace a cached property.
     data = call.data if packing is not None else x.transpose(0, 1).reshape(-1, x.shape[-1])
     share = linear(data, weights["weight_ih"], weights.get("bias_ih"))
     if call.trace.wanted:
@@ -407,7 +411,7 @@ def run(call: ScanCall) -> tuple[Tensor, State]:
         found = iter([value.expand_as(like) for value in affine.terms.evaluate(values_of(stage), leaves, known)])
         matrix = [[None if value is None else next(found) for value in row] for row in stage.matrix]
         offset = list(found)
-        if call.trace.wanted:  # ∂L/∂b_t is ∂L/∂s_t; where b is a number, autograd needs a reason to look at it
+        if call.trace.wanted:  # ∂L/∂b_t is ∂L/∂s_t; a constant b must depend on a tensor that requires a gradient
             never = torch.zeros((), dtype=torch.bool, device=like.device)
             offset = [b if b.requires_grad else torch.where(never, like, b) for b in offset]
             offset = [call.trace.record_gradient(cell.states[j], b) for j, b in zip(stage.states, offset, strict=True)]
@@ -431,7 +435,7 @@ def _carried(
     start: Sequence[Tensor],
     xi: Tensor | None,
 ) -> list[Tensor]:
-    """The states of a stage after every step, in packed order."""
+    """Return the states of a stage after every step, in packed order."""
     A = [None if a is None else grid.spread(a) for row in matrix for a in row]
     b = [grid.spread(part) for part in offset]
     edges = None if xi is None else grid.spread(xi)
@@ -445,22 +449,22 @@ def _carried(
 
 
 class SegmentBlocks(NamedTuple):
-    """Segments as blocks of (T, n) steps: those of about the same length together, padded to the longest of them."""
+    """Blocks of (T, n) steps: segments of similar length, padded to the longest of the block."""
 
     lengths: list[int]
-    """Of the blocks."""
+    """The length T of each block."""
     rows: list[slice]
     """The segments of each block."""
     where: Tensor | None
-    """(N,): the place of every step in the blocks laid flat; None where they are in packed order anyway."""
+    """(N,): the index of every step in the flattened blocks; None if it is the packed order."""
     ends: Tensor | slice
-    """Where each segment's last step stands in packed order."""
+    """The indices of the last steps of all segments, in packed order."""
     earlier: Tensor | slice
-    """Where the step before each stands, for all but the first of each segment."""
+    """The indices of the previous steps, for all steps except the first ones, in packed order."""
 
     @staticmethod
     def whole(S: int, T: int) -> SegmentBlocks:
-        """All of one length."""
+        """Return one block of S segments of length T."""
         return SegmentBlocks([T], [slice(0, S)], None, slice((T - 1) * S, T * S), slice(0, (T - 1) * S))
 
     @staticmethod
@@ -493,7 +497,7 @@ class SegmentBlocks(NamedTuple):
         return end
 
     def spread(self, packed: Tensor) -> list[Tensor]:
-        """(N, …) as blocks of (T, n, …), zero where there is no step."""
+        """Split packed steps (N, …) into blocks (T, n, …), zero where there is no step."""
         shapes = [(T, rows.stop - rows.start) for T, rows in zip(self.lengths, self.rows, strict=True)]
         if self.where is None:
             return [packed.view(*shapes[0], -1)]
@@ -509,11 +513,11 @@ class SegmentBlocks(NamedTuple):
         return found
 
     def last(self, packed: Tensor) -> Tensor:
-        """(S, …): of every segment, its last step."""
+        """Return the last step of every segment, (S, …)."""
         return packed[self.ends]
 
     def before(self, state: Tensor, start: Tensor, xi: Tensor | None) -> Tensor:
-        """A state before every step, (N, …); on the way back its gradient is multiplied by ξ."""
+        """Return a state before every step, (N, …); the backward pass multiplies its gradient by ξ."""
         earlier = state[self.earlier] if isinstance(self.earlier, slice) else GatherRows.apply(state, self.earlier)
         before = torch.cat((start, earlier))
         return before if xi is None else ScaleGradient.apply(xi, None, before)[0]

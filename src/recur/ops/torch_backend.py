@@ -1,7 +1,7 @@
-"""PyTorch's own recurrent layers (oneDNN on the CPU, cuDNN on the GPU), for the cells they know.
+"""Backend `torch`: PyTorch's own recurrent layers (oneDNN on the CPU, cuDNN on a GPU), for the cells that they have.
 
-What they cannot show or change from inside, the gradient on its way from step to step, is refused. Truncation is
-not inside: a window is a call of its own, entered with a detached state.
+These layers neither return nor change the gradient that is carried from step to step, so calls that need this are
+refused. Truncation works: every window is one call, which starts from a detached state.
 """
 
 from __future__ import annotations
@@ -75,8 +75,10 @@ class _Context(FunctionCtx):
 
 
 class _Once(torch.autograd.Function):
-    """The kernels with a graph of their own, which has first derivatives only: a backward pass that is itself recorded
-    takes the loop's steps instead."""
+    """The kernels with their own autograd graph, which has first derivatives only.
+
+    A backward pass that is itself differentiated uses the loop instead.
+    """
 
     @staticmethod
     def forward(ctx: _Context, call: ScanCall, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -112,7 +114,7 @@ class _Once(torch.autograd.Function):
 
 
 def _with(call: ScanCall, tensors: Sequence[Tensor]) -> ScanCall:
-    """The same call of these tensors: data, weights, and the states to start from."""
+    """Return the call with other tensors: data, weights, and the states to start from."""
     data, rest = tensors[0], list(tensors[1:])
     weights = dict(zip(call.weights, rest, strict=False))
     start = tuple(rest[len(weights) :]) or None
@@ -148,9 +150,9 @@ def _run(call: ScanCall) -> tuple[Tensor, tuple[Tensor, ...]]:
 
 
 def _in_one_piece(weights: list[Tensor]) -> list[Tensor]:
-    """Views of one buffer, laid out as cuDNN takes them: it would copy them there itself, with a warning at every call.
+    """Return the weights as views of one buffer, in the layout of cuDNN.
 
-    The buffer always has biases; those of a cell without them are zero.
+    Otherwise cuDNN copies them at every call, with a warning. The buffer always has biases, zero for a cell without.
     """
     if len(weights) == 2:
         weights = [*weights, *weights[0].new_zeros(2, len(weights[0]))]
@@ -162,7 +164,7 @@ def _in_one_piece(weights: list[Tensor]) -> list[Tensor]:
 def _window(
     kernel: Kernel, data: Tensor, sizes: list[int], state: Sequence[Tensor], weights: list[Tensor]
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """One call of a kernel: one layer, one direction, no dropout of its own."""
+    """Call a kernel once: one layer, one direction, no dropout."""
     initial = [part.contiguous().unsqueeze(0) for part in state]  # cuDNN takes no expanded state
     hidden = initial if kernel is rnn_kernels.lstm else initial[0]
     has_bias, train = len(weights) > 3, torch.is_grad_enabled()

@@ -1,10 +1,16 @@
-"""The C++ core as Python sees it: its structs, its functions, and torch's threads for it to run on."""
+"""Python interface of the C++ core: its structs, its functions, and the thread pool that it runs on.
+
+After `os.fork` a child has the bookkeeping of OpenMP's thread pool but none of its threads. The first parallel call,
+also torch's own, would wait for ever. So a child continues with one thread, as the workers of PyTorch's DataLoader do.
+Processes started by `spawn` or `forkserver` have their own pool.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import os
+import sys
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int32, c_int64, c_void_p
 from typing import NoReturn
 
@@ -12,13 +18,13 @@ from recur.errors import BackendError, unknown
 from recur.utils import core_library
 
 ISAS = ("portable", "avx2", "avx512", "avx512bf16")
-"""Each has what those before it have. The last multiplies bfloat16, and 8-bit weights, with instructions of its own."""
+"""Instruction sets; each includes the previous ones. The last has instructions for bfloat16 and 8-bit products."""
 
 NUMBERS = ("float32", "float64", "bfloat16", "int8")
-"""What products read: numbers as they lie in memory; float32 rounded to bfloat16; float32 against 8-bit weights."""
+"""Number formats of matrix products: as stored; float32 rounded to bfloat16; float32 times 8-bit weights."""
 
 OUT_OF_MEMORY = 1
-"""The status of a call that failed for want of memory; 0 is success, any other a failure."""
+"""Status of a call that ran out of memory; 0 is success, other values are failures."""
 
 
 class InstructionStruct(Structure):
@@ -188,3 +194,13 @@ def missing_reason() -> str | None:
     """Why there is no core, if there is none."""
     found = _load()
     return found if isinstance(found, str) else None
+
+
+def _use_one_thread() -> None:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.get_num_threads() > 1:
+        torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_use_one_thread)

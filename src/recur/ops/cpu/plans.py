@@ -1,7 +1,11 @@
-"""A scan prepared for the C++ core: its struct, whole but for where the tensors of a call lie.
+"""Plans of a scan for the C++ core: the struct of a call, complete except for the addresses of its tensors.
 
-What depends on shapes is worked out once for each form of call. A call is then a list of tensors, whose addresses the
-core puts where they belong: a small scan is over before Python could do so.
+Everything that depends on shapes is computed once per signature. A call is then a list of tensors, whose addresses the
+core writes into the struct, because in Python this would take longer than a small scan. All saved values are in one
+tensor, because a dozen tensors take longer to create than a small scan. The tensors of a call are in this order:
+
+    forward   given, outputs, final states, saved values
+    backward  given, outputs, saved values, incoming gradients, computed gradients, recorded gradients
 """
 
 from __future__ import annotations
@@ -21,35 +25,35 @@ from recur.ops.cpu import library
 from recur.ops.cpu.programs import load_programs
 
 WORDS = {name: getattr(library.ScanStruct, name).offset // 8 for name, *_ in library.ScanStruct._fields_}
-"""TensorOffset each field of the struct stands, in words of eight bytes: numbers and pointers are one word each."""
+"""The offset of each field of the struct, in words of eight bytes: numbers and pointers are one word each."""
 TABLES = ctypes.sizeof(library.ScanStruct) // 8
-"""Behind the struct stand the arrays of pointers that it points to."""
+"""The offset of the arrays of pointers, which follow the struct, in words."""
 
 OWN, SCRATCH = -1, -2
-"""As in core.h: the struct itself, and memory that is there for as long as a call is."""
+"""Tensor numbers of core.h: the struct itself, and scratch memory of a call."""
 
 TensorOffset: TypeAlias = tuple[int, int]
-"""In which of a call's tensors something lies, or in its scratch memory, and how many bytes behind its start."""
+"""A tensor of a call (or SCRATCH), and an offset in bytes."""
 
 
 class CoreConfig(NamedTuple):
-    """What the core is run with."""
+    """Settings of the core that a plan depends on."""
 
     threads: int
     isa: int
     parallel: int | None
-    """The entry of torch's pool of threads."""
+    """The address of the function that runs work on torch's thread pool."""
 
 
 def current_config() -> CoreConfig:
-    """As things stand now."""
+    """Return the settings that are in force now."""
     core = library.core()
     assert core is not None
     return CoreConfig(torch.get_num_threads(), core.isa, core.parallel)
 
 
 class ScanParameters(NamedTuple):
-    """The numbers of a scan's struct, and which program it runs."""
+    """The numbers of the struct of a scan, and the program that it runs."""
 
     cell: str
     program: str
@@ -57,31 +61,31 @@ class ScanParameters(NamedTuple):
     D: int
     H: int
     sizes: tuple[int, ...]
-    """CoreConfig many segments take each step; batch-major, S and the number of steps."""
+    """The number of segments that take each step; if batch-major, S and the number of steps."""
     batch_major: bool
     biased: bool
     projection: int = 0
     matmul_dtype: str = ""
-    """What products read, if not the numbers as they are: bfloat16 or int8."""
+    """The dtype of matrix products, if not `dtype`: bfloat16 or int8."""
     clip: float = 0.0
     padded_rows: int = 0
     along_time: bool = False
     share_stride: int = 0
-    """As in core.h."""
+    """The last three fields are explained in core.h."""
 
     @property
     def numbers(self) -> int:
-        """One of core.h's."""
+        """The number format, as an index into `library.NUMBERS`."""
         return library.NUMBERS.index(self.matmul_dtype or str(self.dtype).removeprefix("torch."))
 
 
 class CorePlan:
-    """A scan whose tensors change from call to call.
+    """A call of the core with fixed shapes; only the tensors change from call to call.
 
-    fields   pointers of the struct: where in the tensors of a call they point to; all others are null
-    tables   its arrays of pointers, in which None is null
-    tensors  how many a call has
-    scratch  how many bytes of scratch memory they point into; the workspace comes behind
+    fields   the pointers of the struct, by name; all others are null
+    tables   the arrays of pointers, by name; None is null
+    tensors  the number of tensors of a call
+    scratch  the number of bytes of scratch memory that pointers refer to; the workspace follows it
     """
 
     def __init__(
@@ -118,7 +122,7 @@ class CorePlan:
                 if entry is not None:
                     bindings.extend((used, *entry))
                 used += 1
-        # How much memory it takes depends on which pointers are given, not on where they point.
+        # The size of the workspace depends on which pointers are null, not on their values.
         asked = library.ScanStruct.from_buffer_copy(scan)
         for name in fields.keys() & {"mask", "packed"}:
             setattr(asked, name, 1)
@@ -134,23 +138,23 @@ class CorePlan:
         self._addresses = struct.Struct(f"{tensors}Q").pack
 
     def run(self, tensors: Sequence[Tensor]) -> None:
-        """Do it, on memory that is contiguous."""
+        """Run the call on contiguous tensors."""
         if status := self._run(self._address, 1, self._addresses(*map(_ADDRESS, tensors))):
             self.core.fail(status)
 
     def call(self, tensors: Sequence[Tensor]) -> Callable[[], int]:
-        """The core's part of a run, to be measured. The tensors have to outlive it."""
+        """Return the C++ part of a run as a function, for benchmarks. The tensors must stay alive."""
         return functools.partial(self._run, self._address, 1, self._addresses(*map(_ADDRESS, tensors)))
 
     def bound(self, tensors: Sequence[Tensor], scratch: int = 0) -> library.ScanStruct:
-        """The struct that a call of these tensors runs on, given the address of scratch memory."""
+        """Return the struct of a call with these tensors and with scratch memory at an address."""
         words = (ctypes.c_int64 * self.prepared.count)()
         addresses = self._addresses(*map(_ADDRESS, tensors))
         self.core.bind(self._address, addresses, scratch, ctypes.addressof(words))
         return library.ScanStruct.from_buffer(words)
 
     def pack(self, tensors: Sequence[Tensor]) -> Tensor:
-        """The weights as the core reads them, in memory of their own, for any number of rows."""
+        """Return the weights in the packed layout of the core, for any number of rows."""
         scan, isa, numbers = self.bound(tensors), self.prepared.isa, self.prepared.numbers
         like, size = tensors[0], self.core.packed_bytes(scan, isa, numbers)
         packed = like.new_empty(size // like.element_size() + 1)
@@ -164,18 +168,18 @@ _ADDRESS = Tensor.data_ptr
 
 
 ALIGNMENT = 64
-"""Bytes: a line of the cache, and the widest vector."""
+"""In bytes: a cache line, and the widest vector register."""
 
 
 class Arena:
-    """One tensor for several things, each from a multiple of 64 bytes on."""
+    """Allocator of several arrays in one tensor, each aligned to 64 bytes."""
 
     def __init__(self, tensor: int, item: int) -> None:
         self._tensor, self._item = tensor, item
         self.numbers = 0
-        """How many there is room for."""
+        """The size of the tensor so far."""
         self.gaps: list[tuple[int, int]] = []
-        """Between the parts: where each begins, and the next part."""
+        """The padding after each array: begin and end."""
 
     def take(self, numbers: int) -> TensorOffset:
         begin, whole = self.numbers, ALIGNMENT // self._item
@@ -185,18 +189,19 @@ class Arena:
 
 
 class SavedLayout(NamedTuple):
-    """What a forward pass saves beside its outputs."""
+    """Layout of the tensor of saved values."""
 
     slab: Arena
     share: TensorOffset | None
-    """What the gates' places hold."""
+    """Input projections, or the values saved in their memory."""
     tape: TensorOffset | None
+    """Other saved values."""
     others: list[TensorOffset]
-    """The history of all states that are no output; with a projection, of what it is made of too."""
+    """States of all steps that are not outputs; with weight_hr, also the first state before the projection."""
 
 
 class ScanSizes:
-    """The letters of a signature, and the shapes of what is made of them."""
+    """Sizes of a scan, and shapes of its results. Sizes may be symbolic in a compiled graph."""
 
     def __init__(self, signature: Signature) -> None:
         a = self.assembly = load_programs(signature.cell).assembly
@@ -208,7 +213,7 @@ class ScanSizes:
         self.weight_names = a.weight_names(signature.weights)
         self.projection = P = signature.last_rows if "weight_hr" in self.weight_names else 0
         columns = a.gates * self.H
-        # Rows 2 KiB apart would compete for the same sets of the cache: they are padded.
+        # Rows whose distance is a multiple of 2 KiB map to the same cache sets and evict each other: pad them.
         self.share_stride = columns + (ALIGNMENT // self.item if columns * self.item % 2048 == 0 else 0)
         matrices = [(columns, self.D), (a.products * self.H, (P or self.H) // a.heads)]
         self.matrices = matrices if a.products else matrices[:1]
@@ -217,15 +222,15 @@ class ScanSizes:
         self.outputs: list[Sequence[int]] = [(*signature.shape[:-1], widths[j]) for j in a.outputs]
         self.finals: list[Sequence[int]] = [(self.S, width) for width in widths]
         self.recorded: list[Sequence[int]] = [(self.N, width) for width in (*widths, columns, a.products * self.H)]
-        """What a trace records: the gradient of every state, of all gates' input shares, and of all products."""
+        """Shapes of what a trace records: gradients of the states, the input projections, the recurrent projections."""
 
     def results(self, train: bool) -> list[Sequence[int]]:
-        """The shapes of outputs, final states, and what is saved, if anything is."""
+        """Return the shapes of outputs, final states and, if anything is saved, the tensor of saved values."""
         saved = self.saved(0)
         return [*self.outputs, *self.finals, *[(saved.slab.numbers,)] * (train and bool(saved.slab.gaps))]
 
     def saved(self, tensor: int) -> SavedLayout:
-        """In this tensor of a call."""
+        """Return the layout of saved values in a tensor of a call."""
         a, slab = self.assembly, Arena(tensor, self.item)
         share = slab.take(self.N * self.share_stride) if a.reads_share else None
         tape = slab.take(self.N * a.saved * self.H) if a.saved else None
@@ -235,45 +240,45 @@ class ScanSizes:
     def histories(
         self, outputs: Sequence[TensorOffset | None], others: Sequence[TensorOffset]
     ) -> list[TensorOffset | None]:
-        """What the programs return of every state, in their order; None where it is not kept."""
+        """Return where every state of all steps is stored; None for a state that is not kept."""
         rest, given = iter(others), [] if self.projection else self.assembly.outputs
         return [outputs[given.index(j)] if j in given else next(rest, None) for j in range(self.assembly.states)]
 
 
 def pads_rows(shape: Sequence[int]) -> bool:
-    """Whether a few columns more would make a matrix's rows whole panels, of which the widest have 32 columns."""
+    """Return True if padding the rows of a matrix to a multiple of 32 columns, the widest panel, costs little."""
     return shape[-1] >= 256 and shape[-1] % 32 != 0
 
 
 def padded_like(weight: Tensor) -> Tensor:
-    """Memory for a weight's gradient, enough for padded rows: until it is written, the packed weight lies there."""
+    """Return memory for the gradient of a weight. It has room for padded rows: the packed weight is there at first."""
     rows, columns = weight.shape
     return weight.new_empty(rows * (columns + -columns % 32))[: rows * columns].view(rows, columns)
 
 
 MOST_SEGMENTS, LEAST_STEPS = 8, 16
-"""Up to so many segments of so many steps, a program takes steps of one segment as its rows, where it can; more
-segments are rows enough at every step. Measured: with 4 to 16 both ways take the same time on one thread; where threads
-are more than segments, only this one has work for all."""
+"""A time-blocked program runs at most so many segments of at least so many steps. More segments fill the rows of every
+step. Measured: with 4 to 16 segments both take the same time on one thread; with more threads than segments, only the
+time-blocked program has work for all threads."""
 
 Fields = dict[str, TensorOffset]
 Tables = dict[str, Sequence[TensorOffset | None]]
 Piece = tuple[tuple[int, int], tuple[int, int], int]
-"""Of a tensor: shape, strides and offset, as as_strided takes them."""
+"""Arguments of as_strided: shape, strides and offset."""
 
 
 def runs_time_blocked(cell: str, segments: int, steps: int) -> bool:
-    """Whether the rows of a program are steps of one segment, for a cell that is affine in its states."""
+    """Return True if a scan runs the time-blocked program of its cell, which has one if it is affine in its states."""
     return segments <= MOST_SEGMENTS and steps >= LEAST_STEPS and bool(load_programs(cell).assembly.along_time)
 
 
 def _tensors(begin: int, count: int) -> list[TensorOffset]:
-    """So many tensors of a call."""
+    """Return the offsets of `count` tensors of a call."""
     return [(tensor, 0) for tensor in range(begin, begin + count)]
 
 
 class _PassPlan:
-    """What both have in common."""
+    """The part of a plan that both passes share."""
 
     def __init__(self, signature: Signature) -> None:
         self._of, self._sizes = signature, ScanSizes(signature)
@@ -301,15 +306,17 @@ class _PassPlan:
 
 
 class ForwardPlan(_PassPlan):
+    """Plan of a forward pass."""
+
     def __init__(self, signature: Signature, train: bool, how: CoreConfig) -> None:
         super().__init__(signature)
         z, first, program = self._sizes, signature.given, "train" if train else "use"
         a, saved = z.assembly, z.saved(first + len(z.outputs) + len(z.finals))
         self.results = z.results(train)
-        """The shapes of outputs, final states, and what is saved."""
+        """The shapes of outputs, final states and saved values."""
         scratch = Arena(SCRATCH, z.item)
         histories = z.histories(_tensors(first, len(z.outputs)), saved.others if train else [])
-        if histories[0] is None:  # the core always keeps it
+        if histories[0] is None:  # the core always writes the first state
             histories[0] = scratch.take(z.N * z.H)
         self._tables |= {"state": histories, "final_state": _tensors(first + len(z.outputs), a.states)}
         share, stride = saved.share if train else None, z.share_stride
@@ -321,7 +328,7 @@ class ForwardPlan(_PassPlan):
         if z.projection:
             self._fields["projected"] = first, 0
         self.unwritten = [((1, end - begin), (1, 1), begin) for begin, end in saved.slab.gaps] if train else []
-        """What the core leaves unwritten of what is saved."""
+        """The parts of the saved values that the core does not write."""
         if train and saved.share is not None:
             columns = a.gates * z.H
             self.unwritten.append(((z.N, stride - columns), (stride, 1), saved.share[1] // z.item + columns))
@@ -329,6 +336,8 @@ class ForwardPlan(_PassPlan):
 
 
 class BackwardPlan(_PassPlan):
+    """Plan of a backward pass for one set of requested gradients."""
+
     def __init__(
         self,
         signature: Signature,
@@ -354,7 +363,7 @@ class BackwardPlan(_PassPlan):
         self.wanted = slice(
             int(not for_data), signature.differentiable if for_state else signature.differentiable - signature.states
         )
-        """The tensors whose gradients are found."""
+        """The given tensors whose gradients are computed."""
         at = next(arrived)
         if for_data:
             fields["d_data"] = at, 0
@@ -370,7 +379,7 @@ class BackwardPlan(_PassPlan):
         }
         at += signature.extras + (signature.states if for_state else 0)
         self.recorded = [*z.recorded] if traced else []
-        """The shapes of what is recorded, and of what some of it is copied from."""
+        """The shapes of what a trace records, and of the memory that parts of it are copied from."""
         scratch = Arena(at + len(self.recorded) if traced else SCRATCH, z.item)
         if overwrite_saved and saved.share is not None:
             fields["d_share"] = saved.share
@@ -388,9 +397,9 @@ class BackwardPlan(_PassPlan):
         likes = [torch.empty_like, *(padded_like if pads_rows(w) else torch.empty_like for w in z.matrices)]
         likes += [torch.empty_like] * (signature.differentiable - len(likes))
         self.likes = likes[self.wanted]
-        """What makes memory for each of them."""
+        """The function that allocates each gradient."""
         self.copied = self._recorded_products() if traced else []
-        """What is recorded of other gradients: which record, its columns; of which tensor, and which part of it."""
+        """Parts of the record that are copied from gradients: (record, columns, tensor, part of the tensor)."""
         self.records = len(self.recorded)
         if traced and scratch.gaps:
             self.recorded.append((scratch.numbers,))
@@ -402,8 +411,8 @@ class BackwardPlan(_PassPlan):
         z = self._sizes
         a, H = z.assembly, z.H
 
-        def columns(signature: TensorOffset, stride: int, begin: int, count: int) -> tuple[int, Piece]:
-            return signature[0], ((z.N, count * H), (stride, 1), signature[1] // z.item + begin * H)
+        def columns(where: TensorOffset, stride: int, begin: int, count: int) -> tuple[int, Piece]:
+            return where[0], ((z.N, count * H), (stride, 1), where[1] // z.item + begin * H)
 
         copied = [(a.states, slice(0, a.gates * H), *columns(self._fields["d_share"], z.share_stride, 0, a.gates))]
         for k, place in enumerate(a.product_places[: a.products]):

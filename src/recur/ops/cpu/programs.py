@@ -1,4 +1,4 @@
-"""A cell's programs as the C++ core reads them."""
+"""Programs of a cell in the format of the C++ core, and the cells that the core can run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from recur.compiler.program_text import not_compiled
 from recur.ops.cpu import library
 
 EncodedProgram: TypeAlias = "tuple[library.ProgramStruct, ctypes.Array[ctypes.c_double]]"
-"""A program, and the numbers it names."""
+"""A program, and its constants."""
 
 
 class LoadedPrograms:
-    """A cell's programs as the core reads them."""
+    """The programs of a cell, encoded when first needed."""
 
     def __init__(self, text: str) -> None:
         a = self.assembly = Assembly.loads(text)
@@ -30,7 +30,7 @@ class LoadedPrograms:
             name: a.gates == 1 and not saved and all(map(_reads_share_first, _variants(a, name)))
             for name, saved in saves_share.items()
         }
-        """Whether U x + b of a step may lie where its output will."""
+        """Whether the input projection may be stored where the output will be, by program."""
 
     @functools.cached_property
     def encoded(self) -> dict[str, EncodedProgram]:
@@ -58,12 +58,12 @@ def _encode(code: Code) -> EncodedProgram:
 
 
 def _variants(a: Assembly, name: str) -> list[Code]:
-    """A program on segments at one step, and, if there is one, on steps of one segment."""
+    """Return a program and, if there is one, its time-blocked variant."""
     return [getattr(a, name), *(code for other, code in a.along_time.items() if other == name)]
 
 
 def _reads_share_first(code: Code) -> bool:
-    """Whether nothing reads a gate's share any more once the first state is written."""
+    """Return True if no input projection is read after the first state is written."""
     kinds = [tuple(place) for place in code.places]
     reads = [k for k, (_, operands) in enumerate(code.instructions) for p in operands[1:] if kinds[p][0] == "share"]
     writes = [k for k, (_, operands) in enumerate(code.instructions) if kinds[operands[0]] == ("after", 0)]
@@ -76,7 +76,7 @@ def load_programs(text: str) -> LoadedPrograms:
 
 
 def unsupported_reason(cell: Cell, x: Tensor, dtype: torch.dtype, biased: bool) -> str | None:
-    """Why the core cannot run a cell on inputs such as x in a dtype, or None if it can."""
+    """Return why the core cannot run a cell on inputs such as x in a dtype; None if it can."""
     if missing := _missing_core():
         return f"its C++ core is missing: {missing} (recur doctor says more)"
     if x.device.type != "cpu":
@@ -93,6 +93,6 @@ def _missing_core() -> str | None:
 
 @constant_when_compiled
 def instruction_set() -> int | None:
-    """The index of the one that the core uses now."""
+    """Return the index of the instruction set that the core uses now."""
     core = library.core()
     return None if core is None else core.isa

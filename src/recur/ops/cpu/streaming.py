@@ -1,4 +1,4 @@
-"""A stack of layers whose weights are packed once, for one step at a time: what sampling and serving call per token."""
+"""Stack of layers that runs one step at a time on packed weights: sampling and serving call it once per token."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from recur.ops.cpu import library
 from recur.ops.cpu.plans import ALIGNMENT, SCRATCH, CoreConfig, CorePlan, ScanParameters, TensorOffset
 
 Addresses: TypeAlias = "array[int]"
-"""TensorOffset a step's x lies, and, layer by layer, the states before it and those after it."""
+"""Addresses of x and, layer by layer, of the states before and after a step."""
 
 
 def addresses(before: Sequence[Sequence[Tensor]], after: Sequence[Sequence[Tensor]]) -> Addresses:
-    """Of states that are all contiguous, the same for as long as the tensors live; a step puts x in the first place."""
+    """Return the addresses of contiguous states, valid while the tensors live; a step writes that of x to index 0."""
     layers = zip(before, after, strict=True)
     return array("Q", [0, *(part.data_ptr() for old, new in layers for part in (*old, *new))])
 
 
 MAX_PLANS = 8
-"""For how many batch sizes a stack keeps what it has prepared: the latest so many. Packed weights serve all of them."""
+"""The number of batch sizes for which a stack keeps a plan, the latest ones. Packed weights serve all batch sizes."""
 
 
 class NativeStack:
-    """Layers of one cell, each reading the first state of the one below."""
+    """Layers of one cell; each layer reads the first state of the layer below."""
 
     def __init__(self, cell: Cell, layers: Sequence[Mapping[str, Tensor]], matmul_dtype: str = "") -> None:
-        """`products`: what they read, if not the weights as they are; bfloat16 or int8."""
+        """Pack the weights. matmul_dtype: bfloat16 or int8, if matrix products are not in the dtype of the weights."""
         core = library.core()
         assert core is not None
-        self._core, self._isa = core, core.isa  # the one that the weights are packed for
+        self._core, self._isa = core, core.isa  # the packed layout depends on the instruction set
         self._plans: dict[tuple[int, int], _StackPlan] = {}
         with torch.no_grad():
             self._layers = [
@@ -45,19 +45,19 @@ class NativeStack:
             ]
 
     def step(self, x: Tensor, states: Addresses) -> None:
-        """Read x (rows, D), which is contiguous, and the states before, layer by layer; write the states after."""
+        """Run one step: read x (rows, D), contiguous, and the states before; write the states after."""
         key = x.shape[0], torch.get_num_threads()
         plan = self._plans.get(key) or self._new_plan(key)
         if status := plan.run(x, states):
             self._core.fail(status)
 
     def call(self, x: Tensor, states: Addresses) -> Callable[[], int]:
-        """The core's part of such a step, to be measured."""
+        """Return the C++ part of a step as a function, for benchmarks."""
         return self._new_plan((x.shape[0], torch.get_num_threads())).call(x, states)
 
     def _new_plan(self, key: tuple[int, int]) -> _StackPlan:
         rows, threads = key
-        # Without a lock, which a fork might leave locked: two threads may make the same plan, and either will do.
+        # No lock, because a fork could leave it locked: two threads may make the same plan, and both are valid.
         for oldest in list(self._plans)[: 1 - MAX_PLANS]:
             self._plans.pop(oldest, None)
         plan = self._plans[key] = _StackPlan(self._layers, rows, CoreConfig(threads, self._isa, self._core.parallel))
@@ -65,7 +65,7 @@ class NativeStack:
 
 
 class _PackedLayer:
-    """The weights of one layer, packed."""
+    """Packed weights of one layer."""
 
     def __init__(self, cell: Cell, weights: Mapping[str, Tensor], how: CoreConfig, matmul_dtype: str) -> None:
         self.states = len(cell.states)
@@ -83,8 +83,12 @@ class _PackedLayer:
         self.fields["packed"] = len(self.tensors) - 1
 
     def plan(self, rows: int, how: CoreConfig, first: int, data: int | None = None, states: int = 0) -> CorePlan:
-        """A step of so many rows, for calls whose tensor `first` is the first of this layer's, `data` what it reads,
-        and `states` the first of the states before the step, which those after it follow."""
+        """Return the plan of a step of `rows` rows.
+
+        first   the index of this layer's first tensor among the tensors of a call
+        data    the index of the input
+        states  the index of the first state before the step; the states after it follow
+        """
         fields: dict[str, TensorOffset] = {name: (first + k, 0) for name, k in self.fields.items()}
         tables = {"extra": [(first + k, 0) for k in self.extras]}
         if data is not None:
@@ -96,14 +100,14 @@ class _PackedLayer:
 
 
 class _StackPlan:
-    """One step of all layers for one batch size."""
+    """Plan of one step of all layers for one batch size."""
 
     def __init__(self, layers: Sequence[_PackedLayer], rows: int, how: CoreConfig) -> None:
         data, at, first = 0, 1, 1 + sum(2 * layer.states for layer in layers)
         self._plans = []
         for layer in layers:
             self._plans.append(layer.plan(rows, how, first, data, at))
-            data = at + layer.states  # the next layer reads this one's first state
+            data = at + layer.states  # the next layer reads the first new state of this one
             at, first = at + 2 * layer.states, first + len(layer.tensors)
         prepared = self._prepared = (library.PreparedStruct * len(layers))(*(plan.prepared for plan in self._plans))
         self._weights = array("Q", [tensor.data_ptr() for layer in layers for tensor in layer.tensors])
