@@ -26,7 +26,7 @@ from recur.errors import BackendError
 from recur.ops import scan
 from recur.ops.cuda import elementwise
 from recur.ops.cuda.codegen import written_indices
-from recur.ops.cuda.config import ElementwiseConfig
+from recur.ops.cuda.config import ElementwiseConfig, active_overrides, override
 from recur.ops.cuda.driver import device_info
 from recur.ops.cuda.layout import ScanLayout
 from recur.ops.cuda.passes import STEPS, BackwardPass, BackwardRequest, ForwardPass
@@ -88,7 +88,7 @@ def kernels(
             name,
             took,
             numbers * (todo.loads + written[name]),
-            ElementwiseConfig.of(todo, device_info(0), elementwise.forced_slices),
+            ElementwiseConfig.of(todo, device_info(0), active_overrides().slices),
         )
     n, made = len(lay.outputs), bound.made
     kept = [*given, *map(lay.by_row, made[:n]), *made[n + a.states : n + a.states + len(lay.saved)]]
@@ -101,7 +101,7 @@ def kernels(
         "back",
         took,
         numbers * (todo.loads + a.gates),
-        ElementwiseConfig.of(todo, device_info(0), elementwise.forced_slices),
+        ElementwiseConfig.of(todo, device_info(0), active_overrides().slices),
     )
 
 
@@ -137,11 +137,10 @@ def main() -> None:
             continue
         print(what)
         for slices in (None, *(options.slices or ())):
-            elementwise.forced_slices = slices
-            for kernel, took, size, plan in kernels(cell, B, T, H, dtype):
-                share = size / took / rate
-                print(f"  {kernel:6} {took:8.3f} ms {size / took / 1e6:7,.0f} GB/s {share:5.0%}  {tuple(plan)}")
-        elementwise.forced_slices = None
+            with override(slices=slices):
+                for kernel, took, size, plan in kernels(cell, B, T, H, dtype):
+                    share = size / took / rate
+                    print(f"  {kernel:6} {took:8.3f} ms {size / took / 1e6:7,.0f} GB/s {share:5.0%}  {tuple(plan)}")
         if B * T * H <= 1 << 28 and options.slices is None:
             for pass_, backend, needed in scans(cell, B, T, H, dtype):
                 print(f"  {pass_:18} {backend:8} {'—' if needed is None else f'{needed:8.3f} ms'}")

@@ -57,7 +57,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[GPU]:
     addresses = [ctypes.cast(function, c_void_p).value for function in (made.launch, made.multiply)]
     for module in (launches, per_step):
         monkeypatch.setattr(module, "launch_functions", lambda index: launches._LaunchFunctions(*addresses, HANDLE))
-        monkeypatch.setattr(module, "current_stream", lambda index: STREAM)
+        monkeypatch.setattr(module, "current_raw_stream", lambda index: STREAM)
     monkeypatch.setattr(blas, "function", lambda name: made.multiply if name == "cublasLtMatmul" else lambda *_: 0)
     monkeypatch.setattr(blas, "handle", lambda index: c_void_p(HANDLE))
     return made

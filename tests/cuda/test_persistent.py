@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from recur.ops.cuda import dispatch
-from recur.ops.cuda.config import CLUSTER, GRID, SINGLE_CTA, KernelConfig, ScanShape
+from recur.ops.cuda.config import CLUSTER, GRID, SINGLE_CTA, KernelConfig, ScanShape, override
 from tests.cuda.support import agrees, needs_gpu, on_gpu
 from tests.cuda.test_gpu import OPTIONS, options_of
 from tests.support import NATIVE_CELLS, make_cell
@@ -64,10 +63,10 @@ class Taken:
 
 
 @pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Taken]:
+def taken() -> Iterator[Taken]:
     select = Taken()
-    monkeypatch.setattr(dispatch, "SELECT", select)
-    yield select
+    with override(select=select):
+        yield select
     assert select.ways, "no such way was taken"
 
 
@@ -134,14 +133,14 @@ def test_chunks_of_a_vector(name: str, multicast: int, taken: Taken) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_long_sequences_at_every_pace(way: str, taken: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_sequences_at_every_pace(way: str, taken: Taken) -> None:
     """Bit for bit the same, however long single CTAs wait."""
     taken.take(way)
     case = on_gpu("gru", 40, 600, 8, width(way), dtype=torch.float32)
     found: list[dict[str, Any]] = []
     for delays in (0, 1, 2, 3):
-        monkeypatch.setattr(dispatch, "DELAYS", delays)
-        found.append(case.everything(lambda: case.scan(backend="cuda")))
+        with override(delays=delays):
+            found.append(case.everything(lambda: case.scan(backend="cuda")))
     for other in found[1:]:
         for name, value in found[0].items():
             assert torch.equal(value, other[name]), name

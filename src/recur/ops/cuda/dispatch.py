@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -13,7 +13,7 @@ from recur.compiler.assembly import Assembly
 from recur.compiler.signature import Signature
 from recur.ops.cuda import blas, elementwise, nvrtc, persistent, tuning
 from recur.ops.cuda.codegen import DTYPE_CODES, load_assembly
-from recur.ops.cuda.config import KernelConfig, ScanShape
+from recur.ops.cuda.config import KernelConfig, Overrides, ScanShape, active_overrides
 from recur.ops.cuda.driver import bind_context, device_info, load_driver
 from recur.ops.cuda.heuristics import list_configs, order_configs
 from recur.ops.cuda.launches import ChosenKernel
@@ -26,15 +26,6 @@ Tensors = list[Tensor]
 DTYPES = tuple(DTYPE_CODES)
 
 
-Select = Callable[[ScanShape, list[KernelConfig]], Sequence[KernelConfig | None]]
-SELECT: Select | None = None
-"""For tests and measurements: which of the ways that fit are tried, in this order; None is one step a launch."""
-DELAYS = 0
-"""For tests: with a number in the lower 16 bits, CTAs and warps wait now and then, differently for each such number."""
-ORDERED, PLANTED = 1 << 16, 1 << 17
-"""For tests, added to `DELAYS`: a barrier more than a cluster needs, and one less than any way needs."""
-
-
 def choose_kernel(
     lay: ScanLayout, index: int, backward: bool, variant: bool, directions: int = 1
 ) -> ChosenKernel | None:
@@ -42,29 +33,30 @@ def choose_kernel(
     if lay.not_persistent:
         return None
     key = index, backward, variant, uses_tf32(), directions
-    if SELECT is None and not DELAYS and key in lay.plans:
+    forced = active_overrides()
+    if not forced.changes_kernels and key in lay.plans:
         kept: ChosenKernel | None = lay.plans[key]
         return kept
     p = persistent.scan_shape(lay, backward, directions)
-    found = _choose_kernel(lay.of.cell, lay.of.dtype, p, index, variant, SELECT, DELAYS)
-    if SELECT is None and not DELAYS:
+    found = _choose_kernel(lay.of.cell, lay.of.dtype, p, index, variant, forced)
+    if not forced.changes_kernels:
         lay.plans[key] = found
     return found
 
 
 @functools.lru_cache(maxsize=1024)
 def _choose_kernel(
-    cell: str, dtype: torch.dtype, p: ScanShape, index: int, variant: bool, select: Select | None, delays: int
+    cell: str, dtype: torch.dtype, p: ScanShape, index: int, variant: bool, forced: Overrides
 ) -> ChosenKernel | None:
     found = (
         _order_by_table(load_assembly(cell), dtype, p, index)
-        if select is None
-        else select(p, list_configs(p, device_info(index)))
+        if forced.select is None
+        else forced.select(p, list_configs(p, device_info(index)))
     )
     for way in found:
         if way is None:
             return None
-        prepared = persistent.prepare_kernel(cell, dtype, p, way, index, variant, delays)
+        prepared = persistent.prepare_kernel(cell, dtype, p, way, index, variant, forced.delays)
         if prepared is not None:
             return p, *prepared
     return None
@@ -131,7 +123,7 @@ def forward(of: Signature, given: Sequence[Tensor], train: bool) -> Tensors:
     index = given[0].device.index
     with on_device(given[0].device):
         key = of, train, index, uses_tf32()
-        made = _forward_pass(*key) if _is_plain() else _forward_pass.__wrapped__(*key)
+        made = _forward_pass(*key) if not active_overrides().changes_kernels else _forward_pass.__wrapped__(*key)
         return made(given)
 
 
@@ -139,11 +131,6 @@ def forward(of: Signature, given: Sequence[Tensor], train: bool) -> Tensors:
 def _forward_pass(of: Signature, train: bool, index: int, tf32: bool) -> ForwardPass:
     lay = scan_layout(of)
     return ForwardPass(lay, train, index, tf32, choose_kernel(lay, index, False, train))
-
-
-def _is_plain() -> bool:
-    """Whether nothing was changed for a test or a measurement."""
-    return SELECT is None and not DELAYS
 
 
 def shapes(of: Signature, data: Tensor, train: bool) -> Tensors:
@@ -169,12 +156,14 @@ def forward_together(of: Signature, given: Sequence[Tensor], others: Sequence[Te
     """What two scans return, one from the start of x and one from its end."""
     index = given[0].device.index
     with on_device(given[0].device):
-        here, there = _forward_passes(of, train, index, uses_tf32(), _is_plain())
+        here, there = _forward_passes(of, train, index, uses_tf32(), active_overrides())
         return here.together(given, there, others)
 
 
 @functools.lru_cache(maxsize=256)
-def _forward_passes(of: Signature, train: bool, index: int, tf32: bool, plain: bool) -> tuple[ForwardPass, ForwardPass]:
+def _forward_passes(
+    of: Signature, train: bool, index: int, tf32: bool, forced: Overrides
+) -> tuple[ForwardPass, ForwardPass]:
     lay = scan_layout(of)
     chosen = choose_kernel(lay, index, False, train, 2)
     return ForwardPass(lay, train, index, tf32, chosen), ForwardPass(lay, train, index, tf32, chosen, True)
@@ -192,7 +181,7 @@ def backward_together(
     index = kept[0][0].device.index
     with on_device(kept[0][0].device):
         arriving = tuple([tuple([part is not None for part in parts]) for parts in gradients])
-        key = of, arriving, for_data, for_state, overwrite_saved, index, uses_tf32(), _is_plain()
+        key = of, arriving, for_data, for_state, overwrite_saved, index, uses_tf32(), active_overrides()
         here, there = _backward_passes(*key)
         return here.together(kept[0], gradients[0], there, kept[1], gradients[1])
 
@@ -206,7 +195,7 @@ def _backward_passes(
     overwrite: bool,
     index: int,
     tf32: bool,
-    plain: bool,
+    forced: Overrides,
 ) -> tuple[BackwardPass, BackwardPass]:
     lay = scan_layout(of)
     chosen = choose_kernel(lay, index, True, False, 2)
@@ -241,7 +230,7 @@ def backward(
     with on_device(kept[0].device):
         arriving = tuple([part is not None for part in gradients])
         key = of, BackwardRequest(arriving, for_data, for_state, traced, overwrite_saved), index, uses_tf32()
-        made = _backward_pass(*key) if _is_plain() else _backward_pass.__wrapped__(*key)
+        made = _backward_pass(*key) if not active_overrides().changes_kernels else _backward_pass.__wrapped__(*key)
         return made(kept, gradients)
 
 

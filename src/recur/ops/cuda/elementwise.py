@@ -12,9 +12,6 @@ from recur.ops.cuda.driver import LaunchSpec, PreparedKernel, device_info
 from recur.ops.cuda.layout import ScanLayout
 from recur.ops.cuda.nvrtc import load_module
 
-forced_slices: int | None = None
-"""Where a step is an affine map: this many slices of time, instead of the plan's; 1 for none. To compare with."""
-
 
 def unsupported_reason(lay: ScanLayout) -> str | None:
     """Why it is not for a scan, or None."""

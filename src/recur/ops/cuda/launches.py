@@ -11,11 +11,12 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 
+from recur.compat import current_raw_stream
 from recur.ops.cuda import blas
 from recur.ops.cuda.blas import Matmul, MatmulDescriptor, MatmulOperand
 from recur.ops.cuda.codegen import PACK_FIELDS, ArgTemplate, kernel_source
 from recur.ops.cuda.config import GRID, KernelConfig, ScanShape
-from recur.ops.cuda.driver import LaunchConfig, LaunchSpec, PreparedKernel, current_stream, device_info, load_driver
+from recur.ops.cuda.driver import LaunchConfig, LaunchSpec, PreparedKernel, device_info, load_driver
 from recur.ops.cuda.layout import ScanLayout
 from recur.ops.cuda.nvrtc import load_module
 from recur.utils import core_library
@@ -96,7 +97,7 @@ class LaunchList:
         self._bytes = max_workspace(one.product for one in self._all if isinstance(one, MatmulLaunch))
 
     def __call__(self, addresses: Sequence[int]) -> None:
-        stream = current_stream(self._index)
+        stream = current_raw_stream(self._index)
         native = core()
         if native is None:
             self._by_python(addresses, stream)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur import compat
 from recur.compiler.signature import Signature
 from recur.ops.cuda.codegen import load_assembly
 
@@ -239,16 +240,16 @@ class _PrecisionSwitch:
     def turn(self, to: str) -> None:
         with self._lock:
             if not self._users:
-                self._was = torch._C._get_fp32_precision_getter("cuda", "matmul")
+                self._was = compat.float32_precision("matmul")
                 if self._was != to and (self._was, to) != ("none", "ieee"):
-                    torch._C._set_fp32_precision_setter("cuda", "matmul", to)
+                    compat.set_float32_precision("matmul", to)
             self._users += 1
 
     def turn_back(self) -> None:
         with self._lock:
             self._users -= 1
-            if not self._users and torch._C._get_fp32_precision_getter("cuda", "matmul") != self._was:
-                torch._C._set_fp32_precision_setter("cuda", "matmul", self._was)
+            if not self._users and compat.float32_precision("matmul") != self._was:
+                compat.set_float32_precision("matmul", self._was)
 
 
 _PRECISION_SWITCH = _PrecisionSwitch()
@@ -271,7 +272,7 @@ def float32_precision(dtype: torch.dtype) -> Iterator[None]:
 
 
 def uses_tf32() -> bool:
-    return bool(torch._C._get_fp32_precision_getter("cuda", "rnn") == "tf32")
+    return compat.float32_precision("rnn") == "tf32"
 
 
 class ScanResults:

@@ -9,10 +9,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from recur.compat import current_raw_stream
 from recur.ops.cuda import elementwise, launches, per_step
 from recur.ops.cuda.blas import Matmul, MatmulOperand
 from recur.ops.cuda.codegen import BACKWARD_FIELDS, FORWARD_FIELDS, REDUCE_FIELDS, ArgTemplate
-from recur.ops.cuda.driver import PreparedKernel, current_stream
+from recur.ops.cuda.config import active_overrides
+from recur.ops.cuda.driver import PreparedKernel
 from recur.ops.cuda.launches import (
     AddressOffset,
     ArgSlots,
@@ -64,7 +66,7 @@ class ScanPass(ABC):
             return None
         aligned = self._template.aligned(addresses, 4)
         return elementwise.prepare_kernel(
-            self.lay, self._backward, self._variant, aligned, self._index, elementwise.forced_slices
+            self.lay, self._backward, self._variant, aligned, self._index, active_overrides().slices
         )
 
     def _part(self, part: str, kernel: PreparedKernel | None, lays_out: bool) -> Sequence[KernelLaunch | MatmulLaunch]:
@@ -287,7 +289,7 @@ class ForwardPass(ScanPass):
         for one, bound in ((self, here), (other, there)):
             one.launches(bound.addresses, INPUT_PROJECTION, PACK)(bound.addresses)
         arguments = self._template(here.addresses) + other._template(there.addresses)
-        self._chosen[2].packed(current_stream(self._index), arguments)
+        self._chosen[2].packed(current_raw_stream(self._index), arguments)
         return [*self.end(here), *other.end(there)]
 
     def step_by_step(self, given: Sequence[Tensor], made: list[Tensor]) -> None:
@@ -487,7 +489,7 @@ class BackwardPass(ScanPass):
         for one, addresses in sides:
             one.launches(addresses, PACK)(addresses)
         arguments = self._template(here.addresses) + other._template(there.addresses)
-        self._chosen[2].packed(current_stream(self._index), arguments)
+        self._chosen[2].packed(current_raw_stream(self._index), arguments)
         for one, addresses in sides:
             one.launches(addresses, GRADIENT_MATMULS)(addresses)
         return self.end(kept, here)[0], other.end(others, there)[0]

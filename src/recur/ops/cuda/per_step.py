@@ -12,10 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from recur.compat import current_raw_stream
 from recur.ops.cuda import blas
 from recur.ops.cuda.blas import Matmul, MatmulDescriptor, MatmulOperand
 from recur.ops.cuda.codegen import KernelArguments, kernel_source
-from recur.ops.cuda.driver import LaunchConfig, LaunchSpec, PreparedKernel, current_stream, device_info
+from recur.ops.cuda.driver import LaunchConfig, LaunchSpec, PreparedKernel, device_info
 from recur.ops.cuda.graphs import graph_cache
 from recur.ops.cuda.launches import core, launch_functions, max_workspace
 from recur.ops.cuda.layout import (
@@ -148,7 +149,7 @@ class StepLauncher:
         self._all.bound = int.from_bytes(bytes(number), "little")
 
     def __call__(self) -> None:
-        stream = current_stream(self._index)
+        stream = current_raw_stream(self._index)
         if self._lay.steps < MIN_GRAPH_STEPS:
             self._launch(stream)
         else:
@@ -178,7 +179,7 @@ class StepKernels:
         self._lay, self._index = lay, index
         text = kernel_source(lay.of.cell, lay.of.dtype, ("step",))
         self._module = load_module(text, device_info(index).architecture, index)
-        self._stream = current_stream(index)
+        self._stream = current_raw_stream(index)
         self._prepared: dict[tuple[str, int], PreparedKernel] = {}
 
     def __call__(self, name: str, arguments: KernelArguments, rows: int) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from recur.compiler.signature import Signature, make_signature
 from recur.errors import BackendError
 from recur.ops.cuda import dispatch, persistent, tuning
 from recur.ops.cuda.codegen import load_assembly
-from recur.ops.cuda.config import KernelConfig, ScanShape
+from recur.ops.cuda.config import KernelConfig, ScanShape, override
 from recur.ops.cuda.driver import device_info
 from recur.ops.cuda.heuristics import list_configs
 from recur.ops.cuda.launches import ChosenKernel
@@ -173,15 +173,9 @@ class TimedLayer:
         return (found is None) == (way is None)
 
 
-@contextmanager
-def force_config(way: KernelConfig | None) -> Iterator[None]:
-    """Scans by this way alone; None is one step a launch."""
-    was = dispatch.SELECT
-    dispatch.SELECT = lambda problem, found: [way]
-    try:
-        yield
-    finally:
-        dispatch.SELECT = was
+def force_config(config: KernelConfig | None) -> AbstractContextManager[None]:
+    """Force one configuration inside a `with` block; None is one launch per step."""
+    return override(select=lambda shape, found: [config])
 
 
 def time_microseconds(call: Callable[[], object]) -> float:
