@@ -74,15 +74,15 @@ def kernels(
     of, _ = make_signature(
         torch.empty(B, T, 1, device="cuda", dtype=dtype), given, extras, (), None, None, None, 0.0, text, ""
     )
-    lay = ScanLayout(of)
-    a, numbers = lay.assembly, lay.N * lay.H * dtype.itemsize
+    layout = ScanLayout(of)
+    a, numbers = layout.assembly, layout.N * layout.H * dtype.itemsize
     given = [torch.empty(B, T, 1, device="cuda", dtype=dtype).normal_(), *given, *extras]
     written = {"use": len(a.outputs), "train": a.states + a.saved + len(written_indices(a.train, "share"))}
     for name, train in (("use", False), ("train", True)):
-        todo = elementwise.describe_work(lay, False, train, True)
-        going = ForwardPass(lay, train, 0, True, None)
+        todo = elementwise.describe_work(layout, False, train, True)
+        going = ForwardPass(layout, train, 0, True, None)
         bound = going.bind(given)
-        bound.made[-1 if not train or "share" not in lay.saved else len(lay.outputs) + a.states].normal_()
+        bound.made[-1 if not train or "share" not in layout.saved else len(layout.outputs) + a.states].normal_()
         took = milliseconds(functools.partial(going.launches(bound.addresses, STEPS), bound.addresses))
         yield (
             name,
@@ -90,12 +90,15 @@ def kernels(
             numbers * (todo.loads + written[name]),
             ElementwiseConfig.of(todo, device_info(0), active_overrides().slices),
         )
-    n, made = len(lay.outputs), bound.made
-    kept = [*given, *map(lay.by_row, made[:n]), *made[n + a.states : n + a.states + len(lay.saved)]]
+    n, made = len(layout.outputs), bound.made
+    kept = [*given, *map(layout.by_row, made[:n]), *made[n + a.states : n + a.states + len(layout.saved)]]
     asked = BackwardRequest((True,) * n + (False,) * a.states, False, False, False, True)
-    back, arriving = BackwardPass(lay, asked, 0, True, None), [lay.by_row(torch.randn_like(part)) for part in made[:n]]
+    back, arriving = (
+        BackwardPass(layout, asked, 0, True, None),
+        [layout.by_row(torch.randn_like(part)) for part in made[:n]],
+    )
     returning = back.bind(kept, [*arriving, *[None] * a.states])
-    todo = elementwise.describe_work(lay, True, False, True)
+    todo = elementwise.describe_work(layout, True, False, True)
     took = milliseconds(functools.partial(back.launches(returning.addresses, STEPS), returning.addresses))
     yield (
         "back",

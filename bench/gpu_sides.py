@@ -84,9 +84,9 @@ class Ours:
         self._trace: Trace | None = None
 
     @property
-    def way(self) -> str:
+    def config(self) -> str:
         """How the last call ran."""
-        return "" if self._trace is None else self._trace.way or self._trace.backend
+        return "" if self._trace is None else self._trace.config or self._trace.backend
 
     def __call__(self, backward: bool) -> Tensors:
         with torch.set_grad_enabled(backward):

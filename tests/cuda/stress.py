@@ -29,22 +29,24 @@ from tests.cuda.test_persistent import WAYS, width
 CELLS = ("lstm", torch.float32), ("gru", torch.bfloat16)
 
 
-def select_config(way: str) -> Select:
+def select_config(config: str) -> Select:
     """Return a function that selects the configurations of one of `WAYS`."""
-    exchange, partial, warps, few = WAYS[way]
+    exchange, partial, warps, few = WAYS[config]
 
     def select(problem: ScanShape, found: list[KernelConfig]) -> list[KernelConfig]:
         wanted = exchange, partial * problem.backward, warps, few
-        return [way for way in found if (way.exchange, way.partial, way.warps, way.used > 0) == wanted][:8]
+        return [
+            config for config in found if (config.exchange, config.partial, config.warps, config.used > 0) == wanted
+        ][:8]
 
     return select
 
 
 def small(checked: int) -> None:
-    for way in WAYS:
+    for config in WAYS:
         for name, dtype in CELLS:
-            case = on_gpu(name, 21, 4, 5, width(way), dtype=dtype)
-            with override(select=select_config(way), delays=checked):
+            case = on_gpu(name, 21, 4, 5, width(config), dtype=dtype)
+            with override(select=select_config(config), delays=checked):
                 case.everything(lambda case=case: case.scan(backend="cuda"))
     for dtype in (torch.float32, torch.bfloat16):
         for name in ("mingru", "lru"):
@@ -57,12 +59,12 @@ def small(checked: int) -> None:
 def ordering() -> int:
     """One barrier more gives the same bits, one less does not. Clusters first, which are in question."""
     wrong = 0
-    for way in sorted(WAYS, key=lambda way: WAYS[way][0] != CLUSTER):
+    for config in sorted(WAYS, key=lambda config: WAYS[config][0] != CLUSTER):
         for name, dtype in CELLS:
-            case = on_gpu(name, 40, 60, 8, width(way), dtype=dtype)
+            case = on_gpu(name, 40, 60, 8, width(config), dtype=dtype)
             found = {}
             for checked in (0, EXTRA_BARRIER, MISSING_BARRIER | 1):
-                with override(select=select_config(way), delays=checked):
+                with override(select=select_config(config), delays=checked):
                     found[checked] = case.everything(lambda case=case: case.scan(backend="cuda"))
             same = {
                 checked: all(torch.equal(values[key], true) for key, true in found[0].items())
@@ -71,15 +73,15 @@ def ordering() -> int:
             ordered, planted = same[EXTRA_BARRIER], same[MISSING_BARRIER | 1]
             wrong += not ordered or planted
             more, less = "the same bits" if ordered else "OTHER BITS", "THE SAME BITS" if planted else "other bits"
-            print(f"{way}, {name}: one barrier more, {more}; one less, {less}", flush=True)
+            print(f"{config}, {name}: one barrier more, {more}; one less, {less}", flush=True)
     return wrong
 
 
 def repeated(repetitions: int, seconds: float) -> int:
     """The waits of a kernel are drawn from a number that it is compiled with: 16 of them, each many times."""
     wrong = 0
-    for way in WAYS:
-        select, case = select_config(way), on_gpu("lstm", 40, 60, 8, width(way), dtype=torch.bfloat16)
+    for config in WAYS:
+        select, case = select_config(config), on_gpu("lstm", 40, 60, 8, width(config), dtype=torch.bfloat16)
         with override(select=select):
             true = case.everything(lambda case=case: case.scan(backend="cuda"))
         end, done = time.perf_counter() + seconds / len(WAYS), 0
@@ -88,7 +90,7 @@ def repeated(repetitions: int, seconds: float) -> int:
                 found = case.everything(lambda case=case: case.scan(backend="cuda"))
             wrong += any(not torch.equal(found[key], value) for key, value in true.items())
             done += 1
-        print(f"{way}: {done} repetitions with waits, {wrong} different", flush=True)
+        print(f"{config}: {done} repetitions with waits, {wrong} different", flush=True)
     return wrong
 
 

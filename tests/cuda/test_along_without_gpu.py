@@ -80,7 +80,7 @@ def ragged(B: int, T: int) -> dict[str, Any]:
 )
 def test_against_the_loop(kernels: pytest.MonkeyPatch, name: str, slices: int, which: str) -> None:
     vector = 1 + sum(map(ord, name)) % 2  # on a GPU, two for numbers of 16 bits
-    kernels.setattr(elementwise, "vector_width", lambda lay, aligned: vector)
+    kernels.setattr(elementwise, "vector_width", lambda layout, aligned: vector)
     case, options = case_of(name, 3, 75, 4, 12 if vector == 2 else 13), ragged(3, 75) if which == "ragged" else {}
     with override(slices=slices):
         expected, got = (everything(case, backend, **options) for backend in ("loop", "native"))
@@ -141,9 +141,9 @@ def test_kernels_compile(monkeypatch: pytest.MonkeyPatch, name: str, architectur
     dtype = [torch.float32, torch.bfloat16, torch.float64, torch.float16][turn % 4]
     monkeypatch.setattr(elementwise, "load_module", keep)
     monkeypatch.setattr(elementwise, "device_info", lambda index: H200)
-    lay = layout_of(name, dtype, weighted=turn % 2 == 0, sizes=())
+    layout = layout_of(name, dtype, weighted=turn % 2 == 0, sizes=())
     for backward in (False, True):
-        elementwise.prepare_kernel.__wrapped__(lay, backward, bool(turn % 3), bool(turn % 2), 0, None)
+        elementwise.prepare_kernel.__wrapped__(layout, backward, bool(turn % 3), bool(turn % 2), 0, None)
     assert len(found) == 2
     assert all(usage.spilled <= 80 for kernel in found for usage in kernel.values()), found
 

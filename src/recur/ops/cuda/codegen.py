@@ -264,7 +264,7 @@ STREAM_FIELDS: Fields = (
     ("n slots D H x_pitch out_pitch",),
     ("index x U W bias_ih bias_hh", "extra+", "v parity tickets", "state*", "out"),
 )  # fmt: skip
-PACK_FIELDS: Fields = (("H inner width transposed words",), ("W", "laid zeros"))
+PACK_FIELDS: Fields = (("H inner width transposed words",), ("W", "packed zeros"))
 REDUCE_FIELDS: Fields = (("H S N splits",), ("d_share d_own sums partial tickets d_bias_ih d_bias_hh", "d_extra+"))
 """Whole numbers, then pointers: with * one for each state, with + for each weight of the cell's own, and one more."""
 

@@ -209,7 +209,7 @@ class KernelConfig:
         shared += f", {self.warps} warps" if self.warps != 8 else ""
         return f"{EXCHANGE_NAMES[self.exchange]}: {self.own_rows} rows on {sharing} of {self.units} units{shared}"
 
-    def numbers(self) -> dict[str, int]:
+    def to_dict(self) -> dict[str, int]:
         return asdict(self)
 
 
