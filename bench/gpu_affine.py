@@ -26,7 +26,7 @@ from recur.errors import BackendError
 from recur.ops import scan
 from recur.ops.cuda import elementwise
 from recur.ops.cuda.codegen import written_indices
-from recur.ops.cuda.config import ElementwiseConfig
+from recur.ops.cuda.config import ElementwiseConfig, active_overrides, override
 from recur.ops.cuda.driver import device_info
 from recur.ops.cuda.layout import ScanLayout
 from recur.ops.cuda.passes import STEPS, BackwardPass, BackwardRequest, ForwardPass
@@ -74,34 +74,37 @@ def kernels(
     of, _ = make_signature(
         torch.empty(B, T, 1, device="cuda", dtype=dtype), given, extras, (), None, None, None, 0.0, text, ""
     )
-    lay = ScanLayout(of)
-    a, numbers = lay.assembly, lay.N * lay.H * dtype.itemsize
+    layout = ScanLayout(of)
+    a, numbers = layout.assembly, layout.N * layout.H * dtype.itemsize
     given = [torch.empty(B, T, 1, device="cuda", dtype=dtype).normal_(), *given, *extras]
     written = {"use": len(a.outputs), "train": a.states + a.saved + len(written_indices(a.train, "share"))}
     for name, train in (("use", False), ("train", True)):
-        todo = elementwise.describe_work(lay, False, train, True)
-        going = ForwardPass(lay, train, 0, True, None)
+        todo = elementwise.describe_work(layout, False, train, True)
+        going = ForwardPass(layout, train, 0, True, None)
         bound = going.bind(given)
-        bound.made[-1 if not train or "share" not in lay.saved else len(lay.outputs) + a.states].normal_()
+        bound.made[-1 if not train or "share" not in layout.saved else len(layout.outputs) + a.states].normal_()
         took = milliseconds(functools.partial(going.launches(bound.addresses, STEPS), bound.addresses))
         yield (
             name,
             took,
             numbers * (todo.loads + written[name]),
-            ElementwiseConfig.of(todo, device_info(0), elementwise.forced_slices),
+            ElementwiseConfig.of(todo, device_info(0), active_overrides().slices),
         )
-    n, made = len(lay.outputs), bound.made
-    kept = [*given, *map(lay.by_row, made[:n]), *made[n + a.states : n + a.states + len(lay.saved)]]
+    n, made = len(layout.outputs), bound.made
+    kept = [*given, *map(layout.by_row, made[:n]), *made[n + a.states : n + a.states + len(layout.saved)]]
     asked = BackwardRequest((True,) * n + (False,) * a.states, False, False, False, True)
-    back, arriving = BackwardPass(lay, asked, 0, True, None), [lay.by_row(torch.randn_like(part)) for part in made[:n]]
+    back, arriving = (
+        BackwardPass(layout, asked, 0, True, None),
+        [layout.by_row(torch.randn_like(part)) for part in made[:n]],
+    )
     returning = back.bind(kept, [*arriving, *[None] * a.states])
-    todo = elementwise.describe_work(lay, True, False, True)
+    todo = elementwise.describe_work(layout, True, False, True)
     took = milliseconds(functools.partial(back.launches(returning.addresses, STEPS), returning.addresses))
     yield (
         "back",
         took,
         numbers * (todo.loads + a.gates),
-        ElementwiseConfig.of(todo, device_info(0), elementwise.forced_slices),
+        ElementwiseConfig.of(todo, device_info(0), active_overrides().slices),
     )
 
 
@@ -137,11 +140,10 @@ def main() -> None:
             continue
         print(what)
         for slices in (None, *(options.slices or ())):
-            elementwise.forced_slices = slices
-            for kernel, took, size, plan in kernels(cell, B, T, H, dtype):
-                share = size / took / rate
-                print(f"  {kernel:6} {took:8.3f} ms {size / took / 1e6:7,.0f} GB/s {share:5.0%}  {tuple(plan)}")
-        elementwise.forced_slices = None
+            with override(slices=slices):
+                for kernel, took, size, plan in kernels(cell, B, T, H, dtype):
+                    share = size / took / rate
+                    print(f"  {kernel:6} {took:8.3f} ms {size / took / 1e6:7,.0f} GB/s {share:5.0%}  {tuple(plan)}")
         if B * T * H <= 1 << 28 and options.slices is None:
             for pass_, backend, needed in scans(cell, B, T, H, dtype):
                 print(f"  {pass_:18} {backend:8} {'—' if needed is None else f'{needed:8.3f} ms'}")

@@ -51,14 +51,14 @@ def texts_of(cell: Cell, dtype: torch.dtype, shape: tuple[int, int, int], index:
     text, given, extras = program_text.operands(cell, weights)
     data = torch.empty(B, T, H, device="meta", dtype=dtype)
     of, _ = make_signature(data, given, extras, (), None, None, None, 0.0, text, "")
-    lay = ScanLayout(of)
+    layout = ScanLayout(of)
     found = {kernel_source(text, dtype, (body,)) for body in ("lay_out", "add_up")}
     for backward, variant in ((False, False), (False, True), (True, False)):
-        p = persistent.scan_shape(lay, backward)
-        way = dispatch.configs_to_try(lay, p, index)[0]
+        p = persistent.scan_shape(layout, backward)
+        config = dispatch.configs_to_try(layout, p, index)[0]
         found.add(
             kernel_source(text, dtype, ("step",))
-            if way is None
-            else persistent.kernel_text(text, dtype, p, way, variant)
+            if config is None
+            else persistent.kernel_text(text, dtype, p, config, variant)
         )
     return found

@@ -54,9 +54,9 @@ def steps_alone(name: str, B: int, H: int, dtype: torch.dtype) -> None:
     for T in (64, 256, 512):
         measured = KernelTimer(cell, dtype, B, T, H)
         for backward in (False, True):
-            p = persistent.scan_shape(measured.lay, backward)
-            way = dispatch.configs_to_try(measured.lay, p, torch.cuda.current_device())[0]
-            took = measured.microseconds(p, way)
+            p = persistent.scan_shape(measured.layout, backward)
+            config = dispatch.configs_to_try(measured.layout, p, torch.cuda.current_device())[0]
+            took = measured.microseconds(p, config)
             line += f"  T {T} {'back' if backward else 'forward'} {0.0 if took is None else took:.2f}"
     print(line, flush=True)
 

@@ -20,7 +20,7 @@ import torch
 from recur.ops import operator
 from recur.ops.cuda import blas, dispatch, elementwise, launches, passes, persistent, streaming
 from recur.ops.cuda.codegen import KERNELS, load_assembly, print_affine_maps, print_programs
-from recur.ops.cuda.config import SINGLE_CTA
+from recur.ops.cuda.config import SINGLE_CTA, KernelConfig, ScanShape
 from recur.ops.cuda.driver import DeviceInfo, LaunchSpec
 
 SHIM = (Path(__file__).parent / "shim.h").read_text()
@@ -132,15 +132,19 @@ def on_cpu(patch: pytest.MonkeyPatch, folder: Path) -> None:
         patch.setattr(module, "load_module", functools.partial(loaded, folder))
         patch.setattr(module, "device_info", lambda index: SMALL)
     for launching in (passes, launches):
-        patch.setattr(launching, "current_stream", lambda index: 0)
+        patch.setattr(launching, "current_raw_stream", lambda index: 0)
     patch.setattr(launches, "core", lambda: None)  # which would launch on a GPU
     patch.setattr(blas.Matmul, "workspace", 0)
     patch.setattr(blas.Matmul, "__call__", multiply)
     patch.setattr(persistent, "compile_cached", lambda text, architecture: SimpleNamespace(usage={}))
     patch.setattr(dispatch, "device_info", lambda index: SMALL)
-    patch.setattr(dispatch, "SELECT", lambda problem, found: [way for way in found if way.exchange == SINGLE_CTA][:1])
     patch.setattr(dispatch, "on_device", lambda device: contextlib.nullcontext())
     patch.setitem(operator.KERNELS, "cpu", dispatch)
+
+
+def single_cta(shape: ScanShape, found: list[KernelConfig]) -> list[KernelConfig]:
+    """Select the first configuration of one CTA."""
+    return [config for config in found if config.exchange == SINGLE_CTA][:1]
 
 
 def forget() -> None:

@@ -18,7 +18,7 @@ from recur.compiler.signature import make_signature
 from recur.ops.bptt import BPTT
 from recur.ops.cuda import elementwise, nvrtc
 from recur.ops.cuda.codegen import affine_states, load_assembly
-from recur.ops.cuda.config import ElementwiseConfig, ElementwiseWork
+from recur.ops.cuda.config import ElementwiseConfig, ElementwiseWork, override
 from recur.ops.cuda.driver import A100, H200, DeviceInfo
 from recur.ops.cuda.layout import ScanLayout
 from tests.cuda import host
@@ -41,7 +41,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def kernels(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     host.on_cpu(monkeypatch, folder)
-    yield monkeypatch
+    with override(select=host.single_cta):
+        yield monkeypatch
     host.forget()
 
 
@@ -78,11 +79,11 @@ def ragged(B: int, T: int) -> dict[str, Any]:
     ],
 )
 def test_against_the_loop(kernels: pytest.MonkeyPatch, name: str, slices: int, which: str) -> None:
-    kernels.setattr(elementwise, "forced_slices", slices)
     vector = 1 + sum(map(ord, name)) % 2  # on a GPU, two for numbers of 16 bits
-    kernels.setattr(elementwise, "vector_width", lambda lay, aligned: vector)
+    kernels.setattr(elementwise, "vector_width", lambda layout, aligned: vector)
     case, options = case_of(name, 3, 75, 4, 12 if vector == 2 else 13), ragged(3, 75) if which == "ragged" else {}
-    expected, got = (everything(case, backend, **options) for backend in ("loop", "native"))
+    with override(slices=slices):
+        expected, got = (everything(case, backend, **options) for backend in ("loop", "native"))
     for key, value in expected.items():
         close(got[key], value, f"{name}, {slices} slices: {key}", 1e-11)
 
@@ -90,14 +91,14 @@ def test_against_the_loop(kernels: pytest.MonkeyPatch, name: str, slices: int, w
 @needs_core
 @needs_gcc
 def test_without_gradients_and_what_xi_cuts_off(kernels: pytest.MonkeyPatch) -> None:
-    kernels.setattr(elementwise, "forced_slices", 4)
     case = case_of("mingru", 2, 100, 3, 16)
-    with torch.no_grad():
+    with override(slices=4), torch.no_grad():
         close(case.scan(backend="native").outputs, case.scan(backend="loop").outputs, "outputs", 1e-12)
     case.on_outputs[:, 80] = torch.nan
     xi = torch.ones(2, 100, dtype=torch.float64)
     xi[:, 50] = 0
-    got, expected = (everything(case, backend, bptt=BPTT(xi=xi)) for backend in ("native", "loop"))
+    with override(slices=4):
+        got, expected = (everything(case, backend, bptt=BPTT(xi=xi)) for backend in ("native", "loop"))
     close(got["grad x"][:, :50], expected["grad x"][:, :50], "grad x", 1e-11)
     close(got["grad h0"], expected["grad h0"], "grad h0", 1e-11)
 
@@ -140,9 +141,9 @@ def test_kernels_compile(monkeypatch: pytest.MonkeyPatch, name: str, architectur
     dtype = [torch.float32, torch.bfloat16, torch.float64, torch.float16][turn % 4]
     monkeypatch.setattr(elementwise, "load_module", keep)
     monkeypatch.setattr(elementwise, "device_info", lambda index: H200)
-    lay = layout_of(name, dtype, weighted=turn % 2 == 0, sizes=())
+    layout = layout_of(name, dtype, weighted=turn % 2 == 0, sizes=())
     for backward in (False, True):
-        elementwise.prepare_kernel.__wrapped__(lay, backward, bool(turn % 3), bool(turn % 2), 0, None)
+        elementwise.prepare_kernel.__wrapped__(layout, backward, bool(turn % 3), bool(turn % 2), 0, None)
     assert len(found) == 2
     assert all(usage.spilled <= 80 for kernel in found for usage in kernel.values()), found
 

@@ -26,22 +26,22 @@ def problems() -> list[ScanShape]:
 @DEVICES
 def test_what_is_listed_fits(device: DeviceInfo) -> None:
     for p in problems():
-        for way in list_configs(p, device):
-            assert way.shared_bytes(p) <= device.shared, (p, way)
-            assert way.units * way.ctas >= p.H, "every unit has an owner"
-            assert way.ctas <= device.multiprocessors
-            assert (way.ctas == 1) == (way.exchange == SINGLE_CTA)
-            if way.exchange == CLUSTER:
-                assert way.ctas <= device.largest_cluster
-            if way.exchange == GRID:
-                assert way.teams * way.ctas <= device.multiprocessors, "all at once, or some would wait for ever"
-            if way.multicast > 1:
+        for config in list_configs(p, device):
+            assert config.shared_bytes(p) <= device.shared, (p, config)
+            assert config.units * config.ctas >= p.H, "every unit has an owner"
+            assert config.ctas <= device.multiprocessors
+            assert (config.ctas == 1) == (config.exchange == SINGLE_CTA)
+            if config.exchange == CLUSTER:
+                assert config.ctas <= device.largest_cluster
+            if config.exchange == GRID:
+                assert config.teams * config.ctas <= device.multiprocessors, "all at once, or some would wait for ever"
+            if config.multicast > 1:
                 assert device.clusters
 
 
 def test_a_gpu_without_clusters_has_none() -> None:
-    assert {way.exchange for p in problems() for way in list_configs(p, H200)} == {SINGLE_CTA, CLUSTER, GRID}
-    assert {way.exchange for p in problems() for way in list_configs(p, A100)} == {SINGLE_CTA, GRID}
+    assert {config.exchange for p in problems() for config in list_configs(p, H200)} == {SINGLE_CTA, CLUSTER, GRID}
+    assert {config.exchange for p in problems() for config in list_configs(p, A100)} == {SINGLE_CTA, GRID}
 
 
 @DEVICES
@@ -54,8 +54,8 @@ def test_one_step_a_launch_is_always_left(device: DeviceInfo) -> None:
 
 def test_the_likeliest_way_by_size() -> None:
     def first(S: int, H: int, size: int = 2) -> int | None:
-        way = order_configs(ScanShape(products=4, S=S, H=H, size=size, backward=False, pressure=12), H200)[0]
-        return None if way is None else way.exchange
+        config = order_configs(ScanShape(products=4, S=S, H=H, size=size, backward=False, pressure=12), H200)[0]
+        return None if config is None else config.exchange
 
     assert first(64, 32) == SINGLE_CTA
     assert first(64, 256) == CLUSTER

@@ -31,8 +31,8 @@ SAMPLE += [
     Row("mingru", torch.float32, H200, "step"),
 ]
 SAMPLE += [
-    Row("lstm", torch.bfloat16, H200, f"{way} {direction}")
-    for way in ("cta", "cluster", "grid")
+    Row("lstm", torch.bfloat16, H200, f"{config} {direction}")
+    for config in ("cta", "cluster", "grid")
     for direction in ("forward", "backward")
 ]
 SAMPLE += [
@@ -119,16 +119,20 @@ def test_weights_make_room_for_what_would_spill(directions: int, monkeypatch: py
     cell, H = text_of(make_cell("lstm"), True), 300
     of = Signature(cell, torch.float32, (6, 20, 16), (), 4 * H, H, 4, 0, 0, False, False, 0.0, "")
     p = persistent.scan_shape(ScanLayout(of), True, directions)
-    plain = next(way for way in order_configs(p, H200) if way and (way.warps, way.partial, way.used) == (8, 0, 0))
+    plain = next(
+        config
+        for config in order_configs(p, H200)
+        if config and (config.warps, config.partial, config.used) == (8, 0, 0)
+    )
     assert persistent.fit_registers(cell, torch.float32, p, plain, H200, False) == plain  # as it was estimated
     first = plain.but(in_registers=plain.in_registers + plain.in_shared, in_shared=0)
-    way = persistent.fit_registers(cell, torch.float32, p, first, H200, False)
-    assert way is not None
-    assert way.in_registers < first.in_registers
-    assert way.in_registers + way.in_shared == first.in_registers + first.in_shared
-    assert way.shared_bytes(p) <= H200.shared
+    config = persistent.fit_registers(cell, torch.float32, p, first, H200, False)
+    assert config is not None
+    assert config.in_registers < first.in_registers
+    assert config.in_registers + config.in_shared == first.in_registers + first.in_shared
+    assert config.shared_bytes(p) <= H200.shared
     compiler = nvrtc.load_compiler()
     assert compiler is not None
-    usage = compiler.compile(persistent.kernel_text(cell, torch.float32, p, way, False), H200.architecture).usage
+    usage = compiler.compile(persistent.kernel_text(cell, torch.float32, p, config, False), H200.architecture).usage
     assert usage["carry_backward"].stack <= persistent.MAX_STACK_BYTES
     assert persistent.free_registers(p, first, 10**6, H200) is None

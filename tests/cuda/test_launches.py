@@ -57,7 +57,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[GPU]:
     addresses = [ctypes.cast(function, c_void_p).value for function in (made.launch, made.multiply)]
     for module in (launches, per_step):
         monkeypatch.setattr(module, "launch_functions", lambda index: launches._LaunchFunctions(*addresses, HANDLE))
-        monkeypatch.setattr(module, "current_stream", lambda index: STREAM)
+        monkeypatch.setattr(module, "current_raw_stream", lambda index: STREAM)
     monkeypatch.setattr(blas, "function", lambda name: made.multiply if name == "cublasLtMatmul" else lambda *_: 0)
     monkeypatch.setattr(blas, "handle", lambda index: c_void_p(HANDLE))
     return made
@@ -104,16 +104,16 @@ def test_one_after_the_other(gpu: GPU, native: bool, monkeypatch: pytest.MonkeyP
         LaunchList(0, [KernelLaunch(kernel(gpu, 21), template)], 0)(addresses)
 
 
-def layout(sizes: tuple[int, ...], clip: float) -> ScanLayout:
+def make_layout(sizes: tuple[int, ...], clip: float) -> ScanLayout:
     return ScanLayout(Signature(CELL, torch.float32, (sum(sizes), 2), sizes, 32, 8, 4, 0, 0, False, False, clip, ""))
 
 
 def by_steps(gpu: GPU, backward: bool, started: bool, clip: float = 0.0) -> list[tuple[Any, ...]]:
     """What is launched of four steps of 5, 5, 2 and 1 rows: products by their rows, kernels by what changes."""
-    lay = layout((5, 5, 2, 1), clip)
-    arguments = KernelArguments(lay.assembly, backward, S=5, H=8)
+    layout = make_layout((5, 5, 2, 1), clip)
+    arguments = KernelArguments(layout.assembly, backward, S=5, H=8)
     gpu.bytes = ctypes.sizeof(arguments.struct)
-    run = per_step.StepLauncher(lay, 0, backward, kernel(gpu, 21), arguments)
+    run = per_step.StepLauncher(layout, 0, backward, kernel(gpu, 21), arguments)
     run.multiply(torch.zeros(5, 8), torch.zeros(32, 8), False, started)
     if clip:
         run.clip(kernel(gpu, 22), clip)
@@ -176,8 +176,8 @@ def test_what_tells_steps_apart(gpu: GPU, rows_as_algorithms: None) -> None:
     def key(
         tf32: bool = False, started: bool = False, bound: float = 0.5, sizes: tuple[int, ...] = (5, 2), S: int = 5
     ) -> object:
-        lay = layouts.setdefault(sizes, layout(sizes, bound))
-        made = per_step.StepLauncher(lay, 0, True, kernel(gpu, 21), KernelArguments(lay.assembly, True, S=S, H=8))
+        layout = layouts.setdefault(sizes, make_layout(sizes, bound))
+        made = per_step.StepLauncher(layout, 0, True, kernel(gpu, 21), KernelArguments(layout.assembly, True, S=S, H=8))
         made.multiply(exchange, W, tf32, started)
         made._all.c = made._all.workspace = 0  # which are allocated anew
         made.clip(kernel(gpu, 22), bound)

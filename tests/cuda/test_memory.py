@@ -15,31 +15,37 @@ LSTM = Signature(text_of(make_cell("lstm"), True), torch.float32, (4, 3, 2), (),
 
 
 def test_segments_that_are_not_equally_long() -> None:
-    lay = ScanLayout(LSTM._replace(shape=(8, 2), sizes=(3, 2, 2, 1)))
-    offset, length = lay.order(CPU)
+    layout = ScanLayout(LSTM._replace(shape=(8, 2), sizes=(3, 2, 2, 1)))
+    offset, length = layout.order(CPU)
     assert offset is not None
     assert length is not None
     assert offset.tolist() == [0, 3, 5, 7]
     assert length.tolist() == [4, 3, 1]
     assert row_order((3, 2, 2, 1), CPU)[2].tolist() == [0, 1, 3, 4, 5]  # the row of the step before, from step 1 on
-    assert lay.counts == [3, 2, 2, 1]
+    assert layout.counts == [3, 2, 2, 1]
     rows = torch.randn(8, 5)
-    assert torch.equal(lay.by_step(rows), rows)
-    assert lay.by_row(rows) is rows
+    assert torch.equal(layout.by_step(rows), rows)
+    assert layout.by_row(rows) is rows
 
 
 def test_whole_rows_lie_step_after_step() -> None:
-    lay = ScanLayout(LSTM)
-    assert lay.order(CPU) == (None, None)
-    assert lay.counts == [4, 4, 4]
+    layout = ScanLayout(LSTM)
+    assert layout.order(CPU) == (None, None)
+    assert layout.counts == [4, 4, 4]
     rows = torch.randn(4, 3, 5)
-    packed = lay.by_step(rows)
+    packed = layout.by_step(rows)
     assert torch.equal(packed, rows.transpose(0, 1).reshape(12, 5))
-    assert torch.equal(lay.by_row(packed), rows)
+    assert torch.equal(layout.by_row(packed), rows)
     side_by_side = torch.randn(3, 4, 10).transpose(0, 1)[:, :, :5]
-    assert lay.by_step(side_by_side).is_contiguous()
-    assert [tuple(part.shape) for part in lay.empty_results(rows, True)] == [(12, 5), (4, 5), (4, 5), (12, 20), (12, 5)]
-    assert lay.recorded == [(12, 5), (12, 5), (12, 20), (12, 20)]
+    assert layout.by_step(side_by_side).is_contiguous()
+    assert [tuple(part.shape) for part in layout.empty_results(rows, True)] == [
+        (12, 5),
+        (4, 5),
+        (4, 5),
+        (12, 20),
+        (12, 5),
+    ]
+    assert layout.recorded == [(12, 5), (12, 5), (12, 20), (12, 20)]
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from recur.compiler import program_text
 from recur.compiler.signature import make_signature
 from recur.ops import bidirectional
 from recur.ops.bptt import BPTT
-from recur.ops.cuda import dispatch
-from recur.ops.cuda.config import SINGLE_CTA
+from recur.ops.cuda.config import SINGLE_CTA, KernelConfig, ScanShape, override
 from tests.cuda import host
 from tests.support import Case, close, in_double, needs_core
 
@@ -33,7 +32,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def kernels(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with torch.backends.cudnn.flags(enabled=None, allow_tf32=False):  # its test tools forbid to set it plainly
         host.on_cpu(monkeypatch, folder)
-        yield
+        with override(select=host.single_cta):
+            yield
         host.forget()
 
 
@@ -72,15 +72,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
         ("lstm", "lengths", 16),
     ],
 )
-def test_against_the_loop(kernels: None, name: str, which: str, warps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        dispatch,
-        "SELECT",
-        lambda problem, found: [way for way in found if (way.exchange, way.warps) == (SINGLE_CTA, warps)][:1],
-    )
+def test_against_the_loop(kernels: None, name: str, which: str, warps: int) -> None:
+    def select(shape: ScanShape, found: list[KernelConfig]) -> list[KernelConfig]:
+        return [config for config in found if (config.exchange, config.warps) == (SINGLE_CTA, warps)][:1]
+
     case, options = single(name), OPTIONS[which]
     doubled = {k: v.double() if k == "mask" else v for k, v in options.items()}
-    got, expected = everything(case, "native", **options), everything(in_double(case), "loop", **doubled)
+    with override(select=select):
+        got = everything(case, "native", **options)
+    expected = everything(in_double(case), "loop", **doubled)
     for key, value in expected.items():
         close(got[key].double(), value, f"{name}, {which}: {key}", 3e-5)
 

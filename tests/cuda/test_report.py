@@ -31,11 +31,11 @@ class Described:
         if self.error is not None:
             raise self.error
 
-    def ways(self, backward: bool) -> list[Any]:
+    def configs(self, backward: bool) -> list[Any]:
         kept = [exchange for exchange in (SINGLE_CTA, CLUSTER, GRID) if exchange not in self.without]
         return [SimpleNamespace(exchange=exchange, backward=backward) for exchange in kept]
 
-    def has(self, way: Any, backward: bool) -> bool:
+    def has(self, config: Any, backward: bool) -> bool:
         return True
 
     def forward(self) -> list[torch.Tensor]:
@@ -52,8 +52,8 @@ class Described:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleNamespace]:
     @contextmanager
-    def by(way: Any) -> Iterator[None]:
-        Described.now = way
+    def by(config: Any) -> Iterator[None]:
+        Described.now = config
         yield
         Described.now = None
 
@@ -149,7 +149,7 @@ def test_the_gpu_of_this_machine(mark: None) -> None:
     assert set(found["ways"].values()) == {"works"}
 
 
-@pytest.mark.parametrize("direction", [pytest.param(way, marks=needs_gpu) for way in tuning.DIRECTIONS])
+@pytest.mark.parametrize("direction", [pytest.param(config, marks=needs_gpu) for config in tuning.DIRECTIONS])
 def test_a_problem_is_measured(direction: str) -> None:
     bench = timing.GpuTuningTarget()
     kind = TuningKey(3, 3, 64, 8, "bfloat16", direction)

@@ -19,6 +19,7 @@ from recur.ops import operator
 from recur.ops.bptt import BPTT
 from recur.ops.cuda import blas, dispatch, launches, passes, per_step
 from recur.ops.cuda.blas import Matmul, MatmulDescriptor
+from recur.ops.cuda.config import override
 from recur.ops.cuda.driver import Driver, PreparedKernel
 from tests.cuda import host
 from tests.support import Case, close, needs_core
@@ -96,7 +97,7 @@ def by_steps(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.M
         monkeypatch.setattr(module, "load_module", cpu.loaded)
         monkeypatch.setattr(module, "device_info", lambda index: host.SMALL)
     for module in (per_step, launches, passes):
-        monkeypatch.setattr(module, "current_stream", lambda index: 0)
+        monkeypatch.setattr(module, "current_raw_stream", lambda index: 0)
     monkeypatch.setattr(per_step, "launch_functions", cpu.library)
     monkeypatch.setattr(launches, "core", lambda: None)  # kernels around the steps are launched otherwise
     if not request.param:
@@ -104,11 +105,11 @@ def by_steps(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.M
     monkeypatch.setattr(blas.Matmul, "_prepared", property(cpu.prepared))
     monkeypatch.setattr(blas.Matmul, "workspace", 64)
     monkeypatch.setattr(blas.Matmul, "__call__", host.multiply)
-    monkeypatch.setattr(dispatch, "SELECT", lambda problem, found: [None])
     monkeypatch.setattr(dispatch, "device_info", lambda index: host.SMALL)
     monkeypatch.setattr(dispatch, "on_device", lambda device: contextlib.nullcontext())
     monkeypatch.setitem(operator.KERNELS, "cpu", dispatch)
-    yield cpu
+    with override(select=lambda shape, found: [None]):
+        yield cpu
     host.forget()
     per_step.make_matmuls.cache_clear()
     used = [product for product in cpu.products if product.into == torch.float64]

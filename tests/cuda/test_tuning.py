@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def nearest(found: TuningTable, kind: TuningKey) -> Any:
     made = found.nearest(kind)
-    return None if made is None else made.way["name"]
+    return None if made is None else made.config["name"]
 
 
 def test_a_problem_takes_its_own_entry_or_the_nearest() -> None:
@@ -62,7 +62,7 @@ def test_what_is_too_far_has_none() -> None:
     assert nearest(found, LSTM._replace(H=1000, S=33)) is None, "both together"
 
 
-@pytest.mark.parametrize("other", [{"products": 3}, {"numbers": "tf32"}, {"direction": "backward"}], ids=str)
+@pytest.mark.parametrize("other", [{"products": 3}, {"matmul_dtype": "tf32"}, {"direction": "backward"}], ids=str)
 def test_what_is_of_another_kind_is_not_taken(other: dict[str, Any]) -> None:
     assert table_of((LSTM, entry("own"))).nearest(LSTM._replace(**other)) is None
 
@@ -116,12 +116,12 @@ def test_a_table_of_another_gpu_is_not_taken(folder: Path) -> None:
     ("change", "says"),
     [
         (lambda read: "nothing", "no table of measured ways"),
-        (lambda read: read | {"format": 2}, "format 2, and 1 is read here"),
+        (lambda read: read | {"format": 1}, "format 1, and 2 is read here"),
         (lambda read: {k: v for k, v in read.items() if k != "entries"}, "KeyError: 'entries'"),
         (lambda read: _changed(read, H=0), "no sizes"),
         (lambda read: _changed(read, S=1.5), "no sizes"),
-        (lambda read: _changed(read, numbers="8 bits"), "unknown: '8 bits'"),
-        (lambda read: _changed(read, way={"exchange": [1]}), "no way"),
+        (lambda read: _changed(read, matmul_dtype="8 bits"), "unknown: '8 bits'"),
+        (lambda read: _changed(read, config={"exchange": [1]}), "config must map names to numbers"),
         (lambda read: _changed(read, us=-1), "no time: -1"),
         (lambda read: _changed(read, us=math.nan), "no time: nan"),
         (lambda read: _changed(read, cudnn_us="2"), "no time: '2'"),
@@ -161,12 +161,12 @@ class Described:
     def candidates(self, problem: TuningKey) -> list[tuning.ConfigValues]:
         return [{"name": "slow"}, {"name": "fast"}, {"name": "middle"}, {}] if problem.products == 4 else []
 
-    def measure(self, problem: TuningKey, way: tuning.ConfigValues) -> float | None:
-        self.measured.append((problem, way.get("name")))
+    def measure(self, problem: TuningKey, config: tuning.ConfigValues) -> float | None:
+        self.measured.append((problem, config.get("name")))
         times = {"slow": 9.0, "fast": 1.0 if problem == BACK else None, "middle": 4.0, None: 20.0}
-        return times[way.get("name")]  # type: ignore[index]
+        return times[config.get("name")]  # type: ignore[index]
 
-    def whole(self, problem: TuningKey, way: tuning.ConfigValues) -> float | None:
+    def whole(self, problem: TuningKey, config: tuning.ConfigValues) -> float | None:
         return 6.0
 
     def cudnn(self, problem: TuningKey) -> float | None:

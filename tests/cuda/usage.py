@@ -82,12 +82,12 @@ def rows() -> Iterator[Row]:
 
 
 def families(cell: str, dtype: torch.dtype, device: DeviceInfo) -> list[str]:
-    ways = ["elementwise", "slices"]
+    configs = ["elementwise", "slices"]
     if make_cell(cell).recurrent_gates:
         carried = [SINGLE_CTA, *([CLUSTER] if device.clusters else []), GRID]
-        ways = [EXCHANGE_NAMES[way] for way in carried] if dtype != torch.float64 else []
-    found = [f"{way} {direction}" for way in ways for direction in ("forward", "backward")]
-    return [*found, *(["partial backward"] if "cluster" in ways and cell in ("gru", "lstm") else [])]
+        configs = [EXCHANGE_NAMES[config] for config in carried] if dtype != torch.float64 else []
+    found = [f"{config} {direction}" for config in configs for direction in ("forward", "backward")]
+    return [*found, *(["partial backward"] if "cluster" in configs and cell in ("gru", "lstm") else [])]
 
 
 def text(row: Row) -> str | None:
@@ -104,19 +104,21 @@ def text(row: Row) -> str | None:
         return elementwise_text(ScanLayout(of), backward, row.device)
     p = persistent.scan_shape(ScanLayout(of), backward)
     exchange, partial = ("cluster", 1) if kind == "partial" else (kind, 0)
-    plain = (way for way in list_configs(p, row.device) if way.warps == 8 and not way.used)
-    way = next((way for way in plain if EXCHANGE_NAMES[way.exchange] == exchange and way.partial == partial), None)
-    return None if way is None else persistent.kernel_text(cell, row.dtype, p, way, not backward)
+    plain = (config for config in list_configs(p, row.device) if config.warps == 8 and not config.used)
+    config = next(
+        (config for config in plain if EXCHANGE_NAMES[config.exchange] == exchange and config.partial == partial), None
+    )
+    return None if config is None else persistent.kernel_text(cell, row.dtype, p, config, not backward)
 
 
-def elementwise_text(lay: ScanLayout, backward: bool, device: DeviceInfo) -> str:
+def elementwise_text(layout: ScanLayout, backward: bool, device: DeviceInfo) -> str:
     """What would be loaded."""
     loaded = mock.Mock()
     with (
         mock.patch.object(elementwise, "load_module", loaded),
         mock.patch.object(elementwise, "device_info", return_value=device),
     ):
-        elementwise.prepare_kernel.__wrapped__(lay, backward, not backward, True, 0, None)
+        elementwise.prepare_kernel.__wrapped__(layout, backward, not backward, True, 0, None)
     made: str = loaded.call_args.args[0]
     return made
 

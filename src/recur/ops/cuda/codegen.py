@@ -1,8 +1,8 @@
-"""A program as a C++ function on the numbers of one unit of one row.
+"""Generation of CUDA C++ sources: a cell's program as a function, the kernel around it, and the kernel's arguments.
 
-Every kind of place is an array in registers: a kernel loads what `read_indices` names, calls the function, and stores
-what `written_indices` names. The text is plain C++ on `real`, so that any compiler can check it: the functions of prelude.cu that it
-calls have a twin for the CPU in the tests.
+A program works on the numbers of one unit of one row, in registers. Every kind of operand is an array: a kernel loads
+the entries that `read_indices` returns, calls the function, and stores those that `written_indices` returns. The text
+is plain C++ on `real`, so that any compiler can check it: tests compile it for the CPU with twins of prelude.cu.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ STREAM_FIELDS: Fields = (
     ("n slots D H x_pitch out_pitch",),
     ("index x U W bias_ih bias_hh", "extra+", "v parity tickets", "state*", "out"),
 )  # fmt: skip
-PACK_FIELDS: Fields = (("H inner width transposed words",), ("W", "laid zeros"))
+PACK_FIELDS: Fields = (("H inner width transposed words",), ("W", "packed zeros"))
 REDUCE_FIELDS: Fields = (("H S N splits",), ("d_share d_own sums partial tickets d_bias_ih d_bias_hh", "d_extra+"))
 """Whole numbers, then pointers: with * one for each state, with + for each weight of the cell's own, and one more."""
 

@@ -4,8 +4,10 @@ kernels/persistent.cu, which refuses to compile where the two differ."""
 from __future__ import annotations
 
 import functools
-from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 
@@ -207,7 +209,7 @@ class KernelConfig:
         shared += f", {self.warps} warps" if self.warps != 8 else ""
         return f"{EXCHANGE_NAMES[self.exchange]}: {self.own_rows} rows on {sharing} of {self.units} units{shared}"
 
-    def numbers(self) -> dict[str, int]:
+    def to_dict(self) -> dict[str, int]:
         return asdict(self)
 
 
@@ -236,6 +238,49 @@ MAX_AFFINE_STATES = 4
 """Of an affine map: registers hold a factor for every pair of them, of three maps."""
 ELEMENTWISE_SPARE_SHARED = 16 << 10
 """Bytes of shared memory that are left to the system."""
+
+
+Select = Callable[[ScanShape, list[KernelConfig]], Sequence[KernelConfig | None]]
+"""Function from a scan and the configurations that fit to those to try, in order; None is one launch per step."""
+EXTRA_BARRIER, MISSING_BARRIER = 1 << 16, 1 << 17
+"""Flags of `Overrides.delays`: one barrier more than a cluster needs, and one less than any configuration needs."""
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """Kernel choices that tests and timing runs force; by default, nothing is forced."""
+
+    select: Select | None = None
+    """Replaces the heuristics and the tuning tables."""
+    delays: int = 0
+    """Seed in the lower 16 bits: CTAs and warps of a persistent kernel wait at pseudo-random points."""
+    slices: int | None = None
+    """Slices of time of an element-wise kernel; 1 for none."""
+
+    @property
+    def changes_kernels(self) -> bool:
+        """Whether persistent kernels differ from those that are cached for ordinary calls."""
+        return self.select is not None or self.delays != 0
+
+
+_active = [Overrides()]
+
+
+def active_overrides() -> Overrides:
+    return _active[-1]
+
+
+@contextmanager
+def override(**changes: Any) -> Iterator[None]:
+    """Force fields of `Overrides` inside a `with` block, in all threads.
+
+    A context variable would not do: autograd runs the backward pass on a thread of its own.
+    """
+    _active.append(replace(_active[-1], **changes))
+    try:
+        yield
+    finally:
+        _active.pop()
 
 
 class ElementwiseWork(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -13,7 +13,7 @@ from recur.compiler.assembly import Assembly
 from recur.compiler.signature import Signature
 from recur.ops.cuda import blas, elementwise, nvrtc, persistent, tuning
 from recur.ops.cuda.codegen import DTYPE_CODES, load_assembly
-from recur.ops.cuda.config import KernelConfig, ScanShape
+from recur.ops.cuda.config import KernelConfig, Overrides, ScanShape, active_overrides
 from recur.ops.cuda.driver import bind_context, device_info, load_driver
 from recur.ops.cuda.heuristics import list_configs, order_configs
 from recur.ops.cuda.launches import ChosenKernel
@@ -26,45 +26,37 @@ Tensors = list[Tensor]
 DTYPES = tuple(DTYPE_CODES)
 
 
-Select = Callable[[ScanShape, list[KernelConfig]], Sequence[KernelConfig | None]]
-SELECT: Select | None = None
-"""For tests and measurements: which of the ways that fit are tried, in this order; None is one step a launch."""
-DELAYS = 0
-"""For tests: with a number in the lower 16 bits, CTAs and warps wait now and then, differently for each such number."""
-ORDERED, PLANTED = 1 << 16, 1 << 17
-"""For tests, added to `DELAYS`: a barrier more than a cluster needs, and one less than any way needs."""
-
-
 def choose_kernel(
-    lay: ScanLayout, index: int, backward: bool, variant: bool, directions: int = 1
+    layout: ScanLayout, index: int, backward: bool, variant: bool, directions: int = 1
 ) -> ChosenKernel | None:
     """The way that carries all steps in one launch, and its kernel; None where it is one step a launch."""
-    if lay.not_persistent:
+    if layout.not_persistent:
         return None
     key = index, backward, variant, uses_tf32(), directions
-    if SELECT is None and not DELAYS and key in lay.plans:
-        kept: ChosenKernel | None = lay.plans[key]
+    forced = active_overrides()
+    if not forced.changes_kernels and key in layout.plans:
+        kept: ChosenKernel | None = layout.plans[key]
         return kept
-    p = persistent.scan_shape(lay, backward, directions)
-    found = _choose_kernel(lay.of.cell, lay.of.dtype, p, index, variant, SELECT, DELAYS)
-    if SELECT is None and not DELAYS:
-        lay.plans[key] = found
+    p = persistent.scan_shape(layout, backward, directions)
+    found = _choose_kernel(layout.of.cell, layout.of.dtype, p, index, variant, forced)
+    if not forced.changes_kernels:
+        layout.plans[key] = found
     return found
 
 
 @functools.lru_cache(maxsize=1024)
 def _choose_kernel(
-    cell: str, dtype: torch.dtype, p: ScanShape, index: int, variant: bool, select: Select | None, delays: int
+    cell: str, dtype: torch.dtype, p: ScanShape, index: int, variant: bool, forced: Overrides
 ) -> ChosenKernel | None:
     found = (
         _order_by_table(load_assembly(cell), dtype, p, index)
-        if select is None
-        else select(p, list_configs(p, device_info(index)))
+        if forced.select is None
+        else forced.select(p, list_configs(p, device_info(index)))
     )
-    for way in found:
-        if way is None:
+    for config in found:
+        if config is None:
             return None
-        prepared = persistent.prepare_kernel(cell, dtype, p, way, index, variant, delays)
+        prepared = persistent.prepare_kernel(cell, dtype, p, config, index, variant, forced.delays)
         if prepared is not None:
             return p, *prepared
     return None
@@ -77,9 +69,9 @@ def tuning_key(a: Assembly, dtype: torch.dtype, p: ScanShape) -> TuningKey:
     return TuningKey(a.products, a.gates, p.H, p.directions * p.S, numbers, "backward" if p.backward else "forward")
 
 
-def configs_to_try(lay: ScanLayout, p: ScanShape, index: int) -> list[KernelConfig | None]:
+def configs_to_try(layout: ScanLayout, p: ScanShape, index: int) -> list[KernelConfig | None]:
     """In the order in which they are tried; None is one step a launch."""
-    return _order_by_table(lay.assembly, lay.of.dtype, p, index)
+    return _order_by_table(layout.assembly, layout.of.dtype, p, index)
 
 
 def _order_by_table(a: Assembly, dtype: torch.dtype, p: ScanShape, index: int) -> list[KernelConfig | None]:
@@ -89,32 +81,32 @@ def _order_by_table(a: Assembly, dtype: torch.dtype, p: ScanShape, index: int) -
     entry = known.nearest(tuning_key(a, dtype, p)) if known else None
     if entry is None:
         return order_configs(p, here)
-    if not entry.way:
+    if not entry.config:
         return order_configs(p, here, by_steps=True)
     try:
-        return order_configs(p, here, KernelConfig(**{name: int(value) for name, value in entry.way.items()}))
+        return order_configs(p, here, KernelConfig(**{name: int(value) for name, value in entry.config.items()}))
     except (TypeError, ValueError):  # of a table that was written by hand, or by another version
         return order_configs(p, here)
 
 
 def time_relative_to_cudnn(of: Signature, index: int, train: bool) -> float | None:
     """Our time over that of cuDNN for scans like this one, by the table of this GPU; None where it is not known."""
-    lay, known = scan_layout(of), tuning.load_table(device_info(index).name)
-    if known is None or lay.not_persistent:
+    layout, known = scan_layout(of), tuning.load_table(device_info(index).name)
+    if known is None or layout.not_persistent:
         return None
-    passes = [persistent.scan_shape(lay, backward) for backward in ((False, True) if train else (False,))]
-    return known.beside_cudnn([tuning_key(lay.assembly, of.dtype, p) for p in passes])
+    passes = [persistent.scan_shape(layout, backward) for backward in ((False, True) if train else (False,))]
+    return known.beside_cudnn([tuning_key(layout.assembly, of.dtype, p) for p in passes])
 
 
 def describe(of: Signature, index: int, train: bool, traced: bool, directions: int = 1) -> str:
     """How the steps of a scan are carried, for a reader."""
-    lay = scan_layout(of)
-    if elementwise.unsupported_reason(lay) is None:
+    layout = scan_layout(of)
+    if elementwise.unsupported_reason(layout) is None:
         return "every unit by itself, along time"
-    ways = [choose_kernel(lay, index, False, train, directions)]
-    ways += [choose_kernel(lay, index, True, traced, directions)] if train else []
-    said = [found[1].words() if found else "one step a launch" for found in ways]
-    why = f" ({lay.not_persistent})" if lay.not_persistent else ""
+    configs = [choose_kernel(layout, index, False, train, directions)]
+    configs += [choose_kernel(layout, index, True, traced, directions)] if train else []
+    said = [found[1].words() if found else "one step a launch" for found in configs]
+    why = f" ({layout.not_persistent})" if layout.not_persistent else ""
     return "; back, ".join(dict.fromkeys(said)) + why
 
 
@@ -131,36 +123,31 @@ def forward(of: Signature, given: Sequence[Tensor], train: bool) -> Tensors:
     index = given[0].device.index
     with on_device(given[0].device):
         key = of, train, index, uses_tf32()
-        made = _forward_pass(*key) if _is_plain() else _forward_pass.__wrapped__(*key)
+        made = _forward_pass(*key) if not active_overrides().changes_kernels else _forward_pass.__wrapped__(*key)
         return made(given)
 
 
 @functools.lru_cache(maxsize=512)
 def _forward_pass(of: Signature, train: bool, index: int, tf32: bool) -> ForwardPass:
-    lay = scan_layout(of)
-    return ForwardPass(lay, train, index, tf32, choose_kernel(lay, index, False, train))
-
-
-def _is_plain() -> bool:
-    """Whether nothing was changed for a test or a measurement."""
-    return SELECT is None and not DELAYS
+    layout = scan_layout(of)
+    return ForwardPass(layout, train, index, tf32, choose_kernel(layout, index, False, train))
 
 
 def shapes(of: Signature, data: Tensor, train: bool) -> Tensors:
     """What `forward` returns, empty. Sizes may be symbols, by which nothing can be looked up."""
-    lay = ScanLayout(of)
-    return lay.shown(lay.empty_results(data, train))
+    layout = ScanLayout(of)
+    return layout.shown(layout.empty_results(data, train))
 
 
 def can_go_together(of: Signature, index: int, train: bool) -> bool:
     """Whether scans of this form from both ends of the same x can be carried by one launch, and back."""
-    lay = scan_layout(of)
-    if lay.not_persistent or not lay.uniform or of.masked or of.weighted:
+    layout = scan_layout(of)
+    if layout.not_persistent or not layout.uniform or of.masked or of.weighted:
         return False
     with on_device(torch.device("cuda", index)):
         passes = [
-            choose_kernel(lay, index, False, train, 2),
-            *([choose_kernel(lay, index, True, False, 2)] if train else []),
+            choose_kernel(layout, index, False, train, 2),
+            *([choose_kernel(layout, index, True, False, 2)] if train else []),
         ]
     return None not in passes
 
@@ -169,15 +156,17 @@ def forward_together(of: Signature, given: Sequence[Tensor], others: Sequence[Te
     """What two scans return, one from the start of x and one from its end."""
     index = given[0].device.index
     with on_device(given[0].device):
-        here, there = _forward_passes(of, train, index, uses_tf32(), _is_plain())
+        here, there = _forward_passes(of, train, index, uses_tf32(), active_overrides())
         return here.together(given, there, others)
 
 
 @functools.lru_cache(maxsize=256)
-def _forward_passes(of: Signature, train: bool, index: int, tf32: bool, plain: bool) -> tuple[ForwardPass, ForwardPass]:
-    lay = scan_layout(of)
-    chosen = choose_kernel(lay, index, False, train, 2)
-    return ForwardPass(lay, train, index, tf32, chosen), ForwardPass(lay, train, index, tf32, chosen, True)
+def _forward_passes(
+    of: Signature, train: bool, index: int, tf32: bool, forced: Overrides
+) -> tuple[ForwardPass, ForwardPass]:
+    layout = scan_layout(of)
+    chosen = choose_kernel(layout, index, False, train, 2)
+    return ForwardPass(layout, train, index, tf32, chosen), ForwardPass(layout, train, index, tf32, chosen, True)
 
 
 def backward_together(
@@ -192,7 +181,7 @@ def backward_together(
     index = kept[0][0].device.index
     with on_device(kept[0][0].device):
         arriving = tuple([tuple([part is not None for part in parts]) for parts in gradients])
-        key = of, arriving, for_data, for_state, overwrite_saved, index, uses_tf32(), _is_plain()
+        key = of, arriving, for_data, for_state, overwrite_saved, index, uses_tf32(), active_overrides()
         here, there = _backward_passes(*key)
         return here.together(kept[0], gradients[0], there, kept[1], gradients[1])
 
@@ -206,12 +195,14 @@ def _backward_passes(
     overwrite: bool,
     index: int,
     tf32: bool,
-    plain: bool,
+    forced: Overrides,
 ) -> tuple[BackwardPass, BackwardPass]:
-    lay = scan_layout(of)
-    chosen = choose_kernel(lay, index, True, False, 2)
+    layout = scan_layout(of)
+    chosen = choose_kernel(layout, index, True, False, 2)
     asked = [BackwardRequest(came, for_data, for_state, False, overwrite) for came in arriving]
-    return BackwardPass(lay, asked[0], index, tf32, chosen), BackwardPass(lay, asked[1], index, tf32, chosen, True)
+    return BackwardPass(layout, asked[0], index, tf32, chosen), BackwardPass(
+        layout, asked[1], index, tf32, chosen, True
+    )
 
 
 def whole(of: Signature, results: Tensors) -> Tensors:
@@ -221,10 +212,10 @@ def whole(of: Signature, results: Tensors) -> Tensors:
 
 def gradient_shapes(of: Signature, given: Sequence[Tensor], traced: bool) -> Tensors:
     """The gradients of all that may have one, and what a trace records, empty."""
-    lay = ScanLayout(of)
+    layout = ScanLayout(of)
     found = [part.new_empty(part.shape) for part in given[: of.differentiable]]
-    found[0] = lay.by_row(given[0].new_empty(lay.N, lay.D))
-    return found + [given[0].new_empty(shape) for shape in (lay.recorded if traced else [])]
+    found[0] = layout.by_row(given[0].new_empty(layout.N, layout.D))
+    return found + [given[0].new_empty(shape) for shape in (layout.recorded if traced else [])]
 
 
 def backward(
@@ -241,14 +232,14 @@ def backward(
     with on_device(kept[0].device):
         arriving = tuple([part is not None for part in gradients])
         key = of, BackwardRequest(arriving, for_data, for_state, traced, overwrite_saved), index, uses_tf32()
-        made = _backward_pass(*key) if _is_plain() else _backward_pass.__wrapped__(*key)
+        made = _backward_pass(*key) if not active_overrides().changes_kernels else _backward_pass.__wrapped__(*key)
         return made(kept, gradients)
 
 
 @functools.lru_cache(maxsize=512)
 def _backward_pass(of: Signature, asked: BackwardRequest, index: int, tf32: bool) -> BackwardPass:
-    lay = scan_layout(of)
-    return BackwardPass(lay, asked, index, tf32, choose_kernel(lay, index, True, asked.traced))
+    layout = scan_layout(of)
+    return BackwardPass(layout, asked, index, tf32, choose_kernel(layout, index, True, asked.traced))
 
 
 MIN_CAPABILITY = 8, 0

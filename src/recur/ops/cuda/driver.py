@@ -166,12 +166,6 @@ def bind_context(index: int) -> None:
     _bound_contexts.devices.add(index)
 
 
-def current_stream(index: int) -> int:
-    """The stream that torch launches on now."""
-    found: int = torch._C._cuda_getCurrentRawStream(index)
-    return found
-
-
 def _count_multiprocessors(driver: Driver) -> int:
     device, count = c_int(), c_int()
     driver.check(driver.cuda.cuCtxGetDevice(byref(device)), "no device is current")

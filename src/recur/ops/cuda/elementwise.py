@@ -12,58 +12,57 @@ from recur.ops.cuda.driver import LaunchSpec, PreparedKernel, device_info
 from recur.ops.cuda.layout import ScanLayout
 from recur.ops.cuda.nvrtc import load_module
 
-forced_slices: int | None = None
-"""Where a step is an affine map: this many slices of time, instead of the plan's; 1 for none. To compare with."""
 
-
-def unsupported_reason(lay: ScanLayout) -> str | None:
+def unsupported_reason(layout: ScanLayout) -> str | None:
     """Why it is not for a scan, or None."""
-    if lay.assembly.products:
+    if layout.assembly.products:
         return "the cell multiplies its state by W"
-    if lay.of.clip:
+    if layout.of.clip:
         return "clip needs all units of a step at once"
     return None
 
 
-def vector_width(lay: ScanLayout, aligned: bool) -> int:
+def vector_width(layout: ScanLayout, aligned: bool) -> int:
     """How many units a thread takes side by side: two of 16 bits, if they lie in whole 4 bytes."""
-    return 2 if aligned and lay.of.dtype.itemsize == 2 and lay.H % 2 == 0 else 1
+    return 2 if aligned and layout.of.dtype.itemsize == 2 and layout.H % 2 == 0 else 1
 
 
-def describe_work(lay: ScanLayout, backward: bool, train: bool, aligned: bool) -> ElementwiseWork:
+def describe_work(layout: ScanLayout, backward: bool, train: bool, aligned: bool) -> ElementwiseWork:
     """What a pass has to do."""
-    a = lay.assembly
+    a = layout.assembly
     if backward:
         count = sum(
             len({*read_indices(a.back, kind), *read_indices(a.trace, kind)}) for kind in ("share", "before", "after")
         )
-        count += a.saved + len(a.outputs) + lay.of.weighted
+        count += a.saved + len(a.outputs) + layout.of.weighted
     else:
         count = len(read_indices(a.train if train else a.use, "share"))
     states = len(affine_states(a.along_time["back" if backward else "use"])) if a.along_time else 0
-    vector = vector_width(lay, aligned)
-    return ElementwiseWork(lay.S * lay.H // vector, lay.steps, max(1, count), lay.of.dtype.itemsize, states, vector)
+    vector = vector_width(layout, aligned)
+    return ElementwiseWork(
+        layout.S * layout.H // vector, layout.steps, max(1, count), layout.of.dtype.itemsize, states, vector
+    )
 
 
 @functools.lru_cache(maxsize=256)
 def prepare_kernel(
-    lay: ScanLayout, backward: bool, train: bool, aligned: bool, index: int, slices: int | None
+    layout: ScanLayout, backward: bool, train: bool, aligned: bool, index: int, slices: int | None
 ) -> PreparedKernel:
     """The kernel of a pass. `train`: of one back, whether it is traced. `aligned`: tensors begin at whole 4 bytes."""
-    todo = describe_work(lay, backward, train, aligned)
+    todo = describe_work(layout, backward, train, aligned)
     chosen = ElementwiseConfig.of(todo, device_info(index), slices)
-    a = lay.assembly
+    a = layout.assembly
     options = {
         **chosen._asdict(),
         "trace" if backward else "train": train,
-        "ragged": not lay.uniform,
+        "ragged": not layout.uniform,
         "vector": todo.vector,
-        "weighted": backward and lay.of.weighted,
+        "weighted": backward and layout.of.weighted,
     }
     options |= {"outputs": bit_mask(a.outputs), "kept": bit_mask(range(a.states) if train else a.outputs)}
     defined = tuple((name.upper(), int(value)) for name, value in options.items())
     bodies = ("affine_maps", "fetch", "time", "elementwise_backward" if backward else "elementwise_forward")
-    text = kernel_source(lay.of.cell, lay.of.dtype, bodies, defined)
+    text = kernel_source(layout.of.cell, layout.of.dtype, bodies, defined)
     module = load_module(text, device_info(index).architecture, index)
     launch = LaunchSpec(-(-todo.columns // chosen.units), chosen.threads, chosen.shared(todo))
     return module.function("elementwise_backward" if backward else "elementwise_forward").prepare(launch)

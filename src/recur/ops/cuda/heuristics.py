@@ -53,36 +53,36 @@ def list_configs(p: ScanShape, device: DeviceInfo) -> list[KernelConfig]:
             for tiles in (1, 2, 3, 4, 6, 8, 12, 16):
                 if tiles > 1 and 8 * (tiles - 1) >= p.S:
                     continue
-                way = KernelConfig(exchange, units, tiles, ctas, 1, 0, 0, 1)
-                for used in _rows_per_team(way, p, device):
-                    for shape, pieces in _warp_shapes(way.but(used=used), p, device):
+                config = KernelConfig(exchange, units, tiles, ctas, 1, 0, 0, 1)
+                for used in _rows_per_team(config, p, device):
+                    for shape, pieces in _warp_shapes(config.but(used=used), p, device):
                         made = _fit_weights(p, device, shape, pieces)
                         if made is not None:
                             found[made] = estimate_persistent(made, p)
-    return sorted(found, key=lambda way: (found[way], way.warps))
+    return sorted(found, key=lambda config: (found[config], config.warps))
 
 
-def _rows_per_team(way: KernelConfig, p: ScanShape, device: DeviceInfo) -> list[int]:
+def _rows_per_team(config: KernelConfig, p: ScanShape, device: DeviceInfo) -> list[int]:
     """How many a team has: all that its products have room for, or so few that clusters have the whole chip."""
-    resident = _resident_teams(device, way) // p.directions
-    if way.exchange != CLUSTER or not resident or math.ceil(p.S / way.rows) > resident:
+    resident = _resident_teams(device, config) // p.directions
+    if config.exchange != CLUSTER or not resident or math.ceil(p.S / config.rows) > resident:
         return [0]
-    whole = max(2, 32 // way.units)  # what warps send whole
+    whole = max(2, 32 // config.units)  # what warps send whole
     used = math.ceil(p.S / resident / whole) * whole
-    return [0, used] if used < min(way.rows, p.S) else [0]
+    return [0, used] if used < min(config.rows, p.S) else [0]
 
 
-def _warp_shapes(way: KernelConfig, p: ScanShape, device: DeviceInfo) -> Iterator[tuple[KernelConfig, int]]:
+def _warp_shapes(config: KernelConfig, p: ScanShape, device: DeviceInfo) -> Iterator[tuple[KernelConfig, int]]:
     """How warps share a CTA's product, and how v comes to it: in how many pieces."""
     for warps in MAX_REGISTERS:
         for warps_m in (1, 2, 4, 8, 16):
             if warps_m > warps:
                 continue
-            for multicast, pieces in _fetches(way.exchange, device):
-                ctas = -(-way.ctas // multicast) * multicast
-                yield way.but(warps=warps, warps_m=warps_m, multicast=multicast, ctas=ctas), pieces
-        if p.backward and way.exchange == CLUSTER:
-            yield way.but(warps=warps, warps_m=warps, partial=1), 1
+            for multicast, pieces in _fetches(config.exchange, device):
+                ctas = -(-config.ctas // multicast) * multicast
+                yield config.but(warps=warps, warps_m=warps_m, multicast=multicast, ctas=ctas), pieces
+        if p.backward and config.exchange == CLUSTER:
+            yield config.but(warps=warps, warps_m=warps, partial=1), 1
 
 
 def _exchanges(ctas: int, device: DeviceInfo) -> list[int]:
@@ -120,58 +120,58 @@ def _fit_weights(p: ScanShape, device: DeviceInfo, bare: KernelConfig, pieces: i
     return bare.but(in_registers=in_registers, in_shared=in_shared, teams=teams)
 
 
-def _split_exchange(p: ScanShape, device: DeviceInfo, way: KernelConfig, pieces: int) -> KernelConfig:
+def _split_exchange(p: ScanShape, device: DeviceInfo, config: KernelConfig, pieces: int) -> KernelConfig:
     """v in so many pieces; all in memory at once, if that leaves room for W."""
-    groups, k = way.groups(p), way.warps_k
-    way = way.but(chunk=max(k, -(-groups // pieces // k) * k))
-    budget = device.shared // 2 - way.part_bytes(p)
-    return way.but(ring=max(2, min(way.chunks(p), budget // way.chunk_bytes(p))))
+    groups, k = config.groups(p), config.warps_k
+    config = config.but(chunk=max(k, -(-groups // pieces // k) * k))
+    budget = device.shared // 2 - config.part_bytes(p)
+    return config.but(ring=max(2, min(config.chunks(p), budget // config.chunk_bytes(p))))
 
 
-def _resident_teams(device: DeviceInfo, way: KernelConfig) -> int:
+def _resident_teams(device: DeviceInfo, config: KernelConfig) -> int:
     """How many teams can be on the chip at once."""
-    if way.exchange == CLUSTER:  # which lies within one of the groups of 16 or 18 multiprocessors of a chip
-        return max(1, (device.multiprocessors - 12) // way.ctas) if way.ctas <= device.largest_cluster else 0
-    return (device.multiprocessors - (12 if way.multicast > 2 else 0)) // way.ctas
+    if config.exchange == CLUSTER:  # which lies within one of the groups of 16 or 18 multiprocessors of a chip
+        return max(1, (device.multiprocessors - 12) // config.ctas) if config.ctas <= device.largest_cluster else 0
+    return (device.multiprocessors - (12 if config.multicast > 2 else 0)) // config.ctas
 
 
-def cost_terms(way: KernelConfig, p: ScanShape) -> dict[str, float]:
+def cost_terms(config: KernelConfig, p: ScanShape) -> dict[str, float]:
     """How much of what costs time a step has, for one team's turn."""
-    v, each, groups = way.v_bytes(p), way.m_each(p), way.groups_each(p)
-    products = groups * 2 * each * way.tiles * (3 if p.exact else 1)
-    share = way.warps / 8  # of 16 warps two wait for each other
-    at_once = way.ctas * min(p.directions * math.ceil(p.S / way.own_rows), _concurrent_teams(way, p))
-    cluster, grid = way.exchange == CLUSTER, way.exchange == GRID
+    v, each, groups = config.v_bytes(p), config.m_each(p), config.groups_each(p)
+    products = groups * 2 * each * config.tiles * (3 if p.exact else 1)
+    share = config.warps / 8  # of 16 warps two wait for each other
+    at_once = config.ctas * min(p.directions * math.ceil(p.S / config.own_rows), _concurrent_teams(config, p))
+    cluster, grid = config.exchange == CLUSTER, config.exchange == GRID
     return {
         "cluster": cluster,
         "grid": grid,
-        "shared byte": v * way.warps_m + 2 * way.part_bytes(p),
+        "shared byte": v * config.warps_m + 2 * config.part_bytes(p),
         "product of 16 bits": products * share if p.size == 2 else 0,
         "product of 32 bits": products * share if p.size == 4 else 0,
-        "streamed byte": way.streamed(p) * each * 1024 * way.warps * at_once,
-        "streamed group": way.streamed(p) * each * share,
-        "element": 0 if p.backward else way.elements * share,
-        "element back": way.elements * share if p.backward else 0,
-        "byte to a cluster": (way.mail_bytes() if way.partial else v) * cluster * way.own_rows / way.rows,
-        "CTA of a cluster": way.ctas * cluster,
+        "streamed byte": config.streamed(p) * each * 1024 * config.warps * at_once,
+        "streamed group": config.streamed(p) * each * share,
+        "element": 0 if p.backward else config.elements * share,
+        "element back": config.elements * share if p.backward else 0,
+        "byte to a cluster": (config.mail_bytes() if config.partial else v) * cluster * config.own_rows / config.rows,
+        "CTA of a cluster": config.ctas * cluster,
         "byte through L2": v * grid,
-        "byte from L2": v * at_once / way.multicast * grid,
+        "byte from L2": v * at_once / config.multicast * grid,
         "CTA of a grid": at_once * grid,
-        "chunk": way.chunks(p) * grid,
-        "fetched by two": way.multicast == 2,
-        "fetched by four": way.multicast == 4,
-        "partial sums": way.partial,
+        "chunk": config.chunks(p) * grid,
+        "fetched by two": config.multicast == 2,
+        "fetched by four": config.multicast == 4,
+        "partial sums": config.partial,
     }
 
 
-def count_turns(way: KernelConfig, p: ScanShape) -> int:
+def count_turns(config: KernelConfig, p: ScanShape) -> int:
     """How often teams take theirs."""
-    return math.ceil(p.directions * math.ceil(p.S / way.own_rows) / _concurrent_teams(way, p))
+    return math.ceil(p.directions * math.ceil(p.S / config.own_rows) / _concurrent_teams(config, p))
 
 
-def estimate_persistent(way: KernelConfig, p: ScanShape) -> float:
+def estimate_persistent(config: KernelConfig, p: ScanShape) -> float:
     """Nanoseconds a step, about."""
-    return count_turns(way, p) * sum(COSTS[name] * amount for name, amount in cost_terms(way, p).items())
+    return count_turns(config, p) * sum(COSTS[name] * amount for name, amount in cost_terms(config, p).items())
 
 
 def estimate_per_step(p: ScanShape) -> float:
@@ -181,9 +181,9 @@ def estimate_per_step(p: ScanShape) -> float:
     return max(STEP_LAUNCH_NS, 2500 + operations / rate / 1000)
 
 
-def _concurrent_teams(way: KernelConfig, p: ScanShape) -> int:
+def _concurrent_teams(config: KernelConfig, p: ScanShape) -> int:
     """Teams that are on the chip at once."""
-    return p.directions * way.teams if way.exchange == GRID else max(1, 120 // way.ctas)
+    return p.directions * config.teams if config.exchange == GRID else max(1, 120 // config.ctas)
 
 
 def order_configs(
@@ -199,22 +199,22 @@ def order_configs(
         return [None]
     if measured is not None:
         # Stable: the faster ones stay first.
-        found.sort(key=lambda way: (way != measured, _similarity_key(way, p) != _similarity_key(measured, p)))
+        found.sort(key=lambda config: (config != measured, _similarity_key(config, p) != _similarity_key(measured, p)))
         return [*found, None]
-    faster = [way for way in found if estimate_persistent(way, p) <= estimate_per_step(p)]
+    faster = [config for config in found if estimate_persistent(config, p) <= estimate_per_step(p)]
     return [*faster, None]
 
 
-def _similarity_key(way: KernelConfig, p: ScanShape) -> tuple[int, ...]:
+def _similarity_key(config: KernelConfig, p: ScanShape) -> tuple[int, ...]:
     """What ways have in common that differ in the width of their layer alone."""
     return (
-        way.exchange,
-        way.units,
-        way.tiles,
-        way.warps_m,
-        way.multicast,
-        way.chunks(p),
-        way.partial,
-        way.warps,
-        way.used,
+        config.exchange,
+        config.units,
+        config.tiles,
+        config.warps_m,
+        config.multicast,
+        config.chunks(p),
+        config.partial,
+        config.warps,
+        config.used,
     )

@@ -11,11 +11,12 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 
+from recur.compat import current_raw_stream
 from recur.ops.cuda import blas
 from recur.ops.cuda.blas import Matmul, MatmulDescriptor, MatmulOperand
 from recur.ops.cuda.codegen import PACK_FIELDS, ArgTemplate, kernel_source
 from recur.ops.cuda.config import GRID, KernelConfig, ScanShape
-from recur.ops.cuda.driver import LaunchConfig, LaunchSpec, PreparedKernel, current_stream, device_info, load_driver
+from recur.ops.cuda.driver import LaunchConfig, LaunchSpec, PreparedKernel, device_info, load_driver
 from recur.ops.cuda.layout import ScanLayout
 from recur.ops.cuda.nvrtc import load_module
 from recur.utils import core_library
@@ -96,7 +97,7 @@ class LaunchList:
         self._bytes = max_workspace(one.product for one in self._all if isinstance(one, MatmulLaunch))
 
     def __call__(self, addresses: Sequence[int]) -> None:
-        stream = current_stream(self._index)
+        stream = current_raw_stream(self._index)
         native = core()
         if native is None:
             self._by_python(addresses, stream)
@@ -167,21 +168,21 @@ def pack_kernel(cell: str, dtype: torch.dtype, tiles: int, words: int, index: in
     return module.function("pack_weights").prepare(LaunchSpec(grid, threads, TILE_BYTES))
 
 
-def count_tiles(lay: ScanLayout, width: int) -> int:
+def count_tiles(layout: ScanLayout, width: int) -> int:
     """Of W, rows of which have this width."""
-    return lay.assembly.products * -(-width // TILE_SIDE) * -(-lay.H // TILE_SIDE)
+    return layout.assembly.products * -(-width // TILE_SIDE) * -(-layout.H // TILE_SIDE)
 
 
-def count_reduce_blocks(lay: ScanLayout) -> int:
+def count_reduce_blocks(layout: ScanLayout) -> int:
     """CTAs' columns that are added up."""
-    a = lay.assembly
-    return -(-(a.gates + a.own + a.extras) * lay.H // REDUCE_COLUMNS)
+    a = layout.assembly
+    return -(-(a.gates + a.own + a.extras) * layout.H // REDUCE_COLUMNS)
 
 
-def count_row_splits(lay: ScanLayout, index: int) -> int:
+def count_row_splits(layout: ScanLayout, index: int) -> int:
     """Into how many parts the rows are divided, so that there is work for all of the GPU."""
-    wanted = CTAS_PER_MULTIPROCESSOR * device_info(index).multiprocessors // count_reduce_blocks(lay)
-    return max(1, min(wanted, lay.N // MIN_ROWS_PER_SPLIT))
+    wanted = CTAS_PER_MULTIPROCESSOR * device_info(index).multiprocessors // count_reduce_blocks(layout)
+    return max(1, min(wanted, layout.N // MIN_ROWS_PER_SPLIT))
 
 
 @functools.lru_cache(maxsize=256)
@@ -229,85 +230,85 @@ class ScratchMemory:
     and partial as in reduce.cu, workspace is for products; all that has to be zero lies together, from `zeros` on.
     """
 
-    NAMES = ("laid", "exchange", "arrived", "tickets", "partial", "workspace", "zeros")
+    NAMES = ("packed", "exchange", "arrived", "tickets", "partial", "workspace", "zeros")
 
     def __init__(
         self,
-        lay: ScanLayout,
+        layout: ScanLayout,
         index: int,
         chosen: ChosenKernel | None,
-        places: ArgSlots,
+        slots: ArgSlots,
         workspace: int,
         splits: int = 1,
     ) -> None:
         """`places`: of a call's addresses, its own among them. `workspace`: bytes."""
-        self._lay, self._index = lay, index
-        a, size = lay.assembly, lay.of.dtype.itemsize
-        self._width, self.lays_out, exchange, flags = lay.H, False, 0, 0
+        self._lay, self._index = layout, index
+        a, size = layout.assembly, layout.of.dtype.itemsize
+        self._width, self.packs, exchange, flags = layout.H, False, 0, 0
         transposed = chosen is not None and chosen[0].backward
         if chosen is not None:
-            p, way, _ = chosen
-            self._width = way.width(p)
-            self.lays_out = transposed or self._width != lay.H or a.heads > 1
-            if way.exchange == GRID:
-                teams = -(-p.S // way.rows)
-                exchange, flags = teams * 2 * way.v_bytes(p), teams * 128
+            p, config, _ = chosen
+            self._width = config.width(p)
+            self.packs = transposed or self._width != layout.H or a.heads > 1
+            if config.exchange == GRID:
+                teams = -(-p.S // config.rows)
+                exchange, flags = teams * 2 * config.v_bytes(p), teams * 128
         tickets, partial = 0, 0
         if splits > 1:
-            columns = (a.gates + a.own + a.extras) * lay.H
-            tickets, partial = 4 * count_reduce_blocks(lay), splits * columns * lay.real.itemsize
+            columns = (a.gates + a.own + a.extras) * layout.H
+            tickets, partial = 4 * count_reduce_blocks(layout), splits * columns * layout.real.itemsize
         self._cut = exchange, flags, tickets, partial, workspace
-        self._laid = a.products * lay.H * self._width * size
-        self.bytes, self._offsets, self._zeros = self._sizes(self.lays_out)
-        zeros = {"zeros": places["zeros"]}
+        self._packed_bytes = a.products * layout.H * self._width * size
+        self.bytes, self._offsets, self._zeros = self._sizes(self.packs)
+        zeros = {"zeros": slots["zeros"]}
         self._zeroing, self._laying = (
             ArgTemplate(
                 a,
                 PACK_FIELDS,
                 where,
-                H=lay.H,
-                inner=lay.H // a.heads,
+                H=layout.H,
+                inner=layout.H // a.heads,
                 width=self._width,
                 transposed=int(transposed),
                 words=self._zeros // 16,
             )
-            for where in (zeros, {"W": places.get("weight_hh"), "laid": places["laid"], **zeros})
+            for where in (zeros, {"W": slots.get("weight_hh"), "packed": slots["packed"], **zeros})
         )
 
-    def _sizes(self, lays_out: bool) -> tuple[int, list[int], int]:
+    def _sizes(self, packs: bool) -> tuple[int, list[int], int]:
         """All of it, where each part begins, and how many bytes have to be zero."""
         offsets, at = [], 0
-        for part in (self._laid if lays_out else 0, *self._cut):
+        for part in (self._packed_bytes if packs else 0, *self._cut):
             offsets.append(at)
             at += -(-part // ALIGNMENT) * ALIGNMENT
         return at, offsets, offsets[4] - offsets[1]
 
     def take(self, like: torch.Tensor, W: int) -> tuple[torch.Tensor | None, list[int]]:
         """Memory, and the addresses of its parts."""
-        lays_out, size, offsets = self.lays_out, self.bytes, self._offsets
+        packs, size, offsets = self.packs, self.bytes, self._offsets
         if W % 16:  # a parameter may be a part of a buffer, from any number on
-            lays_out = True
+            packs = True
             size, offsets, _ = self._sizes(True)
         if not size:
             return None, [W, *[0] * (len(self.NAMES) - 1)]
         memory = like.new_empty(size, dtype=torch.uint8)
         first = memory.data_ptr()
-        laid, *rest = (first + offset for offset in offsets)
-        return memory, [laid if lays_out else W, *rest, first + offsets[1]]
+        packed, *rest = (first + offset for offset in offsets)
+        return memory, [packed if packs else W, *rest, first + offsets[1]]
 
-    def fills(self, lays_out: bool) -> list[KernelLaunch]:
+    def fills(self, packs: bool) -> list[KernelLaunch]:
         """What is launched to fill it; `lays_out`: W too."""
-        lay = self._lay
-        of = lay.of
-        if not lays_out and not self._zeros:
+        layout = self._lay
+        of = layout.of
+        if not packs and not self._zeros:
             return []
-        tiles = count_tiles(lay, self._width) if lays_out else 0
+        tiles = count_tiles(layout, self._width) if packs else 0
         run = pack_kernel(of.cell, of.dtype, tiles, self._zeros // 16, self._index)
-        return [KernelLaunch(run, self._laying if lays_out else self._zeroing)]
+        return [KernelLaunch(run, self._laying if packs else self._zeroing)]
 
 
 def make_matmul(
-    lay: ScanLayout,
+    layout: ScanLayout,
     sizes: tuple[int, int, int],
     a: MatmulOperand,
     b: MatmulOperand,
@@ -317,5 +318,5 @@ def make_matmul(
     into: torch.dtype | None = None,
 ) -> Matmul:
     """Of numbers of a scan."""
-    dtype = lay.of.dtype
+    dtype = layout.of.dtype
     return Matmul(dtype, into or dtype, sizes, a, b, pitch, adds, tf32 and dtype == torch.float32)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recur import compat
 from recur.compiler.signature import Signature
 from recur.ops.cuda.codegen import load_assembly
 
@@ -149,11 +150,11 @@ scan_layout = functools.lru_cache(maxsize=256)(ScanLayout)
 class ScanOperands:
     """The tensors of a call."""
 
-    def __init__(self, lay: ScanLayout, given: Sequence[Tensor]) -> None:
-        of, self.lay, self._data = lay.of, lay, given[0]
+    def __init__(self, layout: ScanLayout, given: Sequence[Tensor]) -> None:
+        of, self.layout, self._data = layout.of, layout, given[0]
         self.device = given[0].device
         first = 1 + of.weights
-        named = dict(zip(lay.names, given[1:first], strict=True))
+        named = dict(zip(layout.names, given[1:first], strict=True))
         self.U = named["weight_ih"]
         self._W, self.R = named.get("weight_hh"), named.get("weight_hr")
         biases = named.get("bias_ih"), named.get("bias_hh")
@@ -168,51 +169,55 @@ class ScanOperands:
     @functools.cached_property
     def data(self) -> Tensor:
         """(N, D), in packed order."""
-        return self.lay.by_step(self._data)
+        return self.layout.by_step(self._data)
 
     @functools.cached_property
     def xi(self) -> Tensor | None:
         """ξ of every step in packed order, on the GPU."""
         if self._xi is None:
             return None
-        packed = self._xi.t().reshape(-1) if self.lay.batch_major else self._xi
-        return packed.to(self.device, self.lay.real)
+        packed = self._xi.t().reshape(-1) if self.layout.batch_major else self._xi
+        return packed.to(self.device, self.layout.real)
 
     @functools.cached_property
     def W(self) -> Tensor:  # noqa: N802  # the book's letter
         """(products · H, H or P): with heads, blocks of it are zero."""
         assert self._W is not None
-        heads = self.lay.assembly.heads
+        heads = self.layout.assembly.heads
         if heads == 1:
             return self._W
-        products, width = self.lay.assembly.products, self.lay.H // heads
+        products, width = self.layout.assembly.products, self.layout.H // heads
         blocks = self._W.view(products, heads, width, -1)
         whole = blocks.new_zeros(products, heads, width, heads, blocks.shape[-1])
         index = torch.arange(heads, device=whole.device)
         whole[:, index, :, index] = blocks.transpose(0, 1)
-        return whole.view(products * self.lay.H, -1)
+        return whole.view(products * self.layout.H, -1)
 
     def of_heads(self, d_W: Tensor) -> Tensor:
         """The gradient of W as it was given, of that of the whole."""
-        heads = self.lay.assembly.heads
+        heads = self.layout.assembly.heads
         if heads == 1:
             return d_W
         index = torch.arange(heads, device=d_W.device)
-        blocks = d_W.view(self.lay.assembly.products, heads, self.lay.H // heads, heads, -1)[:, index, :, index]
-        return blocks.transpose(0, 1).reshape(self.lay.assembly.products * self.lay.H, -1)
+        blocks = d_W.view(self.layout.assembly.products, heads, self.layout.H // heads, heads, -1)[:, index, :, index]
+        return blocks.transpose(0, 1).reshape(self.layout.assembly.products * self.layout.H, -1)
 
     def before(self, first: Tensor) -> Tensor:
         """(N, width): what W multiplies at every step, of the first state after every step."""
-        lay = self.lay
-        S = lay.S
+        layout = self.layout
+        S = layout.S
         start = self.initial[0] if self.initial else first.new_zeros(S, first.shape[1])
-        if lay.uniform:
-            whole = torch.cat([start, first[: lay.N - S]])
+        if layout.uniform:
+            whole = torch.cat([start, first[: layout.N - S]])
         else:
-            assert lay.sizes is not None
-            whole = torch.cat([start, first[row_order(lay.sizes, first.device)[2]]])
+            assert layout.sizes is not None
+            whole = torch.cat([start, first[row_order(layout.sizes, first.device)[2]]])
         if self.mask is not None:
-            whole *= self.mask.repeat(lay.steps, 1) if lay.uniform else torch.cat([self.mask[:n] for n in lay.counts])
+            whole *= (
+                self.mask.repeat(layout.steps, 1)
+                if layout.uniform
+                else torch.cat([self.mask[:n] for n in layout.counts])
+            )
         return whole
 
 
@@ -239,16 +244,16 @@ class _PrecisionSwitch:
     def turn(self, to: str) -> None:
         with self._lock:
             if not self._users:
-                self._was = torch._C._get_fp32_precision_getter("cuda", "matmul")
+                self._was = compat.float32_precision("matmul")
                 if self._was != to and (self._was, to) != ("none", "ieee"):
-                    torch._C._set_fp32_precision_setter("cuda", "matmul", to)
+                    compat.set_float32_precision("matmul", to)
             self._users += 1
 
     def turn_back(self) -> None:
         with self._lock:
             self._users -= 1
-            if not self._users and torch._C._get_fp32_precision_getter("cuda", "matmul") != self._was:
-                torch._C._set_fp32_precision_setter("cuda", "matmul", self._was)
+            if not self._users and compat.float32_precision("matmul") != self._was:
+                compat.set_float32_precision("matmul", self._was)
 
 
 _PRECISION_SWITCH = _PrecisionSwitch()
@@ -271,23 +276,23 @@ def float32_precision(dtype: torch.dtype) -> Iterator[None]:
 
 
 def uses_tf32() -> bool:
-    return bool(torch._C._get_fp32_precision_getter("cuda", "rnn") == "tf32")
+    return compat.float32_precision("rnn") == "tf32"
 
 
 class ScanResults:
     """Outputs, final states and what is saved: a forward pass writes them, a backward pass reads them."""
 
     def __init__(
-        self, lay: ScanLayout, outputs: Sequence[Tensor], finals: Sequence[Tensor], saved: Sequence[Tensor]
+        self, layout: ScanLayout, outputs: Sequence[Tensor], finals: Sequence[Tensor], saved: Sequence[Tensor]
     ) -> None:
-        named = dict(zip(lay.saved, saved, strict=True)) if saved else {}
+        named = dict(zip(layout.saved, saved, strict=True)) if saved else {}
         self.finals = finals
         self.share: Tensor | None = named.get("share")
         self.tape: Tensor | None = named.get("tape")
         self.first = outputs[0]
         """The first state after every step, where it is an output; with a projection what is made of states[0]."""
         self.states: list[Tensor | None] = [
-            named.get(source) if isinstance(source, str) else outputs[source] for source in lay.sources
+            named.get(source) if isinstance(source, str) else outputs[source] for source in layout.sources
         ]
         """After every step what the program returns, (N, H) each; None where it is not kept."""
 
@@ -296,10 +301,10 @@ class ScanGradients:
     """What arrives at a backward pass, and memory for what it finds."""
 
     def __init__(
-        self, lay: ScanLayout, arriving: Sequence[Tensor | None], d_share: Tensor, found: Mapping[str, Tensor]
+        self, layout: ScanLayout, arriving: Sequence[Tensor | None], d_share: Tensor, found: Mapping[str, Tensor]
     ) -> None:
-        a, outputs = lay.assembly, len(lay.assembly.outputs)
-        came = [None if part is None else lay.by_step(part) for part in arriving[:outputs]]
+        a, outputs = layout.assembly, len(layout.assembly.outputs)
+        came = [None if part is None else layout.by_step(part) for part in arriving[:outputs]]
         self.d_outputs = [came[a.outputs.index(j)] if j in a.outputs else None for j in range(a.states)]
         self.d_final = [None if part is None else part.contiguous() for part in arriving[outputs:]]
         self.d_share, self.d_own, self.d_projected = d_share, found.get("own"), found.get("projected")

@@ -9,10 +9,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from recur.compat import current_raw_stream
 from recur.ops.cuda import elementwise, launches, per_step
 from recur.ops.cuda.blas import Matmul, MatmulOperand
 from recur.ops.cuda.codegen import BACKWARD_FIELDS, FORWARD_FIELDS, REDUCE_FIELDS, ArgTemplate
-from recur.ops.cuda.driver import PreparedKernel, current_stream
+from recur.ops.cuda.config import active_overrides
+from recur.ops.cuda.driver import PreparedKernel
 from recur.ops.cuda.launches import (
     AddressOffset,
     ArgSlots,
@@ -34,25 +36,27 @@ and what is made of their gradients."""
 class ScanPass(ABC):
     """`backward`, `variant`: whether it goes back; whether it is for training, or traced."""
 
-    def __init__(self, lay: ScanLayout, index: int, chosen: ChosenKernel | None, backward: bool, variant: bool) -> None:
-        self.lay, self._index, self._chosen = lay, index, chosen
+    def __init__(
+        self, layout: ScanLayout, index: int, chosen: ChosenKernel | None, backward: bool, variant: bool
+    ) -> None:
+        self.layout, self._index, self._chosen = layout, index, chosen
         self._backward, self._variant = backward, variant
-        self.by_steps = chosen is None and elementwise.unsupported_reason(lay) is not None
+        self.by_steps = chosen is None and elementwise.unsupported_reason(layout) is not None
         """Whether each step is a launch of its own."""
         self._made: dict[tuple[object, ...], LaunchList] = {}
 
-    def _ready(self, places: ArgSlots, template: ArgTemplate, scratch: ScratchMemory) -> None:
+    def _ready(self, slots: ArgSlots, template: ArgTemplate, scratch: ScratchMemory) -> None:
         self._template, self._scratch = template, scratch
-        self._W, self._laid, self._workspace = places.get("weight_hh"), places["laid"], places["workspace"]
+        self._W, self._packed, self._workspace = slots.get("weight_hh"), slots["packed"], slots["workspace"]
 
     def launches(self, addresses: Sequence[int], *parts: str) -> LaunchList:
         """Those of these parts, for tensors that lie there."""
-        kernel, lays_out = self._kernel(addresses), False
+        kernel, packs = self._kernel(addresses), False
         if self._chosen is not None:
-            lays_out = addresses[self._laid] != addresses[self._W]
-        key = kernel, lays_out, parts
+            packs = addresses[self._packed] != addresses[self._W]
+        key = kernel, packs, parts
         if key not in self._made:
-            all = [one for part in parts for one in self._part(part, kernel, lays_out)]
+            all = [one for part in parts for one in self._part(part, kernel, packs)]
             self._made[key] = LaunchList(self._index, all, self._workspace)
         return self._made[key]
 
@@ -64,12 +68,12 @@ class ScanPass(ABC):
             return None
         aligned = self._template.aligned(addresses, 4)
         return elementwise.prepare_kernel(
-            self.lay, self._backward, self._variant, aligned, self._index, elementwise.forced_slices
+            self.layout, self._backward, self._variant, aligned, self._index, active_overrides().slices
         )
 
-    def _part(self, part: str, kernel: PreparedKernel | None, lays_out: bool) -> Sequence[KernelLaunch | MatmulLaunch]:
+    def _part(self, part: str, kernel: PreparedKernel | None, packs: bool) -> Sequence[KernelLaunch | MatmulLaunch]:
         if part == PACK:
-            return self._scratch.fills(lays_out)
+            return self._scratch.fills(packs)
         if part == STEPS:
             return [] if kernel is None else [KernelLaunch(kernel, self._template)]
         return self._products()
@@ -92,37 +96,38 @@ class BackwardRequest(NamedTuple):
 
 
 class ProductBlock(NamedTuple):
-    """Gradients of W h that lie side by side: those of products `make_matmul` to `make_matmul + many − 1`."""
+    """Adjacent columns of gradients of W h, which one matmul handles: products `product` to `product + size − 1`."""
 
     product: int
-    many: int
+    size: int
     own: bool
-    """Whether they lie among the gradients that a product has for itself, or among the gates'."""
-    place: int
+    """Whether the columns are among the products' own gradients (d_own) or among the gates' (d_share)."""
+    column: int
+    """First column, in units of H."""
 
 
-def list_product_blocks(lay: ScanLayout) -> list[ProductBlock]:
-    """Matmul after product; those that lie side by side together."""
-    a = lay.assembly
-    found, places, k = list[ProductBlock](), a.product_places, 0
+def list_product_blocks(layout: ScanLayout) -> list[ProductBlock]:
+    """Return the products in order, grouped where their gradients are adjacent."""
+    a = layout.assembly
+    found, slots, k = list[ProductBlock](), a.product_places, 0
     while k < a.products:
-        many = 1
-        while k + many < a.products and places[k + many] == places[k] + many and places[k + many] != a.gates:
-            many += 1
-        own = places[k] >= a.gates
-        found.append(ProductBlock(k, many, own, places[k] - a.gates if own else places[k]))
-        k += many
+        count = 1
+        while k + count < a.products and slots[k + count] == slots[k] + count and slots[k + count] != a.gates:
+            count += 1
+        own = slots[k] >= a.gates
+        found.append(ProductBlock(k, count, own, slots[k] - a.gates if own else slots[k]))
+        k += count
     return found
 
 
-def state_slots(lay: ScanLayout, places: ArgSlots) -> list[int]:
+def state_slots(layout: ScanLayout, slots: ArgSlots) -> list[int]:
     """AddressOffset each state after every step lies."""
-    return [places[f"saved {source}" if isinstance(source, str) else f"output{source}"] for source in lay.sources]
+    return [slots[f"saved {source}" if isinstance(source, str) else f"output{source}"] for source in layout.sources]
 
 
-def first_state_slot(lay: ScanLayout, places: ArgSlots) -> int:
+def first_state_slot(layout: ScanLayout, slots: ArgSlots) -> int:
     """What W multiplies lies there, of every step."""
-    return places["output0"] if lay.P or 0 in lay.assembly.outputs else state_slots(lay, places)[0]
+    return slots["output0"] if layout.P or 0 in layout.assembly.outputs else state_slots(layout, slots)[0]
 
 
 class WeightGradients:
@@ -131,68 +136,72 @@ class WeightGradients:
 
     def __init__(
         self,
-        lay: ScanLayout,
+        layout: ScanLayout,
         asked: BackwardRequest,
-        places: ArgSlots,
+        slots: ArgSlots,
         d_share: int,
         tf32: bool,
         reverse: bool,
         carries: bool,
     ) -> None:
-        self.pieces = list_product_blocks(lay)
-        self.plain = lay.uniform and not lay.of.masked
+        self.blocks = list_product_blocks(layout)
+        self.plain = layout.uniform and not layout.of.masked
         """Whether what W multiplied at every step is the output of the step before."""
-        self.carries = carries and asked.for_state and self.plain and not lay.of.weighted and lay.assembly.heads == 1
+        self.carries = (
+            carries and asked.for_state and self.plain and not layout.of.weighted and layout.assembly.heads == 1
+        )
         """Whether a product adds what reaches the initial state through W; else operations of PyTorch do."""
-        self._lay, self._places, self._d_share, self._tf32, self._reverse = lay, places, d_share, tf32, reverse
+        self._lay, self._slots, self._d_share, self._tf32, self._reverse = layout, slots, d_share, tf32, reverse
         self.all = [MatmulLaunch(*one) for one in self._of_inputs(asked.for_data)]
-        for piece in self.pieces:
-            self.all += [MatmulLaunch(*one) for one in self._of_state(piece)]
+        for block in self.blocks:
+            self.all += [MatmulLaunch(*one) for one in self._of_state(block)]
 
     def _of_inputs(self, for_data: bool) -> list[tuple[Matmul, AddressOffset, AddressOffset, AddressOffset]]:
         """Of x and U, and of a projection."""
-        lay, places = self._lay, self._places
-        H, N, D, P = lay.H, lay.N, lay.D, lay.P
-        G, d, made = lay.assembly.gates * H, (self._d_share, 0), []
+        layout, slots = self._lay, self._slots
+        H, N, D, P = layout.H, layout.N, layout.D, layout.P
+        G, d, made = layout.assembly.gates * H, (self._d_share, 0), []
         if for_data:
-            of_data = make_matmul(lay, (N, D, G), MatmulOperand(G), MatmulOperand(D), D, self._tf32, self._reverse)
-            made.append((of_data, d, (places["weight_ih"], 0), (places["d_data"], 0)))
-        of_U = make_matmul(lay, (G, D, N), MatmulOperand(G, True), MatmulOperand(D), D, self._tf32)
-        made.append((of_U, d, (places["data"], 0), (places["d_weight_ih"], 0)))
+            of_data = make_matmul(layout, (N, D, G), MatmulOperand(G), MatmulOperand(D), D, self._tf32, self._reverse)
+            made.append((of_data, d, (slots["weight_ih"], 0), (slots["d_data"], 0)))
+        of_U = make_matmul(layout, (G, D, N), MatmulOperand(G, True), MatmulOperand(D), D, self._tf32)
+        made.append((of_U, d, (slots["data"], 0), (slots["d_weight_ih"], 0)))
         if P:
-            of_R = make_matmul(lay, (P, H, N), MatmulOperand(P, True), MatmulOperand(H), H, self._tf32)
-            unprojected = state_slots(lay, places)[0], 0
-            made.append((of_R, (places["d_projected"], 0), unprojected, (places["d_weight_hr"], 0)))
+            of_R = make_matmul(layout, (P, H, N), MatmulOperand(P, True), MatmulOperand(H), H, self._tf32)
+            unprojected = state_slots(layout, slots)[0], 0
+            made.append((of_R, (slots["d_projected"], 0), unprojected, (slots["d_weight_hr"], 0)))
         return made
 
-    def _of_state(self, piece: ProductBlock) -> list[tuple[Matmul, AddressOffset, AddressOffset, AddressOffset]]:
+    def _of_state(self, block: ProductBlock) -> list[tuple[Matmul, AddressOffset, AddressOffset, AddressOffset]]:
         """Of the rows of W that make these products, and of the initial state."""
-        lay, places, item = self._lay, self._places, self._lay.of.dtype.itemsize
-        a, H, N, S = lay.assembly, lay.H, lay.N, lay.S
-        source, pitch = (places["d_own"], a.own * H) if piece.own else (self._d_share, a.gates * H)
-        width, rows, made = lay.P or H, piece.many * H, []
-        begin, into = piece.place * H * item, (places["d_weight_hh"], piece.product * H * width * item)
+        layout, slots, item = self._lay, self._slots, self._lay.of.dtype.itemsize
+        a, H, N, S = layout.assembly, layout.H, layout.N, layout.S
+        source, pitch = (slots["d_own"], a.own * H) if block.own else (self._d_share, a.gates * H)
+        width, rows, made = layout.P or H, block.size * H, []
+        begin, into = block.column * H * item, (slots["d_weight_hh"], block.product * H * width * item)
 
         def of_W(inner: int, adds: bool = False) -> Matmul:  # noqa: N802
             return make_matmul(
-                lay, (rows, width, inner), MatmulOperand(pitch, True), MatmulOperand(width), width, self._tf32, adds
+                layout, (rows, width, inner), MatmulOperand(pitch, True), MatmulOperand(width), width, self._tf32, adds
             )
 
         if not self.plain:
-            return [(of_W(N), (source, begin), (places["before"], 0), into)]
+            return [(of_W(N), (source, begin), (slots["before"], 0), into)]
         # The gradient of a step meets the state that the step before it left: one step earlier in memory, or later.
         one_step, others = S * pitch * item, (N - S) * pitch * item
         first_step = begin + (others if self._reverse else 0)
-        if lay.steps > 1:
+        if layout.steps > 1:
             later = begin + (0 if self._reverse else one_step)
-            states = first_state_slot(lay, places), S * width * item if self._reverse else 0
+            states = first_state_slot(layout, slots), S * width * item if self._reverse else 0
             made.append((of_W(N - S), (source, later), states, into))
-        if lay.of.states:
-            made.append((of_W(S, lay.steps > 1), (source, first_step), (places["initial0"], 0), into))
+        if layout.of.states:
+            made.append((of_W(S, layout.steps > 1), (source, first_step), (slots["initial0"], 0), into))
         if self.carries:
-            back = make_matmul(lay, (S, H, rows), MatmulOperand(pitch), MatmulOperand(H), H, self._tf32, True, lay.real)
-            weights = places["weight_hh"], piece.product * H * H * item
-            made.append((back, (source, first_step), weights, (places["d_carry0"], 0)))
+            back = make_matmul(
+                layout, (S, H, rows), MatmulOperand(pitch), MatmulOperand(H), H, self._tf32, True, layout.real
+            )
+            weights = slots["weight_hh"], block.product * H * H * item
+            made.append((back, (source, first_step), weights, (slots["d_carry0"], 0)))
         return made
 
 
@@ -211,56 +220,68 @@ class ForwardPass(ScanPass):
     others take one step a launch."""
 
     def __init__(
-        self, lay: ScanLayout, train: bool, index: int, tf32: bool, chosen: ChosenKernel | None, reverse: bool = False
+        self,
+        layout: ScanLayout,
+        train: bool,
+        index: int,
+        tf32: bool,
+        chosen: ChosenKernel | None,
+        reverse: bool = False,
     ) -> None:
         """`reverse`: from the end, of a scan that is launched together with one from the start."""
-        of, a = lay.of, lay.assembly
-        super().__init__(lay, index, chosen, backward=False, variant=train)
-        saved = lay.saved if train else {}
-        self._shapes = [*lay.outputs, *lay.finals, *saved.values()]
+        of, a = layout.of, layout.assembly
+        super().__init__(layout, index, chosen, backward=False, variant=train)
+        saved = layout.saved if train else {}
+        self._shapes = [*layout.outputs, *layout.finals, *saved.values()]
         self._returned = len(self._shapes)
-        places = ArgSlots()
-        places.add("data", *lay.names, *(f"extra{k}" for k in range(of.extras)))
-        places.add(*(f"initial{k}" for k in range(of.states)))
-        places.add(*(["mask"] if of.masked else []), *(["xi"] if of.weighted else []))
-        places.add(*(f"output{k}" for k in range(len(lay.outputs))), *(f"final{k}" for k in range(len(lay.finals))))
-        places.add(*(f"saved {name}" for name in saved))
+        slots = ArgSlots()
+        slots.add("data", *layout.names, *(f"extra{k}" for k in range(of.extras)))
+        slots.add(*(f"initial{k}" for k in range(of.states)))
+        slots.add(*(["mask"] if of.masked else []), *(["xi"] if of.weighted else []))
+        slots.add(
+            *(f"output{k}" for k in range(len(layout.outputs))), *(f"final{k}" for k in range(len(layout.finals)))
+        )
+        slots.add(*(f"saved {name}" for name in saved))
         if "share" not in saved:
-            self._shapes.append((lay.N, a.gates * lay.H))
-            places.add("saved share")
-        places.add("offset", "length", *ScratchMemory.NAMES, "null")
-        self._share = places["saved share"]
+            self._shapes.append((layout.N, a.gates * layout.H))
+            slots.add("saved share")
+        slots.add("offset", "length", *ScratchMemory.NAMES, "null")
+        self._share = slots["saved share"]
         states = [
-            places.get(f"saved {source}") if isinstance(source, str) else places[f"output{source}"]
-            for source in lay.sources
+            slots.get(f"saved {source}") if isinstance(source, str) else slots[f"output{source}"]
+            for source in layout.sources
         ]
         where: dict[str, int | Sequence[int]] = {
-            "share": self._share, "tape": places.get("saved tape"), "state": states,
-            "final_state": places.some("final", a.states), "initial": places.some("initial", a.states),
-            "extra": places.some("extra", of.extras), "input_bias": places.get("bias_ih"),
+            "share": self._share, "tape": slots.get("saved tape"), "state": states,
+            "final_state": slots.some("final", a.states), "initial": slots.some("initial", a.states),
+            "extra": slots.some("extra", of.extras), "input_bias": slots.get("bias_ih"),
         }  # fmt: skip
-        if not lay.uniform:
-            where |= {"offset": places["offset"], "length": places["length"]}
+        if not layout.uniform:
+            where |= {"offset": slots["offset"], "length": slots["length"]}
         if chosen is not None:
-            where |= {"bias": places.get("bias_hh"), "mask": places.get("mask")}
-            where |= {"W": places["laid"], "exchange": places["exchange"], "arrived": places["arrived"]}
-        template = ArgTemplate(a, FORWARD_FIELDS, where, steps=lay.steps, S=lay.S, H=lay.H, reversed=int(reverse))
-        G = a.gates * lay.H
-        shares = make_matmul(lay, (lay.N, G, lay.D), MatmulOperand(lay.D), MatmulOperand(lay.D, True), G, tf32)
-        self._input = MatmulLaunch(shares, (places["data"], 0), (places["weight_ih"], 0), (self._share, 0))
-        self._ready(places, template, ScratchMemory(lay, index, chosen, places, max_workspace([shares])))
+            where |= {"bias": slots.get("bias_hh"), "mask": slots.get("mask")}
+            where |= {"W": slots["packed"], "exchange": slots["exchange"], "arrived": slots["arrived"]}
+        template = ArgTemplate(
+            a, FORWARD_FIELDS, where, steps=layout.steps, S=layout.S, H=layout.H, reversed=int(reverse)
+        )
+        G = a.gates * layout.H
+        shares = make_matmul(
+            layout, (layout.N, G, layout.D), MatmulOperand(layout.D), MatmulOperand(layout.D, True), G, tf32
+        )
+        self._input = MatmulLaunch(shares, (slots["data"], 0), (slots["weight_ih"], 0), (self._share, 0))
+        self._ready(slots, template, ScratchMemory(layout, index, chosen, slots, max_workspace([shares])))
 
     def bind(self, given: Sequence[Tensor]) -> BoundForward:
-        lay = self.lay
-        ready = [lay.packed(given[0]), *[part.contiguous() for part in given[1:]]]
+        layout = self.layout
+        ready = [layout.packed(given[0]), *[part.contiguous() for part in given[1:]]]
         empty = given[0].new_empty
         made = [empty(shape) for shape in self._shapes]
         addresses = [part.data_ptr() for part in (*ready, *made)]
         order: tuple[Tensor | None, Tensor | None] = None, None
-        if lay.uniform:
+        if layout.uniform:
             addresses += (0, 0)
         else:
-            order = lay.order(given[0].device)
+            order = layout.order(given[0].device)
             addresses += [0 if part is None else part.data_ptr() for part in order]
         W = addresses[self._W] if self._chosen is not None else 0
         memory, parts = self._scratch.take(given[0], W)
@@ -278,7 +299,7 @@ class ForwardPass(ScanPass):
         return [self._input]
 
     def end(self, bound: BoundForward) -> list[Tensor]:
-        return self.lay.shown(bound.made[: self._returned])
+        return self.layout.shown(bound.made[: self._returned])
 
     def together(self, given: Sequence[Tensor], other: ForwardPass, others: Sequence[Tensor]) -> list[Tensor]:
         """This scan and one in the other direction: their steps in one launch."""
@@ -287,15 +308,15 @@ class ForwardPass(ScanPass):
         for one, bound in ((self, here), (other, there)):
             one.launches(bound.addresses, INPUT_PROJECTION, PACK)(bound.addresses)
         arguments = self._template(here.addresses) + other._template(there.addresses)
-        self._chosen[2].packed(current_stream(self._index), arguments)
+        self._chosen[2].packed(current_raw_stream(self._index), arguments)
         return [*self.end(here), *other.end(there)]
 
     def step_by_step(self, given: Sequence[Tensor], made: list[Tensor]) -> None:
         """The steps, a launch each."""
-        lay, n, m = self.lay, len(self.lay.outputs), len(self.lay.finals)
-        ops = ScanOperands(lay, given)
+        layout, n, m = self.layout, len(self.layout.outputs), len(self.layout.finals)
+        ops = ScanOperands(layout, given)
         saved = made[n + m : self._returned]
-        results = ScanResults(lay, made[:n], made[n : n + m], saved)
+        results = ScanResults(layout, made[:n], made[n : n + m], saved)
         results.share = made[self._returned] if len(made) > self._returned else results.share
         assert results.share is not None
         if ops.bias_ih is not None:
@@ -320,7 +341,7 @@ class BoundBackward(NamedTuple):
 class BackwardPass(ScanPass):
     def __init__(
         self,
-        lay: ScanLayout,
+        layout: ScanLayout,
         asked: BackwardRequest,
         index: int,
         tf32: bool,
@@ -329,97 +350,101 @@ class BackwardPass(ScanPass):
     ) -> None:
         """`reverse`: of a scan from the end, launched together with one from the start, to whose gradient of x it adds
         its own."""
-        of, a = lay.of, lay.assembly
-        super().__init__(lay, index, chosen, backward=True, variant=asked.traced)
+        of, a = layout.of, layout.assembly
+        super().__init__(layout, index, chosen, backward=True, variant=asked.traced)
         self._reverse, self._asked = reverse, asked
-        self._places = places = ArgSlots()
-        places.add("data", *lay.names, *(f"extra{k}" for k in range(of.extras)))
-        places.add(*(f"initial{k}" for k in range(of.states)))
-        places.add(*(["mask"] if of.masked else []), *(["xi"] if of.weighted else []))
-        places.add(*(f"output{k}" for k in range(len(lay.outputs))), *(f"saved {name}" for name in lay.saved))
-        places.add(*(f"arriving{k}" for k, came in enumerate(asked.arriving) if came))
+        self._slots = slots = ArgSlots()
+        slots.add("data", *layout.names, *(f"extra{k}" for k in range(of.extras)))
+        slots.add(*(f"initial{k}" for k in range(of.states)))
+        slots.add(*(["mask"] if of.masked else []), *(["xi"] if of.weighted else []))
+        slots.add(*(f"output{k}" for k in range(len(layout.outputs))), *(f"saved {name}" for name in layout.saved))
+        slots.add(*(f"arriving{k}" for k, came in enumerate(asked.arriving) if came))
         self._shapes = self._memory()
-        places.add(*(f"d_{name}" for name in self._shapes), *(["d_data"] if asked.for_data and reverse else []))
-        if asked.overwrite and "share" in lay.saved:
-            self._d_share = places["saved share"]
+        slots.add(*(f"d_{name}" for name in self._shapes), *(["d_data"] if asked.for_data and reverse else []))
+        if asked.overwrite and "share" in layout.saved:
+            self._d_share = slots["saved share"]
         else:
-            self._d_share = places["d_share"]
-        places.add("packed xi", "offset", "length", *ScratchMemory.NAMES, "before", "null")
-        biases = [places.get("d_bias_ih"), places.get("d_bias_hh")]
+            self._d_share = slots["d_share"]
+        slots.add("packed xi", "offset", "length", *ScratchMemory.NAMES, "before", "null")
+        biases = [slots.get("d_bias_ih"), slots.get("d_bias_hh")]
         self._adds_up = max(biases) >= 0 or of.extras > 0
-        self._splits = launches.count_row_splits(lay, index) if self._adds_up else 1
+        self._splits = launches.count_row_splits(layout, index) if self._adds_up else 1
         self._sums = ArgTemplate(
             a, REDUCE_FIELDS,
             {
-                "d_share": self._d_share, "d_own": places.get("d_own"), "sums": places.get("d_sums"),
-                "partial": places["partial"], "tickets": places["tickets"], "d_bias_ih": biases[0],
-                "d_bias_hh": biases[1], "d_extra": places.some("d_extra", of.extras),
+                "d_share": self._d_share, "d_own": slots.get("d_own"), "sums": slots.get("d_sums"),
+                "partial": slots["partial"], "tickets": slots["tickets"], "d_bias_ih": biases[0],
+                "d_bias_hh": biases[1], "d_extra": slots.some("d_extra", of.extras),
             },
-            H=lay.H, S=lay.S, N=lay.N, splits=self._splits,
+            H=layout.H, S=layout.S, N=layout.N, splits=self._splits,
         )  # fmt: skip
-        self._gradient_products = WeightGradients(lay, asked, places, self._d_share, tf32, reverse, chosen is not None)
+        self._gradient_products = WeightGradients(
+            layout, asked, slots, self._d_share, tf32, reverse, chosen is not None
+        )
         workspace = max_workspace(one.product for one in self._gradient_products.all)
-        scratch = ScratchMemory(lay, index, chosen, places, workspace, self._splits)
-        self._ready(places, self._steps_template(), scratch)
+        scratch = ScratchMemory(layout, index, chosen, slots, workspace, self._splits)
+        self._ready(slots, self._steps_template(), scratch)
 
     def _memory(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
         """What is made: gradients, and what they are made of."""
-        lay, asked = self.lay, self._asked
-        of, a, number = lay.of, lay.assembly, lay.of.dtype
-        G = a.gates * lay.H
+        layout, asked = self.layout, self._asked
+        of, a, number = layout.of, layout.assembly, layout.of.dtype
+        G = a.gates * layout.H
         made: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
         if asked.for_data and not self._reverse:
-            made["data"] = (lay.N, lay.D), number
+            made["data"] = (layout.N, layout.D), number
         shapes = {
-            "weight_ih": (G, lay.D), "weight_hh": (a.products * lay.H, lay.P or lay.H), "bias_ih": (G,),
-            "bias_hh": (a.products * lay.H,), "weight_hr": (lay.P, lay.H),
+            "weight_ih": (G, layout.D), "weight_hh": (a.products * layout.H, layout.P or layout.H), "bias_ih": (G,),
+            "bias_hh": (a.products * layout.H,), "weight_hr": (layout.P, layout.H),
         }  # fmt: skip
-        made |= {name: (shapes[name], number) for name in lay.names}
-        made |= {f"extra{k}": ((lay.H,), number) for k in range(of.extras)}
+        made |= {name: (shapes[name], number) for name in layout.names}
+        made |= {f"extra{k}": ((layout.H,), number) for k in range(of.extras)}
         if asked.for_state and not self.by_steps:
-            made |= {f"carry{j}": ((lay.S, width), lay.real) for j, width in enumerate(lay.widths)}
-        if not (asked.overwrite and "share" in lay.saved):
-            made["share"] = (lay.N, G), number
+            made |= {f"carry{j}": ((layout.S, width), layout.real) for j, width in enumerate(layout.widths)}
+        if not (asked.overwrite and "share" in layout.saved):
+            made["share"] = (layout.N, G), number
         if a.own:
-            made["own"] = (lay.N, a.own * lay.H), number
+            made["own"] = (layout.N, a.own * layout.H), number
         if a.extras:
-            made["sums"] = (lay.S, a.extras * lay.H), lay.real
-        if lay.P:
-            made["projected"] = (lay.N, lay.P), number
+            made["sums"] = (layout.S, a.extras * layout.H), layout.real
+        if layout.P:
+            made["projected"] = (layout.N, layout.P), number
         if asked.traced:
-            made |= {f"state{j}": ((lay.N, lay.H), number) for j in range(a.states)}
+            made |= {f"state{j}": ((layout.N, layout.H), number) for j in range(a.states)}
         return made
 
     def _steps_template(self) -> ArgTemplate:
-        lay, places = self.lay, self._places
-        of, a = lay.of, lay.assembly
-        at = {j: places.get(f"arriving{k}") for k, j in enumerate(a.outputs)}
+        layout, slots = self.layout, self._slots
+        of, a = layout.of, layout.assembly
+        at = {j: slots.get(f"arriving{k}") for k, j in enumerate(a.outputs)}
         where: dict[str, int | Sequence[int]] = {
-            "share": places.get("saved share"), "tape": places.get("saved tape"), "state": state_slots(lay, places),
-            "initial": places.some("initial", a.states), "extra": places.some("extra", of.extras),
+            "share": slots.get("saved share"), "tape": slots.get("saved tape"), "state": state_slots(layout, slots),
+            "initial": slots.some("initial", a.states), "extra": slots.some("extra", of.extras),
             "d_outputs": [at.get(j, -1) for j in range(a.states)],
-            "d_final": [places.get(f"arriving{len(lay.outputs) + j}") for j in range(a.states)],
-            "d_share": self._d_share, "d_own": places.get("d_own"), "d_state": places.some("d_state", a.states),
-            "sums": places.get("d_sums"), "carry": places.some("d_carry", a.states),
+            "d_final": [slots.get(f"arriving{len(layout.outputs) + j}") for j in range(a.states)],
+            "d_share": self._d_share, "d_own": slots.get("d_own"), "d_state": slots.some("d_state", a.states),
+            "sums": slots.get("d_sums"), "carry": slots.some("d_carry", a.states),
         }  # fmt: skip
         if of.weighted:
-            where["xi"] = places["packed xi"]
-        if not lay.assembly.products:  # other ways save what they read with its bias
-            where["input_bias"] = places.get("bias_ih")
-        if not lay.uniform:
-            where |= {"offset": places["offset"], "length": places["length"]}
+            where["xi"] = slots["packed xi"]
+        if not layout.assembly.products:  # other ways save what they read with its bias
+            where["input_bias"] = slots.get("bias_ih")
+        if not layout.uniform:
+            where |= {"offset": slots["offset"], "length": slots["length"]}
         if self._chosen is not None:
-            where |= {"mask": places.get("mask"), "W": places["laid"], "exchange": places["exchange"]}
-            where["arrived"] = places["arrived"]
-        return ArgTemplate(a, BACKWARD_FIELDS, where, steps=lay.steps, S=lay.S, H=lay.H, reversed=int(self._reverse))
+            where |= {"mask": slots.get("mask"), "W": slots["packed"], "exchange": slots["exchange"]}
+            where["arrived"] = slots["arrived"]
+        return ArgTemplate(
+            a, BACKWARD_FIELDS, where, steps=layout.steps, S=layout.S, H=layout.H, reversed=int(self._reverse)
+        )
 
     # A call -------------------------------------------------------------------------------------------------
 
     def bind(
         self, kept: Sequence[Tensor], gradients: Sequence[Tensor | None], d_data: Tensor | None = None
     ) -> BoundBackward:
-        lay, of, n = self.lay, self.lay.of, len(self.lay.outputs)
-        packed, given = lay.packed, of.given
+        layout, of, n = self.layout, self.layout.of, len(self.layout.outputs)
+        packed, given = layout.packed, of.given
         ready = [packed(kept[0]), *[part.contiguous() for part in kept[1:given]]]
         ready += [packed(part) for part in kept[given : given + n]]
         ready += kept[given + n :]
@@ -434,16 +459,16 @@ class BackwardPass(ScanPass):
         if d_data is not None:
             found["data"] = d_data
         addresses += [part.data_ptr() for part in found.values()]
-        xi = ScanOperands(lay, kept[:given]).xi if of.weighted else None
-        order: tuple[Tensor | None, Tensor | None] = (None, None) if lay.uniform else lay.order(kept[0].device)
+        xi = ScanOperands(layout, kept[:given]).xi if of.weighted else None
+        order: tuple[Tensor | None, Tensor | None] = (None, None) if layout.uniform else layout.order(kept[0].device)
         addresses += [0 if part is None else part.data_ptr() for part in (xi, *order)]
         W = addresses[self._W] if self._chosen is not None else 0
         memory, parts = self._scratch.take(kept[0], W)
         addresses += (*parts, 0, 0)
         bound = BoundBackward(ready, found, addresses, [xi, order, memory])
-        if lay.assembly.products and not self._gradient_products.plain:
-            bound.alive.append(before := ScanOperands(lay, kept[:given]).before(self._first(bound)))
-            addresses[self._places["before"]] = before.data_ptr()
+        if layout.assembly.products and not self._gradient_products.plain:
+            bound.alive.append(before := ScanOperands(layout, kept[:given]).before(self._first(bound)))
+            addresses[self._slots["before"]] = before.data_ptr()
         return bound
 
     def __call__(
@@ -461,10 +486,10 @@ class BackwardPass(ScanPass):
         return self.end(kept, bound, carried)
 
     def _products(self) -> Sequence[KernelLaunch | MatmulLaunch]:
-        lay, of = self.lay, self.lay.of
+        layout, of = self.layout, self.layout.of
         if not self._adds_up:
             return [*self._gradient_products.all]
-        grid = launches.count_reduce_blocks(lay) * self._splits
+        grid = launches.count_reduce_blocks(layout) * self._splits
         return [
             *self._gradient_products.all,
             KernelLaunch(launches.reduce_kernel(of.cell, of.dtype, grid, self._index), self._sums),
@@ -487,7 +512,7 @@ class BackwardPass(ScanPass):
         for one, addresses in sides:
             one.launches(addresses, PACK)(addresses)
         arguments = self._template(here.addresses) + other._template(there.addresses)
-        self._chosen[2].packed(current_stream(self._index), arguments)
+        self._chosen[2].packed(current_raw_stream(self._index), arguments)
         for one, addresses in sides:
             one.launches(addresses, GRADIENT_MATMULS)(addresses)
         return self.end(kept, here)[0], other.end(others, there)[0]
@@ -496,9 +521,9 @@ class BackwardPass(ScanPass):
         self, kept: Sequence[Tensor], bound: BoundBackward, carried: Sequence[Tensor] | None = None
     ) -> tuple[list[Tensor | None], Tensors]:
         """What a call returns."""
-        lay, found = self.lay, bound.found
+        layout, found = self.layout, bound.found
         if carried is None:
-            carried = [found[f"carry{j}"] for j in range(lay.assembly.states)] if self._asked.for_state else []
+            carried = [found[f"carry{j}"] for j in range(layout.assembly.states)] if self._asked.for_state else []
         return self._gradients(kept, bound, carried), self._recorded(bound) if self._asked.traced else []
 
     def _d(self, bound: BoundBackward) -> Tensor:
@@ -508,64 +533,64 @@ class BackwardPass(ScanPass):
 
     def _first(self, bound: BoundBackward) -> Tensor:
         """The first state after every step, (N, …)."""
-        lay, width = self.lay, self.lay.P or self.lay.H
-        return _flatten_steps(lay, bound.ready[first_state_slot(lay, self._places)], width)
+        layout, width = self.layout, self.layout.P or self.layout.H
+        return _flatten_steps(layout, bound.ready[first_state_slot(layout, self._slots)], width)
 
     def step_by_step(
         self, kept: Sequence[Tensor], gradients: Sequence[Tensor | None], bound: BoundBackward
     ) -> Sequence[Tensor]:
         """The steps, a launch each; what reaches the states before them."""
-        lay, of, n, found = self.lay, self.lay.of, len(self.lay.outputs), bound.found
-        outputs = [lay.by_step(part) for part in kept[of.given : of.given + n]]
-        results = ScanResults(lay, outputs, (), kept[of.given + n :])
-        arriving = [*gradients, *[None] * (n + lay.assembly.states - len(gradients))]
-        into = ScanGradients(lay, arriving, self._d(bound), found)
-        per_step.backward(ScanOperands(lay, kept[: of.given]), results, into, self._asked.traced)
+        layout, of, n, found = self.layout, self.layout.of, len(self.layout.outputs), bound.found
+        outputs = [layout.by_step(part) for part in kept[of.given : of.given + n]]
+        results = ScanResults(layout, outputs, (), kept[of.given + n :])
+        arriving = [*gradients, *[None] * (n + layout.assembly.states - len(gradients))]
+        into = ScanGradients(layout, arriving, self._d(bound), found)
+        per_step.backward(ScanOperands(layout, kept[: of.given]), results, into, self._asked.traced)
         return into.carried
 
     def _gradients(
         self, kept: Sequence[Tensor], bound: BoundBackward, carried: Sequence[Tensor]
     ) -> list[Tensor | None]:
-        lay, of, found = self.lay, self.lay.of, bound.found
+        layout, of, found = self.layout, self.layout.of, bound.found
         every: list[Tensor | None] = [None] * of.given
         if self._asked.for_data:
-            every[0] = lay.by_row(found["data"])
+            every[0] = layout.by_row(found["data"])
         at = 1 + of.weights
-        every[1:at] = [found[name] for name in lay.names]
-        if lay.assembly.products and lay.steps == 1 and not of.states and self._gradient_products.plain:
+        every[1:at] = [found[name] for name in layout.names]
+        if layout.assembly.products and layout.steps == 1 and not of.states and self._gradient_products.plain:
             found["weight_hh"].zero_()
-        if lay.assembly.heads > 1:
-            k = 1 + lay.names.index("weight_hh")
-            every[k] = ScanOperands(lay, kept[: of.given]).of_heads(found["weight_hh"])
+        if layout.assembly.heads > 1:
+            k = 1 + layout.names.index("weight_hh")
+            every[k] = ScanOperands(layout, kept[: of.given]).of_heads(found["weight_hh"])
         every[at : at + of.extras] = [found[f"extra{k}"] for k in range(of.extras)]
         at += of.extras
         if self._asked.for_state and of.states:
             if self._chosen is not None and not self._gradient_products.carries:
-                ops = ScanOperands(lay, kept[: of.given])
-                first = torch.cat([part[: lay.S] for part in self._of_products(bound)], dim=1)
+                ops = ScanOperands(layout, kept[: of.given])
+                first = torch.cat([part[: layout.S] for part in self._of_products(bound)], dim=1)
                 with float32_precision(of.dtype):
-                    per_step.carry_back(ops, carried, multiply(first, ops.W, lay.real), lay.S, 0)
+                    per_step.carry_back(ops, carried, multiply(first, ops.W, layout.real), layout.S, 0)
             every[at : at + of.states] = [part.to(of.dtype) for part in carried]
         return every
 
     def _of_products(self, bound: BoundBackward) -> Tensors:
         """The gradients of W h, (N, …), piece after piece."""
-        H = self.lay.H
-        sources = [bound.found["own"] if piece.own else self._d(bound) for piece in self._gradient_products.pieces]
+        H = self.layout.H
+        sources = [bound.found["own"] if block.own else self._d(bound) for block in self._gradient_products.blocks]
         return [
-            source[:, piece.place * H : (piece.place + piece.many) * H]
-            for source, piece in zip(sources, self._gradient_products.pieces, strict=True)
+            source[:, block.column * H : (block.column + block.size) * H]
+            for source, block in zip(sources, self._gradient_products.blocks, strict=True)
         ]
 
     def _recorded(self, bound: BoundBackward) -> Tensors:
         """In the caller's order."""
-        lay, found = self.lay, bound.found
-        states = [found["projected" if lay.P and j == 0 else f"state{j}"] for j in range(lay.assembly.states)]
+        layout, found = self.layout, bound.found
+        states = [found["projected" if layout.P and j == 0 else f"state{j}"] for j in range(layout.assembly.states)]
         products, d = self._of_products(bound), self._d(bound)
-        packed = [*states, d, torch.cat(products, dim=1) if products else d.new_empty(lay.N, 0)]
-        return [lay.by_row(part).reshape(lay.N, -1).clone() for part in packed]
+        packed = [*states, d, torch.cat(products, dim=1) if products else d.new_empty(layout.N, 0)]
+        return [layout.by_row(part).reshape(layout.N, -1).clone() for part in packed]
 
 
-def _flatten_steps(lay: ScanLayout, packed: Tensor, width: int) -> Tensor:
+def _flatten_steps(layout: ScanLayout, packed: Tensor, width: int) -> Tensor:
     """(N, width), of memory that goes step after step."""
-    return packed if packed.dim() == 2 else packed.transpose(0, 1).reshape(lay.N, width)
+    return packed if packed.dim() == 2 else packed.transpose(0, 1).reshape(layout.N, width)

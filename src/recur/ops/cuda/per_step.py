@@ -12,10 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from recur.compat import current_raw_stream
 from recur.ops.cuda import blas
 from recur.ops.cuda.blas import Matmul, MatmulDescriptor, MatmulOperand
 from recur.ops.cuda.codegen import KernelArguments, kernel_source
-from recur.ops.cuda.driver import LaunchConfig, LaunchSpec, PreparedKernel, current_stream, device_info
+from recur.ops.cuda.driver import LaunchConfig, LaunchSpec, PreparedKernel, device_info
 from recur.ops.cuda.graphs import graph_cache
 from recur.ops.cuda.launches import core, launch_functions, max_workspace
 from recur.ops.cuda.layout import (
@@ -104,10 +105,10 @@ class StepLauncher:
     leaves to the next; `W`: whole, row after row."""
 
     def __init__(
-        self, lay: ScanLayout, index: int, backward: bool, kernel: PreparedKernel, arguments: KernelArguments
+        self, layout: ScanLayout, index: int, backward: bool, kernel: PreparedKernel, arguments: KernelArguments
     ) -> None:
-        self._lay, self._index, self._kernel, self._alive = lay, index, kernel, list[object]()
-        taken = (c_int32 * lay.steps)(*lay.counts)
+        self._lay, self._index, self._kernel, self._alive = layout, index, kernel, list[object]()
+        taken = (c_int32 * layout.steps)(*layout.counts)
         self._all = _Steps(
             kernel=kernel.handle,
             config=kernel.config,
@@ -117,8 +118,8 @@ class StepLauncher:
             later=arguments.at("later") if backward else 0,
             product=arguments.at("product"),
             taken=ctypes.addressof(taken),
-            steps=lay.steps,
-            H=lay.H,
+            steps=layout.steps,
+            H=layout.H,
             backward=backward,
         )
         self._arguments, self._tf32, self._clipping = arguments, False, kernel
@@ -126,13 +127,13 @@ class StepLauncher:
 
     def multiply(self, of: torch.Tensor, W: torch.Tensor, tf32: bool, started: bool) -> None:
         """Before every step, the first too if it `started` from a state."""
-        lay, all = self._lay, self._all
+        layout, all = self._lay, self._all
         self._tf32 = tf32
-        wide, back = lay.assembly.products * lay.H, bool(all.backward)
+        wide, back = layout.assembly.products * layout.H, bool(all.backward)
         found = make_matmuls(
-            MatmulSignature(of.dtype, lay.real, lay.S, lay.H, wide, lay.uniform, back, tf32, self._index)
+            MatmulSignature(of.dtype, layout.real, layout.S, layout.H, wide, layout.uniform, back, tf32, self._index)
         )
-        into = of.new_empty((lay.S, lay.H if back else wide), dtype=lay.real)
+        into = of.new_empty((layout.S, layout.H if back else wide), dtype=layout.real)
         workspace = of.new_empty(found.workspace, dtype=torch.uint8)
         all.products, all.product_rows = ctypes.addressof(found.described), ctypes.addressof(found.rows)
         all.product_count, all.started = len(found.all), started
@@ -148,7 +149,7 @@ class StepLauncher:
         self._all.bound = int.from_bytes(bytes(number), "little")
 
     def __call__(self) -> None:
-        stream = current_stream(self._index)
+        stream = current_raw_stream(self._index)
         if self._lay.steps < MIN_GRAPH_STEPS:
             self._launch(stream)
         else:
@@ -174,11 +175,11 @@ THREADS = 256
 class StepKernels:
     """A cell's kernels of one step, for as many rows as asked for."""
 
-    def __init__(self, lay: ScanLayout, index: int) -> None:
-        self._lay, self._index = lay, index
-        text = kernel_source(lay.of.cell, lay.of.dtype, ("step",))
+    def __init__(self, layout: ScanLayout, index: int) -> None:
+        self._lay, self._index = layout, index
+        text = kernel_source(layout.of.cell, layout.of.dtype, ("step",))
         self._module = load_module(text, device_info(index).architecture, index)
-        self._stream = current_stream(index)
+        self._stream = current_raw_stream(index)
         self._prepared: dict[tuple[str, int], PreparedKernel] = {}
 
     def __call__(self, name: str, arguments: KernelArguments, rows: int) -> None:
@@ -208,20 +209,20 @@ class StepKernels:
 
 
 def forward(ops: ScanOperands, results: ScanResults, train: bool) -> None:
-    lay, a = ops.lay, ops.lay.assembly
-    run = StepKernels(lay, ops.device.index)
-    offset, length = lay.order(ops.device)
+    layout, a = ops.layout, ops.layout.assembly
+    run = StepKernels(layout, ops.device.index)
+    offset, length = layout.order(ops.device)
     new = ops.U.new_empty
-    carry = [part.to(lay.real, copy=True) for part in ops.initial]
-    carry = carry or [new(lay.S, width, dtype=lay.real).zero_() for width in lay.widths]
-    inside = [new(lay.S, lay.H, dtype=lay.real), *carry[1:]] if lay.P else carry  # what the program returns
+    carry = [part.to(layout.real, copy=True) for part in ops.initial]
+    carry = carry or [new(layout.S, width, dtype=layout.real).zero_() for width in layout.widths]
+    inside = [new(layout.S, layout.H, dtype=layout.real), *carry[1:]] if layout.P else carry  # what the program returns
     started = bool(ops.initial and a.products)
     multiplied = ops.initial[0] * (1 if ops.mask is None else ops.mask) if started else None
-    following = new(lay.S, lay.H) if a.products else None
+    following = new(layout.S, layout.H) if a.products else None
     states = list(results.states)
-    if lay.P and states[0] is None:
-        states[0] = new(lay.N, lay.H)
-    arguments = KernelArguments(a, False, steps=lay.steps, S=lay.S, H=lay.H).put(
+    if layout.P and states[0] is None:
+        states[0] = new(layout.N, layout.H)
+    arguments = KernelArguments(a, False, steps=layout.steps, S=layout.S, H=layout.H).put(
         offset=offset,
         length=length,
         share=results.share,
@@ -229,8 +230,8 @@ def forward(ops: ScanOperands, results: ScanResults, train: bool) -> None:
         state=states,
         bias=ops.bias_hh,
         extra=ops.extras,
-        mask=None if lay.P else ops.mask,
-        exchange=None if lay.P else following,
+        mask=None if layout.P else ops.mask,
+        exchange=None if layout.P else following,
         carry=inside,
     )
     name = "forward_train" if train else "forward_use"
@@ -238,10 +239,10 @@ def forward(ops: ScanOperands, results: ScanResults, train: bool) -> None:
         if following is not None:
             if multiplied is not None:
                 following.copy_(multiplied)
-            stepping.multiply(following, ops.W.contiguous(), _in_tf32(lay), started)
+            stepping.multiply(following, ops.W.contiguous(), _in_tf32(layout), started)
         stepping()
     else:
-        with float32_precision(lay.of.dtype):
+        with float32_precision(layout.of.dtype):
             _forward_by_python(ops, results, run, name, arguments, carry, states, multiplied, following)
     for into, part in zip(results.finals, carry, strict=True):
         into.copy_(part)
@@ -258,42 +259,42 @@ def _forward_by_python(
     multiplied: Tensor | None,
     following: Tensor | None,
 ) -> None:
-    lay = ops.lay
+    layout = ops.layout
     first = 0
-    for k, rows in enumerate(lay.counts):
+    for k, rows in enumerate(layout.counts):
         product = None
         if multiplied is not None:
-            product = multiply(multiplied[:rows], ops.W.t(), lay.real)
+            product = multiply(multiplied[:rows], ops.W.t(), layout.real)
         arguments.number("step", k)
         arguments.number("rows", rows)
         arguments.put(product=product)
         run(name, arguments, rows)
         multiplied = following
-        if lay.P:
+        if layout.P:
             assert ops.R is not None
             assert states[0] is not None
-            carry[0][:rows] = multiply(states[0][first : first + rows], ops.R.t(), lay.real)
+            carry[0][:rows] = multiply(states[0][first : first + rows], ops.R.t(), layout.real)
             results.first[first : first + rows] = carry[0][:rows]
-            multiplied = carry[0].to(lay.of.dtype) * (1 if ops.mask is None else ops.mask)
+            multiplied = carry[0].to(layout.of.dtype) * (1 if ops.mask is None else ops.mask)
         first += rows
 
 
-def _in_tf32(lay: ScanLayout) -> bool:
-    return lay.of.dtype == torch.float32 and uses_tf32()
+def _in_tf32(layout: ScanLayout) -> bool:
+    return layout.of.dtype == torch.float32 and uses_tf32()
 
 
 def backward(ops: ScanOperands, results: ScanResults, found: ScanGradients, traced: bool) -> None:
-    lay, a = ops.lay, ops.lay.assembly
-    run = StepKernels(lay, ops.device.index)
-    offset, length = lay.order(ops.device)
+    layout, a = ops.layout, ops.layout.assembly
+    run = StepKernels(layout, ops.device.index)
+    offset, length = layout.order(ops.device)
     new = ops.U.new_empty
     carry = [
-        new(lay.S, width, dtype=lay.real).zero_() if part is None else part.to(lay.real, copy=True)
-        for width, part in zip(lay.widths, found.d_final, strict=True)
+        new(layout.S, width, dtype=layout.real).zero_() if part is None else part.to(layout.real, copy=True)
+        for width, part in zip(layout.widths, found.d_final, strict=True)
     ]
-    inside = [new(lay.S, lay.H, dtype=lay.real), *carry[1:]] if lay.P else carry
-    exchange = new(lay.S, a.products * lay.H)
-    arguments = KernelArguments(a, True, steps=lay.steps, S=lay.S, H=lay.H).put(
+    inside = [new(layout.S, layout.H, dtype=layout.real), *carry[1:]] if layout.P else carry
+    exchange = new(layout.S, a.products * layout.H)
+    arguments = KernelArguments(a, True, steps=layout.steps, S=layout.S, H=layout.H).put(
         offset=offset,
         length=length,
         share=results.share,
@@ -301,9 +302,9 @@ def backward(ops: ScanOperands, results: ScanResults, found: ScanGradients, trac
         state=results.states,
         initial=ops.initial,
         extra=ops.extras,
-        mask=None if lay.P else ops.mask,
-        d_outputs=[None] * a.states if lay.P else found.d_outputs,
-        xi=None if lay.P else ops.xi,
+        mask=None if layout.P else ops.mask,
+        d_outputs=[None] * a.states if layout.P else found.d_outputs,
+        xi=None if layout.P else ops.xi,
         d_share=found.d_share,
         d_own=found.d_own,
         d_state=found.d_state,
@@ -311,17 +312,17 @@ def backward(ops: ScanOperands, results: ScanResults, found: ScanGradients, trac
         carry=inside,
         exchange=exchange,
     )
-    name, later = "backward_trace" if traced else "backward_back", lay.counts[0]
+    name, later = "backward_trace" if traced else "backward_back", layout.counts[0]
     if (stepping := run.stepping(name, True, arguments)) is not None:
         if a.products:
-            stepping.multiply(exchange, ops.W.contiguous(), _in_tf32(lay), False)
-        if lay.of.clip:
-            stepping.clip(run.clipping, lay.of.clip)
+            stepping.multiply(exchange, ops.W.contiguous(), _in_tf32(layout), False)
+        if layout.of.clip:
+            stepping.clip(run.clipping, layout.of.clip)
         stepping()
-    with float32_precision(lay.of.dtype):
+    with float32_precision(layout.of.dtype):
         if stepping is None:
             _backward_by_python(ops, found, run, name, arguments, carry, inside, exchange)
-        product = multiply(exchange, ops.W, lay.real) if a.products else None
+        product = multiply(exchange, ops.W, layout.real) if a.products else None
         carry_back(ops, carry, product, later, 0)
     found.carried = carry
 
@@ -336,12 +337,12 @@ def _backward_by_python(
     inside: list[Tensor],
     exchange: Tensor,
 ) -> None:
-    lay, a = ops.lay, ops.lay.assembly
-    bound, later, end = lay.of.clip, 0, lay.N
-    for k, rows in reversed(list(enumerate(lay.counts))):
+    layout, a = ops.layout, ops.layout.assembly
+    bound, later, end = layout.of.clip, 0, layout.N
+    for k, rows in reversed(list(enumerate(layout.counts))):
         end -= rows
-        product = multiply(exchange[:later], ops.W, lay.real) if a.products and later else None
-        if lay.P:
+        product = multiply(exchange[:later], ops.W, layout.real) if a.products and later else None
+        if layout.P:
             carry_back(ops, carry, product, later, end + rows)
             assert ops.R is not None
             assert found.d_projected is not None
@@ -349,7 +350,7 @@ def _backward_by_python(
             whole.copy_(carry[0][:rows])
             if found.d_outputs[0] is not None:
                 whole += found.d_outputs[0][end : end + rows]
-            inside[0][:rows] = multiply(whole, ops.R, lay.real)
+            inside[0][:rows] = multiply(whole, ops.R, layout.real)
             product, later = None, 0
         arguments.number("step", k)
         arguments.number("rows", rows)
@@ -366,19 +367,19 @@ def _backward_by_python(
 def carry_back(ops: ScanOperands, carry: Sequence[Tensor], product: Tensor | None, later: int, first: int) -> None:
     """What a step of `later` rows, which begin at `first`, carries back to the step before: by operations of PyTorch,
     for states of different widths and for the state before the first step."""
-    lay = ops.lay
+    layout = ops.layout
     if not later:
         return
     parts = [part[:later] for part in carry]
     if product is not None:
         through = product if ops.mask is None else product * ops.mask[:later]
         # A projected state reaches the next step through W alone.
-        parts[0].copy_(through if lay.P else parts[0] + through)
+        parts[0].copy_(through if layout.P else parts[0] + through)
     if ops.xi is not None:
         xi = ops.xi[first : first + later, None]
         for part in parts:
             part.copy_(torch.where(xi == 0, 0, part * xi))
-    if lay.of.clip:
+    if layout.of.clip:
         norm = torch.cat(parts, dim=-1).norm(dim=-1, keepdim=True)
         for part in parts:
-            part.mul_((lay.of.clip / norm).clamp(max=1))
+            part.mul_((layout.of.clip / norm).clamp(max=1))

@@ -18,18 +18,27 @@ MAX_COMPILE_TRIES = 3
 """How often a kernel is compiled with fewer of them."""
 
 
-def scan_shape(lay: ScanLayout, backward: bool, directions: int = 1) -> ScanShape:
-    exact = lay.of.dtype == torch.float32 and not uses_tf32()
-    a = lay.assembly
-    size = lay.of.dtype.itemsize
+def scan_shape(layout: ScanLayout, backward: bool, directions: int = 1) -> ScanShape:
+    exact = layout.of.dtype == torch.float32 and not uses_tf32()
+    a = layout.assembly
+    size = layout.of.dtype.itemsize
     return ScanShape(
-        a.products, round_up_rows(lay.S), lay.H, size, backward, exact, *register_pressure(a, backward), directions
+        a.products,
+        round_up_rows(layout.S),
+        layout.H,
+        size,
+        backward,
+        exact,
+        *register_pressure(a, backward),
+        directions,
     )
 
 
-def kernel_text(cell: str, dtype: torch.dtype, p: ScanShape, way: KernelConfig, variant: bool, delays: int = 0) -> str:
+def kernel_text(
+    cell: str, dtype: torch.dtype, p: ScanShape, config: KernelConfig, variant: bool, delays: int = 0
+) -> str:
     """The kernel of a way. `variant`: for training, or traced."""
-    options = (*way.options(p), ("TRACE" if p.backward else "TRAIN", int(variant)), ("DELAYS", delays))
+    options = (*config.options(p), ("TRACE" if p.backward else "TRAIN", int(variant)), ("DELAYS", delays))
     return kernel_source(cell, dtype, ("mma", "persistent", "exchange", _kernel_name(p)), options)
 
 
@@ -39,42 +48,44 @@ def _kernel_name(p: ScanShape) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def fit_registers(
-    cell: str, dtype: torch.dtype, p: ScanShape, way: KernelConfig, here: DeviceInfo, variant: bool, delays: int = 0
+    cell: str, dtype: torch.dtype, p: ScanShape, config: KernelConfig, here: DeviceInfo, variant: bool, delays: int = 0
 ) -> KernelConfig | None:
     """The way as it is compiled without registers in memory: with less of W in them, if they were too many; None if
     that does not help."""
     for _ in range(MAX_COMPILE_TRIES):
-        if way.shared_bytes(p) > here.shared:
+        if config.shared_bytes(p) > here.shared:
             return None
-        usage = compile_cached(kernel_text(cell, dtype, p, way, variant, delays), here.architecture).usage.get(
+        usage = compile_cached(kernel_text(cell, dtype, p, config, variant, delays), here.architecture).usage.get(
             _kernel_name(p)
         )
         if usage is None or usage.stack <= MAX_STACK_BYTES:
-            return way
-        lighter = free_registers(p, way, usage.stack // 4, here)
+            return config
+        lighter = free_registers(p, config, usage.stack // 4, here)
         if lighter is None:
             return None
-        way = lighter
+        config = lighter
     return None
 
 
-def free_registers(p: ScanShape, way: KernelConfig, registers: int, here: DeviceInfo) -> KernelConfig | None:
+def free_registers(p: ScanShape, config: KernelConfig, registers: int, here: DeviceInfo) -> KernelConfig | None:
     """So many registers free of W, what they held in shared memory as far as there is room, or from L2 at every step;
     None where W does not take so many."""
-    group = way.group_registers(p)
-    fewer = way.but(in_registers=min(way.in_registers, way.groups_each(p)) - -(-registers // group), in_shared=0)
+    group = config.group_registers(p)
+    fewer = config.but(
+        in_registers=min(config.in_registers, config.groups_each(p)) - -(-registers // group), in_shared=0
+    )
     if fewer.in_registers < 0:
         return None
-    room = (here.shared - fewer.shared_bytes(p)) // (way.m_each(p) * 32 * way.threads)
+    room = (here.shared - fewer.shared_bytes(p)) // (config.m_each(p) * 32 * config.threads)
     return fewer.but(in_shared=min(fewer.groups_each(p) - fewer.in_registers, room))
 
 
 @functools.lru_cache(maxsize=1024)
 def prepare_kernel(
-    cell: str, dtype: torch.dtype, p: ScanShape, way: KernelConfig, index: int, variant: bool, delays: int = 0
+    cell: str, dtype: torch.dtype, p: ScanShape, config: KernelConfig, index: int, variant: bool, delays: int = 0
 ) -> tuple[KernelConfig, PreparedKernel] | None:
     """Compiled and ready, and the way as it fits; None where the GPU has no room for a team of it."""
-    own = fit_registers(cell, dtype, p, way, device_info(index), variant, delays)
+    own = fit_registers(cell, dtype, p, config, device_info(index), variant, delays)
     if own is None:
         return None
     function = load_module(

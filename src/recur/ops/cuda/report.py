@@ -109,11 +109,15 @@ def check_persistent(index: int, exchange: int) -> str:
             expected = layer.forward()
             slopes = layer.backward(expected)
         for backward in (False, True):
-            fits = (way for way in layer.ways(backward) if way.exchange == exchange and layer.has(way, backward))
-            way = next(fits, None)
-            if way is None:
+            fits = (
+                config
+                for config in layer.configs(backward)
+                if config.exchange == exchange and layer.has(config, backward)
+            )
+            config = next(fits, None)
+            if config is None:
                 return f"does not fit {'back' if backward else 'forward'}: registers, shared memory or CTAs at once"
-            with force_config(way):
+            with force_config(config):
                 got = layer.backward(expected) if backward else layer.forward()[:1]
             for a, b in zip(got, slopes if backward else expected, strict=False):
                 if not _near(a, b):

@@ -11,12 +11,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from recur.cells.cell import Cell, Tensors
+from recur.compat import current_raw_stream
 from recur.compiler import program_text
 from recur.errors import BackendError, DeviceError, DtypeError, OptionError, ShapeError
 from recur.ops.cuda.codegen import DTYPE_CODES, STREAM_FIELDS, KernelArguments, kernel_source, load_assembly
 from recur.ops.cuda.config import STREAM_THREADS, SmallBatchTile, StreamStep, StreamTile, choose_tile
 from recur.ops.cuda.dispatch import missing_reason, on_device
-from recur.ops.cuda.driver import LaunchSpec, PreparedKernel, current_stream, device_info
+from recur.ops.cuda.driver import LaunchSpec, PreparedKernel, device_info
 from recur.ops.cuda.layout import align_rows, uses_tf32
 from recur.ops.cuda.nvrtc import load_module
 
@@ -176,7 +177,7 @@ class SessionSlots:
             aligned = not (stack.D * x.itemsize % 16 or pitch * x.itemsize % 16 or below.data_ptr() % 16)
             key = n, pitch, aligned, stack.dtype == torch.float32 and not uses_tf32()
             calls = self._calls.get(key) or self._prepare(*key)
-            stream = current_stream(x.device.index) if x.is_cuda else 0
+            stream = current_raw_stream(x.device.index) if x.is_cuda else 0
             for run, arguments in calls:
                 out = below.new_empty(n, stack.width)
                 arguments.put(index=where, x=below, out=out)

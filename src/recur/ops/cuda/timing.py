@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from recur.compiler.signature import Signature, make_signature
 from recur.errors import BackendError
 from recur.ops.cuda import dispatch, persistent, tuning
 from recur.ops.cuda.codegen import load_assembly
-from recur.ops.cuda.config import KernelConfig, ScanShape
+from recur.ops.cuda.config import KernelConfig, ScanShape, override
 from recur.ops.cuda.driver import device_info
 from recur.ops.cuda.heuristics import list_configs
 from recur.ops.cuda.launches import ChosenKernel
@@ -41,7 +41,7 @@ def _layout(cell: str, dtype: torch.dtype, S: int, T: int, H: int) -> ScanLayout
 def compile_all(cell: str, dtype: torch.dtype, wanted: list[ConfigRequest], threads: int = 8) -> None:
     """Into the cache, several at a time: NVRTC does not hold Python up."""
     architecture = device_info(torch.cuda.current_device()).architecture
-    texts = {persistent.kernel_text(cell, dtype, p, way, not p.backward) for p, way in wanted}
+    texts = {persistent.kernel_text(cell, dtype, p, config, not p.backward) for p, config in wanted}
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(lambda text: compile_cached(text, architecture), texts))
 
@@ -50,8 +50,8 @@ class KernelTimer:
     """A scan of random numbers, whose passes are timed one by one."""
 
     def __init__(self, cell: str, dtype: torch.dtype, S: int, T: int, H: int) -> None:
-        self.lay = lay = _layout(cell, dtype, S, T, H)
-        a, index = lay.assembly, torch.cuda.current_device()
+        self.layout = layout = _layout(cell, dtype, S, T, H)
+        a, index = layout.assembly, torch.cuda.current_device()
         numbers = torch.Generator(f"cuda:{index}").manual_seed(0)
 
         def random(*shape: int) -> torch.Tensor:
@@ -62,20 +62,20 @@ class KernelTimer:
             "weight_hh": (a.products * H, H // a.heads),
         }
         shapes |= {"bias_ih": (a.gates * H,), "bias_hh": (a.products * H,)}
-        weights = [random(*shapes[name]) * H**-0.5 for name in lay.names]
+        weights = [random(*shapes[name]) * H**-0.5 for name in layout.names]
         given = [random(S, T, 1), *weights, *(random(H) for _ in range(a.extras))]
         self.given = given
-        self.arriving = [random(S, T, H) for _ in lay.outputs]
-        self.results = lay.empty_results(given[0], True)
+        self.arriving = [random(S, T, H) for _ in layout.outputs]
+        self.results = layout.empty_results(given[0], True)
         for part in self.results:
             part.copy_(random(*part.shape))
 
-    def microseconds(self, p: ScanShape, way: KernelConfig | None, rounds: int = 5) -> float | None:
+    def microseconds(self, p: ScanShape, config: KernelConfig | None, rounds: int = 5) -> float | None:
         """A step; None for a way that does not fit."""
-        lay, index = self.lay, torch.cuda.current_device()
+        layout, index = self.layout, torch.cuda.current_device()
         chosen = None
-        if way is not None:
-            prepared = persistent.prepare_kernel(lay.of.cell, lay.of.dtype, p, way, index, not p.backward)
+        if config is not None:
+            prepared = persistent.prepare_kernel(layout.of.cell, layout.of.dtype, p, config, index, not p.backward)
             if prepared is None:
                 return None
             chosen = p, *prepared
@@ -88,23 +88,23 @@ class KernelTimer:
             run()
             end.record()
             torch.cuda.synchronize()
-            times.append(1e3 * begin.elapsed_time(end) / lay.steps)
+            times.append(1e3 * begin.elapsed_time(end) / layout.steps)
         return statistics.median(times)
 
     def _forward(self, chosen: ChosenKernel | None) -> Callable[[], object]:
-        made = ForwardPass(self.lay, True, torch.cuda.current_device(), uses_tf32(), chosen)
+        made = ForwardPass(self.layout, True, torch.cuda.current_device(), uses_tf32(), chosen)
         bound = made.bind(self.given)
         if chosen is None:
             return lambda: made.step_by_step(self.given, bound.made)
         return lambda: made.launches(bound.addresses, PACK, STEPS)(bound.addresses)
 
     def _backward(self, chosen: ChosenKernel | None) -> Callable[[], object]:
-        lay, n = self.lay, len(self.lay.outputs)
-        asked = BackwardRequest((True,) * n + (False,) * lay.assembly.states, False, False, False, False)
-        made = BackwardPass(lay, asked, torch.cuda.current_device(), uses_tf32(), chosen)
-        outputs = [lay.by_row(part) for part in self.results[:n]]
-        kept = [*self.given, *outputs, *self.results[n + lay.assembly.states :]]
-        gradients = [*self.arriving, *[None] * lay.assembly.states]
+        layout, n = self.layout, len(self.layout.outputs)
+        asked = BackwardRequest((True,) * n + (False,) * layout.assembly.states, False, False, False, False)
+        made = BackwardPass(layout, asked, torch.cuda.current_device(), uses_tf32(), chosen)
+        outputs = [layout.by_row(part) for part in self.results[:n]]
+        kept = [*self.given, *outputs, *self.results[n + layout.assembly.states :]]
+        gradients = [*self.arriving, *[None] * layout.assembly.states]
         bound = made.bind(kept, gradients)
         if chosen is None:
             return lambda: made.step_by_step(kept, gradients, bound)
@@ -133,16 +133,16 @@ class TimedLayer:
         weights = [(drawn(*shape) / H**0.5).to(dtype) for shape in made.shapes(H, H).values()]
         self.arriving = drawn(steps, S, H).to(dtype).transpose(0, 1)
         self.of, self.given = make_signature(self.data, weights, [], [], None, None, None, 0.0, text_of(made, True), "")
-        self.lay, self.index, self.cell = scan_layout(self.of), index, cell
+        self.layout, self.index, self.cell = scan_layout(self.of), index, cell
 
     @functools.cached_property
     def alone(self) -> KernelTimer:
         """Its steps without the products before and after them."""
-        return KernelTimer(self.of.cell, self.of.dtype, self.lay.S, self.lay.steps, self.lay.H)
+        return KernelTimer(self.of.cell, self.of.dtype, self.layout.S, self.layout.steps, self.layout.H)
 
-    def ways(self, backward: bool) -> list[KernelConfig]:
+    def configs(self, backward: bool) -> list[KernelConfig]:
         """That fit, the likeliest first."""
-        return list_configs(persistent.scan_shape(self.lay, backward), device_info(self.index))
+        return list_configs(persistent.scan_shape(self.layout, backward), device_info(self.index))
 
     def forward(self) -> list[Tensor]:
         return dispatch.forward(self.of, self.given, True)
@@ -152,36 +152,30 @@ class TimedLayer:
         return [part for part in found if part is not None]
 
     def _kept(self, results: Sequence[Tensor]) -> list[Tensor]:
-        n = len(self.lay.outputs)
-        return [*self.given, *results[:n], *results[n + len(self.lay.finals) :]]
+        n = len(self.layout.outputs)
+        return [*self.given, *results[:n], *results[n + len(self.layout.finals) :]]
 
     def prepared(self, results: Sequence[Tensor] | None) -> Callable[[], object]:
         """A pass with all that is found out once, by the way that is taken now: back from these results, or forward."""
         index, tf32 = self.index, uses_tf32()
         with dispatch.on_device(torch.device("cuda", index)):
-            chosen = dispatch.choose_kernel(self.lay, index, results is not None, results is None)
+            chosen = dispatch.choose_kernel(self.layout, index, results is not None, results is None)
             if results is None:
-                return functools.partial(ForwardPass(self.lay, True, index, tf32, chosen), self.given)
-            kept, gradients = self._kept(results), [self.arriving, *[None] * len(self.lay.finals)]
+                return functools.partial(ForwardPass(self.layout, True, index, tf32, chosen), self.given)
+            kept, gradients = self._kept(results), [self.arriving, *[None] * len(self.layout.finals)]
             asked = BackwardRequest(tuple(part is not None for part in gradients), True, False, False, False)
-            return functools.partial(BackwardPass(self.lay, asked, index, tf32, chosen), kept, gradients)
+            return functools.partial(BackwardPass(self.layout, asked, index, tf32, chosen), kept, gradients)
 
-    def has(self, way: KernelConfig | None, backward: bool) -> bool:
+    def has(self, config: KernelConfig | None, backward: bool) -> bool:
         """Whether the way that is asked for is the one that runs."""
-        with force_config(way), dispatch.on_device(torch.device("cuda", self.index)):
-            found = dispatch.choose_kernel(self.lay, self.index, backward, not backward)
-        return (found is None) == (way is None)
+        with force_config(config), dispatch.on_device(torch.device("cuda", self.index)):
+            found = dispatch.choose_kernel(self.layout, self.index, backward, not backward)
+        return (found is None) == (config is None)
 
 
-@contextmanager
-def force_config(way: KernelConfig | None) -> Iterator[None]:
-    """Scans by this way alone; None is one step a launch."""
-    was = dispatch.SELECT
-    dispatch.SELECT = lambda problem, found: [way]
-    try:
-        yield
-    finally:
-        dispatch.SELECT = was
+def force_config(config: KernelConfig | None) -> AbstractContextManager[None]:
+    """Force one configuration inside a `with` block; None is one launch per step."""
+    return override(select=lambda shape, found: [config])
 
 
 def time_microseconds(call: Callable[[], object]) -> float:
@@ -216,28 +210,30 @@ class GpuTuningTarget:
         self.index, self.device = index, device_info(index).name
 
     def problems(self) -> list[TuningKey]:
-        numbers = ["bfloat16", "tf32" if uses_tf32() else "exact", "float16"]
-        sizes = itertools.product(TUNED_WIDTHS, TUNED_ROWS, numbers, TUNED_CELLS, DIRECTIONS)
-        return [TuningKey(_count_gates(cell), _count_gates(cell), H, S, kind, way) for H, S, kind, cell, way in sizes]
+        dtypes = ["bfloat16", "tf32" if uses_tf32() else "exact", "float16"]
+        sizes = itertools.product(TUNED_WIDTHS, TUNED_ROWS, dtypes, TUNED_CELLS, DIRECTIONS)
+        return [
+            TuningKey(_count_gates(cell), _count_gates(cell), H, S, kind, config) for H, S, kind, cell, config in sizes
+        ]
 
     def candidates(self, problem: TuningKey) -> list[tuning.ConfigValues]:
         """Compiled together, which takes the longest."""
         layer, backward = self._layer(problem._replace(direction="")), problem.direction == "backward"
-        found, p = layer.ways(backward)[:MAX_TIMED_CONFIGS], persistent.scan_shape(layer.lay, backward)
-        compile_all(layer.of.cell, layer.of.dtype, [(p, way) for way in found])
-        return [*(way.numbers() for way in found), {}]
+        found, p = layer.configs(backward)[:MAX_TIMED_CONFIGS], persistent.scan_shape(layer.layout, backward)
+        compile_all(layer.of.cell, layer.of.dtype, [(p, config) for config in found])
+        return [*(config.to_dict() for config in found), {}]
 
-    def measure(self, problem: TuningKey, way: tuning.ConfigValues) -> float | None:
+    def measure(self, problem: TuningKey, config: tuning.ConfigValues) -> float | None:
         layer, backward = self._layer(problem._replace(direction="")), problem.direction == "backward"
         try:
-            return layer.alone.microseconds(persistent.scan_shape(layer.alone.lay, backward), _parse_config(way))
+            return layer.alone.microseconds(persistent.scan_shape(layer.alone.layout, backward), _parse_config(config))
         except (BackendError, MemoryError, torch.OutOfMemoryError):
             return None
 
-    def whole(self, problem: TuningKey, way: tuning.ConfigValues) -> float | None:
+    def whole(self, problem: TuningKey, config: tuning.ConfigValues) -> float | None:
         layer, backward = self._layer(problem._replace(direction="")), problem.direction == "backward"
         results = layer.forward()
-        with force_config(_parse_config(way)):
+        with force_config(_parse_config(config)):
             call = layer.prepared(results if backward else None)
         return time_microseconds(call) / TIMED_STEPS
 
@@ -256,12 +252,12 @@ class GpuTuningTarget:
     @functools.lru_cache(maxsize=1)  # noqa: B019  # one of them lives
     def _layer(self, problem: TuningKey) -> TimedLayer:
         cell = next(cell for cell in TUNED_CELLS if _count_gates(cell) == problem.gates)
-        dtype = getattr(torch, problem.numbers if "float" in problem.numbers else "float32")
+        dtype = getattr(torch, problem.matmul_dtype if "float" in problem.matmul_dtype else "float32")
         return TimedLayer(cell, problem.S, problem.H, dtype, self.index)
 
 
-def _parse_config(numbers: tuning.ConfigValues) -> KernelConfig | None:
-    return KernelConfig(**{name: int(value) for name, value in numbers.items()}) if numbers else None
+def _parse_config(values: tuning.ConfigValues) -> KernelConfig | None:
+    return KernelConfig(**{name: int(value) for name, value in values.items()}) if values else None
 
 
 def _count_gates(cell: str) -> int:

@@ -24,7 +24,7 @@ from recur.errors import BackendError
 from recur.ops.cuda import nvrtc
 from recur.utils.files import read_bounded, write_atomically
 
-FORMAT = 1
+FORMAT = 2
 SHIPPED_TABLES = Path(__file__).parent / "tables"
 MAX_TABLE_BYTES = 1 << 22
 MAX_DISTANCE = 1.0
@@ -45,15 +45,15 @@ class TuningKey(NamedTuple):
     H: int
     S: int
     """Rows at once."""
-    numbers: str
+    matmul_dtype: str
     direction: str
 
     def words(self) -> str:
-        return f"{self.products} products, H {self.H}, {self.S} rows, {self.numbers}, {self.direction}"
+        return f"{self.products} products, H {self.H}, {self.S} rows, {self.matmul_dtype}, {self.direction}"
 
 
 class TuningEntry(NamedTuple):
-    way: ConfigValues
+    config: ConfigValues
     us: float
     """A step by this way."""
     whole_us: float | None = None
@@ -141,13 +141,13 @@ def _parse_entry(item: dict[str, Any]) -> tuple[TuningKey, TuningEntry]:
     kind = TuningKey(*(item[name] for name in TuningKey._fields))
     if not all(type(n) is int and 0 < n < 1 << 30 for n in kind[:4]):
         raise ValueError(f"no sizes: {kind[:4]}")
-    if kind.numbers not in MATMUL_DTYPES or kind.direction not in DIRECTIONS:
-        raise ValueError(f"unknown: {kind.numbers!r}, {kind.direction!r}")
-    way = dict(item["way"])
-    if not all(isinstance(name, str) and type(value) in (int, str) for name, value in way.items()):
-        raise ValueError(f"no way: {way}")
+    if kind.matmul_dtype not in MATMUL_DTYPES or kind.direction not in DIRECTIONS:
+        raise ValueError(f"unknown: {kind.matmul_dtype!r}, {kind.direction!r}")
+    config = dict(item["config"])
+    if not all(isinstance(name, str) and type(value) in (int, str) for name, value in config.items()):
+        raise ValueError(f"config must map names to numbers, got {config}")
     whole, cudnn = (None if item.get(name) is None else _parse_time(item[name]) for name in ("whole_us", "cudnn_us"))
-    return kind, TuningEntry(way, _parse_time(item["us"]), whole, cudnn)
+    return kind, TuningEntry(config, _parse_time(item["us"]), whole, cudnn)
 
 
 def _parse_time(us: Any) -> float:
@@ -157,7 +157,10 @@ def _parse_time(us: Any) -> float:
 
 
 def dumps(of: TuningTable) -> bytes:
-    rows = [{**kind._asdict(), **entry._asdict(), "way": dict(entry.way)} for kind, entry in sorted(of.entries.items())]
+    rows = [
+        {**kind._asdict(), **entry._asdict(), "config": dict(entry.config)}
+        for kind, entry in sorted(of.entries.items())
+    ]
     head = f'{{"format": {FORMAT}, "device": {json.dumps(of.device)}, "made": {json.dumps(of.made)}, "entries": ['
     return (head + "\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]}\n").encode()
 
@@ -185,10 +188,10 @@ class TuningTarget(Protocol):
     def candidates(self, problem: TuningKey) -> Sequence[ConfigValues]:
         """Ways that may be the fastest, the likeliest first."""
 
-    def measure(self, problem: TuningKey, way: ConfigValues) -> float | None:
+    def measure(self, problem: TuningKey, config: ConfigValues) -> float | None:
         """Microseconds a step; None where there is no room for it."""
 
-    def whole(self, problem: TuningKey, way: ConfigValues) -> float | None:
+    def whole(self, problem: TuningKey, config: ConfigValues) -> float | None:
         """The same of the whole pass."""
 
     def cudnn(self, problem: TuningKey) -> float | None:
@@ -214,12 +217,12 @@ def tune(
             break
         progress(sum(k in entries for k in wanted), len(wanted), kind.words())
         best: tuple[float, ConfigValues] | None = None
-        for way in bench.candidates(kind):
-            us = bench.measure(kind, way)
+        for config in bench.candidates(kind):
+            us = bench.measure(kind, config)
             if us is not None and (best is None or us < best[0]):
-                best = us, way
+                best = us, config
         if best is not None:
-            us, way = best
-            entries[kind] = TuningEntry(dict(way), us, bench.whole(kind, way), bench.cudnn(kind))
+            us, config = best
+            entries[kind] = TuningEntry(dict(config), us, bench.whole(kind, config), bench.cudnn(kind))
     progress(sum(k in entries for k in wanted), len(wanted), "")
     return TuningTable(bench.device, entries, made or {})

@@ -1,4 +1,5 @@
-// The same back through time: steps are counted from the end of each segment (step q is step length − 1 − q).
+// Backward pass of a cell without a recurrent matmul: see time.cu. Steps are counted from the end of each segment
+// (q = length − 1 − k).
 #define LOAD_SHARE 0
 #define LOAD_TAPE (LOAD_SHARE + ones(BACK_READS_SHARE))
 #define LOAD_AFTER (LOAD_TAPE + SAVED)
@@ -7,7 +8,7 @@
 #define LOAD_XI (LOAD_ARRIVING + ones(OUTPUTS))
 #define LOADS (LOAD_XI + WEIGHTED ? LOAD_XI + WEIGHTED : 1)
 
-// What a step of a unit reads.
+// Operands of one step of one unit.
 struct Read {
     real share[GATES], saved[SAVED + 1], after[STATES], before[STATES], arriving[STATES], xi;
 };
@@ -15,11 +16,11 @@ typedef Read Reads[VECTOR];
 
 struct Unit {
     real extra[EXTRAS + 1], sums[EXTRAS + GATES + 1];
-    real bias[GATES];  // of what lies there as the product with U left it
-    real end[STATES], state[STATES];  // what reaches the last states, and those at hand
+    real bias[GATES];  // added to input projections that were stored without it
+    real end[STATES], state[STATES];  // gradients of the final states, and of the current ones
 };
 
-// `whole`: and one more step before them.
+// `whole`: all BLOCK steps exist, and one more before them.
 template <bool whole> FUNCTION void fetch_block(const Backward& a, const Column& c, slot* ring, int stage, int first) {
     const int H = a.H;
 #pragma unroll
@@ -101,13 +102,13 @@ FUNCTION void read_step(const Backward& a, slot* ring, int stage, int l, const U
         for (int v = 0; v < VECTOR; ++v) r[v].xi = real_in(slot_of<LOADS>(ring, stage, l, LOAD_XI));
 }
 
-// g times ξ; where ξ is 0, 0 whatever g is, NaN too.
+// g times ξ; 0 where ξ is 0, even if g is NaN.
 FUNCTION real weighted(const Read& r, real g) {
     if (!WEIGHTED) return g;
     return r.xi == real(0) ? real(0) : g * r.xi;
 }
 
-// From what later steps bring to the states after a block to what it brings to those before it; and to memory.
+// Run a block of steps: pass the gradient back through it and store the results.
 template <bool whole>
 FUNCTION void take_block(const Backward& a, const Column& c, int first, Reads* r, Unit (&unit)[VECTOR]) {
     const int H = a.H;
@@ -144,7 +145,7 @@ FUNCTION void take_block(const Backward& a, const Column& c, int first, Reads* r
 }
 
 #if SLICES > 1
-// The map of a block: from what later steps bring to what it brings itself. `end`: what its first step gets beside.
+// Map of a block, from the gradient that enters to the gradient that leaves. `end`: gradient of the final states.
 FUNCTION Map<BACKWARD_STAGE> map_of(const Column& c, int first, Reads* reads, int v, const real* end, real* extra) {
     Map<BACKWARD_STAGE> map, one;
 #pragma unroll
@@ -169,7 +170,7 @@ FUNCTION Map<BACKWARD_STAGE> map_of(const Column& c, int first, Reads* reads, in
 }
 #endif
 
-// The sums of a column's slices, in the order of time.
+// Add the sums of a column's slices in the order of time.
 FUNCTION void sum_extras(const Backward& a, const Column& c, const Unit (&unit)[VECTOR], byte* memory) {
 #pragma unroll
     for (int e = 0; e < EXTRAS; ++e)
@@ -229,7 +230,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) elementwise_backward(const
 #pragma unroll
         for (int v = 0; v < VECTOR; ++v) {
             Unit& here = unit[v];
-            // What reaches a state that is not carried ends with the step that returned it.
+            // The gradient of a state that is not carried ends at the step that returned the state.
 #pragma unroll
             for (int j = 0; j < STATES; ++j) here.state[j] = first == 0 ? here.end[j] : real(0);
             real start[BACKWARD_STAGE];

@@ -1,4 +1,4 @@
-// The steps of a cell without a recurrent product, all of them in one launch: see time.cu.
+// Forward pass of a cell without a recurrent matmul, all steps in one launch: see time.cu.
 #define READS_SHARE (TRAIN ? TRAIN_READS_SHARE : USE_READS_SHARE)
 #define LOADS (ones(READS_SHARE) ? ones(READS_SHARE) : 1)
 
@@ -24,14 +24,14 @@ FUNCTION void fetch_tile(const Forward& a, const Column& c, slot* ring, int tile
     end_group();
 }
 
-// A unit's weights, and its states before the step at hand.
+// Weights of a unit, and its states before the current step.
 struct Unit {
     real extra[EXTRAS + 1], bias[GATES], state[STATES];
 };
 
-typedef real Shares[VECTOR][GATES];  // of a step
+typedef real Shares[VECTOR][GATES];  // of one step
 
-// From the states before a block of steps to those after it, and to memory.
+// Run a block of steps: update the states and store the results.
 template <bool whole>
 FUNCTION void take_block(const Forward& a, const Column& c, int first, Shares* share, Unit (&unit)[VECTOR]) {
     const int H = a.H;
@@ -67,7 +67,7 @@ FUNCTION void take_block(const Forward& a, const Column& c, int first, Shares* s
 }
 
 #if SLICES > 1
-// The map of a block of steps. Without a branch: taking the steps finds most of it computed.
+// Map of a block of steps. It has no branch, so the compiler reuses most of its values when the steps are run.
 FUNCTION Map<FORWARD_STAGE> map_of(const Column& c, int first, Shares* share, Unit& unit, int v) {
     Map<FORWARD_STAGE> map, one;
     real scratch[STATES];

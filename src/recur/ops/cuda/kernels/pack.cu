@@ -1,24 +1,26 @@
-// What precedes the steps: W as their kernel reads it, each row filled up with zeros to `width` numbers, of several heads
-// as one matrix, back transposed; and memory that has to be zero at first.
+// Preparation of a persistent kernel: pack W into the layout that the kernel reads, and clear memory that must be zero.
+//
+// Rows are padded with zeros to `width` numbers. Blocks of several heads become one block-diagonal matrix. The backward
+// pass reads the transpose, which is made in tiles of shared memory so that reads and writes are both contiguous.
 struct PackArgs {
     int H;
-    int inner;       // numbers of a row of W as it is given: H, or one head's
+    int inner;       // numbers in a row of the given W: H, or the size of one head
     int width;
-    int transposed;  // whether (H, PRODUCTS · width) is made, not (PRODUCTS · H, width)
-    int words;       // of 16 bytes
-    const num* W;    // (PRODUCTS · H, inner), or null where it is read as it is
-    num* laid;
+    int transposed;  // write (H, PRODUCTS · width) instead of (PRODUCTS · H, width)
+    int words;       // number of 16-byte words to clear
+    const num* W;    // (PRODUCTS · H, inner), or null if the kernel reads W as it is
+    num* packed;
     uint4* zeros;
 };
 
-// Number c of row r of the whole matrix.
+// Return element (r, c) of the dense matrix.
 FUNCTION num weight(const PackArgs& a, int r, int c) {
     const int first = r % a.H / a.inner * a.inner;
     return c >= first && c < first + a.inner ? a.W[long(r) * a.inner + c - first] : rounded(real(0));
 }
 
 #define SIDE 32
-#define HIGH 8  // rows of a tile that are taken at once
+#define HIGH 8  // rows of a tile that are processed at once
 
 extern "C" __global__ void __launch_bounds__(SIDE * HIGH) pack_weights(const PackArgs a) {
     extern __shared__ __align__(128) byte memory[];
@@ -31,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(SIDE * HIGH) pack_weights(const Pac
         const long all = long(PRODUCTS) * H * a.width;
         for (long i = long(blockIdx.x) * blockDim.x + threadIdx.x; i < all; i += long(gridDim.x) * blockDim.x) {
             const int r = int(i / a.width), c = int(i % a.width);
-            a.laid[i] = c < H ? weight(a, r, c) : rounded(real(0));
+            a.packed[i] = c < H ? weight(a, r, c) : rounded(real(0));
         }
         return;
     }
@@ -45,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(SIDE * HIGH) pack_weights(const Pac
         __syncthreads();
         for (int i = y; i < SIDE; i += HIGH) {
             const int c = first_c + x, u = first_u + i;
-            if (c < a.width && u < H) a.laid[(long(u) * PRODUCTS + product) * a.width + c] = tile[x][i];
+            if (c < a.width && u < H) a.packed[(long(u) * PRODUCTS + product) * a.width + c] = tile[x][i];
         }
         __syncthreads();
     }

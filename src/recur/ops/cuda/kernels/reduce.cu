@@ -1,16 +1,17 @@
-// What follows the steps back: the gradients of biases and of a cell's own weights, which are sums over rows.
+// Gradients that are sums over rows: those of the biases and of a cell's extra weights.
 //
-// A CTA has 32 columns and a part of the rows; the last of a column's CTAs adds up what all found, in the order of parts,
-// so that sums are the same bits each time.
+// A CTA sums 32 columns over one part of the rows. The last CTA of a column block (it draws the last ticket) adds the
+// parts in a fixed order, so results are the same bits in every run. __threadfence orders the writes of partial sums
+// before the ticket, and the ticket before the reads.
 struct ReduceArgs {
     int H, S, N;
-    int splits;           // parts of the rows
+    int splits;           // number of parts of the rows
     const num* d_share;   // (N, GATES · H)
     const num* d_own;     // (N, OWN · H)
     const real* sums;     // (S, EXTRAS · H)
-    real* partial;        // (splits, columns): where there are several parts
-    unsigned* tickets;    // for each CTA's columns, zero at first
-    num* d_bias_ih;       // or null, as d_bias_hh
+    real* partial;        // (splits, columns): used if there are several parts
+    unsigned* tickets;    // one per block of columns, zero at first
+    num* d_bias_ih;       // or null, like d_bias_hh
     num* d_bias_hh;
     num* d_extra[EXTRAS + 1];
 };
