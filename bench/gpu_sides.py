@@ -84,7 +84,7 @@ class Ours:
         self._trace: Trace | None = None
 
     @property
-    def way(self) -> str:
+    def config(self) -> str:
         """How the last call ran."""
         return "" if self._trace is None else self._trace.kernels or self._trace.backend
 
