@@ -23,11 +23,11 @@ class SLSTM(Cell):
     h' = o ⊙ c' / n'
 
     Beck et al., xLSTM: extended long short-term memory, NeurIPS 2024. An exponential gate is unbounded and can
-    overwrite all earlier contents. For numerical stability c and n are stored divided by e^m, with m' = max(log f + m, log i) and
-    an initial m of −∞; c' / n' does not change. n ≥ 1 after the first step. `heads` divides the units into groups: W
-    has one block per head, and units of different heads mix in the next layer only. The biases of the forget gate start
-    from 5 down to −7 within a head, as in the authors' code for a single block (with `forget="exp"`, like all other
-    biases). Not in torch.nn.
+    overwrite all earlier contents. For numerical stability c and n are stored divided by e^m, with m' = max(log f + m,
+    log i) and an initial m of −∞; c' / n' does not change. n ≥ 1 after the first step. `heads` divides the units into
+    groups: W has one block per head, and units of different heads mix in the next layer only. The biases of the forget
+    gate start from 5 down to −7 within a head, as in the authors' code for a single block (with `forget="exp"`, like
+    all other biases). Not in torch.nn.
 
     >>> cell = recur.cells.SLSTM(heads=2)
     >>> cell.shapes(3, 8)["weight_hh"]                  # one block of W per head

@@ -20,9 +20,9 @@ class SRU(Cell):
 
     Lei, Zhang, Wang, Dai and Artzi, Simple recurrent units for highly parallelizable recurrence, EMNLP 2018. No W: the
     gates of a unit read its own memory through v; with `peephole=False` they do not, and c is affine in its past. x_x
-    is the input of the highway connection, a projection of x, as in the authors' code for D ≠ H. For D = H their code uses
-    x itself, which is the identity projection. α keeps the variance of h equal to that of x when r starts at its bias b
-    (`highway_bias`). Not in torch.nn.
+    is the input of the highway connection, a projection of x, as in the authors' code for D ≠ H. For D = H their code
+    uses x itself, which is the identity projection. α keeps the variance of h equal to that of x when r starts at its
+    bias b (`highway_bias`). Not in torch.nn.
 
     >>> net = recur.Recurrent("sru", 4, 4)
     >>> net(torch.randn(2, 5, 4)).state[0]._fields
