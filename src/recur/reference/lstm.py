@@ -28,7 +28,7 @@ STATES = ("s", "C")
 
 
 def step_forward(xt: Array, state: State, parameters: Parameters) -> tuple[State, Cache]:
-    """Compute one step: xt (n_x, m), state (s_prev, C_prev) (n_s, m) each; U (4 n_s, n_x), W (4 n_s, n_s), b (4 n_s, 1).
+    """Compute one step: xt (n_x, m), (s_prev, C_prev), each (n_s, m); U (4 n_s, n_x), W (4 n_s, n_s), b (4 n_s, 1).
 
     >>> weights = {"U": np.zeros((8, 3)), "W": np.zeros((8, 2)), "b": np.zeros((8, 1))}
     >>> (s, C), _ = recur.reference.lstm.step_forward(np.ones((3, 1)), (np.zeros((2, 1)), np.ones((2, 1))), weights)
