@@ -86,7 +86,7 @@ class Ours:
     @property
     def config(self) -> str:
         """How the last call ran."""
-        return "" if self._trace is None else self._trace.config or self._trace.backend
+        return "" if self._trace is None else self._trace.way or self._trace.backend
 
     def __call__(self, backward: bool) -> Tensors:
         with torch.set_grad_enabled(backward):
