@@ -255,18 +255,10 @@ class ScratchMemory:
         self._packed_bytes = a.products * layout.H * self._width * size
         self.bytes, self._offsets, self._zeros = self._sizes(self.packs)
         zeros = {"zeros": slots["zeros"]}
-        self._zeroing, self._laying = (
-            ArgTemplate(
-                a,
-                PACK_FIELDS,
-                where,
-                H=layout.H,
-                inner=layout.H // a.heads,
-                width=self._width,
-                transposed=int(transposed),
-                words=self._zeros // 16,
-            )
-            for where in (zeros, {"W": slots.get("weight_hh"), "packed": slots["packed"], **zeros})
+        numbers = {"H": layout.H, "inner": layout.H // a.heads, "width": self._width, "words": self._zeros // 16}
+        packing = {"W": slots.get("weight_hh"), "packed": slots["packed"], **zeros}
+        self._zeroing, self._packing = (
+            ArgTemplate(a, PACK_FIELDS, where, transposed=int(transposed), **numbers) for where in (zeros, packing)
         )
 
     def _sizes(self, packs: bool) -> tuple[int, list[int], int]:
@@ -298,7 +290,7 @@ class ScratchMemory:
             return []
         tiles = count_tiles(layout, self._width) if packs else 0
         run = pack_kernel(of.cell, of.dtype, tiles, self._zeros // 16, self._index)
-        return [KernelLaunch(run, self._laying if packs else self._zeroing)]
+        return [KernelLaunch(run, self._packing if packs else self._zeroing)]
 
 
 def make_matmul(

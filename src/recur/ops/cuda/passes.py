@@ -226,8 +226,8 @@ class ForwardPass(ScanPass):
     """
 
     def __init__(
-        self, layout: ScanLayout, train: bool, index: int, tf32: bool, chosen: ChosenKernel | None, reverse: bool =
-        False,
+        self, layout: ScanLayout, train: bool, index: int, tf32: bool, chosen: ChosenKernel | None,
+        reverse: bool = False,
     ) -> None:  # fmt: skip
         """Prepare the pass. `reverse`: scan from the last step to the first, in one launch with a forward scan."""
         of, a = layout.of, layout.assembly
@@ -341,8 +341,8 @@ class BoundBackward(NamedTuple):
 
 class BackwardPass(ScanPass):
     def __init__(
-        self, layout: ScanLayout, asked: BackwardRequest, index: int, tf32: bool, chosen: ChosenKernel | None, reverse:
-        bool = False,
+        self, layout: ScanLayout, asked: BackwardRequest, index: int, tf32: bool, chosen: ChosenKernel | None,
+        reverse: bool = False,
     ) -> None:  # fmt: skip
         """Prepare the pass.
 

@@ -243,8 +243,8 @@ def forward(ops: ScanOperands, results: ScanResults, train: bool) -> None:
 
 
 def _forward_by_python(
-    ops: ScanOperands, results: ScanResults, run: StepKernels, name: str, arguments: KernelArguments, carry:
-    list[Tensor], states: list[Tensor | None], multiplied: Tensor | None, following: Tensor | None,
+    ops: ScanOperands, results: ScanResults, run: StepKernels, name: str, arguments: KernelArguments,
+    carry: list[Tensor], states: list[Tensor | None], multiplied: Tensor | None, following: Tensor | None,
 ) -> None:  # fmt: skip
     layout = ops.layout
     first = 0
@@ -303,8 +303,8 @@ def backward(ops: ScanOperands, results: ScanResults, found: ScanGradients, trac
 
 
 def _backward_by_python(
-    ops: ScanOperands, found: ScanGradients, run: StepKernels, name: str, arguments: KernelArguments, carry:
-    list[Tensor], inside: list[Tensor], exchange: Tensor,
+    ops: ScanOperands, found: ScanGradients, run: StepKernels, name: str, arguments: KernelArguments,
+    carry: list[Tensor], inside: list[Tensor], exchange: Tensor,
 ) -> None:  # fmt: skip
     layout, a = ops.layout, ops.layout.assembly
     bound, later, end = layout.of.clip, 0, layout.N

@@ -128,8 +128,8 @@ class SessionSlots:
     """
 
     def __init__(
-        self, cell: Cell, layers: LayerStack | Sequence[Mapping[str, Tensor]], slots: int, dtype: torch.dtype | None =
-        None, device: torch.device | str | None = None,
+        self, cell: Cell, layers: LayerStack | Sequence[Mapping[str, Tensor]], slots: int,
+        dtype: torch.dtype | None = None, device: torch.device | str | None = None,
     ) -> None:  # fmt: skip
         """Create the slots. `layers`: weights of each layer as `scan` takes them; later changes are not seen."""
         if slots < 1:
