@@ -52,7 +52,7 @@ def texts_of(cell: Cell, dtype: torch.dtype, shape: tuple[int, int, int], index:
     data = torch.empty(B, T, H, device="meta", dtype=dtype)
     of, _ = make_signature(data, given, extras, (), None, None, None, 0.0, text, "")
     layout = ScanLayout(of)
-    found = {kernel_source(text, dtype, (body,)) for body in ("lay_out", "add_up")}
+    found = {kernel_source(text, dtype, (body,)) for body in ("pack", "reduce")}
     for backward, variant in ((False, False), (False, True), (True, False)):
         p = persistent.scan_shape(layout, backward)
         config = dispatch.configs_to_try(layout, p, index)[0]

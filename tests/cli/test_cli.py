@@ -188,7 +188,7 @@ def test_doctor_says_what_the_gpu_can_do(capsys: pytest.CaptureFixture[str], mon
     found = json_of(capsys, "doctor")["cuda"]
     assert found["missing"] == "torch sees no GPU"
     assert {"compiler", "cache"} <= set(found)
-    ways = {"one step a launch": "works", "cluster": "needs compute capability 9.0, and this is 8.0"}
+    ways = {"one launch per step": "works", "cluster": "needs compute capability 9.0, and this is 8.0"}
     described = {
         "name": "NVIDIA A100", "capability": "8.0", "multiprocessors": 108, "shared_kib": 163, "driver": "CUDA 13.0",
         "compiler": "NVRTC 13.0", "cache": "/tmp/x: 3 kernels", "table": "12 problems, shipped", "ways": ways,
@@ -197,7 +197,8 @@ def test_doctor_says_what_the_gpu_can_do(capsys: pytest.CaptureFixture[str], mon
     assert json_of(capsys, "doctor")["cuda"] == described
     assert run(["doctor"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    for said in ("NVIDIA A100, compute capability 8.0, 108 multip", "measured 12 problems", "one step a launch works"):
+    facts = "NVIDIA A100, compute capability 8.0, 108 multip", "measured 12 problems", "one launch per step works"
+    for said in facts:
         assert said in printed
     assert "state by cluster needs compute capability 9.0" in printed
 

@@ -73,12 +73,12 @@ class Prepared:
     how: LaunchSpec
 
     def __call__(self, stream: int, arguments: Structure) -> None:
-        self.packed(stream, bytes(arguments))
+        self.launch_bytes(stream, bytes(arguments))
 
     def resident(self) -> int:
         return SMALL.multiprocessors
 
-    def packed(self, stream: int, arguments: bytes) -> None:
+    def launch_bytes(self, stream: int, arguments: bytes) -> None:
         assert self.how.shared <= SMALL.shared
         self.entry(arguments, self.how.grid, self.how.threads)
 

@@ -125,7 +125,7 @@ def test_weights_make_room_for_what_would_spill(directions: int, monkeypatch: py
         if config and (config.warps, config.partial, config.used) == (8, 0, 0)
     )
     assert persistent.fit_registers(cell, torch.float32, p, plain, H200, False) == plain  # as it was estimated
-    first = plain.but(in_registers=plain.in_registers + plain.in_shared, in_shared=0)
+    first = plain.with_changes(in_registers=plain.in_registers + plain.in_shared, in_shared=0)
     config = persistent.fit_registers(cell, torch.float32, p, first, H200, False)
     assert config is not None
     assert config.in_registers < first.in_registers

@@ -52,9 +52,9 @@ def test_whole_rows_lie_step_after_step() -> None:
     ("changed", "why"),
     [
         ({}, None),
-        ({"dtype": torch.float64}, "float64 has no way of its own"),
+        ({"dtype": torch.float64}, "float64 has no persistent kernel"),
         ({"clip": 1.0}, "clip needs the norm of a whole row at every step"),
-        ({"weights": 5, "last_rows": 3}, "a projected state takes two exchanges a step"),
+        ({"weights": 5, "last_rows": 3}, "a projected state needs two exchanges per step"),
         (
             {"cell": text_of(make_cell("mingru"), True), "first_rows": 10, "weights": 2},
             "the cell has no product with W",

@@ -73,9 +73,9 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleN
 
 def test_all_that_works(machine: SimpleNamespace) -> None:
     found = report.gpu_report()
-    assert found["ways"] == dict.fromkeys(("one step a launch", "cta", "cluster", "grid"), "works")
+    assert found["ways"] == dict.fromkeys(("one launch per step", "cta", "cluster", "grid"), "works")
     assert (found["name"], found["capability"], found["multiprocessors"]) == ("NVIDIA H200", "9.0", 132)
-    assert "none for this GPU: ways are chosen by an estimate; recur doctor --tune" in found["table"]
+    assert "none for this GPU: kernels are chosen by an estimate; recur doctor --tune" in found["table"]
     assert found["cache"].endswith("cache: 0 kernels")
     assert "missing" not in found
 
@@ -91,14 +91,14 @@ def test_what_a_gpu_lacks(machine: SimpleNamespace) -> None:
     assert report.exchange_unsupported_reason(DeviceInfo("one", 12, 0, 170, 101376), CLUSTER) is None
 
 
-@pytest.mark.parametrize(("backward", "says"), [(False, "forward"), (True, "back")])
+@pytest.mark.parametrize(("backward", "says"), [(False, "forward"), (True, "backward")])
 def test_wrong_numbers_are_said(machine: SimpleNamespace, backward: bool, says: str) -> None:
     machine.layer.wrong = {(GRID, backward): 0.1}
     assert report.check_exchanges(0) == {
-        "one step a launch": "works", "cta": "works", "cluster": "works", "grid": f"gives wrong numbers {says}"
+        "one launch per step": "works", "cta": "works", "cluster": "works", "grid": f"gives wrong numbers {says}"
     }  # fmt: skip
     machine.layer.wrong = {(None, False): float("nan")}
-    assert report.check_per_step(0) == "gives no numbers"
+    assert report.check_per_step(0) == "gives NaN or infinity"
 
 
 def test_what_does_not_fit_and_what_fails(machine: SimpleNamespace) -> None:
@@ -149,7 +149,7 @@ def test_the_gpu_of_this_machine(mark: None) -> None:
     assert set(found["ways"].values()) == {"works"}
 
 
-@pytest.mark.parametrize("direction", [pytest.param(config, marks=needs_gpu) for config in tuning.DIRECTIONS])
+@pytest.mark.parametrize("direction", [pytest.param(direction, marks=needs_gpu) for direction in tuning.DIRECTIONS])
 def test_a_problem_is_measured(direction: str) -> None:
     bench = timing.GpuTuningTarget()
     kind = TuningKey(3, 3, 64, 8, "bfloat16", direction)
@@ -158,7 +158,7 @@ def test_a_problem_is_measured(direction: str) -> None:
     assert 0 < measured.us < 100
     assert measured.whole_us is not None
     assert measured.cudnn_us is not None
-    assert set(bench.problems()) > {kind._replace(H=512, S=64)}
+    assert set(bench.tuning_keys()) > {kind._replace(H=512, S=64)}
 
 
 class _Only:
@@ -166,5 +166,5 @@ class _Only:
 
     def __init__(self, bench: timing.GpuTuningTarget, kind: TuningKey) -> None:
         self.device, self.candidates, self.measure = bench.device, bench.candidates, bench.measure
-        self.whole, self.cudnn = bench.whole, bench.cudnn
-        self.problems = lambda: [kind]
+        self.measure_pass, self.measure_cudnn = bench.measure_pass, bench.measure_cudnn
+        self.tuning_keys = lambda: [kind]

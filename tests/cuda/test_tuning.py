@@ -74,15 +74,15 @@ def test_gates_and_size_break_ties() -> None:
     assert nearest(found, LSTM) == "five", "gates without a product matter least"
 
 
-def test_beside_cudnn() -> None:
+def test_relative_to_cudnn() -> None:
     found = table_of(
         (LSTM, entry("there", 1.0, whole_us=2.0, cudnn_us=14.0)), (BACK, entry("back", 2.0, whole_us=5.0, cudnn_us=6.0))
     )
-    assert found.beside_cudnn([LSTM]) == pytest.approx(2 / 14)
-    assert found.beside_cudnn([LSTM, BACK]) == pytest.approx(7 / 20)
-    assert found.beside_cudnn([LSTM._replace(H=600)]) == pytest.approx(2 / 14)
-    assert found.beside_cudnn([LSTM._replace(products=2)]) is None
-    assert table_of((LSTM, entry("own"))).beside_cudnn([LSTM]) is None
+    assert found.relative_to_cudnn([LSTM]) == pytest.approx(2 / 14)
+    assert found.relative_to_cudnn([LSTM, BACK]) == pytest.approx(7 / 20)
+    assert found.relative_to_cudnn([LSTM._replace(H=600)]) == pytest.approx(2 / 14)
+    assert found.relative_to_cudnn([LSTM._replace(products=2)]) is None
+    assert table_of((LSTM, entry("own"))).relative_to_cudnn([LSTM]) is None
 
 
 # Files ----------------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_a_table_of_another_gpu_is_not_taken(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda read: "nothing", "no table of measured ways"),
+        (lambda read: "nothing", "not a tuning table"),
         (lambda read: read | {"format": 1}, "format 1, and 2 is read here"),
         (lambda read: {k: v for k, v in read.items() if k != "entries"}, "KeyError: 'entries'"),
         (lambda read: _changed(read, H=0), "no sizes"),
@@ -134,7 +134,7 @@ def test_a_damaged_table_is_passed_over_in_a_line(change: Any, says: str, folder
     path.write_text(json.dumps(change(json.loads(path.read_bytes()))))
     with pytest.raises(BackendError, match=says):
         tuning.loads(path.read_bytes())
-    with pytest.warns(UserWarning, match="is passed over: .*recur doctor --tune writes it anew") as said:
+    with pytest.warns(UserWarning, match="ignoring the tuning table .*recur doctor --tune writes a new one") as said:
         assert tuning.load_table("NVIDIA H200") == shipped
     assert "\n" not in str(said[0].message)
     assert tuning.load_table("NVIDIA H200") == shipped, "said once"
@@ -155,7 +155,7 @@ class Described:
     def __init__(self) -> None:
         self.measured: list[tuple[TuningKey, Any]] = []
 
-    def problems(self) -> list[TuningKey]:
+    def tuning_keys(self) -> list[TuningKey]:
         return [LSTM, BACK, LSTM._replace(products=9)]
 
     def candidates(self, problem: TuningKey) -> list[tuning.ConfigValues]:
@@ -166,10 +166,10 @@ class Described:
         times = {"slow": 9.0, "fast": 1.0 if problem == BACK else None, "middle": 4.0, None: 20.0}
         return times[config.get("name")]  # type: ignore[index]
 
-    def whole(self, problem: TuningKey, config: tuning.ConfigValues) -> float | None:
+    def measure_pass(self, problem: TuningKey, config: tuning.ConfigValues) -> float | None:
         return 6.0
 
-    def cudnn(self, problem: TuningKey) -> float | None:
+    def measure_cudnn(self, problem: TuningKey) -> float | None:
         return 12.0 if problem == LSTM else None
 
 

@@ -153,7 +153,7 @@ def test_auto_takes_it_and_says_how() -> None:
     assert found.trace.backend == "cuda"
     assert found.trace.kernels.startswith("cluster: ")
     clipped = case.scan(bptt="clip:1")
-    assert clipped.trace.kernels == "one step a launch (clip needs the norm of a whole row at every step)"
+    assert clipped.trace.kernels == "one launch per step (clip needs the norm of a whole row at every step)"
     plain = scan(case.cell, case.weights, case.x)
     assert scan(case.cell, case.weights, case.x).trace.kernels == plain.trace.kernels
 

@@ -4,8 +4,9 @@
     python -m tests.cuda.usage --match "lstm bfloat16"  only these rows; the others stay
     python -m tests.cuda.usage --check                  compare, and write nothing
 
-A row is a cell, a dtype, an architecture and a family of kernels: one step a launch; all steps by one of the ways to
-carry h, there and back; or, without a product with W, every unit by itself, in slices of time where units are few.
+A row is a cell, a dtype, an architecture and a family of kernels: one launch per step; a persistent kernel by
+each exchange of h, forward and backward; or, without a matmul with W, an element-wise kernel, in slices of time with
+few units.
 test_compile.py compares a sample of them.
 """
 

@@ -198,8 +198,8 @@ def _tune(screen: Screen, minutes: float, path: Path | None, bench: TuningTarget
         made,
     )
     written = tuning.save(found, own)
-    whole = len(bench.problems())
-    done = sum(kind in found.entries for kind in bench.problems())
+    whole = len(bench.tuning_keys())
+    done = sum(kind in found.entries for kind in bench.tuning_keys())
     rows = {"GPU": found.device, "problems": f"{done} of {whole}", "written to": str(written)}
     if done < whole:
         rows["to go on"] = "recur doctor --tune"

@@ -1,7 +1,7 @@
-"""cuBLASLt as torch has loaded it: products of matrices that are given by their addresses.
+"""Matmuls by cuBLASLt, on matrices that are given by their addresses.
 
-How float32 is multiplied is said with every product, so that no switch of torch's has to be turned for it. Which of its
-algorithms takes one is asked for once, so that a product costs a call a few microseconds.
+The precision of float32 products is set per matmul, so that PyTorch's global switch stays as it is. The algorithm is
+chosen once, so that a matmul costs a few microseconds of CPU time.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from recur.errors import BackendError
 ALLOCATION_FAILED = 3
 TYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 14}
 IN_FLOAT32, IN_FLOAT64, IN_TF32 = 68, 70, 77
-"""In which it multiplies and adds."""
+"""cublasComputeType_t."""
 TRANSPOSED_LEFT, TRANSPOSED_RIGHT = 3, 4
 MOST_BYTES, REDUCTIONS, ALIGNMENTS = 1, 3, (5, 6, 7, 8)
-"""What it is told of a product, and of which algorithms are wanted."""
+"""Attributes of the algorithm preferences."""
 ADDED_IN_PLACE, ADDED_IN_FLOAT32 = 1, 2
-"""How the parts of a sum may be added up, in one order each: where the result lies, or not rounded before."""
+"""Split-K reductions that give the same bits in every run: in the output, or in float32 before rounding."""
 MAX_WORKSPACE = 32 << 20
-"""Bytes; and no more than the matrices of a product take themselves."""
+"""Upper limit in bytes. A matmul gets no more than its matrices take."""
 ALIGNED_BYTES = 16
-"""Bytes at whose multiples a matrix should begin."""
+"""Alignment in bytes that the fast algorithms need."""
 
 
 def library_names() -> list[str]:
-    """Of its library: that of the CUDA version that torch was built for, which is loaded already."""
+    """Return file names of the cuBLASLt of the CUDA version that PyTorch was built for, which is already loaded."""
     major = (torch.version.cuda or "13").split(".")[0]
     return [f"libcublasLt.so.{major}", f"cublasLt64_{major}.dll"]
 
@@ -57,7 +57,7 @@ def function(name: str) -> ctypes._NamedFuncPointer:
 
 @functools.cache
 def handle(index: int) -> c_void_p:
-    """That of a device, which is the current one: of no thread and of no stream."""
+    """Return the cuBLASLt handle of a device, which must be the current one. All threads and streams share it."""
     found = c_void_p()
     check(function("cublasLtCreate")(byref(found)))
     return found
@@ -71,15 +71,15 @@ def check(status: int) -> None:
 
 
 class MatmulOperand(NamedTuple):
-    """A matrix of a product, row after row."""
+    """Operand of a matmul, in row-major order."""
 
     pitch: int
-    """How many numbers lie between the beginnings of two rows."""
+    """Distance between two rows, in elements."""
     transposed: bool = False
 
 
 class MatmulDescriptor(Structure):
-    """As in launches.cpp, field by field."""
+    """Struct `Product` of launches.cpp."""
 
     _fields_ = [
         *((name, c_void_p) for name in ("how", "left", "right", "out")),
@@ -90,7 +90,7 @@ class MatmulDescriptor(Structure):
 
 
 class _HeuristicResult(Structure):
-    """An algorithm, as cuBLASLt proposes it."""
+    """cublasLtMatmulHeuristicResult_t."""
 
     _fields_ = [
         ("algorithm", c_uint64 * 8),
@@ -102,9 +102,9 @@ class _HeuristicResult(Structure):
 
 
 class Matmul:
-    """C = A B, or C += A B, with C of (rows, columns) and `inner` numbers to each sum.
+    """C = A B, or C += A B, with C of shape (rows, columns) and sums over `inner` numbers.
 
-    A and B are of `dtype`, C is of `into`; their addresses change from call to call.
+    A and B have the type `dtype`, C has the type `into`. Addresses are given with each call.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Matmul:
 
     @functools.cached_property
     def workspace(self) -> int:
-        """Bytes that it needs beside its matrices."""
+        """Bytes of workspace."""
         return self._prepared[1]
 
     @property
@@ -139,7 +139,7 @@ class Matmul:
 
     @functools.cached_property
     def _prepared(self) -> tuple[MatmulDescriptor, int]:
-        """Asked of the current device, once."""
+        """Descriptor and workspace size, queried once from the current device."""
         rows, columns, inner = self.sizes
         double = self.dtype == torch.float64
         number = c_double if double else c_float
@@ -149,7 +149,7 @@ class Matmul:
         made.how = _create(
             "cublasLtMatmulDescCreate", c_int(how), c_int(TYPES[torch.float64 if double else torch.float32])
         )
-        # cuBLAS goes column after column: what it sees is Cᵀ = Bᵀ Aᵀ.
+        # cuBLAS is column-major: it computes Cᵀ = Bᵀ Aᵀ.
         for which, side in ((TRANSPOSED_LEFT, self.b), (TRANSPOSED_RIGHT, self.a)):
             _set("cublasLtMatmulDescSetAttribute", made.how, which, c_int(side.transposed))
         left = (inner, columns) if self.b.transposed else (columns, inner)
@@ -166,7 +166,7 @@ class Matmul:
         return made, max(most if one is None else one.workspace for one in found)
 
     def __call__(self, index: int, stream: int, workspace: int, a: int, b: int, c: int) -> None:
-        """On a stream of a device; what `launches` does in C++, for where there is none."""
+        """Run the matmul from Python, where the C++ core is missing."""
         if self.empty:
             return
         made = self.described
@@ -204,7 +204,7 @@ def _layout(kind: int, rows: int, columns: int, pitch: int) -> int | None:
 
 
 def _algorithm(made: MatmulDescriptor, alignment: int, most: int, into: torch.dtype) -> _HeuristicResult | None:
-    """The likeliest for matrices that begin at multiples of so many bytes, with so many bytes of workspace at most."""
+    """Return the algorithm that cuBLASLt ranks first for an alignment and a limit on the workspace, in bytes."""
     wanted = _create("cublasLtMatmulPreferenceCreate")
     put = functools.partial(_set, "cublasLtMatmulPreferenceSetAttribute", wanted)
     put(MOST_BYTES, c_uint64(most))

@@ -57,7 +57,7 @@ OPERATIONS = {
     "maximum": "{0} != {0} ? {0} : {1} != {1} ? {1} : {0} > {1} ? {0} : {1}",
     "sum": "{to} + {0}",
 }
-"""As the core's interpreter has them; `sum` adds to what its place holds."""
+"""C++ expression of each operation. `sum` adds to its target."""
 
 FORWARD_PARAMETERS = ("share", "product", "before", "extra", "after", "saved")
 BACKWARD_PARAMETERS = (
@@ -73,7 +73,7 @@ BACKWARD_PARAMETERS = (
     "d_state",
     "sum",
 )
-"""The arguments of a function, in this order: one array for each kind of place."""
+"""Parameters of the generated functions: one array for each kind of operand."""
 
 FORWARD_MAP_PARAMETERS = ("share", "extra", "after", "matrix", "offset")
 BACKWARD_MAP_PARAMETERS = ("share", "saved", "before", "after", "extra", "d_after", "matrix", "offset")
@@ -81,7 +81,7 @@ SCANS = ("scan_state", "scan_back_state")
 
 
 def read_indices(code: Code, kind: str) -> list[int]:
-    """Which places of a kind a program reads before it has written them itself."""
+    """Return the indices of operands of a kind that a program reads before it writes them."""
     found: set[int] = set()
     written: set[int] = set()
     for op, (to, *operands) in code.instructions:
@@ -96,7 +96,7 @@ def written_indices(code: Code, kind: str) -> list[int]:
 
 
 def format_constant(value: float) -> str:
-    """A constant, to the last bit."""
+    """Print a constant exactly."""
     if math.isnan(value):
         return "real(NAN)"
     if math.isinf(value):
@@ -105,12 +105,11 @@ def format_constant(value: float) -> str:
 
 
 def print_function(name: str, code: Code, kinds: tuple[str, ...], sums: int | None = None) -> str:
-    """The function of a program. `sums`: only so many of what it sums up are wanted."""
+    """Print the function of a program. `sums`: print only the first so many sums."""
     return _print_function(name, code, kinds, _print_instructions(code, len(code.instructions), sums))
 
 
 def _print_instructions(code: Code, count: int, sums: int | None = None) -> list[str]:
-    """The first instructions of a program."""
     lines = []
     for op, (to, *operands) in code.instructions[:count]:
         if op == "sum" and sums is not None and code.places[to][1] >= sums:
@@ -134,9 +133,9 @@ def _print_function(name: str, code: Code, kinds: tuple[str, ...], lines: list[s
 
 
 def affine_states(code: Code) -> list[int]:
-    """The states that a program along time carries, if they are one stage and no other state's past is read; or none.
+    """Return the states that a program over time scans if the step is one affine map of them; otherwise an empty list.
 
-    Only then is a step one affine map: what else follows from it has to wait for nothing.
+    The step is one affine map if all its scans form one group and it reads no other state of the previous step.
     """
     scans = [k for k, (op, _) in enumerate(code.instructions) if op in SCANS]
     side_by_side = all(later == k + 1 for k, later in pairwise(scans))
@@ -146,9 +145,9 @@ def affine_states(code: Code) -> list[int]:
 
 
 def print_affine_map(name: str, code: Code, kinds: tuple[str, ...]) -> str:
-    """A step of one stage as a function that finds its A, row by row, and b: s' = A s + b.
+    """Print a function that computes A, row by row, and b of the affine step s' = A s + b.
 
-    Of a program along time that is what stands before its scan, and the scan's operands.
+    It consists of the instructions before the scan and the operands of the scan.
     """
     states = len(affine_states(code))
     first = next(k for k, (op, _) in enumerate(code.instructions) if op in SCANS)
@@ -160,12 +159,12 @@ def print_affine_map(name: str, code: Code, kinds: tuple[str, ...]) -> str:
 
 KERNELS = Path(__file__).parent / "kernels"
 DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
-"""As prelude.cu has them."""
+"""Values of NUM in prelude.cu."""
 
 
 @functools.lru_cache(maxsize=256)
 def load_assembly(text: str) -> Assembly:
-    """A cell's programs, from their text."""
+    """Parse the text of a cell's programs."""
     return Assembly.loads(text)
 
 
@@ -179,7 +178,7 @@ def format_bits(indices: Sequence[int]) -> str:
 
 
 def definitions(a: Assembly) -> dict[str, str | int]:
-    """The numbers of a cell, as the kernels' texts call them."""
+    """Return the macros that describe a cell to the kernels."""
     places = "".join(f"(r) == {r} ? {place} : " for r, place in enumerate(a.product_places)) + "0"
     outputs = "".join(f"(j) == {j} ? {k} : " for k, j in enumerate(a.outputs)) + "-1"
     return {
@@ -205,7 +204,7 @@ def definitions(a: Assembly) -> dict[str, str | int]:
 
 
 def print_programs(a: Assembly) -> str:
-    """The four functions of a cell. Biases' gradients are sums over a matrix, which is there afterwards."""
+    """Print the four functions of a cell. Gradients of biases are left out: reduce.cu sums them later."""
     made = [print_function(f"{name}_step", getattr(a, name), FORWARD_PARAMETERS) for name in PROGRAMS[:2]]
     made += [
         print_function(f"{name}_step", getattr(a, name), BACKWARD_PARAMETERS, sums=a.extras) for name in PROGRAMS[2:]
@@ -214,7 +213,7 @@ def print_programs(a: Assembly) -> str:
 
 
 def print_affine_maps(a: Assembly) -> str:
-    """A step as an affine map, on the way and on the way back, where it is one: its states, and its function."""
+    """Print the affine map of a step for the forward and the backward pass, where it exists."""
     made: list[str] = []
     for name, which, kinds in (
         ("forward", "use", FORWARD_MAP_PARAMETERS),
@@ -232,7 +231,12 @@ def print_affine_maps(a: Assembly) -> str:
 def kernel_source(
     cell: str, dtype: torch.dtype, bodies: tuple[str, ...], options: tuple[tuple[str, int], ...] = ()
 ) -> str:
-    """A cell's kernels in one text. `bodies`: files of kernels/, or "maps"; `options`: what they are built with."""
+    """Return the complete source of kernels for a cell.
+
+    Args:
+        bodies: names of files in kernels/, or "affine_maps".
+        options: further macros and their values.
+    """
     a = load_assembly(cell)
     fast = dtype in (torch.bfloat16, torch.float16)
     defined = {"NUM": DTYPE_CODES[dtype], "FAST": int(fast), **definitions(a), **dict(options)}
@@ -265,11 +269,13 @@ STREAM_FIELDS: Fields = (
 )  # fmt: skip
 PACK_FIELDS: Fields = (("H inner width transposed words",), ("W", "packed zeros"))
 REDUCE_FIELDS: Fields = (("H S N splits",), ("d_share d_own sums partial tickets d_bias_ih d_bias_hh", "d_extra+"))
-"""Whole numbers, then pointers: with * one for each state, with + for each weight of the cell's own, and one more."""
+"""Integers, then pointers. `*` stands for one pointer per state, `+` for one per extra weight and one more."""
 
 
 class ArgStruct:
-    """Where everything stands, for a cell with so many states and weights of its own."""
+    """Struct type of kernel arguments for a cell with a number of states and extra weights, and the offsets of its
+    fields.
+    """
 
     def __init__(self, fields: Fields, states: int, extras: int) -> None:
         (names,), pointers = fields
@@ -286,17 +292,17 @@ arg_struct = functools.cache(ArgStruct)
 
 
 class KernelArguments:
-    """A struct to be filled; tensors whose addresses it has must outlive its launch."""
+    """Argument struct of a kernel. Tensors whose addresses it holds must outlive the launch."""
 
     def __init__(self, a: Assembly, which: bool | Fields, **numbers: int) -> None:
-        """`which`: those of a pass, whether back; or of another kernel."""
+        """Create the struct. `which`: True for backward, False for forward, or the fields of another kernel."""
         fields = which if isinstance(which, tuple) else BACKWARD_FIELDS if which else FORWARD_FIELDS
         self._form = arg_struct(fields, a.states, a.extras)
         self.struct = self._form.struct(**numbers)
         self._pointers: ctypes.Array[c_uint64] = self.struct.pointers
 
     def put(self, **given: Tensor | Sequence[Tensor | None] | None) -> KernelArguments:
-        """Addresses; None is null."""
+        """Set pointers; None is a null pointer."""
         pointers, places = self._pointers, self._form.pointers
         for name, value in given.items():
             at = places[name]
@@ -313,21 +319,21 @@ class KernelArguments:
         setattr(self.struct, name, value)
 
     def at(self, name: str) -> int:
-        """Where a number or a pointer stands, in bytes."""
+        """Return the offset of a field in bytes."""
         if name in self._form.pointers:
             return int(type(self.struct).pointers.offset) + 8 * self._form.pointers[name]
         return int(getattr(type(self.struct), name).offset)
 
 
 NULL = -1
-"""Where an address stands that is none: the last of a call's addresses."""
+"""Index of a null pointer: the last of a call's addresses."""
 
 
 class ArgTemplate:
-    """A struct of which all but the addresses is known: from those of a call to its bytes."""
+    """Argument struct in which only the addresses are missing; a call turns them into the bytes of the struct."""
 
     def __init__(self, a: Assembly, fields: Fields, places: Mapping[str, int | Sequence[int]], **numbers: int) -> None:
-        """`places`: where among a call's addresses each pointer's stands; all others are null."""
+        """Create the template. `places`: index of each pointer among a call's addresses; other pointers are null."""
         made = arg_struct(fields, a.states, a.extras)
         chosen = [NULL] * made.count
         for name, at in places.items():
@@ -337,15 +343,15 @@ class ArgTemplate:
         begin = made.struct.pointers.offset
         self.numbers = bytes(made.struct(**numbers))[:begin]
         self.chosen = chosen
-        """Which of a call's addresses each pointer is."""
+        """Index into a call's addresses for each pointer."""
         self._pack = struct.Struct(f"{begin}s{made.count}Q").pack
         self._choose = operator.itemgetter(*chosen)
         self.struct = made.struct
 
     def __call__(self, addresses: Sequence[int]) -> bytes:
-        """`addresses`: the last of them is 0."""
+        """Return the bytes of the struct. The last address must be 0."""
         return self._pack(self.numbers, *self._choose(addresses))
 
     def aligned(self, addresses: Sequence[int], to: int) -> bool:
-        """Whether all of them are multiples of so many bytes, a power of two."""
+        """Return True if all addresses are multiples of a power of two."""
         return not functools.reduce(operator.or_, self._choose(addresses)) & (to - 1)

@@ -1,5 +1,7 @@
-"""A way to carry a scan's steps in one launch: how W is shared out, and what that takes. The same arithmetic as in
-kernels/persistent.cu, which refuses to compile where the two differ."""
+"""Kernel configurations: how a kernel divides a scan among CTAs, warps and threads, and what that needs.
+
+The arithmetic is the same as in kernels/persistent.cu, which has static_asserts for the results.
+"""
 
 from __future__ import annotations
 
@@ -20,23 +22,23 @@ EXCHANGE_NAMES = ("cta", "cluster", "grid")
 
 @dataclass(frozen=True)
 class ScanShape:
-    """What a choice depends on."""
+    """Sizes of a scan, as far as the choice of a configuration depends on them."""
 
     products: int
     S: int
-    """Rows, rounded up a little: batches of about one size have one kernel."""
+    """Rows, rounded up: batches of similar size share a kernel."""
     H: int
     size: int
-    """Bytes of a number."""
+    """Bytes of an element."""
     backward: bool
     exact: bool = False
-    """Whether products of float32 are made of three of TF32."""
+    """Whether a float32 product is computed as three TF32 products."""
     pressure: int = 0
-    """Registers that an element of the cell takes while v is on its way, with what was fetched for its step, about."""
+    """Estimated registers per element while v is in flight, with the prefetched operands of its step."""
     resting: int = 0
-    """The same without."""
+    """Estimated registers per element without prefetched operands."""
     directions: int = 1
-    """Two, where a launch carries scans from both ends, each with teams of its own."""
+    """2 if one launch runs the scans of both directions, each with its own teams."""
 
     @property
     def sums(self) -> int:
@@ -48,7 +50,7 @@ class ScanShape:
 
 
 def round_up_rows(S: int) -> int:
-    """To whole tiles of eight rows, and coarser the more there are."""
+    """Round up to tiles of eight rows, in coarser steps for large batches."""
     unit = 8 if S <= 256 else 64 if S <= 2048 else 512
     return -(-S // unit) * unit
 
@@ -61,37 +63,39 @@ class KernelConfig:
     ctas: int
     warps_m: int
     in_registers: int
-    """Groups of K that a warp keeps there."""
+    """Groups of K that a warp keeps in registers."""
     in_shared: int
     teams: int
-    """At once; if they are fewer than the batch needs, they take turns."""
+    """Concurrent teams. If the batch needs more, teams take turns."""
     chunk: int = 0
-    """Groups of K that come through L2 at a time; 0 for all of them."""
+    """Groups of K in a chunk that is fetched through L2; 0 for all."""
     ring: int = 1
-    """How many such chunks there is room for."""
+    """Number of chunk buffers."""
     multicast: int = 1
-    """CTAs that fetch them for each other."""
+    """CTAs that fetch chunks for each other."""
     partial: int = 0
-    """Back, in a cluster: whether partial sums travel, and δ does not."""
+    """Backward in a cluster: exchange partial sums instead of δ."""
     warps: int = 8
-    """Of a CTA: 8 with all registers that there are for a thread, or 16 with half of them."""
+    """Warps of a CTA: 8 with all registers of a thread, or 16 with half of them."""
     used: int = 0
-    """Rows that a team has, of those that its products have room for; 0 for all of them."""
+    """Rows of a team; 0 for all that a tile has room for."""
 
-    def but(self, **changed: int) -> KernelConfig:
-        """As dataclasses.replace, in a third of its time: thousands are made to choose one."""
+    def with_changes(self, **changed: int) -> KernelConfig:
+        """Return a copy with changed fields, three times as fast as dataclasses.replace: thousands are made per
+        choice.
+        """
         made = object.__new__(KernelConfig)
         vars(made).update(vars(self), **changed)
         return made
 
     @property
     def rows(self) -> int:
-        """That a team's products have."""
+        """Rows of the matmul tiles of a team."""
         return 8 * self.tiles
 
     @property
     def own_rows(self) -> int:
-        """That a team has."""
+        """Rows of the batch that a team scans."""
         return self.used or self.rows
 
     @property
@@ -104,7 +108,7 @@ class KernelConfig:
 
     @property
     def elements(self) -> int:
-        """Units of rows that a thread has."""
+        """Elements (one unit of one row) per thread."""
         return -(-self.units * self.own_rows // self.threads)
 
     def groups(self, p: ScanShape) -> int:
@@ -114,7 +118,7 @@ class KernelConfig:
         return p.parts * self.width(p) // group
 
     def width(self, p: ScanShape) -> int:
-        """Of a part of v, padded."""
+        """Width of a part of v, padded."""
         group = 64 // p.size
         return -(-self.ctas * self.units // group) * group
 
@@ -146,7 +150,7 @@ class KernelConfig:
         return self.chunks(p) * self.chunk_bytes(p)
 
     def mail_bytes(self) -> int:
-        """Partial sums that come to a CTA in a step."""
+        """Bytes of partial sums that a CTA receives per step."""
         return self.ctas * self.units * self.rows * 4
 
     def part_bytes(self, p: ScanShape) -> int:
@@ -163,15 +167,15 @@ class KernelConfig:
         return -(-total // 16) * 16
 
     def streamed(self, p: ScanShape) -> int:
-        """Groups of K of each warp that are read from L2 at every step."""
+        """Groups of K that each warp reads from L2 at every step."""
         return max(0, self.groups_each(p) - self.in_registers - self.in_shared)
 
     def group_registers(self, p: ScanShape) -> int:
-        """What a group of K takes that is kept there: exact products have the two halves of each number."""
+        """Registers of a group of K that is kept; exact products keep two halves of each number."""
         return self.m_each(p) * (16 if p.exact else 8)
 
     def registers(self, p: ScanShape) -> int:
-        """What a thread takes, about: weights, sums, the numbers of its elements."""
+        """Estimated registers of a thread without weights: sums and the numbers of its elements."""
         each = self.m_each(p)
         weights = min(self.in_registers, self.groups_each(p)) * self.group_registers(p)
         split = each * 16 + 36 if p.exact else 0
@@ -179,7 +183,7 @@ class KernelConfig:
         return weights + each * self.tiles * 4 + split + self.elements * waiting + 44
 
     def options(self, p: ScanShape) -> tuple[tuple[str, int], ...]:
-        """As the kernels are built with it."""
+        """Return the macros of the kernel."""
         return (
             ("EXCHANGE", self.exchange),
             ("UNITS", self.units),
@@ -201,8 +205,8 @@ class KernelConfig:
             ("DIRECTIONS", p.directions),
         )
 
-    def words(self) -> str:
-        """For a reader."""
+    def describe(self) -> str:
+        """Return a short description."""
         sharing = "one CTA" if self.ctas == 1 else f"{self.ctas} CTAs"
         shared = f", {self.multicast} of which fetch together" if self.multicast > 1 else ""
         shared += ", partial sums" if self.partial else ""
@@ -214,30 +218,29 @@ class KernelConfig:
 
 
 def register_pressure(a: Assembly, backward: bool) -> tuple[int, int]:
-    """Registers that an element of a cell takes while its team's v is on its way, about: with what was fetched for its
-    step, and without."""
+    """Return the estimated registers of an element while v is in flight, with and without the prefetched operands."""
     if backward:
         return a.gates + a.saved + 4 * a.states + a.extras + 4, a.states + a.extras + 3
     return a.gates + a.states + 4, a.states + 3
 
 
 BLOCK_STEPS = {4: 8, 12: 4, 32: 2}
-"""Steps that a thread takes at once, by how many words of 4 bytes each may read: they are all in registers."""
+"""Steps per block, by the number of 32-bit words that a step reads: they are all in registers."""
 ENOUGH_THREADS = {1: 1024, 2: 512}
-"""On a multiprocessor, to keep the memory busy, by how many units each has: where columns are fewer, time is sliced."""
+"""Threads per multiprocessor that keep the memory busy, by units per thread. With fewer columns, time is sliced."""
 MAX_SLICED_THREADS = 512
 MAX_UNSLICED_THREADS = 128
-"""Without slices: small ones spread more evenly."""
+"""Threads of a CTA without slices; small CTAs are distributed more evenly."""
 WARP = 32
 SECTOR = 32
-"""Bytes of a row that a CTA reads at least."""
+"""Bytes of a memory sector: a CTA reads at least so many of a row."""
 IN_FLIGHT = 64 << 10
-"""Bytes on their way that a multiprocessor needs."""
+"""Bytes in flight that a multiprocessor needs."""
 MAX_ELEMENTWISE_STAGES = 8
 MAX_AFFINE_STATES = 4
-"""Of an affine map: registers hold a factor for every pair of them, of three maps."""
+"""States of an affine map: three maps with n · n factors must fit into registers."""
 ELEMENTWISE_SPARE_SHARED = 16 << 10
-"""Bytes of shared memory that are left to the system."""
+"""Bytes of shared memory that are left free."""
 
 
 Select = Callable[[ScanShape, list[KernelConfig]], Sequence[KernelConfig | None]]
@@ -284,37 +287,37 @@ def override(**changes: Any) -> Iterator[None]:
 
 
 class ElementwiseWork(NamedTuple):
-    """A pass, as far as a plan depends on it."""
+    """Sizes of a pass, as far as the choice of a configuration depends on them."""
 
     columns: int
-    """Units of segments, or as many of them side by side as a thread takes."""
+    """Columns of threads: units of segments divided by `vector`."""
     steps: int
     loads: int
-    """Numbers of a unit that a step reads; and their bytes."""
+    """Numbers of a unit that a step reads, and the bytes of each (`item`)."""
     item: int
     stage: int
-    """States that make a step an affine map; 0 where it is none."""
+    """Number of states if the step is an affine map of them; otherwise 0."""
     vector: int = 1
-    """Units of a column."""
+    """Adjacent units per thread."""
 
     @property
     def slot(self) -> int:
-        """The bytes that come at once: at least 4."""
+        """Bytes of one copy: at least 4."""
         return max(4, self.vector * self.item)
 
     @property
     def board(self) -> int:
-        """The bytes with which a thread tells others its maps, at most: in two tiles."""
+        """Upper limit in bytes of the maps that a thread exchanges, for two tiles."""
         return 2 * self.vector * self.stage * (self.stage + 1) * max(4, self.item)
 
     @property
     def words(self) -> int:
-        """Registers that a step reads into."""
+        """Registers for the operands of a step."""
         return self.loads * self.vector * max(4, self.item) // 4
 
 
 class ElementwiseConfig(NamedTuple):
-    """kernels/time.cu has these names."""
+    """Configuration of an element-wise kernel; the names are those of kernels/time.cu."""
 
     units: int
     slices: int
@@ -326,15 +329,14 @@ class ElementwiseConfig(NamedTuple):
         return self.units * self.slices
 
     def shared(self, todo: ElementwiseWork) -> int:
-        """Bytes of shared memory."""
         ring = self.stages * self.block * todo.loads * todo.slot
         return self.threads * (ring + (todo.board if self.slices > 1 else 0))
 
     @staticmethod
     def of(todo: ElementwiseWork, on: DeviceInfo, forced: int | None = None) -> ElementwiseConfig:
-        """`forced`: so many slices, if a step is an affine map."""
+        """Choose a configuration. `forced`: number of slices, if the step is an affine map."""
         block = next((block for most, block in BLOCK_STEPS.items() if todo.words <= most), 1)
-        a_stage = block * todo.loads * todo.slot  # bytes of a thread
+        a_stage = block * todo.loads * todo.slot  # bytes per thread
         room = on.shared - ELEMENTWISE_SPARE_SHARED
         fitting = room // (2 * a_stage + todo.board)
         enough = min(ENOUGH_THREADS[todo.vector], fitting)
@@ -359,32 +361,31 @@ class ElementwiseConfig(NamedTuple):
 
 
 def _floor_power_of_two(most: int) -> int:
-    """The largest power of two that is not larger."""
     return 1 << most.bit_length() - 1
 
 
 STREAM_THREADS = 256
 STREAM_WARPS = 8
 SMALL_BATCH_ROWS = 4
-"""Up to so many rows, each unit's weights are read by a warp of their own."""
+"""Up to so many rows, one warp reads the weights of one unit."""
 MAX_ACCUMULATORS = {False: 128, True: 64}
-"""Of a thread in registers; fewer where a product is three of TF32, whose halves need room."""
+"""Accumulators per thread, by `exact`: three TF32 products need registers for the halves."""
 STREAM_SPARE_SHARED = 2 << 10
 MAX_STREAM_STAGES = 4
 WARP_GRIDS = ((1, 1, 8), (1, 2, 4), (2, 1, 4), (2, 2, 2), (1, 4, 2), (4, 2, 1), (2, 4, 1), (8, 1, 1), (4, 1, 2))
-"""How warps divide units, rows and K."""
+"""Warps that divide units, rows and K."""
 L2_BYTES_PER_CYCLE = 40.0
-"""From L2 to a multiprocessor, its share."""
+"""Bytes per cycle from L2 to one multiprocessor."""
 CYCLES_PER_PRODUCT = 1.6
 CYCLES_PER_SHARED_LOAD = 4.0
-"""Of reading 16 bytes a thread from shared memory."""
+"""Cycles to read 16 bytes per thread from shared memory."""
 CYCLES_PER_CHUNK = 60.0
 CYCLES_PER_ACCUMULATOR = 4.0
-"""Of the end of a tile, each number that warps which divided K exchange."""
+"""Cycles per number that warps exchange at the end of a tile if they divided K."""
 
 
 class StreamStep(NamedTuple):
-    """A step, as far as a choice depends on it."""
+    """Sizes of a streaming step, as far as the choice of a tile depends on them."""
 
     gates: int
     products: int
@@ -392,7 +393,7 @@ class StreamStep(NamedTuple):
     D: int
     H: int
     size: int
-    """Bytes of a number."""
+    """Bytes of an element."""
     exact: bool
 
     @staticmethod
@@ -419,11 +420,11 @@ class LargeBatchTile(NamedTuple):
     warps_n: int
     warps_k: int
     blocks: int
-    """Of 8 units that a warp has."""
+    """Blocks of 8 units per warp."""
     tiles: int
-    """Of 8 rows that it has."""
+    """Tiles of 8 rows per warp."""
     chunk: int
-    """Groups of 64 bytes of K that are fetched at once."""
+    """Groups of 64 bytes of K per fetch."""
     stages: int
 
     @property
@@ -445,7 +446,7 @@ class LargeBatchTile(NamedTuple):
         return (self.warps_u * 16 * max(self.m_tiles(p)) + self.rows) * pitch
 
     def sums(self, p: StreamStep) -> int:
-        """Of a thread."""
+        """Return the number of accumulators of a thread."""
         return sum(self.m_tiles(p)) * self.tiles * 4
 
     def shared_bytes(self, p: StreamStep) -> int:
@@ -457,7 +458,7 @@ class LargeBatchTile(NamedTuple):
         return made | {"EXACT": int(p.exact), "SHARED_BYTES": self.shared_bytes(p)}
 
     def cycles(self, p: StreamStep, on: DeviceInfo) -> float:
-        """About: it orders tiles."""
+        """Estimate the cycles of a step, to rank tiles."""
         total = 0.0
         for K, tiles in zip((p.D, p.H), self.m_tiles(p), strict=True):
             if not tiles:
@@ -478,7 +479,7 @@ StreamTile = SmallBatchTile | LargeBatchTile
 
 @functools.lru_cache(maxsize=1024)
 def choose_tile(p: StreamStep, on: DeviceInfo) -> StreamTile:
-    """float64 has no tensor cores here, and is taken few rows at a time."""
+    """Choose the tile of a step. float64 has no tensor-core kernel and uses small batches."""
     if p.n <= SMALL_BATCH_ROWS or p.size == 8:
         units = STREAM_WARPS
         while units > 1 and -(-p.H // units) * -(-p.n // SMALL_BATCH_ROWS) < 0.9 * on.multiprocessors:
@@ -495,7 +496,7 @@ def list_tiles(p: StreamStep, on: DeviceInfo) -> list[LargeBatchTile]:
                 chunk = max(2, k)
                 tile = LargeBatchTile(u, n, k, blocks, tiles, chunk, 2)
                 if tile.sums(p) > MAX_ACCUMULATORS[p.exact] and tile[:5] != (1, 1, 8, 1, 1):
-                    continue  # but for the smallest, which is there for any cell
+                    continue  # the smallest tile stays: every cell needs one
                 stages = min(MAX_STREAM_STAGES, (on.shared - STREAM_SPARE_SHARED) // tile.stage_bytes(p))
                 tile = tile._replace(stages=stages)
                 if stages > 1 and tile.shared_bytes(p) <= on.shared:

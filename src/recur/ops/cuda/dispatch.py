@@ -1,4 +1,4 @@
-"""A scan on tensors of a GPU: the large products by cuBLAS, and what lies between them by the way that was chosen."""
+"""Entry point of the CUDA backend: choose a kernel and run the forward or backward pass of a scan on tensors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DTYPES = tuple(DTYPE_CODES)
 def choose_kernel(
     layout: ScanLayout, index: int, backward: bool, variant: bool, directions: int = 1
 ) -> ChosenKernel | None:
-    """The way that carries all steps in one launch, and its kernel; None where it is one step a launch."""
+    """Choose the persistent kernel of a pass; None means one launch per step, or an element-wise kernel."""
     if layout.not_persistent:
         return None
     key = index, backward, variant, uses_tf32(), directions
@@ -63,19 +63,19 @@ def _choose_kernel(
 
 
 def tuning_key(a: Assembly, dtype: torch.dtype, p: ScanShape) -> TuningKey:
-    """A problem as tables have it."""
+    """Return the key of a scan in tuning tables."""
     single = "exact" if p.exact else "tf32"
     numbers = single if dtype == torch.float32 else str(dtype).removeprefix("torch.")
     return TuningKey(a.products, a.gates, p.H, p.directions * p.S, numbers, "backward" if p.backward else "forward")
 
 
 def configs_to_try(layout: ScanLayout, p: ScanShape, index: int) -> list[KernelConfig | None]:
-    """In the order in which they are tried; None is one step a launch."""
+    """Return the configurations in the order in which they are tried; None is one launch per step."""
     return _order_by_table(layout.assembly, layout.of.dtype, p, index)
 
 
 def _order_by_table(a: Assembly, dtype: torch.dtype, p: ScanShape, index: int) -> list[KernelConfig | None]:
-    """All ways, what was measured to be the fastest on such a GPU first."""
+    """Return all configurations, the fastest by the tuning table of the GPU first."""
     here = device_info(index)
     known = tuning.load_table(here.name)
     entry = known.nearest(tuning_key(a, dtype, p)) if known else None
@@ -85,33 +85,33 @@ def _order_by_table(a: Assembly, dtype: torch.dtype, p: ScanShape, index: int) -
         return order_configs(p, here, by_steps=True)
     try:
         return order_configs(p, here, KernelConfig(**{name: int(value) for name, value in entry.config.items()}))
-    except (TypeError, ValueError):  # of a table that was written by hand, or by another version
+    except (TypeError, ValueError):  # a table written by hand or by another version
         return order_configs(p, here)
 
 
 def time_relative_to_cudnn(of: Signature, index: int, train: bool) -> float | None:
-    """Our time over that of cuDNN for scans like this one, by the table of this GPU; None where it is not known."""
+    """Return our time divided by cuDNN's for similar scans, by the tuning table; None if unknown."""
     layout, known = scan_layout(of), tuning.load_table(device_info(index).name)
     if known is None or layout.not_persistent:
         return None
     passes = [persistent.scan_shape(layout, backward) for backward in ((False, True) if train else (False,))]
-    return known.beside_cudnn([tuning_key(layout.assembly, of.dtype, p) for p in passes])
+    return known.relative_to_cudnn([tuning_key(layout.assembly, of.dtype, p) for p in passes])
 
 
 def describe(of: Signature, index: int, train: bool, traced: bool, directions: int = 1) -> str:
-    """How the steps of a scan are carried, for a reader."""
+    """Describe how the steps of a scan are run."""
     layout = scan_layout(of)
     if elementwise.unsupported_reason(layout) is None:
-        return "every unit by itself, along time"
+        return "element-wise recurrence, one launch"
     configs = [choose_kernel(layout, index, False, train, directions)]
     configs += [choose_kernel(layout, index, True, traced, directions)] if train else []
-    said = [found[1].words() if found else "one step a launch" for found in configs]
+    said = [found[1].describe() if found else "one launch per step" for found in configs]
     why = f" ({layout.not_persistent})" if layout.not_persistent else ""
-    return "; back, ".join(dict.fromkeys(said)) + why
+    return "; backward: ".join(dict.fromkeys(said)) + why
 
 
 def on_device(device: torch.device) -> AbstractContextManager[None]:
-    """That device the current one, which it nearly always is."""
+    """Make a device the current one inside a `with` block; nearly always, it already is."""
     if torch.cuda.current_device() != device.index:
         return torch.cuda.device(device)
     bind_context(device.index)
@@ -119,7 +119,7 @@ def on_device(device: torch.device) -> AbstractContextManager[None]:
 
 
 def forward(of: Signature, given: Sequence[Tensor], train: bool) -> Tensors:
-    """Outputs, final states, and what the backward pass needs beside them."""
+    """Return outputs, final states, and the tensors that the backward pass needs besides them."""
     index = given[0].device.index
     with on_device(given[0].device):
         key = of, train, index, uses_tf32()
@@ -134,13 +134,15 @@ def _forward_pass(of: Signature, train: bool, index: int, tf32: bool) -> Forward
 
 
 def shapes(of: Signature, data: Tensor, train: bool) -> Tensors:
-    """What `forward` returns, empty. Sizes may be symbols, by which nothing can be looked up."""
+    """Return empty tensors with the shapes that `forward` returns. Sizes may be symbolic and are not used as cache
+    keys.
+    """
     layout = ScanLayout(of)
     return layout.shown(layout.empty_results(data, train))
 
 
 def can_go_together(of: Signature, index: int, train: bool) -> bool:
-    """Whether scans of this form from both ends of the same x can be carried by one launch, and back."""
+    """Return True if one launch can run both directions of such a scan, forward and, for training, backward."""
     layout = scan_layout(of)
     if layout.not_persistent or not layout.uniform or of.masked or of.weighted:
         return False
@@ -153,11 +155,11 @@ def can_go_together(of: Signature, index: int, train: bool) -> bool:
 
 
 def forward_together(of: Signature, given: Sequence[Tensor], others: Sequence[Tensor], train: bool) -> Tensors:
-    """What two scans return, one from the start of x and one from its end."""
+    """Run two scans over x, one in each direction."""
     index = given[0].device.index
     with on_device(given[0].device):
         here, there = _forward_passes(of, train, index, uses_tf32(), active_overrides())
-        return here.together(given, there, others)
+        return here.run_bidirectional(given, there, others)
 
 
 @functools.lru_cache(maxsize=256)
@@ -177,13 +179,13 @@ def backward_together(
     for_state: bool,
     overwrite_saved: bool,
 ) -> tuple[list[Tensor | None], list[Tensor | None]]:
-    """The gradients of two such scans; the first has that of x."""
+    """Return the gradients of two such scans; the first result has the gradient of x."""
     index = kept[0][0].device.index
     with on_device(kept[0][0].device):
         arriving = tuple([tuple([part is not None for part in parts]) for parts in gradients])
         key = of, arriving, for_data, for_state, overwrite_saved, index, uses_tf32(), active_overrides()
         here, there = _backward_passes(*key)
-        return here.together(kept[0], gradients[0], there, kept[1], gradients[1])
+        return here.run_bidirectional(kept[0], gradients[0], there, kept[1], gradients[1])
 
 
 @functools.lru_cache(maxsize=256)
@@ -206,12 +208,12 @@ def _backward_passes(
 
 
 def whole(of: Signature, results: Tensors) -> Tensors:
-    """Kernels write all of what they return."""
+    """Return the results as they are: kernels write all elements."""
     return results
 
 
 def gradient_shapes(of: Signature, given: Sequence[Tensor], traced: bool) -> Tensors:
-    """The gradients of all that may have one, and what a trace records, empty."""
+    """Return empty tensors with the shapes of all gradients and of what a trace records."""
     layout = ScanLayout(of)
     found = [part.new_empty(part.shape) for part in given[: of.differentiable]]
     found[0] = layout.by_row(given[0].new_empty(layout.N, layout.D))
@@ -227,7 +229,7 @@ def backward(
     traced: bool,
     overwrite_saved: bool = False,
 ) -> tuple[list[Tensor | None], Tensors]:
-    """As native's: the gradients, None where they are not asked for; and, if traced, what a trace records."""
+    """Return the gradients, None for those not requested, and the tensors that a trace records."""
     index = kept[0].device.index
     with on_device(kept[0].device):
         arriving = tuple([part is not None for part in gradients])
@@ -243,12 +245,12 @@ def _backward_pass(of: Signature, asked: BackwardRequest, index: int, tf32: bool
 
 
 MIN_CAPABILITY = 8, 0
-"""The compute capability from which on there is all that the kernels use."""
+"""Lowest compute capability that has all instructions of the kernels."""
 
 
 @functools.cache
 def missing_reason(index: int) -> str | None:
-    """What is missing for the GPU of this index, or None."""
+    """Return the reason why a GPU cannot run the kernels, or None."""
     found = device_info(index)
     if (found.major, found.minor) < MIN_CAPABILITY:
         return f"{found.name} has compute capability {found.major}.{found.minor}, and kernels need 8.0"

@@ -1,4 +1,4 @@
-"""The CUDA driver, through ctypes: a cubin as functions, what of them fits on the GPU at once, and their launch."""
+"""CUDA driver API through ctypes: load cubins, query occupancy, launch kernels; and the properties of a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recur.errors import BackendError
 SUCCESS, OUT_OF_MEMORY = 0, 2
 COOPERATIVE, CLUSTER_DIMENSION = 2, 4
 MAX_STREAMS = 64
-"""For which a kernel's launch is kept ready."""
+"""Streams for which a kernel keeps its launch configuration."""
 LOCAL_SIZE, REGISTERS, DYNAMIC_SHARED, NON_PORTABLE_CLUSTER = 3, 4, 8, 14
 
 
@@ -24,7 +24,7 @@ class _Attribute(Structure):
 
 
 class LaunchConfig(Structure):
-    """CUlaunchConfig."""
+    """CUlaunchConfig of the driver API."""
 
     _fields_ = [
         *((name, c_uint) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared")),
@@ -38,12 +38,12 @@ Argument: TypeAlias = "Structure | ctypes._SimpleCData[float]"
 
 
 class LaunchSpec(NamedTuple):
-    """How a kernel is launched."""
+    """Grid, block, shared memory and cluster of a launch."""
 
     grid: int
     threads: int
     shared: int = 0
-    """Bytes of shared memory beyond what the kernel declares."""
+    """Bytes of dynamic shared memory."""
     cluster: int = 1
     cooperative: bool = False
 
@@ -64,7 +64,7 @@ class Driver:
 
 
 class Function:
-    """One kernel of a loaded cubin, on the device whose context was current."""
+    """Kernel of a loaded cubin, in the context that was current."""
 
     def __init__(self, driver: Driver, module: c_void_p, name: str) -> None:
         self._driver, self._module, self.name = driver, module, name
@@ -81,7 +81,7 @@ class Function:
 
 
 class PreparedKernel:
-    """A launch whose arguments change from call to call: one struct, by value."""
+    """Kernel with a fixed launch shape. Its argument is one struct, passed by value."""
 
     def __init__(self, driver: Driver, handle: c_void_p, name: str, how: LaunchSpec) -> None:
         self._driver, self.handle, self._name, self.how = driver, handle, name, how
@@ -103,7 +103,9 @@ class PreparedKernel:
         self._on: dict[int, LaunchConfig] = {}
 
     def resident(self) -> int:
-        """How many of its CTAs can be on the GPU at once, if nothing else is there; whole clusters."""
+        """Return the number of CTAs that fit on an otherwise idle GPU at once, in whole clusters; 0 if the query
+        fails.
+        """
         cuda, found = self._driver.cuda, c_int()
         if self.how.cluster > 1:
             status = cuda.cuOccupancyMaxActiveClusters(byref(found), self.handle, byref(self.config))
@@ -114,17 +116,17 @@ class PreparedKernel:
         return 0 if status else found.value * _count_multiprocessors(self._driver)
 
     def __call__(self, stream: int, *arguments: Argument) -> None:
-        """LaunchSpec it; `stream` as torch.cuda.Stream.cuda_stream has it."""
+        """Launch the kernel on a stream, given by its handle (torch.cuda.Stream.cuda_stream)."""
         self._launch(stream, (c_void_p * len(arguments))(*map(ctypes.addressof, arguments)))
 
-    def packed(self, stream: int, arguments: bytes) -> None:
-        """The same, given the struct's bytes."""
+    def launch_bytes(self, stream: int, arguments: bytes) -> None:
+        """Launch the kernel with the bytes of its argument struct."""
         self._launch(stream, _OnePointer(arguments))
 
     def _launch(self, stream: int, pointers: ctypes.Array[c_void_p] | ctypes.Array[c_char_p]) -> None:
         config = self._on.get(stream)
         if config is None:
-            config = LaunchConfig.from_buffer_copy(self.config)  # threads launch on streams of their own
+            config = LaunchConfig.from_buffer_copy(self.config)  # each thread launches on its own stream
             config.stream = stream
             if len(self._on) == MAX_STREAMS:
                 self._on.clear()
@@ -141,7 +143,7 @@ _OnePointer = c_char_p * 1
 
 
 class _BoundContexts(threading.local):
-    """The devices whose context this thread has had as its own."""
+    """Devices whose context was made current on this thread."""
 
     def __init__(self) -> None:
         self.devices: set[int] = set()
@@ -151,9 +153,9 @@ _bound_contexts = _BoundContexts()
 
 
 def bind_context(index: int) -> None:
-    """Have the driver's calls of this thread go to a device, whose context torch made.
+    """Make the device's primary context current on this thread, for calls of the driver API.
 
-    PyTorch's own calls do so when they first reach the GPU; a thread of autograd may launch a kernel before.
+    PyTorch does so at its first CUDA call on a thread; a thread of autograd may launch our kernels before that.
     """
     if index in _bound_contexts.devices:
         return
@@ -174,7 +176,7 @@ def _count_multiprocessors(driver: Driver) -> int:
 
 
 class Module:
-    """A loaded cubin."""
+    """Loaded cubin."""
 
     def __init__(self, cubin: bytes) -> None:
         found = load_driver()
@@ -207,16 +209,16 @@ class DeviceInfo(NamedTuple):
     minor: int
     multiprocessors: int
     shared: int
-    """Bytes of shared memory that a CTA may have."""
+    """Bytes of shared memory that a CTA can use."""
 
     @property
     def architecture(self) -> str:
-        """As a compiler is asked for it: with the features of this very chip, where there are such."""
+        """Target name for NVRTC, with the chip-specific features (suffix a) where they exist."""
         return f"sm_{self.major}{self.minor}" + ("a" if self.major >= 9 else "")
 
     @property
     def clusters(self) -> bool:
-        """Whether CTAs can share their memory."""
+        """Whether CTAs can form clusters, which share their memory."""
         return self.major >= 9
 
     @property
@@ -230,7 +232,7 @@ A100 = DeviceInfo("NVIDIA A100-SXM4-80GB", 8, 0, 108, 166912)
 
 @functools.cache
 def device_info(index: int) -> DeviceInfo:
-    """One that torch sees."""
+    """Return the properties of a device that PyTorch sees."""
     found = torch.cuda.get_device_properties(index)
     shared = int(getattr(found, "shared_memory_per_block_optin", 101376))
     return DeviceInfo(found.name, found.major, found.minor, found.multi_processor_count, shared)

@@ -1,5 +1,8 @@
-"""Cells without a recurrent product: all steps in one launch, by a thread for each unit of each segment; or by several,
-each with a slice of time, where there are too few units to keep the memory busy. kernels/time.cu says how."""
+"""Element-wise recurrences, without a recurrent matmul: all steps in one launch. See kernels/time.cu.
+
+One thread runs one unit of one segment. With too few units to keep the memory busy, several threads each take a
+slice of time.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from recur.ops.cuda.nvrtc import load_module
 
 
 def unsupported_reason(layout: ScanLayout) -> str | None:
-    """Why it is not for a scan, or None."""
+    """Return the reason why a scan is not an element-wise recurrence, or None."""
     if layout.assembly.products:
         return "the cell multiplies its state by W"
     if layout.of.clip:
@@ -23,12 +26,11 @@ def unsupported_reason(layout: ScanLayout) -> str | None:
 
 
 def vector_width(layout: ScanLayout, aligned: bool) -> int:
-    """How many units a thread takes side by side: two of 16 bits, if they lie in whole 4 bytes."""
+    """Return the adjacent units per thread: two of 16 bits, if they are aligned to 4 bytes."""
     return 2 if aligned and layout.of.dtype.itemsize == 2 and layout.H % 2 == 0 else 1
 
 
 def describe_work(layout: ScanLayout, backward: bool, train: bool, aligned: bool) -> ElementwiseWork:
-    """What a pass has to do."""
     a = layout.assembly
     if backward:
         count = sum(
@@ -48,7 +50,13 @@ def describe_work(layout: ScanLayout, backward: bool, train: bool, aligned: bool
 def prepare_kernel(
     layout: ScanLayout, backward: bool, train: bool, aligned: bool, index: int, slices: int | None
 ) -> PreparedKernel:
-    """The kernel of a pass. `train`: of one back, whether it is traced. `aligned`: tensors begin at whole 4 bytes."""
+    """Compile and load the kernel of a pass.
+
+    Args:
+        train: training in the forward pass, traced in the backward pass.
+        aligned: all tensors are aligned to 4 bytes.
+        slices: forced number of slices of time.
+    """
     todo = describe_work(layout, backward, train, aligned)
     chosen = ElementwiseConfig.of(todo, device_info(index), slices)
     a = layout.assembly
@@ -69,5 +77,5 @@ def prepare_kernel(
 
 
 def bit_mask(indices: Iterable[int]) -> int:
-    """A number with these bits."""
+    """Return an integer with these bits set."""
     return sum(1 << k for k in indices)

@@ -1,7 +1,7 @@
-"""Which way carries a scan: all that fit are listed, and the one that should be the fastest is taken.
+"""Choice of a kernel configuration by an estimate of its time.
 
-The estimate is built of measured costs (an H200; docs/gpu.md): it orders ways, and a table of what was measured comes
-before it where there is one.
+The estimate is a sum of measured costs (H200, docs/gpu.md). It ranks configurations; a tuning table comes first where
+there is one.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ COSTS = {
     "fetched by four": 2701.0,
     "partial sums": 300.0,
 }
-"""Nanoseconds a step: non-negative least squares on 820 measured ways of LSTM, GRU and Elman networks on an H200; for
-partial sums, what made it choose best among 469 more."""
+"""Nanoseconds per step: non-negative least squares on 820 measured configurations of LSTM, GRU and Elman networks on an
+H200. The cost of partial sums is the value that chose best among 469 further measurements.
+"""
 MAX_REGISTERS = {8: 236, 16: 116}
-"""Of a thread, by the number of a CTA's warps."""
+"""Registers of a thread, by the number of warps of a CTA."""
 STEP_LAUNCH_NS = 14000.0
-"""Nanoseconds in which one step's product and kernel are launched."""
+"""Nanoseconds to launch the matmul and the kernel of one step."""
 
 
 def list_configs(p: ScanShape, device: DeviceInfo) -> list[KernelConfig]:
-    """All ways that fit on a device, the fastest first, as far as can be told."""
+    """Return all configurations that fit on a device, the fastest by estimate first."""
     found: dict[KernelConfig, float] = {}
     for units in (64, 32, 16, 8):
         if p.backward and units < 16:
@@ -55,7 +56,7 @@ def list_configs(p: ScanShape, device: DeviceInfo) -> list[KernelConfig]:
                     continue
                 config = KernelConfig(exchange, units, tiles, ctas, 1, 0, 0, 1)
                 for used in _rows_per_team(config, p, device):
-                    for shape, pieces in _warp_shapes(config.but(used=used), p, device):
+                    for shape, pieces in _warp_shapes(config.with_changes(used=used), p, device):
                         made = _fit_weights(p, device, shape, pieces)
                         if made is not None:
                             found[made] = estimate_persistent(made, p)
@@ -63,26 +64,26 @@ def list_configs(p: ScanShape, device: DeviceInfo) -> list[KernelConfig]:
 
 
 def _rows_per_team(config: KernelConfig, p: ScanShape, device: DeviceInfo) -> list[int]:
-    """How many a team has: all that its products have room for, or so few that clusters have the whole chip."""
+    """Return candidates for the rows of a team: all rows of a tile, or so few that clusters fill the GPU."""
     resident = _resident_teams(device, config) // p.directions
     if config.exchange != CLUSTER or not resident or math.ceil(p.S / config.rows) > resident:
         return [0]
-    whole = max(2, 32 // config.units)  # what warps send whole
+    whole = max(2, 32 // config.units)  # rows that warps send together
     used = math.ceil(p.S / resident / whole) * whole
     return [0, used] if used < min(config.rows, p.S) else [0]
 
 
 def _warp_shapes(config: KernelConfig, p: ScanShape, device: DeviceInfo) -> Iterator[tuple[KernelConfig, int]]:
-    """How warps share a CTA's product, and how v comes to it: in how many pieces."""
+    """Yield configurations by how warps divide the matmul, with the number of chunks of v."""
     for warps in MAX_REGISTERS:
         for warps_m in (1, 2, 4, 8, 16):
             if warps_m > warps:
                 continue
             for multicast, pieces in _fetches(config.exchange, device):
                 ctas = -(-config.ctas // multicast) * multicast
-                yield config.but(warps=warps, warps_m=warps_m, multicast=multicast, ctas=ctas), pieces
+                yield config.with_changes(warps=warps, warps_m=warps_m, multicast=multicast, ctas=ctas), pieces
         if p.backward and config.exchange == CLUSTER:
-            yield config.but(warps=warps, warps_m=warps, partial=1), 1
+            yield config.with_changes(warps=warps, warps_m=warps, partial=1), 1
 
 
 def _exchanges(ctas: int, device: DeviceInfo) -> list[int]:
@@ -92,14 +93,14 @@ def _exchanges(ctas: int, device: DeviceInfo) -> list[int]:
 
 
 def _fetches(exchange: int, device: DeviceInfo) -> list[tuple[int, int]]:
-    """How v comes through L2: how many CTAs fetch it together, and in how many pieces."""
+    """Return pairs of the number of CTAs that fetch v together and the number of chunks."""
     if exchange != GRID or not device.clusters:
         return [(1, 1)]
     return [(1, 1), (1, 2), (1, 4), (1, 8), (2, 2), (2, 4), (2, 8), (4, 8)]
 
 
 def _fit_weights(p: ScanShape, device: DeviceInfo, bare: KernelConfig, pieces: int) -> KernelConfig | None:
-    """With as much of W in registers, then in shared memory, as there is room for."""
+    """Keep as much of W as possible in registers, then in shared memory; None if the configuration does not fit."""
     resident = _resident_teams(device, bare)
     if (bare.warps_m > bare.m_tiles(p) and not bare.partial) or not resident:
         return None
@@ -117,29 +118,29 @@ def _fit_weights(p: ScanShape, device: DeviceInfo, bare: KernelConfig, pieces: i
     teams = min(wanted, resident // p.directions) if bare.exchange == GRID else wanted
     if not teams:
         return None
-    return bare.but(in_registers=in_registers, in_shared=in_shared, teams=teams)
+    return bare.with_changes(in_registers=in_registers, in_shared=in_shared, teams=teams)
 
 
 def _split_exchange(p: ScanShape, device: DeviceInfo, config: KernelConfig, pieces: int) -> KernelConfig:
-    """v in so many pieces; all in memory at once, if that leaves room for W."""
+    """Split v into chunks, with as many buffers as leave room for W."""
     groups, k = config.groups(p), config.warps_k
-    config = config.but(chunk=max(k, -(-groups // pieces // k) * k))
+    config = config.with_changes(chunk=max(k, -(-groups // pieces // k) * k))
     budget = device.shared // 2 - config.part_bytes(p)
-    return config.but(ring=max(2, min(config.chunks(p), budget // config.chunk_bytes(p))))
+    return config.with_changes(ring=max(2, min(config.chunks(p), budget // config.chunk_bytes(p))))
 
 
 def _resident_teams(device: DeviceInfo, config: KernelConfig) -> int:
-    """How many teams can be on the chip at once."""
-    if config.exchange == CLUSTER:  # which lies within one of the groups of 16 or 18 multiprocessors of a chip
+    """Return the number of teams that fit on the GPU at once."""
+    if config.exchange == CLUSTER:  # a cluster must fit into one group of 16 or 18 multiprocessors
         return max(1, (device.multiprocessors - 12) // config.ctas) if config.ctas <= device.largest_cluster else 0
     return (device.multiprocessors - (12 if config.multicast > 2 else 0)) // config.ctas
 
 
 def cost_terms(config: KernelConfig, p: ScanShape) -> dict[str, float]:
-    """How much of what costs time a step has, for one team's turn."""
+    """Return the amount of each cost term in a step, for one turn of a team."""
     v, each, groups = config.v_bytes(p), config.m_each(p), config.groups_each(p)
     products = groups * 2 * each * config.tiles * (3 if p.exact else 1)
-    share = config.warps / 8  # of 16 warps two wait for each other
+    share = config.warps / 8  # with 16 warps, two share a scheduler slot
     at_once = config.ctas * min(p.directions * math.ceil(p.S / config.own_rows), _concurrent_teams(config, p))
     cluster, grid = config.exchange == CLUSTER, config.exchange == GRID
     return {
@@ -165,34 +166,34 @@ def cost_terms(config: KernelConfig, p: ScanShape) -> dict[str, float]:
 
 
 def count_turns(config: KernelConfig, p: ScanShape) -> int:
-    """How often teams take theirs."""
+    """Return the number of turns that teams need for the batch."""
     return math.ceil(p.directions * math.ceil(p.S / config.own_rows) / _concurrent_teams(config, p))
 
 
 def estimate_persistent(config: KernelConfig, p: ScanShape) -> float:
-    """Nanoseconds a step, about."""
+    """Estimate the nanoseconds per step of a persistent kernel."""
     return count_turns(config, p) * sum(COSTS[name] * amount for name, amount in cost_terms(config, p).items())
 
 
 def estimate_per_step(p: ScanShape) -> float:
-    """The same of one step a launch: a product by cuBLAS and a kernel."""
+    """Estimate the nanoseconds per step of one launch per step: a cuBLAS matmul and a kernel."""
     operations = 2 * p.products * p.H * p.H * p.S
     rate = 40.0 if p.exact else {2: 140.0, 4: 85.0}[p.size]
     return max(STEP_LAUNCH_NS, 2500 + operations / rate / 1000)
 
 
 def _concurrent_teams(config: KernelConfig, p: ScanShape) -> int:
-    """Teams that are on the chip at once."""
     return p.directions * config.teams if config.exchange == GRID else max(1, 120 // config.ctas)
 
 
 def order_configs(
     p: ScanShape, device: DeviceInfo, measured: KernelConfig | None = None, by_steps: bool = False
 ) -> list[KernelConfig | None]:
-    """All of them, one step a launch, which is None, at its place among them.
+    """Return all configurations in the order in which they are tried; None stands for one launch per step.
 
-    `measured`: what was the fastest for a problem like this one, or nearly; its like comes first. `by_steps`: that was
-    one step a launch.
+    Args:
+        measured: the fastest measured configuration of an equal or similar scan; similar configurations come first.
+        by_steps: one launch per step was measured to be the fastest.
     """
     found = list_configs(p, device)
     if by_steps:
@@ -206,15 +207,8 @@ def order_configs(
 
 
 def _similarity_key(config: KernelConfig, p: ScanShape) -> tuple[int, ...]:
-    """What ways have in common that differ in the width of their layer alone."""
+    """Return what is equal in configurations that differ only in the width of the layer."""
     return (
-        config.exchange,
-        config.units,
-        config.tiles,
-        config.warps_m,
-        config.multicast,
-        config.chunks(p),
-        config.partial,
-        config.warps,
-        config.used,
-    )
+        config.exchange, config.units, config.tiles, config.warps_m, config.multicast, config.chunks(p), config.partial,
+        config.warps, config.used,
+    )  # fmt: skip

@@ -1,13 +1,13 @@
-// Launches on a GPU, many in one call: Python takes some ten microseconds for each of them, this a few.
+// Many launches on a GPU in one call: Python needs about ten microseconds for each launch, this code a few for all.
 //
-// Nothing of CUDA is linked; the functions of its driver and of cuBLASLt come by their addresses. `cuda/launches.py`
-// holds the other half of each struct.
+// Nothing of CUDA is linked: the functions of the driver and of cuBLASLt come as addresses. launches.py and per_step.py
+// hold the Python half of each struct; tests compare the sizes.
 #include <cstdint>
 #include <cstring>
 
 namespace {
-constexpr int64_t most_bytes = 4096;  // that a kernel may be given
-constexpr int too_many = 1;           // the driver's own status for what it cannot take
+constexpr int64_t most_bytes = 4096;  // limit of a kernel's arguments
+constexpr int too_many = 1;           // CUDA_ERROR_INVALID_VALUE
 
 struct Config {  // CUlaunchConfig
     uint32_t grid[3], block[3], shared;
@@ -16,24 +16,24 @@ struct Config {  // CUlaunchConfig
     uint32_t count;
 };
 
-struct Product {                // C = A B, all of them row after row: to cuBLAS, which goes by columns, Cᵀ = Bᵀ Aᵀ
+struct Product {                // C = A B in row-major order; for cuBLAS, which is column-major, Cᵀ = Bᵀ Aᵀ
     void *how, *left, *right, *out;
-    uint64_t algorithms[2][8];  // where all three matrices begin at whole 16 bytes, and where they may not
-    uint64_t one, beta;         // a float or a double each
+    uint64_t algorithms[2][8];  // for matrices aligned to 16 bytes, and for others
+    uint64_t one, beta;         // each a float or a double
 };
 
 struct Where {
-    int64_t address, offset;    // which of a call's addresses, and how many bytes behind it
+    int64_t address, offset;    // index into a call's addresses, and an offset in bytes
 };
 
 struct Launch {
-    const Product* product;     // or null: a kernel
+    const Product* product;     // null for a kernel
     Where a, b, c;
     void* kernel;
     const Config* config;
-    const char* numbers;        // its argument: these bytes, then pointers
+    const char* numbers;        // start of its argument struct, followed by pointers
     int64_t bytes;
-    const int32_t* pointers;    // which of a call's addresses each of them is; below 0 it is null
+    const int32_t* pointers;    // index into a call's addresses for each pointer; negative: null
     int64_t count;
 };
 
@@ -48,17 +48,17 @@ struct Library {
 struct Steps {
     void* kernel;
     Config config;
-    void* clip;                 // or null: bounds the gradient that a step carries back
+    void* clip;                 // null, or the kernel that clips the gradient of a step
     Config clip_config;
-    uint64_t bound;             // its second argument
-    char* arguments;            // of both, of which these parts change:
+    uint64_t bound;             // second argument of clip
+    char* arguments;            // argument struct of both kernels; the fields at these offsets change:
     int64_t step, rows, later, product;
-    const Product* products;    // with W, for so many rows at most, the fewest first
+    const Product* products;    // matmuls with W for at most product_rows rows, the fewest first
     const int64_t* product_rows;
     int64_t product_count;
-    const int32_t* taken;       // rows of each step
+    const int32_t* taken;       // number of rows of each step
     int64_t steps, H;
-    int64_t backward, started;  // started: there is a state before the first step
+    int64_t backward, started;  // started: there is an initial state
     int64_t a, b, c, workspace, workspace_bytes;
 };
 
@@ -119,7 +119,7 @@ extern "C" {
 int64_t recur_launch_bytes() { return sizeof(Launch); }
 int64_t recur_steps_bytes() { return sizeof(Steps); }
 
-// Status 0, or that of the first which failed, whose number is `at`.
+// Make all launches. Returns 0, or the status of the first launch that failed, whose index is written to `at`.
 int recur_launch(const Library* with, const Launch* all, int64_t count, const int64_t* addresses, int64_t workspace,
                  int64_t bytes, void* stream, int64_t* at) {
     for (*at = 0; *at < count; ++*at) {
@@ -133,8 +133,9 @@ int recur_launch(const Library* with, const Launch* all, int64_t count, const in
     return 0;
 }
 
-// All steps of a scan, one by one: the product of what the one before left with W, and a kernel. `at` is 1 where a
-// product failed, 0 where a step's kernel did, 2 where the one that bounds gradients did.
+// Launch all steps of a scan: at each step, the matmul of the previous step's state with W, and the kernel of the step.
+// `at` tells what failed: 0 the kernel of a step, 1 a matmul, 2 the kernel that clips gradients. Launches are ordered by
+// the stream, so that a step sees all that the previous one wrote.
 int recur_launch_steps(const Library* with, const Steps* all, void* stream, int64_t* at) {
     const Steps& s = *all;
     int64_t before = s.backward ? 0 : s.started ? s.taken[0] : 0;

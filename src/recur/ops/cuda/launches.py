@@ -1,4 +1,7 @@
-"""Kernels and products one after the other, in one call of the C++ core: launches.cpp. Without it, by Python."""
+"""Lists of kernel launches and matmuls that the C++ core makes in one call (launches.cpp); scratch memory of a pass.
+
+Without the core, Python makes the launches one by one.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from recur.ops.cuda.nvrtc import load_module
 from recur.utils import core_library
 
 AddressOffset: TypeAlias = tuple[int, int]
-"""Which of a call's addresses, and how many bytes behind it."""
+"""Index into a call's addresses, and an offset in bytes."""
 
 
 class KernelLaunch(NamedTuple):
@@ -31,7 +34,7 @@ class KernelLaunch(NamedTuple):
 
 
 class MatmulLaunch(NamedTuple):
-    """C = A B."""
+    """Matmul C = A B in a list of launches."""
 
     product: Matmul
     a: AddressOffset
@@ -44,7 +47,7 @@ class _AddressOffset(Structure):
 
 
 class _Launch(Structure):
-    """As in launches.cpp, field by field."""
+    """Struct `Launch` of launches.cpp."""
 
     _fields_ = [
         ("product", POINTER(MatmulDescriptor)),
@@ -80,7 +83,7 @@ def core() -> CoreFunctions | None:
 
 @functools.cache
 def launch_functions(index: int) -> _LaunchFunctions:
-    """The functions that launch, and cuBLASLt's handle of a device."""
+    """Return the functions that launch kernels and matmuls, with the cuBLASLt handle of a device."""
     found = load_driver()
     assert found is not None
     functions = (found.cuda.cuLaunchKernelEx, blas.function("cublasLtMatmul"))
@@ -89,7 +92,7 @@ def launch_functions(index: int) -> _LaunchFunctions:
 
 
 class LaunchList:
-    """`workspace`: which of a call's addresses is memory for its products, of as many bytes as they need."""
+    """List of launches on one device. `workspace`: index of the matmuls' workspace among a call's addresses."""
 
     def __init__(self, index: int, all: Sequence[KernelLaunch | MatmulLaunch], workspace: int) -> None:
         self._index, self._workspace = index, workspace
@@ -117,7 +120,7 @@ class LaunchList:
     def _by_python(self, addresses: Sequence[int], stream: int) -> None:
         for one in self._all:
             if isinstance(one, KernelLaunch):
-                one.prepared.packed(stream, one.template(addresses))
+                one.prepared.launch_bytes(stream, one.template(addresses))
                 continue
             where = [addresses[place] + offset for place, offset in (one.a, one.b, one.c)]
             one.product(self._index, stream, addresses[self._workspace], *where)
@@ -130,7 +133,7 @@ class LaunchList:
 
 
 def max_workspace(products: Iterable[Matmul]) -> int:
-    """Bytes that the most demanding of them needs."""
+    """Return the largest workspace of the matmuls, in bytes."""
     return max((one.workspace for one in products if not one.empty), default=0)
 
 
@@ -140,28 +143,23 @@ def _launch_struct(one: KernelLaunch | MatmulLaunch) -> _Launch:
         return _Launch(product=ctypes.pointer(one.product.described), a=a, b=b, c=c)
     chosen, numbers = one.template.chosen, one.template.numbers
     return _Launch(
-        kernel=one.prepared.handle,
-        config=ctypes.pointer(one.prepared.config),
-        numbers=numbers,
-        bytes=len(numbers),
-        pointers=(c_int32 * len(chosen))(*chosen),
-        count=len(chosen),
-    )
+        kernel=one.prepared.handle, config=ctypes.pointer(one.prepared.config), numbers=numbers, bytes=len(numbers),
+        pointers=(c_int32 * len(chosen))(*chosen), count=len(chosen),
+    )  # fmt: skip
 
 
 TILE_BYTES = 32 * 33 * 8
 TILE_SIDE, TILE_ROWS = 32, 8
 REDUCE_COLUMNS, REDUCE_LANES = 32, 16
-"""Of a CTA that adds up: its columns, and the threads of each."""
+"""Columns of a CTA of reduce.cu, and threads per column."""
 MIN_ROWS_PER_SPLIT = 64
-"""Of a part of the rows: less is not worth a CTA."""
+"""Rows below which another part of the rows is not worth a CTA."""
 CTAS_PER_MULTIPROCESSOR = 4
-"""Of a multiprocessor."""
 
 
 @functools.lru_cache(maxsize=256)
 def pack_kernel(cell: str, dtype: torch.dtype, tiles: int, words: int, index: int) -> PreparedKernel:
-    """For so many tiles of W, and words of 16 bytes to be zero."""
+    """Return the kernel that packs W in tiles and clears 16-byte words."""
     threads = TILE_SIDE * TILE_ROWS
     grid = max(1, min(max(tiles, -(-words // threads)), CTAS_PER_MULTIPROCESSOR * device_info(index).multiprocessors))
     module = load_module(kernel_source(cell, dtype, ("pack",)), device_info(index).architecture, index)
@@ -169,18 +167,18 @@ def pack_kernel(cell: str, dtype: torch.dtype, tiles: int, words: int, index: in
 
 
 def count_tiles(layout: ScanLayout, width: int) -> int:
-    """Of W, rows of which have this width."""
+    """Return the number of tiles of W with rows of a width."""
     return layout.assembly.products * -(-width // TILE_SIDE) * -(-layout.H // TILE_SIDE)
 
 
 def count_reduce_blocks(layout: ScanLayout) -> int:
-    """CTAs' columns that are added up."""
+    """Return the number of column blocks that are reduced."""
     a = layout.assembly
     return -(-(a.gates + a.own + a.extras) * layout.H // REDUCE_COLUMNS)
 
 
 def count_row_splits(layout: ScanLayout, index: int) -> int:
-    """Into how many parts the rows are divided, so that there is work for all of the GPU."""
+    """Return the number of parts of the rows that fills the GPU with work."""
     wanted = CTAS_PER_MULTIPROCESSOR * device_info(index).multiprocessors // count_reduce_blocks(layout)
     return max(1, min(wanted, layout.N // MIN_ROWS_PER_SPLIT))
 
@@ -196,11 +194,11 @@ def reduce_kernel(cell: str, dtype: torch.dtype, grid: int, index: int) -> Prepa
 ALIGNMENT = 256
 
 ChosenKernel = tuple[ScanShape, KernelConfig, PreparedKernel]
-"""A way that carries all steps in one launch: the problem, how, and its kernel."""
+"""Persistent kernel of a pass: the shape of the scan, the configuration, and the loaded kernel."""
 
 
 class ArgSlots:
-    """Which of a call's addresses is whose: names in the order in which they come."""
+    """Index of each named tensor among a call's addresses, in the order of addition."""
 
     def __init__(self) -> None:
         self._of: dict[str, int] = {}
@@ -213,7 +211,7 @@ class ArgSlots:
         return self._of[name]
 
     def get(self, name: str) -> int:
-        """-1, where null stands, if there is none."""
+        """Return the index, or -1 (a null pointer) if the name is missing."""
         return self._of.get(name, -1)
 
     def some(self, prefix: str, count: int) -> list[int]:
@@ -224,25 +222,21 @@ class ArgSlots:
 
 
 class ScratchMemory:
-    """What comes before the steps: W as their kernel reads it, where that is not how it is given, and zeros.
+    """Scratch memory of a pass, in one tensor with fixed offsets, and the launches that fill it.
 
-    NAMES: whose addresses it gives to a call. `laid` is W, exchange and arrived are as in kernels/arguments.cu, tickets
-    and partial as in reduce.cu, workspace is for products; all that has to be zero lies together, from `zeros` on.
+    NAMES are the addresses that it adds to a call: `packed` is W in the layout of the kernel, exchange and arrived
+    are those of kernels/arguments.cu, tickets and partial those of reduce.cu, and workspace is for matmuls. All
+    memory that must be zero is contiguous, from `zeros` on.
     """
 
     NAMES = ("packed", "exchange", "arrived", "tickets", "partial", "workspace", "zeros")
 
     def __init__(
-        self,
-        layout: ScanLayout,
-        index: int,
-        chosen: ChosenKernel | None,
-        slots: ArgSlots,
-        workspace: int,
+        self, layout: ScanLayout, index: int, chosen: ChosenKernel | None, slots: ArgSlots, workspace: int,
         splits: int = 1,
-    ) -> None:
-        """`places`: of a call's addresses, its own among them. `workspace`: bytes."""
-        self._lay, self._index = layout, index
+    ) -> None:  # fmt: skip
+        """Compute sizes and offsets. `workspace`: bytes for matmuls. `splits`: parts of the rows in reduce.cu."""
+        self._layout, self._index = layout, index
         a, size = layout.assembly, layout.of.dtype.itemsize
         self._width, self.packs, exchange, flags = layout.H, False, 0, 0
         transposed = chosen is not None and chosen[0].backward
@@ -261,22 +255,14 @@ class ScratchMemory:
         self._packed_bytes = a.products * layout.H * self._width * size
         self.bytes, self._offsets, self._zeros = self._sizes(self.packs)
         zeros = {"zeros": slots["zeros"]}
-        self._zeroing, self._laying = (
-            ArgTemplate(
-                a,
-                PACK_FIELDS,
-                where,
-                H=layout.H,
-                inner=layout.H // a.heads,
-                width=self._width,
-                transposed=int(transposed),
-                words=self._zeros // 16,
-            )
-            for where in (zeros, {"W": slots.get("weight_hh"), "packed": slots["packed"], **zeros})
+        numbers = {"H": layout.H, "inner": layout.H // a.heads, "width": self._width, "words": self._zeros // 16}
+        packing = {"W": slots.get("weight_hh"), "packed": slots["packed"], **zeros}
+        self._zeroing, self._packing = (
+            ArgTemplate(a, PACK_FIELDS, where, transposed=int(transposed), **numbers) for where in (zeros, packing)
         )
 
     def _sizes(self, packs: bool) -> tuple[int, list[int], int]:
-        """All of it, where each part begins, and how many bytes have to be zero."""
+        """Return the total size, the offset of each part, and the number of bytes to clear."""
         offsets, at = [], 0
         for part in (self._packed_bytes if packs else 0, *self._cut):
             offsets.append(at)
@@ -284,9 +270,9 @@ class ScratchMemory:
         return at, offsets, offsets[4] - offsets[1]
 
     def take(self, like: torch.Tensor, W: int) -> tuple[torch.Tensor | None, list[int]]:
-        """Memory, and the addresses of its parts."""
+        """Allocate the memory and return it with the addresses of its parts."""
         packs, size, offsets = self.packs, self.bytes, self._offsets
-        if W % 16:  # a parameter may be a part of a buffer, from any number on
+        if W % 16:  # a parameter may be an unaligned view into a buffer
             packs = True
             size, offsets, _ = self._sizes(True)
         if not size:
@@ -297,26 +283,20 @@ class ScratchMemory:
         return memory, [packed if packs else W, *rest, first + offsets[1]]
 
     def fills(self, packs: bool) -> list[KernelLaunch]:
-        """What is launched to fill it; `lays_out`: W too."""
-        layout = self._lay
+        """Return the launches that fill the memory. `packs`: pack W too."""
+        layout = self._layout
         of = layout.of
         if not packs and not self._zeros:
             return []
         tiles = count_tiles(layout, self._width) if packs else 0
         run = pack_kernel(of.cell, of.dtype, tiles, self._zeros // 16, self._index)
-        return [KernelLaunch(run, self._laying if packs else self._zeroing)]
+        return [KernelLaunch(run, self._packing if packs else self._zeroing)]
 
 
 def make_matmul(
-    layout: ScanLayout,
-    sizes: tuple[int, int, int],
-    a: MatmulOperand,
-    b: MatmulOperand,
-    pitch: int,
-    tf32: bool,
-    adds: bool = False,
-    into: torch.dtype | None = None,
-) -> Matmul:
-    """Of numbers of a scan."""
+    layout: ScanLayout, sizes: tuple[int, int, int], a: MatmulOperand, b: MatmulOperand, pitch: int, tf32: bool,
+    adds: bool = False, into: torch.dtype | None = None,
+) -> Matmul:  # fmt: skip
+    """Return a matmul on the types of a scan."""
     dtype = layout.of.dtype
     return Matmul(dtype, into or dtype, sizes, a, b, pitch, adds, tf32 and dtype == torch.float32)

@@ -1,6 +1,6 @@
-"""The memory of a scan on the GPU: all in packed order, step after step, also where the caller has row after row.
+"""Memory layout of a scan on the GPU: operands, results and gradients, in packed order (step after step).
 
-So what a step multiplies lies side by side with that of the step before, and ∂L/∂W is one product of two matrices.
+In packed order, the states that consecutive steps multiply are adjacent, so that ∂L/∂W is one matmul.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 
 
 class ScanLayout:
-    """The letters of a signature, and the shapes of what is made of them."""
+    """Sizes of a scan with a given signature, and the shapes of its tensors."""
 
     def __init__(self, of: Signature) -> None:
         self.of, a = of, load_assembly(of.cell)
@@ -38,12 +38,12 @@ class ScanLayout:
         self.D, self.H = of.shape[-1], of.first_rows // a.gates
         self.names = a.weight_names(of.weights)
         self.P = of.last_rows if "weight_hr" in self.names else 0
-        """The width of a first state that is projected; 0 where it is not."""
+        """Width of a projected first state; 0 without a projection."""
         self.widths = [self.P or self.H, *[self.H] * (a.states - 1)]
         self.plans: dict[tuple[int, bool, bool, bool, int], Any] = {}
-        """What was chosen for its passes; see run.plan."""
+        """Cache of chosen kernels; see dispatch.choose_kernel."""
         self.real = torch.float64 if of.dtype == torch.float64 else torch.float32
-        """In which sums and states are kept."""
+        """Type of sums and states."""
 
     @functools.cached_property
     def outputs(self) -> list[Shape]:
@@ -55,7 +55,7 @@ class ScanLayout:
 
     @functools.cached_property
     def saved(self) -> dict[str, Shape]:
-        """What the backward pass needs beside the outputs, by name; states by their index."""
+        """Shapes of the tensors that the backward pass needs besides the outputs, by name; states by their index."""
         a = self.assembly
         shapes: dict[str, Shape] = {"share": (self.N, a.gates * self.H)} if a.reads_share else {}
         if a.saved:
@@ -67,24 +67,24 @@ class ScanLayout:
 
     @functools.cached_property
     def sources(self) -> list[int | str]:
-        """Where each state after every step lies: which of the outputs, or what is saved under a name."""
+        """Location of the history of each state: the index of an output, or the name of a saved tensor."""
         a = self.assembly
         given = [] if self.P else a.outputs
         return [given.index(j) if j in given else str(j) for j in range(a.states)]
 
     @functools.cached_property
     def recorded(self) -> list[Shape]:
-        """What a trace records: the gradient of every state, of all gates' input shares, and of all products."""
+        """Shapes that a trace records: gradients of every state, of the input projections, and of the products."""
         a = self.assembly
         return [(self.N, width) for width in (*self.widths, a.gates * self.H, a.products * self.H)]
 
     def empty_results(self, like: Tensor, train: bool) -> list[Tensor]:
-        """Memory for outputs, final states and what is saved."""
+        """Allocate outputs, final states and saved tensors."""
         shapes = [*self.outputs, *self.finals, *(self.saved.values() if train else ())]
         return [like.new_empty(shape) for shape in shapes]
 
     def shown(self, results: Sequence[Tensor]) -> list[Tensor]:
-        """The same, outputs as the caller has them: (B, T, …) over memory that goes step after step."""
+        """Return the results with outputs as views in the caller's order, (B, T, …)."""
         count = len(self.assembly.outputs)
         return [*map(self.by_row, results[:count]), *results[count:]]
 
@@ -92,12 +92,12 @@ class ScanLayout:
         return packed.view(self.steps, self.S, -1).transpose(0, 1) if self.batch_major else packed
 
     def by_step(self, rows: Tensor) -> Tensor:
-        """(B, T, …) or (N, …) → (N, …) in packed order, copied only where it lies otherwise."""
-        # reshape may leave rows apart: those of one of two directions, side by side with the other's.
+        """Return (B, T, …) or (N, …) as (N, …) in packed order; copy only if necessary."""
+        # reshape may return a view with gaps, such as one of two concatenated directions.
         return (rows.transpose(0, 1).reshape(self.N, -1) if self.batch_major else rows).contiguous()
 
     def packed(self, rows: Tensor) -> Tensor:
-        """As by_step, of any width, in whatever shape: its memory is what matters."""
+        """Return a tensor whose memory is in packed order, in any shape."""
         if self.batch_major:
             width = rows.shape[2]
             return rows if rows.stride() == (width, self.S * width, 1) else self.by_step(rows)
@@ -105,22 +105,22 @@ class ScanLayout:
 
     @functools.cached_property
     def not_persistent(self) -> str | None:
-        """Why its steps cannot be carried in one launch, whatever fits on the GPU."""
+        """Reason why a persistent kernel cannot run the scan on any GPU, or None."""
         if not self.assembly.products:
             return "the cell has no product with W"
         if self.of.dtype == torch.float64:
-            return "float64 has no way of its own"
+            return "float64 has no persistent kernel"
         if self.P:
-            return "a projected state takes two exchanges a step"
+            return "a projected state needs two exchanges per step"
         return "clip needs the norm of a whole row at every step" if self.of.clip else None
 
     def order(self, on: torch.device) -> tuple[Tensor | None, Tensor | None]:
-        """Of segments that are not equally long, each step's first row and each segment's steps."""
+        """Return the first row of each step and the length of each segment; None for both if all lengths are equal."""
         if self.uniform:
             return None, None
         assert self.sizes is not None
         offset, length, _ = row_order(self.sizes, on)
-        if on.type == "cuda":  # they may be forgotten while a kernel of this stream still reads them
+        if on.type == "cuda":  # the cache may drop them while a kernel of this stream still reads them
             stream = torch.cuda.current_stream(on)
             offset.record_stream(stream)
             length.record_stream(stream)
@@ -128,14 +128,18 @@ class ScanLayout:
 
     @functools.cached_property
     def counts(self) -> list[int]:
-        """How many segments take each step."""
+        """Number of segments at each step."""
         return [self.S] * self.steps if self.sizes is None else list(self.sizes)
 
 
 @functools.lru_cache(maxsize=64)
 def row_order(sizes: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Of segments that are not equally long: each step's first row, each segment's steps, and for every row but those
-    of the first step, the row of the step before."""
+    """Return the row order of segments of different lengths.
+
+    Returns:
+        The first row of each step, the number of steps of each segment, and for every row after the first step, the row
+        of the same segment one step earlier.
+    """
     count = np.array(sizes)
     length = len(count) - np.searchsorted(count[::-1], np.arange(sizes[0]), side="right")
     earlier = np.arange(sizes[0], count.sum()) - np.repeat(count[:-1], count[1:])
@@ -148,7 +152,7 @@ scan_layout = functools.lru_cache(maxsize=256)(ScanLayout)
 
 
 class ScanOperands:
-    """The tensors of a call."""
+    """Tensors of a call, by name."""
 
     def __init__(self, layout: ScanLayout, given: Sequence[Tensor]) -> None:
         of, self.layout, self._data = layout.of, layout, given[0]
@@ -168,12 +172,12 @@ class ScanOperands:
 
     @functools.cached_property
     def data(self) -> Tensor:
-        """(N, D), in packed order."""
+        """Inputs, (N, D), in packed order."""
         return self.layout.by_step(self._data)
 
     @functools.cached_property
     def xi(self) -> Tensor | None:
-        """ξ of every step in packed order, on the GPU."""
+        """ξ of every step, in packed order on the GPU."""
         if self._xi is None:
             return None
         packed = self._xi.t().reshape(-1) if self.layout.batch_major else self._xi
@@ -181,7 +185,7 @@ class ScanOperands:
 
     @functools.cached_property
     def W(self) -> Tensor:  # noqa: N802  # the book's letter
-        """(products · H, H or P): with heads, blocks of it are zero."""
+        """Dense W, (products · H, H or P); block-diagonal with several heads."""
         assert self._W is not None
         heads = self.layout.assembly.heads
         if heads == 1:
@@ -194,7 +198,7 @@ class ScanOperands:
         return whole.view(products * self.layout.H, -1)
 
     def of_heads(self, d_W: Tensor) -> Tensor:
-        """The gradient of W as it was given, of that of the whole."""
+        """Extract the blocks of the heads from the gradient of the dense W."""
         heads = self.layout.assembly.heads
         if heads == 1:
             return d_W
@@ -203,7 +207,7 @@ class ScanOperands:
         return blocks.transpose(0, 1).reshape(self.layout.assembly.products * self.layout.H, -1)
 
     def before(self, first: Tensor) -> Tensor:
-        """(N, width): what W multiplies at every step, of the first state after every step."""
+        """Return the operand of W at every step, (N, width), from the first state after every step."""
         layout = self.layout
         S = layout.S
         start = self.initial[0] if self.initial else first.new_zeros(S, first.shape[1])
@@ -222,21 +226,20 @@ class ScanOperands:
 
 
 def align_rows(W: Tensor) -> Tensor:
-    """As kernels read it, 16 bytes at a time: a parameter may be a part of a buffer, from any number on."""
+    """Return W aligned to 16 bytes, as kernels read it; a parameter may be a view into a buffer."""
     W = W.contiguous()
     return W if W.data_ptr() % 16 == 0 else W.clone()
 
 
 def multiply(a: Tensor, b: Tensor, real: torch.dtype) -> Tensor:
-    """a b with its sums as they are, of numbers of 16 bits too."""
+    """Return a @ b in the accumulation type, also for 16-bit operands."""
     if a.dtype == real:
         return torch.mm(a, b)
     return torch.mm(a, b, out_dtype=real)
 
 
 class _PrecisionSwitch:
-    """torch's switch for products of float32, which is the whole process's: turned by the first that needs it
-    otherwise, and turned back by the last."""
+    """Reference-counted use of PyTorch's process-wide switch for the precision of float32 matmuls."""
 
     def __init__(self) -> None:
         self._lock, self._users, self._was = threading.Lock(), 0, ""
@@ -261,9 +264,9 @@ _PRECISION_SWITCH = _PrecisionSwitch()
 
 @contextmanager
 def float32_precision(dtype: torch.dtype) -> Iterator[None]:
-    """float32 products as torch's switch for recurrent layers says, which is that of cuDNN: TF32, or exact.
+    """Compute float32 matmuls as PyTorch's switch for recurrent layers (cuDNN) requests: TF32 or exact.
 
-    Products that other threads make meanwhile follow it too.
+    Matmuls of other threads follow the switch too while the block runs.
     """
     if dtype != torch.float32:
         yield
@@ -280,7 +283,7 @@ def uses_tf32() -> bool:
 
 
 class ScanResults:
-    """Outputs, final states and what is saved: a forward pass writes them, a backward pass reads them."""
+    """Outputs, final states and saved tensors: written by the forward pass, read by the backward pass."""
 
     def __init__(
         self, layout: ScanLayout, outputs: Sequence[Tensor], finals: Sequence[Tensor], saved: Sequence[Tensor]
@@ -290,15 +293,15 @@ class ScanResults:
         self.share: Tensor | None = named.get("share")
         self.tape: Tensor | None = named.get("tape")
         self.first = outputs[0]
-        """The first state after every step, where it is an output; with a projection what is made of states[0]."""
+        """First state after every step if it is an output; with a projection, the projected state."""
         self.states: list[Tensor | None] = [
             named.get(source) if isinstance(source, str) else outputs[source] for source in layout.sources
         ]
-        """After every step what the program returns, (N, H) each; None where it is not kept."""
+        """Histories of the states that the program returns, (N, H) each; None if not kept."""
 
 
 class ScanGradients:
-    """What arrives at a backward pass, and memory for what it finds."""
+    """Incoming gradients of a backward pass, and memory for the gradients that it computes."""
 
     def __init__(
         self, layout: ScanLayout, arriving: Sequence[Tensor | None], d_share: Tensor, found: Mapping[str, Tensor]
@@ -311,4 +314,4 @@ class ScanGradients:
         self.sums = found["sums"].zero_() if a.extras else None
         self.d_state = [found.get(f"state{j}") for j in range(a.states)]
         self.carried: Sequence[Tensor] = ()
-        """(S, …) each: what reaches the states before the first step."""
+        """Gradients of the initial states, (S, …) each."""

@@ -1,4 +1,6 @@
-"""NVRTC, the compiler that torch's own wheels carry: text in, machine code of one architecture out."""
+"""NVRTC, the compiler in PyTorch's CUDA wheels: source to cubin, with a cache of compiled kernels in memory and on
+disk.
+"""
 
 from __future__ import annotations
 
@@ -21,25 +23,25 @@ from recur.ops.cuda.driver import Module
 from recur.utils.files import write_atomically
 
 OPTIONS = ("--std=c++17", "--ptxas-options=-v", "--extra-device-vectorization", "--no-cache")
-"""The last: what it keeps itself comes without the report of ptxas, and cache.py keeps kernels anyway."""
+"""`--no-cache`: cubins from NVRTC's own cache come without the report of ptxas, and kernels are cached here anyway."""
 
 
 class CompiledKernel(NamedTuple):
     cubin: bytes
     usage: dict[str, ResourceUsage]
-    """What each kernel takes, by its name."""
+    """Resource usage by kernel name."""
 
 
 class ResourceUsage(NamedTuple):
-    """What ptxas reports of a kernel."""
+    """Resource usage of a kernel, as ptxas reports it."""
 
     registers: int
     shared: int
-    """Bytes of shared memory that the kernel itself declares."""
+    """Bytes of static shared memory."""
     stack: int
-    """Bytes of local memory a thread: an array that could not stay in registers, and spills."""
+    """Bytes of local memory per thread: spilled registers and arrays that are not in registers."""
     spilled: int
-    """Bytes stored and loaded because registers were too few."""
+    """Bytes of spill stores and loads."""
 
 
 class Compiler:
@@ -52,7 +54,7 @@ class Compiler:
 
     @functools.cached_property
     def architectures(self) -> list[int]:
-        """Those it compiles for: 80, 90, …"""
+        """Supported architectures: 80, 90, …"""
         count = c_int()
         self._check(self._nvrtc.nvrtcGetNumSupportedArchs(byref(count)))
         found = (c_int * count.value)()
@@ -60,7 +62,7 @@ class Compiler:
         return sorted(found)
 
     def compile(self, source: str, architecture: str) -> CompiledKernel:
-        """For `sm_90a` and the like."""
+        """Compile a source for an architecture such as `sm_90a`."""
         program = c_void_p()
         self._check(self._nvrtc.nvrtcCreateProgram(byref(program), source.encode(), b"recur.cu", 0, None, None))
         try:
@@ -87,7 +89,7 @@ class Compiler:
 
 
 def parse_usage(log: str) -> dict[str, ResourceUsage]:
-    """What ptxas -v says of every kernel."""
+    """Parse the output of `ptxas -v` into the usage of every kernel."""
     found: dict[str, ResourceUsage] = {}
     for part in re.split(r"Compiling entry function ", log)[1:]:
         name = re.match(r"'(\w+)'", part)
@@ -102,7 +104,7 @@ def parse_usage(log: str) -> dict[str, ResourceUsage]:
 
 
 def _candidate_paths() -> Iterator[str]:
-    """Beside torch's other CUDA libraries, in torch itself, and wherever the system looks."""
+    """Yield paths of libnvrtc: next to PyTorch's CUDA libraries, inside torch, and on the system's search path."""
     for package in ("nvidia", "torch"):
         spec = importlib.util.find_spec(package)
         for folder in (spec.submodule_search_locations or []) if spec else []:
@@ -115,7 +117,7 @@ def _candidate_paths() -> Iterator[str]:
 def _load() -> Compiler | str:
     for path in _candidate_paths():
         try:
-            for part in Path(path).parent.glob("libnvrtc-builtins.so*"):  # which it looks for by its name alone
+            for part in Path(path).parent.glob("libnvrtc-builtins.so*"):  # NVRTC looks for it by name only
                 ctypes.CDLL(str(part), mode=ctypes.RTLD_GLOBAL)
             return Compiler(ctypes.CDLL(path))
         except OSError:  # not there, or not for this machine
@@ -129,7 +131,7 @@ def load_compiler() -> Compiler | None:
 
 
 def compiler_missing_reason() -> str | None:
-    """Why there is no compiler, if there is none."""
+    """Return the reason why NVRTC cannot be used, or None."""
     found = _load()
     return found if isinstance(found, str) else None
 
@@ -138,18 +140,18 @@ CACHE_HEADER = b"recur-cubin-1\n"
 
 
 def cache_folder() -> Path:
-    """RECUR_CACHE, or where the system keeps such things."""
+    """Return the folder of cached kernels: RECUR_CACHE, or a folder in the user's cache directory."""
     asked = os.environ.get("RECUR_CACHE")
     if asked:
         return Path(asked)
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recur" / "cuda"
-    except RuntimeError:  # a user without a home
+    except RuntimeError:  # the user has no home directory
         return Path(tempfile.gettempdir()) / f"recur-{os.getuid()}" / "cuda"
 
 
 def compile_cached(source: str, architecture: str) -> CompiledKernel:
-    """From disk, or made now and left there."""
+    """Return a compiled kernel from the disk cache; compile and store it if it is not there."""
     compiler = load_compiler()
     if compiler is None:
         raise BackendError(f"backend 'cuda' has no compiler: {compiler_missing_reason()}")
@@ -192,5 +194,5 @@ def _warn_once(where: str, why: str) -> None:
 
 @functools.cache
 def load_module(source: str, architecture: str, index: int) -> Module:
-    """On the device of this index, which must be current."""
+    """Compile and load a source on a device, which must be the current one."""
     return Module(compile_cached(source, architecture).cubin)

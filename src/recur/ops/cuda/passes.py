@@ -1,4 +1,9 @@
-"""What both passes of a scan have in common: their launches, put together once for each form of call."""
+"""Forward and backward pass of a scan, prepared once per call signature.
+
+Everything that does not depend on addresses is computed once: kernels, argument structs, shapes and matmuls. After the
+steps of the backward pass, the gradients of x, U and W are matmuls with the gradients of U x and W h; the gradients of
+biases and extra weights are sums of them.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +34,13 @@ from recur.ops.cuda.launches import (
 from recur.ops.cuda.layout import ScanGradients, ScanLayout, ScanOperands, ScanResults, float32_precision, multiply
 
 INPUT_PROJECTION, PACK, STEPS, GRADIENT_MATMULS = "shares", "fills", "steps", "after"
-"""The parts of a pass: U x of all steps; memory that is filled before the steps; the steps, where they are one launch;
-and what is made of their gradients."""
+"""Parts of a pass: the matmul U x of all steps; launches that fill scratch memory; the steps, if they are one launch;
+the matmuls and sums after them.
+"""
 
 
 class ScanPass(ABC):
-    """`backward`, `variant`: whether it goes back; whether it is for training, or traced."""
+    """Pass of a scan. `variant`: training in the forward pass, traced in the backward pass."""
 
     def __init__(
         self, layout: ScanLayout, index: int, chosen: ChosenKernel | None, backward: bool, variant: bool
@@ -42,7 +48,7 @@ class ScanPass(ABC):
         self.layout, self._index, self._chosen = layout, index, chosen
         self._backward, self._variant = backward, variant
         self.by_steps = chosen is None and elementwise.unsupported_reason(layout) is not None
-        """Whether each step is a launch of its own."""
+        """Whether there is one launch per step."""
         self._made: dict[tuple[object, ...], LaunchList] = {}
 
     def _ready(self, slots: ArgSlots, template: ArgTemplate, scratch: ScratchMemory) -> None:
@@ -50,7 +56,7 @@ class ScanPass(ABC):
         self._W, self._packed, self._workspace = slots.get("weight_hh"), slots["packed"], slots["workspace"]
 
     def launches(self, addresses: Sequence[int], *parts: str) -> LaunchList:
-        """Those of these parts, for tensors that lie there."""
+        """Return the launches of some parts of the pass for a call with these addresses."""
         kernel, packs = self._kernel(addresses), False
         if self._chosen is not None:
             packs = addresses[self._packed] != addresses[self._W]
@@ -61,7 +67,7 @@ class ScanPass(ABC):
         return self._made[key]
 
     def _kernel(self, addresses: Sequence[int]) -> PreparedKernel | None:
-        """That of all steps, if there is one."""
+        """Return the kernel that runs all steps, or None."""
         if self._chosen is not None:
             return self._chosen[2]
         if self.by_steps:
@@ -80,19 +86,19 @@ class ScanPass(ABC):
 
     @abstractmethod
     def _products(self) -> Sequence[KernelLaunch | MatmulLaunch]:
-        """Those before the steps, or those after them and what else is made of gradients."""
+        """Return the matmuls before the steps, or the matmuls and sums after them."""
 
 
 class BackwardRequest(NamedTuple):
-    """What a backward pass is asked for."""
+    """Which gradients the backward pass must compute."""
 
     arriving: tuple[bool, ...]
-    """Which of the outputs and final states have a gradient."""
+    """Which outputs and final states have an incoming gradient."""
     for_data: bool
     for_state: bool
     traced: bool
     overwrite: bool
-    """Whether memory of what was saved may be used again."""
+    """Whether saved tensors may be overwritten."""
 
 
 class ProductBlock(NamedTuple):
@@ -121,44 +127,42 @@ def list_product_blocks(layout: ScanLayout) -> list[ProductBlock]:
 
 
 def state_slots(layout: ScanLayout, slots: ArgSlots) -> list[int]:
-    """AddressOffset each state after every step lies."""
+    """Return the slots of the histories of the states."""
     return [slots[f"saved {source}" if isinstance(source, str) else f"output{source}"] for source in layout.sources]
 
 
 def first_state_slot(layout: ScanLayout, slots: ArgSlots) -> int:
-    """What W multiplies lies there, of every step."""
+    """Return the slot of the history of the state that W multiplies."""
     return slots["output0"] if layout.P or 0 in layout.assembly.outputs else state_slots(layout, slots)[0]
 
 
 class WeightGradients:
-    """`reverse`: of a scan from the end, which adds its gradient of x to that of another. `carries`: whether kernels
-    leave out what reaches the initial state through W."""
+    """Matmuls that compute the gradients of x, U and W (and of a projection) after the steps.
+
+    Args:
+        reverse: scan from the last step to the first and accumulate into an existing gradient of x.
+        carries: the kernel leaves out the gradient of the initial state that passes through W.
+    """
 
     def __init__(
-        self,
-        layout: ScanLayout,
-        asked: BackwardRequest,
-        slots: ArgSlots,
-        d_share: int,
-        tf32: bool,
-        reverse: bool,
+        self, layout: ScanLayout, asked: BackwardRequest, slots: ArgSlots, d_share: int, tf32: bool, reverse: bool,
         carries: bool,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.blocks = list_product_blocks(layout)
         self.plain = layout.uniform and not layout.of.masked
-        """Whether what W multiplied at every step is the output of the step before."""
+        """Whether the operand of W at every step is the unchanged output of the previous step."""
         self.carries = (
             carries and asked.for_state and self.plain and not layout.of.weighted and layout.assembly.heads == 1
         )
-        """Whether a product adds what reaches the initial state through W; else operations of PyTorch do."""
-        self._lay, self._slots, self._d_share, self._tf32, self._reverse = layout, slots, d_share, tf32, reverse
+        """Whether a matmul adds the gradient of the initial state through W; otherwise PyTorch operations do."""
+        self._layout, self._slots, self._d_share, self._tf32, self._reverse = layout, slots, d_share, tf32, reverse
         self.all = [MatmulLaunch(*one) for one in self._of_inputs(asked.for_data)]
         for block in self.blocks:
             self.all += [MatmulLaunch(*one) for one in self._of_state(block)]
 
     def _of_inputs(self, for_data: bool) -> list[tuple[Matmul, AddressOffset, AddressOffset, AddressOffset]]:
-        """Of x and U, and of a projection."""
-        layout, slots = self._lay, self._slots
+        """Return matmuls for the gradients of x, U and the projection."""
+        layout, slots = self._layout, self._slots
         H, N, D, P = layout.H, layout.N, layout.D, layout.P
         G, d, made = layout.assembly.gates * H, (self._d_share, 0), []
         if for_data:
@@ -173,8 +177,8 @@ class WeightGradients:
         return made
 
     def _of_state(self, block: ProductBlock) -> list[tuple[Matmul, AddressOffset, AddressOffset, AddressOffset]]:
-        """Of the rows of W that make these products, and of the initial state."""
-        layout, slots, item = self._lay, self._slots, self._lay.of.dtype.itemsize
+        """Return matmuls for the gradients of a block of rows of W, and of the initial state."""
+        layout, slots, item = self._layout, self._slots, self._layout.of.dtype.itemsize
         a, H, N, S = layout.assembly, layout.H, layout.N, layout.S
         source, pitch = (slots["d_own"], a.own * H) if block.own else (self._d_share, a.gates * H)
         width, rows, made = layout.P or H, block.size * H, []
@@ -187,7 +191,8 @@ class WeightGradients:
 
         if not self.plain:
             return [(of_W(N), (source, begin), (slots["before"], 0), into)]
-        # The gradient of a step meets the state that the step before it left: one step earlier in memory, or later.
+        # The gradient of a step is multiplied with the state of the previous step: one step earlier in memory, or one
+        # step later if the scan runs from the last step to the first.
         one_step, others = S * pitch * item, (N - S) * pitch * item
         first_step = begin + (others if self._reverse else 0)
         if layout.steps > 1:
@@ -206,29 +211,25 @@ class WeightGradients:
 
 
 class BoundForward(NamedTuple):
-    """A call's tensors, ready for its launches."""
+    """Tensors of a call with their addresses."""
 
     made: list[Tensor]
-    """Outputs, final states and what is saved."""
+    """Outputs, final states and saved tensors."""
     addresses: list[int]
     alive: object
-    """What has to outlive the launches."""
+    """Objects that must outlive the launches."""
 
 
 class ForwardPass(ScanPass):
-    """`chosen`: the way that carries all steps in one launch; without one a cell without a product goes along time, and
-    others take one step a launch."""
+    """Forward pass. Without a chosen persistent kernel, element-wise recurrences use one launch and others one per
+    step.
+    """
 
     def __init__(
-        self,
-        layout: ScanLayout,
-        train: bool,
-        index: int,
-        tf32: bool,
-        chosen: ChosenKernel | None,
+        self, layout: ScanLayout, train: bool, index: int, tf32: bool, chosen: ChosenKernel | None,
         reverse: bool = False,
-    ) -> None:
-        """`reverse`: from the end, of a scan that is launched together with one from the start."""
+    ) -> None:  # fmt: skip
+        """Prepare the pass. `reverse`: scan from the last step to the first, in one launch with a forward scan."""
         of, a = layout.of, layout.assembly
         super().__init__(layout, index, chosen, backward=False, variant=train)
         saved = layout.saved if train else {}
@@ -301,18 +302,18 @@ class ForwardPass(ScanPass):
     def end(self, bound: BoundForward) -> list[Tensor]:
         return self.layout.shown(bound.made[: self._returned])
 
-    def together(self, given: Sequence[Tensor], other: ForwardPass, others: Sequence[Tensor]) -> list[Tensor]:
-        """This scan and one in the other direction: their steps in one launch."""
+    def run_bidirectional(self, given: Sequence[Tensor], other: ForwardPass, others: Sequence[Tensor]) -> list[Tensor]:
+        """Run this scan and one in the other direction, with their steps in one launch."""
         assert self._chosen is not None
         here, there = self.bind(given), other.bind(others)
         for one, bound in ((self, here), (other, there)):
             one.launches(bound.addresses, INPUT_PROJECTION, PACK)(bound.addresses)
         arguments = self._template(here.addresses) + other._template(there.addresses)
-        self._chosen[2].packed(current_raw_stream(self._index), arguments)
+        self._chosen[2].launch_bytes(current_raw_stream(self._index), arguments)
         return [*self.end(here), *other.end(there)]
 
     def step_by_step(self, given: Sequence[Tensor], made: list[Tensor]) -> None:
-        """The steps, a launch each."""
+        """Run the steps with one launch each."""
         layout, n, m = self.layout, len(self.layout.outputs), len(self.layout.finals)
         ops = ScanOperands(layout, given)
         saved = made[n + m : self._returned]
@@ -328,28 +329,26 @@ Tensors = list[Tensor]
 
 
 class BoundBackward(NamedTuple):
-    """A call's tensors, ready for its launches."""
+    """Tensors of a call with their addresses."""
 
     ready: Tensors
-    """What it is given, outputs, what was saved, and gradients that arrive."""
+    """Operands, outputs, saved tensors and incoming gradients."""
     found: dict[str, Tensor]
     addresses: list[int]
     alive: list[object]
-    """What has to outlive the launches."""
+    """Objects that must outlive the launches."""
 
 
 class BackwardPass(ScanPass):
     def __init__(
-        self,
-        layout: ScanLayout,
-        asked: BackwardRequest,
-        index: int,
-        tf32: bool,
-        chosen: ChosenKernel | None,
+        self, layout: ScanLayout, asked: BackwardRequest, index: int, tf32: bool, chosen: ChosenKernel | None,
         reverse: bool = False,
-    ) -> None:
-        """`reverse`: of a scan from the end, launched together with one from the start, to whose gradient of x it adds
-        its own."""
+    ) -> None:  # fmt: skip
+        """Prepare the pass.
+
+        `reverse`: scan from the last step to the first, in one launch with the other direction, and accumulate into
+        its gradient of x.
+        """
         of, a = layout.of, layout.assembly
         super().__init__(layout, index, chosen, backward=True, variant=asked.traced)
         self._reverse, self._asked = reverse, asked
@@ -386,7 +385,7 @@ class BackwardPass(ScanPass):
         self._ready(slots, self._steps_template(), scratch)
 
     def _memory(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        """What is made: gradients, and what they are made of."""
+        """Return shapes and types of the gradients and of intermediate results, by name."""
         layout, asked = self.layout, self._asked
         of, a, number = layout.of, layout.assembly, layout.of.dtype
         G = a.gates * layout.H
@@ -427,7 +426,7 @@ class BackwardPass(ScanPass):
         }  # fmt: skip
         if of.weighted:
             where["xi"] = slots["packed xi"]
-        if not layout.assembly.products:  # other ways save what they read with its bias
+        if not layout.assembly.products:  # other kernels store the input projection with its bias
             where["input_bias"] = slots.get("bias_ih")
         if not layout.uniform:
             where |= {"offset": slots["offset"], "length": slots["length"]}
@@ -474,7 +473,7 @@ class BackwardPass(ScanPass):
     def __call__(
         self, kept: Sequence[Tensor], gradients: Sequence[Tensor | None]
     ) -> tuple[list[Tensor | None], Tensors]:
-        """The gradients of all that a scan is given, in the operator's order; and what a trace records."""
+        """Return the gradients of all operands, in the operator's order, and the tensors that a trace records."""
         bound = self.bind(kept, gradients)
         addresses = bound.addresses
         if not self.by_steps:
@@ -495,16 +494,13 @@ class BackwardPass(ScanPass):
             KernelLaunch(launches.reduce_kernel(of.cell, of.dtype, grid, self._index), self._sums),
         ]
 
-    def together(
-        self,
-        kept: Sequence[Tensor],
-        gradients: Sequence[Tensor | None],
-        other: BackwardPass,
-        others: Sequence[Tensor],
+    def run_bidirectional(
+        self, kept: Sequence[Tensor], gradients: Sequence[Tensor | None], other: BackwardPass, others: Sequence[Tensor],
         their_gradients: Sequence[Tensor | None],
-    ) -> tuple[list[Tensor | None], list[Tensor | None]]:
-        """This pass and that of a scan in the other direction of the same x: their steps in one launch. The first has
-        the gradient of x."""
+    ) -> tuple[list[Tensor | None], list[Tensor | None]]:  # fmt: skip
+        """Run this pass and that of the other direction, with their steps in one launch. The first result has the
+        gradient of x.
+        """
         assert self._chosen is not None
         here = self.bind(kept, gradients)
         there = other.bind(others, their_gradients, here.found.get("data"))
@@ -512,7 +508,7 @@ class BackwardPass(ScanPass):
         for one, addresses in sides:
             one.launches(addresses, PACK)(addresses)
         arguments = self._template(here.addresses) + other._template(there.addresses)
-        self._chosen[2].packed(current_raw_stream(self._index), arguments)
+        self._chosen[2].launch_bytes(current_raw_stream(self._index), arguments)
         for one, addresses in sides:
             one.launches(addresses, GRADIENT_MATMULS)(addresses)
         return self.end(kept, here)[0], other.end(others, there)[0]
@@ -520,26 +516,26 @@ class BackwardPass(ScanPass):
     def end(
         self, kept: Sequence[Tensor], bound: BoundBackward, carried: Sequence[Tensor] | None = None
     ) -> tuple[list[Tensor | None], Tensors]:
-        """What a call returns."""
+        """Return the results of a call."""
         layout, found = self.layout, bound.found
         if carried is None:
             carried = [found[f"carry{j}"] for j in range(layout.assembly.states)] if self._asked.for_state else []
         return self._gradients(kept, bound, carried), self._recorded(bound) if self._asked.traced else []
 
     def _d(self, bound: BoundBackward) -> Tensor:
-        """The gradients of U x + b, (N, …)."""
+        """Return the gradients of U x + b, (N, …)."""
         found = bound.found.get("share")
         return bound.ready[self._d_share] if found is None else found
 
     def _first(self, bound: BoundBackward) -> Tensor:
-        """The first state after every step, (N, …)."""
+        """Return the first state after every step, (N, …)."""
         layout, width = self.layout, self.layout.P or self.layout.H
         return _flatten_steps(layout, bound.ready[first_state_slot(layout, self._slots)], width)
 
     def step_by_step(
         self, kept: Sequence[Tensor], gradients: Sequence[Tensor | None], bound: BoundBackward
     ) -> Sequence[Tensor]:
-        """The steps, a launch each; what reaches the states before them."""
+        """Run the steps with one launch each; return the gradients of the initial states."""
         layout, of, n, found = self.layout, self.layout.of, len(self.layout.outputs), bound.found
         outputs = [layout.by_step(part) for part in kept[of.given : of.given + n]]
         results = ScanResults(layout, outputs, (), kept[of.given + n :])
@@ -574,7 +570,7 @@ class BackwardPass(ScanPass):
         return every
 
     def _of_products(self, bound: BoundBackward) -> Tensors:
-        """The gradients of W h, (N, …), piece after piece."""
+        """Return the gradients of W h, (N, …), block by block."""
         H = self.layout.H
         sources = [bound.found["own"] if block.own else self._d(bound) for block in self._gradient_products.blocks]
         return [
@@ -583,7 +579,7 @@ class BackwardPass(ScanPass):
         ]
 
     def _recorded(self, bound: BoundBackward) -> Tensors:
-        """In the caller's order."""
+        """Return the recorded tensors in the caller's order."""
         layout, found = self.layout, bound.found
         states = [found["projected" if layout.P and j == 0 else f"state{j}"] for j in range(layout.assembly.states)]
         products, d = self._of_products(bound), self._d(bound)
@@ -592,5 +588,5 @@ class BackwardPass(ScanPass):
 
 
 def _flatten_steps(layout: ScanLayout, packed: Tensor, width: int) -> Tensor:
-    """(N, width), of memory that goes step after step."""
+    """Return memory in packed order as (N, width)."""
     return packed if packed.dim() == 2 else packed.transpose(0, 1).reshape(layout.N, width)

@@ -1,5 +1,8 @@
-"""Steps of one launch each, and the product with W before each of them, all in one call of the C++ core:
-launches.cpp."""
+"""One launch per step, after a cuBLAS matmul with W. It runs every cell and option on every GPU.
+
+The C++ core makes all launches in one call (launches.cpp), as a CUDA graph if they are repeated. Other kernels are
+tested against this implementation.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,11 @@ from recur.ops.cuda.layout import (
 from recur.ops.cuda.nvrtc import load_module
 
 MIN_GRAPH_STEPS = 8
-"""That are worth a graph."""
+"""Number of steps from which on a graph is worthwhile."""
 
 
 class _Steps(Structure):
-    """As in launches.cpp, field by field."""
+    """Struct `Steps` of launches.cpp."""
 
     _fields_ = [
         ("kernel", c_void_p),
@@ -55,24 +58,24 @@ class _Steps(Structure):
 
 
 class StepMatmuls(NamedTuple):
-    """With W, of what a step left."""
+    """Matmuls of W with the states of the previous step."""
 
     all: list[Matmul]
-    """For fewer and fewer rows, the fewest first: sequences of a batch may end one by one."""
+    """Matmuls for different numbers of rows, the fewest first: sequences of a batch may end at different steps."""
     described: ctypes.Array[MatmulDescriptor]
     rows: ctypes.Array[c_int64]
     workspace: int
 
 
 class MatmulSignature(NamedTuple):
-    """What products with W depend on. Batches whose sequences end one by one have a layout of their own each."""
+    """Cache key of the matmuls with W."""
 
     dtype: torch.dtype
     into: torch.dtype
     S: int
     H: int
     wide: int
-    """All products of a unit's row side by side."""
+    """Number of columns of all products together."""
     uniform: bool
     backward: bool
     tf32: bool
@@ -81,7 +84,7 @@ class MatmulSignature(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def make_matmuls(form: MatmulSignature) -> StepMatmuls:
-    """Asked of the current device, which is the form's."""
+    """Prepare the matmuls on the current device."""
     H, wide, many = form.H, form.wide, [form.S]
     while not form.uniform and many[0] > 1:
         many.insert(0, -(-many[0] // 2))
@@ -101,13 +104,12 @@ def make_matmuls(form: MatmulSignature) -> StepMatmuls:
 
 
 class StepLauncher:
-    """The steps of a pass, which are launched when it is called. `a`: what is multiplied, (S, …), which every step
-    leaves to the next; `W`: whole, row after row."""
+    """Steps of a pass, which are launched when the object is called."""
 
     def __init__(
         self, layout: ScanLayout, index: int, backward: bool, kernel: PreparedKernel, arguments: KernelArguments
     ) -> None:
-        self._lay, self._index, self._kernel, self._alive = layout, index, kernel, list[object]()
+        self._layout, self._index, self._kernel, self._alive = layout, index, kernel, list[object]()
         taken = (c_int32 * layout.steps)(*layout.counts)
         self._all = _Steps(
             kernel=kernel.handle,
@@ -126,8 +128,8 @@ class StepLauncher:
         self._alive.append(taken)
 
     def multiply(self, of: torch.Tensor, W: torch.Tensor, tf32: bool, started: bool) -> None:
-        """Before every step, the first too if it `started` from a state."""
-        layout, all = self._lay, self._all
+        """Add a matmul of `of`, (S, …), with the dense W before every step; before the first only if `started`."""
+        layout, all = self._layout, self._all
         self._tf32 = tf32
         wide, back = layout.assembly.products * layout.H, bool(all.backward)
         found = make_matmuls(
@@ -142,24 +144,24 @@ class StepLauncher:
         self._alive += [found, of, W, into, workspace]
 
     def clip(self, kernel: PreparedKernel, bound: float) -> None:
-        """The gradient that a step carries back."""
-        number = c_double(bound) if self._lay.real == torch.float64 else c_float(bound)
+        """Clip the gradient that a step passes back."""
+        number = c_double(bound) if self._layout.real == torch.float64 else c_float(bound)
         self._clipping = kernel
         self._all.clip, self._all.clip_config = kernel.handle, kernel.config
         self._all.bound = int.from_bytes(bytes(number), "little")
 
     def __call__(self) -> None:
         stream = current_raw_stream(self._index)
-        if self._lay.steps < MIN_GRAPH_STEPS:
+        if self._layout.steps < MIN_GRAPH_STEPS:
             self._launch(stream)
         else:
-            graph_cache(self._index)(self._key(), self._lay.steps, stream, self._launch)
+            graph_cache(self._index)(self._key(), self._layout.steps, stream, self._launch)
 
     def _key(self) -> Hashable:
-        """All that its launches depend on."""
+        """Return a key of everything that the launches depend on."""
         all = self._all
         numbers = all.kernel, all.clip, all.bound, all.started, all.a, all.b, all.c, all.workspace, all.product_count
-        return self._lay, self._tf32, numbers, bytes(self._arguments.struct)
+        return self._layout, self._tf32, numbers, bytes(self._arguments.struct)
 
     def _launch(self, stream: int) -> None:
         native, at = core(), c_int64()
@@ -173,29 +175,29 @@ THREADS = 256
 
 
 class StepKernels:
-    """A cell's kernels of one step, for as many rows as asked for."""
+    """Kernels that run one step of a cell."""
 
     def __init__(self, layout: ScanLayout, index: int) -> None:
-        self._lay, self._index = layout, index
+        self._layout, self._index = layout, index
         text = kernel_source(layout.of.cell, layout.of.dtype, ("step",))
         self._module = load_module(text, device_info(index).architecture, index)
         self._stream = current_raw_stream(index)
         self._prepared: dict[tuple[str, int], PreparedKernel] = {}
 
     def __call__(self, name: str, arguments: KernelArguments, rows: int) -> None:
-        """A thread for each unit of so many rows."""
-        self._launch(name, -(-rows * self._lay.H // THREADS))(self._stream, arguments.struct)
+        """Launch one thread for each unit of the rows."""
+        self._launch(name, -(-rows * self._layout.H // THREADS))(self._stream, arguments.struct)
 
     def clip(self, arguments: KernelArguments, rows: int, bound: float) -> None:
-        """A CTA for each row."""
-        number = c_double(bound) if self._lay.real == torch.float64 else c_float(bound)
+        """Launch one CTA for each row."""
+        number = c_double(bound) if self._layout.real == torch.float64 else c_float(bound)
         self._launch("clip_carried", rows)(self._stream, arguments.struct, number)
 
-    def stepping(self, name: str, backward: bool, arguments: KernelArguments) -> StepLauncher | None:
-        """All steps by the C++ core, whose grids follow from their rows; None where Python takes them one by one."""
-        if self._lay.P or core() is None:
+    def make_launcher(self, name: str, backward: bool, arguments: KernelArguments) -> StepLauncher | None:
+        """Return a launcher of all steps by the C++ core; None if Python has to launch them one by one."""
+        if self._layout.P or core() is None:
             return None
-        return StepLauncher(self._lay, self._index, backward, self._launch(name, 1), arguments)
+        return StepLauncher(self._layout, self._index, backward, self._launch(name, 1), arguments)
 
     @property
     def clipping(self) -> PreparedKernel:
@@ -223,24 +225,16 @@ def forward(ops: ScanOperands, results: ScanResults, train: bool) -> None:
     if layout.P and states[0] is None:
         states[0] = new(layout.N, layout.H)
     arguments = KernelArguments(a, False, steps=layout.steps, S=layout.S, H=layout.H).put(
-        offset=offset,
-        length=length,
-        share=results.share,
-        tape=results.tape,
-        state=states,
-        bias=ops.bias_hh,
-        extra=ops.extras,
-        mask=None if layout.P else ops.mask,
-        exchange=None if layout.P else following,
-        carry=inside,
-    )
+        offset=offset, length=length, share=results.share, tape=results.tape, state=states, bias=ops.bias_hh,
+        extra=ops.extras, mask=None if layout.P else ops.mask, exchange=None if layout.P else following, carry=inside,
+    )  # fmt: skip
     name = "forward_train" if train else "forward_use"
-    if (stepping := run.stepping(name, False, arguments)) is not None:
+    if (launcher := run.make_launcher(name, False, arguments)) is not None:
         if following is not None:
             if multiplied is not None:
                 following.copy_(multiplied)
-            stepping.multiply(following, ops.W.contiguous(), _in_tf32(layout), started)
-        stepping()
+            launcher.multiply(following, ops.W.contiguous(), _in_tf32(layout), started)
+        launcher()
     else:
         with float32_precision(layout.of.dtype):
             _forward_by_python(ops, results, run, name, arguments, carry, states, multiplied, following)
@@ -249,16 +243,9 @@ def forward(ops: ScanOperands, results: ScanResults, train: bool) -> None:
 
 
 def _forward_by_python(
-    ops: ScanOperands,
-    results: ScanResults,
-    run: StepKernels,
-    name: str,
-    arguments: KernelArguments,
-    carry: list[Tensor],
-    states: list[Tensor | None],
-    multiplied: Tensor | None,
-    following: Tensor | None,
-) -> None:
+    ops: ScanOperands, results: ScanResults, run: StepKernels, name: str, arguments: KernelArguments,
+    carry: list[Tensor], states: list[Tensor | None], multiplied: Tensor | None, following: Tensor | None,
+) -> None:  # fmt: skip
     layout = ops.layout
     first = 0
     for k, rows in enumerate(layout.counts):
@@ -295,32 +282,20 @@ def backward(ops: ScanOperands, results: ScanResults, found: ScanGradients, trac
     inside = [new(layout.S, layout.H, dtype=layout.real), *carry[1:]] if layout.P else carry
     exchange = new(layout.S, a.products * layout.H)
     arguments = KernelArguments(a, True, steps=layout.steps, S=layout.S, H=layout.H).put(
-        offset=offset,
-        length=length,
-        share=results.share,
-        tape=results.tape,
-        state=results.states,
-        initial=ops.initial,
-        extra=ops.extras,
-        mask=None if layout.P else ops.mask,
-        d_outputs=[None] * a.states if layout.P else found.d_outputs,
-        xi=None if layout.P else ops.xi,
-        d_share=found.d_share,
-        d_own=found.d_own,
-        d_state=found.d_state,
-        sums=found.sums,
-        carry=inside,
-        exchange=exchange,
-    )
+        offset=offset, length=length, share=results.share, tape=results.tape, state=results.states, initial=ops.initial,
+        extra=ops.extras, mask=None if layout.P else ops.mask, d_outputs=[None] * a.states if layout.P else
+        found.d_outputs, xi=None if layout.P else ops.xi, d_share=found.d_share, d_own=found.d_own,
+        d_state=found.d_state, sums=found.sums, carry=inside, exchange=exchange,
+    )  # fmt: skip
     name, later = "backward_trace" if traced else "backward_back", layout.counts[0]
-    if (stepping := run.stepping(name, True, arguments)) is not None:
+    if (launcher := run.make_launcher(name, True, arguments)) is not None:
         if a.products:
-            stepping.multiply(exchange, ops.W.contiguous(), _in_tf32(layout), False)
+            launcher.multiply(exchange, ops.W.contiguous(), _in_tf32(layout), False)
         if layout.of.clip:
-            stepping.clip(run.clipping, layout.of.clip)
-        stepping()
+            launcher.clip(run.clipping, layout.of.clip)
+        launcher()
     with float32_precision(layout.of.dtype):
-        if stepping is None:
+        if launcher is None:
             _backward_by_python(ops, found, run, name, arguments, carry, inside, exchange)
         product = multiply(exchange, ops.W, layout.real) if a.products else None
         carry_back(ops, carry, product, later, 0)
@@ -328,15 +303,9 @@ def backward(ops: ScanOperands, results: ScanResults, found: ScanGradients, trac
 
 
 def _backward_by_python(
-    ops: ScanOperands,
-    found: ScanGradients,
-    run: StepKernels,
-    name: str,
-    arguments: KernelArguments,
-    carry: list[Tensor],
-    inside: list[Tensor],
-    exchange: Tensor,
-) -> None:
+    ops: ScanOperands, found: ScanGradients, run: StepKernels, name: str, arguments: KernelArguments,
+    carry: list[Tensor], inside: list[Tensor], exchange: Tensor,
+) -> None:  # fmt: skip
     layout, a = ops.layout, ops.layout.assembly
     bound, later, end = layout.of.clip, 0, layout.N
     for k, rows in reversed(list(enumerate(layout.counts))):
@@ -365,15 +334,17 @@ def _backward_by_python(
 
 
 def carry_back(ops: ScanOperands, carry: Sequence[Tensor], product: Tensor | None, later: int, first: int) -> None:
-    """What a step of `later` rows, which begin at `first`, carries back to the step before: by operations of PyTorch,
-    for states of different widths and for the state before the first step."""
+    """Pass the gradient of a step with `later` rows, from row `first` on, back to the previous step, in PyTorch.
+
+    This is used for states of different widths and for the initial state.
+    """
     layout = ops.layout
     if not later:
         return
     parts = [part[:later] for part in carry]
     if product is not None:
         through = product if ops.mask is None else product * ops.mask[:later]
-        # A projected state reaches the next step through W alone.
+        # A projected state reaches the next step only through W.
         parts[0].copy_(through if layout.P else parts[0] + through)
     if ops.xi is not None:
         xi = ops.xi[first : first + later, None]

@@ -1,4 +1,4 @@
-"""All steps of a scan in one launch: W stays on the chip. See kernels/persistent.cu."""
+"""Persistent kernels: all steps of a scan in one launch, with W on the chip. See kernels/persistent.cu."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from recur.ops.cuda.layout import ScanLayout, uses_tf32
 from recur.ops.cuda.nvrtc import compile_cached, load_module
 
 MAX_STACK_BYTES = 128
-"""Bytes: registers that lie in memory are read and written at every step."""
+"""Bytes of stack that a kernel may have: spilled registers are read and written at every step."""
 MAX_COMPILE_TRIES = 3
-"""How often a kernel is compiled with fewer of them."""
+"""Attempts to compile a kernel with fewer weights in registers."""
 
 
 def scan_shape(layout: ScanLayout, backward: bool, directions: int = 1) -> ScanShape:
@@ -37,7 +37,7 @@ def scan_shape(layout: ScanLayout, backward: bool, directions: int = 1) -> ScanS
 def kernel_text(
     cell: str, dtype: torch.dtype, p: ScanShape, config: KernelConfig, variant: bool, delays: int = 0
 ) -> str:
-    """The kernel of a way. `variant`: for training, or traced."""
+    """Return the source of a kernel. `variant`: training in the forward pass, traced in the backward pass."""
     options = (*config.options(p), ("TRACE" if p.backward else "TRAIN", int(variant)), ("DELAYS", delays))
     return kernel_source(cell, dtype, ("mma", "persistent", "exchange", _kernel_name(p)), options)
 
@@ -50,8 +50,7 @@ def _kernel_name(p: ScanShape) -> str:
 def fit_registers(
     cell: str, dtype: torch.dtype, p: ScanShape, config: KernelConfig, here: DeviceInfo, variant: bool, delays: int = 0
 ) -> KernelConfig | None:
-    """The way as it is compiled without registers in memory: with less of W in them, if they were too many; None if
-    that does not help."""
+    """Return the configuration with so few weights in registers that the kernel does not spill; None if none is."""
     for _ in range(MAX_COMPILE_TRIES):
         if config.shared_bytes(p) > here.shared:
             return None
@@ -68,23 +67,22 @@ def fit_registers(
 
 
 def free_registers(p: ScanShape, config: KernelConfig, registers: int, here: DeviceInfo) -> KernelConfig | None:
-    """So many registers free of W, what they held in shared memory as far as there is room, or from L2 at every step;
-    None where W does not take so many."""
+    """Move weights out of a number of registers, into shared memory as far as it has room; None if W uses fewer."""
     group = config.group_registers(p)
-    fewer = config.but(
+    fewer = config.with_changes(
         in_registers=min(config.in_registers, config.groups_each(p)) - -(-registers // group), in_shared=0
     )
     if fewer.in_registers < 0:
         return None
     room = (here.shared - fewer.shared_bytes(p)) // (config.m_each(p) * 32 * config.threads)
-    return fewer.but(in_shared=min(fewer.groups_each(p) - fewer.in_registers, room))
+    return fewer.with_changes(in_shared=min(fewer.groups_each(p) - fewer.in_registers, room))
 
 
 @functools.lru_cache(maxsize=1024)
 def prepare_kernel(
     cell: str, dtype: torch.dtype, p: ScanShape, config: KernelConfig, index: int, variant: bool, delays: int = 0
 ) -> tuple[KernelConfig, PreparedKernel] | None:
-    """Compiled and ready, and the way as it fits; None where the GPU has no room for a team of it."""
+    """Compile and load a kernel; return it with its final configuration, or None if a team does not fit on the GPU."""
     own = fit_registers(cell, dtype, p, config, device_info(index), variant, delays)
     if own is None:
         return None

@@ -1,4 +1,4 @@
-"""What works on this machine's GPU, and why not: what `recur doctor` says."""
+"""Report on the GPU of this machine for `recur doctor`: which kernels work, and why others do not."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from recur.ops.cuda.dispatch import missing_reason
 from recur.ops.cuda.driver import DeviceInfo, device_info, load_driver
 from recur.ops.cuda.timing import TimedLayer, force_config
 
-PER_STEP = "one step a launch"
+PER_STEP = "one launch per step"
 SIZES = {SINGLE_CTA: (5, 32), CLUSTER: (5, 128), GRID: (5, 512)}
-"""Rows and units of a small layer for which each way is tried."""
+"""Rows and units of the small layer that tests each exchange."""
 TOLERANCE = 2e-2
-"""Products of bfloat16, summed up in another order."""
+"""Relative tolerance of bfloat16 products that are summed in another order."""
 
 
 def gpu_report(index: int = 0) -> dict[str, Any]:
-    """All that there is to say; without a GPU, what a GPU would find here."""
+    """Return the full report; without a GPU, what is installed for one."""
     found: dict[str, Any] = {"compiler": describe_compiler(), "cache": describe_cache()}
     reason = no_gpu()
     if reason is None:
@@ -54,7 +54,7 @@ def describe_compiler() -> str:
 
 
 def driver_version() -> str:
-    """The newest CUDA that the driver knows."""
+    """Return the newest CUDA version that the driver supports."""
     found, version = load_driver(), c_int()
     if found is None or found.cuda.cuDriverGetVersion(byref(version)):
         return "not found"
@@ -62,7 +62,7 @@ def driver_version() -> str:
 
 
 def describe_cache() -> str:
-    """Where compiled kernels are kept, and whether they can be."""
+    """Return the folder of cached kernels, and whether it can be written."""
     folder = nvrtc.cache_folder()
     there = next((part for part in (folder, *folder.parents) if part.exists()), folder)
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
@@ -73,32 +73,32 @@ def describe_cache() -> str:
 def describe_table(name: str) -> str:
     found = tuning.load_table(name)
     if found is None:
-        return "none for this GPU: ways are chosen by an estimate; recur doctor --tune measures them"
+        return "none for this GPU: kernels are chosen by an estimate; recur doctor --tune measures them"
     own = tuning.user_file(name)
     return f"{len(found.entries)} problems, {own if own.exists() else 'shipped'}"
 
 
 def check_exchanges(index: int) -> dict[str, str]:
-    """Each way to carry the state from step to step: works, or why not."""
+    """Check one launch per step and every exchange of persistent kernels: "works", or the reason why not."""
     return {PER_STEP: check_per_step(index)} | {
         EXCHANGE_NAMES[exchange]: check_persistent(index, exchange) for exchange in SIZES
     }
 
 
 def check_per_step(index: int) -> str:
-    """It is what the others are compared with: here, that it runs and gives numbers."""
+    """Check that one launch per step runs and gives finite numbers; the other kernels are compared with it."""
     try:
         layer = TimedLayer("lstm", 5, 32, torch.bfloat16, index, steps=4)
         with force_config(None):
             results = layer.forward()
             finite = all(bool(part.isfinite().all()) for part in [results[0], *layer.backward(results)])
-        return "works" if finite else "gives no numbers"
+        return "works" if finite else "gives NaN or infinity"
     except (RecurError, RuntimeError, MemoryError) as error:
         return _describe_failure(error)
 
 
 def check_persistent(index: int, exchange: int) -> str:
-    """A small layer both ways, against one step a launch."""
+    """Compare the forward and backward pass of a small layer with one launch per step."""
     reason = exchange_unsupported_reason(device_info(index), exchange)
     if reason is not None:
         return reason
@@ -116,19 +116,19 @@ def check_persistent(index: int, exchange: int) -> str:
             )
             config = next(fits, None)
             if config is None:
-                return f"does not fit {'back' if backward else 'forward'}: registers, shared memory or CTAs at once"
+                return f"does not fit {'backward' if backward else 'forward'}: registers, shared memory or CTAs at once"
             with force_config(config):
                 got = layer.backward(expected) if backward else layer.forward()[:1]
             for a, b in zip(got, slopes if backward else expected, strict=False):
                 if not _near(a, b):
-                    return f"gives wrong numbers {'back' if backward else 'forward'}"
+                    return f"gives wrong numbers {'backward' if backward else 'forward'}"
         return "works"
     except (RecurError, RuntimeError, MemoryError) as error:
         return _describe_failure(error)
 
 
 def exchange_unsupported_reason(here: DeviceInfo, exchange: int) -> str | None:
-    """What a GPU lacks for a way."""
+    """Return the reason why a GPU cannot use an exchange, or None."""
     if exchange == CLUSTER and not here.clusters:
         return f"needs compute capability 9.0, and this is {here.major}.{here.minor}"
     return None

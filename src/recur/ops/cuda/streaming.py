@@ -1,4 +1,9 @@
-"""A stack of layers as kernels that take one step read it."""
+"""One step for many sessions at once, with their states in slots on the GPU: serving calls it for every token.
+
+A step is one launch per layer: U x, W h, biases and the program of the cell. All layers in one launch would need a
+barrier of the whole grid between layers, which costs as much as a launch in a CUDA graph and would not run next to
+other kernels.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +28,7 @@ from recur.ops.cuda.nvrtc import load_module
 
 
 class StreamLayer:
-    """The weights of one layer as kernels read them: rows of whole 16 bytes, W of heads as one matrix."""
+    """Weights of one layer as kernels read them: rows padded to 16 bytes, and a dense W."""
 
     def __init__(self, cell: Cell, weights: Mapping[str, Tensor]) -> None:
         made = program_text.assembled(cell, "bias_ih" in weights)
@@ -56,7 +61,7 @@ def _dense_weights(W: Tensor, products: int, heads: int) -> Tensor:
 
 
 class LayerStack:
-    """A stack of one cell's layers, each reading the outputs of the one below."""
+    """Stack of layers of one cell, each reading the outputs of the layer below."""
 
     def __init__(
         self,
@@ -82,7 +87,7 @@ class LayerStack:
 
 Index: TypeAlias = "Tensor | Sequence[int]"
 MAX_PREPARED_CALLS = 64
-"""For how many numbers of rows a stack keeps its launches ready: the latest so many."""
+"""Number of batch sizes for which prepared launches are kept, the latest ones."""
 
 
 def is_on_gpu(x: Tensor) -> bool:
@@ -90,7 +95,7 @@ def is_on_gpu(x: Tensor) -> bool:
 
 
 def unsupported_reason(cell: Cell, x: Tensor, biased: bool) -> str | None:
-    """Why there is no such step for a cell on inputs such as x, or None if there is."""
+    """Return the reason why the kernel cannot step a cell on inputs like x, or None."""
     if not is_on_gpu(x):
         return f"it runs on a GPU, and x is on {x.device}"
     if x.dtype not in DTYPE_CODES:
@@ -99,7 +104,7 @@ def unsupported_reason(cell: Cell, x: Tensor, biased: bool) -> str | None:
 
 
 def kernel_text(cell: str, dtype: torch.dtype, tile: StreamTile, p: StreamStep, aligned: bool) -> str:
-    """The kernel of a tile. `aligned`: rows of x begin, and end, with 16 bytes."""
+    """Return the source of the kernel. `aligned`: rows of x are aligned to 16 bytes."""
     options = tuple((tile.options(p) | {"X_ALIGNED": int(aligned)}).items())
     bodies = ("stream", "stream_few") if isinstance(tile, SmallBatchTile) else ("mma", "fetch", "stream", "stream_many")
     return kernel_source(cell, dtype, bodies, options)
@@ -114,23 +119,19 @@ def prepare_kernel(cell: str, dtype: torch.dtype, p: StreamStep, aligned: bool, 
 
 
 class SessionSlots:
-    """The states of so many sessions on a GPU, each in its slot.
+    """States of sessions on a GPU, one slot per session.
 
-    Indices that are not yet on the GPU are checked; those that are would have to be waited for, and are not. There, no
-    slot may stand twice in one call, and of `step` alone, a row whose index is no slot's (−1, say) is idle: its output
-    is zero. So a CUDA graph of a fixed number of rows serves fewer. Capture one after a first step of as many rows,
-    with indices on the GPU, and change them in place. Steps of the same slots belong on one stream.
+    Indices on the CPU are checked. Indices on the GPU are not, because that would wait for the device: a slot must
+    not occur twice in a call, and `step` ignores rows whose index is not a slot, such as −1 (their output is zero).
+    So a CUDA graph with a fixed number of rows serves fewer sessions too: capture it after a first step with as
+    many rows, with indices on the GPU, and change the indices in place. Run all steps of a slot on one stream.
     """
 
     def __init__(
-        self,
-        cell: Cell,
-        layers: LayerStack | Sequence[Mapping[str, Tensor]],
-        slots: int,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ) -> None:
-        """`layers`: the weights of each as scan takes them; read now, and not again when they change."""
+        self, cell: Cell, layers: LayerStack | Sequence[Mapping[str, Tensor]], slots: int,
+        dtype: torch.dtype | None = None, device: torch.device | str | None = None,
+    ) -> None:  # fmt: skip
+        """Create the slots. `layers`: weights of each layer as `scan` takes them; later changes are not seen."""
         if slots < 1:
             raise OptionError(f"slots must be a whole number ≥ 1, got {slots}")
         self.slots = slots
@@ -149,17 +150,17 @@ class SessionSlots:
             self._parity, self._tickets = torch.zeros(2, slots, dtype=torch.int32, device=self.stack.device).unbind()
 
     def use(self, stack: LayerStack) -> None:
-        """Other weights of the same shapes from now on."""
+        """Use other weights of the same shapes from now on."""
         if stack is not self.stack:
             self.stack = stack
             self._calls.clear()
 
     def step(self, x: Tensor, index: Index) -> Tensor:
-        """x (n, D) of the sessions in these slots, (n,) → their outputs, (n, H); their states advance."""
+        """Advance the sessions in slots `index`, (n,), by one step with x, (n, D), and return their outputs, (n, H)."""
         return self.launch(x, self._indices(index))
 
     def launch(self, x: Tensor, where: Tensor) -> Tensor:
-        """The same of indices that lie on the GPU."""
+        """Run `step` with indices on the GPU."""
         stack, n = self.stack, len(where)
         if x.shape != (n, stack.D):
             raise ShapeError(f"a step of {n} slots takes x of {(n, stack.D)}, got {tuple(x.shape)}")
@@ -206,13 +207,13 @@ class SessionSlots:
 
     @torch.no_grad()
     def state(self, index: Index) -> tuple[Tensors, ...]:
-        """A copy of the states of these slots, layer by layer, (n, H) each; of 16-bit networks in float32."""
+        """Return a copy of the states of slots, by layer, (n, H) each; float32 for 16-bit networks."""
         where = self._indices(index)
         return tuple(self.stack.cell.state([pool[where] for pool in layer]) for layer in self._pools)
 
     @torch.no_grad()
     def set_state(self, index: Index, states: Sequence[Sequence[Tensor]]) -> None:
-        """States as `state` returns them, of any dtype; (H,) for all slots alike."""
+        """Set the states of slots, as `state` returns them, of any dtype; (H,) for all slots alike."""
         where = self._indices(index)
         current = self._parity[where].long() * self.slots + where
         for pools, v, parts in zip(self._pools, self._v, states, strict=True):
@@ -222,13 +223,13 @@ class SessionSlots:
                 v[:, : self.stack.H].index_copy_(0, current, parts[0].to(v).expand(len(where), -1))
 
     def reset(self, index: Index) -> None:
-        """New sessions in these slots: they start where the cell starts."""
+        """Start new sessions in slots, with the cell's initial state."""
         cell, like = self.stack.cell, self._pools[0][0]
         start = cell.start(like, 1, [self.stack.H] * len(cell.states))
         self.set_state(index, [start] * len(self._pools))
 
     def _indices(self, index: Index) -> Tensor:
-        """On the GPU."""
+        """Check indices on the CPU and move them to the GPU."""
         if isinstance(index, Tensor) and index.is_cuda:
             if index.device != self.stack.device:
                 raise DeviceError(f"the slots are on {self.stack.device}, got indices on {index.device}")

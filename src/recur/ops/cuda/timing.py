@@ -1,4 +1,4 @@
-"""How long a way takes on this GPU: a cell's kernel alone, on numbers of its own."""
+"""Measurement of kernels and passes on a GPU, for tuning tables and for `recur doctor`."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def _layout(cell: str, dtype: torch.dtype, S: int, T: int, H: int) -> ScanLayout
     )
 
 
-def compile_all(cell: str, dtype: torch.dtype, wanted: list[ConfigRequest], threads: int = 8) -> None:
-    """Into the cache, several at a time: NVRTC does not hold Python up."""
+def compile_all(cell: str, dtype: torch.dtype, wanted: list[ConfigRequest]) -> None:
+    """Compile kernels into the cache, several at a time: NVRTC releases the GIL."""
     architecture = device_info(torch.cuda.current_device()).architecture
     texts = {persistent.kernel_text(cell, dtype, p, config, not p.backward) for p, config in wanted}
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda text: compile_cached(text, architecture), texts))
 
 
 class KernelTimer:
-    """A scan of random numbers, whose passes are timed one by one."""
+    """Scan of random numbers whose kernels are timed alone."""
 
     def __init__(self, cell: str, dtype: torch.dtype, S: int, T: int, H: int) -> None:
         self.layout = layout = _layout(cell, dtype, S, T, H)
@@ -71,7 +71,7 @@ class KernelTimer:
             part.copy_(random(*part.shape))
 
     def microseconds(self, p: ScanShape, config: KernelConfig | None, rounds: int = 5) -> float | None:
-        """A step; None for a way that does not fit."""
+        """Return microseconds per step; None if the configuration does not fit."""
         layout, index = self.layout, torch.cuda.current_device()
         chosen = None
         if config is not None:
@@ -115,12 +115,12 @@ TIMED_STEPS = 100
 TUNED_WIDTHS, TUNED_ROWS = (512, 256, 1024, 128, 768, 1536), (64, 16, 256, 1)
 TUNED_CELLS: dict[str, Callable[[int, int], nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "elman": nn.RNN}
 MAX_TIMED_CONFIGS = 8
-"""How many of a problem's ways are measured: those that the estimate has first."""
+"""Number of configurations that are measured per key, the best by estimate."""
 ROUNDS, IN_A_ROW = 5, 5
 
 
 class TimedLayer:
-    """One layer with numbers of its own, as wide as its input."""
+    """Layer with random weights, as wide as its input, whose passes are run or timed."""
 
     def __init__(self, cell: str, S: int, H: int, dtype: torch.dtype, index: int, steps: int = TIMED_STEPS) -> None:
         made, on = make_cell(cell), torch.device("cuda", index)
@@ -136,12 +136,12 @@ class TimedLayer:
         self.layout, self.index, self.cell = scan_layout(self.of), index, cell
 
     @functools.cached_property
-    def alone(self) -> KernelTimer:
-        """Its steps without the products before and after them."""
+    def kernel_timer(self) -> KernelTimer:
+        """Timer of the kernel without the matmuls before and after it."""
         return KernelTimer(self.of.cell, self.of.dtype, self.layout.S, self.layout.steps, self.layout.H)
 
     def configs(self, backward: bool) -> list[KernelConfig]:
-        """That fit, the likeliest first."""
+        """Return the configurations that fit, the most promising first."""
         return list_configs(persistent.scan_shape(self.layout, backward), device_info(self.index))
 
     def forward(self) -> list[Tensor]:
@@ -156,7 +156,7 @@ class TimedLayer:
         return [*self.given, *results[:n], *results[n + len(self.layout.finals) :]]
 
     def prepared(self, results: Sequence[Tensor] | None) -> Callable[[], object]:
-        """A pass with all that is found out once, by the way that is taken now: back from these results, or forward."""
+        """Return a prepared pass with the forced configuration: backward from `results`, or forward if None."""
         index, tf32 = self.index, uses_tf32()
         with dispatch.on_device(torch.device("cuda", index)):
             chosen = dispatch.choose_kernel(self.layout, index, results is not None, results is None)
@@ -167,7 +167,7 @@ class TimedLayer:
             return functools.partial(BackwardPass(self.layout, asked, index, tf32, chosen), kept, gradients)
 
     def has(self, config: KernelConfig | None, backward: bool) -> bool:
-        """Whether the way that is asked for is the one that runs."""
+        """Return True if the configuration fits and would run."""
         with force_config(config), dispatch.on_device(torch.device("cuda", self.index)):
             found = dispatch.choose_kernel(self.layout, self.index, backward, not backward)
         return (found is None) == (config is None)
@@ -179,7 +179,7 @@ def force_config(config: KernelConfig | None) -> AbstractContextManager[None]:
 
 
 def time_microseconds(call: Callable[[], object]) -> float:
-    """The median of a few, each of several calls in a row between two events, as training makes them."""
+    """Return the median time of several measurements, each of several calls between two events."""
     call()
     times: list[float] = []
     for _ in range(ROUNDS):
@@ -195,7 +195,7 @@ def time_microseconds(call: Callable[[], object]) -> float:
 
 
 def flatten_weights(layer: nn.RNNBase) -> nn.RNNBase:
-    """With its weights in one buffer, as cuDNN takes them; torch does so itself, but not for bfloat16."""
+    """Move the weights into one buffer, as cuDNN needs; PyTorch does not do so for bfloat16."""
     weights = list(layer.parameters())
     buffer = torch.cat([weight.detach().reshape(-1) for weight in weights])
     for weight, part in zip(weights, buffer.split([weight.numel() for weight in weights]), strict=True):
@@ -204,56 +204,58 @@ def flatten_weights(layer: nn.RNNBase) -> nn.RNNBase:
 
 
 class GpuTuningTarget:
-    """What `tune` asks of a GPU."""
+    """Tuning target on a GPU."""
 
     def __init__(self, index: int = 0) -> None:
         self.index, self.device = index, device_info(index).name
 
-    def problems(self) -> list[TuningKey]:
+    def tuning_keys(self) -> list[TuningKey]:
         dtypes = ["bfloat16", "tf32" if uses_tf32() else "exact", "float16"]
         sizes = itertools.product(TUNED_WIDTHS, TUNED_ROWS, dtypes, TUNED_CELLS, DIRECTIONS)
         return [
             TuningKey(_count_gates(cell), _count_gates(cell), H, S, kind, config) for H, S, kind, cell, config in sizes
         ]
 
-    def candidates(self, problem: TuningKey) -> list[tuning.ConfigValues]:
-        """Compiled together, which takes the longest."""
-        layer, backward = self._layer(problem._replace(direction="")), problem.direction == "backward"
+    def candidates(self, key: TuningKey) -> list[tuning.ConfigValues]:
+        """Return the most promising configurations, after compiling them in parallel."""
+        layer, backward = self._layer(key._replace(direction="")), key.direction == "backward"
         found, p = layer.configs(backward)[:MAX_TIMED_CONFIGS], persistent.scan_shape(layer.layout, backward)
         compile_all(layer.of.cell, layer.of.dtype, [(p, config) for config in found])
         return [*(config.to_dict() for config in found), {}]
 
-    def measure(self, problem: TuningKey, config: tuning.ConfigValues) -> float | None:
-        layer, backward = self._layer(problem._replace(direction="")), problem.direction == "backward"
+    def measure(self, key: TuningKey, config: tuning.ConfigValues) -> float | None:
+        layer, backward = self._layer(key._replace(direction="")), key.direction == "backward"
         try:
-            return layer.alone.microseconds(persistent.scan_shape(layer.alone.layout, backward), _parse_config(config))
+            return layer.kernel_timer.microseconds(
+                persistent.scan_shape(layer.kernel_timer.layout, backward), _parse_config(config)
+            )
         except (BackendError, MemoryError, torch.OutOfMemoryError):
             return None
 
-    def whole(self, problem: TuningKey, config: tuning.ConfigValues) -> float | None:
-        layer, backward = self._layer(problem._replace(direction="")), problem.direction == "backward"
+    def measure_pass(self, key: TuningKey, config: tuning.ConfigValues) -> float | None:
+        layer, backward = self._layer(key._replace(direction="")), key.direction == "backward"
         results = layer.forward()
         with force_config(_parse_config(config)):
             call = layer.prepared(results if backward else None)
         return time_microseconds(call) / TIMED_STEPS
 
-    def cudnn(self, problem: TuningKey) -> float | None:
-        layer = self._layer(problem._replace(direction=""))
+    def measure_cudnn(self, key: TuningKey) -> float | None:
+        layer = self._layer(key._replace(direction=""))
         x = layer.data.transpose(0, 1).detach().requires_grad_()
         arriving = layer.arriving.transpose(0, 1)
-        peer = flatten_weights(TUNED_CELLS[layer.cell](problem.H, problem.H).to(x.device, x.dtype))
+        peer = flatten_weights(TUNED_CELLS[layer.cell](key.H, key.H).to(x.device, x.dtype))
         leaves = [x, *peer.parameters()]
         forward = time_microseconds(lambda: peer(x)) / TIMED_STEPS
-        if problem.direction == "forward":
+        if key.direction == "forward":
             return forward
         both = time_microseconds(lambda: torch.autograd.grad(peer(x)[0], leaves, arriving)) / TIMED_STEPS
         return max(both - forward, 1e-3)
 
     @functools.lru_cache(maxsize=1)  # noqa: B019  # one of them lives
-    def _layer(self, problem: TuningKey) -> TimedLayer:
-        cell = next(cell for cell in TUNED_CELLS if _count_gates(cell) == problem.gates)
-        dtype = getattr(torch, problem.matmul_dtype if "float" in problem.matmul_dtype else "float32")
-        return TimedLayer(cell, problem.S, problem.H, dtype, self.index)
+    def _layer(self, key: TuningKey) -> TimedLayer:
+        cell = next(cell for cell in TUNED_CELLS if _count_gates(cell) == key.gates)
+        dtype = getattr(torch, key.matmul_dtype if "float" in key.matmul_dtype else "float32")
+        return TimedLayer(cell, key.S, key.H, dtype, self.index)
 
 
 def _parse_config(values: tuning.ConfigValues) -> KernelConfig | None:

@@ -1,11 +1,11 @@
-"""What was measured on a kind of GPU: the fastest way for each kind of problem, and cuDNN's time beside it.
+"""Tuning tables: the fastest measured kernel configuration for each kind of scan, and the time of cuDNN.
 
-A table is a JSON file, named after the GPU. The user's own, in the folder of compiled kernels, comes before the one
-that is shipped; `recur doctor --tune` writes it. A problem that was not measured takes what the nearest one took.
+A table is a JSON file, named after the GPU. A table of the user, in the folder of cached kernels, has priority over the
+table that is shipped; `recur doctor --tune` writes it. A scan that was not measured uses the nearest entry.
 
-    {"format": 1, "device": "NVIDIA H200", "made": {…}, "entries": [
-     {"products": 4, "gates": 4, "H": 512, "S": 64, "numbers": "bfloat16", "direction": "forward",
-      "way": {"exchange": 1, …}, "us": 1.9, "whole_us": 2.6, "cudnn_us": 14.2}, …]}
+    {"format": 2, "device": "NVIDIA H200", "made": {…}, "entries": [
+     {"products": 4, "gates": 4, "H": 512, "S": 64, "matmul_dtype": "bfloat16", "direction": "forward",
+      "config": {"exchange": 1, …}, "us": 1.9, "whole_us": 2.6, "cudnn_us": 14.2}, …]}
 """
 
 from __future__ import annotations
@@ -28,48 +28,48 @@ FORMAT = 2
 SHIPPED_TABLES = Path(__file__).parent / "tables"
 MAX_TABLE_BYTES = 1 << 22
 MAX_DISTANCE = 1.0
-"""Doublings: a problem that is farther than this from all that were measured has no entry."""
+"""Distance in doublings of H and S up to which an entry is used."""
 MATMUL_DTYPES = ("bfloat16", "float16", "tf32", "exact")
-"""What products are made of: float32 as TF32 or as it is."""
+"""Types of matmuls; float32 is either TF32 or exact."""
 DIRECTIONS = ("forward", "backward")
 
 ConfigValues = Mapping[str, int | str]
-"""As recur.ops.cuda.config.Way has it, by name; nothing at all is one step a launch."""
+"""Fields of a KernelConfig by name; an empty mapping is one launch per step."""
 
 
 class TuningKey(NamedTuple):
-    """What the time of a scan depends on, as far as the choice of a way does."""
+    """Properties of a scan by which a table is indexed."""
 
     products: int
     gates: int
     H: int
     S: int
-    """Rows at once."""
+    """Rows, of both directions if there are two."""
     matmul_dtype: str
     direction: str
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return f"{self.products} products, H {self.H}, {self.S} rows, {self.matmul_dtype}, {self.direction}"
 
 
 class TuningEntry(NamedTuple):
     config: ConfigValues
     us: float
-    """A step by this way."""
+    """Microseconds per step of the kernel."""
     whole_us: float | None = None
-    """The same of the whole pass, its large products and what Python takes included."""
+    """Microseconds per step of the whole pass, with its large matmuls and the time of Python."""
     cudnn_us: float | None = None
-    """The whole pass by cuDNN, of cells that it has."""
+    """Microseconds per step of the pass in cuDNN, if cuDNN has the cell."""
 
 
 class TuningTable(NamedTuple):
     device: str
     entries: dict[TuningKey, TuningEntry]
     made: dict[str, Any]
-    """By what and when."""
+    """Versions and date."""
 
     def nearest(self, kind: TuningKey) -> TuningEntry | None:
-        """That of this kind, or of the nearest one in doublings of H and S, if one is near."""
+        """Return the entry of this key, or of the nearest one within MAX_DISTANCE; otherwise None."""
         if kind in self.entries:
             return self.entries[kind]
         alike = [k for k in self.entries if k._replace(gates=0, H=0, S=0) == kind._replace(gates=0, H=0, S=0)]
@@ -78,8 +78,8 @@ class TuningTable(NamedTuple):
         best = min(alike, key=lambda k: (_distance(k, kind), k.gates != kind.gates, -k.H, -k.S))
         return self.entries[best] if _distance(best, kind) <= MAX_DISTANCE else None
 
-    def beside_cudnn(self, kinds: Sequence[TuningKey]) -> float | None:
-        """Our time over cuDNN's for passes of these kinds together; None where it is not known."""
+    def relative_to_cudnn(self, kinds: Sequence[TuningKey]) -> float | None:
+        """Return our time divided by cuDNN's for these passes together; None if an entry is missing."""
         ours, cudnn = 0.0, 0.0
         for entry in map(self.nearest, kinds):
             if entry is None or entry.whole_us is None or entry.cudnn_us is None:
@@ -96,7 +96,7 @@ def _distance(a: TuningKey, b: TuningKey) -> float:
 
 
 def table_name(device: str) -> str:
-    """NVIDIA H200 → h200.json"""
+    """Return the file name of a table: NVIDIA H200 → h200.json."""
     words = re.findall(r"[a-z0-9]+", device.lower())
     return "-".join(word for word in words if word != "nvidia") + ".json"
 
@@ -106,7 +106,7 @@ def user_file(device: str) -> Path:
 
 
 def load_table(device: str) -> TuningTable | None:
-    """What is known of this kind of GPU: what the user measured, else what is shipped."""
+    """Return the table of a GPU: the user's, otherwise the shipped one, otherwise None."""
     return _load_table(device, user_file(device), SHIPPED_TABLES / table_name(device))
 
 
@@ -118,7 +118,9 @@ def _load_table(device: str, own: Path, shipped: Path) -> TuningTable | None:
         except FileNotFoundError:
             continue
         except (OSError, BackendError) as error:
-            warnings.warn(f"{path} is passed over: {error}; recur doctor --tune writes it anew", stacklevel=4)
+            warnings.warn(
+                f"ignoring the tuning table {path}: {error}; recur doctor --tune writes a new one", stacklevel=4
+            )
             continue
         if found.device == device:
             return found
@@ -126,7 +128,7 @@ def _load_table(device: str, own: Path, shipped: Path) -> TuningTable | None:
 
 
 def loads(content: bytes) -> TuningTable:
-    """From the text of a file; a BackendError says what is wrong with it."""
+    """Parse a table; raise BackendError if it is damaged."""
     try:
         read = json.loads(content)
         if read["format"] != FORMAT:
@@ -134,7 +136,7 @@ def loads(content: bytes) -> TuningTable:
         entries = dict(_parse_entry(item) for item in read["entries"])
         return TuningTable(str(read["device"]), entries, dict(read["made"]))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BackendError(f"no table of measured ways: {type(error).__name__}: {error}") from None
+        raise BackendError(f"not a tuning table: {type(error).__name__}: {error}") from None
 
 
 def _parse_entry(item: dict[str, Any]) -> tuple[TuningKey, TuningEntry]:
@@ -166,7 +168,7 @@ def dumps(of: TuningTable) -> bytes:
 
 
 def save(of: TuningTable, path: Path | None = None) -> Path:
-    """For the user, or at `path`; whole or not at all."""
+    """Write a table atomically, at `path` or as the user's table."""
     path = user_file(of.device) if path is None else path
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomically(path, dumps(of))
@@ -178,24 +180,24 @@ def save(of: TuningTable, path: Path | None = None) -> Path:
 
 
 class TuningTarget(Protocol):
-    """What is measured, on what: see measuring.py."""
+    """Interface of what `tune` measures: see timing.py."""
 
     device: str
 
-    def problems(self) -> Sequence[TuningKey]:
-        """All of them, the most wanted first."""
+    def tuning_keys(self) -> Sequence[TuningKey]:
+        """Return all keys to measure, the most important first."""
 
-    def candidates(self, problem: TuningKey) -> Sequence[ConfigValues]:
-        """Ways that may be the fastest, the likeliest first."""
+    def candidates(self, key: TuningKey) -> Sequence[ConfigValues]:
+        """Return configurations to measure, the most promising first."""
 
-    def measure(self, problem: TuningKey, config: ConfigValues) -> float | None:
-        """Microseconds a step; None where there is no room for it."""
+    def measure(self, key: TuningKey, config: ConfigValues) -> float | None:
+        """Return microseconds per step of the kernel; None if the configuration does not fit."""
 
-    def whole(self, problem: TuningKey, config: ConfigValues) -> float | None:
-        """The same of the whole pass."""
+    def measure_pass(self, key: TuningKey, config: ConfigValues) -> float | None:
+        """Return microseconds per step of the whole pass."""
 
-    def cudnn(self, problem: TuningKey) -> float | None:
-        """The same by cuDNN; None where it has no such cell."""
+    def measure_cudnn(self, key: TuningKey) -> float | None:
+        """Return microseconds per step of cuDNN; None if cuDNN does not have the cell."""
 
 
 def tune(
@@ -205,17 +207,17 @@ def tune(
     seconds: float = math.inf,
     made: dict[str, Any] | None = None,
 ) -> TuningTable:
-    """Measure all problems that `known` does not have, as many as there is time for.
+    """Measure all keys that `known` does not have, until the time is over.
 
-    `progress` is told how many are done, of how many, and which is next.
+    `progress` is called with the number of finished keys, the number of all keys, and a description of the next one.
     """
     end = time.monotonic() + seconds
     entries = dict(known.entries) if known is not None and known.device == bench.device else {}
-    wanted = bench.problems()
+    wanted = bench.tuning_keys()
     for kind in [kind for kind in wanted if kind not in entries]:
         if time.monotonic() >= end:
             break
-        progress(sum(k in entries for k in wanted), len(wanted), kind.words())
+        progress(sum(k in entries for k in wanted), len(wanted), kind.describe())
         best: tuple[float, ConfigValues] | None = None
         for config in bench.candidates(kind):
             us = bench.measure(kind, config)
@@ -223,6 +225,6 @@ def tune(
                 best = us, config
         if best is not None:
             us, config = best
-            entries[kind] = TuningEntry(dict(config), us, bench.whole(kind, config), bench.cudnn(kind))
+            entries[kind] = TuningEntry(dict(config), us, bench.measure_pass(kind, config), bench.measure_cudnn(kind))
     progress(sum(k in entries for k in wanted), len(wanted), "")
     return TuningTable(bench.device, entries, made or {})
